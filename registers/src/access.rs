@@ -1,4 +1,4 @@
-//! Typed access: what a register is called, where it lies, and what may be done with it.
+//! Typed access: name, offset and permitted operations of each register.
 //!
 //! A backend (a mapped BAR, `pread`/`pwrite` on a VFIO region, a simulated card, a recording) implements
 //! [`RegisterIo`]: two untyped 32-bit operations. A [`Reg`] is the typed name of one register; its methods exist
@@ -14,7 +14,7 @@
 //! | [`Rw1c`] | RW1C, R/WC | yes | | ones clear bits |
 //! | [`Rc`] | RC | | yes | |
 //!
-//! Reading a clear-on-read register is an action, so it cannot be written as a pure read:
+//! Reading a clear-on-read register is an action, so it cannot be expressed as a pure read:
 //!
 //! ```compile_fail,E0599
 //! use fpga_registers::{BarOffset, RegisterIo, xdma::ChannelBlock};
@@ -72,24 +72,24 @@ use volatile_register::{RO, RW, WO};
 use crate::addr::BarOffset;
 use crate::decode::RegisterValue;
 
-/// What every backend offers: aligned 32-bit access to one BAR.
+/// Aligned 32-bit access to one BAR, implemented by every backend.
 ///
 /// Both blocks accept whole, aligned 32-bit accesses only (PG195 "PCIe to DMA Address Map"; PG034 ignores write
 /// strobes), so there is no narrower operation.
 pub trait RegisterIo {
-    /// Why an access failed: out of bounds, misaligned, device gone.
+    /// Error of an access: out of bounds, misaligned, device gone.
     type Error;
 
     /// Reads the word at byte offset `at`, a multiple of four.
     ///
     /// # Errors
-    /// Whatever the backend finds: an offset outside the BAR, a misaligned offset, a failed access.
+    /// Backend-specific: an offset outside the BAR, a misaligned offset, a failed access.
     fn read32(&self, at: BarOffset) -> Result<u32, Self::Error>;
 
     /// Writes the word at byte offset `at`, a multiple of four. The write may be posted.
     ///
     /// # Errors
-    /// As for [`RegisterIo::read32`].
+    /// Same as [`RegisterIo::read32`].
     fn write32(&self, at: BarOffset, value: u32) -> Result<(), Self::Error>;
 }
 
@@ -105,13 +105,13 @@ impl<T: RegisterIo + ?Sized> RegisterIo for &T {
     }
 }
 
-/// What a register allows and what an access does to it.
+/// Access kind: permitted operations of a register, and their effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AccessKind {
     /// RO: reads have no effect, writes are not defined.
     ReadOnly,
-    /// RW: reads return what was written, fields that the hardware owns apart.
+    /// RW: reads return the written value, except fields that the hardware owns.
     ReadWrite,
     /// WO: reads return nothing useful.
     WriteOnly,
@@ -138,7 +138,7 @@ impl AccessKind {
         !matches!(self, Self::ReadOnly | Self::ReadClears)
     }
 
-    /// Whether a read changes the device, so that a debugger or a dump steals events by looking.
+    /// Whether a read changes the device, so that a debugger or a dump would consume events.
     #[must_use]
     pub const fn read_has_side_effect(self) -> bool {
         matches!(self, Self::ReadClears)
@@ -175,9 +175,9 @@ mod sealed {
 pub trait Cell: sealed::Sealed {
     /// The register's value type.
     type Value: RegisterValue;
-    /// The volatile cell underneath, which a mapped BAR is made of.
+    /// Volatile cell of a mapped BAR.
     type Volatile;
-    /// What may be done with the register.
+    /// Access kind of the register.
     const ACCESS: AccessKind;
 }
 
@@ -192,8 +192,8 @@ macro_rules! cell {
         $(#[$doc])*
         #[repr(transparent)]
         pub struct $name<V> {
-            // Never touched through this type: it gives the block structures their layout. Access goes through a
-            // `RegisterIo`, so that a simulated card and a recording see it too.
+            // Never accessed through this type: it gives the block structures their layout. Access uses a `RegisterIo`, so that a simulated
+            // card and a recording see it too.
             _cell: $volatile<u32>,
             value: PhantomData<fn(V) -> V>,
         }
@@ -248,7 +248,7 @@ cell! {
     Rc, RO, ReadClears
 }
 
-/// The typed name of one register within its block. `C` is the cell type, e.g. `Rw<ChannelControl>`.
+/// Typed name of one register within its block. `C` is the cell type, e.g. `Rw<ChannelControl>`.
 ///
 /// ```
 /// use fpga_registers::xdma::{ChannelBlock, ChannelControl, Direction, channel_base};
@@ -280,13 +280,13 @@ impl<C: Cell> fmt::Debug for Reg<C> {
 }
 
 impl<C: Cell> Reg<C> {
-    /// The register `offset` bytes into its block.
+    /// Creates the register at `offset` bytes in its block.
     #[must_use]
     pub const fn at(offset: u32) -> Self {
         Self { offset, cell: PhantomData }
     }
 
-    /// The register that is field `_field` of block `B`; the accessor proves that the field is a `C`.
+    /// Creates the register that is field `_field` of block `B`; the accessor proves that the field is a `C`.
     pub(crate) const fn field_of<B>(offset: usize, _field: fn(&B) -> &C) -> Self {
         Self::at(block_offset(offset))
     }
@@ -303,7 +303,7 @@ impl<C: Cell> Reg<C> {
         base.offset_by(self.offset)
     }
 
-    /// What may be done with the register.
+    /// Access kind of the register.
     #[must_use]
     pub const fn access(self) -> AccessKind {
         C::ACCESS
@@ -313,21 +313,20 @@ impl<C: Cell> Reg<C> {
 impl<C: PureRead> Reg<C> {
     /// Reads the register of the block at `base`; the device does not change.
     ///
-    /// All ones means that the device is gone: check before believing any field.
+    /// All ones means that the device is gone: check before using any field.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn read<I: RegisterIo + ?Sized>(self, io: &I, base: BarOffset) -> Result<C::Value, I::Error> {
         io.read32(self.address(base)).map(C::Value::from_register)
     }
 }
 
 impl<C: Writable> Reg<C> {
-    /// Writes the register of the block at `base`. What the ones do depends on the cell: see the table at the
-    /// [module](self).
+    /// Writes the register of the block at `base`. The effect of the written ones depends on the cell: see the table at the [module](self).
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn write<I: RegisterIo + ?Sized>(
         self,
         io: &I,
@@ -339,16 +338,16 @@ impl<C: Writable> Reg<C> {
 }
 
 impl<V: RegisterValue> Reg<Rc<V>> {
-    /// Reads the register of the block at `base`, which clears it: the returned bits are seen once, by this caller.
+    /// Reads the register of the block at `base`, which clears it: the bits are returned once, to this caller.
     ///
     /// # Errors
-    /// The backend's. The bits may be lost then.
+    /// Errors of the backend. The bits may be lost then.
     pub fn read_and_clear<I: RegisterIo + ?Sized>(self, io: &I, base: BarOffset) -> Result<V, I::Error> {
         io.read32(self.address(base)).map(V::from_register)
     }
 }
 
-/// A field offset as register offsets are written; blocks are a few KiB at most.
+/// Converts a field offset to a register offset; blocks are a few KiB at most.
 pub(crate) const fn block_offset(offset: usize) -> u32 {
     // The largest block is the 4 KiB MSI-X page, so this never fires; it is evaluated at compile time only.
     assert!(offset < 0x1_0000, "block larger than its BAR");

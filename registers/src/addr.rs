@@ -1,8 +1,8 @@
-//! Addresses as types, one per address space, so that none can be taken for another.
+//! Address types, one per address space, so that they cannot be confused.
 //!
-//! Three spaces meet in a design with XDMA and CDMA: host memory as the card names it ([`Iova`]), the card's own
-//! AXI memory map ([`CardAddr`]), and the place of a register inside a BAR ([`BarOffset`]). PG195 calls the first
-//! two "host" and "AXI" address; a descriptor holds both side by side.
+//! A design with XDMA and CDMA has three address spaces: host memory as the card addresses it ([`Iova`]), the card's own AXI memory map
+//! ([`CardAddr`]), and the offset of a register in a BAR ([`BarOffset`]). PG195 calls the first two "host" and "AXI" address; a descriptor
+//! holds both.
 
 use core::fmt;
 
@@ -90,7 +90,7 @@ macro_rules! address {
 }
 
 address! {
-    /// Host memory as a device names it on the bus (an I/O virtual address where an IOMMU translates).
+    /// Host memory as a device addresses it on the bus (an I/O virtual address if an IOMMU translates).
     Iova
 }
 
@@ -105,10 +105,10 @@ address! {
 }
 
 impl BarOffset {
-    /// The place of a register `offset` bytes into a block that starts here.
+    /// Offset of a register that is `offset` bytes into a block that starts here.
     ///
-    /// Saturates at the end of the 64-bit space instead of wrapping: an absurd base then stays absurd, and the
-    /// bounds check of the backend refuses it.
+    /// Saturates at the end of the 64-bit space instead of wrapping: an invalid base stays invalid, and the bounds check of the backend
+    /// refuses it.
     #[must_use]
     pub const fn offset_by(self, offset: u32) -> Self {
         // Widening: `u64::from` is not callable in a const fn.

@@ -1,6 +1,6 @@
 //! Narrowing conversions that the packages of this workspace share, each with its reason.
 
-/// The low 32 bits: ring positions are running 64-bit counts whose low bits are the index.
+/// Returns the low 32 bits: ring positions are running 64-bit counts whose low bits are the index.
 #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
 #[must_use]
 #[inline]
@@ -8,7 +8,7 @@ pub const fn low32(value: u64) -> u32 {
     value as u32
 }
 
-/// The low 16 bits.
+/// Returns the low 16 bits.
 #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
 #[must_use]
 #[inline]
@@ -16,7 +16,7 @@ pub const fn low16(value: u32) -> u16 {
     value as u16
 }
 
-/// A 32-bit index as Rust indexes; targets have at least 32-bit pointers.
+/// Converts a 32-bit index to `usize`; targets have at least 32-bit pointers.
 #[must_use]
 #[inline]
 pub const fn index(value: u32) -> usize {

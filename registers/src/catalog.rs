@@ -1,6 +1,6 @@
-//! Every register as data: names, places, access kinds, reset values and how to read the value.
+//! All registers as data: names, offsets, access kinds, reset values and field decoding.
 //!
-//! A register's name is its block's and its own: `h2c0.control`, `c2h1_sgdma.credits`, `irq.user_enable`,
+//! The name of a register consists of its block's and its own: `h2c0.control`, `c2h1_sgdma.credits`, `irq.user_enable`,
 //! `config.system_id`, `sgdma.halt`, `msix3.data`, `pba.pending`, `cdma.sr`.
 
 use core::fmt;
@@ -28,7 +28,7 @@ pub struct RegisterSpec {
 }
 
 impl RegisterSpec {
-    /// The register that is the cell `C` at `offset` of its block.
+    /// Creates the register that is the cell `C` at `offset` of its block.
     pub(crate) const fn new<C: Cell>(
         name: &'static str,
         offset: usize,
@@ -38,7 +38,7 @@ impl RegisterSpec {
         Self::plain(name, block_offset(offset), C::ACCESS, reset, doc).with_fields(C::Value::FIELDS)
     }
 
-    /// A register `offset` bytes from the start of its block that holds a number.
+    /// Creates a register at `offset` in its block that holds a number.
     #[must_use]
     pub const fn plain(
         name: &'static str,
@@ -50,21 +50,21 @@ impl RegisterSpec {
         Self { name, offset, access, reset, fields: &[], values: &[], doc: Doc::new(doc) }
     }
 
-    /// The same with these fields, in ascending order of their bits.
+    /// Adds fields, in ascending order of their bits.
     #[must_use]
     pub const fn with_fields(mut self, fields: &'static [Field]) -> Self {
         self.fields = fields;
         self
     }
 
-    /// The same with names of its values.
+    /// Adds names of values.
     #[must_use]
     pub const fn with_values(mut self, values: &'static [(u32, &'static str)]) -> Self {
         self.values = values;
         self
     }
 
-    /// The register's name within its block.
+    /// Name within the block.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
@@ -76,56 +76,56 @@ impl RegisterSpec {
         self.offset
     }
 
-    /// What may be done with it.
+    /// Access kind.
     #[must_use]
     pub const fn access(&self) -> AccessKind {
         self.access
     }
 
-    /// Its value after reset; `None` where the document gives none or it depends on the build or the link.
+    /// Value after reset; `None` where the document gives none or it depends on the build or the link.
     #[must_use]
     pub const fn reset(&self) -> Option<u32> {
         self.reset
     }
 
-    /// What it is for.
+    /// Description.
     #[must_use]
     pub const fn doc(&self) -> Doc {
         self.doc
     }
 
-    /// Its fields; empty for a plain number. Those of the Xilinx cores include reserved ones and leave no gap.
+    /// Fields; empty for a plain number. Those of the Xilinx cores include reserved ones and leave no gap.
     #[must_use]
     pub const fn fields(&self) -> &'static [Field] {
         self.fields
     }
 
-    /// Numbers and names of its values, where they have names.
+    /// Numbers and names of its values, if they have names.
     #[must_use]
     pub const fn values(&self) -> &'static [(u32, &'static str)] {
         self.values
     }
 
-    /// The name of the value `raw`.
+    /// Returns the name of the value `raw`.
     #[must_use]
     pub fn value_name(&self, raw: u32) -> Option<&'static str> {
         self.values.iter().find(|(value, _)| *value == raw).map(|(_, name)| *name)
     }
 
-    /// `raw` as fields.
+    /// Decodes `raw` to fields.
     #[must_use]
     pub const fn decode(&self, raw: u32) -> Decoded {
         Decoded::new(raw, self.fields)
     }
 }
 
-/// Which BAR a register is reached through.
+/// BAR of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BarRole {
     /// The DMA BAR: XDMA's own registers.
     Dma,
-    /// The user (AXI4-Lite) BAR: what the design put there, CDMA among it.
+    /// The user (AXI4-Lite) BAR: registers of the design, including CDMA.
     User,
 }
 
@@ -147,12 +147,12 @@ pub enum Block {
     MsixVector(u8),
     /// The MSI-X pending bits.
     MsixPending,
-    /// A CDMA engine at this place of the user BAR.
+    /// A CDMA engine at this offset of the user BAR.
     Cdma(BarOffset),
 }
 
 impl Block {
-    /// The registers of such a block, in address order.
+    /// Registers of a block of this kind, in address order.
     #[must_use]
     pub const fn registers(self) -> &'static [RegisterSpec] {
         match self {
@@ -167,7 +167,7 @@ impl Block {
         }
     }
 
-    /// Where the block starts in its BAR.
+    /// Offset of the block in its BAR.
     #[must_use]
     pub const fn base(self) -> BarOffset {
         match self {
@@ -182,7 +182,7 @@ impl Block {
         }
     }
 
-    /// The BAR that the block is in.
+    /// BAR of the block.
     #[must_use]
     pub const fn bar(self) -> BarRole {
         match self {
@@ -191,7 +191,7 @@ impl Block {
         }
     }
 
-    /// The direction of the channel that the block belongs to.
+    /// Direction of the channel that the block belongs to.
     #[must_use]
     pub const fn direction(self) -> Option<Direction> {
         match self {
@@ -224,25 +224,25 @@ pub struct RegisterInfo {
 }
 
 impl RegisterInfo {
-    /// The full name, e.g. `h2c0.control`, for printing.
+    /// Full name, e.g. `h2c0.control`, for printing.
     #[must_use]
     pub const fn name(&self) -> RegisterName {
         RegisterName { block: self.block, register: self.spec.name }
     }
 
-    /// The register, as every block of its kind has it.
+    /// Register specification, common to all blocks of its kind.
     #[must_use]
     pub const fn spec(&self) -> &'static RegisterSpec {
         self.spec
     }
 
-    /// The block that the register is in.
+    /// Block of the register.
     #[must_use]
     pub const fn block(&self) -> Block {
         self.block
     }
 
-    /// The BAR that the register is in.
+    /// BAR of the register.
     #[must_use]
     pub const fn bar(&self) -> BarRole {
         self.block.bar()
@@ -260,31 +260,31 @@ impl RegisterInfo {
         self.block.base().offset_by(self.spec.offset)
     }
 
-    /// What may be done with it.
+    /// Access kind.
     #[must_use]
     pub const fn access(&self) -> AccessKind {
         self.spec.access
     }
 
-    /// Whether a read changes the device, so that it should happen only on request.
+    /// Whether a read changes the device, so that it should only occur on request.
     #[must_use]
     pub const fn read_has_side_effect(&self) -> bool {
         self.spec.access.read_has_side_effect()
     }
 
-    /// Its value after reset; `None` where the document gives none or it depends on the build or the link.
+    /// Value after reset; `None` where the document gives none or it depends on the build or the link.
     #[must_use]
     pub const fn reset(&self) -> Option<u32> {
         self.spec.reset
     }
 
-    /// What it is for.
+    /// Description.
     #[must_use]
     pub const fn doc(&self) -> Doc {
         self.spec.doc
     }
 
-    /// `raw` as fields, with bit names that fit the channel's direction.
+    /// Decodes `raw` to fields, with bit names for the channel's direction.
     #[must_use]
     pub fn decode(&self, raw: u32) -> Decoded {
         let decoded = self.spec.decode(raw);
@@ -295,7 +295,7 @@ impl RegisterInfo {
     }
 }
 
-/// A register's full name. `Display` prints it; it compares with `str` without allocation.
+/// Full name of a register. `Display` prints it; it compares with `str` without allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct RegisterName {
     block: Block,
@@ -315,7 +315,7 @@ impl PartialEq<str> for RegisterName {
     }
 }
 
-/// Consumes a string as long as what is written to it agrees.
+/// Consumes a string while it matches the written text.
 struct Matcher<'a> {
     rest: &'a str,
 }
@@ -327,7 +327,7 @@ impl fmt::Write for Matcher<'_> {
     }
 }
 
-/// Which blocks a card has.
+/// Blocks of a card.
 ///
 /// ```
 /// use fpga_registers::BarOffset;
@@ -353,7 +353,7 @@ pub struct CardLayout {
 }
 
 impl CardLayout {
-    /// A card with so many channels per direction (at most four are listed), the whole MSI-X table and no CDMA.
+    /// Creates a card with these numbers of channels per direction (at most four are listed), the whole MSI-X table and no CDMA.
     #[must_use]
     pub const fn new(h2c_channels: u8, c2h_channels: u8) -> Self {
         Self {
@@ -364,21 +364,21 @@ impl CardLayout {
         }
     }
 
-    /// The same with a CDMA engine at this place of the user BAR.
+    /// Adds a CDMA engine at this offset of the user BAR.
     #[must_use]
     pub const fn with_cdma(mut self, base: BarOffset) -> Self {
         self.cdma = Some(base);
         self
     }
 
-    /// The same with so many MSI-X table entries listed, at most 32.
+    /// Limits the listed MSI-X table entries to `vectors`, at most 32.
     #[must_use]
     pub const fn with_msix_vectors(mut self, vectors: u8) -> Self {
         self.msix_vectors = at_most(vectors, VECTOR_COUNT);
         self
     }
 
-    /// The card's blocks in the order of their addresses, the DMA BAR's first.
+    /// Blocks of the card in the order of their addresses, the DMA BAR's first.
     pub fn blocks(&self) -> impl Iterator<Item = Block> + use<> {
         let (h2c, c2h) = (self.h2c_channels, self.c2h_channels);
         (0..h2c)
@@ -393,12 +393,12 @@ impl CardLayout {
             .chain(self.cdma.map(Block::Cdma))
     }
 
-    /// The card's registers in the order of their addresses, the DMA BAR's first.
+    /// Registers of the card in the order of their addresses, the DMA BAR's first.
     pub fn registers(&self) -> impl Iterator<Item = RegisterInfo> + use<> {
         self.blocks().flat_map(|block| block.registers().iter().map(move |spec| RegisterInfo { block, spec }))
     }
 
-    /// The register of this full name, e.g. `irq.user_enable`; `None` if the card has none such.
+    /// Finds a register by its full name, e.g. `irq.user_enable`; `None` if the card does not have it.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<RegisterInfo> {
         self.registers().find(|register| register.name() == *name)

@@ -1,4 +1,4 @@
-//! Register values as named fields: what `Display` prints and what a register browser lists.
+//! Register values as named fields: the output of `Display` and of a register browser.
 
 use core::fmt;
 
@@ -6,17 +6,16 @@ use crate::xdma::Direction;
 
 /// The value of a 32-bit register.
 pub trait RegisterValue: Copy {
-    /// The value's fields from the least significant bit up, without gaps (reserved bits have names starting with
-    /// `_`). Empty for a plain number.
+    /// Fields from the least significant bit up, without gaps (reserved bits have names starting with `_`). Empty for a plain number.
     const FIELDS: &'static [Field];
 
-    /// The value of the register word `raw`, reserved bits kept.
+    /// Creates the value of the register word `raw`, reserved bits kept.
     fn from_register(raw: u32) -> Self;
 
-    /// The register word.
+    /// Returns the register word.
     fn into_register(self) -> u32;
 
-    /// The value as fields.
+    /// Decodes the value to fields.
     #[must_use]
     fn decoded(self) -> Decoded {
         Decoded::new(self.into_register(), Self::FIELDS)
@@ -35,7 +34,7 @@ impl RegisterValue for u32 {
     }
 }
 
-/// How the bits of a field are to be read.
+/// Interpretation of a field's bits.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum FieldKind {
@@ -49,7 +48,7 @@ pub enum FieldKind {
     Choice(fn(u32) -> Option<&'static str>),
     /// Independent bits with a name each, from the field's least significant bit up.
     Flags(&'static [&'static str]),
-    /// As `Flags`, with other names for each channel direction.
+    /// Same as `Flags`, with other names for each channel direction.
     FlagsByDirection {
         /// Names on an H2C channel.
         h2c: &'static [&'static str],
@@ -58,19 +57,19 @@ pub enum FieldKind {
     },
 }
 
-/// What a register or a field is for, as its documentation says it. `Display` prints it for a terminal: without the marks of links and
-/// code.
+/// Description of a register or a field, from its documentation comment. `Display` prints it for a terminal, without the markup of links
+/// and code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doc(&'static str);
 
 impl Doc {
-    /// Text of a documentation comment, in Markdown.
+    /// Creates a description from the text of a documentation comment, in Markdown.
     #[must_use]
     pub const fn new(text: &'static str) -> Self {
         Self(text.trim_ascii())
     }
 
-    /// Whether nothing is said.
+    /// Whether the description is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0.is_empty()
@@ -85,7 +84,7 @@ impl fmt::Display for Doc {
             f.write_str(before)?;
             // All three are one byte long.
             let (mark, after) = mark.split_at(1);
-            // Behind the text of a link stands where it leads, which nobody can follow here.
+            // The text of a link is followed by its target, which is not useful here.
             rest = match (mark, after.split_once(')')) {
                 ("]", Some((_, behind))) if after.starts_with('(') => behind,
                 _ => after,
@@ -106,51 +105,51 @@ pub struct Field {
 }
 
 impl Field {
-    /// A field of `width` bits, 1 to 32; its position is set by [`place`]. Reserved bits have a name that starts with `_`.
+    /// Creates a field of `width` bits, 1 to 32; [`place`] sets its position. Reserved bits have a name that starts with `_`.
     #[must_use]
     pub const fn new(name: &'static str, width: u8, kind: FieldKind) -> Self {
         Self { name, low: 0, width, kind, doc: Doc::new("") }
     }
 
-    /// A field of the bits `high` to `low`, both at most 31: a flag if it is one bit, else a number.
+    /// Creates a field of the bits `high` to `low`, both at most 31: a flag if it is one bit, else a number.
     #[must_use]
     pub const fn at(name: &'static str, high: u8, low: u8, doc: &'static str) -> Self {
         let kind = if high == low { FieldKind::Flag } else { FieldKind::Number };
         Self { name, low, width: high - low + 1, kind, doc: Doc::new(doc) }
     }
 
-    /// The same, with what it is for.
+    /// Sets the description.
     #[must_use]
     pub const fn with_doc(mut self, text: &'static str) -> Self {
         self.doc = Doc::new(text);
         self
     }
 
-    /// The name, that of the accessor of the value type.
+    /// Name, equal to that of the accessor of the value type.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The least significant bit's number.
+    /// Number of the least significant bit.
     #[must_use]
     pub const fn low(&self) -> u8 {
         self.low
     }
 
-    /// The most significant bit's number.
+    /// Number of the most significant bit.
     #[must_use]
     pub const fn high(&self) -> u8 {
         self.low + self.width - 1
     }
 
-    /// What it is for; empty for reserved bits.
+    /// Description; empty for reserved bits.
     #[must_use]
     pub const fn doc(&self) -> Doc {
         self.doc
     }
 
-    /// How the bits are to be read.
+    /// Interpretation of the bits.
     #[must_use]
     pub const fn kind(&self) -> FieldKind {
         self.kind
@@ -162,20 +161,20 @@ impl Field {
         self.name.starts_with('_')
     }
 
-    /// The field's bits within a register word.
+    /// Mask of the field in a register word.
     #[must_use]
     pub const fn mask(&self) -> u32 {
         (u32::MAX >> (32 - self.width)) << self.low
     }
 
-    /// The field's value within a register word, moved to bit 0.
+    /// Value of the field in a register word, moved to bit 0.
     #[must_use]
     pub const fn extract(&self, raw: u32) -> u32 {
         (raw & self.mask()) >> self.low
     }
 }
 
-/// Gives fields, listed from the least significant bit up, their positions. For constants: see the panic.
+/// Assigns positions to fields that are listed from the least significant bit up. For constants: see the panic.
 ///
 /// # Panics
 /// If the fields do not cover 32 bits.
@@ -192,7 +191,7 @@ pub const fn place<const N: usize>(mut fields: [Field; N]) -> [Field; N] {
     fields
 }
 
-/// A register word with the fields to read it by. `Display` prints the word and its fields.
+/// A register word with its fields. `Display` prints the word and its fields.
 ///
 /// A set flag is printed by its name, a field as `name=value`, a code with its meaning, a group of bits by the names
 /// of those set or `none`; flags that are clear and reserved bits that are zero are left out.
@@ -204,13 +203,13 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// `raw` read by these fields.
+    /// Combines `raw` with these fields.
     #[must_use]
     pub const fn new(raw: u32, fields: &'static [Field]) -> Self {
         Self { raw, fields, direction: None }
     }
 
-    /// The same, with the bit names of a channel of this direction.
+    /// Selects the bit names of a channel of this direction.
     #[must_use]
     pub const fn on(mut self, direction: Direction) -> Self {
         self.direction = Some(direction);
@@ -223,7 +222,7 @@ impl Decoded {
         self.raw
     }
 
-    /// The fields from the least significant bit up; reserved bits only where they are not zero.
+    /// Fields from the least significant bit up; reserved bits only if they are not zero.
     pub fn fields(&self) -> impl Iterator<Item = DecodedField> + use<> {
         let (raw, direction) = (self.raw, self.direction);
         self.fields
@@ -255,25 +254,25 @@ pub struct DecodedField {
 }
 
 impl DecodedField {
-    /// The field's name; `reserved` for bits that the document reserves.
+    /// Name of the field; `reserved` for bits that the document reserves.
     #[must_use]
     pub fn name(&self) -> &'static str {
         if self.field.is_reserved() { "reserved" } else { self.field.name }
     }
 
-    /// The field's value, moved to bit 0.
+    /// Value of the field, moved to bit 0.
     #[must_use]
     pub const fn value(&self) -> u32 {
         self.value
     }
 
-    /// The field's place in the word.
+    /// Position and kind of the field.
     #[must_use]
     pub const fn field(&self) -> &'static Field {
         self.field
     }
 
-    /// The meaning of a code, where the document gives one.
+    /// Meaning of a code, if the document defines one.
     #[must_use]
     pub fn meaning(&self) -> Option<&'static str> {
         match self.field.kind {
@@ -282,7 +281,7 @@ impl DecodedField {
         }
     }
 
-    /// Numbers (within the field) and names of the set bits of a group; a bit without a name yields `None` there.
+    /// Numbers (within the field) and names of the set bits of a group; `None` for a bit without a name.
     pub fn set_bits(&self) -> impl Iterator<Item = (u8, Option<&'static str>)> + use<> {
         let names: &'static [&'static str] = match (self.field.kind, self.direction) {
             (FieldKind::Flags(names), _) => names,

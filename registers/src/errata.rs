@@ -1,4 +1,4 @@
-//! Where the documents disagree with each other or with working drivers, and which reading this package takes.
+//! Contradictions between documents, or with working drivers, and the reading that this package uses.
 //!
 //! *libxdma* is the vendor's Linux driver (`libxdma.h`, driver 2025.2); *mainline* the Linux kernel's own
 //! (`drivers/dma/xilinx/xdma-regs.h`); *embeddedsw* the vendor's bare-metal driver (`xaxicdma_hw.h`). PG344 is the

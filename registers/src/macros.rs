@@ -1,6 +1,5 @@
-//! The two forms that everything in this package is written in: a register value and a register block. Each is
-//! stated once; accessors, field tables, offsets, layout checks, catalogue entries and what listings say of each follow from the
-//! statement.
+//! The two macros that define everything in this package: a register value and a register block. Each item is stated once; accessors, field
+//! tables, offsets, layout checks, catalogue entries and their descriptions are derived from the statement.
 
 /// Declares register values: fields from the least significant bit up as `width name: type`, reserved bits with a
 /// name that starts with `_`, an optional default after `=` and an optional [`FieldKind`](crate::FieldKind) after
@@ -42,7 +41,7 @@ macro_rules! register_value {
     )*};
 }
 
-/// The kind of a field: as stated, else a flag for one bit and a number for more.
+/// Kind of a field: as stated, else a flag for one bit and a number for more.
 macro_rules! field_kind {
     ($width:literal) => {
         if $width == 1 { $crate::decode::FieldKind::Flag } else { $crate::decode::FieldKind::Number }
@@ -113,7 +112,7 @@ macro_rules! register_block {
     };
 }
 
-/// A documented reset value, or none.
+/// Documented reset value, or none.
 macro_rules! reset_value {
     () => {
         None

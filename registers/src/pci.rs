@@ -1,12 +1,12 @@
-//! The parts of PCI configuration space that software for such cards touches (PCI Express Base Specification 5.0,
-//! chapter 7; the names are those of the specification), and the ids that XDMA designs are known by.
+//! The parts of PCI configuration space that software for such cards accesses (PCI Express Base Specification 5.0, chapter 7; the names are
+//! those of the specification), and the ids of known XDMA designs.
 
 /// Vendor id of Xilinx, now AMD.
 pub const VENDOR_XILINX: u16 = 0x10EE;
 /// Vendor id of Amazon, whose shells contain XDMA.
 pub const VENDOR_AMAZON: u16 = 0x1D0F;
 
-/// What a configuration read yields where no device answers.
+/// Vendor id that a configuration read returns if no device answers.
 pub const VENDOR_NONE: u16 = 0xFFFF;
 
 /// A vendor and device id.
@@ -28,13 +28,13 @@ impl DeviceId {
     }
 }
 
-/// The id that Vivado gives an UltraScale+ Gen3 x16 design unless told otherwise, and the vendor's scripts look for.
+/// Default id that Vivado assigns to an UltraScale+ Gen3 x16 design, and that the vendor's scripts search for.
 pub const DEFAULT_DEVICE: DeviceId = DeviceId::xilinx(0x903F);
 
 /// Ids of XDMA designs, as the vendor's Linux driver lists them (`xdma_mod.c`, driver 2025.2).
 ///
-/// A hint and no proof: ids are free for the designer to choose, and QDMA designs use some of the same by default.
-/// Only the identifiers in the DMA BAR say that there is an XDMA.
+/// This is a hint, not a proof: designers can choose ids freely, and QDMA designs use some of the same by default. Only the identifiers in
+/// the DMA BAR prove that there is an XDMA core.
 pub const XDMA_DEVICES: &[DeviceId] = &[
     // UltraScale+
     DeviceId::xilinx(0x9048),
@@ -99,26 +99,26 @@ pub const XDMA_DEVICES: &[DeviceId] = &[
     DeviceId::amazon(0xF001),
 ];
 
-/// Whether XDMA designs are known to use this id. See [`XDMA_DEVICES`] for what that is worth.
+/// Whether XDMA designs are known to use this id. See [`XDMA_DEVICES`] for the reliability of this information.
 #[must_use]
 pub fn is_known_xdma(id: DeviceId) -> bool {
     XDMA_DEVICES.contains(&id)
 }
 
-/// What a default id of a Xilinx design stands for.
+/// Design that a default id of Xilinx stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DefaultDesign {
     /// Family of the FPGA.
     pub family: &'static str,
     /// Generation of PCI Express.
     pub generation: u8,
-    /// Lanes.
+    /// Number of lanes.
     pub lanes: u8,
 }
 
-/// What the digits of `id` stand for, where it follows the pattern of [`XDMA_DEVICES`]: family, 0, generation, lanes (F for 16).
+/// Decodes the digits of `id`, if it follows the pattern of [`XDMA_DEVICES`]: family, 0, generation, lanes (F for 16).
 ///
-/// Read off the vendor's list; no document states the pattern, and a designer may keep an id and change the design.
+/// Derived from the vendor's list; no document states the pattern, and a designer may keep an id and change the design.
 #[must_use]
 pub const fn default_design(id: DeviceId) -> Option<DefaultDesign> {
     if id.vendor != VENDOR_XILINX || id.device >> 8 & 0xF != 0 {
@@ -183,15 +183,15 @@ pub mod command {
     pub const MEMORY_SPACE: u16 = 1 << 1;
     /// The function may send requests: without it no DMA and no message interrupt leaves the card.
     pub const BUS_MASTER: u16 = 1 << 2;
-    /// Legacy interrupts are off.
+    /// INTx is disabled.
     pub const INTERRUPT_DISABLE: u16 = 1 << 10;
 }
 
 /// Bits of the status register.
 pub mod status {
-    /// A legacy interrupt is pending.
+    /// INTx is pending.
     pub const INTERRUPT: u16 = 1 << 3;
-    /// There is a list of capabilities.
+    /// The function has a list of capabilities.
     pub const CAPABILITIES: u16 = 1 << 4;
 }
 
@@ -233,9 +233,9 @@ pub mod power {
     pub const CONTROL: u16 = 0x04;
     /// The power state field of the control register: 0 is D0, 3 is D3hot.
     pub const STATE_MASK: u16 = 0b11;
-    /// An event is reported; a written 1 clears it.
+    /// A power management event is reported; a written 1 clears it.
     pub const PME_STATUS: u16 = 1 << 15;
-    /// Going from D3hot to D0 does not reset the function.
+    /// A transition from D3hot to D0 does not reset the function.
     pub const NO_SOFT_RESET: u16 = 1 << 3;
 }
 
@@ -249,13 +249,13 @@ pub mod express {
     pub const DEVICE_CONTROL: u16 = 0x08;
     /// Device control: relaxed ordering may be requested.
     pub const RELAXED_ORDERING: u16 = 1 << 4;
-    /// Device control: largest payload, 128 bytes times two to this.
+    /// Device control: maximum payload size code, 128 bytes times two to this.
     pub const MAX_PAYLOAD_SHIFT: u16 = 5;
     /// Device control: eight-bit tags.
     pub const EXTENDED_TAG: u16 = 1 << 8;
-    /// Device control: largest read request, 128 bytes times two to this.
+    /// Device control: maximum read request size code, 128 bytes times two to this.
     pub const MAX_READ_REQUEST_SHIFT: u16 = 12;
-    /// Mask of either size code once it is shifted down.
+    /// Mask of either size code after the shift.
     pub const SIZE_MASK: u16 = 0b111;
     /// Device control: starts a function level reset.
     pub const INITIATE_RESET: u16 = 1 << 15;
@@ -271,7 +271,7 @@ pub mod express {
     pub const LINK_SPEED_MASK: u16 = 0xF;
     /// Lane count of link capabilities and link status, bits 9:4.
     pub const LINK_WIDTH_SHIFT: u16 = 4;
-    /// Mask of the lane count once it is shifted down.
+    /// Mask of the lane count after the shift.
     pub const LINK_WIDTH_MASK: u16 = 0x3F;
 }
 
@@ -287,13 +287,13 @@ pub mod msix {
     pub const FUNCTION_MASK: u16 = 1 << 14;
     /// Message control: MSI-X is enabled.
     pub const ENABLE: u16 = 1 << 15;
-    /// Where the table is, 32 bits: BAR number and offset.
+    /// Location of the table, 32 bits: BAR number and offset.
     pub const TABLE: u16 = 0x04;
-    /// Where the pending bits are, 32 bits: BAR number and offset.
+    /// Location of the pending bits, 32 bits: BAR number and offset.
     pub const PENDING: u16 = 0x08;
-    /// The BAR number of either location.
+    /// BAR number of either location.
     pub const BAR_MASK: u32 = 0b111;
-    /// The offset of either location.
+    /// Offset of either location.
     pub const OFFSET_MASK: u32 = !0b111;
     /// Size of a table entry in bytes.
     pub const ENTRY_SIZE: u16 = 16;

@@ -1,6 +1,6 @@
 //! 64-bit quantities as pairs of 32-bit little-endian words, the form every register and descriptor uses.
 
-/// The low and high word of a 64-bit value.
+/// Splits a 64-bit value into its low and high word.
 #[must_use]
 pub(crate) const fn split(value: u64) -> (u32, u32) {
     #[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
@@ -8,7 +8,7 @@ pub(crate) const fn split(value: u64) -> (u32, u32) {
     halves
 }
 
-/// The 64-bit value of a low and a high word.
+/// Joins a low and a high word to a 64-bit value.
 #[must_use]
 pub(crate) const fn join(low: u32, high: u32) -> u64 {
     (high as u64) << 32 | low as u64

@@ -10,7 +10,7 @@ use fpga_registers::xdma::{
 };
 use fpga_registers::{AccessKind, BarOffset, CardAddr, Iova, Reg, RegisterIo, Rw};
 
-/// Answers every read with the same word and writes down what was done.
+/// Answers every read with the same word and records all accesses.
 #[derive(Default)]
 struct Recorder {
     answer: u32,
@@ -41,7 +41,7 @@ fn register_access_reaches_offset_with_value() {
     assert!(ChannelBlock::STATUS_RC.read_and_clear(&io, base).unwrap().descriptor_completed());
     ChannelBlock::STATUS.write(&io, base, ChannelStatus::new().with_descriptor_stopped(true)).unwrap();
     assert_eq!(ChannelBlock::COMPLETED.read(&io, base).unwrap(), 7);
-    // Behind a reference and as a trait object as well.
+    // Through a reference and as a trait object as well.
     let object: &dyn RegisterIo<Error = Infallible> = &io;
     ChannelBlock::POLL_ADDRESS_LOW.write(object, base, 0x1000).unwrap();
     assert_eq!(
@@ -79,7 +79,7 @@ fn register_knows_name_and_access() {
 #[test]
 fn access_kind_states_permitted_accesses() {
     use AccessKind::{ReadClears, ReadOnly, ReadWrite, ReadWrite1Clear, Write1Clear, Write1Set, WriteOnly};
-    // kind, readable, writable, a read has an effect
+    // Kind, readable, writable, read side effect.
     let table = [
         (ReadOnly, true, false, false),
         (ReadWrite, true, true, false),
@@ -143,7 +143,7 @@ fn catalogue_finds_registers_by_exact_name() {
         assert_eq!(place(absent), None, "{absent:?}");
     }
     assert!(CardLayout::new(1, 1).find("cdma.sr").is_none());
-    // More channels than the logic can have are not listed.
+    // Channels above the maximum of the logic are not listed.
     assert_eq!(
         CardLayout::new(200, 0).blocks().filter(|block| matches!(block, Block::Channel(..))).count(),
         4

@@ -1,4 +1,4 @@
-//! What every register prints. The snapshot is the specification: read it when it changes.
+//! Printed form of every register. The snapshot is the specification: read it when it changes.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use fpga_registers::xdma::{
     Target,
 };
 
-/// Values as they are seen on cards, by the end of the register's name.
+/// Values as seen on cards, by the end of the register's name.
 const SEEN: &[(&str, u32)] = &[
     ("h2c0.identifier", 0x1FC0_0006),
     ("c2h0.identifier", 0x1FC1_8006),
@@ -79,7 +79,7 @@ fn display_values_show_fields() {
         Identifier::of(Target::C2hChannel, 1, true).to_string(),
         "0x1fc18106 version=6(2017.1 or later) channel=1 stream target=1(c2h_channel) subsystem=0x1fc"
     );
-    // Without a direction the meaning of bits 13:9 is not known.
+    // Without a direction the meaning of bits 13:9 is unknown.
     let status = ChannelStatus::from_bits(0x0000_0201);
     assert_eq!(status.to_string(), "0x00000201 busy read_error=0x1 write_error=0x0 descriptor_error=none");
     assert_eq!(
@@ -105,7 +105,7 @@ fn display_values_show_fields() {
     assert_eq!(Direction::H2c.to_string(), "h2c");
 }
 
-/// What listings say of a register or a field is its documentation, as it can be read at a terminal.
+/// Listings describe a register or a field by its documentation, formatted for a terminal.
 #[test]
 fn display_documentation_text_is_available() {
     use fpga_registers::decode::Doc;

@@ -1,4 +1,4 @@
-//! What goes into a word comes out of it, for any word.
+//! Round trips of arbitrary values through words.
 
 use fpga_registers::cdma::SgDescriptor;
 use fpga_registers::xdma::descriptor::{MAX_BLOCK, MAX_LEN, block_length, next_adjacent};
@@ -71,7 +71,7 @@ proptest! {
         prop_assert_eq!(sum, raw);
     }
 
-    /// Any address and count: within the limits, and never across a page.
+    /// For any address and count: within the limits, and never across a page.
     #[test]
     fn next_adjacent_stays_in_limits_and_page(slot: u32, available: u32) {
         let first = u64::from(slot) * 32;

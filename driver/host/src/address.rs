@@ -1,10 +1,9 @@
-//! Where a PCI function sits.
+//! Addresses of PCI functions.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// Address of a PCI function: domain, bus, device, function. Written `0000:65:00.0`; the domain may be left out and
-/// is 0 then.
+/// Address of a PCI function: domain, bus, device, function. Written `0000:65:00.0`; the domain may be omitted and is then 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
     domain: u32,
@@ -13,18 +12,18 @@ pub struct PciAddress {
     function: u8,
 }
 
-/// Text that is no PCI address.
+/// Reason why a text is not a PCI address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is not a PCI address: {problem}; write it as lspci -D does, for example 0000:65:00.0")]
 pub struct ParsePciAddressError {
     /// The text, shortened if it is long.
     pub text: String,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub problem: &'static str,
 }
 
 impl PciAddress {
-    /// `None` if the device is above 31 or the function above 7.
+    /// Creates an address; `None` if the device is above 31 or the function above 7.
     #[must_use]
     pub const fn new(domain: u32, bus: u8, device: u8, function: u8) -> Option<Self> {
         if device > 31 || function > 7 {
@@ -33,7 +32,7 @@ impl PciAddress {
         Some(Self { domain, bus, device, function })
     }
 
-    /// PCI domain (segment); above 65535 behind some host bridges.
+    /// PCI domain (segment); above 65535 with some host bridges.
     #[must_use]
     pub const fn domain(self) -> u32 {
         self.domain
@@ -92,7 +91,7 @@ fn parse(text: &str) -> Result<PciAddress, &'static str> {
     Ok(PciAddress { domain, bus, device, function })
 }
 
-/// Hexadecimal digits only: the standard parser would also take a sign.
+/// Parses hexadecimal digits only: the standard parser would also accept a sign.
 fn hex(text: &str, most: usize) -> Option<u32> {
     if text.is_empty() || text.len() > most || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

@@ -1,4 +1,4 @@
-//! What this process may do: lock memory, open files.
+//! Permissions and limits of this process: locked memory, access to files.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -13,17 +13,17 @@ const DAC_OVERRIDE: u32 = 1;
 /// Bit of the capability that overrides the limit of locked memory.
 const IPC_LOCK: u32 = 14;
 
-/// What this process may do, as procfs tells it.
+/// Permissions and limits of this process, from procfs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Caller {
-    /// User id by which files are opened.
+    /// User id for file access.
     pub user: u32,
-    /// Group ids by which files are opened.
+    /// Group ids for file access.
     pub groups: Vec<u32>,
     /// Effective capabilities, one bit each.
     pub capabilities: u64,
-    /// Bytes that may be locked; `None`: no limit.
+    /// Limit of locked memory in bytes; `None`: no limit.
     pub locked_memory: Option<u64>,
     live: bool,
 }
@@ -31,23 +31,23 @@ pub struct Caller {
 /// Whether a file may be read and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It may.
+    /// The file may be read and written.
     Granted,
-    /// It may not.
+    /// The file may not be read and written.
     Denied {
-        /// Whose file it is.
+        /// Owner of the file.
         owner: u32,
-        /// Its group.
+        /// Group of the file.
         group: u32,
-        /// Its permission bits.
+        /// Permission bits of the file.
         mode: u32,
     },
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
 }
 
 impl Caller {
-    /// This process, as `proc/self` tells it.
+    /// Reads the data of this process from `proc/self`.
     ///
     /// # Errors
     /// [`HostError::Unreadable`], [`HostError::InvalidContent`].
@@ -60,7 +60,7 @@ impl Caller {
             words.filter_map(|word| word.parse().ok()).collect()
         };
         let wrong = |what| invalid_content(&path, status.lines().next().unwrap_or_default(), what);
-        // Real, effective, saved, and the one that counts for files.
+        // Real, effective, saved, and file system user id; the last one counts for files.
         let user = *numbers("Uid:").get(3).ok_or_else(|| wrong("status of a process"))?;
         let own = *numbers("Gid:").get(3).ok_or_else(|| wrong("status of a process"))?;
         let mut groups = numbers("Groups:");
@@ -86,13 +86,13 @@ impl Caller {
         Ok(Self { user, groups, capabilities, locked_memory, live: roots.is_live() })
     }
 
-    /// Whether locked memory is not counted for it.
+    /// Whether the limit of locked memory does not apply to it.
     #[must_use]
     pub const fn locks_without_limit(&self) -> bool {
         self.has(IPC_LOCK) || self.locked_memory.is_none()
     }
 
-    /// Whether it may bind drivers: the files are root's.
+    /// Whether it may bind drivers: the files belong to root.
     #[must_use]
     pub const fn may_bind(&self) -> bool {
         self.user == 0 || self.has(DAC_OVERRIDE)
@@ -104,7 +104,7 @@ impl Caller {
         let Ok(file) = std::fs::metadata(path) else { return Access::Missing };
         let (owner, group, mode) = (file.uid(), file.gid(), file.mode() & 0o777);
         let granted = if self.live {
-            // The system knows access lists, too, which udev sets for whoever sits at the machine.
+            // The system also evaluates access lists, which udev sets for local users.
             access(path, Mode::READ_OK | Mode::WRITE_OK).is_ok()
         } else {
             let bits = match () {

@@ -1,4 +1,4 @@
-//! Why the machine could not be examined.
+//! Errors of examining the machine.
 
 use std::fmt;
 use std::io;
@@ -6,67 +6,67 @@ use std::path::PathBuf;
 
 use crate::{ParsePciAddressError, PciAddress};
 
-/// Something of the machine could not be read or is not there.
+/// Reason why a part of the machine could not be read, or does not exist.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// There is no sysfs where it should be.
+    /// There is no sysfs at the expected path.
     #[error("there is no sysfs at {}; mount it (mount -t sysfs sysfs /sys), or name another root", path.display())]
     NoSysfs {
-        /// Where it should be.
+        /// Expected path.
         path: PathBuf,
     },
-    /// A file or directory is there and cannot be read.
+    /// A file or directory exists and cannot be read.
     #[error("{} cannot be read: {source}; {}", path.display(), advice(source))]
     Unreadable {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A file holds something else than the kernel writes there.
+    /// The content of a file differs from the kernel's format.
     #[error("{} holds {text:?}, which is no {what}: this is not what the kernel writes there", path.display())]
     InvalidContent {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// Its content, shortened.
         text: String,
-        /// What it should be.
+        /// Expected content.
         what: &'static str,
     },
-    /// The address is none, or a part of one.
+    /// The address is invalid or incomplete.
     #[error("{source}{}", hint)]
     BadAddress {
-        /// What is wrong with it.
+        /// Description of the problem.
         source: ParsePciAddressError,
-        /// What may have been meant.
+        /// Suggestions.
         hint: Hint,
     },
-    /// Nothing is at the address.
+    /// There is no function at the address.
     #[error("there is no PCI function {address}{}", hint)]
     NoSuchFunction {
-        /// The address asked for.
+        /// Requested address.
         address: PciAddress,
-        /// What may have been meant.
+        /// Suggestions.
         hint: Hint,
     },
 }
 
 impl HostError {
-    /// Whether the user's words are at fault, not the machine.
+    /// Whether the cause is the user's input, not the machine.
     #[must_use]
     pub const fn is_usage(&self) -> bool {
         matches!(self, Self::BadAddress { .. })
     }
 }
 
-/// Functions to name to whoever gave a wrong address; each with its ids.
+/// Functions to suggest for a wrong address, with their ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {
-    /// They may have been meant.
+    /// Functions with similar addresses.
     Similar(Vec<String>),
-    /// Nothing is like the address; these are the known cards.
+    /// No address is similar; these are the known cards.
     Cards(Vec<String>),
     /// There is no known card either.
     Nothing,
@@ -106,7 +106,7 @@ fn advice(source: &io::Error) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Root, whom tests may run as, is refused nothing.
+    /// Tests that run as root get no permission errors, so the errors are constructed.
     #[test]
     fn host_error_advice_matches_system_error() {
         for (kind, part) in [

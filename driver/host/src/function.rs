@@ -1,4 +1,4 @@
-//! PCI functions as sysfs shows them.
+//! PCI functions as sysfs describes them.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const BRIDGE: u32 = 0x0604;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PciFunction {
-    /// Where it sits.
+    /// Address.
     pub address: PciAddress,
     /// Vendor and device id.
     pub id: DeviceId,
@@ -22,44 +22,45 @@ pub struct PciFunction {
     pub subsystem: Option<DeviceId>,
     /// Class code: base class, sub class, programming interface.
     pub class: Option<u32>,
-    /// The driver it is bound to.
+    /// Driver that it is bound to.
     pub driver: Option<String>,
-    /// The only driver that may have it, where one is named.
+    /// The only permitted driver (`driver_override`), if set.
     pub driver_override: Option<String>,
-    /// Its IOMMU group.
+    /// IOMMU group.
     pub group: Option<u32>,
-    /// Its link.
+    /// PCIe link.
     pub link: Option<LinkInfo>,
-    /// NUMA node, where the machine has several.
+    /// NUMA node, if the machine has several.
     pub numa_node: Option<u32>,
     /// The physical function, if this is a virtual one.
     pub physical_function: Option<PciAddress>,
-    /// How many virtual functions it has just now.
+    /// Current number of virtual functions.
     pub virtual_functions: u64,
-    /// Ways that the kernel knows to reset it, in the order in which it tries them; `None`: the kernel does not tell (before 5.15),
-    /// or there are none.
+    /// Reset methods that the kernel supports for it, in the order in which it tries them; `None`: the kernel does not list them (before
+    /// 5.15), or there are none.
     pub reset_methods: Option<Vec<String>>,
-    /// Whether configuration space reads as all ones, as that of a function which is not there any more.
+    /// Whether configuration space reads as all ones, as for a removed function.
     pub is_silent: bool,
-    /// What could not be read or understood.
+    /// Attributes that could not be read or parsed.
     pub remarks: Vec<String>,
 }
 
-/// What [`functions`] found.
+/// Result of [`functions`].
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Listing {
     /// Functions in the order of their addresses.
     pub functions: Vec<PciFunction>,
-    /// Functions that are there and whose ids cannot be read.
+    /// Existing functions whose ids cannot be read.
     pub unreadable: Vec<HostError>,
 }
 
 impl PciFunction {
-    /// The function at `address`.
+    /// Reads the function at `address`.
     ///
     /// # Errors
-    /// [`HostError::NoSuchFunction`], [`HostError::NoSysfs`], [`HostError::Unreadable`], [`HostError::InvalidContent`]: the ids. What else cannot be read is a remark.
+    /// [`HostError::NoSuchFunction`], [`HostError::NoSysfs`], [`HostError::Unreadable`], [`HostError::InvalidContent`] for the ids. Other
+    /// unreadable attributes are remarks.
     pub fn read(roots: &Roots, address: PciAddress) -> Result<Self, HostError> {
         let directory = roots.function(address);
         if std::fs::symlink_metadata(&directory).is_err() {
@@ -80,7 +81,7 @@ impl PciFunction {
             .filter(|name| !name.is_empty() && name != "(null)");
         let group = or_report(roots.group_of(address), &mut keep);
         let link = or_report(LinkInfo::read(&directory), &mut keep);
-        // -1 where there is one node, or the firmware does not say.
+        // -1 if there is one node, or the firmware does not report it.
         let numa_node =
             or_report(attribute(&directory.join("numa_node")), &mut keep).and_then(|node| node.parse().ok());
         let physical_function =
@@ -107,19 +108,19 @@ impl PciFunction {
         })
     }
 
-    /// Whether XDMA designs are known by its ids: a hint, no proof.
+    /// Whether its ids are those of a known XDMA design: a hint, not a proof.
     #[must_use]
     pub fn is_known(&self) -> bool {
         is_known_xdma(self.id)
     }
 
-    /// Whether it is a bridge, which no user-space driver can have.
+    /// Whether it is a bridge, which user-space drivers cannot use.
     #[must_use]
     pub fn is_bridge(&self) -> bool {
         self.class.is_some_and(|class| class >> 8 == BRIDGE)
     }
 
-    /// What it is, as far as its ids tell: they are the designer's to choose.
+    /// Name according to its ids, which the designer can choose freely.
     #[must_use]
     pub fn name(&self) -> String {
         match default_design(self.id) {
@@ -131,7 +132,7 @@ impl PciFunction {
         }
     }
 
-    /// What its class code says it is.
+    /// Kind of device according to its class code.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         // PCI Code and ID Assignment Specification, 1.
@@ -154,7 +155,7 @@ impl PciFunction {
     }
 }
 
-/// All functions of the machine. There are none where there is no PCI.
+/// Lists all functions of the machine; none if there is no PCI.
 ///
 /// # Errors
 /// [`HostError::NoSysfs`], [`HostError::Unreadable`].
@@ -163,7 +164,7 @@ pub fn functions(roots: &Roots) -> Result<Listing, HostError> {
     for address in addresses(roots)? {
         match PciFunction::read(roots, address) {
             Ok(function) => listing.functions.push(function),
-            // Taken away meanwhile.
+            // Removed meanwhile.
             Err(HostError::NoSuchFunction { .. }) => {}
             Err(error) => listing.unreadable.push(error),
         }
@@ -175,7 +176,7 @@ pub fn functions(roots: &Roots) -> Result<Listing, HostError> {
 fn addresses(roots: &Roots) -> Result<Vec<PciAddress>, HostError> {
     let found = names(&roots.sysfs.join("bus/pci/devices"))?;
     let Some(found) = found else {
-        // A machine without PCI has a sysfs all the same.
+        // A machine without PCI still has a sysfs.
         return match names(&roots.sysfs)? {
             Some(names) if !names.is_empty() => Ok(Vec::new()),
             _ => Err(HostError::NoSysfs { path: roots.sysfs.clone() }),
@@ -186,11 +187,11 @@ fn addresses(roots: &Roots) -> Result<Vec<PciAddress>, HostError> {
     Ok(addresses)
 }
 
-/// The function that `text` names.
+/// Finds the function that `text` names.
 ///
 /// # Errors
-/// [`HostError::BadAddress`] for a part of an address or none, [`HostError::NoSuchFunction`]: both with functions that may have been
-/// meant; as [`PciFunction::read`].
+/// [`HostError::BadAddress`] for an incomplete or invalid address, [`HostError::NoSuchFunction`], both with suggestions; otherwise as
+/// [`PciFunction::read`].
 pub fn find(roots: &Roots, text: &str) -> Result<PciFunction, HostError> {
     match text.parse() {
         Ok(address) => PciFunction::read(roots, address),
@@ -202,9 +203,9 @@ fn bad(roots: &Roots, text: &str, source: ParsePciAddressError) -> Result<PciFun
     Err(HostError::BadAddress { source, hint: suggest(roots, text)? })
 }
 
-/// What a wrong address may have meant: functions that it is a part of, or that are written like it but for one character (two, if it is a
-/// known card; two that changed places are one). The nearest come first, cards before others, and there are at most five. If there
-/// are none, whoever typed it has something else in mind, and is told of the known cards.
+/// Suggests functions for a wrong address: functions whose address contains the text, or differs from it in one character (two for a known
+/// card; two swapped characters count as one). The nearest come first, cards before others, at most five. If there are none, the known
+/// cards are listed.
 fn suggest(roots: &Roots, text: &str) -> Result<Hint, HostError> {
     let text = text.trim().to_ascii_lowercase();
     let all = functions(roots)?.functions;
@@ -234,9 +235,9 @@ fn suggest(roots: &Roots, text: &str) -> Result<Hint, HostError> {
     })
 }
 
-/// In how many characters a text differs from an address; one without a domain is compared with the address without its.
+/// Number of characters in which a text differs from an address; a text without a domain is compared with the address without its domain.
 fn distance(name: &str, text: &str) -> Option<usize> {
-    // The shortest form of an address has seven characters, and one character may be missing or too many.
+    // The shortest form of an address has seven characters; one character may be missing or superfluous.
     if !(6..=16).contains(&text.len()) {
         return None;
     }
@@ -272,7 +273,8 @@ fn or_report<T>(read: Result<Option<T>, HostError>, keep: &mut dyn FnMut(HostErr
     })
 }
 
-/// Sysfs keeps the ids that the kernel found when it looked first. Configuration space itself tells whether somebody still answers.
+/// Whether configuration space reads as all ones. Sysfs keeps the ids of the first enumeration; configuration space shows whether the
+/// function still answers.
 fn is_silent(directory: &Path) -> bool {
     use std::io::Read as _;
     let mut vendor = [0; 2];

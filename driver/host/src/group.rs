@@ -1,4 +1,4 @@
-//! IOMMU groups: functions that the IOMMU cannot tell from each other, so that only all of them can be given away.
+//! IOMMU groups: functions that the IOMMU cannot isolate from each other, so that they can only be assigned together.
 
 use core::fmt;
 
@@ -10,28 +10,28 @@ pub const VFIO_PCI: &str = "vfio-pci";
 /// Drivers of the kernel that leave a group usable: they do no DMA for the kernel (`driver_managed_dma` in their
 /// `struct pci_driver`).
 const SAFE_DRIVERS: [&str; 3] = [VFIO_PCI, "pci-stub", "pcieport"];
-/// What the kernel calls the groups that it makes for functions without an IOMMU (`vfio_noiommu_group_alloc` in
-/// `drivers/vfio/group.c`); their files are named `noiommu-N`.
+/// Name of the groups that the kernel creates for functions without an IOMMU (`vfio_noiommu_group_alloc` in `drivers/vfio/group.c`); their
+/// files are named `noiommu-N`.
 const NOIOMMU_GROUP: &str = "vfio-noiommu";
 
-/// Another function, and who has it.
+/// Another function of a group, and its driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct OtherFunction {
-    /// Which.
+    /// Address of the function.
     pub address: PciAddress,
-    /// The driver it is bound to, if any.
+    /// Driver that it is bound to, if any.
     pub driver: Option<String>,
 }
 
 impl OtherFunction {
-    /// A function bound to `driver`.
+    /// Creates the entry of a function bound to `driver`.
     #[must_use]
     pub const fn new(address: PciAddress, driver: Option<String>) -> Self {
         Self { address, driver }
     }
 
-    /// Whether its driver keeps the others of its group from being used.
+    /// Whether its driver makes the other functions of its group unusable.
     #[must_use]
     pub fn blocks_group(&self) -> bool {
         self.driver.as_deref().is_some_and(|driver| !SAFE_DRIVERS.contains(&driver))
@@ -51,18 +51,18 @@ impl fmt::Display for OtherFunction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IommuGroup {
-    /// Its number.
+    /// Number of the group.
     pub number: u32,
-    /// What the kernel does with addresses while a driver of its own has the group: `DMA`, `DMA-FQ`, `identity`.
+    /// Address translation while a kernel driver uses the group: `DMA`, `DMA-FQ`, `identity`.
     pub domain: Option<String>,
-    /// Whether there is no IOMMU behind it at all (VFIO's no-IOMMU mode).
+    /// Whether there is no IOMMU (VFIO's no-IOMMU mode).
     pub unprotected: bool,
-    /// Its functions, in the order of their addresses.
+    /// Functions of the group, in the order of their addresses.
     pub members: Vec<OtherFunction>,
 }
 
 impl IommuGroup {
-    /// The group of this number.
+    /// Reads the group of this number.
     ///
     /// # Errors
     /// [`HostError::Unreadable`].
@@ -71,7 +71,7 @@ impl IommuGroup {
         let name = attribute(&directory.join("name"))?;
         let mut members = Vec::new();
         for name in names(&directory.join("devices"))?.unwrap_or_default() {
-            // Devices of other buses may be members; they are none of PCI's.
+            // Devices of other buses may be members; they are ignored.
             if let Ok(address) = name.parse::<PciAddress>() {
                 members.push(OtherFunction { address, driver: roots.driver_of(address)? });
             }
@@ -85,7 +85,7 @@ impl IommuGroup {
         })
     }
 
-    /// Numbers of the groups that an IOMMU stands behind, in ascending order.
+    /// Numbers of the groups that have an IOMMU, in ascending order.
     ///
     /// # Errors
     /// [`HostError::Unreadable`].
@@ -102,7 +102,7 @@ impl IommuGroup {
         Ok(numbers)
     }
 
-    /// Its functions but `address`.
+    /// All functions of the group except `address`.
     pub fn others(&self, address: PciAddress) -> impl Iterator<Item = &OtherFunction> {
         self.members.iter().filter(move |member| member.address != address)
     }
@@ -114,7 +114,7 @@ impl IommuGroup {
     }
 }
 
-/// A list of things, for a message.
+/// Formats a list for a message.
 pub(crate) fn listed(items: impl IntoIterator<Item = impl ToString>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }

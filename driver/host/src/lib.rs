@@ -1,22 +1,21 @@
-//! What the kernel shows of PCI functions before any of them is opened: sysfs, procfs and the names in `/dev`.
+//! Information about PCI functions that the kernel provides before they are opened: sysfs, procfs and the names in `/dev`.
 //!
-//! | Module | What |
+//! | Module | Content |
 //! |---|---|
-//! | [`address`] | [`PciAddress`], and what was meant by a wrong one |
+//! | [`address`] | [`PciAddress`]: parsing and display of addresses |
 //! | [`function`] | [`PciFunction`]: ids, driver, group, node; [`functions`] lists them |
-//! | [`link`] | [`LinkParameters`]: speed and width, what limits them |
-//! | [`group`] | [`IommuGroup`]: who shares it, and whether it can be used |
-//! | [`caller`] | [`Caller`]: what this process may lock and open |
+//! | [`link`] | [`LinkParameters`]: speed and width, and their limits |
+//! | [`group`] | [`IommuGroup`]: its members, and whether it can be used |
+//! | [`caller`] | [`Caller`]: limits and permissions of this process |
 //! | [`check`] | [`examine`]: whether the machine is ready, check by check |
 //! | [`bind`] | [`bind()`](bind::bind) and [`release`](bind::release): to vfio-pci and back to the driver that had it |
 //! | `testing` | trees of machines, for tests (feature `testing`) |
 //!
-//! Nothing here opens a device. Everything is found below [`Roots`], so that a recorded tree of another machine is examined
-//! as this one is. Files are believed to hold text, and nothing else: what cannot be read or understood is an error or a
-//! remark that names the file.
+//! Nothing here opens a device. All files are below [`Roots`], so that a recorded tree of another machine can be examined in the same way.
+//! Files must contain text; unreadable or invalid content is an error or a remark that names the file.
 //!
-//! Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci`, `sysfs-kernel-iommu_groups`, `Documentation/driver-api/vfio.rst`,
-//! and `drivers/base/bus.c` for what `bind`, `unbind` and `drivers_probe` answer.
+//! Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci`, `sysfs-kernel-iommu_groups`, `Documentation/driver-api/vfio.rst`, and
+//! `drivers/base/bus.c` for the errors of `bind`, `unbind` and `drivers_probe`.
 #![forbid(unsafe_code)]
 
 pub mod address;

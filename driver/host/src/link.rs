@@ -6,40 +6,40 @@ use std::path::Path;
 use crate::roots::{attribute, invalid_content};
 use crate::{HostError, PciAddress};
 
-/// Transfers per second of one lane, in tenths of GT/s: 25, 50, 80, 160, 320, 640.
+/// Transfer rate of one lane, in tenths of GT/s: 25, 50, 80, 160, 320, 640.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkSpeed(u32);
 
-/// Speed and width, as far as they are known.
+/// Speed and width, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LinkParameters {
     /// Speed of a lane.
     pub speed: Option<LinkSpeed>,
-    /// Lanes.
+    /// Number of lanes.
     pub width: Option<u8>,
 }
 
-/// A function's link: how it runs, and how it could.
+/// PCIe link of a function: current and maximum parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LinkInfo {
-    /// How it runs.
+    /// Current parameters.
     pub current: LinkParameters,
-    /// What the function can do.
+    /// Maximum parameters of the function.
     pub maximum: LinkParameters,
-    /// The port above it, and what that can do.
+    /// The upstream port and its maximum parameters.
     pub port: Option<(PciAddress, LinkParameters)>,
 }
 
 impl LinkSpeed {
-    /// GT/s of a lane.
+    /// Transfer rate of a lane in GT/s.
     #[must_use]
     pub fn gigatransfers(self) -> f64 {
         f64::from(self.0) / 10.0
     }
 
-    /// As the kernel writes it: `8.0 GT/s PCIe`, before 5.7 `8 GT/s`. `Some(None)`: the kernel does not know.
+    /// Parses the kernel's format: `8.0 GT/s PCIe`, before 5.7 `8 GT/s`. `Some(None)`: unknown to the kernel.
     fn parse(text: &str) -> Option<Option<Self>> {
         if text.starts_with("Unknown") {
             return Some(None);
@@ -52,8 +52,7 @@ impl LinkSpeed {
             .then_some(Some(Self(whole * 10 + tenth)))
     }
 
-    /// Share of the bits on the wire that is data: 8b/10b below 8 GT/s, 128b/130b from there on. (64 GT/s has another code and
-    /// loses about as little.)
+    /// Share of payload bits on the wire: 8b/10b below 8 GT/s, 128b/130b from there on. (64 GT/s has another code with a similar overhead.)
     fn efficiency(self) -> f64 {
         if self.0 < 80 { 0.8 } else { 128.0 / 130.0 }
     }
@@ -77,7 +76,7 @@ impl fmt::Display for LinkParameters {
 }
 
 impl LinkParameters {
-    /// A link of this speed (in tenths of GT/s) and width.
+    /// Creates parameters with this speed (in tenths of GT/s) and width.
     #[must_use]
     pub const fn new(speed: Option<LinkSpeed>, width: Option<u8>) -> Self {
         Self { speed, width }
@@ -90,13 +89,13 @@ impl LinkParameters {
         Some(speed.gigatransfers() * speed.efficiency() * f64::from(width) / 8.0)
     }
 
-    /// What two ends can agree on. What is not known limits nothing.
+    /// Highest parameters that both ends support. Unknown values impose no limit.
     #[must_use]
     pub fn min_link(self, other: Self) -> Self {
         Self { speed: min_link(self.speed, other.speed), width: min_link(self.width, other.width) }
     }
 
-    /// Whether it is slower or narrower than `other`, as far as both are known.
+    /// Whether it is slower or narrower than `other`, if both are known.
     #[must_use]
     pub fn is_below(self, other: Self) -> bool {
         matches!((self.speed, other.speed), (Some(a), Some(b)) if a < b)
@@ -114,7 +113,7 @@ impl LinkParameters {
             "" => 0,
             text => text.parse().map_err(|_| invalid_content(&path, text, "width of a link"))?,
         };
-        // 0: no link (a function of the root complex, a virtual function); 255: the kernel does not know.
+        // 0: no link (a function of the root complex, a virtual function); 255: unknown to the kernel.
         let width = (1..=32).contains(&lanes).then_some(lanes);
         Ok(Some(Self { speed, width }))
     }
@@ -128,7 +127,7 @@ fn min_link<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
 }
 
 impl LinkInfo {
-    /// The link of the function whose directory this is; `None` for one without PCI Express or without a link.
+    /// Reads the link of the function with this directory; `None` without PCI Express or without a link.
     pub(crate) fn read(directory: &Path) -> Result<Option<Self>, HostError> {
         let (Some(current), Some(maximum)) =
             (LinkParameters::read(directory, "current")?, LinkParameters::read(directory, "max")?)
@@ -149,7 +148,7 @@ impl LinkInfo {
         Ok(Some(Self { current, maximum, port }))
     }
 
-    /// What function and port can do together.
+    /// Highest parameters that function and port both support.
     #[must_use]
     pub fn possible(&self) -> LinkParameters {
         self.port.map_or(self.maximum, |(_, port)| self.maximum.min_link(port))

@@ -1,4 +1,4 @@
-//! Where the kernel's trees are, and the ways to read them.
+//! Paths of the kernel's file trees, and functions to read them.
 
 use core::fmt;
 use std::fs::File;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use crate::{HostError, PciAddress};
 
-/// Most bytes that are read of a file. An attribute of sysfs has a page at most; `/proc/cpuinfo` says what is asked of it in its
-/// first lines.
+/// Maximum number of bytes read from a file. An attribute of sysfs has at most a page; the required part of `/proc/cpuinfo` is in its first
+/// lines.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// Where the kernel's trees are. Tests give directories of their own.
+/// Paths of the kernel's file trees. Tests use their own directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Roots {
@@ -21,9 +21,9 @@ pub struct Roots {
     pub dev: PathBuf,
     /// Root of procfs. Default `/proc`.
     pub proc: PathBuf,
-    /// Where kernel modules are, by release. Default `/lib/modules`.
+    /// Directory of kernel modules, by release. Default `/lib/modules`.
     pub modules: PathBuf,
-    /// Where it is remembered which driver a function had. Default `/run/fpga`: it is gone after a restart, as bindings are.
+    /// Directory of the records of previous drivers. Default `/run/fpga`: it is lost at a restart, as bindings are.
     pub state: PathBuf,
 }
 
@@ -37,9 +37,9 @@ impl Default for Roots {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Holder {
-    /// Its number.
+    /// Process id.
     pub process: u32,
-    /// Its name; empty if this user may not see it.
+    /// Name; empty if this user may not read it.
     pub name: String,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Holder {
 }
 
 impl Roots {
-    /// All trees below one directory, each where it is below `/`.
+    /// Creates the paths of trees below one directory, with the same names as below `/`.
     #[must_use]
     pub fn with_root(root: &Path) -> Self {
         Self {
@@ -65,49 +65,49 @@ impl Roots {
         }
     }
 
-    /// Whether these are the running kernel's own trees.
+    /// Whether these are the trees of the running kernel.
     #[must_use]
     pub fn is_live(&self) -> bool {
         *self == Self::default()
     }
 
-    /// A function's directory.
+    /// Directory of a function.
     #[must_use]
     pub fn function(&self, address: PciAddress) -> PathBuf {
         self.sysfs.join("bus/pci/devices").join(address.to_string())
     }
 
-    /// A PCI driver's directory.
+    /// Directory of a PCI driver.
     #[must_use]
     pub fn pci_driver(&self, name: &str) -> PathBuf {
         self.sysfs.join("bus/pci/drivers").join(name)
     }
 
-    /// Where the kernel shows the IOMMU groups, by number.
+    /// Directory of the IOMMU groups, by number.
     #[must_use]
     pub fn groups(&self) -> PathBuf {
         self.sysfs.join("kernel/iommu_groups")
     }
 
-    /// The file of VFIO's container, which is there once the module is loaded.
+    /// File of the VFIO container, which exists once the module is loaded.
     #[must_use]
     pub fn container_file(&self) -> PathBuf {
         self.dev.join("vfio/vfio")
     }
 
-    /// A group's file.
+    /// File of a group.
     #[must_use]
     pub fn group_file(&self, group: u32) -> PathBuf {
         self.dev.join("vfio").join(group.to_string())
     }
 
-    /// The file of iommufd.
+    /// File of iommufd.
     #[must_use]
     pub fn iommufd_file(&self) -> PathBuf {
         self.dev.join("iommu")
     }
 
-    /// A function's own file, by the directory that the kernel makes for it in sysfs (6.6 and later).
+    /// Device file of a function, from the directory that the kernel creates for it in sysfs (6.6 and later).
     #[must_use]
     pub fn function_file(&self, address: PciAddress) -> Option<PathBuf> {
         let entries = std::fs::read_dir(self.function(address).join("vfio-dev")).ok()?;
@@ -115,7 +115,7 @@ impl Roots {
         Some(self.dev.join("vfio/devices").join(name))
     }
 
-    /// The driver that a function is bound to.
+    /// Driver that a function is bound to.
     ///
     /// # Errors
     /// [`HostError::Unreadable`].
@@ -123,7 +123,7 @@ impl Roots {
         link_name(&self.function(address).join("driver"))
     }
 
-    /// The IOMMU group that a function is in.
+    /// IOMMU group of a function.
     ///
     /// # Errors
     /// [`HostError::Unreadable`].
@@ -132,7 +132,7 @@ impl Roots {
         Ok(name.and_then(|name| name.parse().ok()))
     }
 
-    /// Processes that have `path` open, this one among them, as far as this user may see.
+    /// Processes that have `path` open, including this one, as far as this user may see them.
     #[must_use]
     pub fn holders(&self, path: &Path) -> Vec<Holder> {
         let processes = std::fs::read_dir(&self.proc).into_iter().flatten().flatten();
@@ -152,7 +152,7 @@ impl Roots {
     }
 }
 
-/// The text of a file without the space around it; `None` if there is no such file.
+/// Reads the text of a file without surrounding white space; `None` if the file does not exist.
 pub(crate) fn attribute(path: &Path) -> Result<Option<String>, HostError> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes));
@@ -163,7 +163,7 @@ pub(crate) fn attribute(path: &Path) -> Result<Option<String>, HostError> {
     }
 }
 
-/// The number in a file, decimal or hexadecimal with 0x; `None` if there is no such file.
+/// Reads the number in a file, decimal or hexadecimal with 0x; `None` if the file does not exist.
 pub(crate) fn number(path: &Path) -> Result<Option<u64>, HostError> {
     let Some(text) = attribute(path)? else { return Ok(None) };
     let parsed = match text.strip_prefix("0x") {
@@ -173,7 +173,7 @@ pub(crate) fn number(path: &Path) -> Result<Option<u64>, HostError> {
     parsed.map(Some).map_err(|_| invalid_content(path, &text, "number"))
 }
 
-/// The last part of what a symbolic link points to; `None` if there is no such link.
+/// Last component of a symbolic link's target; `None` if the link does not exist.
 pub(crate) fn link_name(link: &Path) -> Result<Option<String>, HostError> {
     match std::fs::read_link(link) {
         Ok(target) => Ok(target.file_name().map(|name| name.to_string_lossy().into_owned())),
@@ -182,7 +182,7 @@ pub(crate) fn link_name(link: &Path) -> Result<Option<String>, HostError> {
     }
 }
 
-/// Names in a directory; `None` if there is no such directory.
+/// Names in a directory; `None` if the directory does not exist.
 pub(crate) fn names(path: &Path) -> Result<Option<Vec<String>>, HostError> {
     let fail = |source| HostError::Unreadable { path: path.to_owned(), source };
     let entries = match std::fs::read_dir(path) {
@@ -192,7 +192,7 @@ pub(crate) fn names(path: &Path) -> Result<Option<Vec<String>>, HostError> {
     };
     let mut names = Vec::new();
     for entry in entries {
-        // Names of the kernel's are ASCII: another one is nothing that is looked for.
+        // Names of the kernel are ASCII: other names are ignored.
         if let Ok(name) = entry.map_err(fail)?.file_name().into_string() {
             names.push(name);
         }
@@ -205,7 +205,7 @@ pub(crate) fn invalid_content(path: &Path, text: &str, what: &'static str) -> Ho
     HostError::InvalidContent { path: path.to_owned(), text: text.chars().take(40).collect(), what }
 }
 
-/// A function that is taken away while its attributes are read answers ENODEV.
+/// Whether a file is absent. Attributes of a function that is being removed return ENODEV.
 fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())

@@ -1,4 +1,4 @@
-//! Every typical machine: what there is on it, and what each check says of it.
+//! Every typical machine: its functions, and the result of each check.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use fpga_host::testing::{Function, MACHINES, Tree, machine};
@@ -11,7 +11,7 @@ fn checks(name: &str) -> Vec<Check> {
     examine(&machine(name, dir.path()).unwrap().roots(), &[]).unwrap()
 }
 
-/// What is not as it should be.
+/// Checks that did not pass.
 fn trouble(checks: &[Check]) -> Vec<(&'static str, Status)> {
     let bad = checks.iter().filter(|check| check.status != Status::Pass);
     bad.map(|check| (check.name, check.status)).collect()
@@ -150,7 +150,7 @@ fn functions_unreadable_attribute_is_named() {
     assert!(error.to_string().contains("0000:66:00.0/vendor holds \"0x123456\""), "{error}");
     let card = listing.functions.iter().find(|function| function.is_known()).unwrap();
     assert_eq!(card.remarks.len(), 2, "{card:#?}");
-    // A directory where a file should be is neither absent nor text.
+    // A directory in place of a file is neither absent nor text.
     tree.remove("sys/bus/pci/devices/0000:65:00.0/vendor").unwrap();
     std::fs::create_dir(tree.root().join("sys/bus/pci/devices/0000:65:00.0/vendor")).unwrap();
     let error = PciFunction::read(&tree.roots(), CARD.parse().unwrap()).unwrap_err().to_string();
@@ -181,7 +181,7 @@ fn functions_wrong_address_suggests_similar() {
         ("0000:65:00", "0000:65:00.0", true),
         ("card", "the card of this machine is 0000:65:00.0 (10ee:903f)", true),
         ("", "the card of this machine is 0000:65:00.0", true),
-        // Two characters of a stranger's address are too many to be a typing error, of the card's they are not.
+        // Two wrong characters are too many for another function's address, but not for a card's.
         ("0000:56:00.1", "did you mean one of 0000:65:00.1 (10de:10f0), 0000:65:00.0 (10ee:903f)?", false),
         ("0000:0:00.1", "the card of this machine is 0000:65:00.0", false),
         ("0000:ff:00.0", "did you mean 0000:65:00.0 (10ee:903f)?", false),

@@ -1,22 +1,22 @@
-//! Every outcome of every check, and every way in which a machine cannot be examined: what the typical machines (`machines.rs`) do not
-//! have, each as one of them with one change.
+//! Every outcome of every check, and every failure to examine a machine, apart from those of the typical machines (`machines.rs`): each is
+//! a typical machine with one change.
 //!
 //! | Outcome | Shown by |
 //! |---|---|
 //! | `iommu`: on; switched off by a word of the command line; a virtual machine | `machines.rs` |
 //! | `iommu`: AMD, Intel, another processor; one that has no groups | `doctor_iommu_advice_matches_processor` |
 //! | `isolation`: no-IOMMU mode / interrupts without remapping, and both | `machines.rs` / `doctor_disabled_interrupt_isolation_warns` |
-//! | `vfio-pci`: loaded; installed; not there / nobody knows; unreadable | `machines.rs` / `doctor_missing_module_list_fails` |
+//! | `vfio-pci`: loaded; installed; not there / unknown; unreadable | `machines.rs` / `doctor_missing_module_list_fails` |
 //! | `interface`: container; none, skipped / both; iommufd alone; none, failed | `machines.rs` / `doctor_interface_both_either_or_none` |
 //! | `memlock`: every limit | `machines.rs` |
 //! | `hugepages`: some / none, unreadable counts | `machines.rs` / `huge_pages` |
-//! | `cards`: known, named, none / none, and some that cannot be read | `machines.rs` / `doctor_only_unreadable_functions_reports_no_card` |
+//! | `cards`: known, named, none / none, and some unreadable | `machines.rs` / `doctor_only_unreadable_functions_reports_no_card` |
 //! | `present`, `in-use` | `machines.rs` |
 //! | `driver`: ours, the vendor's, skipped / none; none but another one may | `machines.rs` / `no_driver` |
 //! | `group`: alone, shared, unprotected, skipped / others have one | `machines.rs` / `doctor_iommu_not_covering_card_is_reported` |
 //! | `permission`: denied, skipped / no file; by the function's own file | `machines.rs` / `doctor_interfaces_to_open_card_are_checked` |
 //! | `link`: as it should be, narrow, a slot's / no link of its own; not known | `machines.rs` / `doctor_unknown_link_is_skipped` |
-//! | `reset`: some way / none, and not told | `machines.rs` / `doctor_no_reset_method_is_reported` |
+//! | `reset`: available / none, and not reported | `machines.rs` / `doctor_no_reset_method_is_reported` |
 //! | `vf-token`: needed / not needed | `machines.rs` / `doctor_virtual_function_with_kernel_driver_is_reported` |
 //! | `sysfs` | `machines.rs` |
 //! | [`HostError`]: each | `machines.rs`, `doctor_unreadable_process_status_is_reported`, `functions_wrong_address_forms_suggest_similar` |
@@ -27,7 +27,7 @@ use fpga_host::{Check, HostError, PciFunction, Status, examine, functions};
 
 const CARD: &str = "sys/bus/pci/devices/0000:65:00.0";
 
-/// The check `name` on machine `base` after `change`.
+/// Result of the check `name` on machine `base` after `change`.
 fn outcome(base: &str, change: impl FnOnce(&Tree) -> std::io::Result<()>, name: &str) -> Check {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine(base, dir.path()).unwrap();
@@ -100,7 +100,7 @@ fn doctor_huge_pages_are_checked() {
     expect(&check, Status::Warn, &["no huge pages", "nr_hugepages"]);
     let check = outcome("ready", |tree| tree.remove("sys/kernel/mm"), "hugepages");
     expect(&check, Status::Warn, &["no huge pages"]);
-    // A size that is none is nobody's, and a count that is not there is none free.
+    // An invalid size belongs to no pool, and a missing count means no free pages.
     let check = outcome(
         "ready",
         |tree| {
@@ -152,7 +152,7 @@ fn doctor_iommu_not_covering_card_is_reported() {
 fn doctor_interfaces_to_open_card_are_checked() {
     let check = outcome("ready", |tree| tree.remove("dev/vfio/14"), "permission");
     expect(&check, Status::Fail, &["dev/vfio/14 does not exist", "udev rule"]);
-    // A user without the group's file, and with the card's own.
+    // A user without access to the group's file, but with access to the card's own.
     let own = |tree: &Tree| {
         tree.file(&format!("{CARD}/vfio-dev/vfio0/uevent"), "")?;
         tree.device_file("dev/vfio/devices/vfio0", 0o666)?;
@@ -197,7 +197,7 @@ fn doctor_virtual_function_with_kernel_driver_is_reported() {
     }
 }
 
-/// Whoever is examined is this process, and nothing can be said without it.
+/// The examined process is this one; without its status no check is possible.
 #[test]
 fn doctor_unreadable_process_status_is_reported() {
     let status = |line: &str| format!("Uid:\t7\t7\t7\t7\nGid:\t7\t7\t7\t7\n{line}");
@@ -228,12 +228,12 @@ fn functions_wrong_address_forms_suggest_similar() {
     assert!(error.contains("cards of this machine are 0000:65:00.0 (10ee:903f), 0000:66:00.0"), "{error}");
 }
 
-/// What goes away while it is looked at is not there; what cannot be read for another reason is named.
+/// An attribute that disappears during a read counts as absent; one that cannot be read for another reason is reported.
 #[test]
 fn functions_vanished_attribute_ignored_unreadable_named() {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine("ready", dir.path()).unwrap();
-    // Two links that lead to each other: neither absent nor a directory.
+    // Two links that point to each other: neither absent nor a directory.
     tree.remove(&format!("{CARD}/vendor")).unwrap();
     tree.link(&format!("{CARD}/vendor"), "vendor").unwrap();
     let listing = functions(&tree.roots()).unwrap();

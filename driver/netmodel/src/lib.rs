@@ -1,21 +1,21 @@
-//! What a network does to frames between two cards: loss, delay, disorder, copies, damage, a rate, a queue, blackouts.
+//! Impairments of frames between two cards: loss, delay, reordering, duplication, corruption, a rate, a queue, blackouts.
 //!
-//! A model without clock or thread: [`ImpairedLink::offer`] frames, [`ImpairedLink::poll`] deliveries. One frame passes, in this order:
+//! A model without clock or thread: [`ImpairedLink::offer`] frames, [`ImpairedLink::poll`] deliveries. A frame passes these stages in
+//! order:
 //!
-//! | stage | what may happen |
+//! | stage | effect |
 //! |---|---|
-//! | [`Blackout`] | everything offered meanwhile is gone |
-//! | [`Rate`] | waits for those before it; where the queue is full, gone |
-//! | [`Loss`] | gone, independently or in bursts |
-//! | damage | up to three bits flipped |
-//! | copies | a second one travels, with a delay of its own |
-//! | [`Delay`] | constant, or by a law |
-//! | [`Order`] | shuffled with others, to a degree |
+//! | [`Blackout`] | every frame offered meanwhile is lost |
+//! | [`Rate`] | the frame waits for earlier ones; if the queue is full, it is dropped |
+//! | [`Loss`] | the frame is lost, independently or in bursts |
+//! | damage | up to three bits are flipped |
+//! | copies | a duplicate is sent, with its own delay |
+//! | [`Delay`] | constant, or random by a distribution |
+//! | [`Order`] | reordered with other frames, up to a degree |
 //!
-//! Data and control packets have [`Conditions`] of their own. Everything random comes from one seed, with one stream of
-//! numbers per cause and class, and each frame takes the same count of numbers from a stream whatever becomes of it: so the
-//! n-th data frame is lost, or not, whatever the delay law is, schemes can be compared on the same network, and every run
-//! can be replayed.
+//! Data and control packets have separate [`Conditions`]. All random numbers come from one seed, with one stream of numbers per cause and
+//! class, and each frame takes the same count of numbers from a stream in every case. Therefore the loss of the n-th data frame does not
+//! depend on the delay distribution, schemes can be compared on the same network, and every run can be replayed.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -41,7 +41,7 @@ use fpga_firmware::Nanos;
 use models::ImpairmentRng;
 use rate::Serializer;
 
-/// What a stream of random numbers decides.
+/// Decision that a stream of random numbers controls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
@@ -51,11 +51,11 @@ pub enum Cause {
     Loss,
     /// Whether a burst of losses begins or ends.
     Burst,
-    /// How long a frame travels.
+    /// Delay of a frame.
     Delay,
-    /// Whether a frame is doubled.
+    /// Whether a frame is duplicated.
     Copy,
-    /// How long the copy travels.
+    /// Delay of the duplicate.
     CopyDelay,
     /// Whether a frame is damaged, and which bits.
     Damage,
@@ -75,22 +75,22 @@ impl Cause {
         }
     }
 
-    /// This cause's numbers under `seed`.
+    /// Returns the random numbers of this cause for `seed`.
     #[must_use]
     pub fn numbers(self, seed: u64) -> Pcg32 {
         Pcg32::new(seed, self.stream())
     }
 
-    /// This cause's numbers for frames of `class` under `seed`.
+    /// Returns the random numbers of this cause for frames of `class` and `seed`.
     #[must_use]
     pub fn numbers_for(self, class: Class, seed: u64) -> Pcg32 {
         let seed = match class {
             Class::Data => seed,
-            // No neighbouring seed's sequence.
+            // Differs from the sequence of any neighbouring seed.
             Class::Control => seed ^ 0xC2B2_AE3D_27D4_EB4F,
         };
         let mut numbers = self.numbers(seed);
-        // The first numbers of neighbouring seeds resemble each other.
+        // The first numbers of neighbouring seeds are similar.
         for _ in 0..4 {
             let _ = numbers.next_u32();
         }
@@ -98,26 +98,26 @@ impl Cause {
     }
 }
 
-/// What a frame carries, as far as a network can treat it differently.
+/// Class of a frame, as far as a network can treat frames differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Class {
     /// Payload.
     Data,
-    /// Acknowledgements, refusals, notices.
+    /// Acknowledgements, negative acknowledgements, notices.
     Control,
 }
 
-/// What a link has to know of a frame.
+/// Properties of a frame that a link needs.
 pub trait Frame: Clone {
-    /// What it carries.
+    /// Class of the frame.
     fn class(&self) -> Class;
-    /// Bytes on the wire.
+    /// Length on the wire in bytes.
     fn length(&self) -> u64;
-    /// Bit `bit` of it, counted from 0, arrives inverted.
+    /// Inverts bit `bit` of the frame, counted from 0.
     fn flip_bit(&mut self, bit: u64);
 
-    /// A copy in the place of `spare`, a frame that nobody needs: where a clone would take memory.
+    /// Copies the frame into `spare`, an unused frame, to avoid the allocation of a clone.
     #[must_use]
     fn copy_into(&self, mut spare: Self) -> Self {
         spare.clone_from(self);
@@ -125,7 +125,7 @@ pub trait Frame: Clone {
     }
 }
 
-/// An encoded packet; anything that is no data packet counts as control.
+/// An encoded packet; anything but a data packet counts as control.
 impl Frame for Vec<u8> {
     fn class(&self) -> Class {
         use fpga_firmware::generated::PacketKind;
@@ -150,7 +150,7 @@ impl Frame for Vec<u8> {
     }
 }
 
-/// A frame with a note of the caller's, such as whose it is.
+/// A frame with a tag of the caller, for example its owner.
 impl<T: Copy, F: Frame> Frame for (T, F) {
     fn class(&self) -> Class {
         self.1.class()
@@ -169,12 +169,12 @@ impl<T: Copy, F: Frame> Frame for (T, F) {
     }
 }
 
-/// A time in which nothing gets through. Frames that are on their way already still arrive.
+/// Period in which no frame enters the link. Frames in flight still arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Blackout {
-    /// Its first moment.
+    /// Start.
     pub from: Nanos,
-    /// How long it lasts.
+    /// Duration.
     pub length: Nanos,
 }
 
@@ -184,46 +184,46 @@ impl Blackout {
     }
 }
 
-/// Everything that a link does to frames. The default does nothing: in order, at once, all of them.
+/// All impairments of a link. The default has none: frames are delivered in order, without delay.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Impairments {
-    /// What happens to data packets.
+    /// Conditions of data packets.
     pub data: Conditions,
-    /// What happens to everything else.
+    /// Conditions of all other packets.
     pub control: Conditions,
     /// Order of delivery.
     pub order: Order,
-    /// Rate and queue; none by default: frames take no time.
+    /// Rate and queue. Default: none, frames take no time.
     pub rate: Option<Rate>,
-    /// How long every frame travels, whatever its law of delay adds.
+    /// Propagation delay of every frame, in addition to its random delay.
     pub distance: Nanos,
-    /// When nothing gets through.
+    /// Periods in which no frame enters the link.
     pub blackouts: Vec<Blackout>,
 }
 
 impl Impairments {
-    /// The same `conditions` for data and control packets.
+    /// Creates impairments with the same `conditions` for data and control packets.
     #[must_use]
     pub fn both(conditions: Conditions) -> Self {
         Self { data: conditions, control: conditions, ..Self::default() }
     }
 
-    /// Order of delivery.
+    /// Sets the order of delivery.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Rate and queue.
+    /// Sets the rate and the queue.
     #[must_use]
     pub const fn rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
         self
     }
 
-    /// How long every frame travels at least.
+    /// Sets the propagation delay, which is the minimum delay of every frame.
     #[must_use]
     pub const fn distance(mut self, distance: Nanos) -> Self {
         self.distance = distance;
@@ -231,42 +231,42 @@ impl Impairments {
     }
 }
 
-/// An order of delivery, and nothing else.
+/// Creates impairments with this order of delivery only.
 impl From<Order> for Impairments {
     fn from(order: Order) -> Self {
         Self::default().order(order)
     }
 }
 
-/// What became of the frames of one class.
+/// Counters of the frames of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClassCounters {
-    /// Frames taken.
+    /// Frames accepted.
     pub offered: u64,
-    /// Of these, lost by [`Loss`].
+    /// Frames lost by [`Loss`].
     pub lost: u64,
-    /// Lost in a [`Blackout`].
+    /// Frames lost in a [`Blackout`].
     pub blacked_out: u64,
-    /// Dropped because the queue was full.
+    /// Frames dropped because the queue was full.
     pub overflowed: u64,
-    /// Damaged.
+    /// Frames with flipped bits.
     pub damaged: u64,
-    /// Doubled.
+    /// Duplicated frames.
     pub duplicated: u64,
 }
 
-/// Counts since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkCounters {
     /// Data packets.
     pub data: ClassCounters,
-    /// Everything else.
+    /// All other packets.
     pub control: ClassCounters,
-    /// Bytes that the link was given and had room for.
+    /// Bytes that were offered and for which the queue had space.
     pub bytes: u64,
-    /// Frames delivered, copies included.
+    /// Frames delivered, duplicates included.
     pub delivered: u64,
 }
 
@@ -277,7 +277,7 @@ struct InTransit<F> {
     frame: F,
 }
 
-// By arrival, and among those of one moment by departure. Reversed: the heap gives the greatest first.
+// Ordered by arrival, then by departure. Reversed: the heap yields the greatest first.
 impl<F> Ord for InTransit<F> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
@@ -314,10 +314,10 @@ pub struct ImpairedLink<F> {
 }
 
 impl<F: Frame> ImpairedLink<F> {
-    /// A link that holds at most `capacity` frames, and one copy beyond them.
+    /// Creates a link that holds at most `capacity` frames, and one duplicate beyond them.
     ///
     /// # Errors
-    /// [`OrderError`]; laws were checked when they were made.
+    /// [`OrderError`]; distributions were checked when they were created.
     pub fn new(impairments: Impairments, capacity: usize, seed: u64) -> Result<Self, OrderError> {
         let Impairments { data, control, order, rate, distance, blackouts } = impairments;
         Ok(Self {
@@ -334,18 +334,18 @@ impl<F: Frame> ImpairedLink<F> {
         })
     }
 
-    /// Gives a frame to the link. Lost or not: the sender cannot tell.
+    /// Offers a frame to the link. The sender cannot tell whether it is lost.
     ///
     /// # Errors
-    /// The frame comes back if the link holds as many as it can: back-pressure.
+    /// The frame is returned if the link is full: back-pressure.
     pub fn offer(&mut self, now: Nanos, frame: F) -> Result<(), F> {
         self.offer_with(now, frame, &mut None).map(|_| ())
     }
 
-    /// As [`offer`](Self::offer), for whoever keeps the memory of frames: a copy takes `spare`, and a frame that is lost comes back.
+    /// Same as [`offer`](Self::offer), for a caller that recycles frames: a duplicate uses `spare`, and a lost frame is returned.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`offer`](Self::offer).
     pub fn offer_with(&mut self, now: Nanos, mut frame: F, spare: &mut Option<F>) -> Result<Option<F>, F> {
         if self.len() >= self.capacity {
             return Err(frame);
@@ -356,7 +356,7 @@ impl<F: Frame> ImpairedLink<F> {
             Class::Control => (&mut self.control, &mut self.counters.control),
         };
         counters.offered += 1;
-        // Rolled first and for every frame, so that what one cause does shifts no other.
+        // Drawn first and for every frame, so that the result of one cause does not affect another.
         let fate = dice.decide(frame.length());
         if self.blackouts.iter().any(|blackout| blackout.covers(now)) {
             counters.blacked_out += 1;
@@ -390,7 +390,7 @@ impl<F: Frame> ImpairedLink<F> {
         Ok(None)
     }
 
-    /// The next frame that is delivered by `now`. Call it until it returns `None`.
+    /// Returns the next frame due at `now`. Call it until it returns `None`.
     #[must_use]
     pub fn poll(&mut self, now: Nanos) -> Option<F> {
         loop {
@@ -404,8 +404,7 @@ impl<F: Frame> ImpairedLink<F> {
         }
     }
 
-    /// A frame to deliver although its time has not come: for a caller that knows that nothing else will be offered, and
-    /// to whom time means nothing.
+    /// Returns a frame although it is not due: for a caller that knows that no other frame will be offered, and that does not use time.
     #[must_use]
     pub fn poll_any(&mut self) -> Option<F> {
         while self.arrive() {}
@@ -414,7 +413,7 @@ impl<F: Frame> ImpairedLink<F> {
         Some(frame)
     }
 
-    /// The next frame that has arrived joins those to be put in order. Returns whether there was one, and room for it.
+    /// Moves the next frame that has arrived to the reordering stage. Returns whether there was one, and space for it.
     fn arrive(&mut self) -> bool {
         if self.arrived.is_full() {
             return false;
@@ -423,33 +422,33 @@ impl<F: Frame> ImpairedLink<F> {
         self.arrived.offer(at, frame).is_ok()
     }
 
-    /// When the next frame may be delivered; it may be early, never late. `None` if nothing is on its way, or if what is
-    /// waits for company.
+    /// Time of the next possible delivery; it may be too early, never too late. `None` if no frame is in flight, or if the held frames have
+    /// no timer.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         let arrival = self.travelling.peek().map(|first| first.at);
         [arrival, self.arrived.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// When the link has sent all it was given.
+    /// Time when the link has sent all accepted frames.
     #[must_use]
     pub fn free_at(&self) -> Nanos {
         self.serializer.free_at()
     }
 
-    /// Frames held.
+    /// Number of frames held.
     #[must_use]
     pub fn len(&self) -> usize {
         self.travelling.len() + self.arrived.len()
     }
 
-    /// Whether nothing is held.
+    /// Whether no frame is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What became of the frames so far.
+    /// Counters of the frames so far.
     #[must_use]
     pub const fn counters(&self) -> &LinkCounters {
         &self.counters

@@ -1,4 +1,4 @@
-//! Probabilities, laws of loss and of delay, and the dice that decide by them.
+//! Probabilities, distributions of loss and delay, and their random decisions.
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -6,14 +6,14 @@ use rand_pcg::rand_core::Rng;
 use super::{Cause, Class};
 use fpga_firmware::Nanos;
 
-/// 2^32, in which probabilities are counted.
+/// Representation of probability 1: probabilities are multiples of 2^-32.
 const PROBABILITY_ONE: u64 = 1 << 32;
-/// Most bits flipped in one frame. The polynomial of CRC-32C has Hamming distance 4 for frames of up to 2^31 bits
-/// (Koopman, "32-bit cyclic redundancy codes for internet applications", 2002, table 1: 0x8F6E37A0), so whatever this model
-/// damages, the receiver notices: a test that finds wrong bytes has found a defect.
+/// Maximum number of bits flipped in one frame. The polynomial of CRC-32C has Hamming distance 4 for frames of up to 2^31 bits (Koopman,
+/// "32-bit cyclic redundancy codes for internet applications", 2002, table 1: 0x8F6E37A0), so the receiver detects any damage by this
+/// model: a test that finds wrong bytes has found a defect.
 const MAX_FLIPS: usize = 3;
 
-/// A number that cannot be, in a law.
+/// An invalid parameter of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DistributionError {
@@ -23,19 +23,19 @@ pub enum DistributionError {
         /// Value given.
         found: f64,
     },
-    /// Bursts that are no bursts, or cannot bring about that much loss.
+    /// Invalid bursts, or bursts that cannot cause the requested loss.
     #[error(
         "bursts of {length} frames that lose {rate} of all: give a length of at least 1 and a loss below 1"
     )]
     Bursts {
-        /// Share of frames asked for.
+        /// Requested share of lost frames.
         rate: f64,
-        /// Mean length asked for.
+        /// Requested mean length in frames.
         length: f64,
     },
 }
 
-/// How likely something is, in steps of 2^-32.
+/// Probability in steps of 2^-32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Probability(u64);
 
@@ -45,10 +45,10 @@ impl Probability {
     /// Always.
     pub const ALWAYS: Self = Self(PROBABILITY_ONE);
 
-    /// `fraction`, 0.0 to 1.0.
+    /// Creates a probability from `fraction`, 0.0 to 1.0.
     ///
     /// # Errors
-    /// [`DistributionError::Probability`] outside of that, or for what is no number.
+    /// [`DistributionError::Probability`] for other values, including NaN.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -63,20 +63,20 @@ impl Probability {
         }
     }
 
-    /// One in `n`; never for 0.
+    /// Probability 1 in `n`; [`NEVER`](Self::NEVER) for 0.
     #[must_use]
     pub const fn one_in(n: u32) -> Self {
         if n == 0 { Self::NEVER } else { Self(PROBABILITY_ONE / n as u64) }
     }
 
-    /// As a fraction.
+    /// Returns the probability as a fraction.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "at most 2^32")]
     pub const fn fraction(self) -> f64 {
         self.0 as f64 / PROBABILITY_ONE as f64
     }
 
-    /// Whether this happens at all.
+    /// Whether the probability is 0.
     #[must_use]
     pub const fn is_never(self) -> bool {
         self.0 == 0
@@ -87,24 +87,24 @@ impl Probability {
     }
 }
 
-/// Loss in bursts: the model of Gilbert and Elliott. A link is in one of two states, which may change before each frame.
+/// Loss in bursts: the Gilbert-Elliott model. A link is in one of two states, which may change before each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bursts {
-    /// How likely a burst begins.
+    /// Probability that a burst begins.
     pub enter: Probability,
-    /// How likely it ends; 1 / this is its mean length in frames.
+    /// Probability that a burst ends; 1 / this is its mean length in frames.
     pub leave: Probability,
-    /// Loss within a burst.
+    /// Loss probability within a burst.
     pub inside: Probability,
-    /// Loss outside.
+    /// Loss probability outside a burst.
     pub outside: Probability,
 }
 
 impl Bursts {
-    /// Bursts of `length` frames on average in which everything is lost, so many that `rate` of all frames is.
+    /// Creates bursts with a mean of `length` frames in which every frame is lost, for an overall loss of `rate`.
     ///
     /// # Errors
-    /// [`DistributionError::Bursts`] unless 0 <= rate < 1 and length >= 1, or if bursts would have to begin more often than always.
+    /// [`DistributionError::Bursts`] unless 0 <= rate < 1 and length >= 1, or if the required probability of a burst exceeds 1.
     pub fn of(rate: f64, length: f64) -> Result<Self, DistributionError> {
         let error = DistributionError::Bursts { rate, length };
         if !(0.0..1.0).contains(&rate) || !(1.0..1e9).contains(&length) {
@@ -118,11 +118,11 @@ impl Bursts {
     }
 }
 
-/// How frames are lost.
+/// Distribution of losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Each by itself.
+    /// Independent losses.
     Independent(Probability),
     /// In bursts.
     Bursts(Bursts),
@@ -134,38 +134,38 @@ impl Default for Loss {
     }
 }
 
-/// How long frames travel.
+/// Distribution of delays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Delay {
-    /// All alike.
+    /// Constant delay.
     Constant(Nanos),
-    /// Anything between the two, equally likely.
+    /// Uniform distribution between two values.
     Uniform {
-        /// Shortest.
+        /// Minimum.
         least: Nanos,
-        /// Longest.
+        /// Maximum.
         most: Nanos,
     },
-    /// A part that is always there, and an exponential one.
+    /// A constant and an exponentially distributed part.
     Exponential {
-        /// The part that is always there.
+        /// The constant part.
         least: Nanos,
-        /// Mean of the other part.
+        /// Mean of the exponential part.
         mean: Nanos,
     },
-    /// Normal, cut off at zero.
+    /// Normal distribution, truncated at zero.
     Normal {
         /// Mean.
         mean: Nanos,
         /// Standard deviation.
         deviation: Nanos,
     },
-    /// A part that is always there, and one whose logarithm is normal: long tails.
+    /// A constant and a log-normally distributed part: long tails.
     LogNormal {
-        /// The part that is always there.
+        /// The constant part.
         least: Nanos,
-        /// Median of the other part.
+        /// Median of the log-normal part.
         median: Nanos,
         /// Standard deviation of its natural logarithm.
         sigma: f64,
@@ -180,7 +180,7 @@ impl Default for Delay {
 
 impl Delay {
     fn sample(&self, numbers: &mut Pcg32) -> Nanos {
-        // Two numbers for every frame, whatever the law takes.
+        // Two numbers for every frame, independent of the distribution.
         let (first, second) = (uniform(numbers), uniform(numbers));
         match *self {
             Self::Constant(delay) => delay,
@@ -202,12 +202,12 @@ impl Delay {
     }
 }
 
-/// From 0 (included) to 1 (not included), in steps of 2^-32.
+/// Uniform number from 0 (included) to 1 (not included), in steps of 2^-32.
 fn uniform(numbers: &mut Pcg32) -> f64 {
     f64::from(numbers.next_u32()) / 4_294_967_296.0
 }
 
-/// Box and Muller's way: two uniform numbers make a normal one.
+/// Box-Muller transform: two uniform numbers yield a normal one.
 fn standard_normal(first: f64, second: f64) -> f64 {
     libm::sqrt(-2.0 * libm::log(1.0 - first)) * libm::cos(core::f64::consts::TAU * second)
 }
@@ -226,31 +226,31 @@ const fn nanos(value: f64) -> Nanos {
     Nanos::new(value as u64)
 }
 
-/// What happens to the frames of one class. The default: nothing.
+/// Impairments of the frames of one class. The default has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Conditions {
-    /// How frames are lost.
+    /// Distribution of losses.
     pub loss: Loss,
-    /// How long they travel.
+    /// Distribution of delays.
     pub delay: Delay,
-    /// How likely a second copy travels.
+    /// Probability of a duplicate.
     pub copy: Probability,
-    /// How long the copy travels.
+    /// Distribution of the duplicate's delay.
     pub copy_delay: Delay,
-    /// How likely one to three bits arrive wrong.
+    /// Probability that one to three bits are flipped.
     pub damage: Probability,
 }
 
 impl Conditions {
-    /// How frames are lost.
+    /// Sets the distribution of losses.
     #[must_use]
     pub const fn loss(mut self, loss: Loss) -> Self {
         self.loss = loss;
         self
     }
 
-    /// How long frames travel, copies included.
+    /// Sets the distribution of delays, duplicates included.
     #[must_use]
     pub const fn delay(mut self, delay: Delay) -> Self {
         self.delay = delay;
@@ -258,7 +258,7 @@ impl Conditions {
         self
     }
 
-    /// How likely a second copy travels, and how long.
+    /// Sets the probability of a duplicate, and its delay.
     #[must_use]
     pub const fn copies(mut self, copy: Probability, delay: Delay) -> Self {
         self.copy = copy;
@@ -266,7 +266,7 @@ impl Conditions {
         self
     }
 
-    /// How likely one to three bits arrive wrong.
+    /// Sets the probability that one to three bits are flipped.
     #[must_use]
     pub const fn damage(mut self, damage: Probability) -> Self {
         self.damage = damage;
@@ -274,25 +274,25 @@ impl Conditions {
     }
 }
 
-/// What becomes of one frame.
+/// Disposition of one frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameDisposition {
     pub(super) lost: bool,
     pub(super) delay: Nanos,
-    /// The second copy's delay, if there is one.
+    /// Delay of the duplicate, if there is one.
     pub(super) copy: Option<Nanos>,
     bits: [u64; MAX_FLIPS],
     flips: usize,
 }
 
 impl FrameDisposition {
-    /// The bits that arrive wrong, all different.
+    /// Positions of the flipped bits, all different.
     pub(super) fn damaged_bits(&self) -> &[u64] {
         self.bits.get(..self.flips).unwrap_or_default()
     }
 }
 
-/// The conditions of one class with their streams of random numbers. A cause that is not there takes none.
+/// Conditions of one class with their streams of random numbers. An unused cause draws none.
 #[derive(Clone, Debug)]
 pub(super) struct ImpairmentRng {
     conditions: Conditions,
@@ -339,7 +339,7 @@ impl ImpairmentRng {
         let delay = travel(&delay, &mut self.delay);
         let copy = (!copy.is_never() && {
             let copied = copy.occurs(&mut self.copy);
-            // Drawn even if not needed, as for every frame.
+            // Drawn for every frame, even if not needed.
             copied || {
                 let _ = travel(&copy_delay, &mut self.copy_delay);
                 false
@@ -353,7 +353,7 @@ impl ImpairmentRng {
         fate
     }
 
-    /// Four numbers per frame: whether, how many bits, and which.
+    /// Draws four numbers per frame: whether, how many bits, and which.
     fn damage_bits(&mut self, fate: &mut FrameDisposition, damage: Probability, bits: u64) {
         let hit = damage.occurs(&mut self.damage);
         let draws = [0; MAX_FLIPS].map(|_| self.damage.next_u32());
@@ -362,7 +362,7 @@ impl ImpairmentRng {
         }
         let wanted = 1 + fpga_registers::cast::index(draws[0] % 3);
         for draw in draws.into_iter().take(wanted) {
-            // The high half of a product: no division, and even enough.
+            // The high half of a product: no division, and sufficiently uniform.
             let bit = (u128::from(draw) * u128::from(bits)) >> 32;
             let bit = u64::try_from(bit).unwrap_or(0);
             if !fate.damaged_bits().contains(&bit) {

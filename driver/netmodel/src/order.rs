@@ -1,4 +1,4 @@
-//! The order in which a network delivers frames.
+//! Order in which a network delivers frames.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -10,54 +10,54 @@ use rand_pcg::rand_core::Rng;
 use super::Cause;
 use fpga_firmware::Nanos;
 
-/// In which order frames come out.
+/// Order of delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Order {
-    /// As they went in, at once.
+    /// In the order of arrival, at once.
     #[default]
     InOrder,
-    /// Uniformly random among those held. A frame comes out once `depth` frames are held, or when the oldest has been
-    /// held for `patience`, so that the last frames of a burst are not kept for ever.
+    /// Uniformly random among the held frames. A frame is delivered once `depth` frames are held, or when the oldest has been held for
+    /// `patience`, so that the last frames of a burst are not held without end.
     Random {
-        /// Frames held before one is let go; at least 1.
+        /// Number of frames held before one is delivered; at least 1.
         depth: usize,
-        /// Longest wait for company.
+        /// Maximum time for which a frame is held.
         patience: Nanos,
     },
-    /// Disorder to a degree: a frame is overtaken by at most `degree` later ones. Each frame is held back by a number of places
-    /// between 0 and `degree`, equally likely.
+    /// Bounded reordering: a frame is overtaken by at most `degree` later ones. Each frame is held back by a uniformly random number of
+    /// positions between 0 and `degree`.
     Degree {
-        /// Most frames that overtake one.
+        /// Maximum number of frames that overtake one.
         degree: u32,
-        /// Longest wait for company.
+        /// Maximum time for which a frame is held.
         patience: Nanos,
     },
-    /// Exactly this permutation, block by block: of the next n frames, the one at position `script[0]` first, and so on.
+    /// Fixed permutation, block by block: of the next n frames, the one at position `script[0]` first, and so on.
     Script(Vec<usize>),
 }
 
 impl Order {
-    /// [`Order::Random`], where a frame waits for company for at most 20 us.
+    /// [`Order::Random`] with a maximum holding time of 20 us.
     #[must_use]
     pub const fn random(depth: usize) -> Self {
         Self::Random { depth, patience: Nanos::from_micros(20) }
     }
 }
 
-/// An order that cannot be.
+/// An invalid order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
     /// The buffer is too small for the order.
     #[error("a delivery order over {needed} frames in a buffer of {capacity}: enlarge the buffer")]
     Capacity {
-        /// Frames that the order holds.
+        /// Number of frames that the order holds.
         needed: usize,
-        /// Frames that the buffer holds.
+        /// Number of frames that the buffer holds.
         capacity: usize,
     },
-    /// A position is missing, doubled or out of range.
+    /// A position is missing, repeated or out of range.
     #[error(
         "the script is no permutation: position {position} is missing, so another is doubled or out of range"
     )]
@@ -65,7 +65,7 @@ pub enum OrderError {
         /// First missing position.
         position: usize,
     },
-    /// No depth or no script.
+    /// Depth 0 or an empty script.
     #[error("a delivery order over no frames: hold at least one")]
     Empty,
 }
@@ -76,19 +76,19 @@ struct BufferedFrame<F> {
     since: Nanos,
 }
 
-/// Frames under [`Order::Degree`]: by the place that each waits for, and by age.
+/// Frames under [`Order::Degree`]: by target position, and by age.
 #[derive(Clone, Debug)]
 struct RankedFrame<F> {
-    /// By place, and among equals the earlier one first. What has left by age stays here until its turn.
+    /// Sorted by position, then by number. Entries of frames that were delivered by age stay here until their position is reached.
     places: BinaryHeap<Reverse<(u64, u64)>>,
-    /// By number, from `first` on; the first one is there.
+    /// Frames by number, starting with `first`; the first one is present.
     frames: VecDeque<Option<BufferedFrame<F>>>,
     first: u64,
     len: usize,
 }
 
 impl<F> RankedFrame<F> {
-    /// For `capacity` frames, and the gaps that those leave which overtake the oldest.
+    /// Creates the state for `capacity` frames, and the gaps of frames that overtook the oldest.
     fn new(capacity: usize, degree: usize) -> Self {
         let span = capacity.saturating_add(degree);
         Self {
@@ -106,7 +106,7 @@ impl<F> RankedFrame<F> {
         self.len += 1;
     }
 
-    /// Frames taken so far.
+    /// Number of frames accepted so far.
     fn taken(&self) -> u64 {
         self.first + self.frames.len() as u64
     }
@@ -115,7 +115,7 @@ impl<F> RankedFrame<F> {
         self.frames.front()?.as_ref().map(|held| held.since)
     }
 
-    /// The frame of the lowest place, if `due` says so of that place.
+    /// Returns the frame of the lowest position, if `due` accepts that position.
     fn pop_place(&mut self, due: impl FnOnce(u64) -> bool) -> Option<F> {
         let Reverse((place, number)) = *self.places.peek()?;
         if !due(place) {
@@ -136,7 +136,7 @@ impl<F> RankedFrame<F> {
             self.frames.pop_front();
             self.first += 1;
         }
-        // The lowest place is always one that is still there.
+        // Discard positions of delivered frames: the lowest one is always that of a held frame.
         while let Some(Reverse((_, number))) = self.places.peek() {
             let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
             if at.and_then(|at| self.frames.get(at)).is_some_and(Option::is_some) {
@@ -153,9 +153,9 @@ impl<F> RankedFrame<F> {
 pub struct DeliveryPath<F> {
     order: Order,
     held: VecDeque<BufferedFrame<F>>,
-    /// Under [`Order::Degree`], those held instead.
+    /// Frames held under [`Order::Degree`], instead of `held`.
     ranked: RankedFrame<F>,
-    /// Frames of the script's current block, by position, and how many came out.
+    /// Frames of the script's current block, by position, and the number delivered.
     block: Vec<Option<F>>,
     scripted: usize,
     capacity: usize,
@@ -164,7 +164,7 @@ pub struct DeliveryPath<F> {
 }
 
 impl<F> DeliveryPath<F> {
-    /// A path that holds at most `capacity` frames.
+    /// Creates a path that holds at most `capacity` frames.
     ///
     /// # Errors
     /// [`OrderError`].
@@ -172,7 +172,7 @@ impl<F> DeliveryPath<F> {
         let needed = match &order {
             Order::InOrder => 1,
             Order::Random { depth, .. } => *depth,
-            // Those that may be overtaken, and one to overtake them.
+            // Frames that may be overtaken, and one that overtakes them.
             Order::Degree { degree, .. } => fpga_registers::cast::index(*degree).saturating_add(1),
             Order::Script(script) => {
                 if let Some(position) = (0..script.len()).find(|position| !script.contains(position)) {
@@ -193,7 +193,7 @@ impl<F> DeliveryPath<F> {
         };
         let script_length = if let Order::Script(script) = &order { script.len() } else { 0 };
         Ok(Self {
-            // All of it now, not with the first frames.
+            // Allocated completely now, not with the first frames.
             held: VecDeque::with_capacity(if ranked.frames.capacity() == 0 { capacity } else { 0 }),
             ranked,
             order,
@@ -205,10 +205,10 @@ impl<F> DeliveryPath<F> {
         })
     }
 
-    /// Takes a frame into the network.
+    /// Accepts a frame into the network.
     ///
     /// # Errors
-    /// The frame comes back if the buffer is full: back-pressure, as on a link without room.
+    /// The frame is returned if the buffer is full: back-pressure.
     pub fn offer(&mut self, now: Nanos, frame: F) -> Result<(), F> {
         if self.is_full() {
             return Err(frame);
@@ -223,7 +223,7 @@ impl<F> DeliveryPath<F> {
         Ok(())
     }
 
-    /// The next frame to deliver, if one is to be delivered now.
+    /// Returns the next frame that is due at `now`, if any.
     #[must_use]
     pub fn poll(&mut self, now: Nanos) -> Option<F> {
         let frame = match &self.order {
@@ -237,7 +237,7 @@ impl<F> DeliveryPath<F> {
             }
             Order::Degree { patience, .. } => {
                 let impatient = self.ranked.oldest()?.saturating_add(*patience) <= now;
-                // No later frame can come before a place that is reached.
+                // No later frame can precede a position that is reached.
                 let taken = self.ranked.taken();
                 match self.ranked.pop_place(|place| place <= taken) {
                     None if impatient => self.ranked.pop_oldest()?,
@@ -250,8 +250,8 @@ impl<F> DeliveryPath<F> {
         Some(frame)
     }
 
-    /// A frame to deliver although its time has not come: for a caller that knows that nothing else will be offered.
-    /// A script's frames beyond its last whole block come out in order.
+    /// Returns a frame although it is not due: for a caller that knows that no other frame will be offered. A script's frames beyond its
+    /// last whole block are delivered in order.
     #[must_use]
     pub fn poll_any(&mut self) -> Option<F> {
         let frame = match &self.order {
@@ -267,7 +267,7 @@ impl<F> DeliveryPath<F> {
         Some(frame)
     }
 
-    /// When a held frame comes out even without company; `None` if no timer runs.
+    /// Time at which a held frame is delivered without further frames; `None` if no timer runs.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         match &self.order {
@@ -281,25 +281,25 @@ impl<F> DeliveryPath<F> {
         }
     }
 
-    /// Frames held.
+    /// Number of frames held.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held.len() + self.ranked.len + self.block.iter().flatten().count()
     }
 
-    /// Whether [`DeliveryPath::offer`] would give a frame back.
+    /// Whether [`DeliveryPath::offer`] would return the frame.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() >= self.capacity
     }
 
-    /// Whether nothing is held.
+    /// Whether no frame is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Frames delivered so far.
+    /// Number of frames delivered so far.
     #[must_use]
     pub const fn delivered(&self) -> u64 {
         self.delivered
@@ -309,7 +309,7 @@ impl<F> DeliveryPath<F> {
         let count = u32::try_from(self.held.len()).ok().filter(|&count| count != 0)?;
         // The high half of a 64-bit product: the bias is below 2^-20 for any buffer that fits memory.
         let at = (u64::from(self.numbers.next_u32()) * u64::from(count)) >> 32;
-        // Order among the held ones carries no meaning, so the cheapest removal will do.
+        // The order among held frames is irrelevant: use the cheapest removal.
         self.held
             .swap_remove_back(fpga_registers::cast::index(fpga_registers::cast::low32(at)))
             .map(|held| held.frame)
@@ -398,8 +398,8 @@ mod tests {
         }
     }
 
-    /// However the flow stalls: a frame that waits for places which later ones were given does not wait longer than its
-    /// patience, and none is overtaken by more than the degree.
+    /// For any stall of the flow: a frame that waits for positions that were assigned to later frames waits at most its timeout,
+    /// and no frame is overtaken by more than the degree.
     #[test]
     fn order_stalled_flow_delivers_frame_within_timeout() {
         let patience = Nanos::new(100);
@@ -407,7 +407,7 @@ mod tests {
         let mut offered = Vec::new();
         let mut out: Vec<u32> = Vec::new();
         for now in 0..20_000u64 {
-            // Bursts, and pauses of up to twice the patience.
+            // Bursts, and pauses of up to twice the timeout.
             if now % 977 < 300 || now % 53 == 0 {
                 network.offer(Nanos::new(now), u32::try_from(offered.len()).unwrap()).unwrap();
                 offered.push(now);

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A frame whose damage can be seen.
+/// A frame with visible damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct NumberedFrame {
     number: u32,
@@ -37,7 +37,7 @@ fn probability(fraction: f64) -> Probability {
     Probability::new(fraction).unwrap()
 }
 
-/// Offers frames one per microsecond and returns what comes out, with when.
+/// Offers frames one per microsecond and returns the deliveries with their times.
 fn run(
     impairments: Impairments,
     seed: u64,
@@ -128,7 +128,7 @@ fn link_data_and_control_conditions_are_separate() {
     assert!(out.iter().all(|(_, frame)| frame.class == Class::Data));
 }
 
-/// Four standard deviations.
+/// Compares within four standard deviations.
 fn close(found: usize, of: usize, expected: f64) {
     let (found, of) = (f64::from(u32::try_from(found).unwrap()), f64::from(u32::try_from(of).unwrap()));
     let deviation = (expected * (1.0 - expected) / of).sqrt();
@@ -189,7 +189,7 @@ fn link_delay_distributions_have_mean_and_bounds() {
 
 #[test]
 fn link_rate_spaces_frames_and_queue_is_bounded() {
-    // 100 bytes take 100 ns; the fourth in one moment would wait 300 ns.
+    // 100 bytes take 100 ns; the fourth one at the same time would wait 300 ns.
     let rate = Rate { rate: BitRate::from_gbps(8), queue: Nanos::new(200) };
     let mut link = ImpairedLink::new(Impairments::default().rate(rate), 16, 0).unwrap();
     for n in 0..4 {
@@ -249,7 +249,7 @@ fn link_invalid_distribution_parameters_are_refused() {
 }
 
 proptest! {
-    /// Whatever the conditions: what went in comes out once, twice with a copy, or is counted as lost.
+    /// For any conditions: every frame is delivered once, twice if duplicated, or counted as lost.
     #[test]
     fn link_any_conditions_account_for_every_frame(seed: u64, loss in 0.0..1.0f64, copy in 0.0..1.0f64, degree in 0u32..50,
                                     queue in 0u64..5000, rate in 1u64..100) {
@@ -291,7 +291,7 @@ fn rate_fractions_of_nanosecond_do_not_accumulate() {
     }
     assert_eq!(at_once.free_at(), rate.time_of(1_000_000));
     assert_eq!(at_once.free_at(), Nanos::from_micros(80));
-    // Neither where the sender hands over the next frame when the one before has left.
+    // Also if the sender offers the next frame when the previous one has departed.
     let mut in_turn = link();
     for _ in 0..1_000_000 {
         in_turn.offer(in_turn.free_at(), byte.clone()).unwrap();

@@ -42,7 +42,7 @@ fn submit_and_complete(c: &mut Criterion) {
     group.finish();
 }
 
-/// Operations of memory that stays with its owner: only counted.
+/// Operations whose memory stays with its owner: they are only counted.
 fn plain(c: &mut Criterion) {
     let mut config = RingConfig::new(Direction::H2c, Iova::new(0x10_0000), 512);
     config.operations = 256;

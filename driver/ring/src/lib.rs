@@ -1,6 +1,6 @@
-//! Descriptor rings as memory logic: which descriptors to write, what to tell the engine, what has completed.
+//! Descriptor rings as memory logic: descriptors to write, doorbell values, and completions.
 //!
-//! | Module | What |
+//! | Module | Content |
 //! |---|---|
 //! | [`ring`] | the ring of one XDMA channel |
 //! | [`cdma_ring`] | the ring of an AXI CDMA engine |

@@ -1,17 +1,17 @@
-//! A request that a ring did not take.
+//! Refused requests.
 
 use core::fmt;
 
-/// A request that was not taken, with the reason `R`; carries the payload back.
+/// A refused request with the reason `R`; returns the payload.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Refusal<T, R> {
-    /// Why.
+    /// Reason.
     pub reason: R,
-    /// What was handed in.
+    /// Payload given to `submit`.
     pub payload: T,
 }
 
-// By hand, so that a refusal of a payload without `Debug` can still be unwrapped and printed.
+// Implemented manually, so that a refusal of a payload without `Debug` can still be unwrapped and printed.
 impl<T, R: fmt::Debug> fmt::Debug for Refusal<T, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Refusal").field("reason", &self.reason).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! Packets of a C2H stream ring, against a model of the engine that fills its buffers.
+//! Packets of a C2H stream ring, with a model of the engine that fills its buffers.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use fpga_registers::xdma::StreamWriteback;
 use fpga_ring::ring::{MetadataMemory, PacketFault, PacketSpan, Packets};
 use proptest::prelude::*;
 
-/// Metadata slots, written as the engine does.
+/// Metadata slots, written as by the engine.
 struct Memory(Vec<[u32; 2]>);
 
 impl MetadataMemory for Memory {
@@ -20,13 +20,13 @@ impl MetadataMemory for Memory {
     }
 }
 
-/// The engine: fills the posted descriptors with what arrives.
+/// The engine: fills the posted descriptors with arriving data.
 struct Engine {
     memory: Memory,
     buffer: u32,
     posted: u64,
     done: u64,
-    /// Bytes of the packet that have not been taken yet, and whether the descriptor in flight got some of them.
+    /// Bytes of the packets not taken yet, and whether the descriptor in flight got some of them.
     arriving: VecDeque<u32>,
     open: u32,
 }
@@ -63,7 +63,7 @@ impl Engine {
         self.open = 0;
     }
 
-    /// Fills one descriptor, if one is posted and something has arrived.
+    /// Fills one descriptor, if one is posted and data has arrived.
     fn fill(&mut self) -> bool {
         let Some(front) = self.arriving.front_mut() else { return false };
         if self.done == self.posted {
@@ -81,7 +81,7 @@ impl Engine {
         true
     }
 
-    /// The flush timeout: a part of the packet arrives, and then nothing for a while.
+    /// Simulates the flush timeout: a part of the packet arrives, followed by a pause.
     fn flush(&mut self, part: u32) {
         if self.done == self.posted {
             return;
@@ -114,8 +114,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
-    /// Whatever arrives, and whenever buffers are posted: every packet that fits comes once, whole and in order; one that does not
-    /// is told of once, and the one after it is whole.
+    /// For any arriving data and any posting of buffers: every packet that fits is returned once, whole and in order. A packet that does
+    /// not fit is reported once, and the next one is whole.
     #[test]
     fn stream_packets_arrive_whole_and_in_order(steps in prop::collection::vec(step(), 1..300), entries in 1_u32..4) {
         let entries = 1 << entries;
@@ -142,7 +142,7 @@ proptest! {
                         }
                         Ok(None) => break,
                         Err(PacketFault::TooLong { bytes }) => {
-                            // It filled every buffer and was not at its end.
+                            // It filled every buffer without reaching its end.
                             let length = expected.pop_front().unwrap();
                             prop_assert!(bytes < length && packets.free() == packets.seen());
                             lost += length;
@@ -157,7 +157,7 @@ proptest! {
                 }
             }
         }
-        // To the end: nothing stays behind.
+        // To the end: no packet remains.
         for _ in 0..4000 {
             engine.post(packets.free() + u64::from(entries));
             engine.fill();
@@ -176,7 +176,7 @@ proptest! {
         prop_assert!(whole + lost > 0 || engine.done == 0);
     }
 
-    /// Any words at all: no panic, no length beyond the buffer, and never more descriptors than there are.
+    /// For arbitrary words: no panic, no length beyond the buffer, and never more descriptors than posted.
     #[test]
     fn stream_arbitrary_metadata_keeps_bounds(words in prop::collection::vec(any::<[u32; 2]>(), 64), magic in any::<u64>(), flushed: bool) {
         let words = words.into_iter().enumerate().map(|(n, [status, length])| {
@@ -216,7 +216,7 @@ fn stream_invalid_metadata_is_reported_and_next_packet_is_whole() {
         assert_eq!(packet, PacketSpan { first: 4, descriptors: 1, bytes: 5 });
         assert_eq!((packets.next(5, &memory, false), packets.discarded()), (Ok(None), 64 + 9 + 64));
     }
-    // With the flush timeout on, a short descriptor inside a packet is nothing special.
+    // With the flush timeout on, a short descriptor inside a packet is normal.
     let memory = Memory(vec![good(63, false), good(0, false), good(1, true), [0; 2]]);
     let packet = Packets::new(4, 64).next(3, &memory, true).unwrap().unwrap();
     assert_eq!(packet, PacketSpan { first: 0, descriptors: 3, bytes: 64 });

@@ -29,8 +29,8 @@ impl Memory {
         Self { base: config.base.get(), descriptors: vec![None; config.entries as usize] }
     }
 
-    /// What the engine reads at `address`. Consumed: a descriptor that a later run does not write again was never meant
-    /// to be fetched again.
+    /// Descriptor that the engine reads at `address`. It is consumed: a descriptor that a later run does not write again must not be
+    /// fetched again.
     fn fetch(&mut self, address: u64) -> Descriptor {
         let offset = address.checked_sub(self.base).expect("fetch below the ring");
         assert_eq!(offset % 32, 0);
@@ -50,8 +50,8 @@ impl DescriptorMemory for Memory {
     }
 }
 
-/// Walks a run as the engine does: it fetches `Nxt_adj + 1` descriptors at a time, takes the size of each fetch from the last
-/// descriptor of the one before, and never sees later edits.
+/// Executes a run as the engine does: it fetches `Nxt_adj + 1` descriptors at a time, takes the size of each fetch from the last descriptor
+/// of the previous one, and never sees later edits.
 fn execute(memory: &mut Memory, run: Run) -> Vec<Descriptor> {
     let mut executed = Vec::new();
     let mut address = run.first.get();
@@ -170,7 +170,7 @@ fn ring_impossible_count_is_fault() {
         assert!(ring.is_faulted());
         assert_eq!(submit(&mut ring, &[(0, 1)], 9), Err(RefusalReason::Faulted));
         assert_eq!(ring.start_run(&mut memory), None);
-        // The channel's register still tells what did finish.
+        // The channel's register still reports the finished descriptors.
         assert_eq!(ring.complete(1), Ok(1));
         assert_eq!(ring.poll_completion().unwrap().payload, Some(1));
         let pending = ring.pending_descriptor().unwrap();
@@ -241,7 +241,7 @@ fn ring_stream_descriptors_carry_eop_and_writeback_address() {
     assert_eq!(flags, [(false, false), (true, true), (true, true)]);
     let refused = submit(&mut ring, &[(0, 65), (0x1000, 64)], 0).unwrap_err();
     assert_eq!(refused, RefusalReason::PartialBeat { length: 65, beat: 64 });
-    // Bytes that touch are one part, and the last one may have any length.
+    // Touching ranges are one part, and the last part may have any length.
     assert!(submit(&mut ring, &[(0, 65), (65, 63), (0x1000, 1)], 0).is_ok());
     assert_eq!(ring.free_entries(), 8 - 3 - 2);
 
@@ -318,7 +318,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the ring should make of a request, page by page: the bytes in order.
+/// Expected result of a request, page by page: the bytes in order.
 fn bytes(list: &[(u64, u64)], card: u64) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     let mut at = card;
@@ -332,8 +332,8 @@ fn bytes(list: &[(u64, u64)], card: u64) -> Vec<(u64, u64)> {
 }
 
 proptest! {
-    /// Any mixture of submissions, runs, completions and failures: every payload comes back exactly once and in order, and the
-    /// engine moves exactly the bytes asked for.
+    /// For any mixture of submissions, runs, completions and failures: every payload is returned exactly once and in order, and the engine
+    /// moves exactly the requested bytes.
     #[test]
     fn ring_random_operations_match_simulated_fetcher(
         steps in prop::collection::vec(step(), 1..120),
@@ -409,7 +409,7 @@ proptest! {
                         let (payload, wanted) = expected.pop_front().unwrap();
                         prop_assert_eq!(completion.payload, Some(payload));
                         let got: Vec<_> = moved.drain(..completion.descriptors as usize).flatten().collect();
-                        // Pieces and ranges are cut differently, so their 512-byte marks differ: compare by offset.
+                        // Spans and ranges are split differently, so their 512-byte marks differ: compare by offset.
                         let shift = |list: &[(u64, u64)]| -> std::collections::BTreeSet<i128> {
                             list.iter().map(|&(h, c)| i128::from(h) - i128::from(c)).collect()
                         };

@@ -1,4 +1,4 @@
-//! The endless run of a credit ring, and operations taken back, against a simulated fetcher.
+//! The run of a circular ring in credit mode, and withdrawn operations, with a simulated fetcher.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,8 +15,8 @@ use fpga_ring::ring::{
 };
 use proptest::prelude::*;
 
-/// The engine in credit mode: it fetches what it has credits for, at most a block at a time, keeps what it has fetched, and goes
-/// on where the last descriptor fetched says.
+/// The engine in credit mode: it fetches as many descriptors as it has credits for, at most a block at a time, keeps the fetched ones, and
+/// continues at the address in the last descriptor fetched.
 struct Engine {
     base: u64,
     memory: Vec<Descriptor>,
@@ -59,7 +59,7 @@ impl Engine {
         assert!(self.credits <= u64::from(MAX_CREDITS), "the counter has ten bits");
     }
 
-    /// One fetch.
+    /// Fetches once.
     fn fetch(&mut self) -> bool {
         let count = self.block.min(self.credits);
         if count == 0 {
@@ -78,7 +78,7 @@ impl Engine {
         true
     }
 
-    /// Executes one descriptor; whether it reports.
+    /// Executes one descriptor; returns the values of its report, if it reports.
     fn execute(&mut self) -> Option<(u64, u64, u32, bool)> {
         let d = self.fetched.pop_front()?;
         self.completed = (self.completed + 1) & 0x00FF_FFFF;
@@ -86,7 +86,7 @@ impl Engine {
         Some((host, d.card_address(Direction::H2c).get(), d.length(), d.control().completed()))
     }
 
-    /// Run is cleared: credits and what was fetched are gone.
+    /// Run is cleared: credits and fetched descriptors are dropped.
     fn stop(&mut self) {
         self.credits = 0;
         self.fetched.clear();
@@ -135,8 +135,8 @@ struct Expected {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    /// Whatever the batches, the fetches and the stops: descriptors are executed exactly once and in order, apart from those
-    /// taken back, and every operation ends once and in order.
+    /// For any batches, fetches and stops: descriptors are executed exactly once and in order, except withdrawn ones, and every operation
+    /// ends once and in order.
     #[test]
     fn ring_credit_mode_matches_simulated_engine(
         steps in prop::collection::vec(step(), 1..300),
@@ -151,7 +151,7 @@ proptest! {
         let mut engine = Engine::new(&config);
         let mut open: VecDeque<Expected> = VecDeque::new();
         let mut executed: VecDeque<(u64, u64, u32)> = VecDeque::new();
-        // What a posted descriptor still has to move, in order.
+        // Remaining work of posted descriptors, in order.
         let mut word = 0;
         for (n, step) in steps.into_iter().enumerate() {
             match step {
@@ -163,7 +163,7 @@ proptest! {
                     }).collect();
                     let payload = payload.then_some(u32::try_from(n).unwrap());
                     let token = match (&segments[..], payload) {
-                        // The short way.
+                        // The fast path.
                         ([one], None) => ring.submit_without_payload(one.host, one.card).ok(),
                         _ => ring.submit_segments(segments.iter().copied(), payload).ok(),
                     };
@@ -185,7 +185,7 @@ proptest! {
                     if reports { word = engine.completed; }
                 },
                 Step::Report => { prop_assert!(ring.complete_writeback(word).is_ok()); }
-                // Ahead of the word, which may come to tell the same later.
+                // Ahead of the word, which may report the same later.
                 Step::Register => if ring.is_open() {
                     prop_assert!(ring.complete_register(engine.completed).is_ok());
                 },
@@ -197,7 +197,7 @@ proptest! {
                 }
                 Step::Stop => {
                     engine.stop();
-                    // The register tells what the last write-back may not have told.
+                    // The register reports descriptors that the last write-back may not have reported.
                     if ring.is_open() { ring.complete_register(engine.completed).unwrap(); }
                     ring.halt();
                     word = 0;
@@ -205,7 +205,7 @@ proptest! {
                 }
             }
         }
-        // To the end: everything that is left is executed and comes back.
+        // To the end: all remaining descriptors are executed and returned.
         loop {
             reap(&mut ring, &mut open, &mut executed);
             let posted = ring.post_credits(&mut engine);
@@ -223,7 +223,7 @@ proptest! {
     }
 }
 
-/// Takes a chosen operation back in the expectation too.
+/// Withdraws a chosen operation from the expectation, too.
 fn withdraw(
     ring: &mut Ring<u32>,
     open: &mut VecDeque<Expected>,
@@ -365,7 +365,7 @@ fn quirk_1_ring_credit_mode_long_descriptor_ends_adjacency() {
     let more = ring.post_credits(&mut engine).unwrap();
     assert_eq!(more.start.unwrap().adjacent, 0);
     assert!(engine.memory.iter().take(4).all(|d| d.control().next_adjacent() == 0));
-    // Short ones go on in the same way while the long one is out; once all is done, a run with blocks begins.
+    // Short ones continue in the same way while the long one is outstanding; once all are done, a run with blocks begins.
     let mut post = |ring: &mut Ring<()>, n: u64, length: u64| {
         ring.submit_without_payload(HostRange::new(Iova::new(n << 16), length), CardAddr::new(n << 16))
             .unwrap();
@@ -378,7 +378,7 @@ fn quirk_1_ring_credit_mode_long_descriptor_ends_adjacency() {
     ring.complete_writeback(posted).unwrap();
     assert_eq!(post(&mut ring, 5, 64), Some((Some(5 * 32), 64 - 6 - 1)));
     assert_eq!(post(&mut ring, 6, 4096), Some((None, 64 - 7 - 1)));
-    // A long one waits for the end of a run with blocks, and what comes after it for the same.
+    // A long one waits for the end of a run with blocks, and so do the ones after it.
     assert_eq!(post(&mut ring, 7, 4097), None);
     ring.complete_writeback(1).unwrap();
     assert_eq!(post(&mut ring, 8, 64), None);
@@ -417,7 +417,7 @@ fn ring_list_is_one_operation_and_refusal_names_cause() {
         ring.submit_segments(many, Some(1)),
         Err((RefusalReason::TooManyDescriptors { needed: 1_000_000, entries: 8 }, Some(1)))
     );
-    // A million elements that touch are one descriptor.
+    // A million touching elements are one descriptor.
     let touching = (0..1_000_000u64).map(|n| segment(0x1000 + n * 16, 16, n * 16));
     assert!(ring.submit_segments(touching, None).is_ok());
     assert_eq!(ring.free_entries(), 7);
@@ -444,7 +444,7 @@ fn ring_run_descriptors_counts_own_run() {
             ring.submit_without_payload(HostRange::new(Iova::new(n << 16), 64), CardAddr::new(n)).unwrap();
         }
     };
-    // Runs that end count from where they began, not from the first one.
+    // Runs that end count from their own start, not from the first run's.
     for count in [2, 5] {
         submit(&mut ring, count);
         let run = ring.start_run(&mut engine).unwrap();
@@ -452,7 +452,7 @@ fn ring_run_descriptors_counts_own_run() {
         assert!(!ring.is_open());
         assert_eq!(ring.complete(run.descriptors), Ok(run.descriptors));
     }
-    // An endless one goes on.
+    // A run in credit mode continues.
     submit(&mut ring, 3);
     assert!(ring.post_credits(&mut engine).unwrap().start.is_some());
     assert_eq!((ring.is_open(), ring.run_descriptors()), (true, 3));

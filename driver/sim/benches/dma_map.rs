@@ -1,13 +1,12 @@
-//! What it costs to find one mapping among a million: `cargo bench -p fpga-sim --bench dma_map -- [part of a name]`.
+//! Cost of finding one mapping among a million: `cargo bench -p fpga-sim --bench dma_map -- [part of a name]`.
 //!
-//! A million pages of one file, each mapped by itself, at addresses next to each other or anywhere; then reads of 8 bytes, page
-//! after page and in random order. Each address depends on what the read before it gave, so nothing overlaps: the figure is what
-//! one DMA waits for. The writes do not depend on each other, like a card's. All mappings are of the same few pages of the file, so that the memory itself is in the cache and the look-up remains.
-//! The fastest and the middle run are shown.
+//! A million pages of one file are mapped one by one, at consecutive or scattered addresses. Then 8-byte reads access the pages in order
+//! and at random. Each address depends on the result of the previous read, so reads do not overlap: the figure is the latency of one DMA
+//! access. The writes do not depend on each other, like those of a card. All mappings share the same few pages of the file, so the data
+//! itself stays in the cache and only the look-up is measured. The fastest and the median run are shown.
 //!
-//! Beside them, in the same run, stands what the machine asks for one access to memory of the size that a million mappings take by
-//! themselves: a table that is read word by word in an order that each word tells, in huge pages and in normal ones. What a look-up costs is
-//! to be held against that.
+//! For comparison, the same run measures one access to plain memory of the size that a million mappings need: a table that is read word by
+//! word in an order that each word determines, in huge pages and in normal pages.
 #![expect(clippy::expect_used, reason = "what cannot be prepared cannot be measured")]
 #![expect(clippy::print_stdout, reason = "its purpose")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -26,10 +25,10 @@ const PAGES: u64 = 8;
 const RUNS: usize = 15;
 const LOOKUPS: usize = 500_000;
 
-/// Bytes of the memory that is read word by word: as the table of a million scattered pages.
+/// Size of the memory that is read word by word, in bytes: that of the table of a million scattered pages.
 const TABLE: usize = 32 << 20;
 
-/// Marsaglia's xorshift: good enough to be in nobody's way.
+/// Marsaglia's xorshift, sufficient for this purpose.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -37,7 +36,7 @@ fn random(state: &mut u64) -> u64 {
     *state
 }
 
-/// Nanoseconds per `each` of `count`, of the fastest run, which is returned, and the middle one.
+/// Measures the time per `each` of `count` in nanoseconds. Prints the fastest and the median run and returns the fastest.
 fn measure(name: &str, count: usize, mut run: impl FnMut()) -> f64 {
     let mut spans: Vec<f64> = (0..RUNS)
         .map(|_| {
@@ -52,7 +51,7 @@ fn measure(name: &str, count: usize, mut run: impl FnMut()) -> f64 {
     least
 }
 
-/// One access to memory, where nothing helps: a walk through all lines of a table in one random circle (Sattolo's algorithm).
+/// Latency of one uncached memory access: a walk through all lines of a table in one random cycle (Sattolo's algorithm).
 fn plain_access(name: &str, pages: Advice, state: &mut u64) -> f64 {
     const LINE: usize = 64;
     let lines = TABLE / LINE;
@@ -62,7 +61,7 @@ fn plain_access(name: &str, pages: Advice, state: &mut u64) -> f64 {
         order.swap(last, other);
     }
     let mut table = MmapMut::map_anon(TABLE).expect("memory");
-    // Where the system gives no huge pages both tables are the same, which the figures show.
+    // Without huge pages from the system both tables are the same, which the figures show.
     let _ = table.advise(pages);
     for (line, next) in order.iter().enumerate() {
         if let Some(word) = table.get_mut(line * LINE..).and_then(|rest| rest.first_chunk_mut()) {
@@ -123,7 +122,7 @@ fn main() {
             measure(name, order.len(), || {
                 let mut bytes = [0; 8];
                 for at in order {
-                    // The file is empty, which nobody but this program knows.
+                    // The file is empty; the compiler does not know this.
                     let at = at | u64::from_le_bytes(bytes) & 8;
                     map.read(Iova::new(at), &mut bytes).expect("mapped");
                 }

@@ -1,9 +1,9 @@
-//! What the threaded network costs: from a posted write to what it brings about, the idle loop, and the rate of descriptors
-//! of 64 bytes on one channel, all through the transport and shared memory alone.
+//! Performance of the threaded network: latency from a posted write to its effect, the idle loop, and the rate of 64-byte descriptors on
+//! one channel, through the backend and shared memory alone.
 //!
-//! `cargo bench -p fpga-sim -- [host CPU,card CPU] [seconds per figure] [part of a name]`. Figures come in bursts of a few milliseconds; the
-//! fastest and the middle burst are shown, with the one-way latency of a cache line between the two CPUs before and after:
-//! on virtual machines it changes by the second, and everything with it.
+//! `cargo bench -p fpga-sim -- [host CPU,card CPU] [seconds per figure] [part of a name]`. Figures are taken in bursts of a few
+//! milliseconds. The fastest and the median burst are shown, with the one-way latency of a cache line between the two CPUs before and
+//! after: on virtual machines this latency changes within seconds and affects every figure.
 #![expect(clippy::expect_used, reason = "what cannot be prepared cannot be measured")]
 #![expect(clippy::print_stdout, reason = "its purpose")]
 #![expect(clippy::cast_possible_truncation, reason = "counts are small")]
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Descriptors in the ring; a power of two.
 const RING: usize = 512;
-/// Submitted and not yet seen as completed at most.
+/// Maximum number of descriptors in flight.
 const DEPTH: usize = 256;
 /// Descriptors per doorbell.
 const BATCH: usize = 32;
@@ -37,7 +37,7 @@ fn pin(cpu: usize) {
     sched_setaffinity(None, &set).expect("a CPU that this process may use");
 }
 
-/// Nanoseconds one way of a cache line between two CPUs.
+/// Measures the one-way latency of a cache line between two CPUs, in nanoseconds.
 fn one_way(host: usize, card: usize) -> f64 {
     const EXCHANGES: u64 = 2000;
     #[repr(align(128))]
@@ -72,7 +72,7 @@ fn quantile(values: &mut [f64], part: f64) -> f64 {
     values[index]
 }
 
-/// H2C channel 0 with a circular ring in credit mode, or with runs that end in a Stop.
+/// H2C channel 0 with a circular ring in credit mode, or in batch mode.
 struct Channel {
     network: SimNetwork,
     _card: Arc<SimBackend>,
@@ -107,7 +107,7 @@ impl Channel {
     fn fill(&self, number: usize, flags: u64, length: usize) {
         let index = number % RING;
         let next = (index + 1) % RING;
-        // Blocks end at 4 KiB boundaries, where the ring's end is as well.
+        // Blocks end at 4 KiB boundaries; so does the ring.
         let adjacent = (127 - next % 128).min(63) as u64;
         let place = (number * length % DATA) as u64;
         let words = [
@@ -146,7 +146,7 @@ impl Channel {
         self.count = count;
     }
 
-    /// Operations for a while, in credit mode.
+    /// Runs `operations` descriptors of `length` bytes in credit mode.
     fn throughput(&mut self, operations: usize, length: usize) {
         let target = self.submitted + operations;
         while self.completed < target {
@@ -164,7 +164,7 @@ impl Channel {
         }
     }
 
-    /// One run of `operations` that ends in a Stop, in the ring from its start.
+    /// Runs one batch of `operations` descriptors that ends in a Stop, from the start of the ring.
     fn stop_run(&mut self, operations: usize, length: usize) {
         for number in 0..operations {
             let last = number + 1 == operations;
@@ -178,7 +178,7 @@ impl Channel {
     }
 }
 
-/// How long each figure is measured, and which ones are.
+/// Duration of each measurement, and which figures are selected.
 struct Span {
     each: Duration,
     only: String,
@@ -190,7 +190,7 @@ impl Span {
     }
 }
 
-/// Bursts of `operations` for `span`; shows the middle and the fastest.
+/// Runs bursts of `operations` for `span` and prints the median and the fastest.
 fn rate(name: &str, span: &Span, operations: usize, mut burst: impl FnMut(usize)) {
     let Some(span) = span.of(name) else { return };
     let began = Instant::now();
@@ -205,7 +205,7 @@ fn rate(name: &str, span: &Span, operations: usize, mut burst: impl FnMut(usize)
     println!("{name:<44} {half:8.1} ns, at best {least:6.1} ns = {:6.1} M/s", 1e3 / least);
 }
 
-/// Shows how long `once` takes, some time after it was done last.
+/// Measures the duration of `once`, with `pause` between repetitions.
 fn latency(name: &str, span: &Span, pause: Duration, mut once: impl FnMut()) {
     let Some(span) = span.of(name) else { return };
     let began = Instant::now();
@@ -234,7 +234,7 @@ fn main() {
     let mut channel = Channel::new(card, Duration::MAX);
     rate("idle round", &span, 20_000, |rounds| {
         let until = channel.network.idle_rounds() + rounds as u64;
-        // Looking disturbs little, and not at all while this sleeps.
+        // Polling disturbs the worker little, and not at all during this sleep.
         while channel.network.idle_rounds() < until {
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -286,7 +286,7 @@ fn main() {
     let mut sleepy = Channel::new(card, Duration::ZERO);
     sleepy.set_up();
     latency("the same, with the network asleep", &span, Duration::ZERO, || sleepy.stop_run(1, 64));
-    // Worlds that never sleep are in the way.
+    // Simulated networks that never sleep would disturb the next measurement.
     drop((channel, sleepy));
     println!("one way {:.0} ns", one_way(host, card));
 }

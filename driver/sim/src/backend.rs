@@ -1,4 +1,4 @@
-//! A card of the world as an opened PCI function.
+//! A card of the simulated network as an opened PCI function.
 
 use crate::bar::SimBar;
 use crate::dma::{PAGE, ranges};
@@ -30,13 +30,13 @@ impl SimBackend {
         Self { world, card, name }
     }
 
-    /// The world that the card lives in.
+    /// Returns the simulated network that the card belongs to.
     #[must_use]
     pub const fn network(&self) -> &SimNetwork {
         &self.world
     }
 
-    /// The card's number in its world.
+    /// Returns the card's number in its simulated network.
     #[must_use]
     pub const fn card_number(&self) -> usize {
         self.card
@@ -47,7 +47,7 @@ impl Drop for SimBackend {
     fn drop(&mut self) {
         let mut state = self.world.lock();
         if let Some(slot) = state.slots.get_mut(self.card)
-            // Somebody else may have opened the card between the last handle's end and here.
+            // Another thread may have opened the card between the drop of the last handle and this point.
             && slot.opened.strong_count() == 0
         {
             slot.close();
@@ -182,7 +182,7 @@ impl Backend for SimBackend {
         self.world.now().get()
     }
 
-    /// Virtual, unless the world has a thread of its own or a link to other processes.
+    /// Virtual, unless the simulated network has a thread of its own or a link to other processes.
     fn clock(&self) -> Clock {
         if self.world.is_real_time() { Clock::Monotonic } else { Clock::Virtual }
     }
@@ -191,8 +191,8 @@ impl Backend for SimBackend {
         self.world.relax();
     }
 
-    /// Lets `span` of virtual time pass, in which the world works. If the world has a thread of its own, this one works in its place
-    /// while it has no CPU, and sleeps if there is nothing to do.
+    /// Lets `span` of virtual time pass while the simulated network works. With a thread of its own, the calling thread does its work while
+    /// that thread has no CPU, and sleeps if there is nothing to do.
     fn pause(&self, span: core::time::Duration) {
         if self.world.is_threaded() {
             if !self.world.work_for_thread() {
@@ -203,11 +203,11 @@ impl Backend for SimBackend {
         self.world.pause(Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
     }
 
-    /// Lets the world work until the interrupt has come, or `timeout` of virtual time has passed; sleeps if the world
-    /// has a thread of its own, and between frames and timers if it has a link to other processes.
+    /// Lets the simulated network work until the interrupt has arrived or `timeout` of virtual time has passed. Sleeps if the network has a
+    /// thread of its own; with a link to other processes it sleeps between frames and timers.
     ///
-    /// Every wait takes the time of one look at least, in which the world works on. Otherwise interrupts without end would
-    /// stand time still, and who waits for something else would never notice that its deadline has passed.
+    /// Every wait takes at least the time of one poll, in which the simulated network works. Otherwise continuous interrupts would stop
+    /// virtual time, and a caller that waits for something else would never reach its deadline.
     fn wait_interrupt(
         &self,
         interrupt: &Interrupt,

@@ -1,4 +1,4 @@
-//! A BAR of a card of the world.
+//! A BAR of a simulated card.
 
 use crate::network::SimNetwork;
 use crate::state::{CardFailure, Slot, State};
@@ -38,7 +38,7 @@ impl SimBar {
         match slot.failure {
             CardFailure::None => {
                 slot.card.bar_read(self.index, at.get(), into);
-                // As a kernel's device: all ones are a value, unless nobody is there to give one.
+                // As in the kernel's driver: all ones are a valid value unless the function does not answer.
                 if into.iter().all(|byte| *byte == 0xFF) && !slot.card.config().memory_decoding() {
                     return Err(MmioError::Gone { at });
                 }
@@ -52,7 +52,7 @@ impl SimBar {
     fn write(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
         let mut state = self.world.lock();
         let slot = self.slot(&mut state, at)?;
-        // Writes are posted: nobody learns that there is no card.
+        // Writes are posted: the writer is not notified that there is no card.
         if slot.failure == CardFailure::None {
             slot.card.bar_write(self.index, at.get(), from, &mut slot.host);
         }

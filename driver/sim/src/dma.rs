@@ -1,9 +1,9 @@
-//! The IOMMU of one card: which host memory it reaches at which address, looked up at every access.
+//! IOMMU of one card: the host memory that the card reaches, by address, looked up at every access.
 //!
-//! Most accesses go where the last one of their kind went, so the mapping of that one is tried first; what it does not
-//! hold as a whole takes the long way, which alone decides what is a fault. The long way is made for maps of a million
-//! mappings: an index finds aligned blocks (module `blocks`), which single pages are; all mappings are in a tree by address.
-//! Both are told of every change, and what is remembered of the past is forgotten with it.
+//! Most accesses go to the same mapping as the previous one of their kind, so that mapping is tried first. An access that does not lie
+//! entirely in it takes the slow path, which alone decides about faults. The slow path is designed for a million mappings: an index finds
+//! aligned blocks (module `blocks`), such as single pages; a tree holds all mappings by address. Both are updated at every change, which
+//! also clears the cached mappings.
 
 mod backing;
 mod blocks;
@@ -28,19 +28,19 @@ use std::sync::Arc;
 pub(crate) const PAGE: u64 = 4096;
 /// Highest mappable address: 48 bits, like a four-level IOMMU page table.
 const LAST: u64 = (1 << 48) - 1;
-/// Mappings that a client may have: each takes some hundred bytes of this process. A guest that maps 8 GiB by pages has as many.
+/// Maximum number of mappings of a client: each needs a few hundred bytes of this process. A guest that maps 8 GiB by pages has as many.
 const MAX_CLIENT_MAPPINGS: usize = 1 << 21;
-/// Addresses that a PC keeps for interrupt messages.
+/// Addresses that a PC reserves for interrupt messages.
 const MESSAGE_WINDOW: RangeInclusive<u64> = 0xFEE0_0000..=0xFEEF_FFFF;
 
-/// What is mapped at some address.
+/// Mapping at some address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
-    /// Bytes.
+    /// Length in bytes.
     length: u64,
-    /// The memory behind it, by number.
+    /// Number of the memory that contains the mapping.
     slot: u32,
-    /// Its first byte there.
+    /// Offset of the mapping's first byte in that memory.
     offset: u64,
     access: DmaAccess,
 }
@@ -51,7 +51,7 @@ impl Extent {
     }
 }
 
-/// A mapping that an access went to, with what it takes to go there again: it permits accesses of the kind that it is kept for.
+/// Cached mapping: permits accesses of the kind that it is cached for.
 #[derive(Debug)]
 struct CachedMapping {
     start: u64,
@@ -59,32 +59,32 @@ struct CachedMapping {
 }
 
 impl CachedMapping {
-    /// Offset of `at`; far beyond the end if it lies below the start.
+    /// Offset of `at` in the mapping; far beyond the end if `at` lies below the start.
     #[inline]
     fn offset(&self, at: u64) -> usize {
         usize::try_from(at.wrapping_sub(self.start)).unwrap_or(usize::MAX)
     }
 
-    /// Reads if all of it lies here.
+    /// Reads if the whole range lies in this mapping.
     #[inline]
     fn read(&self, at: u64, into: &mut [u8]) -> bool {
         self.memory.view().read(self.offset(at), into).is_ok()
     }
 
-    /// Where the part is, if all of it lies here.
+    /// Returns the memory of the part if the whole part lies in this mapping.
     fn stretch(&self, part: &DmaPart) -> Option<Span<'_>> {
         let shared = self.memory.view().slice(self.offset(part.at.get()), part.length).ok()?;
         Some(Span { shared, offset: part.offset })
     }
 
-    /// Writes if all of it lies here.
+    /// Writes if the whole range lies in this mapping.
     #[inline]
     fn write(&self, at: u64, from: &[u8]) -> bool {
         store(self.memory.view(), self.offset(at), from)
     }
 }
 
-/// Writes if all of it lies in `memory`.
+/// Writes if the whole range lies in `memory`.
 #[inline]
 fn store(memory: SharedSlice<'_>, offset: usize, from: &[u8]) -> bool {
     match from.first_chunk() {
@@ -93,19 +93,19 @@ fn store(memory: SharedSlice<'_>, offset: usize, from: &[u8]) -> bool {
     }
 }
 
-/// A lone word (write-back, event sequence) becomes visible after everything written before it.
+/// Stores a single word (write-back, event sequence). It becomes visible after everything written before it.
 #[inline(never)]
 fn store_word(memory: SharedSlice<'_>, offset: usize, word: [u8; 4]) -> bool {
     memory.store_u32_release(offset, u32::from_le_bytes(word)).is_ok() || memory.write(offset, &word).is_ok()
 }
 
-/// Where accesses of one kind went last and before that: a channel alternates between its descriptors and its data, which may
-/// lie in mappings of their own.
+/// The last two mappings that accesses of one kind used: a channel alternates between its descriptors and its data, which may be in
+/// separate mappings.
 #[derive(Debug, Default)]
 struct MappingCache {
     last: Option<CachedMapping>,
     before: Option<CachedMapping>,
-    /// Start of the single page that was looked up last.
+    /// Start of the single page that the last look-up returned.
     page: u64,
 }
 
@@ -114,8 +114,8 @@ impl MappingCache {
         std::mem::swap(&mut self.last, &mut self.before);
     }
 
-    /// The window that holds all of `part`, if either does; it is the last one from now on. Before the data of a lone descriptor
-    /// the descriptor was read, so the window of the data is the one before.
+    /// Returns the cached mapping that holds all of `part`, and makes it the most recent one. A single descriptor is read before its data,
+    /// so the data is usually in the older mapping.
     fn cached_window(&mut self, part: &DmaPart) -> Option<&CachedMapping> {
         let holds = |window: &Option<CachedMapping>| {
             window.as_ref().is_some_and(|window| window.stretch(part).is_some())
@@ -133,15 +133,15 @@ impl MappingCache {
         self.before = self.last.replace(window);
     }
 
-    /// Whether a mapping is worth remembering. A page is when it is hit twice: where everything is mapped by pages, hardly one
-    /// is, and what is remembered of it would cost more than to find it.
+    /// Whether a mapping is worth caching. A single page is cached at the second hit: where everything is mapped by pages, hardly any page
+    /// is hit twice, and caching it costs more than finding it.
     #[inline]
     fn is_cacheable(&mut self, start: u64, length: u64) -> bool {
         length > PAGE || std::mem::replace(&mut self.page, start) == start
     }
 }
 
-/// Accesses that the map refused, since it was made.
+/// Number of accesses that the map refused since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RefusedAccesses {
     /// Reads of host memory, descriptor fetches among them.
@@ -150,58 +150,58 @@ pub struct RefusedAccesses {
     pub writes: u64,
 }
 
-/// What a card reaches of its host's memory: mappings by address, each a part of some memory, with what the card may do.
+/// Host memory that a card reaches: mappings by address, each a part of some memory, with the card's access rights.
 ///
-/// One structure for cards in this process, whose driver maps its own memory, and for cards that are served to another
-/// process, whose client hands over files. Made for a million mappings of a page each.
+/// The same structure serves cards in this process (the driver maps its own memory) and cards that are served to another process
+/// (the client passes files). It is designed for a million mappings of one page each.
 #[derive(Debug, Default)]
 pub struct DmaMap {
     reads: MappingCache,
     writes: MappingCache,
-    /// By first address, without overlap.
+    /// Mappings by first address, without overlap.
     extents: BTreeMap<u64, Extent>,
-    /// Those of them that are aligned blocks.
+    /// Those of the mappings that are aligned blocks.
     blocks: Blocks,
     backings: Backings,
-    /// Whether data for the card, and data for the host, is better moved past the caches.
+    /// Whether data for the card, and data for the host, should bypass the caches.
     into_card: ReuseTracker,
     into_host: ReuseTracker,
     mapped: u64,
     refused: RefusedAccesses,
 }
 
-/// The addresses that can be mapped.
+/// Address ranges that can be mapped.
 pub(crate) fn ranges() -> Vec<RangeInclusive<Iova>> {
     let (first, last) = (*MESSAGE_WINDOW.start(), *MESSAGE_WINDOW.end());
     vec![Iova::ZERO..=Iova::new(first - 1), Iova::new(last + 1)..=Iova::new(LAST)]
 }
 
-/// What a client lets the card reach.
+/// Memory that a client lets the card reach.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientMemory {
-    /// A part of a file, from this byte on.
+    /// Part of a file, from this byte on.
     File(OwnedFd, u64),
-    /// Memory that it gives no file for, and that it is asked for.
+    /// Memory without a file: the client is asked for each access.
     Remote(Arc<dyn RemoteMemory>),
-    /// Memory that it gives no file for and cannot be asked for.
+    /// Memory without a file of a client that cannot be asked.
     Unreachable,
 }
 
-/// Why a client's memory is not mapped.
+/// Reason why a client's memory is not mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientMapError {
-    /// It cannot be mapped at these addresses.
+    /// The address range cannot be mapped.
     #[error(transparent)]
     Address(#[from] DmaMapError),
-    /// Its file cannot be.
+    /// The file cannot be mapped.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl DmaMap {
-    /// Maps all of `memory`, which this process has, from `iova` on.
+    /// Maps all of `memory`, which belongs to this process, at `iova`.
     ///
     /// # Errors
     /// [`DmaMapError`]; nothing is mapped then.
@@ -218,8 +218,8 @@ impl DmaMap {
         Ok(())
     }
 
-    /// Maps `length` bytes that a client in another process offers. Its addresses are its own affair: the window of the interrupt
-    /// messages is not left out.
+    /// Maps `length` bytes of a client in another process. The client chooses the addresses: the range of the interrupt messages is not
+    /// excluded.
     ///
     /// # Errors
     /// [`ClientMapError`]; nothing is mapped then, and the descriptor is closed.
@@ -244,7 +244,7 @@ impl DmaMap {
         Ok(())
     }
 
-    /// First and last address, if a mapping can be made there.
+    /// Returns the first and last address if the range can be mapped.
     fn place(&self, iova: Iova, length: u64) -> Result<(u64, u64), DmaMapError> {
         if !iova.is_aligned_to(PAGE) || length == 0 || !length.is_multiple_of(PAGE) {
             return Err(DmaMapError::Misaligned { iova, length, page: PAGE });
@@ -252,7 +252,7 @@ impl DmaMap {
         let start = iova.get();
         let last = start.checked_add(length - 1).filter(|last| *last <= LAST);
         let last = last.ok_or(DmaMapError::OutsideRanges { iova, length })?;
-        // Mappings do not overlap, so if any reaches into this one, then the last that starts before its end does.
+        // Mappings do not overlap: if any mapping overlaps the new one, so does the last one that starts before its end.
         if self
             .extents
             .range(..=last)
@@ -264,7 +264,7 @@ impl DmaMap {
         Ok((start, last))
     }
 
-    /// Memory that its owner is asked for, if any is mapped.
+    /// Returns the memory whose owner is asked for each access, if any is mapped.
     #[inline]
     pub(crate) fn remote_memory(&self) -> Option<&Arc<dyn RemoteMemory>> {
         self.backings.remote_memory()
@@ -279,7 +279,7 @@ impl DmaMap {
         self.forget();
     }
 
-    /// Makes a leaf of the pages around `at`, if enough of them are parts of this memory.
+    /// Creates a leaf for the pages around `at`, if enough of them are parts of this memory.
     fn gather(&mut self, at: u64, slot: u32) {
         let first = at & !(LEAF_BYTES - 1);
         let around = self.extents.range(first..first + LEAF_BYTES).map(|(start, extent)| (*start, extent));
@@ -298,7 +298,7 @@ impl DmaMap {
         self.forget();
     }
 
-    /// Undoes one mapping: same start, same length.
+    /// Removes one mapping with this start and length.
     ///
     /// # Errors
     /// [`DmaMapError::NotMapped`].
@@ -311,12 +311,12 @@ impl DmaMap {
         Ok(())
     }
 
-    /// Removes every mapping between `iova` and `length` bytes further, as the kernel's type 1 IOMMU version 2 does: a guest
-    /// that drops a whole address space says so in large pieces, whatever is mapped in them. Returns the bytes that were
-    /// mapped, possibly none.
+    /// Removes every mapping in the `length` bytes from `iova`, as the kernel's type 1 IOMMU version 2 does: a guest that drops a
+    /// whole address space unmaps large ranges without regard to the single mappings. Returns the number of bytes that were mapped,
+    /// which may be 0.
     ///
     /// # Errors
-    /// [`DmaMapError::NotMapped`] if only a part of some mapping lies there, or the range is none. Nothing changes then.
+    /// [`DmaMapError::NotMapped`] if only a part of some mapping lies in the range, or the range is invalid. Nothing changes then.
     pub fn unmap_range(&mut self, iova: Iova, length: u64) -> Result<u64, DmaMapError> {
         let start = iova.get();
         let refusal = DmaMapError::NotMapped { iova, length };
@@ -340,7 +340,7 @@ impl DmaMap {
         Ok(before - self.mapped)
     }
 
-    /// Undoes all mappings.
+    /// Removes all mappings.
     pub fn unmap_all(&mut self) {
         self.extents.clear();
         self.blocks.clear();
@@ -349,30 +349,30 @@ impl DmaMap {
         self.forget();
     }
 
-    /// Bytes that are mapped.
+    /// Number of mapped bytes.
     #[must_use]
     pub const fn mapped_bytes(&self) -> u64 {
         self.mapped
     }
 
-    /// Accesses that were refused so far.
+    /// Number of refused accesses so far.
     #[must_use]
     pub const fn refused(&self) -> RefusedAccesses {
         self.refused
     }
 
-    /// Mappings, and the memories behind them.
+    /// Number of mappings and number of memories.
     #[cfg(test)]
     pub(crate) fn sizes(&self) -> (usize, usize) {
         (self.extents.len(), self.backings.len())
     }
 
-    /// The map has changed.
+    /// Clears the cached mappings after a change of the map.
     fn forget(&mut self) {
         (self.reads, self.writes) = (MappingCache::default(), MappingCache::default());
     }
 
-    /// The mapping that holds `at`, and where it starts.
+    /// Returns the mapping that holds `at`, and its start.
     #[inline]
     fn find(&self, at: u64) -> Option<(u64, Extent)> {
         self.blocks.find(at).or_else(|| {
@@ -381,8 +381,8 @@ impl DmaMap {
         })
     }
 
-    /// Calls `each` with every memory that the access needs, the offset in it, and the part of `0..length` that lies
-    /// there; it answers how many bytes it has done. Notes the first mapping.
+    /// Calls `each` for every memory that the access spans, with the offset in it and the part of `0..length` that lies there. `each`
+    /// returns the number of bytes that it has processed. Caches the first mapping.
     fn walk(
         &mut self,
         at: Iova,

@@ -1,4 +1,4 @@
-//! All that a card reaches of its host: memory through its IOMMU, interrupts, error messages.
+//! Host side of a card: memory through its IOMMU, interrupts, error messages.
 
 use crate::dma::DmaMap;
 use crate::signals::{Kind, Signals};
@@ -38,13 +38,13 @@ impl HostPort for HostSide {
             Interrupt::Msix(vector) => self.signals.message(Kind::Msix, vector),
             Interrupt::Msi(message) => self.signals.message(Kind::Msi, message),
             Interrupt::Line(true) => self.signals.line(),
-            // Who was told of the line finds out that it has fallen by unmasking it.
+            // The client learns that the line has fallen by unmasking it.
             _ => {}
         }
     }
 
     fn error(&mut self, message: ErrorMessage) {
-        // VFIO tells of errors that the device cannot correct.
+        // VFIO reports errors that the device cannot correct.
         if matches!(message, ErrorMessage::NonFatal | ErrorMessage::Fatal) {
             self.signals.message(Kind::Err, 0);
         }

@@ -1,20 +1,20 @@
-//! The network between the cards, with everything that may happen to frames.
+//! Network between the cards, with its impairments.
 
 use fpga_card::Card;
 use fpga_netmodel::{ImpairedLink, Impairments, LinkCounters, OrderError};
 use fpga_protocol::time::Nanos;
 
-/// Frames on the wire at once; beyond that cards are held back.
+/// Maximum number of frames on the wire; beyond it the cards get back-pressure.
 const CAPACITY: usize = 4096;
 
 /// A frame and the card whose buffer it is.
 pub(crate) type Sent = (usize, Vec<u8>);
 
-/// Frames on their way.
+/// Frames in flight.
 #[derive(Debug)]
 pub(crate) struct FramesInFlight {
     path: ImpairedLink<Sent>,
-    /// Frames take their time: one that is not due is not delivered for want of anything else to do.
+    /// Whether frames take time: a frame that is not due is not delivered early.
     timed: bool,
     pub(crate) undeliverable: u64,
 }
@@ -29,9 +29,9 @@ impl FramesInFlight {
         Ok(Self { path: ImpairedLink::new(impairments, CAPACITY, seed)?, timed, undeliverable: 0 })
     }
 
-    /// Takes what card `sender` has to send, as far as there is room.
+    /// Takes frames that card `sender` has to send while there is space.
     pub(crate) fn fill(&mut self, sender: usize, card: &mut Card, now: Nanos) {
-        // What the network copies and loses is of the sender's buffers, too: nothing is allocated for it.
+        // Copies and lost frames of the network use the sender's buffers, too: no allocation.
         let mut spare = None;
         while self.path.len() < CAPACITY {
             let Some(frame) = card.take_frame() else { break };
@@ -53,18 +53,18 @@ impl FramesInFlight {
         }
     }
 
-    /// The next frame that is due.
+    /// Returns the next frame that is due.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Sent> {
         self.path.poll(now)
     }
 
-    /// Any frame at all, for when nothing else is left to do and frames take no time: those that wait for company would wait in
-    /// vain.
+    /// Returns any frame when there is no other work and frames take no time: frames held for reordering would otherwise never be
+    /// delivered.
     pub(crate) fn next_when_idle(&mut self) -> Option<Sent> {
         if self.timed { None } else { self.path.poll_any() }
     }
 
-    /// When the next frame is due.
+    /// Deadline of the next frame.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.path.poll_timeout()
     }

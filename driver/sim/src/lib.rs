@@ -12,11 +12,10 @@
 //! # Ok::<(), fpga_sim::SimNetworkError>(())
 //! ```
 //!
-//! Unless a world is built with a thread of its own ([`SimNetworkBuilder::threaded`]), everything is inline and
-//! single-threaded: time is virtual, cards work only inside [`SimNetwork::step`] and
-//! [`fpga_pci::Backend::relax`], and the same calls give the same run. Software that sleeps on an interrupt does it by
-//! [`fpga_pci::Backend::wait_interrupt`], which lets the cards work meanwhile: nobody else would. Time-outs count virtual time then
-//! ([`fpga_pci::Clock::Virtual`]); where there is nothing to do it advances to the next timer at once.
+//! Unless a simulated network is built with a thread of its own ([`SimNetworkBuilder::threaded`]), everything is inline and
+//! single-threaded: time is virtual, cards work only inside [`SimNetwork::step`] and [`fpga_pci::Backend::relax`], and the same calls give
+//! the same run. Software must sleep on an interrupt by [`fpga_pci::Backend::wait_interrupt`], which lets the cards work meanwhile.
+//! Time-outs then count virtual time ([`fpga_pci::Clock::Virtual`]); if there is nothing to do, it advances to the next timer at once.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The way of frames to cards in other processes: one UDP datagram per frame.
+//! Link to cards in other processes: one UDP datagram per frame.
 //!
 //! Every datagram is a wrapper of 16 bytes and one frame, nothing else; integers are little-endian.
 //!
@@ -12,15 +12,15 @@
 //! | 12..16 | node that it is for |
 //! | 16.. | the frame: a packet of the wire format, checksum included |
 //!
-//! Nodes are found as a switch finds them: a frame for a node that nobody has heard of goes to every peer, and the address that
-//! a node's frames come from is remembered. UDP's checksum is not relied on: packets carry their own. Frames get lost, doubled
-//! and out of order here as on any network; that is what the cards are there for. Checksums, keys and the list of peers keep
-//! accidents and strangers away; whoever can forge a peer's address and has listened can write what that peer may.
+//! Nodes are located as in a learning switch: a frame for an unknown node goes to every peer, and the source address of a node's frames is
+//! remembered. UDP's checksum is not relied on: packets carry their own. Frames can be lost, duplicated and reordered as on any network;
+//! the cards handle this. Checksums, keys and the list of peers protect against accidents and unknown senders. An attacker that can forge a
+//! peer's address and has listened can write whatever that peer may write.
 //!
-//! **How long a datagram may be.** A frame is at most 92 bytes longer than a packet's payload (START header and checksum), so a
-//! datagram at most 108; with UDP's and IPv4's 28 bytes of headers, packets of up to 1024 bytes fit an Ethernet frame of 1500
-//! bytes, and packets of 4096 need an MTU of 4232. A world whose cards make longer datagrams than the link's MTU holds is refused
-//! when it is built, because a datagram in fragments is lost whole with any of them.
+//! **Datagram length.** A frame is at most 92 bytes longer than a packet's payload (START header and checksum), so a datagram is at most
+//! 108 bytes longer. With 28 bytes of UDP and IPv4 headers, packets of up to 1024 bytes fit an Ethernet frame of 1500 bytes, and packets of
+//! 4096 need an MTU of 4232. A simulated network whose cards create datagrams longer than the link's MTU is refused when it is built,
+//! because the loss of one fragment loses the whole datagram.
 
 mod wrapper;
 
@@ -38,34 +38,34 @@ use fpga_pci::OsError;
 
 pub use wrapper::{MAGIC, VERSION, WRAPPER_LENGTH, WrapperError};
 
-/// Nodes whose addresses are remembered: beyond that frames go to every peer.
+/// Maximum number of nodes whose addresses are remembered; frames for further nodes go to every peer.
 const NODES: usize = 4096;
-/// Datagrams that are no frames and that are taken at a time: whoever sends nonsense without end must not keep cards from working.
+/// Maximum number of invalid datagrams taken in one call: a flood of them must not keep cards from working.
 const MAX_INVALID_DATAGRAMS: u32 = 64;
-/// Bytes that the socket's buffers are asked to hold: an op table's worth of packets from several senders at once. The system
-/// counts a few times as many for a small datagram as it has bytes, and may give less.
+/// Requested size of the socket buffers, in bytes: the packets of an op table from several senders at once. The system accounts several
+/// times the length of a small datagram, and may provide less.
 const SOCKET_BUFFER: usize = 8 << 20;
-/// Bytes of IPv4's header and of IPv6's, without options, and of UDP's.
+/// Header sizes of IPv4, IPv6 (both without options) and UDP, in bytes.
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
-/// The longest datagram that UDP can carry over IPv4.
+/// Maximum datagram length of UDP over IPv4, in bytes.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// Where a link's frames come from and go to.
+/// Addresses and MTU of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UdpLinkOptions {
-    /// Where this process receives.
+    /// Local address to receive at.
     pub local: SocketAddr,
-    /// Where other processes do. Datagrams from elsewhere are dropped; without peers, anybody's are taken.
+    /// Addresses of the other processes. Datagrams from other addresses are dropped; without peers, any sender is accepted.
     pub peers: Vec<SocketAddr>,
-    /// Largest IP packet that every network on the way carries whole, in bytes. Default 1500: Ethernet.
+    /// Maximum size of an IP packet on every network of the path, in bytes. Default 1500: Ethernet.
     pub mtu: usize,
 }
 
 impl UdpLinkOptions {
-    /// Receives at `local`, and has no peers yet.
+    /// Creates options that receive at `local`, without peers.
     #[must_use]
     pub const fn new(local: SocketAddr) -> Self {
         Self { local, peers: Vec::new(), mtu: 1500 }
@@ -78,14 +78,14 @@ impl UdpLinkOptions {
         self
     }
 
-    /// Sets the largest IP packet.
+    /// Sets the maximum IP packet size.
     #[must_use]
     pub const fn mtu(mut self, bytes: usize) -> Self {
         self.mtu = bytes;
         self
     }
 
-    /// Bytes of the longest datagram, its wrapper included.
+    /// Maximum datagram length in bytes, including the wrapper.
     const fn largest_datagram(&self) -> usize {
         let headers = UDP_HEADER + if self.local.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
         let fits = self.mtu.saturating_sub(headers);
@@ -93,62 +93,62 @@ impl UdpLinkOptions {
     }
 }
 
-/// Why there is no link.
+/// Reason why a link cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     #[error("udp:{local}: {source}; give an address of this machine and a port that nobody uses")]
     Bind {
-        /// Where it should have received.
+        /// Address to receive at.
         local: SocketAddr,
-        /// What the system says.
+        /// Error of the system.
         source: OsError,
     },
-    /// A peer that the socket cannot reach by its kind of address.
+    /// A peer of another address family than the socket.
     #[error("udp:{local} cannot reach {peer}: one is IPv4, the other IPv6; give addresses of one kind")]
     Family {
-        /// Where this process receives.
+        /// Local address.
         local: SocketAddr,
         /// The peer.
         peer: SocketAddr,
     },
-    /// A peer that is this end itself, or no address at all.
+    /// A peer that is this end itself, or an invalid address.
     #[error("{peer} cannot be a peer of udp:{local}: name another process's address and port")]
     Peer {
-        /// Where this process receives.
+        /// Local address.
         local: SocketAddr,
         /// The peer.
         peer: SocketAddr,
     },
 }
 
-/// What went over a link.
+/// Counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkCounters {
     /// Frames sent, each to one peer.
     pub sent: u64,
-    /// Frames sent to every peer, because nobody had heard of their node.
+    /// Frames sent to every peer, because their node was unknown.
     pub flooded: u64,
-    /// Datagrams that the system did not take: a full buffer, or nobody there.
+    /// Datagrams that the system did not accept: full buffer, or no receiver.
     pub unsent: u64,
     /// Frames received and delivered to a card.
     pub received: u64,
-    /// Datagrams that were no wrapped frame.
+    /// Datagrams that are not a valid wrapped frame.
     pub malformed: u64,
-    /// Datagrams from addresses that are no peer's.
+    /// Datagrams from addresses that are not peers.
     pub unknown_senders: u64,
-    /// Frames for a node that is not here, or from one that is.
+    /// Frames for a node that is not here, or from a node that is here.
     pub misdirected: u64,
 }
 
-/// One end of the way to other processes.
+/// One end of a link to other processes.
 #[derive(Debug)]
 pub struct UdpLink {
     socket: Arc<UdpSocket>,
     options: UdpLinkOptions,
-    /// Where nodes are.
+    /// Last known addresses of nodes.
     nodes: HashMap<NodeId, SocketAddr>,
     pub(crate) counters: LinkCounters,
     out: Vec<u8>,
@@ -156,7 +156,7 @@ pub struct UdpLink {
 }
 
 impl UdpLink {
-    /// Opens the socket: from now on datagrams are kept until a world takes them.
+    /// Opens the socket: datagrams are queued until a simulated network takes them.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -173,7 +173,7 @@ impl UdpLink {
         let refused = |error: std::io::Error| LinkError::Bind { local, source: error.into() };
         let socket = UdpSocket::bind(local).map_err(refused)?;
         socket.set_nonblocking(true).map_err(refused)?;
-        // As much as may be had: beyond the system's limit only who is privileged.
+        // As large as the system permits: only privileged processes exceed its limit.
         for set in [sockopt::set_socket_recv_buffer_size::<&UdpSocket>, sockopt::set_socket_send_buffer_size]
         {
             let _ = set(&socket, SOCKET_BUFFER);
@@ -184,19 +184,19 @@ impl UdpLink {
             nodes: HashMap::new(),
             counters: LinkCounters::default(),
             out: Vec::new(),
-            // One byte more than fits: what is longer is seen to be.
+            // One byte more than fits, so that longer datagrams are detected.
             buffer: vec![0; options.largest_datagram().max(WRAPPER_LENGTH) + 1],
             options,
         })
     }
 
-    /// Where it receives: with the port that the system chose, if none was named.
+    /// Local address, with the port that the system chose if none was given.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.socket.local_addr().unwrap_or(self.options.local)
     }
 
-    /// Bytes of the longest frame that fits a datagram.
+    /// Maximum frame length that fits a datagram, in bytes.
     pub(crate) const fn largest_frame(&self) -> usize {
         self.options.largest_datagram().saturating_sub(WRAPPER_LENGTH)
     }
@@ -205,16 +205,16 @@ impl UdpLink {
         self.options.mtu
     }
 
-    /// The socket, to wait for what arrives.
+    /// Returns the socket to wait for datagrams.
     pub(crate) fn events(&self) -> LinkEvents {
         LinkEvents(Arc::clone(&self.socket))
     }
 
-    /// Sends a frame to where its node is, or to everybody.
+    /// Sends a frame to its node's address, or to all peers.
     pub(crate) fn send(&mut self, frame: &[u8]) {
         self.out.clear();
         let Ok((_, to)) = wrapper::wrap(frame, &mut self.out) else {
-            // A card makes no such frame.
+            // Cards do not create such frames.
             self.counters.unsent += 1;
             return;
         };
@@ -234,12 +234,12 @@ impl UdpLink {
         }
     }
 
-    /// The next frame that has arrived, whoever it is for. `is_here`: whether a node is on this side.
+    /// Returns the next received frame. `is_here` tells whether a node is on this side.
     pub(crate) fn receive(&mut self, is_here: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
         for _ in 0..MAX_INVALID_DATAGRAMS {
             let (length, from) = match self.socket.recv_from(&mut self.buffer) {
                 Ok(received) => received,
-                // What an earlier datagram met on its way, reported late.
+                // Delayed error of an earlier datagram.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => continue,
                 Err(_) => return None,
             };
@@ -260,23 +260,23 @@ impl UdpLink {
                 self.nodes.insert(opened.source, from);
             }
             self.counters.received += 1;
-            // Borrowed anew: a borrow that one round returns would last for all rounds.
+            // Borrowed again: a borrow that one iteration returns would last for all iterations.
             return self.buffer.get(WRAPPER_LENGTH..length);
         }
         None
     }
 }
 
-/// A link's socket, to be waited for.
+/// Socket of a link, for waiting.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkEvents(Arc<UdpSocket>);
 
 impl LinkEvents {
-    /// Waits until a datagram is there, `beside` is readable, or `limit` has passed.
+    /// Waits until a datagram has arrived, `beside` is readable, or `limit` has passed.
     pub(crate) fn wait(&self, limit: Duration, beside: Option<BorrowedFd<'_>>) {
         let limit = Timespec::try_from(limit).ok();
         let own = PollFd::new(&self.0, PollFlags::IN);
-        // Interrupted by a signal: the caller looks and waits again.
+        // Interrupted by a signal: the caller checks and waits again.
         let _ = match &beside {
             Some(beside) => poll(&mut [own, PollFd::new(beside, PollFlags::IN)], limit.as_ref()),
             None => poll(&mut [own], limit.as_ref()),

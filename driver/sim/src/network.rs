@@ -17,27 +17,28 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Virtual time that one unit of work takes, unless the builder says otherwise.
+/// Default virtual time of one unit of work.
 const UNIT_TIME: Nanos = Nanos::new(100);
-/// Virtual time that passes when software polls and no card has anything to do.
+/// Virtual time of one poll when no card has anything to do.
 const IDLE_TIME: Nanos = Nanos::new(1_000);
-/// How long a timer that has run out and brings nothing is left alone.
+/// Time for which an expired timer that causes no work is ignored.
 const STALE_TIMER_BACKOFF: Duration = Duration::from_millis(1);
-/// How often, and how long at a time, those who wait for the state are given way to.
+/// Maximum number of rounds in which the lock is yielded to waiting threads.
 const YIELD_ROUNDS: u32 = 128;
+/// Sleep per round in the second half of the rounds.
 const YIELD_PAUSE: Duration = Duration::from_micros(100);
 /// Units of work per [`fpga_pci::Backend::relax`].
 const UNITS_PER_RELAX: u32 = 8;
 
-/// Cards, network and time. Clones are the same world.
+/// Cards, network and time. Clones refer to the same simulated network.
 ///
-/// Nothing happens by itself: work is done by [`SimNetwork::step`], by [`SimNetwork::step_until_idle`] and in the polling loops
-/// of software ([`fpga_pci::Backend::relax`]), so a single-threaded run is the same every time. Unless the world has a
-/// thread of its own ([`SimNetworkBuilder::threaded`]).
+/// Work is done only by [`SimNetwork::step`], by [`SimNetwork::step_until_idle`] and in the polling loops of software
+/// ([`fpga_pci::Backend::relax`]), so a single-threaded run is repeatable. The exception is a simulated network with a thread of its own
+/// ([`SimNetworkBuilder::threaded`]).
 #[derive(Clone, Debug)]
 pub struct SimNetwork {
     shared: Arc<Shared>,
-    /// Ends the thread with the last handle.
+    /// Stops the thread with the last handle.
     worker: Option<Arc<Worker>>,
 }
 
@@ -54,22 +55,22 @@ pub struct SimNetworkBuilder {
     link: Option<UdpLink>,
 }
 
-/// Why a world cannot be built.
+/// Reason why a simulated network cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimNetworkError {
     /// A card cannot be built.
     #[error("card {card}: {problem}")]
     Card {
-        /// Its number.
+        /// Card number.
         card: usize,
-        /// What is wrong.
+        /// Error of the card.
         problem: CardError,
     },
-    /// The delivery order cannot be.
+    /// The impairments are invalid.
     #[error("network: {0}")]
     Network(#[from] OrderError),
-    /// Two cards have one node id, so that the network could not tell them apart.
+    /// Two cards have the same node id, so that the network could not distinguish them.
     #[error("cards {first} and {second} both are node {node}; give every card its own ni.node_id")]
     DuplicateNode {
         /// The node id.
@@ -86,29 +87,29 @@ pub enum SimNetworkError {
     Mtu {
         /// The card.
         card: usize,
-        /// Payload bytes of its packets.
+        /// Payload bytes of the card's packets.
         packet: u32,
-        /// Bytes of the longest datagram.
+        /// Maximum datagram length in bytes.
         datagram: usize,
-        /// Bytes that a datagram may have.
+        /// Maximum datagram length that the link permits, in bytes.
         largest: usize,
-        /// Bytes that an IP packet may have.
+        /// Maximum IP packet size in bytes.
         mtu: usize,
     },
-    /// The world's thread cannot be started.
+    /// The simulated network's thread cannot be started.
     #[error("the world's thread cannot be started: {source}; see the limits on processes and memory")]
     Thread {
-        /// What the system says.
+        /// Error of the system.
         source: OsError,
     },
-    /// The world's thread cannot run where it should.
+    /// The simulated network's thread cannot be bound to its CPU.
     #[error(
         "the world's thread cannot be bound to CPU {cpu}: {source}; choose one that this process may use"
     )]
     Affinity {
-        /// The CPU that was asked for.
+        /// Requested CPU.
         cpu: usize,
-        /// What the system says.
+        /// Error of the system.
         source: OsError,
     },
 }
@@ -132,63 +133,63 @@ impl SimNetworkBuilder {
         self
     }
 
-    /// Everything that the network does to frames; an [`Order`](fpga_netmodel::Order) of delivery alone will do. Nothing by default: all
-    /// arrive, as they were sent.
+    /// Sets the impairments of the network; an [`Order`](fpga_netmodel::Order) of delivery alone is enough. Default: none, all frames
+    /// arrive as sent.
     #[must_use]
     pub fn impairments(mut self, impairments: impl Into<Impairments>) -> Self {
         self.impairments = impairments.into();
         self
     }
 
-    /// What decides where the network is left to chance: the same seed gives the same run. Default 0.
+    /// Sets the seed of all random choices of the network: the same seed gives the same run. Default 0.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Virtual time of one unit of work, and of one polling round in which there was none.
+    /// Sets the virtual time of one unit of work, and of one poll without work.
     #[must_use]
     pub const fn time(mut self, unit: Nanos, idle: Nanos) -> Self {
         (self.unit_time, self.idle_time) = (unit, idle);
         self
     }
 
-    /// Units of work that one call of `relax` does at most (at least 1).
+    /// Sets the maximum number of units of work per call of `relax` (at least 1).
     #[must_use]
     pub const fn units_per_relax(mut self, units: u32) -> Self {
         self.units_per_relax = if units == 0 { 1 } else { units };
         self
     }
 
-    /// Gives the world a thread of its own: its cards work by themselves, as real ones do.
+    /// Gives the simulated network a thread of its own: its cards work by themselves, as real ones do.
     ///
-    /// The model is the same one: every access of a card goes through the live IOMMU map, and descriptors, fault hooks
-    /// and access log are as without a thread. What differs:
+    /// The model is the same: every access of a card goes through the live IOMMU map, and descriptors, fault hooks and access log are as
+    /// without a thread. Differences:
     ///
-    /// * Time is the system's monotonic clock since the world was built; [`time`](Self::time) and
-    ///   [`units_per_relax`](Self::units_per_relax) mean nothing. Runs are not repeatable.
-    /// * 32-bit register writes are posted: they return before the card knows. Any other access of the same thread
-    ///   happens after them. When a thread writes faster than the card takes, writing waits.
-    /// * Interrupts are waited for where they are signalled, in the event descriptor.
-    /// * [`SimNetwork::step`], [`SimNetwork::step_until_idle`] and [`SimNetwork::advance`] wait instead of work.
+    /// * Time is the system's monotonic clock since the simulated network was built; [`time`](Self::time) and
+    ///   [`units_per_relax`](Self::units_per_relax) have no effect. Runs are not repeatable.
+    /// * 32-bit register writes are posted: they return before the card has executed them. Any other access of the same thread happens
+    ///   after them. When a thread writes faster than the card executes, writes block.
+    /// * Interrupts are waited for on the event descriptor.
+    /// * [`SimNetwork::step`], [`SimNetwork::step_until_idle`] and [`SimNetwork::advance`] wait instead of doing work.
     ///
-    /// The thread ends when the last handle of the world (clone, transport, BAR) is dropped, which waits for it.
+    /// The thread ends when the last handle of the simulated network (clone, backend, BAR) is dropped; the drop waits for it.
     #[must_use]
     pub const fn threaded(mut self, options: ThreadOptions) -> Self {
         self.thread = Some(options);
         self
     }
 
-    /// Joins this world's network with those of other processes: frames for nodes that are not here leave through `link`, after
-    /// everything that this network does to frames. Time is real in such a world, with or without a thread of its own.
+    /// Connects this simulated network with those of other processes: frames for nodes that are not here leave through `link`, after the
+    /// impairments of this network. Time is real then, with or without a thread.
     #[must_use]
     pub fn link(mut self, link: UdpLink) -> Self {
         self.link = Some(link);
         self
     }
 
-    /// Builds the world.
+    /// Builds the simulated network.
     ///
     /// # Errors
     /// [`SimNetworkError`].
@@ -235,7 +236,7 @@ impl SimNetworkBuilder {
 }
 
 impl SimNetwork {
-    /// Starts a description without cards; the network delivers everything, in order.
+    /// Starts a description without cards; the network delivers all frames in order.
     #[must_use]
     pub fn builder() -> SimNetworkBuilder {
         SimNetworkBuilder {
@@ -250,17 +251,17 @@ impl SimNetwork {
         }
     }
 
-    /// Whether the cards work by themselves, on a thread of their own.
+    /// Whether the cards work on a thread of their own.
     #[must_use]
     pub fn is_threaded(&self) -> bool {
         self.worker.is_some()
     }
 
-    /// Opens card `card`: memory decoding is switched on, bus mastering off, as vfio-pci leaves a device. While a
-    /// transport of the card lives, the same one is returned; when it is dropped, its mappings and interrupts go.
+    /// Opens card `card`: memory decoding is on and bus mastering off, as vfio-pci leaves a device. While a backend of the card exists, the
+    /// same one is returned; when it is dropped, its mappings and interrupts are released.
     ///
     /// # Panics
-    /// If there is no such card: a mistake of the program that built the world.
+    /// If there is no such card: a mistake of the program that built the simulated network.
     #[must_use]
     #[expect(clippy::expect_used, reason = "documented: the caller's own card number")]
     pub fn backend(&self, card: usize) -> Arc<SimBackend> {
@@ -269,7 +270,7 @@ impl SimNetwork {
         if let Some(opened) = slot.opened.upgrade() {
             return opened;
         }
-        // The last user may have let go just now, and not come round to closing it.
+        // The last user may have dropped its handle without having closed the card yet.
         slot.close();
         let name = format!("mock:{card}");
         let opened = Arc::new(SimBackend::new(self.clone(), card, name));
@@ -301,16 +302,17 @@ impl SimNetwork {
         slot.card.set_user_interrupt(line, asserted, &mut slot.host)
     }
 
-    /// Raises line `line` of card `card`'s user interrupts until it is acknowledged ([`fpga_card::Card::pulse_user_interrupt`]): whether it has been
-    /// by now; `None` if there is no such card, or no such line.
+    /// Raises line `line` of card `card`'s user interrupts until it is acknowledged
+    /// ([`fpga_card::Card::pulse_user_interrupt`]). Returns whether it has been acknowledged; `None` if there is no such
+    /// card, or no such line.
     pub fn pulse_user_interrupt(&self, card: usize, line: u8) -> Option<bool> {
         let mut state = self.lock();
         let slot = state.slots.get_mut(card)?;
         slot.card.pulse_user_interrupt(line, &mut slot.host)
     }
 
-    /// Puts card `card` into its slot again after it has left the bus ([`CardFailure::Gone`], or a planned removal): it works, in
-    /// its power-on state, its memory lost. `false` if there is no such card.
+    /// Inserts card `card` into its slot again after it has left the bus ([`CardFailure::Gone`], or a planned removal). It then works in
+    /// its power-on state, without its memory content. Returns `false` if there is no such card.
     pub fn replug(&self, card: usize) -> bool {
         let mut state = self.lock();
         let Some(slot) = state.slots.get_mut(card) else { return false };
@@ -319,17 +321,17 @@ impl SimNetwork {
         true
     }
 
-    /// One unit of work: of a card, or the delivery of one frame. Returns whether there was any.
+    /// Does one unit of work: of a card, or the delivery of one frame. Returns whether there was any.
     ///
-    /// With a thread of its own the world needs no steps: nothing is done, and the answer is `false`.
+    /// With a thread of its own the simulated network needs no steps: this does nothing and returns `false`.
     pub fn step(&self) -> bool {
         !self.is_threaded() && self.lock().step()
     }
 
-    /// Works until nothing is left to do at once; timers do not count. Returns the number of units.
+    /// Works until there is nothing to do at the current time; timers do not count. Returns the number of units.
     ///
-    /// With a thread of its own: waits until the world has found nothing to do after everything that this thread did so
-    /// far, or its thread is gone (a card panicked). Cards that others keep busy may keep this waiting.
+    /// With a thread of its own: waits until the thread has found nothing to do after all earlier actions of the calling thread, or has
+    /// ended (a card panicked). Other threads that keep the cards busy may prolong the wait.
     pub fn step_until_idle(&self) -> u64 {
         let mut state = self.lock();
         if let Some(threaded) = &self.shared.threaded {
@@ -345,13 +347,12 @@ impl SimNetwork {
         units
     }
 
-    /// Lets `span` pass, and everything that it brings happen.
+    /// Lets `span` pass and does the work that falls due.
     ///
-    /// With a thread of its own, or a link to other processes, the world has real time: this sleeps for so long, and until nothing
-    /// is left to do.
+    /// With a thread of its own, or a link to other processes, time is real: this sleeps for `span`, then until there is nothing to do.
     pub fn advance(&self, span: Nanos) {
         if self.is_threaded() || self.lock().epoch.is_some() {
-            // To let time pass is what the caller asks for: nothing is waited for that could be had sooner.
+            // The caller asks for time to pass: nothing to wait for otherwise.
             std::thread::sleep(Duration::from_nanos(span.get()));
             self.step_until_idle();
             return;
@@ -360,7 +361,7 @@ impl SimNetwork {
         let end = state.now.saturating_add(span);
         loop {
             while state.now < end && state.step() {}
-            // A deadline in the past that brings no work must not hold time up.
+            // A deadline in the past that causes no work must not stop time.
             match state.next_deadline_after(state.now) {
                 Some(deadline) if deadline < end => state.now = deadline,
                 _ => break,
@@ -370,7 +371,7 @@ impl SimNetwork {
         while state.step() {}
     }
 
-    /// Virtual time; with a thread of its own, the time since the world was built.
+    /// Virtual time; with a thread of its own, the time since the simulated network was built.
     #[must_use]
     pub fn now(&self) -> Nanos {
         match &self.shared.threaded {
@@ -379,50 +380,50 @@ impl SimNetwork {
         }
     }
 
-    /// How often the world's thread looked around and found nothing to do; 0 without one. For measuring: asking disturbs
-    /// nobody.
+    /// Number of rounds in which the thread found nothing to do; 0 without a thread. For measurements: reading it does not disturb the
+    /// thread.
     #[must_use]
     pub fn idle_rounds(&self) -> u64 {
         self.shared.threaded.as_ref().map_or(0, WorkerState::idle_count)
     }
 
-    /// Frames that no card was addressed by.
+    /// Number of frames without an addressed card.
     #[must_use]
     pub fn undeliverable_frames(&self) -> u64 {
         self.lock().network.undeliverable
     }
 
-    /// What became of the frames that cards of this world have sent.
+    /// Counters of the frames that cards of this simulated network have sent.
     #[must_use]
     pub fn network_counters(&self) -> fpga_netmodel::LinkCounters {
         *self.lock().network.counters()
     }
 
-    /// What went over the link to other processes; `None` without one.
+    /// Counters of the link to other processes; `None` without one.
     #[must_use]
     pub fn link_counters(&self) -> Option<LinkCounters> {
         self.lock().link.as_ref().map(|link| link.counters)
     }
 
-    /// Where frames from other processes arrive.
+    /// Source of frames from other processes, for waiting.
     pub(crate) fn link_events(&self) -> Option<LinkEvents> {
         self.lock().link.as_ref().map(UdpLink::events)
     }
 
-    /// Bytes of host memory that card `card` can reach.
+    /// Number of host memory bytes that card `card` can reach.
     #[must_use]
     pub fn mapped_bytes(&self, card: usize) -> u64 {
         self.lock().slots.get(card).map_or(0, |slot| slot.host.map.mapped_bytes())
     }
 
-    /// Accesses of card `card` to host memory that its map refused, since the world was built.
+    /// Accesses of card `card` to host memory that its map refused, since the simulated network was built.
     #[must_use]
     pub fn refused_accesses(&self, card: usize) -> RefusedAccesses {
         self.lock().slots.get(card).map_or_else(RefusedAccesses::default, |slot| slot.host.map.refused())
     }
 
-    /// Lets those have the state who wait for it: whoever drives the world takes it again and again, and the system's lock is
-    /// not fair. Returns at once if nobody waits, and after some milliseconds in any case.
+    /// Yields the state's lock to waiting threads: the thread that drives the network takes it repeatedly, and the system's lock is not
+    /// fair. Returns at once if no thread waits, and after some milliseconds in any case.
     pub(crate) fn yield_lock(&self) {
         for round in 0..YIELD_ROUNDS {
             if self.shared.waiting.load(Ordering::Relaxed) == 0 {
@@ -436,8 +437,8 @@ impl SimNetwork {
         }
     }
 
-    /// For whoever drives the world in real time: some work of all cards at time `now`, unless the world has a thread for it.
-    /// Returns how long it may rest then if nothing else happens: not at all, until some timer, or for ever (`None`).
+    /// Does some work of all cards at time `now`, for a caller that drives the network in real time; does nothing if the network has a
+    /// thread. Returns how long the caller may sleep: zero, until a timer expires, or without limit (`None`).
     pub(crate) fn drive(&self, now: Nanos) -> Option<Duration> {
         if self.is_threaded() {
             return None;
@@ -448,19 +449,19 @@ impl SimNetwork {
             return Some(Duration::ZERO);
         }
         match state.next_deadline()?.get().saturating_sub(state.now.get()) {
-            // A deadline in the past that brings no work must not keep anybody awake.
+            // A deadline in the past that causes no work must not keep the caller awake.
             0 => Some(STALE_TIMER_BACKOFF),
             rest => Some(Duration::from_nanos(rest)),
         }
     }
 
-    /// Does the work of the world's thread if that sleeps or waits for a CPU. Returns whether there was any.
+    /// Does the work of the network's thread if that thread sleeps or waits for a CPU. Returns whether there was any.
     pub(crate) fn work_for_thread(&self) -> bool {
         self.threaded().is_some_and(|threaded| threaded.work(&self.shared.state))
     }
 
-    /// Works for `span` of virtual time. With a link to other processes time is real: then this thread sleeps whenever there is nothing
-    /// to do, until a frame arrives, a timer runs out or `span` is over, and leaves the processor to those others.
+    /// Works for `span` of virtual time. With a link to other processes time is real: the calling thread sleeps when there is nothing to
+    /// do, until a frame arrives, a timer expires or `span` is over, and leaves the CPU to the other processes.
     pub(crate) fn pause(&self, span: Nanos) {
         if !self.is_linked() {
             self.rest_until(span, || false);
@@ -469,7 +470,8 @@ impl SimNetwork {
         self.run_linked(span, None, || false);
     }
 
-    /// Works in virtual time until `is_over`, or until `span` has passed; once, if time stands still. The lock is free between two steps.
+    /// Works in virtual time until `is_over`, or until `span` has passed; once, if time does not advance. The lock is free between two
+    /// steps.
     pub(crate) fn rest_until(&self, span: Nanos, mut is_over: impl FnMut() -> bool) {
         let limit = self.now().saturating_add(span);
         while !is_over() {
@@ -479,7 +481,7 @@ impl SimNetwork {
                 let worked = state.relax();
                 (before, worked, state.now)
             };
-            // An interrupt may have been sent though there was no work.
+            // An interrupt may have been sent although there was no work.
             if is_over() || now >= limit || now == before {
                 return;
             }
@@ -489,13 +491,13 @@ impl SimNetwork {
         }
     }
 
-    /// Whether time is real here, and other processes take part.
+    /// Whether time is real and other processes take part.
     pub(crate) fn is_linked(&self) -> bool {
         let state = self.lock();
         state.epoch.is_some() && state.link.is_some()
     }
 
-    /// Works in real time until `is_over`, which is so at the latest when `beside` becomes readable, or `span` is over.
+    /// Works in real time until `is_over`, until `beside` becomes readable, or until `span` is over.
     pub(crate) fn run_linked(
         &self,
         span: Nanos,
@@ -523,10 +525,10 @@ impl SimNetwork {
         }
     }
 
-    /// What a polling loop does between two looks.
+    /// Work that a polling loop does between two polls.
     pub(crate) fn relax(&self) {
         match self.threaded() {
-            // The thread that is waited for needs this CPU.
+            // The thread that the caller waits for needs this CPU.
             Some(threaded) if threaded.single_cpu => std::thread::yield_now(),
             Some(_) => fpga_pci::wait::spin(),
             None => {
@@ -535,23 +537,23 @@ impl SimNetwork {
         }
     }
 
-    /// Whether time is the system's: the world has a thread of its own, or shares its time with other processes.
+    /// Whether time is the system's: the network has a thread of its own, or shares its time with other processes.
     pub(crate) fn is_real_time(&self) -> bool {
         self.is_threaded() || self.lock().epoch.is_some()
     }
 
-    /// What the world shares with its thread, if it has one.
+    /// State that the network shares with its thread, if it has one.
     pub(crate) fn threaded(&self) -> Option<&WorkerState> {
         self.shared.threaded.as_ref()
     }
 
-    /// The state. Everything that was posted before has happened.
+    /// Locks the state after all earlier posted writes have been applied.
     pub(crate) fn lock(&self) -> StateGuard<'_> {
         let threaded = self.shared.threaded.as_ref();
         let pass = threaded.map(WorkerState::ask);
         let mut state = match self.shared.state.try_lock() {
             Ok(state) => state,
-            // A panic of another test thread in the middle of a step leaves a usable, if odd, world.
+            // A panic of another test thread in the middle of a step leaves a usable, possibly inconsistent state.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 self.shared.waiting.fetch_add(1, Ordering::Relaxed);
@@ -567,7 +569,7 @@ impl SimNetwork {
     }
 }
 
-/// Frames of `packet` bytes of payload must fit the link's datagrams.
+/// Checks that frames of `packet` bytes of payload fit the link's datagrams.
 fn check_mtu(card: usize, packet: u32, link: &UdpLink) -> Result<(), SimNetworkError> {
     let frame = START_HEADER_LENGTH + CRC_LENGTH + usize::try_from(packet).unwrap_or(usize::MAX / 2);
     let largest = link.largest_frame();

@@ -1,17 +1,17 @@
-//! Who is told of a card's interrupts, as VFIO sees it: five kinds, each with its vectors, each with an event descriptor.
+//! Event descriptors of a card's interrupts, as VFIO defines them: five kinds, each with its vectors, each with an event descriptor.
 
 use fpga_pci::InterruptTrigger;
 
 /// Kinds of interrupt, in VFIO's order (`VFIO_PCI_*_IRQ_INDEX` in `linux/vfio.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The legacy line.
+    /// INTx, the legacy line.
     Intx,
     Msi,
     Msix,
     /// Uncorrectable error.
     Err,
-    /// The card is wanted back.
+    /// Device-release request (REQ).
     Req,
 }
 
@@ -23,7 +23,7 @@ impl Kind {
 struct Vector {
     trigger: Option<InterruptTrigger>,
     masked: bool,
-    /// It came while it was masked.
+    /// Whether it fired while it was masked.
     pending: bool,
 }
 
@@ -49,7 +49,7 @@ impl Signals {
         self.of(kind).get_mut(number)
     }
 
-    /// Tells these from now on, and no others, of the vectors from `first` on. What was masked is masked no more.
+    /// Assigns these event descriptors, and no others, to the vectors from `first` on, and unmasks them.
     pub(crate) fn assign(
         &mut self,
         kind: Kind,
@@ -67,7 +67,7 @@ impl Signals {
         }
     }
 
-    /// Tells nobody any more.
+    /// Removes all event descriptors of the kind.
     pub(crate) fn clear(&mut self, kind: Kind) {
         self.of(kind).clear();
     }
@@ -76,18 +76,18 @@ impl Signals {
         *self = Self::default();
     }
 
-    /// Whether anybody is told.
+    /// Whether an event descriptor is assigned.
     pub(crate) fn is_assigned(&mut self, kind: Kind) -> bool {
         self.of(kind).iter().any(|vector| vector.trigger.is_some())
     }
 
-    /// The vectors of which somebody is told.
+    /// Vectors that have an event descriptor.
     pub(crate) fn assigned(&mut self, kind: Kind) -> impl Iterator<Item = usize> {
         let vectors = self.of(kind).iter().enumerate();
         vectors.filter(|(_, vector)| vector.trigger.is_some()).map(|(number, _)| number)
     }
 
-    /// A message came.
+    /// Delivers a message interrupt.
     pub(crate) fn message(&mut self, kind: Kind, number: u16) {
         let Some(vector) = self.vector(kind, number.into()) else { return };
         if vector.masked {
@@ -97,7 +97,7 @@ impl Signals {
         }
     }
 
-    /// The legacy line is asserted. It masks itself with the signal, as in the kernel: a level would signal without end.
+    /// Asserts INTx. It masks itself with the signal, as in the kernel: a level would signal continuously.
     pub(crate) fn line(&mut self) {
         if let Some(vector) = self.vector(Kind::Intx, 0)
             && !vector.masked
@@ -107,14 +107,14 @@ impl Signals {
         }
     }
 
-    /// Signals whatever the mask is.
+    /// Signals independently of the mask.
     pub(crate) fn signal(&mut self, kind: Kind, number: usize) {
         if let Some(vector) = self.vector(kind, number) {
             vector.signal();
         }
     }
 
-    /// Masks, or unmasks and tells of what came meanwhile.
+    /// Masks, or unmasks and signals a pending interrupt.
     pub(crate) fn set_masked(&mut self, kind: Kind, number: usize, masked: bool) {
         if let Some(vector) = self.vector(kind, number) {
             vector.masked = masked;

@@ -1,4 +1,4 @@
-//! What is behind the lock: cards with their host sides, the network, time; and how work is done.
+//! State behind the lock: cards with their host sides, the network, time; and the order of work.
 
 use crate::backend::SimBackend;
 use crate::dma::RemoteMemory;
@@ -12,26 +12,25 @@ use fpga_protocol::time::Nanos;
 use std::sync::Weak;
 use std::time::Instant;
 
-/// Units of work that a card that works by itself is given at a time at most.
+/// Maximum number of units of work that a card does in one call when it works by itself.
 const UNITS: u32 = 64;
-/// So many bytes moved are enough for once: a few microseconds, after which somebody may want the lock.
+/// Maximum number of bytes moved in one burst: a few microseconds, after which another thread may want the lock.
 const BURST_BYTES: u64 = 64 * 1024;
-/// What a frame costs, as so many bytes.
+/// Cost of a frame, expressed in bytes.
 const FRAME_BYTES: u64 = 2048;
-/// Frames delivered at a time at most.
+/// Maximum number of frames delivered in one burst.
 const BURST_FRAMES: u32 = 16;
 
-/// How a card fails.
+/// Failure mode of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CardFailure {
-    /// It works.
+    /// The card works.
     None,
-    /// It left the bus: accesses report [`fpga_pci::MmioError::Gone`], configuration space reads as all ones, it does
-    /// nothing any more.
+    /// The card has left the bus: accesses report [`fpga_pci::MmioError::Gone`], configuration space reads as all ones, and the card does
+    /// no work.
     Gone,
-    /// Registers read as all ones and take no writes, but configuration space answers (lost memory decoding, a
-    /// partial reconfiguration).
+    /// Registers read as all ones and ignore writes, but configuration space answers (lost memory decoding, a partial reconfiguration).
     AllOnes,
 }
 
@@ -44,9 +43,9 @@ pub(crate) struct Slot {
     /// Counts resets, so that BARs opened before one are refused.
     pub(crate) generation: u32,
     pub(crate) opened: Weak<SimBackend>,
-    /// Where the card's queue of posted writes was emptied up to; stays at its start where writes are made at once.
+    /// Position up to which the card's queue of posted writes was drained; stays at its start where writes are executed at once.
     pub(crate) posted: Cursor,
-    /// Units of work at a time: fewer where they are long ones.
+    /// Units of work per call: fewer if they are long.
     units: u32,
 }
 
@@ -63,14 +62,14 @@ impl Slot {
         }
     }
 
-    /// A posted write arrives.
+    /// Executes a posted write.
     pub(crate) fn apply(&mut self, write: PostedWrite) {
         if self.failure == CardFailure::None && write.is_of(self.generation) {
             self.card.bar_write(write.bar(), write.offset(), &write.value(), &mut self.host);
         }
     }
 
-    /// Some work, for a few microseconds if it goes on as before.
+    /// Does some work, for a few microseconds at the current rate.
     fn burst(&mut self, now: Nanos) -> u32 {
         if self.failure == CardFailure::Gone {
             return 0;
@@ -92,8 +91,8 @@ impl Slot {
         done
     }
 
-    /// The same for a card whose client is asked for its memory: unit by unit, each with the owner's whole time limit, until the owner
-    /// has kept the card waiting.
+    /// Same as [`burst`](Self::burst) for a card whose client is asked for its memory: unit by unit, each with the full time limit of the
+    /// owner, until the owner has used the wait budget.
     fn burst_with_client_memory(&mut self, now: Nanos, owner: &dyn RemoteMemory) -> u32 {
         let mut done = 0;
         while done < UNITS {
@@ -109,8 +108,8 @@ impl Slot {
         done
     }
 
-    /// What a hot reset does, and the kernel after it: it restores what it owns of configuration space; bus mastering is
-    /// the driver's. BARs that were opened before are stale.
+    /// Performs a hot reset and the kernel's actions after it: the kernel restores the parts of configuration space that it owns; bus
+    /// mastering belongs to the driver. Earlier opened BARs become stale.
     pub(crate) fn reset(&mut self) {
         self.card.reset();
         self.card.set_command(true, false);
@@ -118,8 +117,7 @@ impl Slot {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// What closing the device does: bus mastering goes first, so that afterwards nothing is left that could reach
-    /// the memory.
+    /// Closes the device: bus mastering is switched off first, so that afterwards nothing can reach the memory.
     pub(crate) fn close(&mut self) {
         self.card.hand_back();
         self.host.signals.clear_all();
@@ -127,41 +125,41 @@ impl Slot {
     }
 }
 
-/// What a card has done, as bytes moved.
+/// Work of a card so far, expressed in bytes moved.
 const fn cost(counters: &CardCounters) -> u64 {
     let bytes = counters.h2c_bytes.wrapping_add(counters.c2h_bytes).wrapping_add(counters.cdma_bytes);
     let frames = counters.frames_sent.wrapping_add(counters.frames_received);
     bytes.wrapping_add(frames.wrapping_mul(FRAME_BYTES))
 }
 
-/// Everything behind the lock.
+/// All state behind the lock.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) slots: Vec<Slot>,
     pub(crate) network: FramesInFlight,
-    /// The way to cards elsewhere.
+    /// Link to cards in other processes.
     pub(crate) link: Option<UdpLink>,
-    /// When time began, in a world that shares it with others: nothing is virtual there.
+    /// Start of time in a simulated network that shares it with other processes: time is real there.
     pub(crate) epoch: Option<Instant>,
     pub(crate) now: Nanos,
     pub(crate) unit_time: Nanos,
     pub(crate) idle_time: Nanos,
     pub(crate) units_per_relax: u32,
     pub(crate) turn: usize,
-    /// Frames that are delivered together; empty between two bursts.
+    /// Frames that are delivered together; empty between bursts.
     pub(crate) inbox: Vec<Sent>,
     /// Units of work that the cards did by themselves.
     pub(crate) worked: u64,
-    /// What a defect in a card would be.
+    /// Simulates a defect in a card.
     #[cfg(test)]
     pub(crate) panics: bool,
 }
 
 impl State {
-    /// Some work. Returns whether there was any.
+    /// Does some work. Returns whether there was any.
     pub(crate) fn relax(&mut self) -> bool {
         if let Some(epoch) = self.epoch {
-            // Every look at the link is a system call, so there is one for as much work as a burst holds.
+            // Every poll of the link is a system call, so there is one per burst of work.
             self.now = self.now.max(since(epoch));
             return self.burst() > 0;
         }
@@ -174,11 +172,11 @@ impl State {
         true
     }
 
-    /// Advances virtual time to the next timer, or to `limit`: there was nothing to do at time `before`, and a pause of the driver's takes
-    /// no longer than what happens in it.
+    /// Advances virtual time to the next timer, or to `limit`: there was nothing to do at time `before`, and a pause of the driver lasts no
+    /// longer than the events in it.
     pub(crate) fn advance_to_next_event(&mut self, before: Nanos, limit: Nanos) {
         if self.epoch.is_none() {
-            // What was due before has brought no work, and must not hold time up. What falls due in the last step is next.
+            // Timers that were due before have caused no work, and must not stop time. Timers that fall due in the last step are next.
             let next = self.next_deadline_after(before);
             self.now = self.now.max(next.map_or(limit, |next| next.min(limit)));
         }
@@ -215,7 +213,7 @@ impl State {
                 return true;
             }
         }
-        // Frames that wait for company would wait in vain.
+        // Frames held for reordering would otherwise never be delivered.
         let Some((sender, frame)) = self.network.next_when_idle() else { return false };
         self.deliver(sender, frame);
         self.advance_time(self.unit_time);
@@ -229,7 +227,7 @@ impl State {
         }
     }
 
-    /// Takes up to `most` frames from elsewhere.
+    /// Receives up to `most` frames from other processes.
     fn receive(&mut self, most: u32) -> u32 {
         let Self { slots, network, link: Some(link), now, .. } = self else { return 0 };
         for taken in 0..most {
@@ -258,7 +256,7 @@ impl State {
                 slot.card.receive_frame(self.now, &frame);
                 self.network.fill(number, &mut slot.card, self.now);
             }
-            // Not here; a card that is gone does not live elsewhere.
+            // The node is not here; a card that is gone is not in another process.
             None if self.link.is_some() => {
                 if let Some(link) = &mut self.link {
                     link.send(&frame);
@@ -271,7 +269,7 @@ impl State {
         }
     }
 
-    /// Delivers what is due, answers that are due at once included, up to a burst. Returns the frames.
+    /// Delivers the frames that are due, including replies that are due at once, up to a burst. Returns the number of frames.
     fn deliver_burst(&mut self) -> u64 {
         let mut inbox = std::mem::take(&mut self.inbox);
         let mut room = BURST_FRAMES;
@@ -299,8 +297,8 @@ impl State {
         }
     }
 
-    /// What the worker does at a time: a burst of every card, and some deliveries. Returns the units; 0 says that nothing
-    /// is left to do at this time.
+    /// One iteration of the worker: a burst of every card, and some deliveries. Returns the number of units; 0 means that nothing remains
+    /// to do at this time.
     pub(crate) fn burst(&mut self) -> u64 {
         #[cfg(test)]
         assert!(!self.panics, "as the test asked for");
@@ -322,7 +320,7 @@ impl State {
         done
     }
 
-    /// Posted writes of all cards taken so far.
+    /// Posted writes of all cards executed so far.
     pub(crate) fn taken(&self) -> u64 {
         self.slots.iter().map(|slot| slot.posted.taken()).sum()
     }
@@ -332,7 +330,7 @@ impl State {
         cards.chain(self.network.next_deadline()).min()
     }
 
-    /// The next deadline after `time`, by which everything was done that was due.
+    /// Returns the next deadline after `time`; all work due by `time` is done.
     pub(crate) fn next_deadline_after(&self, time: Nanos) -> Option<Nanos> {
         let cards = self.slots.iter().filter_map(|slot| slot.card.next_deadline_after(time));
         cards.chain(self.network.next_deadline().filter(|deadline| *deadline > time)).min()

@@ -1,4 +1,4 @@
-//! The primitives that threads share state by: the standard library's, or loom's, which tries every interleaving.
+//! Synchronisation primitives: the standard library's, or loom's, which explores every interleaving.
 
 #[cfg(not(loom))]
 pub(crate) use std::{
@@ -9,7 +9,7 @@ pub(crate) use std::{
 #[cfg(loom)]
 pub(crate) use loom::{sync::atomic, thread::Thread};
 
-/// Without a timeout: a wake-up that is lost is to be found.
+/// Parks without a timeout, so that loom detects a lost wake-up.
 #[cfg(loom)]
 pub(crate) fn park_timeout(_: std::time::Duration) {
     loom::thread::park();

@@ -1,9 +1,9 @@
-//! Cards that work by themselves, on a thread of their own.
+//! Cards that work on a thread of their own.
 //!
-//! One worker per world runs all its cards and the network. It owns the state by holding its lock; everybody else asks
-//! for the lock ([`lock_gate`]) and gets it between two bursts of work. Register writes do not: they travel through a queue
-//! per card ([`posted`]). Whoever takes the lock applies what is queued first, as reads push posted writes ahead of them
-//! on PCIe, so that the accesses of one thread happen in the order that it made them in.
+//! One worker per simulated network runs all its cards and the network. It owns the state by holding its lock; all other threads request
+//! the lock ([`lock_gate`]) and get it between two bursts of work. Register writes need no lock: they go through a queue per card
+//! ([`posted`]). A thread that takes the lock applies the queued writes first, as reads push posted writes ahead of them on PCIe, so that
+//! the accesses of one thread happen in program order.
 
 mod lock_gate;
 pub(crate) mod posted;
@@ -20,10 +20,10 @@ pub(crate) use worker::Worker;
 
 use crossbeam::utils::{Backoff, CachePadded};
 
-/// How long an idle worker looks for work before it sleeps, unless it is told otherwise.
+/// Default time for which an idle worker polls for work before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Maximum number of bursts that a waiting thread does for the worker before it looks for what it waits for.
+/// Maximum number of bursts that a waiting thread does for the worker before it checks its own condition.
 const HELP_ROUNDS: u32 = 16;
 
 /// The thread of a [`SimNetwork`](crate::SimNetwork) whose cards work by themselves; see
@@ -31,10 +31,10 @@ const HELP_ROUNDS: u32 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ThreadOptions {
-    /// CPU that the thread is bound to; `None` leaves it to the system.
+    /// CPU that the thread is bound to; `None` lets the system choose.
     pub cpu: Option<usize>,
-    /// How long an idle thread goes on looking for work before it sleeps. The first access after that pays for the
-    /// wake-up: tens of microseconds. [`Duration::MAX`] never sleeps and costs a CPU.
+    /// Time for which an idle thread polls for work before it sleeps. The first access after that has the cost of the wake-up: tens of
+    /// microseconds. [`Duration::MAX`] never sleeps and occupies a CPU.
     pub spin: Duration,
 }
 
@@ -52,7 +52,7 @@ impl ThreadOptions {
         self
     }
 
-    /// Sets how long an idle thread goes on looking for work before it sleeps.
+    /// Sets the time for which an idle thread polls for work before it sleeps.
     #[must_use]
     pub const fn spin(mut self, span: Duration) -> Self {
         self.spin = span;
@@ -60,26 +60,26 @@ impl ThreadOptions {
     }
 }
 
-/// One card's way in that needs no lock.
+/// Lock-free input queue of one card.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     posted: PostedQueue,
-    /// Resets so far, as in the card's slot. Written with the lock held.
+    /// Number of resets so far, as in the card's slot. Written with the lock held.
     generation: CachePadded<AtomicU32>,
 }
 
-/// What the worker shares with everybody else, beside the state.
+/// Data that the worker shares with other threads, beside the state.
 #[derive(Debug)]
 pub(crate) struct WorkerState {
     gate: LockGate,
     mailboxes: Box<[Mailbox]>,
-    /// When time began.
+    /// Start of time.
     epoch: Instant,
-    /// The process had one CPU when the world was built: the world's thread and those that wait for it take turns.
+    /// Whether the process had one CPU when the simulated network was built: the worker and the threads that wait for it then alternate.
     pub(crate) single_cpu: bool,
 }
 
-/// The write was not posted: it does not fit, or there is no room for long. It is to be made with the lock held.
+/// The write was not posted: it does not fit, or the queue stayed full. It must be made with the lock held.
 #[derive(Debug)]
 pub(crate) struct NotPosted;
 
@@ -91,18 +91,18 @@ impl WorkerState {
     pub(crate) fn new(cards: usize) -> Self {
         let mailbox =
             || Mailbox { posted: PostedQueue::new(), generation: CachePadded::new(AtomicU32::new(0)) };
-        // Here, by the thread that builds the world: a thread that is bound to a CPU sees no other.
+        // Read here, by the thread that builds the simulated network: a thread bound to a CPU sees only that CPU.
         let single_cpu = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
         let mailboxes = (0..cards).map(|_| mailbox()).collect();
         Self { gate: LockGate::new(), mailboxes, epoch: Instant::now(), single_cpu }
     }
 
-    /// Nanoseconds since the world was made.
+    /// Nanoseconds since the simulated network was created.
     pub(crate) fn elapsed(&self) -> fpga_protocol::Nanos {
         fpga_protocol::Nanos::new(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Asks for the lock.
+    /// Requests the lock.
     pub(crate) fn ask(&self) -> LockRequest<'_> {
         self.gate.ask()
     }
@@ -129,7 +129,7 @@ impl WorkerState {
         Ok(Ok(()))
     }
 
-    /// Back-pressure: waits for room. A worker that does not run makes none; then the caller has to do it.
+    /// Waits for space in the queue (back-pressure). If the worker does not run, the caller has to do its work.
     #[cold]
     fn post_blocking(&self, mailbox: &Mailbox, write: PostedWrite) -> bool {
         let backoff = Backoff::new();
@@ -142,19 +142,19 @@ impl WorkerState {
         false
     }
 
-    /// With the lock held: the card was reset, and BARs opened before are stale.
+    /// Records a reset of the card, with the lock held: earlier opened BARs become stale.
     pub(crate) fn set_generation(&self, card: usize, generation: u32) {
         if let Some(mailbox) = self.mailboxes.get(card) {
             mailbox.generation.store(generation, Ordering::Release);
         }
     }
 
-    /// Writes posted to all cards so far.
+    /// Number of writes posted to all cards so far.
     fn tickets(&self) -> u64 {
         self.mailboxes.iter().map(|mailbox| mailbox.posted.tickets()).sum()
     }
 
-    /// Does the worker's work, if the lock is free: the worker sleeps, or waits for a CPU. Returns whether there was any.
+    /// Does the worker's work if the lock is free: the worker sleeps, or waits for a CPU. Returns whether there was any.
     pub(crate) fn work(&self, state: &Mutex<State>) -> bool {
         if !self.gate.is_alive() {
             return false;
@@ -169,14 +169,14 @@ impl WorkerState {
             }
             worked = true;
         }
-        // The lock goes back first.
+        // The lock is released first.
         drop(state);
         drop(pass);
         worked
     }
 
-    /// Waits until the worker has found nothing to do after the lock was given back, as `rests` and a release of the lock
-    /// say. A worker that is gone is not waited for.
+    /// Waits until the worker has found nothing to do after the lock was released. `rests` is the idle count at that time. Does not wait
+    /// for a worker that has ended.
     pub(crate) fn wait_until_idle(&self, rests: u64) {
         let backoff = Backoff::new();
         while self.gate.idle_count() == rests && self.gate.is_alive() {
@@ -184,12 +184,12 @@ impl WorkerState {
         }
     }
 
-    /// With the lock held: how often the worker had nothing to do.
+    /// Number of times that the worker had nothing to do. Call with the lock held.
     pub(crate) fn idle_count(&self) -> u64 {
         self.gate.idle_count()
     }
 
-    /// Applies every write that was posted before, as far as this thread can know of it.
+    /// Applies every write that was posted before, as far as this thread can observe.
     pub(crate) fn apply_all(&self, state: &mut State) {
         for (mailbox, slot) in self.mailboxes.iter().zip(&mut state.slots) {
             let until = mailbox.posted.tickets();
@@ -197,19 +197,19 @@ impl WorkerState {
             while slot.posted.taken() < until {
                 match mailbox.posted.take(&mut slot.posted) {
                     Some(write) => slot.apply(write),
-                    // Somebody has a ticket and is about to fill the slot.
+                    // Another thread has a ticket and is about to fill the slot.
                     None => backoff.snooze(),
                 }
             }
         }
     }
 
-    /// Applies writes that are there.
+    /// Applies the writes in the queues.
     #[inline]
     fn apply(&self, state: &mut State) -> u64 {
         let mut applied = 0;
         for (mailbox, slot) in self.mailboxes.iter().zip(&mut state.slots) {
-            // Who posts without end must not keep the card from working.
+            // A thread that posts continuously must not keep the card from working.
             for _ in 0..posted::CAPACITY {
                 let Some(write) = mailbox.posted.take(&mut slot.posted) else { break };
                 slot.apply(write);
@@ -220,12 +220,12 @@ impl WorkerState {
     }
 }
 
-/// The state and, if its cards work by themselves, what their thread needs.
+/// The state and, if the cards work by themselves, the data of their thread.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     pub(crate) threaded: Option<WorkerState>,
-    /// Threads that wait for the state, without having found it free.
+    /// Number of threads that wait for the state after they have found it locked.
     pub(crate) waiting: AtomicU32,
 }
 

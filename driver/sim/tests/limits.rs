@@ -1,4 +1,4 @@
-//! A client's files against the limits of this process, which hold for all of it: so this is a program of its own, with one test.
+//! A client's files and the limits of this process. The limits apply to the whole process, so this is a program of its own with one test.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use fpga_card::{DmaFault, DmaSpace};
@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 const PAGE: u64 = 4096;
-/// Above what a log of this test's would reach: its own output is limited, too.
+/// Larger than this test's output, which is subject to the limit, too.
 const LIMIT: u64 = 64 << 20;
 const BASE: u64 = 0x10_0000;
 
@@ -33,7 +33,7 @@ fn limited<T>(resource: Resource, current: u64, act: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The bytes that a write of the card's changes in a client's file that ends at twice the limit on file sizes.
+/// Number of bytes that a write of the card changes in a client's file that ends at twice the file size limit.
 fn write_across_size_limit() {
     let client = file(2 * LIMIT, false);
     let mut map = DmaMap::default();
@@ -55,14 +55,14 @@ fn write_across_size_limit() {
     map.write(at(0), &[5]).unwrap();
 }
 
-/// Files until no more are taken: the process keeps half of its descriptors.
+/// Maps files until no more are accepted: the process keeps half of its descriptors.
 fn map_many_files() {
     const OPEN: u64 = 64;
     let mut map = DmaMap::default();
     limited(Resource::Nofile, OPEN, || {
         let mut mapped = 0;
         let refused = loop {
-            // Sealed or not, each holds a descriptor.
+            // Sealed or not, each file holds a descriptor.
             let memory = ClientMemory::File(file(PAGE, mapped % 2 == 0), 0);
             match map.map_client(Iova::new(mapped * PAGE), PAGE, memory, DmaAccess::Both) {
                 Ok(()) => mapped += 1,
@@ -71,7 +71,7 @@ fn map_many_files() {
         };
         assert_eq!(refused, ClientMapError::File(FileError::TooManyOpen { limit: 32 }));
         assert_eq!(mapped, 32);
-        // Of a file that is mapped already, as many parts as there are.
+        // Any number of parts of a file that is mapped already.
         map.unmap_range(Iova::new(0), PAGE).unwrap();
         let shared = file(2 * PAGE, true);
         for page in 0..2 {
@@ -81,13 +81,13 @@ fn map_many_files() {
     });
 }
 
-/// A client comes when there is no descriptor for it: it is not lost, and the listener says why.
+/// A client connects when there is no free descriptor for it: it is not lost, and the listener reports the error.
 fn accept_without_descriptors() {
     let folder = tempfile::tempdir().unwrap();
     let listener = Listener::bind(&folder.path().join("card")).unwrap();
     assert!(matches!(listener.accept(), Ok(None)));
     let next = u64::try_from(file(0, false).as_raw_fd()).unwrap();
-    // One more descriptor, which the client takes.
+    // One more descriptor, which the client uses.
     let client = limited(Resource::Nofile, next + 1, || {
         let client = UnixStream::connect(listener.path()).unwrap();
         let error = listener.accept().unwrap_err();

@@ -1,4 +1,4 @@
-//! The simulated card through the transport that drivers use.
+//! The simulated card through the backend that drivers use.
 #![expect(clippy::cast_possible_truncation, reason = "patterns and addresses are small")]
 #![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
 
@@ -28,7 +28,7 @@ fn read(bar: &Bar, at: u64) -> u32 {
     bar.read32(BarOffset::new(at)).expect("a register")
 }
 
-/// A one-descriptor transfer on a channel; returns the status afterwards.
+/// Transfers data with one descriptor on a channel; returns the status afterwards.
 fn transfer(card: &dyn Backend, host: &SharedMemory, base: u64, length: u32, from: u64, to: u64) -> u32 {
     let bar = card.open_bar(DMA).expect("the DMA BAR");
     let words = [0xAD4B_0003, length, from as u32, (from >> 32) as u32, to as u32, (to >> 32) as u32, 0, 0];
@@ -80,7 +80,7 @@ fn dma_access_spans_mappings_and_stops_at_hole_or_permission() {
     network.with_card(0, |card| card.peek(fpga_registers::CardAddr::ZERO, &mut bytes)).unwrap().unwrap();
     assert_eq!((bytes[0], bytes[96], bytes[4191], bytes[4192], bytes[7999]), (1, 2, 2, 3, 3));
     assert_eq!(transfer(&*card, &pages[0], 0, 8289, from, 0), 1 << 9, "beyond the last page");
-    // A write into the read-only page is lost; the engine cannot tell.
+    // A write into the read-only page is lost; the engine does not notice it.
     pages[1].fill(0, 4096, 0).unwrap();
     assert_eq!(transfer(&*card, &pages[0], 0x1000, 8000, 96, from + 96), 0b110);
     assert_eq!(pages[1].load_u32(4).unwrap(), 0x0202_0202);
@@ -217,7 +217,7 @@ fn network_endless_interrupts_do_not_stop_time() {
     assert_eq!(interrupts[0].try_take(), 1);
     let began = card.now();
     for _ in 0..1000 {
-        // Its source is asserted: enabled, it sends a message at once, before anybody waits for it.
+        // Its source is asserted: when enabled, it sends a message at once, before the wait begins.
         write(&bar, 0x2018, 1);
         write(&bar, 0x2014, 1);
         let woken = card.wait_interrupt(&interrupts[0], Duration::from_secs(1)).unwrap();
@@ -231,7 +231,7 @@ fn network_endless_interrupts_do_not_stop_time() {
     assert!(card.now() - began >= 1000 * 1000, "nor does who only looks");
 }
 
-/// A function that sleeps answers nothing at its BARs, and can be woken; what sets an event's bit free stays as it is.
+/// A function in D3 does not answer at its BARs, and can be woken; event bits that were set free remain so.
 #[test]
 fn network_card_in_d3_is_absent_until_woken() {
     let network = SimNetwork::builder().cards(1).build().unwrap();

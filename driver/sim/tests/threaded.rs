@@ -1,4 +1,4 @@
-//! Cards that work by themselves, through the transport that drivers use.
+//! Cards that work on their own thread, through the backend that drivers use.
 #![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
 
 use fpga_card::AccessLog;
@@ -13,7 +13,7 @@ const DMA: u8 = 1;
 const RING: u64 = 0x10_0000;
 const DATA: u64 = 0x80_0000;
 const WRITEBACK: usize = 0x8000;
-/// Far beyond what anything here takes, on a busy machine too.
+/// Timeout far above the duration of any operation here, also on a busy machine.
 const LONG_TIMEOUT: Duration = Duration::from_secs(120);
 const H2C: u64 = 0;
 const C2H: u64 = 0x1000;
@@ -126,7 +126,7 @@ fn threaded_write_and_read_back_round_trips() {
     }
 }
 
-/// A chain that is worked on while both directions and register accesses of other threads go on.
+/// A chain is executed while both directions and register accesses of other threads continue.
 #[test]
 fn threaded_threads_share_card() {
     const LENGTH: usize = 40_000;
@@ -181,7 +181,7 @@ fn threaded_writes_arrive_in_order_before_reads() {
     let rig = Rig::new(&network);
     let entries = usize::try_from(THREADS).unwrap() * EACH as usize * 2;
     network.with_card(0, |card| card.set_access_log(AccessLog::bounded(entries)));
-    // Write-back and descriptor addresses hold what was written.
+    // Write-back and descriptor addresses hold the written values.
     let registers = [0x88, 0x1088, 0x4080, 0x5080];
     std::thread::scope(|scope| {
         for at in registers {
@@ -189,7 +189,7 @@ fn threaded_writes_arrive_in_order_before_reads() {
             scope.spawn(move || {
                 for n in 0..EACH {
                     write(dma, at, n << 5);
-                    // Now and then, so that there are writes on their way as well.
+                    // Only sometimes, so that there are writes in flight as well.
                     if n % 64 == low(at) >> 8 {
                         assert_eq!(read(dma, at), n << 5);
                     }
@@ -228,7 +228,7 @@ fn threaded_write_queue_full_blocks_until_space() {
     assert_eq!(rig.card.counters().unwrap().mmio_writes, 100_100);
 }
 
-/// Two descriptors that point at each other, without a Stop: the engine never ends by itself.
+/// Two descriptors that link to each other, without a Stop: the engine never ends by itself.
 fn endless(rig: &Rig, base: u64, from: u64, to: u64) {
     rig.descriptor(8, 0x2, 4096, from, to, RING + 9 * 32);
     rig.descriptor(9, 0x2, 4096, from, to, RING + 8 * 32);
@@ -251,7 +251,7 @@ fn threaded_unmapped_memory_is_not_accessed() {
         until("written", || page.load_u32(4092).unwrap() == 0xEEEE_EEEE);
         rig.card.unmap_dma(target, 4096).unwrap();
         page.fill(0, 4096, 0).unwrap();
-        // The card goes on, for some descriptors at least.
+        // The card continues, for some descriptors at least.
         let before = rig.completed(C2H);
         until("going on", || rig.completed(C2H).wrapping_sub(before) & 0xFF_FFFF > 3);
         let mut bytes = [1; 4096];
@@ -293,11 +293,11 @@ fn threaded_busy_network_ends_with_last_handle() {
         drop(network);
         let Rig { card, dma, ring, data } = rig;
         drop(card);
-        // Without its transport the card has neither mappings nor bus mastering, but registers.
+        // Without its backend the card has neither mappings nor bus mastering, but registers.
         assert_eq!(read(&dma, 0x2000) >> 16, 0x1FC2);
         write(&dma, 0x88, 0x20);
         drop(dma);
-        // Nobody else has the memory now.
+        // No other user has the memory now.
         drop((ring, data));
     }
 }
@@ -332,7 +332,7 @@ fn threaded_interrupt_wait_uses_event_fd() {
     for _ in 0..300 {
         rig.start(H2C, 0);
         assert_eq!(rig.card.wait_interrupt(vector, LONG_TIMEOUT).unwrap(), Some(1));
-        // Clears the status, and so the line.
+        // Clears the status, and thereby the line.
         assert_eq!(read(&rig.dma, H2C + 0x44), 0b110);
     }
     assert_eq!(rig.card.wait_interrupt(vector, Duration::ZERO).unwrap(), None);
@@ -370,7 +370,7 @@ fn threaded_invalid_cpu_is_reported() {
     let options = ThreadOptions::default();
     let error = SimNetwork::builder().cards(1).threaded(options.pin(usize::MAX)).build().unwrap_err();
     assert!(matches!(error, SimNetworkError::Affinity { cpu: usize::MAX, .. }), "{error}");
-    // Of this process's CPUs any will do; which they are, is not for the network to say.
+    // Any CPU of this process will do; the network must not restrict which.
     let anywhere =
         (0..1024).find_map(|cpu| SimNetwork::builder().cards(1).threaded(options.pin(cpu)).build().ok());
     assert_eq!(anywhere.unwrap().step_until_idle(), 0);

@@ -1,4 +1,4 @@
-//! Segments from host to host through two cards, by registers and descriptors alone, in every delivery order.
+//! Segments from host to host through two cards, with registers and descriptors alone, in every delivery order.
 #![expect(clippy::cast_possible_truncation, reason = "patterns and addresses are small")]
 #![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
 
@@ -40,7 +40,7 @@ impl Node {
         let bypass = card.open_bar(2).expect("the bypass BAR");
         let node = Self { card, user, bypass, host, ring, taken: 0 };
         node.ni(ni::INCARNATION, 7);
-        // Nor does anything here send again what timed out, and real time stands still for nobody.
+        // Nothing here retransmits after a timeout, and real time does not stop.
         node.ni(ni::ESCAPE_TIMEOUT_US, 3_600_000_000);
         node.ni(ni::REGISTRY_TIMEOUT_US, 3_600_000_000);
         node.ni(ni::EVENT_RING_BASE_LOW, RING.get() as u32);
@@ -78,7 +78,7 @@ impl Node {
         Some(event)
     }
 
-    /// Host to card or back by one descriptor on channel 0.
+    /// Moves data between host and card with one descriptor on channel 0.
     fn dma(&self, base: u64, length: u32, from: u64, to: u64) {
         let dma = self.card.open_bar(1).expect("the DMA BAR");
         let words =
@@ -93,9 +93,9 @@ impl Node {
     }
 }
 
-/// With room for every packet that arrives before its start: nothing here sends a refused packet again.
-/// Entries of event rings, 64 bytes each: twice what comes of all packets that wait in the escape channel once, for the receiving host does
-/// not look before the end, and a registry refuses what would fill more than half of its ring.
+/// Entries of event rings, 64 bytes each: twice the number of events from all packets that wait in the escape channel once. The receiving
+/// host does not poll before the end, and a registry refuses packets whose events would fill more than half of its ring.
+/// The escape channel has space for every packet that arrives before its start: nothing here retransmits a refused packet.
 const EVENTS: u32 = 4096;
 
 fn card(node: u32) -> CardDescription {
@@ -152,7 +152,7 @@ fn transfer_in(network: &SimNetwork, data: &[u8]) {
         let length = header.encode(&ops, &mut block).expect("a header");
         let window = window_base + 0x8000 * (index as u64 % 8);
         let payload = (DATA + 4096) + 16384 * index as u64;
-        // The payload straight from the host; the header by way of host memory; the commit word last.
+        // The payload directly from the host; the header through host memory; the commit word last.
         a.dma(0, segment.len() as u32, payload, window + 0x1000);
         a.host.write(1024, &block[..length]).expect("inside the memory");
         a.dma(0, length as u32, DATA + 1024, window);
@@ -195,7 +195,7 @@ proptest! {
     }
 }
 
-/// Everything that software did to the cards, when (in the cards' time) and with which value, and what came of it.
+/// All accesses of software to the cards, with time (the cards') and value, and the results.
 fn trace(seed: u64) -> (Vec<String>, String) {
     let network = two_cards(Order::random(16), seed).build().expect("two cards");
     for number in 0..2 {
@@ -234,7 +234,7 @@ fn transfer_threaded_cards_arrives() {
     }
 }
 
-/// Registries beyond the processor's nearer caches, for which the frames of a burst are announced before they are delivered.
+/// Registries larger than the processor's nearer caches: the frames of a burst are announced before they are delivered.
 #[test]
 fn transfer_large_registries_arrives() {
     let large = |node| {

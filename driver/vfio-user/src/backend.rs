@@ -1,4 +1,4 @@
-//! The client: a served PCI function as a transport.
+//! The client: a served PCI function as a backend.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -26,15 +26,15 @@ use fpga_pci::{
 
 /// A PCI function that another process serves on a socket.
 ///
-/// Memory is passed to the server as file descriptors: [`memory_kind`](Backend::memory_kind) asks for memory that has one.
-/// Memory without ([`SharedMemory::anonymous`], [`SharedMemory::from_mapping`]) can be mapped as well: the server then reads and
-/// writes it by messages that a thread of this process answers, which is slow, and which not every server does.
+/// Memory is passed to the server as file descriptors: [`memory_kind`](Backend::memory_kind) requests memory that has one. Memory without a
+/// file ([`SharedMemory::anonymous`], [`SharedMemory::from_mapping`]) can be mapped as well: the server then accesses it by messages, which
+/// a thread of this process answers. This is slow, and not every server supports it.
 ///
-/// Once a message has failed for any reason but the server's refusal the connection is closed, everything fails fast
-/// with [`ServerError::Disconnected`], and open [`Bar`]s answer nothing any more: [`MmioError::is_gone`](fpga_pci::MmioError::is_gone).
+/// Once a message has failed for any reason other than a refusal by the server, the connection is closed. All further requests then fail at
+/// once with [`ServerError::Disconnected`], and open [`Bar`]s report [`MmioError::is_gone`](fpga_pci::MmioError::is_gone).
 ///
-/// Dropping it switches bus mastering off first, then interrupts, then ends the connection, with which the server gives up
-/// all mappings.
+/// Dropping the backend switches bus mastering off first, then interrupts, then ends the connection, upon which the server drops all
+/// mappings.
 pub struct VfioUserBackend {
     name: String,
     link: Arc<ServerConnection>,
@@ -44,19 +44,18 @@ pub struct VfioUserBackend {
     shared: [Option<SharedRegion>; 6],
     interrupts: Interrupts,
     can_reset: bool,
-    /// Most bytes of one message.
+    /// Maximum number of bytes of one message.
     most: u32,
     max_maps: usize,
     page: u64,
-    /// Answers the server's requests, once there is memory that it can only reach in that way.
+    /// Thread that answers the server's requests, once there is memory that the server can only access by messages.
     answers: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Addresses that the device is given: nothing in the protocol limits them, so they are those that every IOMMU has, without
-/// page 0.
+/// Addresses available to the device: the protocol does not limit them, so they are those that every IOMMU has, without page 0.
 const ADDRESSES: RangeInclusive<Iova> = Iova::new(0x1000)..=Iova::new((1 << 48) - 1);
 
-/// How many steps of waiting go without letting another process run: the server may need this CPU.
+/// Number of wait steps before the CPU is yielded to another process: the server may need this CPU.
 const RELAX_BURST: u32 = 64;
 
 impl fmt::Debug for VfioUserBackend {
@@ -90,7 +89,7 @@ impl VfioUserBackend {
         Self::over(Connection::connect(socket, options.deadline)?, socket, options)
     }
 
-    /// Opens the function that is served at the other end of `connection`; `socket` is what messages call it.
+    /// Opens the function that is served at the other end of `connection`; `socket` is its name in messages.
     ///
     /// # Errors
     /// See [`VfioUserOpenError`].
@@ -101,7 +100,7 @@ impl VfioUserBackend {
     ) -> Result<Self, VfioUserOpenError> {
         let described = describe(connection, socket, &options)?;
         let of = &described.capabilities;
-        // The smallest page size that both have.
+        // The smallest page size that both sides support.
         let page = (1_u64 << of.page_sizes().trailing_zeros()).max(rustix::param::page_size() as u64);
         let transport = Self {
             name: format!("vfio-user:{}", socket.display()),
@@ -121,10 +120,10 @@ impl VfioUserBackend {
         Ok(transport)
     }
 
-    /// What a kernel does to a function before it hands it to a driver: awake, decoding memory, and no DMA until it is wanted.
+    /// Prepares a function as a kernel does before it hands it to a driver: in D0, memory decoding on, bus mastering off.
     fn prepare_function(&self) -> Result<(), ConfigError> {
         config::identity(self)?;
-        // Whoever had it before may have put it to sleep, as the kernel's driver does with a function that nobody has open.
+        // The previous user may have left it in D3, as the kernel's driver does with a function that is not open.
         config::wake(self)?;
         let before = config::read_u16(self, header::COMMAND)?;
         let wanted = (before | command::MEMORY_SPACE) & !command::BUS_MASTER;
@@ -134,7 +133,7 @@ impl VfioUserBackend {
         self.set_bus_master(false)
     }
 
-    /// Sees to it that the server's requests are answered at any time from now on.
+    /// Makes sure that the server's requests are answered at any time from now on.
     fn answer_requests(&self) -> Result<(), OsError> {
         let mut answers = lock(&self.answers);
         if answers.is_none() {
@@ -173,7 +172,7 @@ impl Backend for VfioUserBackend {
             return Err(BarError::Unsupported { index });
         }
         let mapped = match self.shared.get(usize::from(index)).and_then(Option::as_ref) {
-            // A server that takes its memory back raises SIGBUS as a device does that is removed.
+            // A server that shrinks its shared memory raises SIGBUS, as a removed device does.
             Some(shared) if bus_errors_caught() => {
                 let presence: Arc<dyn Liveness> = Arc::<ConfigRegion>::clone(&self.config);
                 let file = Arc::clone(&shared.file);
@@ -212,7 +211,7 @@ impl Backend for VfioUserBackend {
             if mapped.len() >= self.max_maps {
                 return Err(DmaMapError::LimitReached { iova, length, source: Errno::NOSPC.into() });
             }
-            // Before the server is told: it may use it before its answer is here.
+            // Before the request: the server may use the mapping before its reply arrives.
             mapped.insert(address, memory.clone(), access);
         }
         let read = if access.device_reads() { dma_map_flags::READ } else { 0 };
@@ -225,7 +224,7 @@ impl Backend for VfioUserBackend {
         });
         told.map_err(|source| {
             self.link.mapped().remove(address);
-            // Compared as numbers: a server may give any, and not all of them are numbers of errors.
+            // Compared as numbers: a server may return any value, not only valid error numbers.
             let is = |reason: OsError, errno: Errno| reason.raw() == errno.raw_os_error();
             match source {
                 ServerError::Refused { source: reason, .. } if is(reason, Errno::EXIST) => {
@@ -252,8 +251,8 @@ impl Backend for VfioUserBackend {
             _ => Err(protocol("a reply about another mapping")),
         });
         if let Err(source) = told {
-            // With the connection the server loses all mappings, if it still lives. That is as good as an answer where the
-            // server has closed its end, and where only this process could reach the memory for it.
+            // When the connection ends, the server loses all mappings, if it still runs. This counts as success if the server has closed
+            // its end, or if the server could access the memory only through this process.
             let by_message = self.link.mapped().is_message_only(address);
             if !source.is_disconnected() || !(by_message || source.is_closed_by_server()) {
                 return Err(DmaMapError::Server { iova, length, source });
@@ -271,7 +270,7 @@ impl Backend for VfioUserBackend {
         self.page
     }
 
-    /// What the server can map by itself.
+    /// Kind of memory that the server can map by itself.
     fn memory_kind(&self) -> MemoryKind {
         MemoryKind::File
     }
@@ -292,14 +291,14 @@ impl Backend for VfioUserBackend {
         Ok(self.interrupts.events.clone())
     }
 
-    /// The protocol knows one reset, of the device alone. Interrupts are off afterwards.
+    /// The protocol has one reset, of the device alone. Interrupts are disabled afterwards.
     fn reset(&self, level: ResetLevel) -> Result<(), ResetError> {
         if level != ResetLevel::Function || !self.can_reset {
             return Err(ResetError::Unsupported { level });
         }
-        // A device that no longer answers cannot be told to stop; the reset is still worth trying.
+        // A device that does not answer cannot be stopped; the reset is attempted anyway.
         let _ = self.set_bus_master(false);
-        // Before the reset: no handle from before may reach the device in the middle of it.
+        // Before the reset: no earlier handle may access the device during it.
         self.link.generation.fetch_add(1, Ordering::AcqRel);
         self.link
             .ask(&Request::DeviceReset, &[], |reply, _| match reply {
@@ -323,7 +322,7 @@ impl Backend for VfioUserBackend {
 impl Drop for VfioUserBackend {
     fn drop(&mut self) {
         if self.link.check().is_ok() {
-            // First: whatever the device still had in mind, it does no more DMA.
+            // First, so that the device starts no further DMA.
             if let Err(error) = self.set_bus_master(false) {
                 tracing::warn!(device = self.name, %error, "bus mastering could not be switched off before closing");
             }
@@ -333,7 +332,7 @@ impl Drop for VfioUserBackend {
         }
         self.link.close();
         if let Some(thread) = lock(&self.answers).take() {
-            // It does not panic; if it did, its message has been printed.
+            // The thread does not panic; if it did, its message has been printed.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! BARs of a served device: by message, and by memory where the server shares some.
+//! BARs of a served device: access by messages, and by memory where the server shares it.
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use super::wire::{RegionAccess, Reply, Request, region};
 use fpga_pci::mmio::{Liveness, MappedBar, check_access};
 use fpga_pci::{ConfigError, Mmio, MmioError, ServerError, config};
 
-/// A part of the device as the server numbers it.
+/// Region of the device with the server's region number.
 pub(super) struct Region {
     pub(super) link: Arc<ServerConnection>,
     pub(super) index: u32,
     pub(super) size: u64,
-    /// Most bytes of one message.
+    /// Maximum number of bytes of one message.
     pub(super) most: u32,
-    /// Writes need no answer.
+    /// Whether writes are sent without reply.
     pub(super) posted: bool,
 }
 
 impl Region {
-    /// Reads bytes, as few messages as possible.
+    /// Reads bytes with the minimum number of messages.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ServerError> {
         let mut offset = offset;
         for part in into.chunks_mut(usize::try_from(self.most).unwrap_or(usize::MAX).max(1)) {
@@ -40,7 +40,7 @@ impl Region {
         Ok(())
     }
 
-    /// Writes bytes, as few messages as possible.
+    /// Writes bytes with the minimum number of messages.
     pub(super) fn write(&self, offset: u64, from: &[u8]) -> Result<(), ServerError> {
         let mut offset = offset;
         for part in from.chunks(usize::try_from(self.most).unwrap_or(usize::MAX).max(1)) {
@@ -59,7 +59,7 @@ impl Region {
         Ok(())
     }
 
-    /// A part is at most `most`, a 32-bit number, long.
+    /// Describes an access; a part is at most `most` bytes long, a 32-bit number.
     fn access(&self, offset: u64, length: usize) -> RegionAccess {
         RegionAccess { offset, region: self.index, count: u32::try_from(length).unwrap_or(u32::MAX) }
     }
@@ -105,17 +105,17 @@ impl Liveness for ConfigRegion {
 pub(super) struct ServedBar {
     pub(super) region: Region,
     pub(super) presence: Arc<ConfigRegion>,
-    /// What the server shares, and the parts of the BAR that it consists of.
+    /// Memory that the server shares, and the ranges of the BAR that it covers.
     pub(super) mapped: Option<(MappedBar, Vec<Range<u64>>)>,
-    /// The generation this handle belongs to.
+    /// Generation that this handle belongs to.
     pub(super) generation: u64,
 }
 
 impl ServedBar {
-    /// The mapping that has all of an access, which is checked here.
+    /// Returns the mapping that contains the whole access, after checking the access.
     fn begin(&self, at: BarOffset, width: u64) -> Result<Option<&MappedBar>, MmioError> {
         check_access(at, width, self.region.size)?;
-        // A mapping outlives its server: what it holds then is nobody's register any more.
+        // A mapping outlives its server: its memory then no longer represents registers.
         self.region.link.check().map_err(|source| MmioError::Server { at, source })?;
         if self.region.link.generation() != self.generation {
             return Err(MmioError::Stale { at });
@@ -128,7 +128,7 @@ impl ServedBar {
     fn read<const N: usize>(&self, at: BarOffset) -> Result<[u8; N], MmioError> {
         let mut bytes = [0; N];
         self.region.read(at.get(), &mut bytes).map_err(|source| MmioError::Server { at, source })?;
-        // All ones is what a device gives that has left the bus, and also a value that a register may hold.
+        // All ones may mean that the device has left the bus, or may be a register's value.
         if bytes == [0xFF; N] && !self.presence.is_present() {
             self.region.link.check().map_err(|source| MmioError::Server { at, source })?;
             return Err(MmioError::Gone { at });
@@ -175,7 +175,7 @@ impl Mmio for ServedBar {
     }
 }
 
-/// The region of BAR `index`.
+/// Region number of BAR `index`.
 pub(super) const fn bar_region(index: u8) -> u32 {
     region::BAR0 + index as u32
 }

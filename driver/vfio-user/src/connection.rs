@@ -1,4 +1,4 @@
-//! Questions and answers over one connection.
+//! Requests and replies over one connection.
 
 use core::time::Duration;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -14,20 +14,20 @@ use super::socket::{Connection, SocketError};
 use super::wire::{Command, Header, Kind, Reply, Request, encode_request};
 use fpga_pci::{ConnectionError, FAULT_LOG, OsError, ServerError};
 
-/// A server and what goes on with it. One question at a time: whoever asks holds the lock until the answer is there.
+/// Connection to a server. One request at a time: the requester holds the lock until the reply arrives.
 pub(super) struct ServerConnection {
     connection: Connection,
     exchange: Mutex<MessageBuffers>,
-    /// What the device may reach. Locked inside `exchange` or without it, never the other way round.
+    /// Memory that the device may access. Locked inside `exchange` or without it, never the other way round.
     mapped: Mutex<Mapped>,
-    /// Set once, when the connection ends: what was asked for then, and what happened.
+    /// Set once, when the connection ends: the request in progress, and the cause.
     ended: OnceLock<(&'static str, ConnectionError)>,
     deadline: Duration,
-    /// Counts resets: handles to BARs from before are stale.
+    /// Counts resets: earlier opened BAR handles are stale.
     pub(super) generation: AtomicU64,
 }
 
-/// Buffers, kept because messages are many and alike.
+/// Buffers, reused because messages are frequent and similar.
 #[derive(Default)]
 struct MessageBuffers {
     next_id: u16,
@@ -56,7 +56,7 @@ impl ServerConnection {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails fast once the connection has ended.
+    /// Fails at once if the connection has ended.
     pub(super) fn check(&self) -> Result<(), ServerError> {
         match self.ended.get() {
             None => Ok(()),
@@ -75,13 +75,12 @@ impl ServerConnection {
         ServerError::ConnectionLost { request, cause }
     }
 
-    /// Ends the connection because nobody needs it any more.
+    /// Ends the connection because it is no longer needed.
     pub(super) fn close(&self) {
         self.end("closing", ConnectionError::ClosedLocally);
     }
 
-    /// Asks and waits for the answer, which `take` makes something of. File descriptors that come along are closed
-    /// unless `take` keeps them.
+    /// Sends a request, waits for the reply and passes it to `take`. File descriptors in the reply are closed unless `take` keeps them.
     pub(super) fn ask<T>(
         &self,
         request: &Request<'_>,
@@ -96,7 +95,7 @@ impl ServerConnection {
         let id = self.send(exchange, false, request, fds)?;
         let broken = |cause: ConnectionError| self.end(name_of(command), cause);
         loop {
-            // Whatever else the server says meanwhile, the answer has to come by the deadline.
+            // The reply must arrive by the deadline, even if the server sends other messages meanwhile.
             let left = self.deadline.saturating_sub(started.elapsed());
             let header = self.receive(exchange, left).map_err(broken)?;
             let Kind::Reply { error } = header.kind else {
@@ -113,7 +112,7 @@ impl ServerConnection {
             }
             let reply = match Reply::decode(command, &exchange.body) {
                 Ok(Some(reply)) => reply,
-                // Nothing is asked here that has no answer.
+                // Only requests that have a reply are sent here.
                 Ok(None) => return Err(broken(protocol("a reply to another command"))),
                 Err(error) => return Err(broken(error.into())),
             };
@@ -130,7 +129,7 @@ impl ServerConnection {
         }
     }
 
-    /// Says something that needs no answer.
+    /// Sends a request without reply.
     pub(super) fn post(&self, request: &Request<'_>) -> Result<(), ServerError> {
         let mut exchange = self.exchange();
         self.check()?;
@@ -157,16 +156,16 @@ impl ServerConnection {
     fn receive(&self, exchange: &mut MessageBuffers, left: Duration) -> Result<Header, ConnectionError> {
         self.connection.receive(&mut exchange.body, &mut exchange.fds, left).map_err(|error| {
             ConnectionError::from(match error {
-                // What is left of it is of no interest, the deadline is.
+                // Report the full deadline, not the remaining time.
                 SocketError::TimedOut { .. } => SocketError::TimedOut { after: self.deadline },
                 other => other,
             })
         })
     }
 
-    /// Answers a request of the server's that was just received.
+    /// Answers a request of the server that was just received.
     fn serve(&self, exchange: &mut MessageBuffers, header: Header) -> Result<(), ConnectionError> {
-        // No request of the server's comes with any.
+        // No request of the server carries file descriptors.
         exchange.fds.clear();
         self.mapped().answer(header.id, header.command, &exchange.body, &mut exchange.out);
         if header.kind == (Kind::Request { no_reply: true }) {
@@ -175,8 +174,8 @@ impl ServerConnection {
         self.connection.send(&exchange.out, &[], self.deadline).map_err(ConnectionError::from)
     }
 
-    /// Answers the server's requests whenever they come, until the connection ends: for memory that it reaches by
-    /// messages only. Those that come while somebody waits for an answer are answered by whoever waits.
+    /// Answers the server's requests until the connection ends: for memory that it can access only by messages. Requests that arrive while
+    /// a thread waits for a reply are answered by that thread.
     pub(super) fn serve_requests(&self) {
         let broken = |cause: ConnectionError| {
             self.end(name_of(Command::DMA_READ), cause);
@@ -191,7 +190,7 @@ impl ServerConnection {
             if self.ended.get().is_some() {
                 return;
             }
-            // Whoever held the lock may have taken what woke us.
+            // The previous holder of the lock may have received the message that woke this thread.
             match self.connection.is_readable() {
                 Ok(true) => {}
                 Ok(false) => continue,
@@ -207,23 +206,23 @@ impl ServerConnection {
         }
     }
 
-    /// A number that changes with every reset.
+    /// Number that changes with every reset.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 }
 
-/// All commands of this client have names.
+/// Name of a command; all commands of this client have one.
 fn name_of(command: Command) -> &'static str {
     command.name().unwrap_or("unknown command")
 }
 
-/// A reply that nobody waits for.
+/// Error for a reply without a request.
 fn stray(header: &Header) -> ConnectionError {
     ConnectionError::Protocol { problem: "a reply to another message: id", value: Some(header.id.into()) }
 }
 
-/// A thread that answers the server's requests; it ends with the connection.
+/// Starts a thread that answers the server's requests; it ends with the connection.
 pub(super) fn spawn(link: &Arc<ServerConnection>) -> std::io::Result<std::thread::JoinHandle<()>> {
     let link = Arc::clone(link);
     std::thread::Builder::new().name("vfio-user".to_owned()).spawn(move || link.serve_requests())

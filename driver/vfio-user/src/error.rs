@@ -49,7 +49,7 @@ impl From<WireError> for ConnectionError {
     }
 }
 
-/// What the protocol does not allow.
+/// Violation of the protocol.
 pub(super) const fn protocol(problem: &'static str) -> ConnectionError {
     ConnectionError::Protocol { problem, value: None }
 }
@@ -61,7 +61,7 @@ pub enum VfioUserOpenError {
     /// No connection to a server.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The server has a client already.
+    /// The server already has a client.
     #[error(
         "the card at {} is in use: its server has another client and takes one at a time; end the program that uses it, or serve \
          another card on a socket of its own", .socket.display()
@@ -70,34 +70,34 @@ pub enum VfioUserOpenError {
         /// The server's socket.
         socket: PathBuf,
     },
-    /// The server did not answer, or refused.
+    /// The server did not reply, or refused.
     #[error("{}: {source}", .socket.display())]
     Server {
         /// The server's socket.
         socket: PathBuf,
-        /// What happened.
+        /// Cause.
         source: ServerError,
     },
-    /// The server speaks another version.
+    /// The server implements another protocol version.
     #[error("{} speaks version {major}.{minor} of vfio-user, this program 0.1; use a server and a client of one age", .socket.display())]
     Version {
         /// The server's socket.
         socket: PathBuf,
-        /// The server's version.
+        /// The server's major version.
         major: u16,
-        /// The minor one.
+        /// The server's minor version.
         minor: u16,
     },
-    /// The server cannot do what is needed.
+    /// The server lacks a required capability.
     #[error("{} states {name} = {value}, and needed is {needed}: this server cannot be used", .socket.display())]
     Capability {
         /// The server's socket.
         socket: PathBuf,
-        /// Which capability.
+        /// Name of the capability.
         name: &'static str,
-        /// What the server states.
+        /// Value that the server announces.
         value: u64,
-        /// What would do.
+        /// Required value.
         needed: &'static str,
     },
     /// The server serves something that is not a PCI function.
@@ -105,13 +105,13 @@ pub enum VfioUserOpenError {
     NotPci {
         /// The server's socket.
         socket: PathBuf,
-        /// What is missing.
+        /// The missing property.
         what: &'static str,
     },
     /// Configuration space cannot be used.
     #[error("configuration space of the served card cannot be used: {0}")]
     Config(#[from] ConfigError),
-    /// Its events cannot be listened to.
+    /// The device's events cannot be enabled.
     #[error(transparent)]
     Interrupts(InterruptError),
 }

@@ -1,7 +1,8 @@
 //! Interrupts of a served device: MSI-X before MSI before INTx, and the kinds for errors and requests.
 //!
-//! The server masks the line of INTx when it fires. It is unmasked by a message: an event descriptor for unmasking means two
-//! different things (the specification's tells the client of it, the kernel's and QEMU's does it), and no server says which.
+//! The server masks INTx when it fires. It is unmasked by a message: an event descriptor for unmasking is ambiguous (in the specification
+//! it notifies the client of the unmasking, in the kernel and QEMU it performs the unmasking), and no server states which one it
+//! implements.
 
 use core::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,23 +14,23 @@ use super::wire::{InfoRequest, IrqAction, IrqData, IrqInfo, Reply, Request, SetI
 use fpga_pci::interrupt::Unmask;
 use fpga_pci::{DeviceEvents, Interrupt, InterruptError, ServerError};
 
-/// PCI Express has no more (MSI-X, table size field of 11 bits).
+/// Maximum number of vectors in PCI Express (MSI-X, table size field of 11 bits).
 const MAX_VECTORS: u32 = 2048;
 
 /// The interrupts of one device.
 pub(super) struct Interrupts {
-    /// Kind to use, and how many there are; none if the device has none at all.
+    /// Interrupt kind in use and its number of vectors; `None` if the device has no interrupts.
     used: Option<(u32, u32)>,
-    /// Most file descriptors of one message.
+    /// Maximum number of file descriptors of one message.
     max_fds: usize,
     on: Mutex<bool>,
-    /// What the events below are made of, to be armed again after a reset.
+    /// Enabled events, to be enabled again after a reset.
     armed: Vec<(u32, Interrupt)>,
     pub(super) events: DeviceEvents,
 }
 
 impl Interrupts {
-    /// Finds the best kind that the device has, and arms its events.
+    /// Finds the best interrupt kind of the device, and enables its events.
     pub(super) fn find(link: &ServerConnection, kinds: u32, max_fds: usize) -> Result<Self, InterruptError> {
         let peer = |source| InterruptError::Server { count: 0, source };
         let vectors = |index: u32| -> Result<u32, ServerError> {
@@ -55,7 +56,7 @@ impl Interrupts {
             let (interrupt, _) = Interrupt::pair()?;
             match trigger(link, index, 0, &[interrupt.as_fd()]) {
                 Ok(()) => armed.push((index, interrupt)),
-                // The device can be used without.
+                // The device can be used without it.
                 Err(error @ ServerError::Refused { .. }) => {
                     tracing::warn!(index, %error, "the server refuses to report an event");
                 }
@@ -67,7 +68,7 @@ impl Interrupts {
         Ok(Self { used, max_fds: max_fds.max(1), on: Mutex::new(false), armed, events })
     }
 
-    /// How many vectors there are.
+    /// Number of vectors.
     pub(super) fn vectors(&self) -> u32 {
         self.used.map_or(0, |(_, count)| count)
     }
@@ -76,7 +77,7 @@ impl Interrupts {
         self.on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enables vectors `0..count`, as many with a message as the server takes descriptors.
+    /// Enables vectors `0..count`, with as many descriptors per message as the server accepts.
     pub(super) fn enable(
         &self,
         link: &Arc<ServerConnection>,
@@ -99,7 +100,7 @@ impl Interrupts {
         for part in interrupts.chunks(self.max_fds) {
             let files: Vec<_> = part.iter().map(AsFd::as_fd).collect();
             if let Err(source) = trigger(link, index, start, &files) {
-                // Those before the refused ones must not stay. If that fails the connection has ended, and they with it.
+                // The ones before the refused one must not stay enabled. If this fails, the connection has ended, and they with it.
                 let _ = off(link, index);
                 return Err(InterruptError::Server { count, source });
             }
@@ -119,8 +120,8 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Servers differ in whether event descriptors survive a reset. After this those of the vectors have not, and those of
-    /// the events have.
+    /// Restores a common state after a reset, since servers differ in whether event descriptors survive it: vectors are disabled, events
+    /// are enabled.
     pub(super) fn after_reset(&self, link: &ServerConnection) -> Result<(), InterruptError> {
         self.disable(link)?;
         for (index, interrupt) in &self.armed {
@@ -131,7 +132,7 @@ impl Interrupts {
     }
 }
 
-/// The legacy line of a served device.
+/// INTx of a served device.
 struct IntxLine(Arc<ServerConnection>);
 
 impl fmt::Debug for IntxLine {
@@ -143,7 +144,7 @@ impl fmt::Debug for IntxLine {
 impl Unmask for IntxLine {
     fn unmask(&self) {
         let (data, action) = (IrqData::None, IrqAction::Unmask);
-        // Whoever waits for the line finds out by the deadline; a connection that has ended says so at the next access.
+        // A thread that waits for the line notices the failure by its deadline; an ended connection is reported at the next access.
         if let Err(error) = set(&self.0, SetIrqs { data, action, index: irq::INTX, start: 0, count: 1 }, &[])
         {
             tracing::warn!(%error, "the interrupt line stays masked");
@@ -158,7 +159,7 @@ fn ask(link: &ServerConnection, index: u32) -> Result<IrqInfo, ServerError> {
     })
 }
 
-/// Has `files` signalled by the interrupts from `start` on.
+/// Assigns `files` to the interrupts from `start` on.
 fn trigger(
     link: &ServerConnection,
     index: u32,
@@ -166,12 +167,12 @@ fn trigger(
     files: &[BorrowedFd<'_>],
 ) -> Result<(), ServerError> {
     let (data, action) = (IrqData::EventFds, IrqAction::Trigger);
-    // A message takes far fewer descriptors.
+    // A message carries far fewer descriptors.
     let count = u32::try_from(files.len()).unwrap_or(u32::MAX);
     set(link, SetIrqs { data, action, index, start, count }, files)
 }
 
-/// Has nobody signalled any more.
+/// Removes all event descriptors of the kind.
 fn off(link: &ServerConnection, index: u32) -> Result<(), ServerError> {
     let (data, action) = (IrqData::None, IrqAction::Trigger);
     set(link, SetIrqs { data, action, index, start: 0, count: 0 }, &[])

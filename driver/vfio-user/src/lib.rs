@@ -1,17 +1,15 @@
 //! The vfio-user protocol: a PCI function served by another process on a UNIX socket.
 //!
-//! Registers are read and written by messages, memory and interrupts are shared by passing file descriptors. The
-//! protocol is version 0.1 as `docs/interop/vfio-user.rst` of QEMU describes it; where QEMU, libvfio-user or the crate
-//! `vfio_user` do something else, the place in [`wire`] says so.
+//! Registers are accessed by messages; memory and interrupts are shared by passing file descriptors. The protocol is version 0.1 as
+//! `docs/interop/vfio-user.rst` of QEMU describes it; [`wire`] documents where QEMU, libvfio-user or the crate `vfio_user` differ.
 //!
-//! | Module | What |
+//! | Module | Content |
 //! |---|---|
 //! | [`wire`] | every message, typed, for client and server; bytes in, bytes out, no I/O |
 //! | [`socket`] | whole messages over a socket, with their file descriptors, each by a deadline |
 //!
-//! [`VfioUserBackend`] is the client: a [`Backend`](fpga_pci::Backend) like any other. The server's word is not taken
-//! for anything that could hurt: what it says is checked, what it does not say in time ends the connection, and a file
-//! of its own is only mapped if it is sealed against being cut.
+//! [`VfioUserBackend`] is the client: a [`Backend`](fpga_pci::Backend) like any other. It does not trust the server: replies are validated,
+//! a missing reply ends the connection, and a file of the server is only mapped if it is sealed against shrinking.
 
 mod backend;
 mod bar;

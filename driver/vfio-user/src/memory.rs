@@ -1,4 +1,4 @@
-//! What is mapped for the device, and the device's way to memory that could not be passed on.
+//! Memory mapped for the device, and the device's access to memory without a file.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::wire::{Command, DmaTransfer, Reply, Request, encode_error, encode_reply};
 use fpga_pci::{DmaAccess, SharedMemory};
 
-/// Memory by its first address.
+/// Mappings by first address.
 #[derive(Default)]
 pub(super) struct Mapped(BTreeMap<u64, Mapping>);
 
@@ -17,12 +17,12 @@ struct Mapping {
 }
 
 impl Mapped {
-    /// How many mappings there are.
+    /// Number of mappings.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether anything is mapped within `length` bytes from `address` on.
+    /// Whether any part of the `length` bytes from `address` is mapped.
     pub(super) fn overlaps(&self, address: u64, length: u64) -> bool {
         let Some(last) = length.checked_sub(1).and_then(|last| address.checked_add(last)) else {
             return true;
@@ -33,17 +33,17 @@ impl Mapped {
             .is_some_and(|(start, mapping)| start + (mapping.memory.len() as u64 - 1) >= address)
     }
 
-    /// Adds memory that overlaps nothing.
+    /// Adds a mapping that overlaps no other.
     pub(super) fn insert(&mut self, address: u64, memory: SharedMemory, access: DmaAccess) {
         self.0.insert(address, Mapping { memory, access });
     }
 
-    /// Whether exactly this is mapped.
+    /// Whether a mapping with exactly this range exists.
     pub(super) fn contains(&self, address: u64, length: u64) -> bool {
         self.0.get(&address).is_some_and(|mapping| mapping.memory.len() as u64 == length)
     }
 
-    /// Whether the memory that begins there is reached through this process only.
+    /// Whether the memory that begins at `address` can be accessed only through this process.
     pub(super) fn is_message_only(&self, address: u64) -> bool {
         self.0.get(&address).is_some_and(|mapping| mapping.memory.file().is_none())
     }
@@ -52,9 +52,8 @@ impl Mapped {
         self.0.remove(&address).map(|mapping| mapping.memory)
     }
 
-    /// Calls `each` with the parts of memory that `length` bytes from `address` on consist of, in order: a transfer may
-    /// span mappings that lie side by side. `EFAULT` where nothing is mapped, `EACCES` where `allowed` does not hold;
-    /// the parts before have been visited then.
+    /// Calls `each` with the parts of memory that make up the `length` bytes from `address`, in order: a transfer may span adjacent
+    /// mappings. Returns `EFAULT` at an unmapped address, `EACCES` where `allowed` is false; earlier parts have been visited then.
     fn visit(
         &self,
         address: u64,
@@ -89,7 +88,7 @@ impl Mapped {
     }
 
     fn write(&self, address: u64, from: &[u8]) -> Result<(), Errno> {
-        // Nothing is written of what could only be written in part.
+        // Partial writes are not performed.
         self.visit(address, from.len(), DmaAccess::device_writes, |_, _, _| Ok(()))?;
         let mut done = 0;
         self.visit(address, from.len(), DmaAccess::device_writes, |memory, offset, count| {
@@ -99,13 +98,12 @@ impl Mapped {
         })
     }
 
-    /// Answers a request of the server's, on the device's behalf: the reply's bytes are put into `out`. Of all requests a
-    /// server may only make these two.
+    /// Answers a request of the server on the device's behalf: appends the reply to `out`. A server may only send these two requests.
     pub(super) fn answer(&self, id: u16, command: Command, body: &[u8], out: &mut Vec<u8>) {
         out.clear();
         let outcome = match Request::decode(command, body) {
             Ok(Request::DmaRead(transfer)) => {
-                // At most MAX_DATA, or it would not have been decoded.
+                // At most MAX_DATA, otherwise it would not have been decoded.
                 let mut data = vec![0; usize::try_from(transfer.count).unwrap_or(0)];
                 self.read(transfer.address, &mut data)
                     .map(|()| encode_reply(id, &Reply::DmaRead(transfer, &data), out))

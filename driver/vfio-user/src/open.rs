@@ -20,18 +20,18 @@ use super::wire::{
 };
 use fpga_pci::{BarInfo, BarKind, InterruptError, OsError, ServerError, config};
 
-/// How to talk to a server.
+/// Options of the connection to a server.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct VfioUserOptions {
-    /// How long any one message may take, from the first byte sent to the last one received. A server that takes longer is
-    /// taken for dead: it cannot be told whether it will ever answer. Default 5 s.
+    /// Maximum time of one message, from the first byte sent to the last one received. A server that exceeds it is considered dead, since a
+    /// late reply cannot be distinguished from a missing one. Default 5 s.
     pub deadline: Duration,
-    /// Register writes ask for no answer, as on a bus: the next read waits for them. A server's refusal of one is then
-    /// not seen. Default true.
+    /// Register writes request no reply, as on a bus: the next read waits for them. A refusal of a write is then not reported. Default
+    /// true.
     pub posted_writes: bool,
-    /// Map what the server shares of a BAR, where its file is sealed against being cut short: touching memory whose file
-    /// has shrunk would end this process. Default true.
+    /// Map the parts of a BAR that the server shares, if its file is sealed against shrinking: an access to memory of a shrunk file would
+    /// end this process. Default true.
     pub map_bars: bool,
 }
 
@@ -42,21 +42,21 @@ impl Default for VfioUserOptions {
 }
 
 impl VfioUserOptions {
-    /// How long any one message may take.
+    /// Sets the maximum time of one message.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Whether register writes go without an answer.
+    /// Sets whether register writes are sent without reply.
     #[must_use]
     pub const fn posted_writes(mut self, posted: bool) -> Self {
         self.posted_writes = posted;
         self
     }
 
-    /// Whether to map what the server shares of a BAR.
+    /// Sets whether shared parts of a BAR are mapped.
     #[must_use]
     pub const fn map_bars(mut self, map: bool) -> Self {
         self.map_bars = map;
@@ -64,14 +64,14 @@ impl VfioUserOptions {
     }
 }
 
-/// A region that the server shares: its file, where the region begins in it, and the parts that may be mapped.
+/// Region that the server shares: its file, its offset in the file, and the ranges that may be mapped.
 pub(super) struct SharedRegion {
     pub(super) file: Arc<OwnedFd>,
     pub(super) offset: u64,
     pub(super) areas: Vec<Range<u64>>,
 }
 
-/// What the server said about its device.
+/// Properties of the device as reported by the server.
 pub(super) struct DeviceDescription {
     pub(super) link: Arc<ServerConnection>,
     pub(super) capabilities: Capabilities,
@@ -82,12 +82,12 @@ pub(super) struct DeviceDescription {
     pub(super) interrupts: Interrupts,
 }
 
-/// Bytes of a region's description that are asked for at first: more than any known server sends.
+/// Bytes requested first for a region's description: more than any known server sends.
 const REGION_INFO: u32 = 4096;
-/// Bytes that are asked for at most: room for some thousand areas.
+/// Maximum number of bytes requested: space for some thousand areas.
 const MAX_REGION_INFO_SIZE: u32 = 1 << 16;
 
-/// Asks for everything that does not change. `socket` is for messages.
+/// Queries everything that does not change. `socket` is for error messages.
 pub(super) fn describe(
     connection: Connection,
     socket: &Path,
@@ -106,7 +106,7 @@ pub(super) fn describe(
     }
     let most = capabilities.max_data().min(MAX_DATA);
     let (config, _) = region_info(&link, region::CONFIG).map_err(peer)?;
-    // At least the header, and no more than PCI Express has.
+    // At least the header, and at most the size that PCI Express defines.
     if !(256..=4096).contains(&config.size) {
         return Err(not_pci("its configuration space has neither 256 nor 4096 bytes"));
     }
@@ -122,7 +122,7 @@ pub(super) fn describe(
             continue;
         }
         let slot = usize::from(index);
-        // A register that reads as zero (no address given) but has a size is a memory BAR all the same.
+        // A register that reads as zero (no address assigned) but has a size is still a memory BAR.
         let register = registers[slot];
         bars[slot] = Some(BarInfo {
             index,
@@ -142,7 +142,7 @@ pub(super) fn describe(
     Ok(DeviceDescription { link, capabilities, device, config, bars, shared, interrupts })
 }
 
-/// Agrees on a version, and finds out what the server is able to do.
+/// Negotiates a version and capabilities.
 fn negotiate(link: &ServerConnection, socket: &Path) -> Result<Capabilities, VfioUserOpenError> {
     let capabilities = Capabilities {
         max_msg_fds: u32::try_from(MAX_FDS).ok(),
@@ -155,7 +155,7 @@ fn negotiate(link: &ServerConnection, socket: &Path) -> Result<Capabilities, Vfi
         _ => Err(protocol("a reply to another command")),
     });
     let version = reply.map_err(|source| match source {
-        // How a card's server answers whoever comes second.
+        // Reply of a card's server to a second client.
         ServerError::Refused { source, .. } if source == OsError::from(Errno::BUSY) => {
             VfioUserOpenError::Busy { socket: socket.to_owned() }
         }
@@ -201,7 +201,7 @@ fn device_info(link: &ServerConnection) -> Result<DeviceInfo, ServerError> {
     })
 }
 
-/// A region, and the file that it may be mapped from.
+/// Returns a region, and the file that it may be mapped from.
 fn region_info(link: &ServerConnection, index: u32) -> Result<(RegionInfo, Option<OwnedFd>), ServerError> {
     let ask = |argsz| {
         link.ask(&Request::DeviceGetRegionInfo(InfoRequest { argsz, index }), &[], |reply, fds| match reply {
@@ -213,11 +213,11 @@ fn region_info(link: &ServerConnection, index: u32) -> Result<(RegionInfo, Optio
     if first.0.argsz <= REGION_INFO {
         return Ok(first);
     }
-    // What does not fit then stays unknown: the region is accessed by messages.
+    // A description that still does not fit is ignored: the region is accessed by messages.
     ask(first.0.argsz.min(MAX_REGION_INFO_SIZE))
 }
 
-/// What of a region can be mapped without danger, in the whole pages that the server names.
+/// Returns the part of a region that can be mapped safely, in the whole pages that the server names.
 fn mappable(info: &RegionInfo, file: OwnedFd, index: u8) -> Option<SharedRegion> {
     if info.flags & region_flags::MMAP == 0 {
         return None;

@@ -1,9 +1,8 @@
-//! Whole messages over a UNIX stream socket, with the file descriptors that come along, each by a deadline.
+//! Whole messages over a UNIX stream socket, with their file descriptors, each with a deadline.
 //!
-//! A [`Connection`] is used by client and server alike. It never waits without an end, never gives a part of a message
-//! for a whole one, and closes every file descriptor that it does not hand out, those of malformed and of unfinished
-//! messages included. After any error of [`receive`](Connection::receive) or [`send`](Connection::send) it is unknown
-//! where the next message begins: the connection is to be dropped.
+//! Client and server both use a [`Connection`]. It never waits without limit, never returns a part of a message as a whole one, and closes
+//! every file descriptor that it does not return, including those of malformed and incomplete messages. After any error of
+//! [`receive`](Connection::receive) or [`send`](Connection::send) the position of the next message is unknown: drop the connection.
 
 use core::mem::MaybeUninit;
 use core::time::Duration;
@@ -26,36 +25,36 @@ mod connect;
 
 pub use connect::ConnectError;
 
-/// A message was not sent or not received.
+/// Reason why a message was not sent or not received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketError {
     /// The other side was not ready in time.
     #[error("the peer did not answer within {after:?}")]
     TimedOut {
-        /// How long was waited.
+        /// Time waited.
         after: Duration,
     },
-    /// The program that owns this end is to stop, and the peer was not ready at once.
+    /// The program that owns this end stops, and the peer was not ready at once.
     #[error("the wait for the peer was ended because this program stops")]
     Stopped,
-    /// The other side has gone, between two messages.
+    /// The peer has closed the connection between two messages.
     #[error("the peer closed the connection")]
     Closed,
-    /// The other side has gone in the middle of a message.
+    /// The peer has closed the connection in the middle of a message.
     #[error("the peer closed the connection after {got} of {expected} bytes")]
     ClosedWithin {
-        /// Bytes of the header or of the body that came.
+        /// Bytes of the header or of the body that arrived.
         got: usize,
-        /// Bytes that it has.
+        /// Expected bytes.
         expected: usize,
     },
-    /// More file descriptors than anybody needs.
+    /// More file descriptors than permitted.
     #[error(
         "a message came with more than {MAX_FDS} file descriptors, or there is no room for more in this process; check the limit on open files (ulimit -n)"
     )]
     TooManyDescriptors,
-    /// A header that cannot be one.
+    /// Invalid header.
     #[error(transparent)]
     Malformed(#[from] WireError),
     /// The system refused.
@@ -72,16 +71,16 @@ impl From<Errno> for SocketError {
     }
 }
 
-/// A socket on which messages are exchanged. All methods take `&self`, but messages of several threads would mix: one at
-/// a time sends, one at a time receives.
+/// Socket on which messages are exchanged. All methods take `&self`, but messages of several threads would mix: only one thread may send
+/// and one may receive at a time.
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
-    /// Ends every wait once it is readable.
+    /// Descriptor that ends every wait once it is readable.
     stop: Option<Arc<OwnedFd>>,
 }
 
-/// A point in time until which something must have happened.
+/// Point in time at which a wait ends.
 #[derive(Clone, Copy)]
 struct Deadline {
     started: Instant,
@@ -93,13 +92,13 @@ impl Deadline {
         Self { started: Instant::now(), after }
     }
 
-    /// What is left, as the kernel takes it.
+    /// Remaining time in the kernel's format.
     fn left(self) -> Result<Timespec, SocketError> {
         let left = self.after.saturating_sub(self.started.elapsed());
         if left.is_zero() {
             return Err(SocketError::TimedOut { after: self.after });
         }
-        // A duration beyond the kernel's range is as good as for ever.
+        // A duration beyond the kernel's range is practically unlimited.
         Ok(Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1 << 30, tv_nsec: 0 }))
     }
 }
@@ -111,25 +110,25 @@ impl Connection {
         Self { socket, stop: None }
     }
 
-    /// Ends every wait for the peer with [`SocketError::Stopped`] once `stop` is readable (or its other end is closed).
-    /// What is possible without waiting still is.
+    /// Ends every wait for the peer with [`SocketError::Stopped`] once `stop` is readable (or its other end is closed). Operations that do
+    /// not block still work.
     #[must_use]
     pub fn with_stop(mut self, stop: Arc<OwnedFd>) -> Self {
         self.stop = Some(stop);
         self
     }
 
-    /// Two connected ends in this process.
+    /// Creates two connected ends in this process.
     ///
     /// # Errors
-    /// The system's reason.
+    /// Error of the system.
     pub fn pair() -> Result<(Self, Self), OsError> {
         let (a, b) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         Ok((Self::new(a), Self::new(b)))
     }
 
-    /// Sends one whole message (or several, one behind the other); `fds` go with its first byte.
+    /// Sends one whole message (or several consecutive ones); `fds` are sent with its first byte.
     ///
     /// # Errors
     /// See [`SocketError`]. A part may have been sent.
@@ -141,7 +140,7 @@ impl Connection {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
-            // There is room for as many as were checked above.
+            // There is space for as many as were checked above.
             control.push(SendAncillaryMessage::ScmRights(fds));
         }
         let mut rest = message;
@@ -160,13 +159,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives one whole message: gives its header, puts what follows it into `body` and its file descriptors into
-    /// `fds`. What was in them is dropped.
+    /// Receives one whole message: returns its header, stores its data in `body` and its file descriptors in `fds`. Their previous content
+    /// is dropped.
     ///
-    /// The time counts from the call. A server that waits for its client's next wish waits by [`AsFd`] first.
+    /// The time counts from the call. A server that waits for its client's next request waits by [`AsFd`] first.
     ///
     /// # Errors
-    /// See [`SocketError`]; file descriptors that had come are closed.
+    /// See [`SocketError`]; file descriptors that had arrived are closed.
     pub fn receive(
         &self,
         body: &mut Vec<u8>,
@@ -199,8 +198,7 @@ impl Connection {
         Ok(header)
     }
 
-    /// Receives exactly as many bytes as `into` has: what follows belongs to the next message, and so do the descriptors that
-    /// come with it.
+    /// Receives exactly `into.len()` bytes: later bytes belong to the next message, and so do the descriptors that arrive with them.
     fn fill(
         &self,
         into: &mut [u8],
@@ -229,7 +227,7 @@ impl Connection {
                     fds.extend(passed);
                 }
             }
-            // Descriptors for which there was no room: the kernel has closed them.
+            // Descriptors without space: the kernel has closed them.
             if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > MAX_FDS {
                 return Err(SocketError::TooManyDescriptors);
             }
@@ -239,7 +237,7 @@ impl Connection {
                 (count, _) => got += count,
             }
             if got < expected {
-                // A peer that sends byte by byte must not make the deadline meaningless.
+                // A peer that sends byte by byte must not circumvent the deadline.
                 deadline.left()?;
             }
         }
@@ -248,13 +246,13 @@ impl Connection {
 
     fn wait(&self, flags: PollFlags, deadline: Deadline) -> Result<(), SocketError> {
         let left = deadline.left()?;
-        // The end of the connection also ends the wait; the call that follows tells of it.
+        // The end of the connection also ends the wait; the next call reports it.
         self.poll(flags, &left).map(drop)
     }
 
-    /// Waits for the peer, for `time` at most; whether it is ready. A signal ends the wait early.
+    /// Waits for the peer for at most `time`; returns whether it is ready. A signal ends the wait early.
     fn poll(&self, flags: PollFlags, time: &Timespec) -> Result<bool, SocketError> {
-        // Without a descriptor for the end, the socket stands in its place and nothing is asked of it.
+        // Without a stop descriptor, the socket takes its place with no requested events.
         let (stop, stop_flags) = match &self.stop {
             Some(stop) => (stop.as_fd(), PollFlags::IN),
             None => (self.socket.as_fd(), PollFlags::empty()),
@@ -272,9 +270,9 @@ impl Connection {
         Ok(peer)
     }
 
-    /// Ends the connection for both sides: whoever waits on either end is woken. What was sent before still arrives.
+    /// Ends the connection for both sides: threads that wait on either end are woken. Data sent before still arrives.
     pub fn shut_down(&self) {
-        // The only failure is an end that the other side was quicker with.
+        // The only possible failure is that the peer has already closed.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
@@ -286,8 +284,8 @@ impl Connection {
         self.is_readable_within(Duration::ZERO)
     }
 
-    /// Whether a message, or the end of the connection, can be received before `time` has passed. Nothing is received: unlike
-    /// after a [`receive`](Self::receive) that has run out of time, the connection goes on.
+    /// Whether a message, or the end of the connection, can be received before `time` has passed. Nothing is received: unlike after a
+    /// timeout of [`receive`](Self::receive), the connection remains usable.
     ///
     /// # Errors
     /// [`SocketError::System`]; [`SocketError::Stopped`] if it had to wait.

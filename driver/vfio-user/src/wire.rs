@@ -4,9 +4,9 @@
 //! the structures that come from VFIO are those of `linux/vfio.h`. All numbers are in the byte order of the host
 //! ("all data is in the endianness of the host system"), unaligned and without padding.
 //!
-//! Every message begins with a [`Header`]; what follows is a [`Request`] or a [`Reply`]. Nothing here believes a length
-//! or a count: it is held against the bytes that are there, and against the limits below, before memory is taken for it.
-//! What a number *means* (whether a region exists, whether addresses may be mapped) is for the caller to check.
+//! Every message begins with a [`Header`], followed by a [`Request`] or a [`Reply`]. Every length and count is checked against the
+//! available bytes and the limits below before memory is allocated for it. The caller checks the *meaning* of numbers (whether a region
+//! exists, whether addresses may be mapped).
 
 use core::fmt;
 
@@ -31,19 +31,18 @@ pub use reply::Reply;
 pub use request::Request;
 pub use version::{Capabilities, MAJOR, MINOR, MigrationCapability, TwinSocket, Version};
 
-/// Bytes of a message's header.
+/// Length of a message's header in bytes.
 pub const HEADER_LENGTH: usize = 16;
 
-/// Most bytes that one access message may carry where the peer states no `max_data_xfer_size`; also the most that is
-/// accepted here.
+/// Maximum number of bytes of one access message where the peer announces no `max_data_xfer_size`; also the maximum that is accepted here.
 pub const MAX_DATA: u32 = 1 << 20;
 
-/// The largest message that is accepted: header, the fixed part of an access, and [`MAX_DATA`] bytes. All other messages
-/// are smaller (the largest, 65536 interrupts as booleans, has 64 KiB).
+/// Maximum length of an accepted message: header, the fixed part of an access, and [`MAX_DATA`] bytes. All other messages are smaller (the
+/// largest, 65536 interrupts as booleans, has 64 KiB).
 pub const MAX_MESSAGE: u32 = 16 + 16 + MAX_DATA;
 
-/// Most file descriptors that are accepted with one message, and so the `max_msg_fds` that is announced. The kernel's own
-/// limit is 253 (`SCM_MAX_FD`).
+/// Maximum number of file descriptors that are accepted with one message, and so the announced `max_msg_fds`. The kernel's own limit is 253
+/// (`SCM_MAX_FD`).
 pub const MAX_FDS: usize = 64;
 
 /// Regions of a PCI device, as VFIO numbers them (`VFIO_PCI_*_REGION_INDEX` in `linux/vfio.h`).
@@ -56,13 +55,13 @@ pub mod region {
     pub const CONFIG: u32 = 7;
     /// Legacy VGA ranges.
     pub const VGA: u32 = 8;
-    /// How many there are.
+    /// Number of regions.
     pub const COUNT: u32 = 9;
 }
 
-/// Kinds of interrupt of a PCI device, as VFIO numbers them (`VFIO_PCI_*_IRQ_INDEX` in `linux/vfio.h`).
+/// Interrupt kinds of a PCI device, as VFIO numbers them (`VFIO_PCI_*_IRQ_INDEX` in `linux/vfio.h`).
 pub mod irq {
-    /// The legacy interrupt pin.
+    /// INTx, the legacy interrupt line.
     pub const INTX: u32 = 0;
     /// MSI.
     pub const MSI: u32 = 1;
@@ -70,44 +69,44 @@ pub mod irq {
     pub const MSIX: u32 = 2;
     /// Uncorrectable error reported by the device.
     pub const ERR: u32 = 3;
-    /// The device is wanted back.
+    /// Device-release request (REQ).
     pub const REQ: u32 = 4;
-    /// How many there are.
+    /// Number of interrupt kinds.
     pub const COUNT: u32 = 5;
 }
 
-/// What a message asks for. Numbers without a name here are kept, so that they can be refused by a reply.
+/// Command of a message. Unknown numbers are kept, so that they can be refused by a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Command(pub u16);
 
 impl Command {
     /// Version and capabilities; the first message.
     pub const VERSION: Self = Self(1);
-    /// Memory that the device may reach.
+    /// Maps memory for the device.
     pub const DMA_MAP: Self = Self(2);
-    /// Memory that it may reach no more.
+    /// Unmaps memory.
     pub const DMA_UNMAP: Self = Self(3);
-    /// Numbers of regions and kinds of interrupt.
+    /// Queries the numbers of regions and interrupt kinds.
     pub const DEVICE_GET_INFO: Self = Self(4);
-    /// One region.
+    /// Queries one region.
     pub const DEVICE_GET_REGION_INFO: Self = Self(5);
-    /// Descriptors that stand for parts of a region.
+    /// Queries the descriptors for parts of a region.
     pub const DEVICE_GET_REGION_IO_FDS: Self = Self(6);
-    /// One kind of interrupt.
+    /// Queries one interrupt kind.
     pub const DEVICE_GET_IRQ_INFO: Self = Self(7);
-    /// Who is told of interrupts.
+    /// Configures or triggers interrupts.
     pub const DEVICE_SET_IRQS: Self = Self(8);
-    /// Reading a region.
+    /// Reads a region.
     pub const REGION_READ: Self = Self(9);
-    /// Writing a region.
+    /// Writes a region.
     pub const REGION_WRITE: Self = Self(10);
-    /// Server to client: reading memory that was mapped without a file descriptor.
+    /// Server to client: reads memory that was mapped without a file descriptor.
     pub const DMA_READ: Self = Self(11);
-    /// Server to client: writing such memory.
+    /// Server to client: writes such memory.
     pub const DMA_WRITE: Self = Self(12);
-    /// Resetting the device.
+    /// Resets the device.
     pub const DEVICE_RESET: Self = Self(13);
-    /// Dirty pages: in early versions of the protocol.
+    /// Queries dirty pages, in early versions of the protocol.
     pub const DIRTY_PAGES: Self = Self(14);
     /// Several small writes of regions.
     pub const REGION_WRITE_MULTI: Self = Self(15);
@@ -160,17 +159,17 @@ impl fmt::Debug for Command {
     }
 }
 
-/// What kind of message a header begins.
+/// Kind of message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A request.
     Request {
-        /// The sender wants no answer, not even one that tells of an error.
+        /// The sender wants no reply, not even an error.
         no_reply: bool,
     },
-    /// An answer to a request.
+    /// A reply to a request.
     Reply {
-        /// The request failed, with this `errno` value (0 where the sender gave none). Such a reply has no body.
+        /// The `errno` value of a failed request (0 where the sender gave none). Such a reply has no body.
         error: Option<u32>,
     },
 }
@@ -178,11 +177,11 @@ pub enum Kind {
 /// The header: id (2 bytes), command (2), size of the whole message (4), flags (4), error (4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// Chosen by whoever asks, repeated in the reply. Need not be unique.
+    /// Chosen by the requester, repeated in the reply. Need not be unique.
     pub id: u16,
-    /// What is asked for; the same in the reply.
+    /// Command of the request; the same in the reply.
     pub command: Command,
-    /// Bytes of the whole message, this header included.
+    /// Length of the whole message in bytes, including this header.
     pub size: u32,
     /// Request or reply.
     pub kind: Kind,
@@ -196,7 +195,7 @@ const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
 impl Header {
-    /// The header's bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_LENGTH] {
         let (flags, error) = match self.kind {
@@ -212,11 +211,11 @@ impl Header {
         [i0, i1, c0, c1, s0, s1, s2, s3, f0, f1, f2, f3, e0, e1, e2, e3]
     }
 
-    /// Takes a header apart. Unknown flags are ignored, so that a later minor version may add some.
+    /// Decodes a header. Unknown flags are ignored, so that a later minor version may add some.
     ///
     /// # Errors
-    /// [`WireError::Type`], and [`WireError::Size`] for a size below the header's own or above [`MAX_MESSAGE`]: where the
-    /// next message begins cannot be known after either.
+    /// [`WireError::Type`], and [`WireError::Size`] for a size below the header's own or above [`MAX_MESSAGE`]: the position of the next
+    /// message is unknown after either.
     pub fn decode(bytes: &[u8; HEADER_LENGTH]) -> Result<Self, WireError> {
         let [i0, i1, c0, c1, s0, s1, s2, s3, f0, f1, f2, f3, e0, e1, e2, e3] = *bytes;
         let command = Command(u16::from_ne_bytes([c0, c1]));
@@ -234,24 +233,24 @@ impl Header {
         Ok(Self { id: u16::from_ne_bytes([i0, i1]), command, size, kind })
     }
 
-    /// Bytes that follow the header.
+    /// Number of bytes that follow the header.
     #[must_use]
     pub const fn body_length(&self) -> usize {
         (self.size as usize).saturating_sub(HEADER_LENGTH)
     }
 }
 
-/// Writes a request with its header to the end of `out`.
+/// Appends a request with its header to `out`.
 pub fn encode_request(id: u16, no_reply: bool, request: &Request<'_>, out: &mut Vec<u8>) {
     frame(id, request.command(), Kind::Request { no_reply }, out, |out| request.encode(out));
 }
 
-/// Writes a reply with its header to the end of `out`.
+/// Appends a reply with its header to `out`.
 pub fn encode_reply(id: u16, reply: &Reply<'_>, out: &mut Vec<u8>) {
     frame(id, reply.command(), Kind::Reply { error: None }, out, |out| reply.encode(out));
 }
 
-/// Writes a reply that refuses request `id`, with the reason as an `errno` value, to the end of `out`.
+/// Appends a reply to `out` that refuses request `id` with an `errno` value.
 pub fn encode_error(id: u16, command: Command, errno: u32, out: &mut Vec<u8>) {
     frame(id, command, Kind::Reply { error: Some(errno) }, out, |_| {});
 }

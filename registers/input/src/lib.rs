@@ -1,9 +1,9 @@
-//! Reading of the text files that users name, with a limit for each kind of file.
+//! Reads text files that users name, with a limit for each kind of file.
 //!
 //! Every program of this project reads a text file that a user names (a card description, a scenario, a register map, ...) through
-//! [`FileKind::read`] or, for YAML that `serde_yaml` parses, `FileKind::read_yaml` (feature `yaml`). Both read no more than
-//! the kind's limit, refuse files that have no end (devices), accept pipes such as those of a shell's `<(...)`, and name the file,
-//! its size and the limit in the error.
+//! [`FileKind::read`] or, for YAML that `serde_yaml` parses, `FileKind::read_yaml` (feature `yaml`). Both read no more than the
+//! kind's limit, refuse files without end (devices), accept pipes such as those of a shell's `<(...)`, and name the file, its size
+//! and the limit in the error.
 #![forbid(unsafe_code)]
 
 use std::fs::{File, FileType};
@@ -23,7 +23,7 @@ const GIB: u64 = 1 << 30;
 pub struct FileKind {
     /// Name in messages.
     pub name: &'static str,
-    /// Largest size in bytes.
+    /// Maximum size in bytes.
     pub limit: u64,
 }
 
@@ -51,8 +51,8 @@ impl FileKind {
         Self::REGISTER_LOG,
     ];
 
-    /// Opens `file` for reading. The reader fails with [`ReadError::TooLong`] (in an [`io::Error`], see [`ReadError::carried`]) instead
-    /// of delivering more than the limit.
+    /// Opens `file` for reading. The reader fails with [`ReadError::TooLong`] (in an [`io::Error`], see [`ReadError::carried`]) instead of
+    /// returning more than the limit.
     ///
     /// # Errors
     /// [`ReadError::Unreadable`], [`ReadError::Special`]; [`ReadError::TooLong`] for a regular file above the limit.
@@ -78,7 +78,7 @@ impl FileKind {
         self.text(file, self.open(file)?)
     }
 
-    /// Reads the text that `reader` delivers, such as standard input; `file` is only named in errors.
+    /// Reads the text from `reader`, such as standard input; `file` is only named in errors.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -86,7 +86,7 @@ impl FileKind {
         self.text(file, self.bounded(file, reader))
     }
 
-    /// A reader of at most as much as the limit, as [`open`](Self::open) makes one; `file` is only named in errors.
+    /// Limits `reader` as [`open`](Self::open) does; `file` is only named in errors.
     pub fn bounded<R: Read>(self, file: &Path, reader: R) -> BoundedFile<R> {
         BoundedFile { kind: self, file: file.to_owned(), inner: reader, left: self.limit }
     }
@@ -101,7 +101,7 @@ impl FileKind {
     }
 }
 
-/// What a file is that cannot be read as text; `None` for a regular file or a pipe.
+/// Description of a file that cannot be read as text; `None` for a regular file or a pipe.
 fn special(kind: FileType) -> Option<&'static str> {
     if kind.is_dir() {
         Some("directory")
@@ -116,7 +116,7 @@ fn special(kind: FileType) -> Option<&'static str> {
     }
 }
 
-/// A reader that ends with an error where its file exceeds the limit.
+/// A reader that fails when its file exceeds the limit.
 #[derive(Debug)]
 pub struct BoundedFile<R = File> {
     kind: FileKind,
@@ -131,7 +131,7 @@ impl<R: Read> Read for BoundedFile<R> {
             return Ok(0);
         }
         if self.left == 0 {
-            // A file of exactly the limit ends here; a byte more is too much.
+            // A file of exactly the limit ends here; one more byte is too many.
             return match self.inner.read(&mut [0])? {
                 0 => Ok(0),
                 _ => {
@@ -147,7 +147,7 @@ impl<R: Read> Read for BoundedFile<R> {
     }
 }
 
-/// A text file was not read.
+/// Reason why a text file was not read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -158,7 +158,7 @@ pub enum ReadError {
         kind: FileKind,
         /// The file.
         file: PathBuf,
-        /// The system's answer.
+        /// Error of the system.
         source: io::Error,
     },
     /// The file is neither a regular file nor a pipe.
@@ -168,7 +168,7 @@ pub enum ReadError {
         kind: FileKind,
         /// The file.
         file: PathBuf,
-        /// What it is.
+        /// Type of the file.
         special: &'static str,
     },
     /// The file exceeds the limit of its kind.
@@ -182,7 +182,7 @@ pub enum ReadError {
         kind: FileKind,
         /// The file.
         file: PathBuf,
-        /// Its size, where the system knows it.
+        /// Size of the file, if the system knows it.
         size: Option<u64>,
     },
     /// The file is not text.
@@ -195,7 +195,7 @@ pub enum ReadError {
         /// Offset of the first wrong byte.
         at: usize,
     },
-    /// Lists and mappings within each other without end.
+    /// Lists and mappings are nested too deeply.
     #[error(
         "{} {}:{line}:{column}: lists and mappings are nested more than {limit} deep; close the brackets",
         kind.name, file.display()
@@ -205,14 +205,14 @@ pub enum ReadError {
         kind: FileKind,
         /// The file.
         file: PathBuf,
-        /// Line of the bracket that is too much, from 1.
+        /// Line of the bracket that exceeds the limit, from 1.
         line: usize,
         /// Its column, from 1.
         column: usize,
         /// The limit.
         limit: usize,
     },
-    /// Aliases that repeat each other.
+    /// Aliases repeat too many values.
     #[error(
         "{} {}: its aliases repeat too many values (at most {limit} in all); write the values out, or use fewer aliases",
         kind.name, file.display()
@@ -228,7 +228,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// The error that a [`BoundedFile`] carried out of a reader, or the system's.
+    /// Extracts the error that a [`BoundedFile`] reported through a reader, or wraps the system's.
     #[must_use]
     pub fn carried(kind: FileKind, file: &Path, error: io::Error) -> Self {
         match error.downcast::<Self>() {
@@ -238,7 +238,7 @@ impl ReadError {
     }
 }
 
-/// What a user can do about an error of the system on a file: one imperative sentence without its full stop.
+/// Advice for an error of the system on a file: one imperative sentence without its full stop.
 #[must_use]
 pub fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
@@ -255,7 +255,7 @@ pub fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// A limit in its largest whole unit.
+/// Formats a limit in its largest whole unit.
 fn binary_size(bytes: u64) -> String {
     let whole = |unit: u64| bytes.checked_div(unit).filter(|count| count * unit == bytes && *count > 0);
     for (unit, name) in [(GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {

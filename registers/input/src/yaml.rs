@@ -1,5 +1,5 @@
-//! Limits of YAML text that `serde_yaml` does not have: it spends quadratic time on open brackets, and lets aliases make a hundred
-//! times as many values as there are, each of which may be another alias.
+//! Limits of YAML text that `serde_yaml` does not have: it needs quadratic time for open brackets, and expands aliases to up to a hundred
+//! times as many values as the text has, each of which may be another alias.
 
 use core::cell::Cell;
 use core::fmt;
@@ -10,9 +10,9 @@ use serde::de::{VariantAccess, Visitor};
 
 use crate::{FileKind, ReadError};
 
-/// Open brackets at one place of a text. `serde_yaml` itself refuses values nested deeper than 128.
+/// Maximum number of open brackets at one position. `serde_yaml` itself refuses values nested deeper than 128.
 const MAX_OPEN_BRACKETS: usize = 1024;
-/// Values of a text with its aliases replaced; a text of more bytes may have as many values as bytes, which it does not reach without
+/// Maximum number of values of a text after alias expansion; a longer text may have as many values as bytes, which is impossible without
 /// aliases.
 const MAX_VALUES: u64 = 1 << 20;
 
@@ -20,14 +20,14 @@ impl FileKind {
     /// Reads the text of `file` and checks that a YAML parser can read it in bounded time and memory.
     ///
     /// # Errors
-    /// See [`ReadError`]. Errors of syntax are left to the parser.
+    /// See [`ReadError`]. The parser reports syntax errors.
     pub fn read_yaml(self, file: &Path) -> Result<String, ReadError> {
         let text = self.read(file)?;
         self.check_yaml(file, &text)?;
         Ok(text)
     }
 
-    /// The check alone; `file` is only named in errors.
+    /// Performs only the check; `file` is only named in errors.
     ///
     /// # Errors
     /// [`ReadError::Nested`], [`ReadError::Aliases`].
@@ -44,8 +44,8 @@ impl FileKind {
     }
 }
 
-/// Line and column of the first bracket that is open inside too many others. Brackets in comments and quoted text are counted too:
-/// no file has a thousand of those without their counterparts.
+/// Line and column of the first bracket that is nested too deeply. Brackets in comments and quoted text count too: no real file has a
+/// thousand unmatched ones.
 fn too_deep(text: &str) -> Option<(usize, usize)> {
     let mut depth = 0_usize;
     for (line, content) in text.lines().enumerate() {
@@ -63,11 +63,11 @@ fn too_deep(text: &str) -> Option<(usize, usize)> {
     None
 }
 
-/// Whether a text makes more than `limit` values, or repeats more than `serde_yaml` follows.
+/// Whether a text expands to more than `limit` values, or repeats more than `serde_yaml` accepts.
 fn aliases_exceed(text: &str, limit: u64) -> bool {
     let left = Cell::new(limit);
     let counted = Count { left: &left }.deserialize(serde_yaml::Deserializer::from_str(text));
-    // A text that is no YAML is refused by its reader, with line and column.
+    // The reader refuses a text that is not YAML, with line and column.
     left.get() == 0 || counted.is_err_and(|error| error.to_string().contains("repetition limit"))
 }
 

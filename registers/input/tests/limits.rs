@@ -1,4 +1,4 @@
-//! Files that are too long, have no end, are not text, or make more of themselves than they should.
+//! Files that are too long, have no end, are not text, or expand too much.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::fmt::Write as _;
@@ -32,7 +32,7 @@ fn regular_file_at_limit_is_read_and_one_byte_more_is_refused() {
 
 #[test]
 fn file_without_stated_size_is_bounded() {
-    // Files of procfs say that they have no bytes.
+    // Files of procfs report a size of 0.
     assert!(!SMALL.read(Path::new("/proc/self/stat")).unwrap().is_empty());
     let tiny = FileKind { limit: 16, ..SMALL };
     let error = tiny.read(Path::new("/proc/self/stat")).unwrap_err().to_string();
@@ -48,7 +48,7 @@ fn pipe_is_read_up_to_limit() {
         let pipe = path.clone();
         let writer = thread::spawn(move || {
             let mut end = std::fs::OpenOptions::new().write(true).open(pipe).unwrap();
-            // The reader goes away where the limit is.
+            // The reader closes the pipe at the limit.
             let _ = end.write_all(&vec![b'x'; length]);
         });
         let read = SMALL.read(&path);
@@ -107,7 +107,7 @@ mod yaml {
             assert!(matches!(error, ReadError::Aliases { .. }), "{levels}, {width}: {error}");
             assert!(error.to_string().starts_with("card file a.yaml: its aliases repeat too many values"));
         }
-        // Aliases as people use them.
+        // Normal use of aliases.
         check(&bomb(3, 9)).unwrap();
         check("a: &a {loss: 0.5}\nb: *a\nc: {<<: *a}\nd: !tag *a\n").unwrap();
         check("a: 2 * 3\n").unwrap();

@@ -1,14 +1,14 @@
-//! Registers of a map, by name, through anything that registers can be accessed through.
+//! Access to the registers of a map by name, through any register backend.
 
 use fpga_registers::{AccessKind, RegisterIo};
 
 use crate::error::NameError;
 use crate::map::{MapField, Named, RegisterMap, fit};
 
-/// An access by name was refused by the map, or failed.
+/// Reason why an access by name was refused by the map, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError<E: std::fmt::Debug + std::fmt::Display> {
-    /// The map has another opinion. Nothing was accessed.
+    /// The map does not permit the access. Nothing was accessed.
     #[error(transparent)]
     Name(#[from] NameError),
     /// The access failed.
@@ -16,12 +16,12 @@ pub enum AccessError<E: std::fmt::Debug + std::fmt::Display> {
     Io {
         /// The register.
         name: String,
-        /// Why.
+        /// Cause.
         source: E,
     },
 }
 
-/// A map's registers behind `io`.
+/// Registers of a map, accessed through `io`.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -63,7 +63,7 @@ impl<'a, I: RegisterIo + ?Sized> Registers<'a, I>
 where
     I::Error: std::fmt::Debug + std::fmt::Display,
 {
-    /// Registers of `map` behind `io`, the BAR that it describes.
+    /// Creates the access to the registers of `map` through `io`, the BAR that it describes.
     #[must_use]
     pub const fn new(map: &'a RegisterMap, io: &'a I) -> Self {
         Self { map, io }
@@ -78,7 +78,7 @@ where
     /// Reads a register, or a field moved to bit 0.
     ///
     /// # Errors
-    /// [`AccessError`]; a register that a read changes is refused: see [`take`](Self::take).
+    /// [`AccessError`]; a register with a read side effect is refused: see [`take`](Self::take).
     pub fn read(&self, name: &str) -> Result<u32, AccessError<I::Error>> {
         let named = self.map.find(name)?;
         if self.map.read_has_side_effect(named.register) {
@@ -87,7 +87,7 @@ where
         self.fetch(named)
     }
 
-    /// Reads a register that a read changes: its bits are seen once, by this caller.
+    /// Reads a register with a read side effect: its bits are returned once, to this caller.
     ///
     /// # Errors
     /// [`AccessError`].
@@ -95,19 +95,19 @@ where
         self.fetch(self.map.find(name)?)
     }
 
-    /// Writes a register, or a field: what becomes of the register's other bits, [`rest`] says.
+    /// Writes a register, or a field; [`rest`] defines the register's other bits.
     ///
     /// # Errors
-    /// [`AccessError`]; a field whose register changes when it is read cannot be written alone.
+    /// [`AccessError`]; a field whose register has a read side effect cannot be written alone.
     pub fn write(&self, name: &str, value: u32) -> Result<(), AccessError<I::Error>> {
         let named = self.map.find(name)?;
         self.store(named, fit(named, value.into())?)
     }
 
-    /// As [`write`](Self::write), with a value's name or a number as text.
+    /// Same as [`write`](Self::write), with a value's name or a number as text.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Same as [`write`](Self::write).
     pub fn set(&self, name: &str, text: &str) -> Result<(), AccessError<I::Error>> {
         let named = self.map.find(name)?;
         self.store(named, self.map.number(named, text)?)
@@ -142,11 +142,11 @@ where
     }
 }
 
-/// What has to be read of a register and written back where `field` alone is to be written: bits that keep what is written to them.
-/// Bits where only ones do something are written as zero, and so are those that only the card sets; zero, if nothing has to be read.
+/// Mask of the register bits that must be read and written back when `field` alone is written: bits that keep the written value. Write-one
+/// bits and bits that only the card sets are written as zero. The mask is zero if nothing has to be read.
 ///
 /// # Errors
-/// Why the field cannot be written, or not alone.
+/// The reason why the field cannot be written, or not alone.
 pub fn rest(register: AccessKind, fields: &[MapField], field: &MapField) -> Result<u32, &'static str> {
     if !field.access.is_writable() {
         return Err("only the card sets it");

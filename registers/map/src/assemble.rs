@@ -1,4 +1,4 @@
-//! From the file to the map: blocks that are like others filled in, arrays laid out, everything checked.
+//! Conversion of the file to the map: `like` blocks are completed, arrays are laid out, all rules are checked.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -14,12 +14,12 @@ use crate::map::{MapField, MapRegister, RegisterMap, Shape, Values};
 use crate::name::{in_order, is_name, nearest};
 use crate::schema::{Block, Enumeration, File, Register, SCHEMA_VERSION, Variant};
 
-/// Most registers of a map: a mebibyte of them.
+/// Maximum number of registers of a map: one mebibyte of them.
 const MAX_REGISTERS: usize = 1 << 18;
-/// No BAR is larger than this.
+/// Maximum size of a BAR.
 const MAX_BAR_SIZE: u64 = 1 << 40;
 
-/// What is wrong, with what, and where in the file.
+/// A problem, its object, and its position in the file.
 struct Diagnostic {
     way: Vec<Step>,
     what: String,
@@ -32,7 +32,7 @@ fn wrong(way: &[Step], at: &str, what: impl Into<String>, problem: Problem) -> D
     Diagnostic { way, what: what.into(), problem }
 }
 
-/// The map that a text makes.
+/// Parses a text to a map.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<RegisterMap, MapError> {
     let (file, mut map) = check(path, text)?;
     let registers = file.blocks.into_iter().flat_map(|block| block.registers);
@@ -40,13 +40,13 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<RegisterMap, MapError> {
     Ok(map)
 }
 
-/// A file that makes a map, and the map without what its registers are for, which is moved there.
+/// Parses a text to a file and its map; the documentation of the registers is moved to the map.
 pub(crate) fn check(path: &Path, text: &str) -> Result<(File, RegisterMap), MapError> {
     FileKind::REGISTER_MAP.check_yaml(path, text)?;
     let file = deserialize(text).map_err(|(way, error)| {
         let Place { line, column } = Place::of(&error);
         let key = dotted(&way);
-        // The message of the parser repeats the key and the place.
+        // The message of the parser repeats the key and the position.
         let message = error.to_string().replace(&format!(" at line {line} column {column}"), "");
         let message = message.strip_prefix(&format!("{key}: ")).unwrap_or(&message).to_owned();
         MapError::Syntax { file: path.to_owned(), line, column, key, message }
@@ -58,7 +58,7 @@ pub(crate) fn check(path: &Path, text: &str) -> Result<(File, RegisterMap), MapE
     Ok((file, map))
 }
 
-/// What the text says; an error has the way to its key.
+/// Deserialises the text; an error contains the path to its key.
 fn deserialize(text: &str) -> Result<File, (Vec<Step>, serde_yaml::Error)> {
     serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
         let way = error.path().iter().filter_map(step).collect();
@@ -75,13 +75,13 @@ fn step(segment: &serde_path_to_error::Segment) -> Option<Step> {
     }
 }
 
-/// Names of enums, lower case, and where they are.
+/// Enums by name in lower case, with their positions.
 type EnumIndex<'a> = HashMap<String, (usize, &'a Enumeration)>;
 
-/// The registers of a file, in its order: as many as there are of them, so that each is known by its number.
+/// Registers of a file, in its order: each has a number.
 struct Sources<'a> {
     file: &'a File,
-    /// Of each block the number of its first register.
+    /// Number of the first register of each block.
     first: Vec<usize>,
 }
 
@@ -92,15 +92,15 @@ impl<'a> Sources<'a> {
         Self { file, first: first.collect() }
     }
 
-    /// The numbers of a block's own.
+    /// Numbers of a block's own registers.
     fn of(&self, block: usize) -> Range<usize> {
         let first = self.first.get(block).copied().unwrap_or_default();
         first..first + self.file.blocks.get(block).map_or(0, |block| block.registers.len())
     }
 
-    /// Numbers of a register's block, and of itself there.
+    /// Number of a register's block, and its number in that block.
     fn place(&self, source: usize) -> (usize, usize) {
-        // Blocks without registers of their own begin where the next one does.
+        // A block without registers of its own begins where the next one does.
         let block = self.first.partition_point(|first| *first <= source).saturating_sub(1);
         (block, source - self.first.get(block).copied().unwrap_or(source))
     }
@@ -180,7 +180,7 @@ fn enumerations<'a>(file: &'a File, map: &mut RegisterMap) -> Result<EnumIndex<'
     Ok(index)
 }
 
-/// Checks every register by itself; the shape of each.
+/// Checks every register by itself, and determines its shape.
 fn shapes(sources: &Sources<'_>, enums: &EnumIndex<'_>, map: &mut RegisterMap) -> Result<(), Diagnostic> {
     let file = sources.file;
     let variants = |name: &str| match enums.get(&name.to_ascii_lowercase()) {
@@ -193,7 +193,7 @@ fn shapes(sources: &Sources<'_>, enums: &EnumIndex<'_>, map: &mut RegisterMap) -
     let number = |name: &Option<Box<str>>| {
         name.as_ref().and_then(|name| enums.get(&name.to_ascii_lowercase())).map(|(number, _)| *number)
     };
-    // Registers of many maps are alike, and most of large ones are.
+    // Many registers of a map have the same shape, in large maps most of them.
     let mut known: HashMap<Shape, usize> = HashMap::new();
     for (block_number, block) in file.blocks.iter().enumerate() {
         for (source, register) in sources.of(block_number).zip(&block.registers) {
@@ -230,12 +230,12 @@ fn shapes(sources: &Sources<'_>, enums: &EnumIndex<'_>, map: &mut RegisterMap) -
     Ok(())
 }
 
-/// A number of one of a file's things: its text is too short for more of them.
+/// Number of an item of a file, which is too short for more than 2^32 of them.
 fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// What registers each block has: those of the block that it is like, and its own.
+/// Registers of each block: those of the block named by `like`, and its own.
 pub(crate) fn effective(file: &File) -> Vec<Vec<&Register>> {
     let sources = Sources::new(file);
     let all = inherited(&sources).unwrap_or_default();
@@ -258,7 +258,7 @@ fn inherited(sources: &Sources<'_>) -> Result<Vec<Vec<u32>>, Diagnostic> {
     let mut all: Vec<Option<Vec<u32>>> = vec![None; file.blocks.len()];
     let mut total = 0;
     for first in 0..file.blocks.len() {
-        // Up to a block that is like no other or is done already, and down again.
+        // Up to a block without `like` or one that is done already, and down again.
         let mut chain: Vec<usize> = Vec::new();
         let mut at = Some(first);
         while let Some(number) = at.filter(|number| all.get(*number).is_some_and(Option::is_none)) {
@@ -304,18 +304,18 @@ fn inherited(sources: &Sources<'_>) -> Result<Vec<Vec<u32>>, Diagnostic> {
     Ok(all.into_iter().map(Option::unwrap_or_default).collect())
 }
 
-/// A block's place: first byte, first byte after it, number of the block.
+/// Range of a block: first byte, first byte after it, number of the block.
 type Span = (u64, u64, usize);
 
 struct Layout<'a> {
     sources: &'a Sources<'a>,
     placed: Vec<MapRegister>,
-    /// Of blocks that say how large they are.
+    /// Ranges of the blocks with a size.
     spans: Vec<Span>,
 }
 
 impl Layout<'_> {
-    /// `own` are the registers that it has.
+    /// `own` are the numbers of the block's registers.
     fn block(&mut self, number: usize, block: &Block, own: &[u32]) -> Result<(), Diagnostic> {
         let way = [key("blocks"), Step::Item(number)];
         let what = format!("block {}", block.name);
@@ -389,7 +389,7 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Every word of a register; `base` is the block's place.
+    /// Adds every word of a register; `base` is the address of the block.
     fn register(&mut self, prefix: &str, base: u64, source: u32, register: &Register) {
         let mut place = |name: String, address: u64, reset: Option<u64>| {
             let reset = reset.and_then(|value| u32::try_from(value & u64::from(u32::MAX)).ok());
@@ -424,7 +424,7 @@ impl Layout<'_> {
                 return Err(wrong(&way, "offset", format!("block {}", name(second.2)), problem));
             }
         }
-        // Stable: what shares a place is reported in the order of the file. Most files are in the order of addresses.
+        // Stable: registers at the same address are reported in the order of the file. Most files are in the order of addresses.
         if !self.placed.is_sorted_by_key(|register| register.address) {
             self.placed.sort_by_key(|register| register.address);
         }
@@ -446,7 +446,7 @@ impl Layout<'_> {
         map.by_name = match in_order(&names) {
             Ok(by_name) => by_name,
             Err(second) => {
-                // A pair of words beside a register that is called like one of them.
+                // One word of a 64-bit pair has the name of another register.
                 let Some(second) = self.placed.get(second) else { return Ok(()) };
                 let way = self.sources.way(second.source as usize);
                 return Err(wrong(&way, "name", second.name.clone(), Problem::Twice));

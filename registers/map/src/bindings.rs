@@ -1,4 +1,4 @@
-//! Typed bindings of a map, made when a program is built.
+//! Typed bindings of a map, generated when a program is built.
 //!
 //! The build script, `build.rs`, with this package among the `build-dependencies`:
 //!
@@ -8,7 +8,7 @@
 //! }
 //! ```
 //!
-//! makes a module that is called like the file, and the program includes it:
+//! generates a module with the name of the file, and the program includes it:
 //!
 //! ```ignore
 //! include!(concat!(env!("OUT_DIR"), "/scaler.rs"));
@@ -25,7 +25,7 @@
 //! | an enum | an enum. A field that holds one is read as `Err(number)` where the number has no name |
 //! | a reset value | `RESET` of the value's type, or `NAME_RESET` |
 //!
-//! What the map does not allow does not compile: there is no `write` on a read-only register and no `read` on one that a read clears,
+//! Accesses that the map does not permit do not compile: there is no `write` on a read-only register and no `read` on a clear-on-read one,
 //! which has [`read_and_clear`](fpga_registers::Reg::read_and_clear) instead.
 
 use std::collections::HashMap;
@@ -42,29 +42,29 @@ use crate::assemble;
 use crate::error::MapError;
 use crate::schema::{Access, Bits, Block, Enumeration, Field, File, Register};
 
-/// How the bindings are made.
+/// Options of the generated bindings.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Where the program finds the package `fpga-registers`.
+    /// Path of the package `fpga-registers` in the program.
     pub registers: String,
 }
 
 impl Default for Options {
-    /// The program uses the driver, which brings the package along.
+    /// For a program that uses the driver, which re-exports the package.
     fn default() -> Self {
         Self { registers: "::fpga_driver::registers".to_owned() }
     }
 }
 
-/// No bindings were made.
+/// Reason why no bindings were generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindingsError {
     /// The map was refused.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// Two names of the map make the same name of Rust's.
+    /// Two names of the map yield the same name in Rust.
     #[error("register map {}: {first} and {second} would both be `{name}` in Rust: give one of them another name", file.display())]
     Collision {
         /// The map.
@@ -76,7 +76,7 @@ pub enum BindingsError {
         /// The other one.
         second: String,
     },
-    /// The file's name makes no module.
+    /// The file's name is not a valid module name.
     #[error("register map {}: its name without the ending becomes the module's, so it has to begin with a letter and hold letters, digits, _ and - alone", file.display())]
     FileName {
         /// The map.
@@ -88,15 +88,15 @@ pub enum BindingsError {
     /// The module could not be written.
     #[error("{}: cannot write the bindings: {source}", file.display())]
     Write {
-        /// Where to.
+        /// Path of the module.
         file: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// The whole of a build script: makes the bindings of the map `file` in the folder that cargo names, has cargo run the script again
-/// when the map changes, and shows an error as cargo shows its own.
+/// Complete build script: generates the bindings of the map `file` in the folder that cargo names, makes cargo run the script again when
+/// the map changes, and reports an error in cargo's format.
 pub fn build(file: impl AsRef<Path>) -> ExitCode {
     let file = file.as_ref();
     println!("cargo::rerun-if-changed={}", file.display());
@@ -113,7 +113,7 @@ pub fn build(file: impl AsRef<Path>) -> ExitCode {
     }
 }
 
-/// Makes the bindings of the map `file` in `folder`; the path of the file that was written, which has the map's name.
+/// Generates the bindings of the map `file` in `folder`; returns the path of the generated file, which has the map's name.
 ///
 /// # Errors
 /// See [`BindingsError`].
@@ -126,7 +126,7 @@ pub fn write(file: &Path, folder: &Path, options: &Options) -> Result<PathBuf, B
     Ok(target)
 }
 
-/// The module's name.
+/// Name of the module.
 fn module(file: &Path) -> Result<String, BindingsError> {
     let stem = file.file_stem().and_then(|stem| stem.to_str()).map(|stem| stem.replace('-', "_"));
     stem.filter(|stem| crate::name::is_name(stem))
@@ -141,7 +141,7 @@ macro_rules! out {
     }};
 }
 
-/// Names of one scope, each with the name that it was made of.
+/// Names of one scope, each with the name in the map that it comes from.
 struct Scope<'a> {
     file: &'a Path,
     taken: HashMap<String, String>,
@@ -163,9 +163,9 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// A name that is no word of the language.
+/// Changes a name that is a keyword.
 fn word(name: String) -> String {
-    // Strict and reserved keywords of the 2024 edition that letters in lower case, or `Self`, can make.
+    // Strict and reserved keywords of the 2024 edition that consist of lower-case letters, and `Self`.
     const WORDS: &[&str] = &[
         "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do",
         "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let",
@@ -176,7 +176,7 @@ fn word(name: String) -> String {
     if WORDS.contains(&name.as_str()) { name + "_" } else { name }
 }
 
-/// Text of the map's as documentation: nothing in it ends the comment.
+/// Converts text of the map to a documentation comment; no text can end the comment.
 fn doc(text: &str, otherwise: &str) -> String {
     let text = if text.trim().is_empty() { otherwise } else { text.trim() };
     text.lines().map(|line| format!("/// {}", line.trim_end())).collect::<Vec<_>>().join("\n")
@@ -187,7 +187,7 @@ fn text(path: &Path, file: &File, module: &str, options: &Options) -> Result<Str
     let mut scope = Scope::new(path);
     out!(s, "// Made from a register map when this program was built. Change the map instead.\n");
     out!(s, "{}", doc(&file.doc, &format!("Registers of {}.", file.name)));
-    // Whose lints are on has not written this.
+    // The module is generated: disable the lints of the program.
     out!(
         s,
         "#[allow(dead_code, unreachable_pub, rustdoc::all, clippy::all, clippy::pedantic, clippy::restriction)]"
@@ -367,7 +367,7 @@ impl Writer<'_> {
         if let Some(reset) = register.reset {
             out!(s, "/// The value after reset.\npub const RESET: Self = Self({reset:#x});");
         }
-        // A register that holds an enum is one that has a single field.
+        // A register with an enum has a single field.
         let whole = register.values.as_ref().filter(|_| register.fields.is_empty()).map(|values| Field {
             name: "value".into(),
             bits: Bits::ALL,
@@ -429,7 +429,7 @@ fn enumeration<'a>(file: &'a File, name: &str) -> Option<&'a Enumeration> {
     file.enums.iter().find(|known| known.name.eq_ignore_ascii_case(name))
 }
 
-/// Methods to read and to replace a field.
+/// Writes the methods that read and replace a field.
 fn write_field(
     s: &mut String,
     file: &File,
@@ -487,7 +487,7 @@ fn write_field(
     Ok(())
 }
 
-/// The cell of registers with this access kind.
+/// Cell type of registers with this access kind.
 const fn cell(access: Access) -> &'static str {
     match access {
         Access::Ro => "Ro",

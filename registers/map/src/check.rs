@@ -1,4 +1,4 @@
-//! The rules of one register, which maps of users and the map of this project's network interface share.
+//! Rules of one register, common to maps of users and the map of this project's network interface.
 
 use std::collections::HashSet;
 
@@ -7,23 +7,23 @@ use crate::locate::{Step, dotted};
 use crate::name::is_name;
 use crate::schema::{Access, Bits, Register, Variant};
 
-/// Bytes of a register.
+/// Size of a register in bytes.
 pub(crate) const WORD: u64 = 4;
 
-/// A register that breaks a rule.
+/// Violation of a rule by a register.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", field.as_deref().map_or_else(String::new, |field| format!("field {field}: ")))]
 pub struct RegisterFault {
-    /// The field that it is about, if it is about one.
+    /// Affected field, if any.
     pub field: Option<String>,
-    /// What is wrong, and what is allowed.
+    /// Description of the problem, and of the permitted values.
     pub problem: Problem,
-    /// From the register to the key.
+    /// Path from the register to the key.
     pub(crate) way: Vec<Step>,
 }
 
 impl RegisterFault {
-    /// The way to the key from the register, such as `fields[1].bits`.
+    /// Path from the register to the key, such as `fields[1].bits`.
     #[must_use]
     pub fn key(&self) -> String {
         dotted(&self.way)
@@ -35,36 +35,36 @@ pub(crate) fn key(name: &str) -> Step {
 }
 
 impl Register {
-    /// How many elements it has: 1 where it is no array.
+    /// Number of elements: 1 if it is not an array.
     #[must_use]
     pub fn elements(&self) -> u32 {
         self.count.unwrap_or(1)
     }
 
-    /// Bytes of one element.
+    /// Size of one element in bytes.
     #[must_use]
     pub fn element_size(&self) -> u64 {
         u64::from(self.width / 8)
     }
 
-    /// Bytes from one element to the next.
+    /// Distance between two elements in bytes.
     #[must_use]
     pub fn element_stride(&self) -> u64 {
         self.stride.map_or_else(|| self.element_size(), u64::from)
     }
 
-    /// Bytes from the start of the block to the end of its last element.
+    /// Offset of the end of the last element in the block, in bytes.
     #[must_use]
     pub fn end(&self) -> u64 {
-        // All of them have 32 bits: this does not wrap.
+        // All of them have 32 bits: no overflow.
         let before = u64::from(self.elements().saturating_sub(1)) * self.element_stride();
         u64::from(self.offset) + before + self.element_size()
     }
 
-    /// Checks whatever can be said of the register alone. `variants`: the values of an enum; an error holds the nearest name.
+    /// Checks all rules that concern the register alone. `variants`: the values of an enum; an error contains the nearest name.
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first violated rule.
     pub fn check<'e>(
         &self,
         variants: impl Fn(&str) -> Result<&'e [Variant], Option<String>>,
@@ -144,7 +144,7 @@ impl Register {
     }
 }
 
-/// Why a field of access kind `field` cannot be in such a register.
+/// Reason why a field of access kind `field` is not permitted in such a register.
 fn forbidden(field: Access, register: Access) -> Option<&'static str> {
     if field.kind().is_readable() && !register.kind().is_readable() {
         return Some("what cannot be read as a whole has no part that can");

@@ -1,118 +1,118 @@
-//! Why a map was refused, or an access by name.
+//! Errors of maps and of accesses by name.
 
 use std::path::PathBuf;
 
-/// A map was refused.
+/// Reason why a map was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
     /// The file could not be read.
     #[error(transparent)]
     Read(#[from] fpga_input::ReadError),
-    /// Not YAML, an unknown key, a value of the wrong kind.
+    /// Invalid YAML, an unknown key, or a value of the wrong type.
     #[error("register map {}:{line}:{column}: key `{key}`: {message}", file.display())]
     Syntax {
-        /// Which file.
+        /// Path of the file.
         file: PathBuf,
         /// Line, from 1.
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// The way to the key from the top of the file, such as `blocks[0].offset`; `.` for the whole file.
+        /// Path to the key from the top of the file, such as `blocks[0].offset`; `.` for the whole file.
         key: String,
-        /// What is wrong, and what is allowed.
+        /// Description of the problem, and of the permitted values.
         message: String,
     },
-    /// It contradicts itself.
+    /// The map violates a rule.
     #[error("register map {}:{line}:{column}: key `{key}`: {what}: {problem}", file.display())]
     Invalid {
-        /// Which file.
+        /// Path of the file.
         file: PathBuf,
         /// Line, from 1.
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// The way to the key from the top of the file, such as `blocks[0].offset`.
+        /// Path to the key from the top of the file, such as `blocks[0].offset`.
         key: String,
-        /// Which block, register, field or enum.
+        /// Affected block, register, field or enum.
         what: String,
-        /// What is wrong with it, and what is allowed.
+        /// Description of the problem, and of the permitted values.
         problem: Problem,
     },
 }
 
-/// A rule that a map breaks.
+/// Violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// No name.
+    /// Invalid name.
     #[error("\"{0}\" is no name: write letters, digits and underscores, a letter first, 64 at most")]
     Name(String),
-    /// The name is taken.
+    /// The name is used twice.
     #[error("there are two of this name (upper and lower case are the same): give one of them another")]
     Twice,
     /// An enum without values.
     #[error("it has no values: give at least one")]
     Empty,
-    /// A number that has a name already.
+    /// The number already has a name.
     #[error("{0} has this value already: give each value one name")]
     TwoNames(String),
     /// Not a multiple of four.
     #[error("{0:#x} is no multiple of 4: registers are words of 32 bits")]
     Unaligned(u64),
-    /// Too far away.
+    /// The range exceeds its limit.
     #[error("it ends at {end:#x}, beyond {limit:#x}, {of}")]
     Outside {
         /// First byte after it.
         end: u64,
-        /// First byte after what it may take up.
+        /// First byte after the permitted range.
         limit: u64,
-        /// What that is the end of.
+        /// Description of the limit.
         of: &'static str,
     },
-    /// Two registers at one place.
+    /// Two registers overlap.
     #[error(
         "it overlaps {other} at {at:#x}; only a register that is read and one that is written may share a place"
     )]
     Overlap {
         /// The other register.
         other: String,
-        /// Bytes from the start of the BAR.
+        /// Offset in the BAR in bytes.
         at: u64,
     },
-    /// Two blocks at one place.
+    /// Two blocks overlap.
     #[error("it overlaps block {other} at {at:#x}: change an offset or a size")]
     BlockOverlap {
         /// The other block.
         other: String,
-        /// Bytes from the start of the BAR.
+        /// Offset in the BAR in bytes.
         at: u64,
     },
-    /// A name that is not defined.
+    /// Undefined name.
     #[error("there is no {kind} {name}; {}", hint.as_deref().map_or_else(|| format!("list it under `{kind}s`"), |hint| format!("did you mean {hint}?")))]
     Unknown {
-        /// What is missing: `enum` or `block`.
+        /// Kind of the missing item: `enum` or `block`.
         kind: &'static str,
-        /// Its name.
+        /// Name of the missing item.
         name: String,
-        /// A name that may have been meant.
+        /// Suggestion.
         hint: Option<String>,
     },
-    /// Blocks that are like each other in a circle.
+    /// Circular use of `like`.
     #[error("it is like itself: {0}; leave `like` out of one of them")]
     Cycle(String),
     /// Fields that share bits.
     #[error("it shares bits with field {0}: every bit belongs to one field at most")]
     SharedBits(String),
-    /// A number that does not fit.
+    /// The number does not fit.
     #[error("{value:#x} does not fit into {bits} bits: {most:#x} is the most", most = u64::MAX >> (64 - (*bits).clamp(1, 64)))]
     TooLarge {
         /// The number.
         value: u64,
-        /// How many bits there are, 1 to 64.
+        /// Number of bits, 1 to 64.
         bits: u32,
     },
-    /// A name of a value that a field cannot have.
+    /// The name stands for a value that does not fit the field.
     #[error("{variant} of enum {name} is {value:#x}, which does not fit into {bits} bits")]
     Variant {
         /// The enum.
@@ -121,89 +121,89 @@ pub enum Problem {
         variant: String,
         /// The number.
         value: u32,
-        /// How many bits there are.
+        /// Number of bits.
         bits: u8,
     },
-    /// A width that is none.
+    /// Invalid width.
     #[error("width {0}: write 32, or 64 for a pair of words, without `fields`, `enum` and `count`")]
     Width(u32),
-    /// An array of none, or one whose elements overlap.
+    /// Invalid array: no elements, or overlapping elements.
     #[error(
         "{count} with {stride} bytes from one to the next: give a count of 1 at least, and a stride that is a multiple of 4 and {least} at least"
     )]
     Array {
-        /// How many.
+        /// Number of elements.
         count: u32,
-        /// Bytes from one to the next.
+        /// Distance between two elements in bytes.
         stride: u64,
         /// Size of an element.
         least: u64,
     },
-    /// A distance between things of which there is one.
+    /// A stride without a count.
     #[error("a stride without a count: give a count, or leave the stride out")]
     Stride,
-    /// Bits that could be read or written where the register cannot.
+    /// The access kind of a field does not fit its register.
     #[error("the field is {field}, and its register {register}: {rule}")]
     FieldAccess {
         /// The field's access kind.
         field: &'static str,
-        /// The register's.
+        /// Access kind of the register.
         register: &'static str,
-        /// Why that cannot be.
+        /// Reason.
         rule: &'static str,
     },
-    /// More registers than anybody has.
+    /// Too many registers.
     #[error("that makes more than {0} registers; describe memory as memory, with `peek`")]
     TooMany(usize),
-    /// A version that is not known.
+    /// Unknown schema version.
     #[error("version {0} is not known; write schema_version: 1")]
     Version(u32),
 }
 
-/// An access by name was refused. Nothing was accessed.
+/// Reason why an access by name was refused. Nothing was accessed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// No such register or field.
+    /// Unknown register or field.
     #[error("there is no register {name} in map {map}{}", hint.as_deref().map_or_else(String::new, |hint| format!("; {hint}")))]
     Unknown {
-        /// The map's name.
+        /// Name of the map.
         map: String,
-        /// What was asked for.
+        /// Requested name.
         name: String,
-        /// What may have been meant.
+        /// Suggestions.
         hint: Option<String>,
     },
-    /// A word that names no value.
+    /// The text is neither a number nor the name of a value.
     #[error("{name}: \"{text}\" is no number and names no value; {}", if known.is_empty() { "its values have no names".to_owned() } else { format!("its values are {known}") })]
     Value {
         /// The register or field.
         name: String,
-        /// The word.
+        /// The text.
         text: String,
-        /// What there is.
+        /// Known names.
         known: String,
     },
-    /// A number that does not fit.
+    /// The number does not fit.
     #[error("{name}: {value:#x} does not fit: it has {bits} bits, so {most:#x} at most")]
     OutOfRange {
         /// The register or field.
         name: String,
         /// The number.
         value: u64,
-        /// Bits of it.
+        /// Number of bits.
         bits: u8,
-        /// The largest that fits.
+        /// Maximum value.
         most: u32,
     },
-    /// What was asked for is not possible.
+    /// The requested access is not possible.
     #[error("{name} is {access}: {reason}")]
     Access {
         /// The register or field.
         name: String,
         /// Its access kind.
         access: &'static str,
-        /// What keeps it from being done.
+        /// Reason.
         reason: &'static str,
     },
 }

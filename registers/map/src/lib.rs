@@ -1,12 +1,12 @@
-//! Register maps that users write for their own designs: what lies on the user BAR of a card is known to whoever built the card, and
-//! a YAML file tells it to programs.
+//! Register maps that users write for their own designs: a YAML file describes the registers on the user BAR of a card, which only the
+//! designer of the card knows.
 //!
 //! | To | Use |
 //! |---|---|
 //! | read a map, with errors that name line and key | [`RegisterMap`] |
 //! | read and write registers and fields by name | [`Registers`], over anything that implements [`RegisterIo`](fpga_registers::RegisterIo): a `Bar` |
 //! | have them as types, checked by the compiler | [`bindings`], in a build script |
-//! | help someone who mistyped a name | [`nearest`], [`hint`] |
+//! | suggest names for a mistyped one | [`nearest`], [`hint`] |
 //! | complete and check maps in an editor | [`JSON_SCHEMA`] |
 //!
 //! `docs/register-maps.md` describes the file key by key.

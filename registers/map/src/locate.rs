@@ -1,7 +1,7 @@
-//! Where in a YAML text something stands that is wrong although it can be read.
+//! Position in a YAML text of a value that is valid YAML but violates a rule.
 //!
-//! The parser gives errors a place, and to them alone. So the way to the place is walked once more, in the parser's own terms, and ends
-//! in an error: that knows flow and block style, quotes and anchors as the parser does.
+//! The parser provides positions only in errors. Therefore the path to the value is parsed again with the parser itself, and ends in an
+//! error: this handles flow and block style, quotes and anchors as the parser does.
 
 use core::fmt;
 
@@ -15,16 +15,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The start of every text.
+    /// Start of a text.
     const START: Self = Self { line: 1, column: 1 };
 
-    /// The place that an error names, or the start of the text.
+    /// Position of an error, or the start of the text.
     pub(crate) fn of(error: &serde_yaml::Error) -> Self {
         error.location().map_or(Self::START, |at| Self { line: at.line(), column: at.column() })
     }
 }
 
-/// One step of the way from the top of a file.
+/// One step of the path from the top of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The value of this key.
@@ -33,7 +33,7 @@ pub(crate) enum Step {
     Item(usize),
 }
 
-/// The way as people read it: `blocks[0].registers[3].offset`.
+/// Formats the path: `blocks[0].registers[3].offset`.
 pub(crate) fn dotted(way: &[Step]) -> String {
     let mut text = String::new();
     for step in way {
@@ -49,7 +49,7 @@ pub(crate) fn dotted(way: &[Step]) -> String {
     if text.is_empty() { ".".to_owned() } else { text }
 }
 
-/// Where that is what `way` leads to, or as much of it as there is.
+/// Position of the value at the end of `way`, or of the last existing step.
 pub(crate) fn locate(text: &str, way: &[Step]) -> Place {
     for length in (0..=way.len()).rev() {
         let seed = Walk(way.get(..length).unwrap_or_default());
@@ -62,7 +62,7 @@ pub(crate) fn locate(text: &str, way: &[Step]) -> Place {
     Place::START
 }
 
-/// The rest of a way.
+/// Remaining path.
 struct Walk<'a>(&'a [Step]);
 
 impl<'de> DeserializeSeed<'de> for Walk<'_> {
@@ -126,7 +126,7 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
-/// Whatever stands at the end of the way is an error.
+/// Error at the end of the path, for any value.
 struct Arrived;
 
 macro_rules! arrived {
@@ -197,7 +197,7 @@ name: x
             (&["blocks", "0", "list", "2"], (5, 5)),
             (&["blocks", "1", "name"], (7, 9)),
             (&["blocks", "1", "deep", "er"], (9, 9)),
-            // What is not there is where it would be.
+            // A missing value has the position of its parent.
             (&["blocks", "0", "missing"], (4, 3)),
             (&["blocks", "7"], (4, 1)),
             (&["nothing"], (2, 1)),

@@ -1,4 +1,4 @@
-//! The map as it is used: every register by name, with its fields.
+//! Checked register map: registers by name, with their fields.
 
 use std::fmt;
 use std::io::Read;
@@ -15,9 +15,9 @@ use crate::schema::Bits;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Values {
-    /// The enum.
+    /// Name of the enum.
     pub name: String,
-    /// Name and number, by number.
+    /// Names and numbers, sorted by number.
     pub names: Vec<(String, u32)>,
 }
 
@@ -27,13 +27,13 @@ pub struct Values {
 pub struct MapField {
     /// Name, as written.
     pub name: String,
-    /// Where it lies.
+    /// Bits of the register.
     pub bits: Bits,
-    /// What reading and writing does: its own access kind, or its register's.
+    /// Effect of reads and writes: the field's own access kind, or its register's.
     pub access: AccessKind,
-    /// What it is for.
+    /// Description.
     pub doc: String,
-    /// Which of the map's enums names its values.
+    /// Index of the enum that names its values.
     pub(crate) values: Option<usize>,
 }
 
@@ -43,17 +43,17 @@ pub struct MapField {
 pub struct MapRegister {
     /// Full name, as written: `block.register`, `block[1].register[2]`.
     pub name: String,
-    /// Bytes from the start of the BAR.
+    /// Offset in the BAR in bytes.
     pub address: BarOffset,
-    /// What reading and writing does.
+    /// Effect of reads and writes.
     pub access: AccessKind,
-    /// Value after reset, where it is known.
+    /// Value after reset, if known.
     pub reset: Option<u32>,
-    /// Which of the file's registers it is, or is an element of.
+    /// Number of the file's register that it is, or is an element of.
     pub(crate) source: u32,
 }
 
-/// What registers that are alike share.
+/// Common properties of similar registers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     /// From the least significant bit up.
@@ -68,33 +68,33 @@ pub struct RegisterMap {
     pub(crate) doc: String,
     pub(crate) values: Vec<Values>,
     pub(crate) shapes: Vec<Shape>,
-    /// Of each of the file's registers, its shape.
+    /// Shape of each of the file's registers.
     pub(crate) shape_of: Vec<u32>,
-    /// Of each of the file's registers, what it is for.
+    /// Description of each of the file's registers.
     pub(crate) docs: Vec<Box<str>>,
     /// In ascending order of address.
     pub(crate) registers: Vec<MapRegister>,
-    /// Their numbers in the order of their names.
+    /// Register numbers in the order of their names.
     pub(crate) by_name: Vec<u32>,
 }
 
-/// What a name stands for.
+/// Register or field that a name refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named<'a> {
     /// The register.
     pub register: &'a MapRegister,
-    /// Its field, if the name is one's.
+    /// Field, if the name is a field's.
     pub field: Option<&'a MapField>,
 }
 
 impl Named<'_> {
-    /// The bits that it names: a field's, or all.
+    /// Named bits: a field's, or all.
     #[must_use]
     pub fn bits(&self) -> Bits {
         self.field.map_or(Bits::ALL, |field| field.bits)
     }
 
-    /// What reading and writing does to them.
+    /// Effect of reads and writes on these bits.
     #[must_use]
     pub fn access(&self) -> AccessKind {
         self.field.map_or(self.register.access, |field| field.access)
@@ -109,14 +109,14 @@ impl fmt::Display for Named<'_> {
 }
 
 impl Values {
-    /// The name of a number.
+    /// Returns the name of a number.
     #[must_use]
     pub fn name_of(&self, value: u32) -> Option<&str> {
         let index = self.names.binary_search_by_key(&value, |(_, number)| *number).ok()?;
         self.names.get(index).map(|(name, _)| name.as_str())
     }
 
-    /// The number of a name, in any case.
+    /// Returns the number of a name; case is ignored.
     #[must_use]
     pub fn number_of(&self, text: &str) -> Option<u32> {
         self.names.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, number)| *number)
@@ -148,13 +148,13 @@ impl RegisterMap {
         crate::assemble::parse(file, text)
     }
 
-    /// What the map describes.
+    /// Name of the described design.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// More about it.
+    /// Description of the design.
     #[must_use]
     pub fn doc(&self) -> &str {
         &self.doc
@@ -172,7 +172,7 @@ impl RegisterMap {
         self.shape(register).map_or(&[], |shape| &shape.fields)
     }
 
-    /// What a register of this map is for.
+    /// Description of a register of this map.
     #[must_use]
     pub fn doc_of(&self, register: &MapRegister) -> &str {
         self.docs.get(register.source as usize).map_or("", |doc| doc)
@@ -190,18 +190,18 @@ impl RegisterMap {
         self.values.get(index)
     }
 
-    /// Whether reading the register changes it, because it is clear-on-read or one of its fields is.
+    /// Whether reading the register has a side effect, because it is clear-on-read or one of its fields is.
     #[must_use]
     pub fn read_has_side_effect(&self, register: &MapRegister) -> bool {
         register.access.read_has_side_effect()
             || self.fields(register).iter().any(|field| field.access.read_has_side_effect())
     }
 
-    /// The register or field of this name: `block.register` or `block.register.field`, in any case; elements of arrays have their
-    /// number in brackets.
+    /// Finds a register or field by name: `block.register` or `block.register.field`, case is ignored; elements of arrays have their number
+    /// in brackets.
     ///
     /// # Errors
-    /// [`NameError::Unknown`], with the nearest names there are.
+    /// [`NameError::Unknown`], with the nearest existing names.
     pub fn find(&self, name: &str) -> Result<Named<'_>, NameError> {
         let register = |name: &str| {
             let known = |number: &u32| {
@@ -230,7 +230,7 @@ impl RegisterMap {
         unknown(hint(name, names.clone()).or_else(of_field))
     }
 
-    /// The number that `text` stands for: a name of a value, or a number, decimal or hexadecimal. It fits.
+    /// Converts `text` to a number that fits: a name of a value, or a number, decimal or hexadecimal.
     ///
     /// # Errors
     /// [`NameError::Value`], [`NameError::OutOfRange`].
@@ -250,7 +250,7 @@ impl RegisterMap {
     }
 }
 
-/// A number of the bits that `named` has.
+/// Checks that a number fits the bits of `named`.
 ///
 /// # Errors
 /// [`NameError::OutOfRange`].
@@ -262,7 +262,7 @@ pub(crate) fn fit(named: Named<'_>, value: u64) -> Result<u32, NameError> {
     }
 }
 
-/// A number as people write them: decimal, or hexadecimal or binary behind 0x or 0b, with underscores where they please.
+/// Parses a number: decimal, or hexadecimal or binary with 0x or 0b, with underscores at any position.
 #[must_use]
 pub fn parse_number(text: &str) -> Option<u64> {
     let digits = text.replace('_', "");
@@ -271,11 +271,11 @@ pub fn parse_number(text: &str) -> Option<u64> {
         Some(("0b" | "0B", rest)) => (rest, 2),
         _ => (digits.as_str(), 10),
     };
-    // The standard parser would also take a sign.
+    // The standard parser would also accept a sign.
     if digits.starts_with('+') { None } else { u64::from_str_radix(digits, radix).ok() }
 }
 
-/// A map's text.
+/// Reads a map's text.
 pub(crate) fn read(file: &Path) -> Result<String, MapError> {
     Ok(FileKind::REGISTER_MAP.read(file)?)
 }

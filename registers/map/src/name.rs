@@ -1,20 +1,20 @@
-//! Names: what is one, and what was meant by one that is not there.
+//! Names: validity, and suggestions for unknown ones.
 
 use std::cmp::Ordering;
 
-/// Longest name of one thing.
+/// Maximum length of a name.
 const MAX_NAME_LENGTH: usize = 64;
-/// So many names are suggested at most.
+/// Maximum number of suggested names.
 const MAX_SUGGESTIONS: usize = 3;
 
-/// Whether it can be a name: letters, digits and underscores of ASCII, a letter first.
+/// Whether a text is a valid name: ASCII letters, digits and underscores, a letter first.
 pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= MAX_NAME_LENGTH
         && text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Names as one sees them: upper and lower case are the same.
+/// Compares names without regard to case.
 pub(crate) fn compare(one: &str, other: &str) -> Ordering {
     fn letters(name: &str) -> impl Iterator<Item = u8> + '_ {
         name.bytes().map(|letter| letter.to_ascii_lowercase())
@@ -22,10 +22,10 @@ pub(crate) fn compare(one: &str, other: &str) -> Ordering {
     letters(one).cmp(letters(other))
 }
 
-/// Numbers of `names` in the order of the alphabet.
+/// Indices of `names` in alphabetical order.
 ///
 /// # Errors
-/// The number of the first one that is there already.
+/// The index of the first duplicate.
 pub(crate) fn in_order(names: &[&str]) -> Result<Vec<u32>, usize> {
     let name = |number: &u32| names.get(*number as usize).copied().unwrap_or_default();
     // No list is that long.
@@ -41,7 +41,7 @@ pub(crate) fn in_order(names: &[&str]) -> Result<Vec<u32>, usize> {
     }
 }
 
-/// A full name without the numbers of elements: `dma[1].gain[3]` is `dma.gain`.
+/// Removes the element numbers from a full name: `dma[1].gain[3]` becomes `dma.gain`.
 fn without_numbers(name: &str) -> String {
     let mut inside = false;
     let mut keep = |c: char| {
@@ -51,11 +51,11 @@ fn without_numbers(name: &str) -> String {
     name.chars().filter(|c| keep(*c)).collect()
 }
 
-/// The names that may have been meant by `wrong`, which is none of them, the likeliest first and three at most. Of elements of an array
-/// the first one stands for all.
+/// Suggests at most three names similar to the unknown name `wrong`, the most likely first. The first element of an array represents all of
+/// them.
 ///
-/// A name may have been meant if `wrong` is its last part or parts, or if few letters of it are wrong: up to a third of them; letters
-/// that changed places count once. The case of letters does not matter.
+/// A name is similar if `wrong` is its last part or parts, or if few letters differ: up to a third of them; two swapped letters count once.
+/// Case is ignored.
 ///
 /// ```
 /// let names = ["scaler.control", "scaler.gain[0]", "scaler.gain[1]", "ni.node_id"];
@@ -70,7 +70,7 @@ pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Vec
     if wrong.is_empty() {
         return Vec::new();
     }
-    // What a user types has some dozens of letters; the distance takes time by their square.
+    // User input has some dozens of letters; the distance takes quadratic time.
     if wrong.len() > 4 * MAX_NAME_LENGTH {
         return Vec::new();
     }
@@ -79,7 +79,7 @@ pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Vec
     let mut found: Vec<(usize, String, &str)> = Vec::new();
     for name in names {
         let plain = without_numbers(&name.to_ascii_lowercase());
-        // As many of the last parts as there are in the wrong name, and the whole.
+        // Compare with as many last parts as the wrong name has, and with the whole name.
         let tail = match plain.rmatch_indices('.').nth(parts - 1) {
             Some((dot, _)) => plain.get(dot + 1..).unwrap_or_default(),
             None => plain.as_str(),
@@ -103,12 +103,12 @@ pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Vec
         }
     }
     found.sort_by_key(|(by, _, _)| *by);
-    // What is exactly the end of a name needs no guesses beside it.
+    // A name that ends exactly in the text needs no other suggestions.
     let least = found.first().map_or(0, |(by, _, _)| *by);
     found.into_iter().filter(|(by, _, _)| least > 0 || *by == 0).map(|(_, _, name)| name).collect()
 }
 
-/// The same in words, of a name that is not there; `None` if nothing like it is.
+/// Formats the suggestions for an unknown name; `None` if no name is similar.
 ///
 /// ```
 /// let names = ["scaler.control", "scaler.gain[0]", "scaler.gain[1]"];
@@ -154,7 +154,7 @@ mod tests {
     fn name_order_is_numeric() {
         assert_eq!(in_order(&["b", "A", "c.d", "C"]), Ok(vec![1, 0, 3, 2]));
         assert_eq!(in_order(&[]), Ok(Vec::new()));
-        // The first that is there already, whichever comes first in the alphabet.
+        // The first duplicate, independent of the alphabetical order.
         assert_eq!(in_order(&["x", "a", "X", "A", "a"]), Err(2));
     }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     proptest! {
-        /// A name with one letter wrong is found, whatever else there is.
+        /// A name with one wrong letter is found among any other names.
         #[test]
         fn name_single_wrong_letter_is_found(names in prop::collection::btree_set("[a-m]{3,8}\\.[a-m]{3,8}", 1..8), pick in any::<prop::sample::Index>(), at in any::<prop::sample::Index>()) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -181,7 +181,7 @@ mod tests {
             wrong.replace_range(at..=at, "z");
             let found = nearest(&wrong, names.iter().copied());
             let by = |name: &str| strsim::osa_distance(&wrong, name);
-            // Either the right one, or others that are as near.
+            // Either the right one, or others at the same distance.
             prop_assert!(found.contains(&right) || found.iter().all(|name| by(name) <= by(right) || right.ends_with(*name)) && !found.is_empty(), "{wrong}: {found:?}");
         }
 

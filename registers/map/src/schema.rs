@@ -1,8 +1,8 @@
-//! The file as it is written, in no more memory than it takes: some files have a hundred thousand registers.
-//! `register-map.schema.json`, for editors, is made of these types, and a test holds it to them.
+//! File format in memory, compact because some files have a hundred thousand registers. `register-map.schema.json`, for editors, is
+//! generated from these types, and a test compares them.
 //!
-//! The map of this project's own network interface (`firmware-bindings/map/ni.yaml`) says more than a user's map, and is read by
-//! these types where it says the same: [`Register`], [`Field`], [`Access`], [`Variant`].
+//! The map of this project's own network interface (`firmware-bindings/map/ni.yaml`) has more information than a user's map, and shares
+//! these types: [`Register`], [`Field`], [`Access`], [`Variant`].
 
 use core::fmt;
 
@@ -152,7 +152,7 @@ pub struct Field {
     pub doc: Box<str>,
 }
 
-/// Where a field lies: bits `high` to `low` of 31 to 0.
+/// Position of a field: bits `high` to `low` of 31 to 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Bits {
     high: u8,
@@ -163,7 +163,7 @@ impl Bits {
     /// The whole register.
     pub const ALL: Self = Self { high: 31, low: 0 };
 
-    /// `None` unless 31 >= `high` >= `low`.
+    /// Creates a range of bits; `None` unless 31 >= `high` >= `low`.
     #[must_use]
     pub const fn new(high: u8, low: u8) -> Option<Self> {
         if high > 31 || low > high { None } else { Some(Self { high, low }) }
@@ -181,31 +181,31 @@ impl Bits {
         self.low
     }
 
-    /// How many they are, 1 to 32.
+    /// Number of bits, 1 to 32.
     #[must_use]
     pub const fn width(self) -> u8 {
         self.high - self.low + 1
     }
 
-    /// The largest number that fits.
+    /// Maximum number that fits.
     #[must_use]
     pub const fn max_value(self) -> u32 {
         u32::MAX >> (31 - (self.high - self.low))
     }
 
-    /// They, in place.
+    /// Mask of the bits.
     #[must_use]
     pub const fn mask(self) -> u32 {
         self.max_value() << self.low
     }
 
-    /// They alone of `word`, moved down to bit 0.
+    /// Extracts the bits from `word`, moved to bit 0.
     #[must_use]
     pub const fn extract(self, word: u32) -> u32 {
         (word & self.mask()) >> self.low
     }
 
-    /// `word` with the low bits of `value` in their place.
+    /// Replaces the bits in `word` by the low bits of `value`.
     #[must_use]
     pub const fn insert(self, word: u32, value: u32) -> u32 {
         word & !self.mask() | (value << self.low) & self.mask()
@@ -213,7 +213,7 @@ impl Bits {
 
     fn parse(text: &str) -> Option<Self> {
         let (high, low) = text.split_once(':').unwrap_or((text, text));
-        // The standard parser would also take a sign.
+        // The standard parser would also accept a sign.
         let number = |text: &str| {
             let text = text.trim();
             text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
@@ -279,7 +279,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// As the file writes it.
+    /// Name in the file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -293,7 +293,7 @@ impl Access {
         }
     }
 
-    /// The same, as the registers of the cores have it.
+    /// The same kind in the terms of the cores' registers.
     #[must_use]
     pub const fn kind(self) -> AccessKind {
         match self {
@@ -367,7 +367,7 @@ mod tests {
         for high in 0..32_u8 {
             for low in 0..=high {
                 let bits = Bits::new(high, low).unwrap();
-                // The slow way: bit by bit.
+                // Reference: bit by bit.
                 let mask = (low..=high).fold(0_u32, |mask, bit| mask | 1 << bit);
                 assert_eq!(
                     (bits.mask(), bits.width(), bits.max_value()),

@@ -1,4 +1,4 @@
-//! Bindings are what was looked at and is committed, and that is compiled and used here.
+//! The committed bindings match the generator, compile and work.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ fn options() -> Options {
     options
 }
 
-/// Run with FPGA_WRITE_BINDINGS=1 after a change of the generator, and look at the difference.
+/// Run with FPGA_WRITE_BINDINGS=1 after a change of the generator, and review the difference.
 #[test]
 fn bindings_committed_file_matches_generator() {
     let map = folder().join("odd-names.yaml");
@@ -65,7 +65,7 @@ fn bindings_registers_are_typed() {
     assert_eq!(type_::Self_::default().with_fn(8), None, "three bits hold 7 at most");
     assert_eq!(read.to_string(), "0x0000ab0b go fn=5 byte=171 word=0");
     assert_eq!(format!("{read:?}"), "Self_(0x0000ab0b go fn=5 byte=171 word=0)");
-    // Enums, with numbers that have no name.
+    // Enums, with numbers without a name.
     type_::OPTION.write(&bar, type_::BASE, type_::Option::default().with_value(Match::Halt)).unwrap();
     assert_eq!(type_::OPTION.read(&bar, type_::BASE).unwrap().value(), Ok(Match::Halt));
     bar.write32(BarOffset::new(0x1004), 9).unwrap();
@@ -73,7 +73,7 @@ fn bindings_registers_are_typed() {
     assert_eq!(Match::LoopBack.value(), 1);
     assert_eq!(Match::name_of(1), Some("loopBack"));
     assert_eq!(Match::from_value(0), Some(Match::Self_));
-    // What a read changes is not read by the way.
+    // Registers with a read side effect are not read implicitly.
     bar.write32(BarOffset::new(0x1008), 0x22).unwrap();
     let control = type_::AP_CTRL.read_and_clear(&bar, type_::BASE).unwrap();
     assert_eq!((control.done(), control.speed()), (true, Ok(Speed::Fast)));

@@ -1,4 +1,4 @@
-//! Maps as users write them: what they become, and what is said of what is wrong in them.
+//! Maps as users write them: valid ones and their content, invalid ones and their error messages.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -295,7 +295,7 @@ fn map_unreadable_file_is_refused() {
     );
 }
 
-/// What YAML has for texts that say the same twice.
+/// YAML anchors, aliases and merge keys are expanded.
 #[test]
 fn map_anchors_and_aliases_are_expanded() {
     let text = include_str!("../../../tests/fuzz/corpus/register_map/aliases");
@@ -303,7 +303,7 @@ fn map_anchors_and_aliases_are_expanded() {
     let fields = |name: &str| map.fields(map.find(name).unwrap().register);
     assert_eq!((fields("b.r").len(), fields("b.r")), (2, fields("b.s")));
     assert_eq!(fields("b.t"), &fields("b.r")[1..]);
-    // Whoever repeats too much is told where it stands.
+    // Excessive repetition is reported with its position.
     let said = parse(&text.replace("[*whole]", "[*whole, *whole]")).unwrap_err().to_string();
     assert!(said.contains("b.t.mode") && said.contains("two of this name"), "{said}");
 }
@@ -337,7 +337,7 @@ fn map_many_registers_load() {
     assert_eq!(map.find("b.r99999").unwrap().register.address, BarOffset::new(399_996));
     let said = map.find("b.q99999").unwrap_err().to_string();
     assert!(said.contains("did you mean b.r99999"), "{said}");
-    // The same as one line.
+    // The same in one line.
     let text = "schema_version: 1\nname: x\nblocks: [{name: b, offset: 0, registers: [{name: r, offset: 0, count: 100000}]}]";
     assert_eq!(parse(text).unwrap().find("b.r[99999]").unwrap().register.address, BarOffset::new(399_996));
 }
@@ -364,7 +364,7 @@ fn map_wrong_name_suggests_similar() {
     }
 }
 
-/// Words that remember every access.
+/// Words that record every access.
 #[derive(Default)]
 struct Words {
     words: RefCell<BTreeMap<u64, u32>>,
@@ -397,11 +397,11 @@ fn map_registers_are_accessed_by_name() {
     let registers = Registers::new(&map, &io);
     registers.write("scaler.gain[2]", 7).unwrap();
     assert_eq!(registers.read("scaler.gain[2]").unwrap(), 7);
-    // The rest of a register is kept, but for bits that the card alone sets.
+    // The rest of a register is kept, except bits that only the card sets.
     io.words.borrow_mut().insert(0x105c, 0xF123_4ABC);
     registers.set("scaler.window.first", "0x005").unwrap();
     assert_eq!(io.words.borrow()[&0x105c], 0xF000_4005);
-    // Of bits that ones clear, the others are left alone, without a look.
+    // For write-one bits, the other bits are not changed, and no read is needed.
     io.log.borrow_mut().clear();
     registers.write("scaler.events.lost", 1).unwrap();
     assert_eq!(*io.log.borrow(), [('w', 0x1050, 1 << 5)]);
@@ -440,7 +440,7 @@ fn map_registers_are_accessed_by_name() {
 }
 
 proptest! {
-    /// Blocks and registers at random: the map is what a list of all words says.
+    /// Random blocks and registers: the map matches a list of all words.
     #[test]
     fn map_random_layout_matches_list(
         blocks in prop::collection::vec((0_u64..64, 1_u32..4, prop::collection::vec((0_u32..32, 1_u32..4), 0..6)), 0..5),
@@ -482,7 +482,7 @@ proptest! {
     #[test]
     fn map_any_text_does_not_panic(text in ".*", at in 0_usize..MAP.len(), cut in 0_usize..20) {
         let _ = parse(&text);
-        // A map with a piece missing, and one with a piece of text in it.
+        // A map with a part removed, and one with text inserted.
         if let (Some(before), Some(after)) = (MAP.get(..at), MAP.get((at + cut).min(MAP.len())..)) {
             let _ = parse(&format!("{before}{after}"));
             let _ = parse(&format!("{before}{text}{after}"));

@@ -30,7 +30,7 @@ register_value! {
 }
 
 impl SgStatus {
-    /// The bits that report an error.
+    /// Bits that report an error.
     pub const ERRORS: Self =
         Self::new().with_dma_internal_error(true).with_dma_slave_error(true).with_dma_decode_error(true);
 
@@ -41,27 +41,27 @@ impl SgStatus {
     }
 }
 
-/// A length that the control word's 26 bits cannot hold, or zero.
+/// Reason why a length is invalid: above the control word's 26 bits, or zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("CDMA descriptor length of {length} bytes is outside 1 to {}; split the copy", super::MAX_LEN)]
 pub struct LengthError {
-    /// The length asked for, in bytes.
+    /// Requested length in bytes.
     pub length: u32,
 }
 
-/// A descriptor as the engine reads it: eight words, then 32 bytes that are the software's.
+/// A descriptor as the engine reads it: eight words, then 32 bytes for software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct SgDescriptor {
-    /// The next descriptor, a multiple of 64.
+    /// Address of the next descriptor, a multiple of 64.
     pub next: CardAddr,
-    /// Where to copy from.
+    /// Source address.
     pub source: CardAddr,
-    /// Where to copy to.
+    /// Destination address.
     pub destination: CardAddr,
-    /// The length.
+    /// Control word with the length.
     pub control: SgControl,
-    /// What became of it.
+    /// Status word.
     pub status: SgStatus,
     /// Free for software; the engine does not read it.
     pub software: [u32; 8],
@@ -79,7 +79,7 @@ const _: () = {
 };
 
 impl SgDescriptor {
-    /// A descriptor that copies `length` bytes, its status cleared, its successor and software words zero.
+    /// Creates a descriptor that copies `length` bytes, with a cleared status; its successor and software words are zero.
     ///
     /// # Errors
     /// A length of zero or above [`MAX_LEN`](super::MAX_LEN).
@@ -97,14 +97,14 @@ impl SgDescriptor {
         })
     }
 
-    /// The same with another successor.
+    /// Sets the successor.
     #[must_use]
     pub const fn with_next(mut self, next: CardAddr) -> Self {
         self.next = next;
         self
     }
 
-    /// The eight words that the engine reads, in the order of memory, each to be stored little-endian.
+    /// Returns the eight words that the engine reads, in memory order, each to be stored little-endian.
     #[must_use]
     pub const fn to_engine_words(&self) -> [u32; 8] {
         let (next_low, next_high) = self.next.to_low_high();
@@ -122,7 +122,7 @@ impl SgDescriptor {
         ]
     }
 
-    /// All sixteen words in the order of memory, each to be stored little-endian.
+    /// Returns all sixteen words in memory order, each to be stored little-endian.
     #[must_use]
     pub const fn to_words(&self) -> [u32; 16] {
         let mut words = [0; 16];
@@ -136,7 +136,7 @@ impl SgDescriptor {
         words
     }
 
-    /// The descriptor of the eight words that the engine reads, software words zero. Nothing is checked.
+    /// Creates a descriptor from the eight words that the engine reads; software words are zero. Nothing is checked.
     #[must_use]
     pub const fn from_engine_words(words: [u32; 8]) -> Self {
         Self {
@@ -149,7 +149,7 @@ impl SgDescriptor {
         }
     }
 
-    /// The descriptor of sixteen words as they lie in memory. Nothing is checked, reserved bits are kept.
+    /// Creates a descriptor from sixteen words in memory order. Nothing is checked, reserved bits are kept.
     #[must_use]
     pub const fn from_words(words: [u32; 16]) -> Self {
         let mut engine = [0; 8];

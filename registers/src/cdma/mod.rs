@@ -7,9 +7,9 @@ pub mod descriptor;
 
 pub use descriptor::{SgControl, SgDescriptor, SgStatus};
 
-/// The longest transfer in bytes of a build with the full 26-bit length field (PG034 v4.1).
+/// Maximum length of a transfer in bytes for a build with the full 26-bit length field (PG034 v4.1).
 pub const MAX_LEN: u32 = (1 << 26) - 1;
-/// The longest transfer in bytes of builds before 4.1, whose length field had 23 bits (vendor driver).
+/// Maximum length of a transfer in bytes for builds before 4.1, whose length field had 23 bits (vendor driver).
 pub const MAX_LEN_23_BIT: u32 = (1 << 23) - 1;
 
 register_block! {
@@ -115,7 +115,7 @@ register_value! {
 }
 
 impl BytesToTransfer {
-    /// A transfer of so many bytes; `None` for zero, which the engine takes for an error, and above [`MAX_LEN`].
+    /// Creates a transfer of `bytes` bytes; `None` for zero, which the engine treats as an error, and above [`MAX_LEN`].
     #[must_use]
     pub const fn of(bytes: u32) -> Option<Self> {
         if bytes == 0 || bytes > MAX_LEN { None } else { Some(Self::new().with_bytes(bytes)) }
@@ -123,7 +123,7 @@ impl BytesToTransfer {
 }
 
 impl Cdmasr {
-    /// The bits that report an error.
+    /// Bits that report an error.
     pub const ERRORS: Self = Self::new()
         .with_dma_internal_error(true)
         .with_dma_slave_error(true)
@@ -132,7 +132,7 @@ impl Cdmasr {
         .with_sg_slave_error(true)
         .with_sg_decode_error(true);
 
-    /// The bits that are cleared by writing ones.
+    /// Bits that are cleared by writing ones.
     pub const INTERRUPTS: Self = Self::new().with_ioc_irq(true).with_delay_irq(true).with_error_irq(true);
 
     /// Whether any error bit is set. The engine has halted, and only a reset clears it.

@@ -72,7 +72,7 @@ const WRITE_ERRORS: FieldKind = FieldKind::FlagsByDirection { h2c: WRITE_ERRORS_
 register_value! {
     /// Control (PG195 "H2C Channel Control (0x04)", "C2H Channel Control (0x04)").
     ///
-    /// The `ie_` bits decide what is *recorded* in [`ChannelStatus`]; an interrupt needs the bit of
+    /// The `ie_` bits select the events that are *recorded* in [`ChannelStatus`]; an interrupt needs the bit of
     /// [`ChannelInterrupts`] and the channel's bit in the interrupt block as well.
     pub struct ChannelControl {
         /// Starts the engine on a rising edge; clearing it stops after the descriptor in flight.
@@ -205,7 +205,7 @@ impl ChannelControl {
 }
 
 impl CounterHigh {
-    /// The upper word of a 42-bit count; a larger one is cut to its largest value and marked as saturated.
+    /// Creates the upper word of a 42-bit count; a larger count is limited to the maximum and marked as saturated.
     #[must_use]
     pub const fn of(total: u64) -> Self {
         if total >> 42 != 0 {
@@ -216,7 +216,7 @@ impl CounterHigh {
         Self::from_bits(high)
     }
 
-    /// The 42-bit count, with its low word.
+    /// Combines the 42-bit count with its low word.
     #[must_use]
     pub const fn total(self, low: u32) -> u64 {
         let high = self.count() as u32;
@@ -232,7 +232,7 @@ pub enum ChannelError {
     AlignMismatch,
     /// Bit 4: a fetched descriptor lacks the magic number.
     MagicStopped,
-    /// Bit 5: stream length that is not whole beats.
+    /// Bit 5: the stream length is not a multiple of a beat.
     InvalidLength,
     /// H2C bit 9: the host refused a data read as unsupported, for example with an address that is not mapped.
     HostReadUnsupportedRequest,
@@ -242,7 +242,7 @@ pub enum ChannelError {
     HostReadParity,
     /// H2C bit 12: data from the host is marked as poisoned.
     HostReadPoisoned,
-    /// H2C bit 13: a completion that nobody asked for.
+    /// H2C bit 13: an unexpected completion.
     HostReadUnexpectedCompletion,
     /// C2H bit 9: no AXI slave at the address read.
     CardReadDecode,
@@ -260,7 +260,7 @@ pub enum ChannelError {
     DescriptorParity,
     /// Bit 22: a descriptor is marked as poisoned.
     DescriptorPoisoned,
-    /// Bit 23: a completion for a descriptor that nobody asked for.
+    /// Bit 23: an unexpected completion for a descriptor.
     DescriptorUnexpectedCompletion,
 }
 
@@ -307,7 +307,7 @@ impl ChannelError {
         }
     }
 
-    /// The error's bit number in [`ChannelStatus`].
+    /// Bit number in [`ChannelStatus`].
     #[must_use]
     pub const fn bit(self) -> u8 {
         match self {
@@ -329,13 +329,13 @@ impl ChannelError {
         }
     }
 
-    /// The status word with this error's bit alone.
+    /// Status word with only this error's bit set.
     #[must_use]
     pub const fn status(self) -> ChannelStatus {
         ChannelStatus::from_bits(1 << self.bit())
     }
 
-    /// What happened, in words.
+    /// Description of the error.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
@@ -367,12 +367,12 @@ impl core::fmt::Display for ChannelError {
 }
 
 impl ChannelStatus {
-    /// The bits that report an error on an H2C channel.
+    /// Bits that report an error on an H2C channel.
     pub const ERROR_MASK_H2C: Self = Self::error_mask(Direction::H2c);
-    /// The bits that report an error on a C2H channel.
+    /// Bits that report an error on a C2H channel.
     pub const ERROR_MASK_C2H: Self = Self::error_mask(Direction::C2h);
 
-    /// The bits that report an error on a channel of this direction.
+    /// Bits that report an error on a channel of this direction.
     #[must_use]
     pub const fn error_mask(direction: Direction) -> Self {
         let errors = ChannelError::all(direction);
@@ -391,7 +391,7 @@ impl ChannelStatus {
         self.into_bits() & Self::error_mask(direction).into_bits() != 0
     }
 
-    /// The errors reported, in the order of their bits.
+    /// Reported errors, in the order of their bits.
     pub fn errors(self, direction: Direction) -> impl Iterator<Item = ChannelError> + use<> {
         ChannelError::all(direction)
             .iter()
@@ -399,7 +399,7 @@ impl ChannelStatus {
             .filter(move |error| self.into_bits() >> error.bit() & 1 == 1)
     }
 
-    /// The status as fields with this direction's bit names, for printing.
+    /// Decodes the status to fields with this direction's bit names, for printing.
     #[must_use]
     pub fn describe(self, direction: Direction) -> Decoded {
         self.decoded().on(direction)

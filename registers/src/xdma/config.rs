@@ -4,7 +4,7 @@ use crate::decode::FieldKind;
 use crate::xdma::Identifier;
 
 register_block! {
-    /// What the PCIe side was configured to, and a few settings.
+    /// Configuration of the PCIe side, and some settings.
     pub struct ConfigBlock [0x100] {
         /// What is here, `0x1FC3_xxxx`.
         0x00 identifier IDENTIFIER: Ro<Identifier>;
@@ -133,7 +133,7 @@ register_value! {
 }
 
 impl SystemId {
-    /// What the register reads.
+    /// Value of the register.
     pub const VALUE: u16 = 0xFF01;
 }
 

@@ -1,25 +1,23 @@
 //! DMA descriptors (PG195 and PG344 "Descriptors").
 //!
-//! A descriptor is 32 bytes of host memory, aligned to 32. It says what to move and where the next one is. The engine
-//! fetches descriptors that lie next to each other with one read: `next_adjacent` is the number of *extra*
-//! descriptors
-//! that follow the one at `next` without a gap. Such a block holds at most [`MAX_BLOCK`] descriptors and never
-//! crosses a 4 KiB boundary.
+//! A descriptor is 32 bytes of host memory, aligned to 32. It describes one transfer and contains the address of the next descriptor. The
+//! engine fetches adjacent descriptors with one read: `next_adjacent` is the number of *extra* descriptors that follow the one at `next`
+//! without a gap. Such a block holds at most [`MAX_BLOCK`] descriptors and never crosses a 4 KiB boundary.
 
 use crate::addr::{CardAddr, Iova};
 use crate::decode::FieldKind;
 use crate::words::{join, split};
 use crate::xdma::Direction;
 
-/// First half of every control word.
+/// Upper half of every control word.
 pub const MAGIC: u16 = 0xAD4B;
-/// Size of a descriptor, and the alignment it needs, in bytes.
+/// Size and alignment of a descriptor in bytes.
 pub const SIZE: u32 = 32;
-/// The longest transfer of one descriptor in bytes: the field has 28 bits.
+/// Maximum length of one descriptor's transfer in bytes: the field has 28 bits.
 pub const MAX_LEN: u32 = (1 << 28) - 1;
-/// Most descriptors in one block of adjacent ones.
+/// Maximum number of descriptors in one block of adjacent ones.
 pub const MAX_BLOCK: u32 = 64;
-/// A block of adjacent descriptors does not cross a multiple of this, in bytes.
+/// Boundary in bytes that a block of adjacent descriptors does not cross.
 pub const BLOCK_BOUNDARY: u32 = 4096;
 
 register_value! {
@@ -49,16 +47,16 @@ impl DescriptorControl {
     }
 }
 
-/// A transfer length that the descriptor's 28 bits cannot hold.
+/// Reason why a length is invalid: the descriptor's 28 bits cannot hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("descriptor length of {length} bytes is above the limit of {MAX_LEN}; split the transfer")]
 pub struct LengthError {
-    /// The length asked for, in bytes.
+    /// Requested length in bytes.
     pub length: u32,
 }
 
-/// A descriptor as the engine reads it. On a little-endian host the structure's bytes are those in memory;
-/// [`Descriptor::to_words`] is right on every host.
+/// A descriptor as the engine reads it. On a little-endian host the structure's bytes are those in memory; [`Descriptor::to_words`] is
+/// correct on every host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Descriptor {
@@ -87,7 +85,7 @@ impl Descriptor {
         Ok(Self { control: DescriptorControl::new(), length, source, destination, next: Iova::ZERO })
     }
 
-    /// Host memory to card memory, `length` bytes.
+    /// Creates a descriptor for `length` bytes from host memory to card memory.
     ///
     /// # Errors
     /// A length above [`MAX_LEN`].
@@ -95,7 +93,7 @@ impl Descriptor {
         Self::with_addresses(source.get(), destination.get(), length)
     }
 
-    /// Card memory to host memory, `length` bytes.
+    /// Creates a descriptor for `length` bytes from card memory to host memory.
     ///
     /// # Errors
     /// A length above [`MAX_LEN`].
@@ -103,7 +101,7 @@ impl Descriptor {
         Self::with_addresses(source.get(), destination.get(), length)
     }
 
-    /// Host memory to the card's stream, `length` bytes. There is no card address.
+    /// Creates a descriptor for `length` bytes from host memory to the card's stream. There is no card address.
     ///
     /// # Errors
     /// A length above [`MAX_LEN`].
@@ -111,8 +109,8 @@ impl Descriptor {
         Self::with_addresses(source.get(), 0, length)
     }
 
-    /// The card's stream to host memory, at most `length` bytes; a [`StreamWriteback`](super::StreamWriteback) is
-    /// written to `writeback`.
+    /// Creates a descriptor for at most `length` bytes from the card's stream to host memory; a [`StreamWriteback`](super::StreamWriteback)
+    /// is written to `writeback`.
     ///
     /// # Errors
     /// A length above [`MAX_LEN`].
@@ -120,14 +118,14 @@ impl Descriptor {
         Self::with_addresses(writeback.get(), destination.get(), length)
     }
 
-    /// The same with another control word.
+    /// Sets the control word.
     #[must_use]
     pub const fn with_control(mut self, control: DescriptorControl) -> Self {
         self.control = control;
         self
     }
 
-    /// The same with another successor.
+    /// Sets the successor.
     #[must_use]
     pub const fn with_next(mut self, next: Iova) -> Self {
         self.next = next;
@@ -140,19 +138,19 @@ impl Descriptor {
         self.control
     }
 
-    /// Bytes to move. Reserved bits 31:28 are kept by [`Descriptor::from_words`] and left out here.
+    /// Bytes to move. Reserved bits 31:28 are kept by [`Descriptor::from_words`] and excluded here.
     #[must_use]
     pub const fn length(&self) -> u32 {
         self.length & MAX_LEN
     }
 
-    /// Where the next descriptor is.
+    /// Address of the next descriptor.
     #[must_use]
     pub const fn next(&self) -> Iova {
         self.next
     }
 
-    /// The host memory to read (H2C) or write (C2H).
+    /// Host address to read (H2C) or write (C2H).
     #[must_use]
     pub const fn host_address(&self, direction: Direction) -> Iova {
         match direction {
@@ -161,7 +159,7 @@ impl Descriptor {
         }
     }
 
-    /// The card memory to write (H2C) or read (C2H); meaningless on a stream channel.
+    /// Card address to write (H2C) or read (C2H); meaningless on a stream channel.
     #[must_use]
     pub const fn card_address(&self, direction: Direction) -> CardAddr {
         match direction {
@@ -170,13 +168,13 @@ impl Descriptor {
         }
     }
 
-    /// Where a C2H stream channel writes its [`StreamWriteback`](super::StreamWriteback): the source field.
+    /// Address to which a C2H stream channel writes its [`StreamWriteback`](super::StreamWriteback): the source field.
     #[must_use]
     pub const fn writeback_address(&self) -> Iova {
         Iova::new(self.source)
     }
 
-    /// The eight words in the order of memory, each to be stored little-endian.
+    /// Returns the eight words in memory order, each to be stored little-endian.
     #[must_use]
     pub const fn to_words(&self) -> [u32; 8] {
         let (source_low, source_high) = split(self.source);
@@ -194,8 +192,8 @@ impl Descriptor {
         ]
     }
 
-    /// The descriptor of eight words as they lie in memory. Nothing is checked, reserved bits are kept: a simulated
-    /// engine needs to see the bad ones too.
+    /// Creates a descriptor from eight words in memory order. Nothing is checked, reserved bits are kept: a simulated engine must also see
+    /// invalid ones.
     #[must_use]
     pub const fn from_words(words: [u32; 8]) -> Self {
         Self {
@@ -208,13 +206,12 @@ impl Descriptor {
     }
 }
 
-/// How many of `available` descriptors, contiguous in memory from `first` on, the engine may fetch as one block.
+/// Number of the `available` descriptors, contiguous in memory from `first`, that the engine may fetch as one block.
 ///
-/// At most [`MAX_BLOCK`], and none beyond the next 4 KiB boundary. At least one if any is available and `first` is
-/// aligned to 32.
+/// At most [`MAX_BLOCK`], and none beyond the next 4 KiB boundary. At least one if any is available and `first` is aligned to 32.
 #[must_use]
 pub const fn block_length(first: Iova, available: u32) -> u32 {
-    // Masked to 4 KiB, so the truncation loses nothing.
+    // Masked to 4 KiB, so the truncation is lossless.
     #[expect(clippy::cast_possible_truncation, reason = "masked")]
     let in_page = first.get() as u32 & (BLOCK_BOUNDARY - 1);
     let to_boundary = (BLOCK_BOUNDARY - in_page) / SIZE;
@@ -228,9 +225,10 @@ pub const fn block_length(first: Iova, available: u32) -> u32 {
     length
 }
 
-/// The adjacency count for a block that starts at `next` with `available` descriptors contiguous in memory from there
-/// on, itself included: 0 to 63. It goes into the control word of the descriptor before `next`, or into
-/// [`Adjacent`](super::Adjacent) for the first block.
+/// Adjacency count for a block that starts at `next` with `available` descriptors contiguous in memory from there, including
+/// itself: 0 to 63.
+///
+/// It belongs in the control word of the descriptor before `next`, or in [`Adjacent`](super::Adjacent) for the first block.
 #[must_use]
 pub const fn next_adjacent(next: Iova, available: u32) -> u8 {
     // At most MAX_BLOCK - 1.

@@ -95,7 +95,7 @@ register_value! {
 }
 
 impl VectorNumbers {
-    /// Four vector numbers, of which the low five bits are kept.
+    /// Creates a word of four vector numbers, of which the low five bits are kept.
     #[must_use]
     pub const fn of(vectors: [u8; 4]) -> Self {
         Self::new()
@@ -112,8 +112,8 @@ impl VectorNumbers {
     }
 }
 
-/// Where channel `n` has its bit in a [`ChannelMask`] and its place among the channel vectors, on a card with
-/// `h2c_channels` H2C channels: C2H channels follow the last H2C channel that is built.
+/// Bit of channel `n` in a [`ChannelMask`] and its index among the channel vectors, on a card with `h2c_channels` H2C channels: C2H
+/// channels follow the last H2C channel that is built.
 #[must_use]
 pub const fn channel_bit(direction: Direction, n: u8, h2c_channels: u8) -> u8 {
     match direction {

@@ -47,25 +47,25 @@ pub use writeback::{PollWriteback, StreamWriteback, StreamWritebackStatus};
 
 /// Size of the DMA BAR in bytes: bits 15:0 of PG195 "PCIe to DMA Address Format".
 pub const DMA_BAR_SIZE: u64 = 0x1_0000;
-/// Most channels per direction (PG195 "SGDMA Descriptor Control Register (0x10)" has a bit for each).
+/// Maximum number of channels per direction (PG195 "SGDMA Descriptor Control Register (0x10)" has a bit for each).
 pub const MAX_CHANNELS: u8 = 4;
-/// Most user interrupts (PG195 "IRQ Block User Vector Number (0x8C)" serves the last of them).
+/// Maximum number of user interrupts (PG195 "IRQ Block User Vector Number (0x8C)" serves the last of them).
 pub const MAX_USER_INTERRUPTS: u8 = 16;
-/// Distance of a channel's blocks from the next channel's.
+/// Distance between the blocks of two neighbouring channels in bytes.
 pub const CHANNEL_STRIDE: u64 = 0x100;
 
-/// Where the interrupt block starts.
+/// Offset of the interrupt block.
 pub const IRQ_BASE: BarOffset = BarOffset::new(0x2000);
-/// Where the configuration block starts.
+/// Offset of the configuration block.
 pub const CONFIG_BASE: BarOffset = BarOffset::new(0x3000);
-/// Where the SGDMA common block starts.
+/// Offset of the SGDMA common block.
 pub const SGDMA_COMMON_BASE: BarOffset = BarOffset::new(0x6000);
-/// Where the MSI-X table starts.
+/// Offset of the MSI-X table.
 pub const MSIX_TABLE_BASE: BarOffset = BarOffset::new(0x8000);
-/// Where the MSI-X pending bits start.
+/// Offset of the MSI-X pending bits.
 pub const MSIX_PBA_BASE: BarOffset = BarOffset::new(0x8FE0);
 
-/// Which way a DMA channel moves data.
+/// Direction in which a DMA channel moves data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// Host to card: the engine reads host memory.
@@ -88,9 +88,9 @@ impl fmt::Display for Direction {
     }
 }
 
-/// Where the registers of channel `n` (below [`MAX_CHANNELS`]) start: a [`ChannelBlock`].
+/// Offset of the registers of channel `n` (below [`MAX_CHANNELS`]): a [`ChannelBlock`].
 ///
-/// A larger `n` yields the place such a channel would have; there is none, and the identifier read there says so.
+/// A larger `n` yields the offset that such a channel would have; the identifier read there shows that there is none.
 #[must_use]
 pub const fn channel_base(direction: Direction, n: u8) -> BarOffset {
     let base = match direction {
@@ -101,14 +101,14 @@ pub const fn channel_base(direction: Direction, n: u8) -> BarOffset {
     BarOffset::new(base + CHANNEL_STRIDE * n)
 }
 
-/// Where the descriptor registers of channel `n` (below [`MAX_CHANNELS`]) start: a [`SgdmaBlock`], always `0x4000`
-/// above the channel's own block.
+/// Offset of the descriptor registers of channel `n` (below [`MAX_CHANNELS`]): a [`SgdmaBlock`], always `0x4000` above the channel's own
+/// block.
 #[must_use]
 pub const fn sgdma_base(direction: Direction, n: u8) -> BarOffset {
     channel_base(direction, n).offset_by(0x4000)
 }
 
-/// What an identifier register names: bits 19:16.
+/// Block that an identifier register names: bits 19:16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Target {
@@ -129,7 +129,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The code in the identifier register.
+    /// Code in the identifier register.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -143,7 +143,7 @@ impl Target {
         }
     }
 
-    /// The target with this code; `None` for a code that PG195 does not define.
+    /// Returns the target with this code; `None` for a code that PG195 does not define.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
@@ -158,7 +158,7 @@ impl Target {
         })
     }
 
-    /// The target of a channel's own registers.
+    /// Target of a channel's own registers.
     #[must_use]
     pub const fn channel(direction: Direction) -> Self {
         match direction {
@@ -167,7 +167,7 @@ impl Target {
         }
     }
 
-    /// The target of a channel's descriptor registers.
+    /// Target of a channel's descriptor registers.
     #[must_use]
     pub const fn sgdma(direction: Direction) -> Self {
         match direction {
@@ -176,7 +176,7 @@ impl Target {
         }
     }
 
-    /// PG195's name in lower case.
+    /// Name in PG195 in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -228,12 +228,12 @@ register_value! {
 }
 
 impl Identifier {
-    /// What the subsystem field reads.
+    /// Value of the subsystem field.
     pub const SUBSYSTEM: u16 = 0x1FC;
-    /// The latest version code.
+    /// Latest version code.
     pub const VERSION_LATEST: u8 = 0x06;
 
-    /// What a block built by Vivado 2017.1 or later reads; `channel` (0..=15) is zero on blocks without channel.
+    /// Identifier of a block built by Vivado 2017.1 or later; `channel` (0..=15) is zero on blocks without channel.
     #[must_use]
     pub const fn of(target: Target, channel: u8, stream: bool) -> Self {
         Self::new()
@@ -244,13 +244,13 @@ impl Identifier {
             .with_version(Self::VERSION_LATEST)
     }
 
-    /// Whether this is the identifier of `target`, whatever its channel and version.
+    /// Whether this is the identifier of `target`, for any channel and version.
     #[must_use]
     pub const fn is(self, target: Target) -> bool {
         self.subsystem() == Self::SUBSYSTEM && self.target() == target.code()
     }
 
-    /// The block that is named, if this is an identifier of XDMA at all.
+    /// Named block, if this is an identifier of XDMA.
     #[must_use]
     pub const fn named_target(self) -> Option<Target> {
         if self.subsystem() == Self::SUBSYSTEM { Target::from_code(self.target()) } else { None }

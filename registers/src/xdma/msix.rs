@@ -1,14 +1,14 @@
 //! MSI-X table and pending bits (PG195 "MSI-X Vector Table and PBA (0x8)").
 //!
-//! MSI-X has to be enabled in configuration space *before* the table is written, otherwise the table does not work
-//! (PG195). Under VFIO the kernel owns the table and does it in that order.
+//! MSI-X must be enabled in configuration space *before* the table is written, otherwise the table does not work (PG195). With VFIO the
+//! kernel owns the table and uses this order.
 
 use core::mem::offset_of;
 
 use crate::addr::BarOffset;
 use crate::xdma::MSIX_TABLE_BASE;
 
-/// Entries of the table; fixed, even where the capability announces fewer.
+/// Number of table entries; fixed, even if the capability announces fewer.
 pub const VECTOR_COUNT: u8 = 32;
 
 register_block! {
@@ -33,7 +33,7 @@ register_block! {
     }
 }
 
-/// The page of the DMA BAR that holds the MSI-X structures.
+/// Page of the DMA BAR that holds the MSI-X structures.
 #[repr(C)]
 #[derive(Debug)]
 pub struct MsixBlock {
@@ -60,7 +60,7 @@ register_value! {
     }
 }
 
-/// Where entry `vector` (below [`VECTOR_COUNT`]) of the table starts: a [`MsixEntry`].
+/// Offset of entry `vector` (below [`VECTOR_COUNT`]) of the table: a [`MsixEntry`].
 #[must_use]
 pub const fn entry_base(vector: u8) -> BarOffset {
     let vector = vector as u32;

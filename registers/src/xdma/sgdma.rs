@@ -3,7 +3,7 @@
 use crate::xdma::Identifier;
 
 register_block! {
-    /// Where a channel fetches its descriptors; both directions have the same layout. See
+    /// Descriptor fetch registers of a channel; both directions have the same layout. See
     /// [`sgdma_base`](super::sgdma_base).
     pub struct SgdmaBlock [0x100] {
         /// What is here, `0x1FC4_xxxx` (H2C) or `0x1FC5_xxxx` (C2H).
@@ -31,7 +31,7 @@ register_value! {
 
     /// Descriptor credits (PG195 "H2C SGDMA Descriptor Credits (0x8C)").
     ///
-    /// A write adds to the credits, a read returns what is left. Cleared on the falling edge of run and while credit
+    /// A write adds to the credits, a read returns the remaining ones. Cleared on the falling edge of run and while credit
     /// mode is off.
     pub struct Credits {
         /// Credits to add, or credits left, 0 to 1023.
@@ -41,7 +41,7 @@ register_value! {
 }
 
 impl Adjacent {
-    /// So many extra descriptors; `None` above 63.
+    /// Creates the value for `extra` descriptors; `None` above 63.
     #[must_use]
     pub const fn of(extra: u8) -> Option<Self> {
         if extra < 64 { Some(Self::new().with_extra(extra)) } else { None }
@@ -49,12 +49,12 @@ impl Adjacent {
 }
 
 impl Credits {
-    /// So many credits; `None` above [`Credits::MAX`].
+    /// Creates the value for `credits`; `None` above [`Credits::MAX`].
     #[must_use]
     pub const fn of(credits: u16) -> Option<Self> {
         if credits <= Self::MAX { Some(Self::new().with_credits(credits)) } else { None }
     }
 
-    /// The most credits that the counter holds.
+    /// Maximum number of credits that the counter holds.
     pub const MAX: u16 = 0x3FF;
 }

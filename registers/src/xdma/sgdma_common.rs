@@ -1,7 +1,7 @@
 //! Descriptor control of all channels (PG195 "SGDMA Common Registers (0x6)").
 //!
-//! The bits of a channel are at fixed places here (H2C 3:0, C2H 19:16), in contrast to the interrupt block, where C2H
-//! channels follow the last H2C channel that is built: see X19 of [`errata`](crate::errata).
+//! The bits of a channel are at fixed positions here (H2C 3:0, C2H 19:16), in contrast to the interrupt block, where C2H channels follow
+//! the last H2C channel that is built: see X19 of [`errata`](crate::errata).
 
 use crate::decode::FieldKind;
 use crate::xdma::{Direction, Identifier};
@@ -45,7 +45,7 @@ register_value! {
 }
 
 impl PerChannel {
-    /// The bit of one channel alone; nothing for a number of 4 or more.
+    /// Sets only the bit of one channel; none for a number of 4 or more.
     #[must_use]
     pub const fn one(direction: Direction, channel: u8) -> Self {
         if channel >= super::MAX_CHANNELS {

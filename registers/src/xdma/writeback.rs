@@ -1,8 +1,8 @@
-//! What the engine writes to host memory besides data.
+//! Write-backs: data that the engine writes to host memory in addition to the payload.
 
 use crate::decode::FieldKind;
 
-/// First half of a [`StreamWriteback`].
+/// Upper half of the first word of a [`StreamWriteback`].
 pub const STREAM_MAGIC: u16 = 0x52B4;
 /// Size of a [`StreamWriteback`] in bytes.
 pub const STREAM_SIZE: u32 = 8;
@@ -33,10 +33,10 @@ register_value! {
 }
 
 impl PollWriteback {
-    /// The count's modulus.
+    /// Modulus of the count.
     pub const COUNT_MODULUS: u32 = 1 << 24;
 
-    /// The write-back of a channel whose `completed` register reads `completed`, of which 24 bits are kept.
+    /// Creates the write-back of a channel whose `completed` register reads `completed`, of which 24 bits are kept.
     #[must_use]
     pub const fn of(completed: u32, error: bool) -> Self {
         Self::new().with_count(completed % Self::COUNT_MODULUS).with_error(error)
@@ -56,19 +56,19 @@ pub struct StreamWriteback {
 const _: () = assert!(size_of::<StreamWriteback>() == STREAM_SIZE as usize);
 
 impl StreamWriteback {
-    /// A write-back of `length` bytes.
+    /// Creates a write-back of `length` bytes.
     #[must_use]
     pub const fn new(length: u32, eop: bool) -> Self {
         Self { status: StreamWritebackStatus::new().with_eop(eop), length }
     }
 
-    /// The two words in the order of memory, each to be stored little-endian.
+    /// Returns the two words in memory order, each to be stored little-endian.
     #[must_use]
     pub const fn to_words(&self) -> [u32; 2] {
         [self.status.into_bits(), self.length]
     }
 
-    /// The write-back of two words as they lie in memory. Nothing is checked: see [`StreamWriteback::has_magic`].
+    /// Creates a write-back from two words in memory order. Nothing is checked: see [`StreamWriteback::has_magic`].
     #[must_use]
     pub const fn from_words(words: [u32; 2]) -> Self {
         Self { status: StreamWritebackStatus::from_bits(words[0]), length: words[1] }

@@ -1,7 +1,6 @@
-//! Every constant of this package against tables that were typed from other sources than the code.
+//! Comparison of every constant of this package with independently typed tables.
 //!
-//! A row cites where its facts were read. Where a vendor page could not be read, the row says which source restates
-//! it.
+//! A row cites the source of its facts. If a vendor page could not be read, the row names the source that restates it.
 
 mod pci;
 mod pg034;

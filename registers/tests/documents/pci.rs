@@ -5,8 +5,7 @@ use fpga_registers::pci::{
     default_design, express, header, is_known_xdma, msix, power, status,
 };
 
-/// Put together from the digits of the ids in `xdma_mod.c` of the vendor's driver (2025.2). The ids of its test
-/// builds (1D0F:1042) are left out.
+/// Built from the digits of the ids in `xdma_mod.c` of the vendor's driver (2025.2). The ids of its test builds (1D0F:1042) are excluded.
 #[test]
 fn pci_device_ids_match_vendor_driver() {
     let mut expected = Vec::new();
@@ -39,7 +38,7 @@ fn pci_device_ids_match_vendor_driver() {
     assert_eq!((VENDOR_XILINX, VENDOR_AMAZON, DEFAULT_DEVICE.device), (0x10EE, 0x1D0F, 0x903F));
 }
 
-/// The pattern is the one that the list above was put together by; ids without it stand for nothing.
+/// The pattern is that of the list above; other ids do not describe a design.
 #[test]
 fn pci_default_ids_give_family_generation_and_lanes() {
     let design = |device| {

@@ -1,4 +1,4 @@
-//! AXI CDMA against tables typed from PG034 v4.1 (2025-07-11), cited by page title.
+//! Comparison of AXI CDMA with tables typed from PG034 v4.1 (2025-07-11), cited by page title.
 //!
 //! Second sources: the vendor's bare-metal driver (`xaxicdma_hw.h` of embeddedsw), the QEMU model of the
 //! block by F. Chang ("QEMU axicdma"), the kernel's `xilinx_dma.c`.
@@ -100,7 +100,7 @@ fn pg034_masks_and_limits_match() {
     // PG034 "Scatter Gather Transfer Descriptor Definition": 16 words, for example 0x40; x xaxicdma_hw.h
     // XAXICDMA_BD_MINIMUM_ALIGNMENT, XAXICDMA_BD_NUM_WORDS.
     assert_eq!((ALIGNMENT, SIZE), (0x40, 16 * 4));
-    // As restated by QEMU axicdma: what CDMASR reads at rest in a build with scatter-gather.
+    // As restated by QEMU axicdma: CDMASR of an idle engine in a build with scatter-gather.
     let at_rest = Cdmasr::new().with_idle(true).with_sg_included(true).with_irq_threshold_status(1);
     assert_eq!(at_rest.into_bits(), 0x0001_000A);
     assert!(!at_rest.has_error());
@@ -115,7 +115,7 @@ fn pg034_descriptor_word_order_matches() {
         .with_next(CardAddr::new(0x1_1111_1140));
     assert_eq!(descriptor.to_engine_words(), [0x1111_1140, 1, 0x2222_2222, 2, 0x3333_3333, 3, 0x44, 0]);
     assert_eq!(descriptor.to_words()[8..], [0; 8]);
-    // A length of zero is an error by PG034 "Transfer Descriptor CONTROL", as is one that the field cannot hold.
+    // A length of zero is an error according to PG034 "Transfer Descriptor CONTROL", as is one that the field cannot hold.
     for length in [0, cdma::MAX_LEN + 1, u32::MAX] {
         let refused = SgDescriptor::new(CardAddr::ZERO, CardAddr::ZERO, length).unwrap_err();
         assert_eq!(refused.length, length);

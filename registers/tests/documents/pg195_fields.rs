@@ -1,5 +1,4 @@
-//! Fields of XDMA registers against a table typed from the vendor's pages, apart from the code. Sources as in
-//! `pg195_registers.rs`.
+//! Comparison of the fields of XDMA registers with a table typed independently from the vendor's pages. Sources as in `pg195_registers.rs`.
 
 use crate::table::{FieldRow, compare_fields};
 use fpga_registers::RegisterValue;
@@ -273,7 +272,7 @@ fn pg195_identifiers_match() {
         assert_eq!(Identifier::from_bits(word).named_target(), Some(target));
     }
     assert_eq!(Identifier::of(Target::C2hChannel, 2, true).into_bits(), 0x1FC1_8206);
-    // Nobody answers; nothing is built there; a target that the document does not define.
+    // No device; no block; a target that the document does not define.
     for word in [u32::MAX, 0, 0x1FC7_0006, 0x1FD0_0006] {
         assert_eq!(Identifier::from_bits(word).named_target(), None, "{word:#x}");
     }

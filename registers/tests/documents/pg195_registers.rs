@@ -1,4 +1,4 @@
-//! XDMA registers against a table typed from the vendor's pages, apart from the code.
+//! Comparison of XDMA registers with a table typed independently from the vendor's pages.
 //!
 //! Read: PG195 v4.2 (2025-11-20, 2026-07-22; single pages in v4.1 2024-12-18), cited by page title. "x libxdma.h" and
 //! "x xdma-regs.h" mark rows that a second source confirms: the vendor's Linux driver, the kernel's driver.

@@ -1,15 +1,15 @@
-//! How the tables of the document tests are written and compared.
+//! Format and comparison of the tables of the document tests.
 
 use fpga_registers::catalog::RegisterSpec;
 use fpga_registers::{AccessKind, Field};
 
-/// A register as a document states it: offset, our name, access, reset, source.
+/// A register as a document states it: offset, this package's name, access, reset, source.
 pub(crate) type RegisterRow = (u32, &'static str, AccessKind, Option<u32>, &'static str);
 
-/// A field as a document states it: bits as `high:low` or `bit`, our name, source.
+/// A field as a document states it: bits as `high:low` or `bit`, this package's name, source.
 pub(crate) type FieldRow = (&'static str, &'static str, &'static str);
 
-/// Every register of the block is in the table and the other way round, in the same order, with the same facts.
+/// Compares the registers of the block with the table: same registers, same order, same facts.
 pub(crate) fn compare_registers(block: &str, ours: &[RegisterSpec], table: &[RegisterRow]) {
     assert_eq!(ours.len(), table.len(), "{block}: number of registers");
     for (spec, (offset, name, access, reset, source)) in ours.iter().zip(table) {
@@ -20,7 +20,7 @@ pub(crate) fn compare_registers(block: &str, ours: &[RegisterSpec], table: &[Reg
     }
 }
 
-/// Every field of the value that is not reserved is in the table and the other way round, at the same bits.
+/// Compares the non-reserved fields of the value with the table: same fields at the same bits.
 pub(crate) fn compare_fields(value: &str, ours: &[Field], table: &[FieldRow]) {
     let ours: Vec<&Field> = ours.iter().filter(|field| !field.is_reserved()).collect();
     assert_eq!(ours.len(), table.len(), "{value}: number of fields");
@@ -31,7 +31,7 @@ pub(crate) fn compare_fields(value: &str, ours: &[Field], table: &[FieldRow]) {
     }
 }
 
-/// The two numbers of `high:low` or of `bit`; `None` for anything else, which no field has.
+/// Parses `high:low` or `bit`; `None` for any other text, which no field has.
 fn high_and_low(bits: &str) -> Option<(u8, u8)> {
     let (high, low) = bits.split_once(':').unwrap_or((bits, bits));
     high.parse().ok().zip(low.parse().ok())

@@ -1,4 +1,4 @@
-//! Why a function does not have the driver that it should.
+//! Errors of binding and releasing.
 
 use core::fmt;
 use std::io;
@@ -11,20 +11,20 @@ use crate::group::{VFIO_PCI, listed};
 use crate::roots::Holder;
 use crate::{HostError, PciAddress};
 
-/// Binding or releasing was refused, or failed.
+/// Reason why binding or releasing was refused, or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// The machine could not be examined. Nothing was changed.
     #[error(transparent)]
     Host(HostError),
-    /// A bridge. Nothing was changed.
+    /// The function is a bridge. Nothing was changed.
     #[error("{address} is a bridge: {VFIO_PCI} takes none; name a function below it")]
     Bridge {
         /// The function.
         address: PciAddress,
     },
-    /// Ids that no known card has. Nothing was changed.
+    /// The ids are not those of a known card. Nothing was changed.
     #[error(
         "{address} is a {kind} with ids {:04x}:{:04x}{}, which XDMA designs are not known by; whatever uses it now would lose it; if it is your card all the same, add --force",
         id.vendor, id.device, driver.as_deref().map_or_else(String::new, |driver| format!(" and driver {driver}"))
@@ -32,14 +32,14 @@ pub enum BindError {
     NotACard {
         /// The function.
         address: PciAddress,
-        /// Its ids.
+        /// Ids of the function.
         id: DeviceId,
-        /// What its class code says it is.
+        /// Kind of device according to its class code.
         kind: &'static str,
-        /// Its driver.
+        /// Driver of the function.
         driver: Option<String>,
     },
-    /// Without an IOMMU vfio-pci takes no function: it would end up with no driver at all. Nothing was changed.
+    /// There is no IOMMU, and without one vfio-pci accepts no function: it would end up without a driver. Nothing was changed.
     #[error(
         "{address} stays as it is: {}, and without one {VFIO_PCI} takes no card, so that it would have no driver at all; `fpgactl doctor` says what to do",
         if *others { "the IOMMU does not cover it" } else { "the IOMMU is off, or there is none" }
@@ -50,7 +50,7 @@ pub enum BindError {
         /// Whether other functions have groups.
         others: bool,
     },
-    /// Its group has no IOMMU behind it. Nothing was changed.
+    /// The function's group has no IOMMU (no-IOMMU mode). Nothing was changed.
     #[error(
         "{address} stays as it is: its group {group} has no IOMMU behind it (no-IOMMU mode); `fpgactl doctor` says what to do"
     )]
@@ -60,14 +60,14 @@ pub enum BindError {
         /// The group.
         group: u32,
     },
-    /// Its driver still has virtual functions to answer for. Nothing was changed.
+    /// The function's driver still has virtual functions. Nothing was changed.
     #[error(
         "{address} has {count} virtual functions; end what uses them, take them away (echo 0 > /sys/bus/pci/devices/{address}/sriov_numvfs), and try again"
     )]
     HasVirtualFunctions {
         /// The function.
         address: PciAddress,
-        /// How many.
+        /// Number of virtual functions.
         count: u64,
     },
     /// vfio-pci is not loaded. Nothing was changed.
@@ -78,15 +78,15 @@ pub enum BindError {
         /// The function.
         address: PciAddress,
     },
-    /// There is nothing to release. Nothing was changed.
+    /// The function is not bound to vfio-pci, and there is no record of it. Nothing was changed.
     #[error("{address} is not bound to {VFIO_PCI}: {} has it, and nobody has remembered another one", driver.as_deref().unwrap_or("no driver"))]
     NotBound {
         /// The function.
         address: PciAddress,
-        /// Its driver.
+        /// Driver of the function.
         driver: Option<String>,
     },
-    /// A program has it open. Nothing was changed.
+    /// A process has the function open. Nothing was changed.
     #[error(
         "{address} is in use by {}: the kernel would wait until it has ended; end it first",
         listed(holders)
@@ -94,13 +94,13 @@ pub enum BindError {
     InUse {
         /// The function.
         address: PciAddress,
-        /// Who.
+        /// Processes that have it open.
         holders: Vec<Holder>,
     },
-    /// The previous driver could not be remembered, or what was remembered cannot be read. Nothing was changed.
+    /// The previous driver could not be recorded, or its record cannot be read. Nothing was changed.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The function was released; what was remembered of it could not be forgotten.
+    /// The function was released, but its record could not be removed.
     #[error(
         "{address} was released, and {} has it; but what was remembered of it is still there: {source}; remove it by hand, or the next release goes by it",
         driver.as_deref().unwrap_or("no driver")
@@ -108,9 +108,9 @@ pub enum BindError {
     RecordNotRemoved {
         /// The function.
         address: PciAddress,
-        /// Its driver now.
+        /// Current driver.
         driver: Option<String>,
-        /// Why not.
+        /// Cause.
         source: RecordError,
     },
     /// A step failed.
@@ -118,34 +118,34 @@ pub enum BindError {
     Failed {
         /// The function.
         address: PciAddress,
-        /// Who was to have it.
+        /// Intended driver.
         to: String,
-        /// What failed.
+        /// Failed step.
         failure: Failure,
-        /// What became of the function.
+        /// State of the function after the failure.
         outcome: Outcome,
     },
 }
 
-/// A step that failed.
+/// Reason why a step failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The function was taken away.
+    /// The function has left the bus.
     #[error("the function is gone from the bus")]
     Gone,
     /// The driver is not loaded.
     #[error("driver {driver} is not loaded (modprobe {driver}, or the module that contains it)")]
     NotLoaded {
-        /// Which.
+        /// Name of the driver.
         driver: String,
     },
-    /// This user may not write there.
+    /// This user has no permission to write the file.
     #[error("{}: {source}; binding needs root", path.display())]
     NotPermitted {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The kernel refused a step: a driver's probe failed.
@@ -153,16 +153,16 @@ pub enum Failure {
     Refused {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Something else interferes again and again.
+    /// Another program keeps changing the binding.
     #[error("after many tries {} has it{}; something else binds drivers at the same time, or the driver does not want it (see dmesg)",
         driver.as_deref().unwrap_or("no driver"), last.as_deref().map_or_else(String::new, |last| format!(" (last answer: {last})")))]
     Unsettled {
-        /// Its driver now.
+        /// Current driver.
         driver: Option<String>,
-        /// The last answer of the kernel.
+        /// Last error of the kernel.
         last: Option<String>,
     },
     /// The machine could not be examined.
@@ -170,38 +170,38 @@ pub enum Failure {
     Host(Box<HostError>),
 }
 
-/// What became of a function after a step had failed.
+/// State of a function after a failed step.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It has what it had.
+    /// The function has its previous driver.
     Restored {
         /// Its driver.
         driver: Option<String>,
-        /// What was remembered of it is still there, and why.
+        /// Reason why the record could not be removed.
         kept: Option<RecordError>,
     },
-    /// It has not got back what it had.
+    /// The function does not have its previous driver.
     NotRestored {
-        /// Its driver now.
+        /// Current driver.
         driver: Option<String>,
-        /// The one that it should have.
+        /// Driver that it should have.
         wanted: Option<String>,
-        /// Why not.
+        /// Cause.
         failure: Failure,
     },
-    /// It is not there any more.
+    /// The function has left the bus.
     Gone,
 }
 
 impl Outcome {
-    /// Whether it is as it was.
+    /// Whether the previous state is restored.
     #[must_use]
     pub const fn is_restored(&self) -> bool {
         matches!(self, Self::Restored { .. })
     }
 
-    /// Where it is as it was, nothing need be remembered of it: `forget` is what becomes of that.
+    /// Removes the record by `forget` if the previous state is restored.
     pub(super) fn and(self, forget: impl FnOnce() -> Result<(), RecordError>) -> Self {
         match self {
             Self::Restored { driver, .. } => Self::Restored { driver, kept: forget().err() },
@@ -218,7 +218,7 @@ impl fmt::Display for Outcome {
                     Some(driver) => write!(f, "it is with {driver}, as before")?,
                     None => f.write_str("it has no driver, as before")?,
                 }
-                // The next binding writes another one in its place.
+                // The next binding overwrites the record.
                 kept.as_ref()
                     .map_or(Ok(()), |error| write!(f, " (what was remembered of it is still there: {error})"))
             }

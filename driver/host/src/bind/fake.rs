@@ -1,4 +1,4 @@
-//! A kernel for tests: a tree whose files act when they are written to, and others who bind drivers at the same time.
+//! Simulated kernel for tests: a tree whose files act when they are written, and concurrent users that bind drivers.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -9,42 +9,42 @@ use rustix::io::Errno;
 use super::kernel::Kernel;
 use crate::testing::Tree;
 
-/// What somebody else does.
+/// Action of a concurrent user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConcurrentAction {
     /// Binds the function to this driver, if it has none.
     Binds(&'static str),
-    /// Takes its driver away.
+    /// Unbinds the function's driver.
     Unbinds,
-    /// Names another driver as the only one.
+    /// Sets `driver_override` to another driver.
     Overrides(&'static str),
-    /// Takes the function off the bus.
+    /// Removes the function from the bus.
     Removes,
     /// Unloads a driver.
     Unloads(&'static str),
-    /// Puts a folder in the place of what is remembered of the function: it cannot be removed as a file.
+    /// Replaces the function's record by a directory, which cannot be removed as a file.
     Keeps,
 }
 
-/// What happens at a write.
+/// Event at a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The write fails, and nothing is done.
+    /// The write fails and has no effect.
     Fails(Errno),
-    /// Somebody else does something first.
+    /// A concurrent user acts before the write.
     Before(ConcurrentAction),
-    /// Somebody else does something right after.
+    /// A concurrent user acts right after the write.
     After(ConcurrentAction),
 }
 
-/// The kernel of one function.
+/// Simulated kernel of one function.
 #[derive(Debug)]
 pub(super) struct FakeKernel<'a> {
     tree: &'a Tree,
     address: &'a str,
-    /// Drivers that want the function by its ids, in the order in which they are asked.
+    /// Drivers that match the function by its ids, in the order in which they are probed.
     wanting: &'static [&'static str],
-    /// Drivers whose probe fails, and how.
+    /// Drivers whose probe fails, and the error.
     failing: Vec<(&'static str, Errno)>,
     plan: RefCell<Vec<(u32, Event)>>,
     writes: Cell<u32>,
@@ -64,13 +64,13 @@ impl<'a> FakeKernel<'a> {
         }
     }
 
-    /// At the write of number `at`, from 0, this happens.
+    /// Adds an event at write number `at`, counted from 0.
     pub(super) fn at(self, at: u32, event: Event) -> Self {
         self.plan.borrow_mut().push((at, event));
         self
     }
 
-    /// The driver's probe fails.
+    /// Makes the driver's probe fail.
     pub(super) fn failing(mut self, driver: &'static str, errno: Errno) -> Self {
         self.failing.push((driver, errno));
         self
@@ -110,7 +110,7 @@ impl<'a> FakeKernel<'a> {
         let _ = self.tree.remove("dev/vfio/14");
     }
 
-    /// Whether the driver is loaded and matches: by its name if one is named, else by the function's ids.
+    /// Whether the driver is loaded and matches: by `driver_override` if it is set, else by the function's ids.
     fn matches(&self, driver: &str) -> bool {
         let loaded = self.tree.root().join("sys/bus/pci/drivers").join(driver).exists();
         let named = self.only();
@@ -157,7 +157,7 @@ impl<'a> FakeKernel<'a> {
         }
     }
 
-    /// What the kernel does, after `drivers/base/bus.c` and `drivers/pci/pci-sysfs.c`.
+    /// Performs the kernel's action, after `drivers/base/bus.c` and `drivers/pci/pci-sysfs.c`.
     fn act(&self, path: &Path, text: &str) -> io::Result<()> {
         let errno = |errno: Errno| Err(errno.into());
         if !path.exists() {

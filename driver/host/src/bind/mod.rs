@@ -1,15 +1,15 @@
-//! To vfio-pci, and back to the driver that had it.
+//! Binding to vfio-pci, and release to the previous driver.
 //!
-//! What happens, in this order, so that a program that dies in between leaves something that [`release`] understands:
+//! Steps in this order, so that [`release`] can handle the state left by a program that exits in between:
 //!
-//! 1. everything that could be refused is refused, before anything is changed;
-//! 2. what there is is remembered (`record`);
-//! 3. `driver_override` names the only driver that may have the function, so that nobody else's probe takes it in between;
-//! 4. the function is unbound from the driver it has, and bound to the one it is to have;
-//! 5. if that cannot be done, it gets its old driver back.
+//! 1. every check that could refuse is done before anything is changed;
+//! 2. the previous state is recorded (`record`);
+//! 3. `driver_override` names the only permitted driver, so that no other driver's probe takes the function in between;
+//! 4. the function is unbound from its driver, and bound to the new one;
+//! 5. if this fails, the previous driver is restored.
 //!
-//! Others bind drivers, too (udev, a module that is being loaded, somebody at the next terminal). So each step is chosen from
-//! what is the case, never from what was the case before, and steps that come too late are taken again, a bounded number of times.
+//! Other processes bind drivers, too (udev, a module that is being loaded, another user). Therefore each step is chosen by the current
+//! state, never by an earlier one, and steps that are too late are repeated a bounded number of times.
 
 mod error;
 #[cfg(test)]
@@ -32,59 +32,60 @@ use kernel::{Kernel, System};
 use record::Records;
 use settle::{Goal, settle};
 
-/// What [`bind`] did.
+/// Result of [`bind`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bound {
     /// The function.
     pub address: PciAddress,
-    /// The driver it has now.
+    /// Current driver.
     pub driver: String,
-    /// The driver it had.
+    /// Previous driver.
     pub previous: Option<String>,
     /// Whether there was nothing to do.
     pub already: bool,
-    /// Its group.
+    /// IOMMU group of the function.
     pub group: u32,
     /// The group's other functions.
     pub others: Vec<OtherFunction>,
-    /// Files by which it is opened, those that exist.
+    /// Existing files by which the function is opened.
     pub files: Vec<PathBuf>,
 }
 
-/// What [`release`] did.
+/// Result of [`release`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Released {
     /// The function.
     pub address: PciAddress,
-    /// The driver it has now.
+    /// Current driver.
     pub driver: Option<String>,
-    /// The driver it had.
+    /// Previous driver.
     pub previous: Option<String>,
-    /// Whether it was known which driver it should have.
+    /// Whether there was a record of the driver to restore.
     pub remembered: bool,
 }
 
-/// Whether `driver`, which `address` is bound to, gives functions to user space: vfio-pci, or a vendor's variant, which makes a
-/// directory for the function's device file as vfio-pci does.
+/// Whether `driver`, which `address` is bound to, gives functions to user space: vfio-pci, or a vendor's variant, which creates a directory
+/// for the function's device file as vfio-pci does.
 #[must_use]
 pub fn is_user_driver(roots: &Roots, address: PciAddress, driver: Option<&str>) -> bool {
     driver == Some(VFIO_PCI) || driver.is_some() && roots.function_file(address).is_some()
 }
 
-/// Gives a function to vfio-pci. `force`: one whose ids are not those of a known card, too.
+/// Binds a function to vfio-pci. `force`: also if its ids are not those of a known card.
 ///
 /// # Errors
-/// See [`BindError`]. The function has the driver that it had, unless [`BindError::Failed`] says otherwise.
+/// See [`BindError`]. The function keeps its previous driver, unless [`BindError::Failed`] reports otherwise.
 pub fn bind(roots: &Roots, function: &PciFunction, force: bool) -> Result<Bound, BindError> {
     bind_with(roots, &System, function, force)
 }
 
-/// Gives a function back to the driver that it had before [`bind`]; where that is not known, to whichever driver of the kernel's wants it.
+/// Releases a function to the driver that it had before [`bind`]; if that is unknown, to any driver of the kernel that matches.
 ///
 /// # Errors
-/// See [`BindError`]. The function stays with vfio-pci, unless [`BindError::Failed`] or [`BindError::RecordNotRemoved`] says otherwise.
+/// See [`BindError`]. The function stays bound to vfio-pci, unless [`BindError::Failed`] or [`BindError::RecordNotRemoved`] reports
+/// otherwise.
 pub fn release(roots: &Roots, function: &PciFunction) -> Result<Released, BindError> {
     release_with(roots, &System, function)
 }
@@ -102,12 +103,12 @@ fn bind_with(
         return Err(BindError::NoIommuMode { address, group: group.number });
     }
     let records = Records::lock(roots)?;
-    // Nobody of ours changes it any more: what counts is what is the case now.
+    // No other program that takes the lock changes it any more: use the current state.
     let PciFunction { driver: previous, driver_override: only, .. } = PciFunction::read(roots, address)?;
     let already = previous.as_deref() == Some(VFIO_PCI);
     if !already {
         let old = match records.read(address)? {
-            // A program that did this before has died half-way: what it found is what counts.
+            // An earlier bind has exited half-way: its record holds the original state.
             Some(first) if previous.is_none() && only.as_deref() == Some(VFIO_PCI) => first,
             _ => Record { driver: previous.clone(), driver_override: only },
         };
@@ -130,7 +131,7 @@ fn bind_with(
     })
 }
 
-/// Whether it may be bound; gives the number of its group.
+/// Checks whether the function may be bound; returns the number of its group.
 fn check(roots: &Roots, function: &PciFunction, force: bool) -> Result<u32, BindError> {
     let address = function.address;
     if function.is_bridge() {
@@ -162,7 +163,7 @@ fn release_with(roots: &Roots, kernel: &dyn Kernel, function: &PciFunction) -> R
     if !is_user_driver(roots, address, previous.as_deref()) && old.is_none() {
         return Err(BindError::NotBound { address, driver: previous });
     }
-    // To unbind a function that is open blocks in the kernel until its user has closed it.
+    // Unbinding an open function blocks in the kernel until its user has closed it.
     let group = function.group.map(|group| roots.group_file(group));
     let files = group.into_iter().chain(roots.function_file(address));
     let mut holders: Vec<_> = files.flat_map(|file| roots.holders(&file)).collect();
@@ -193,7 +194,7 @@ fn release_with(roots: &Roots, kernel: &dyn Kernel, function: &PciFunction) -> R
     Ok(Released { address, driver, previous, remembered })
 }
 
-/// Gives a function back what it had when a step has failed.
+/// Restores the previous state of a function after a failed step.
 fn put_back(
     roots: &Roots,
     kernel: &dyn Kernel,
@@ -209,7 +210,7 @@ fn put_back(
         Ok(driver) => Outcome::Restored { driver, kept: None },
         Err(Failure::Gone) => Outcome::Gone,
         Err(failure) => {
-            // Any driver is better than none: whichever wants it may have it.
+            // Any driver is better than none: let the kernel choose.
             if old.driver.is_some() {
                 let _ = settle(roots, kernel, address, None, &Goal::AnyExcept { leaving: None });
             }
@@ -219,7 +220,7 @@ fn put_back(
     }
 }
 
-/// Files by which the function is opened. The kernel makes them while it binds, and udev may move or rename them a moment later.
+/// Files by which the function is opened. The kernel creates them during binding, and udev may move or rename them shortly after.
 fn files(roots: &Roots, kernel: &dyn Kernel, address: PciAddress, group: u32) -> Vec<PathBuf> {
     for turn in 0..settle::MAX_ATTEMPTS {
         let files = std::iter::once(roots.group_file(group)).chain(roots.function_file(address));

@@ -1,4 +1,4 @@
-//! Which driver a function had before it was bound: one small file for each, below [`Roots::state`].
+//! Record of a function's driver before it was bound: one small file per function, below [`Roots::state`].
 //!
 //! `/run/fpga/bound/0000:65:00.0`, two lines, either value empty for none:
 //!
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::roots::attribute;
 use crate::{HostError, PciAddress, Roots};
 
-/// What a function had.
+/// Recorded state of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
     /// Its driver.
@@ -23,49 +23,49 @@ pub struct Record {
     pub driver_override: Option<String>,
 }
 
-/// What a function had could not be kept or found out.
+/// Reason why a record could not be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The directory or a file in it cannot be used.
     #[error("{} cannot be {action}: {source}; binding needs root, and a writable /run", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What was to be done with it.
+        /// Action that failed.
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Somebody else is at it.
+    /// Another program holds the lock.
     #[error("{} is locked: another program binds or releases just now; try again", path.display())]
     Locked {
-        /// The lock.
+        /// Path of the lock.
         path: PathBuf,
     },
-    /// The file holds something else.
+    /// The file has an invalid content.
     #[error("{} is damaged ({what}): remove it, and the kernel chooses the driver", path.display())]
     Damaged {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the problem.
         what: &'static str,
     },
-    /// It could not be read.
+    /// The file could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
 }
 
-/// The records, while nobody else changes them.
+/// The records, locked against other programs.
 #[derive(Debug)]
 pub(super) struct Records {
     directory: PathBuf,
-    /// Held, not used: the lock ends with it.
+    /// Held for its lock, which ends when the file is closed.
     _lock: File,
 }
 
 impl Records {
-    /// Waits for nobody: who binds at the same time is told so.
+    /// Takes the lock without waiting: fails if another program binds at the same time.
     pub(super) fn lock(roots: &Roots) -> Result<Self, RecordError> {
         let directory = roots.state.join("bound");
         fs::create_dir_all(&directory).map_err(failed(&directory, "made"))?;
@@ -78,7 +78,7 @@ impl Records {
         }
     }
 
-    /// Keeps what the function had. The file is there whole or not at all.
+    /// Writes the function's record. The file is written completely or not at all.
     pub(super) fn write(&self, address: PciAddress, record: &Record) -> Result<(), RecordError> {
         let path = self.path(address);
         let new = path.with_extension("new");
@@ -93,14 +93,14 @@ impl Records {
         fs::rename(&new, &path).map_err(failed(&path, "written"))
     }
 
-    /// What the function had, if that was kept.
+    /// Reads the function's record, if there is one.
     pub(super) fn read(&self, address: PciAddress) -> Result<Option<Record>, RecordError> {
         let path = self.path(address);
         let Some(text) = attribute(&path)? else { return Ok(None) };
         parse(&text).map(Some).map_err(|what| RecordError::Damaged { path, what })
     }
 
-    /// Forgets what the function had.
+    /// Removes the function's record.
     pub(super) fn remove(&self, address: PciAddress) -> Result<(), RecordError> {
         let path = self.path(address);
         match fs::remove_file(&path) {
@@ -110,7 +110,7 @@ impl Records {
     }
 
     fn path(&self, address: PciAddress) -> PathBuf {
-        // Colons and points are fine in names; `with_extension` must not take ".0" for one.
+        // Colons and dots are valid in names, but `with_extension` must not take ".0" for an extension.
         self.directory.join(address.to_string().replace('.', "-"))
     }
 }
@@ -137,7 +137,7 @@ fn parse(text: &str) -> Result<Record, &'static str> {
     if complete == [true; 2] { Ok(record) } else { Err("a line is missing") }
 }
 
-/// Names become parts of paths.
+/// Whether a text is a valid name: names become parts of paths.
 fn is_name(text: &str) -> bool {
     text.len() <= 255
         && !matches!(text, "." | "..")

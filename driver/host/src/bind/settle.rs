@@ -1,4 +1,4 @@
-//! From whatever driver a function has to the one that it is to have.
+//! Transition of a function from its current driver to another one.
 
 use core::fmt;
 use std::io;
@@ -11,20 +11,20 @@ use super::kernel::Kernel;
 use crate::roots::attribute;
 use crate::{HostError, PciAddress, Roots};
 
-/// How often a step that came too late is taken again: with the pauses between them, about a second.
+/// Maximum number of attempts of a step that came too late: with the pauses between them, about a second.
 pub(super) const MAX_ATTEMPTS: u32 = 20;
 
-/// Which driver a function is to have.
+/// Driver that a function is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// This one.
+    /// This driver.
     Driver(String),
-    /// Any that wants it but the one that is named; none, if none does.
+    /// Any matching driver except the named one; none if no driver matches.
     AnyExcept {
-        /// The driver to be left.
+        /// Driver to unbind.
         leaving: Option<String>,
     },
-    /// None.
+    /// No driver.
     Unbound,
 }
 
@@ -38,17 +38,17 @@ impl fmt::Display for Goal {
     }
 }
 
-/// How a write ended.
+/// Result of a write.
 enum Written {
     Done,
-    /// What was to be changed has changed in the meantime: look again.
+    /// The state has changed in the meantime: read it again.
     BudgetExceeded(io::Error),
 }
 
-/// Brings the function to `goal`, with `only` as its `driver_override`; gives the driver that it has then.
+/// Brings the function to `goal`, with `only` as its `driver_override`; returns the driver that it has then.
 ///
-/// Each turn looks at what is the case and does what is next. Two looks agree at the end: the driver is the right one, and
-/// `driver_override` still says what it should.
+/// Each iteration reads the current state and executes the next step. Two reads must agree at the end: the driver is the right one, and
+/// `driver_override` still has the right value.
 pub(super) fn settle(
     roots: &Roots,
     kernel: &dyn Kernel,
@@ -60,7 +60,7 @@ pub(super) fn settle(
     let directory = roots.function(address);
     let only_file = directory.join("driver_override");
     let mut last = None;
-    // Once asked, a kernel whose drivers do not want the function is not asked again.
+    // Probing is requested only once: if no driver matched, none will.
     let mut asked = false;
     for turn in 0..MAX_ATTEMPTS {
         if !directory.exists() {
@@ -68,7 +68,7 @@ pub(super) fn settle(
         }
         let now = attribute(&only_file)?.filter(|text| !text.is_empty() && text != "(null)");
         if now.as_deref() != only {
-            // An empty line takes the restriction away.
+            // An empty line removes the restriction.
             let text = only.unwrap_or_default();
             if let Written::BudgetExceeded(error) = write(kernel, &only_file, &format!("{text}\n"))? {
                 last = Some(error);
@@ -103,15 +103,15 @@ pub(super) fn settle(
     Err(Failure::Unsettled { driver, last: last.map(|error| error.to_string()) })
 }
 
-/// Writes, and tells errors that come of somebody else's having been faster from those that stay.
+/// Writes, and distinguishes errors caused by a concurrent change from permanent ones.
 fn write(kernel: &dyn Kernel, path: &Path, text: &str) -> Result<Written, Failure> {
     let Err(error) = kernel.write(path, text) else { return Ok(Written::Done) };
     let late = [
-        // The function has no or another driver by now, or the driver does not match it (any more).
+        // The function has no driver or another one by now, or the driver does not match (any more).
         Errno::NODEV,
-        // The file is gone with the driver, or with the function.
+        // The file was removed with the driver, or with the function.
         Errno::NOENT,
-        // Somebody else has bound it first.
+        // Another process has bound it first.
         Errno::BUSY,
         // The probe was deferred.
         Errno::AGAIN,

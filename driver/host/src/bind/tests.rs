@@ -1,4 +1,4 @@
-//! Binding and releasing against a kernel that is late, refuses, or has other users.
+//! Binding and releasing with a kernel that is late, refuses, or has other users.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::testing::{Function, Tree, machine};
 
 const CARD: &str = "0000:65:00.0";
 
-/// A machine on which everything is as it should be, its card with `driver`.
+/// Creates a correctly configured machine whose card has `driver`.
 fn tree(root: &Path, driver: Option<&str>) -> Tree {
     let tree = Tree::new(root).unwrap();
     for name in ["vfio-pci", "xdma", "other"] {
@@ -48,7 +48,7 @@ fn bind_then_release_restores_driver() {
             (kernel.driver().as_deref(), kernel.only().as_deref()),
             (Some("vfio-pci"), Some("vfio-pci"))
         );
-        // Again: nothing to do, and the first driver is still the one that is remembered.
+        // Again: nothing to do, and the first driver stays recorded.
         let again = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap();
         assert!(again.already);
         assert_eq!(record(&tree).unwrap().driver.as_deref(), driver);
@@ -90,7 +90,7 @@ fn bind_probe_failure_restores_old_driver() {
     assert_eq!((kernel.driver().as_deref(), kernel.only(), record(&tree)), (Some("xdma"), None, None));
 }
 
-/// The card is where it should be, and whoever reads the error learns that, and what is left to do.
+/// The card has the right driver, and the error reports this and the remaining action.
 #[test]
 fn release_record_not_removed_is_reported() {
     let dir = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ fn release_record_not_removed_is_reported() {
     assert_eq!((kernel.driver().as_deref(), kernel.only()), (Some("xdma"), None));
 }
 
-/// The failure of the step is what counts; that something is left over is said besides.
+/// The failure of the step is the main error; the remaining record is reported in addition.
 #[test]
 fn bind_failure_is_reported_before_leftover_record() {
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +140,7 @@ fn release_driver_unloaded_keeps_vfio_pci() {
     let error = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err().to_string();
     assert!(error.contains("modprobe xdma") && error.contains("it is with vfio-pci, as before"), "{error}");
     assert_eq!(kernel.driver().as_deref(), Some("vfio-pci"));
-    // Once it is there again, release knows what to do.
+    // When the driver is loaded again, release works.
     tree.driver("xdma").unwrap();
     release_with(&tree.roots(), &kernel, &card(&tree)).unwrap();
     assert_eq!(kernel.driver().as_deref(), Some("xdma"));
@@ -155,15 +155,15 @@ fn bind_after_crashed_bind_uses_existing_record() {
     Records::lock(&tree.roots()).unwrap().write(address, &old).unwrap();
     tree.file(&format!("sys/bus/pci/devices/{CARD}/driver_override"), "vfio-pci\n").unwrap();
     let kernel = FakeKernel::new(&tree, CARD);
-    // Either way the driver from before the accident is the one that counts.
+    // In both cases the driver before the accident is the relevant one.
     bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap();
     assert_eq!(record(&tree), Some(old));
     release_with(&tree.roots(), &kernel, &card(&tree)).unwrap();
     assert_eq!((kernel.driver().as_deref(), record(&tree)), (Some("xdma"), None));
 }
 
-/// Everything that can happen once, at every write of binding and of releasing: whatever it is, a card that had a driver has one
-/// afterwards, an Ok is true, and an error that says "as before" is.
+/// All single faults, at every write of binding and of releasing: a card that had a driver has one afterwards, an `Ok` is correct, and an
+/// error that reports the previous state is correct.
 #[test]
 fn bind_any_single_fault_leaves_card_with_driver() {
     let errnos = [
@@ -214,7 +214,7 @@ fn bind_any_single_fault_leaves_card_with_driver() {
                     )
                 };
                 if kernel.writes() <= at {
-                    // So many writes there are: nothing has happened.
+                    // All writes are done: the event has not occurred.
                     break;
                 }
                 let removed = matches!(
@@ -224,7 +224,7 @@ fn bind_any_single_fault_leaves_card_with_driver() {
                 match result {
                     Ok(driver) => {
                         seen.0 += 1;
-                        // Who acts after the last write acts after us.
+                        // An action after the last write is not part of the operation.
                         let after_us = matches!(event, Event::After(_)) && kernel.writes() == at + 1;
                         if !after_us && !removed {
                             assert_eq!(kernel.driver().as_deref(), Some(goal), "{what}");
@@ -260,7 +260,7 @@ fn bind_any_single_fault_leaves_card_with_driver() {
 fn bind_endless_interference_ends_with_error() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
-    // Whenever the card is free, somebody says that it is another driver's, and binds it.
+    // Whenever the card is unbound, another process overrides its driver and binds it.
     let kernel = (0..200).fold(FakeKernel::new(&tree, CARD), |kernel, at| {
         kernel
             .at(at, Event::After(ConcurrentAction::Overrides("xdma")))
@@ -298,7 +298,7 @@ fn bind_forbidden_target_is_refused_before_change() {
         let text = refuse(&machine(name, dir.path()).unwrap(), address, force);
         assert!(text.contains(part), "{name}: {text}");
     }
-    // Groups there are, but not for this card.
+    // Groups exist, but not for this card.
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), None);
     tree.remove(&format!("sys/bus/pci/devices/{CARD}/iommu_group")).unwrap();
@@ -325,7 +325,7 @@ fn bind_without_record_directory_changes_nothing() {
     assert!(text.contains("run/fpga") && kernel.writes() == 0, "{text}");
 }
 
-/// How each failed step and each outcome is told. Which of them happens when is what the tests above are about.
+/// Messages of each failed step and each outcome. The tests above cover when they occur.
 #[test]
 fn bind_error_messages_match_failure_and_outcome() {
     let refused = |errno: Errno, driver: Option<&'static str>| {
@@ -364,7 +364,7 @@ fn bind_error_messages_match_failure_and_outcome() {
     }
 }
 
-/// A driver that cannot be found out in the middle of it.
+/// A driver link that becomes unreadable during the operation.
 #[test]
 fn bind_unreadable_driver_link_is_failed_step() {
     let dir = tempfile::tempdir().unwrap();
@@ -394,7 +394,7 @@ fn release_unusable_record_is_named_and_nothing_changes() {
     std::fs::create_dir(dir.path().join(path)).unwrap();
     let error = release();
     assert!(matches!(error, BindError::Record(RecordError::Host(_))), "{error}");
-    // Somebody else binds at the same time.
+    // Another process binds at the same time.
     let records = Records::lock(&tree.roots()).unwrap();
     let error = release();
     assert!(matches!(error, BindError::Record(RecordError::Locked { .. })), "{error}");

@@ -1,4 +1,4 @@
-//! One function: driver, group, files, link, reset.
+//! Checks of one function: driver, group, files, link, reset.
 
 use super::Status::{Fail, Pass, Skip, Warn};
 use super::{Check, Machine};
@@ -92,7 +92,7 @@ fn viable(machine: &Machine<'_>, function: &PciFunction, group: Option<&IommuGro
     Check::new("group", Pass, format!("group {number}, {with}"))
 }
 
-/// May this process open it, and does somebody else have it?
+/// Checks whether this process may open the function, and whether another process has it open.
 fn files(machine: &Machine<'_>, function: &PciFunction, usable: bool) -> Vec<Check> {
     let Some(group) = function.group.filter(|_| usable) else {
         let why = "its files are there once it is bound, with an IOMMU behind it";
@@ -173,7 +173,7 @@ fn reset(function: &PciFunction) -> Check {
     }
 }
 
-/// A virtual function whose physical one is used through VFIO needs the token that was set there.
+/// Checks the token: a virtual function whose physical function is used through VFIO needs the token that was set there.
 fn token(machine: &Machine<'_>, function: &PciFunction) -> Result<Option<Check>, HostError> {
     let Some(physical) = function.physical_function else { return Ok(None) };
     let driver = machine.roots.driver_of(physical)?;

@@ -1,4 +1,4 @@
-//! The machine: IOMMU, modules, interfaces, limits.
+//! Checks of the machine: IOMMU, modules, interfaces, limits.
 
 use super::Status::{Fail, Pass, Skip, Warn};
 use super::{Check, Machine};
@@ -6,9 +6,9 @@ use crate::group::{VFIO_PCI, listed};
 use crate::roots::{attribute, names, number};
 use crate::{Caller, HostError, IommuGroup, PciFunction, Roots};
 
-/// What a ring and one buffer need. Below it nothing works.
+/// Minimum limit of locked memory in bytes: a ring and one buffer.
 const MIN_LOCKED_MEMORY: u64 = 1 << 20;
-/// What transfers at full speed map at the same time, with room to spare.
+/// Recommended limit of locked memory in bytes: the simultaneous mappings of transfers at full speed, with some margin.
 const RECOMMENDED_LOCKED_MEMORY: u64 = 256 << 20;
 
 pub(super) fn examine(roots: &Roots, caller: Caller) -> Result<(Machine<'_>, Vec<Check>), HostError> {
@@ -26,9 +26,8 @@ pub(super) fn examine(roots: &Roots, caller: Caller) -> Result<(Machine<'_>, Vec
     Ok((machine, checks))
 }
 
-/// Whether the machine has an IOMMU that is on. Sources of the advice: the kernel's
-/// `Documentation/admin-guide/kernel-parameters.txt` (`intel_iommu`, `amd_iommu`, `iommu`) and `CONFIG_INTEL_IOMMU_DEFAULT_ON`,
-/// which not every distribution sets.
+/// Checks whether the machine has an enabled IOMMU. Sources of the advice: the kernel's `Documentation/admin-guide/kernel-parameters.txt`
+/// (`intel_iommu`, `amd_iommu`, `iommu`) and `CONFIG_INTEL_IOMMU_DEFAULT_ON`, which not every distribution sets.
 fn iommu(roots: &Roots, groups: usize) -> Result<Check, HostError> {
     let units = names(&roots.sysfs.join("class/iommu"))?.unwrap_or_default();
     if groups > 0 {
@@ -65,7 +64,7 @@ fn iommu(roots: &Roots, groups: usize) -> Result<Check, HostError> {
     Ok(Check::new("iommu", Fail, message).fix(fix))
 }
 
-/// Whether the kernel was told to do without protection.
+/// Checks whether the kernel was configured to work without isolation.
 fn isolation(roots: &Roots) -> Result<Check, HostError> {
     let modules = roots.sysfs.join("module");
     let mut given_up = Vec::new();
@@ -87,14 +86,14 @@ fn isolation(roots: &Roots) -> Result<Check, HostError> {
         .fix(format!("{}, and take the option out of /etc/modprobe.d", listed(&fixes))))
 }
 
-/// Whether vfio-pci is loaded, or could be.
+/// Checks whether vfio-pci is loaded, or could be.
 fn module(machine: &Machine<'_>) -> Result<Check, HostError> {
     if machine.has_driver {
         return Ok(Check::new("vfio-pci", Pass, "the driver is loaded"));
     }
     let release = attribute(&machine.roots.proc.join("sys/kernel/osrelease"))?.unwrap_or_default();
     let modules = machine.roots.modules.join(&release);
-    // The one has what modprobe finds; where neither is readable, nothing is known.
+    // `modules.dep` lists the modules that modprobe finds; without it the answer is unknown.
     let dependencies = attribute_whole(&modules.join("modules.dep"))?;
     let is_there = dependencies.as_deref().map(|list| {
         list.lines()
@@ -111,7 +110,7 @@ fn module(machine: &Machine<'_>) -> Result<Check, HostError> {
     })
 }
 
-/// `modules.dep` is longer than any attribute.
+/// Reads all of a file: `modules.dep` is longer than any attribute.
 fn attribute_whole(path: &std::path::Path) -> Result<Option<String>, HostError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -120,7 +119,7 @@ fn attribute_whole(path: &std::path::Path) -> Result<Option<String>, HostError> 
     }
 }
 
-/// Which of the two interfaces there are.
+/// Checks which of the two interfaces exist.
 fn interface(machine: &Machine<'_>) -> Check {
     let roots = machine.roots;
     let (container, iommufd) = (roots.container_file(), roots.iommufd_file());
@@ -146,7 +145,7 @@ fn interface(machine: &Machine<'_>) -> Check {
     Check::new("interface", Pass, message)
 }
 
-/// Memory that a card can reach is locked, and counted against a limit.
+/// Checks the limit of locked memory: memory that a card can access is locked, and counted against it.
 fn locked_memory(caller: &Caller) -> Check {
     let Some(limit) = caller.locked_memory.filter(|_| !caller.locks_without_limit()) else {
         return Check::new("memlock", Pass, "this process may lock as much memory as it likes");
@@ -164,7 +163,7 @@ fn locked_memory(caller: &Caller) -> Check {
     }
 }
 
-/// Huge pages make fewer, larger mappings.
+/// Checks for huge pages, which make mappings fewer and larger.
 fn huge_pages(roots: &Roots) -> Result<Check, HostError> {
     let directory = roots.sysfs.join("kernel/mm/hugepages");
     let mut found = Vec::new();
@@ -187,7 +186,7 @@ fn huge_pages(roots: &Roots) -> Result<Check, HostError> {
     })
 }
 
-/// Whether there is anything to use.
+/// Checks whether there is a card.
 pub(super) fn cards(cards: &[PciFunction], named: bool, unreadable: &[HostError]) -> Check {
     if !cards.is_empty() {
         let names = listed(cards.iter().map(|card| card.address));
@@ -204,7 +203,7 @@ pub(super) fn cards(cards: &[PciFunction], named: bool, unreadable: &[HostError]
     Check::new("cards", Warn, message).fix(fix)
 }
 
-/// Bytes in the largest binary unit that leaves a whole number.
+/// Formats bytes in the largest binary unit that yields a whole number.
 fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let unit = units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit));

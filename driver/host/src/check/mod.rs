@@ -1,7 +1,7 @@
 //! Whether the machine is ready for cards through VFIO, check by check.
 //!
-//! A check that fails keeps cards from being opened; one that warns costs speed or safety. What a failed check makes pointless is
-//! skipped, so that the first failure is the cause.
+//! A failed check prevents cards from being opened; a warning affects speed or safety. Checks that depend on a failed one are skipped, so
+//! that the first failure is the cause.
 
 mod card;
 mod machine;
@@ -13,13 +13,13 @@ use crate::{Caller, HostError, PciAddress, PciFunction, Roots, functions};
 /// Result of a check of the machine, or of a test of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
-    /// As it should be.
+    /// Correct.
     Pass,
-    /// It works, but not as well or not as safely as it could; the message says what to avoid.
+    /// Works, but not at full speed or not safely; the message names the limitation.
     Warn,
-    /// It does not work.
+    /// Does not work.
     Fail,
-    /// It does not apply, or was not tested.
+    /// Not applicable, or not tested.
     Skip,
 }
 
@@ -42,19 +42,19 @@ impl fmt::Display for Status {
     }
 }
 
-/// One check.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Check {
-    /// What was looked at: one word, stable.
+    /// Name of the check: one word, stable.
     pub name: &'static str,
-    /// At which function; `None`: at the machine.
+    /// Function that was checked; `None`: the machine.
     pub function: Option<PciAddress>,
-    /// How it ended.
+    /// Status.
     pub status: Status,
-    /// What was found.
+    /// Finding.
     pub message: String,
-    /// What to do, where something is to be done.
+    /// Action to take, if any.
     pub fix: Option<String>,
 }
 
@@ -74,21 +74,21 @@ impl Check {
     }
 }
 
-/// What checks of functions need to know of the machine.
+/// Properties of the machine that checks of functions need.
 #[derive(Debug)]
 struct Machine<'a> {
     roots: &'a Roots,
     caller: Caller,
-    /// Whether an IOMMU stands behind any group.
+    /// Whether any group has an IOMMU.
     has_iommu: bool,
     /// Whether the driver is loaded.
     has_driver: bool,
 }
 
-/// Examines the machine, and `cards`; without any, all functions with known ids.
+/// Examines the machine, and `cards`; if there are none, all functions with known ids.
 ///
 /// # Errors
-/// [`HostError::NoSysfs`], [`HostError::Unreadable`], [`HostError::InvalidContent`]: what no check can do without.
+/// [`HostError::NoSysfs`], [`HostError::Unreadable`], [`HostError::InvalidContent`] for files that every check needs.
 pub fn examine(roots: &Roots, cards: &[PciFunction]) -> Result<Vec<Check>, HostError> {
     let listing = functions(roots)?;
     let known: Vec<PciFunction>;

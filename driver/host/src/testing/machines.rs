@@ -10,12 +10,12 @@ use super::{Function, Tree};
 pub struct Machine {
     /// Its name.
     pub name: &'static str,
-    /// What is so with it.
+    /// Description.
     pub about: &'static str,
     build: fn(&Tree) -> io::Result<()>,
 }
 
-/// All of them.
+/// All typical machines.
 pub const MACHINES: &[Machine] = &[
     Machine { name: "ready", about: "IOMMU on, card bound to vfio-pci, alone in its group", build: ready },
     Machine { name: "vendor-driver", about: "IOMMU on, card with the vendor's driver", build: vendor_driver },
@@ -63,10 +63,10 @@ pub const MACHINES: &[Machine] = &[
     Machine { name: "no-cards", about: "IOMMU on, no card", build: no_cards },
 ];
 
-/// Writes the machine `name` to the directory `root`.
+/// Creates the machine `name` in the directory `root`.
 ///
 /// # Errors
-/// What the system says; [`io::ErrorKind::NotFound`] for a name that is none.
+/// The error of the system; [`io::ErrorKind::NotFound`] for an unknown name.
 pub fn machine(name: &str, root: &Path) -> io::Result<Tree> {
     let machine = MACHINES.iter().find(|machine| machine.name == name);
     let machine = machine.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, name))?;
@@ -85,7 +85,7 @@ const PORT: Function<'_> = Function {
     link: Some(("8.0 GT/s PCIe", 16, "16.0 GT/s PCIe", 16)),
 };
 
-/// A server that is as it should be, without a card.
+/// Creates a correctly configured server without a card.
 fn base(tree: &Tree) -> io::Result<()> {
     tree.file("proc/cmdline", "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro intel_iommu=on\n")?;
     tree.file("proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu vme sse2\n")?;
@@ -111,7 +111,7 @@ fn base(tree: &Tree) -> io::Result<()> {
     })
 }
 
-/// A process with this user, these capabilities and this limit of locked memory.
+/// Creates a process with this user, these capabilities and this limit of locked memory.
 fn who(tree: &Tree, user: u32, capabilities: &str, locked: &str) -> io::Result<()> {
     let four = format!("{user}\t{user}\t{user}\t{user}");
     let status =
@@ -223,7 +223,7 @@ fn virtual_function(tree: &Tree) -> io::Result<()> {
 
 fn not_permitted(tree: &Tree) -> io::Result<()> {
     ready(tree)?;
-    // Nobody whom a test runs as.
+    // A user id that no test runs as.
     who(tree, 987_654_321, "0000000000000000", "8388608")
 }
 

@@ -1,6 +1,6 @@
-//! Trees of machines, written to a directory: what sysfs, procfs and `/dev` show of them.
+//! Simulated machines as directory trees: their sysfs, procfs and `/dev`.
 //!
-//! [`MACHINES`] are typical ones, each with one thing that is so or not so; [`Tree`] makes others.
+//! [`MACHINES`] are typical ones, each with one property to test; [`Tree`] creates others.
 
 mod machines;
 
@@ -13,33 +13,33 @@ pub use machines::{MACHINES, Machine, machine};
 
 use crate::Roots;
 
-/// A machine's tree below one directory. Paths are relative to it.
+/// Directory tree of a machine. Paths are relative to it.
 #[derive(Debug, Clone)]
 pub struct Tree {
     root: PathBuf,
 }
 
-/// A PCI function to be put into a tree.
+/// A PCI function to be added to a tree.
 #[derive(Debug, Clone)]
 pub struct Function<'a> {
-    /// Its address, in full.
+    /// Address, in full.
     pub address: &'a str,
-    /// The port above it, where it is not on the root bus.
+    /// The upstream port, if it is not on the root bus.
     pub below: Option<&'a str>,
     /// Vendor and device id.
     pub id: (u16, u16),
     /// Class code.
     pub class: u32,
-    /// Its driver.
+    /// Driver.
     pub driver: Option<&'a str>,
-    /// Its IOMMU group.
+    /// IOMMU group.
     pub group: Option<u32>,
-    /// Current speed, current width, largest speed, largest width.
+    /// Current speed, current width, maximum speed, maximum width.
     pub link: Option<(&'a str, u8, &'a str, u8)>,
 }
 
 impl Function<'_> {
-    /// An XDMA card in group 14, behind the port 0000:64:00.0, with a link as fast as it can be and no driver.
+    /// Creates an XDMA card in group 14, below the port 0000:64:00.0, with a link at its maximum and no driver.
     #[must_use]
     pub const fn card() -> Self {
         Function {
@@ -55,10 +55,10 @@ impl Function<'_> {
 }
 
 impl Tree {
-    /// A tree in `root` with nothing in it but the directories of PCI.
+    /// Creates a tree in `root` with only the directories of PCI.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn new(root: &Path) -> io::Result<Self> {
         let tree = Self { root: root.to_owned() };
         for directory in ["sys/bus/pci/devices", "sys/bus/pci/drivers", "sys/kernel/iommu_groups", "dev"] {
@@ -68,22 +68,22 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Where its parts are.
+    /// Paths of the tree's parts.
     #[must_use]
     pub fn roots(&self) -> Roots {
         Roots::with_root(&self.root)
     }
 
-    /// Its directory.
+    /// Root directory.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Writes a file, and makes the directories above it.
+    /// Writes a file, and creates its parent directories.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn file(&self, path: &str, content: impl AsRef<[u8]>) -> io::Result<()> {
         let path = self.root.join(path);
         if let Some(above) = path.parent() {
@@ -92,10 +92,10 @@ impl Tree {
         fs::write(path, content)
     }
 
-    /// Makes a symbolic link, and the directories above it.
+    /// Creates a symbolic link, and its parent directories.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn link(&self, path: &str, target: &str) -> io::Result<()> {
         let path = self.root.join(path);
         if let Some(above) = path.parent() {
@@ -104,28 +104,28 @@ impl Tree {
         symlink(target, path)
     }
 
-    /// Removes a file, a link or a directory with all that is in it.
+    /// Removes a file, a link or a directory with its content.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn remove(&self, path: &str) -> io::Result<()> {
         let path = self.root.join(path);
         if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
     }
 
-    /// A file of `/dev` with these permission bits.
+    /// Creates a file of `/dev` with these permission bits.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn device_file(&self, path: &str, mode: u32) -> io::Result<()> {
         self.file(path, "")?;
         fs::set_permissions(self.root.join(path), fs::Permissions::from_mode(mode))
     }
 
-    /// A PCI driver that is loaded.
+    /// Adds a loaded PCI driver.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn driver(&self, name: &str) -> io::Result<()> {
         for file in ["bind", "unbind"] {
             self.file(&format!("sys/bus/pci/drivers/{name}/{file}"), "")?;
@@ -133,10 +133,10 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds a function, with its driver and its place in its group.
+    /// Adds a function, with its driver and its group membership.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn function(&self, function: &Function<'_>) -> io::Result<()> {
         let Function { address, below, id: (vendor, device), class, driver, group, link } = function;
         let below = below.map_or_else(String::new, |port| format!("{port}/"));
@@ -172,10 +172,10 @@ impl Tree {
         Ok(())
     }
 
-    /// Binds a function that is there to a driver.
+    /// Binds an existing function to a driver.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn bound(&self, address: &str, driver: &str) -> io::Result<()> {
         self.link(
             &format!("sys/bus/pci/devices/{address}/driver"),

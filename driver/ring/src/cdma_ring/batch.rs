@@ -1,4 +1,4 @@
-//! From queued descriptors to what is written into card memory, and back from what the engine says to counts.
+//! Conversion of queued descriptors to their image in card memory, and of the engine's progress reports to counts.
 
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::{SgDescriptor, SgStatus};
@@ -14,89 +14,89 @@ const STATUS_OFFSET: u64 = 0x1C;
 
 /// The host's copy of the ring: entry `index` is 64 bytes at `64 x index`, as in card memory.
 ///
-/// The ring writes descriptors here; the caller moves the pieces that a [`Batch`] names from here to card memory. An index
-/// outside it must be ignored rather than panic; the ring never produces one.
+/// The ring writes descriptors here; the caller copies the slices that a [`Batch`] names from here to card memory. An implementation must
+/// ignore an index outside the image rather than panic; the ring never produces one.
 pub trait DescriptorImage {
     /// Stores descriptor `index`, each word little-endian.
     fn write(&mut self, index: u32, words: [u32; 16]);
 }
 
-/// Descriptors that lie together, in the image and in card memory.
+/// Consecutive descriptors, in the image and in card memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorSlice {
     /// First ring entry.
     pub index: u32,
-    /// How many.
+    /// Number of descriptors.
     pub descriptors: u32,
-    /// Where the first one belongs in card memory.
+    /// Card address of the first one.
     pub card: CardAddr,
 }
 
 impl DescriptorSlice {
-    /// Where it starts in the image, in bytes.
+    /// Offset in the image, in bytes.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.index as u64 * ENTRY_BYTES
     }
 
-    /// Its bytes.
+    /// Size in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.descriptors as u64 * ENTRY_BYTES
     }
 }
 
-/// Queued descriptors on their way into card memory: one piece, or two where the ring wraps.
+/// Queued descriptors to be written to card memory: one slice, or two where the ring wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the descriptors have to be written to card memory, and then posted"]
 pub struct Batch {
     pieces: [DescriptorSlice; 2],
-    /// Descriptors in all pieces.
+    /// Number of descriptors in all slices.
     pub descriptors: u32,
-    /// The last descriptor's length word in card memory and what it must read as: one read there shows that the writes before
-    /// it have arrived.
+    /// Card address of the last descriptor's length word, and the expected value: one read there shows that the preceding writes have
+    /// arrived.
     pub arrival: (CardAddr, u32),
 }
 
 impl Batch {
-    /// What to write, in the order in which the engine will come by.
+    /// Slices to write, in the order in which the engine will read them.
     pub fn pieces(&self) -> impl Iterator<Item = DescriptorSlice> + use<> {
         self.pieces.into_iter().filter(|piece| piece.descriptors != 0)
     }
 }
 
-/// A status word worth reading: when it says Completed, everything up to its descriptor is complete.
+/// Status word to read: when it reports Completed, everything up to its descriptor is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Where the status word lies in card memory.
+    /// Card address of the status word.
     pub status: CardAddr,
-    /// Its ring entry.
+    /// Ring entry.
     pub index: u32,
-    /// The count that it proves.
+    /// Completed count if the status word reports Completed.
     end: u64,
 }
 
-/// A posted descriptor that the engine has not completed.
+/// A posted descriptor that is not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingDescriptor {
-    /// The operation it belongs to.
+    /// Operation that it belongs to.
     pub token: Token,
-    /// Its ring entry.
+    /// Ring entry.
     pub index: u32,
-    /// Where it copies from.
+    /// Source address.
     pub source: CardAddr,
-    /// Where it copies to.
+    /// Destination address.
     pub destination: CardAddr,
-    /// Bytes it covers.
+    /// Length in bytes.
     pub length: u32,
-    /// Bytes of the operation that earlier descriptors cover, and those moved before.
+    /// Bytes of the operation that earlier descriptors cover, including bytes moved before by other means.
     pub offset: u64,
 }
 
 impl<T> Ring<T> {
-    /// Fills `image` with descriptors that are marked complete and lead to each other, for a ring in which nothing is posted:
-    /// an engine that runs past its tail halts at the first of them ([`Cdmasr::sg_internal_error`]) instead of copying
-    /// something old. The whole image then belongs into card memory before the engine starts.
+    /// Fills `image` with descriptors that are marked complete and linked to each other, for a ring in which nothing is posted: an engine
+    /// that runs past its tail halts at the first of them ([`Cdmasr::sg_internal_error`]) instead of executing a stale descriptor. Write
+    /// the whole image to card memory before the engine starts.
     ///
     /// [`Cdmasr::sg_internal_error`]: fpga_registers::cdma::Cdmasr::sg_internal_error
     pub fn guard<I: DescriptorImage + ?Sized>(&self, image: &mut I) {
@@ -108,13 +108,13 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Where an engine that starts now has to begin: the address for the current-descriptor register.
+    /// Returns the start address for the engine: the value for the current-descriptor register.
     #[must_use]
     pub const fn start_address(&self) -> CardAddr {
         self.address(low32(self.completed) & self.entry_mask)
     }
 
-    /// Writes queued descriptors to `image`, unless nothing is queued, the batch before was not posted yet, or the ring is
+    /// Writes queued descriptors to `image`. Returns `None` if nothing is queued, the previous batch is not posted yet, or the ring is
     /// faulted. Their status words are zero: a stale Completed would stop the engine.
     pub fn publish<I: DescriptorImage + ?Sized>(&mut self, image: &mut I) -> Option<Batch> {
         if self.published != self.posted || self.staged == self.posted || self.faulted {
@@ -140,8 +140,8 @@ impl<T> Ring<T> {
         })
     }
 
-    /// The published batch is in card memory: hands it to the engine. Returns the new tail, to be written to the
-    /// tail-descriptor register; `None` if nothing was published.
+    /// Posts the published batch, which is in card memory. Returns the new tail, to be written to the tail-descriptor register; `None` if
+    /// nothing was published.
     pub fn post(&mut self) -> Option<CardAddr> {
         if self.published == self.posted {
             return None;
@@ -150,7 +150,7 @@ impl<T> Ring<T> {
         Some(self.tail())
     }
 
-    /// Address of the last posted descriptor, for an engine that starts anew; `None` if nothing is posted.
+    /// Address of the last posted descriptor, for an engine that is restarted; `None` if nothing is posted.
     #[must_use]
     pub const fn posted_tail(&self) -> Option<CardAddr> {
         if self.completed == self.posted { None } else { Some(self.tail()) }
@@ -161,8 +161,8 @@ impl<T> Ring<T> {
         self.address(low32(self.posted.wrapping_sub(1)) & self.entry_mask)
     }
 
-    /// The status word to look at: of the descriptor that was the last one posted when the probe before came true. However many
-    /// batches are posted meanwhile, each look costs one read. `None` if nothing is posted.
+    /// Status word to poll: that of the descriptor that was the last one posted when the previous probe succeeded. Each poll costs one
+    /// read, independent of the number of batches posted meanwhile. `None` if nothing is posted.
     pub const fn probe(&mut self) -> Option<Probe> {
         if self.completed == self.posted {
             return None;
@@ -173,7 +173,7 @@ impl<T> Ring<T> {
         Some(self.probe_at(self.probe_end))
     }
 
-    /// The status word of `token`'s last descriptor; `None` if it is not posted, or complete.
+    /// Status word of `token`'s last descriptor; `None` if it is not posted, or complete.
     #[must_use]
     pub fn probe_for(&self, token: Token) -> Option<Probe> {
         let number = token.number();
@@ -189,12 +189,11 @@ impl<T> Ring<T> {
         Probe { status: CardAddr::new(self.address(at).get() + STATUS_OFFSET), index: at, end }
     }
 
-    /// Takes the status word that `probe` named. Descriptors complete in order, so a Completed one completes all before it.
-    /// Returns how many descriptors that newly finishes.
+    /// Processes the status word that `probe` named. Descriptors complete in order, so a Completed one completes all before it. Returns the
+    /// number of newly completed descriptors.
     ///
     /// # Errors
-    /// Error bits, or a word that is no status. Nothing is marked complete, and the ring accepts nothing more until it has been
-    /// drained.
+    /// Error bits, or a word that is not a status. Nothing is marked complete, and the ring accepts nothing more until it has been drained.
     pub fn complete_status(&mut self, probe: Probe, word: u32) -> Result<u32, ProgressFault> {
         let status = SgStatus::from_bits(word);
         let known = SgStatus::ERRORS.with_completed(true).into_bits();
@@ -206,19 +205,19 @@ impl<T> Ring<T> {
             self.faulted = true;
             return Err(ProgressFault::Descriptor { index: probe.index, status });
         }
-        // A probe from before a drain proves nothing new.
+        // A probe from before a drain reports no progress.
         if !status.completed() || probe.end > self.posted {
             return Ok(0);
         }
         Ok(self.completed_to(probe.end))
     }
 
-    /// Takes the current-descriptor register: the descriptors before the one that it names are complete; that one itself only
-    /// if it is the last one posted and the engine was idle (`idle`: the status register's Idle bit, read after the last tail
-    /// write; without an error bit). Returns how many descriptors that newly finishes.
+    /// Processes the current-descriptor register: the descriptors before the named one are complete. The named one is complete only if it
+    /// is the last one posted and the engine was idle (`idle`: the status register's Idle bit, read after the last tail write; without an
+    /// error bit). Returns the number of newly completed descriptors.
     ///
-    /// One entry of the ring stays free, so that the descriptor before the oldest posted one is none of the posted ones: an
-    /// engine that has not moved since it last stopped is told from one that has gone all the way round.
+    /// One entry of the ring stays free, so the descriptor before the oldest posted one is not posted: an engine that has not moved since
+    /// it last stopped can be distinguished from one that has wrapped around the ring.
     ///
     /// # Errors
     /// [`ProgressFault::NotPosted`]. Nothing is marked complete, and the ring accepts nothing more until it has been drained.
@@ -232,7 +231,7 @@ impl<T> Ring<T> {
             let finished = idle && distance + 1 == outstanding;
             return Ok(self.completed_to(self.completed + distance + u64::from(finished)));
         }
-        // Where it stopped last: no news.
+        // The engine is where it last stopped: no progress.
         if distance == u64::from(self.entry_mask) {
             return Ok(0);
         }
@@ -240,7 +239,7 @@ impl<T> Ring<T> {
         Err(ProgressFault::NotPosted { address: current })
     }
 
-    /// Whether `current` names the first descriptor behind everything posted: where an engine stands that ran past its tail.
+    /// Whether `current` names the first descriptor after all posted ones: the position of an engine that ran past its tail.
     #[must_use]
     pub fn is_past_tail(&self, current: CardAddr) -> bool {
         self.distance(current) == Some(self.posted - self.completed)
@@ -252,13 +251,13 @@ impl<T> Ring<T> {
         self.posted != self.completed && self.tail() == current
     }
 
-    /// Everything posted is complete: for a caller who has seen the engine past its tail. Returns how many descriptors that
-    /// newly finishes.
+    /// Marks everything posted as complete, for a caller that has seen the engine past its tail. Returns the number of newly completed
+    /// descriptors.
     pub const fn complete_all(&mut self) -> u32 {
         self.completed_to(self.posted)
     }
 
-    /// How many entries `address` lies behind the oldest descriptor that is not complete.
+    /// Number of entries from the oldest descriptor that is not complete to `address`.
     fn distance(&self, address: CardAddr) -> Option<u64> {
         let offset = address.get().checked_sub(self.config.base.get())?;
         if !offset.is_multiple_of(ENTRY_BYTES) || offset >= self.config.bytes() {
@@ -274,7 +273,7 @@ impl<T> Ring<T> {
         low32(step)
     }
 
-    /// The descriptor at which an engine stands that completed no further; `None` if nothing is posted.
+    /// Descriptor at which an engine without further progress stands; `None` if nothing is posted.
     #[must_use]
     pub fn pending_descriptor(&self) -> Option<PendingDescriptor> {
         if self.completed == self.posted {
@@ -311,7 +310,7 @@ impl<T> Ring<T> {
         self.slots[index(low32(operation) & self.operation_mask)].end
     }
 
-    /// The sixteen words of ring entry `at`; [`SgDescriptor`] has their layout.
+    /// Words of ring entry `at`; [`SgDescriptor`] defines their layout.
     fn words(&self, at: u32) -> [u32; 16] {
         let staged = &self.staged_entries[index(at)];
         let (source, destination) = (CardAddr::new(staged.source), CardAddr::new(staged.destination));
@@ -325,7 +324,7 @@ impl<T> Ring<T> {
             source_high,
             destination_low,
             destination_high,
-            // Cut to the length field's bits when it was staged.
+            // Limited to the length field's bits when it was staged.
             staged.length,
             0,
         ];
@@ -340,7 +339,7 @@ impl<T> Ring<T> {
     }
 
     pub(super) const fn address(&self, at: u32) -> CardAddr {
-        // `validate` checked that the whole descriptor memory lies inside the address space.
+        // `validate` checked that the whole descriptor memory is inside the address space.
         CardAddr::new(self.config.base.get() + at as u64 * ENTRY_BYTES)
     }
 }

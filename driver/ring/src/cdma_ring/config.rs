@@ -1,43 +1,43 @@
-//! What a descriptor ring of the card-internal copy engine is built for, checked once.
+//! Configuration of a descriptor ring of the card-internal copy engine, validated once.
 
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::descriptor;
 
-/// Bytes from one ring entry to the next (PG034 "Scatter Gather Transfer Descriptor Definition").
+/// Size of a ring entry in bytes (PG034 "Scatter Gather Transfer Descriptor Definition").
 pub const ENTRY_BYTES: u64 = descriptor::SIZE as u64;
-/// The largest ring: 4 MiB of descriptors.
+/// Maximum number of ring entries: 4 MiB of descriptors.
 pub const MAX_ENTRIES: u32 = 1 << 16;
-/// Bits of the length field in builds before 4.1: every build has at least these unless it was asked for less.
+/// Bits of the length field in builds before 4.1: every build has at least these unless it was configured with fewer.
 pub const LENGTH_BITS_BEFORE_4_1: u8 = 23;
-/// Bits of the longest length field there is (PG034, CONTROL word).
+/// Maximum width of the length field (PG034, CONTROL word).
 pub const MAX_LENGTH_BITS: u8 = 26;
 
-/// Geometry of a [`Ring`](super::Ring), and what its engine was built with.
+/// Geometry of a [`Ring`](super::Ring), and build options of its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingConfig {
-    /// Card address of entry 0 as the engine's descriptor port sees it: a multiple of 64. The ring stays within one 4 GiB
-    /// block, so that the high word of every descriptor pointer is the same and one low word tells entries apart.
+    /// Card address of entry 0 as the engine's descriptor port sees it: a multiple of 64. The ring is within one 4 GiB block, so that the
+    /// high word of all descriptor pointers is the same and the low word identifies an entry.
     pub base: CardAddr,
-    /// Entries: a power of two, 2..=65536. One of them stays free.
+    /// Number of entries: a power of two, 2..=65536. One of them stays free.
     pub entries: u32,
-    /// Operations that may be in the ring at once: a power of two, 1..=65536. Default: as many as entries.
+    /// Maximum number of operations in the ring: a power of two, 1..=65536. Default: equal to `entries`.
     pub operations: u32,
-    /// Bits of the build's length field, 8..=26. Default 23: what every build since the first has. A longer copy than the
-    /// build's field holds would be cut without a word.
+    /// Width of the build's length field, 8..=26 bits. Default 23, which every build since the first supports. The engine would silently
+    /// truncate a length above the build's width.
     pub length_bits: u8,
-    /// Bytes of the build's data path: a power of two, 4..=128. Long copies are cut at multiples of it, so that a cut never
-    /// makes an aligned copy unaligned. Default 64.
+    /// Width of the build's data path in bytes: a power of two, 4..=128. Long copies are split at multiples of it, so that a
+    /// split never makes an aligned copy unaligned. Default 64.
     pub data_bytes: u32,
-    /// The build has the data realignment engine: any address will do. Without it both addresses must be multiples of
-    /// [`data_bytes`](Self::data_bytes). Default: it has.
+    /// Whether the build has the data realignment engine, which permits any address. Without it both addresses must be
+    /// multiples of [`data_bytes`](Self::data_bytes). Default: true.
     pub realignment: bool,
     /// Address bits of the build, 32..=64. Default 64.
     pub address_bits: u8,
 }
 
 impl RingConfig {
-    /// `entries` descriptors from `base` on, for a build with 64 address bits, 23 length bits and realignment.
+    /// Creates a configuration of `entries` descriptors at `base`, for a build with 64 address bits, 23 length bits and realignment.
     #[must_use]
     pub const fn new(base: CardAddr, entries: u32) -> Self {
         Self {
@@ -57,23 +57,23 @@ impl RingConfig {
         self.entries as u64 * ENTRY_BYTES
     }
 
-    /// The longest copy that one descriptor describes: what the length field holds, rounded down to the data width.
+    /// Maximum length of one descriptor's copy, in bytes: the maximum of the length field, rounded down to the data width.
     #[must_use]
     pub const fn max_descriptor_length(&self) -> u32 {
         let longest = (1 << self.length_bits) - 1;
         longest - longest % self.data_bytes
     }
 
-    /// The last address that the build can name.
+    /// Highest address of the build's address width.
     #[must_use]
     pub const fn last_address(&self) -> u64 {
         u64::MAX >> (64 - self.address_bits)
     }
 
-    /// Checks every rule above.
+    /// Checks the rules of all fields.
     ///
     /// # Errors
-    /// The first rule broken, with the value found.
+    /// The first violated rule, with the value found.
     pub const fn validate(&self) -> Result<(), ConfigError> {
         if !self.entries.is_power_of_two() || self.entries < 2 || self.entries > MAX_ENTRIES {
             return Err(ConfigError::Entries { found: self.entries });
@@ -103,28 +103,28 @@ impl RingConfig {
     }
 }
 
-/// A ring that cannot exist.
+/// Reason why a ring configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// Entry count out of range.
     #[error("a CDMA ring of {found} descriptors: give a power of two from 2 to {MAX_ENTRIES}")]
     Entries {
-        /// Entries asked for.
+        /// Requested entries.
         found: u32,
     },
     /// Operation count out of range.
     #[error("room for {found} operations in a CDMA ring: give a power of two from 1 to {MAX_ENTRIES}")]
     Operations {
-        /// Operations asked for.
+        /// Requested operations.
         found: u32,
     },
-    /// Descriptor memory misplaced.
+    /// Descriptor memory unaligned or outside the permitted addresses.
     #[error(
         "CDMA descriptors of {bytes} bytes at {found}: align them to 64 bytes, within one 4 GiB block that the engine can address"
     )]
     Base {
-        /// Address asked for.
+        /// Requested address.
         found: CardAddr,
         /// Size of the descriptor memory.
         bytes: u64,

@@ -1,14 +1,14 @@
-//! What a ring refuses, and what it does not believe.
+//! Refused requests and rejected progress reports.
 
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::SgStatus;
 
 use super::CopyEntry;
 
-/// A request that was not taken.
+/// A refused request.
 pub type Refusal<T> = crate::refusal::Refusal<T, RefusalReason>;
 
-/// Why a request was not taken. Only [`Full`](Self::Full) goes away by itself.
+/// Reason for refusing a request. Only [`Full`](Self::Full) is temporary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefusalReason {
@@ -17,32 +17,32 @@ pub enum RefusalReason {
         "the CDMA ring is full: {needed} descriptors needed, {free} free; complete operations, then retry"
     )]
     Full {
-        /// Descriptors (or slots) the request needs.
+        /// Descriptors (or slots) that the request needs.
         needed: u32,
-        /// How many are free.
+        /// Number of free ones.
         free: u32,
     },
-    /// Never fits: too many segments, or too long, for this ring.
+    /// The request never fits: too many segments, or too long, for this ring.
     #[error(
         "the copy needs {needed} descriptors, the CDMA ring holds {usable}: split it or use a larger ring"
     )]
     TooManyDescriptors {
-        /// Descriptors the request needs.
+        /// Descriptors that the request needs.
         needed: u64,
-        /// Entries of the ring that can be in use.
+        /// Maximum number of entries in use.
         usable: u32,
     },
-    /// No bytes to copy.
+    /// The request has no bytes to copy.
     #[error("an empty copy: the engine has no zero-length descriptor; complete it without the engine")]
     Empty,
-    /// A range ends beyond what the build can address.
+    /// A range ends beyond the build's address width.
     #[error("{length} bytes at {start} leave the {address_bits} address bits of the CDMA build")]
     AddressRange {
         /// First address.
         start: CardAddr,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// What the build has.
+        /// Address bits of the build.
         address_bits: u8,
     },
     /// Source and destination of one segment overlap: the engine reads ahead, so the result would be undefined.
@@ -51,7 +51,7 @@ pub enum RefusalReason {
         segment.length, segment.source, segment.destination
     )]
     Overlap {
-        /// The segment at fault.
+        /// The faulty segment.
         segment: CopyEntry,
     },
     /// The destination is the ring's own descriptor memory.
@@ -60,46 +60,46 @@ pub enum RefusalReason {
         segment.length, segment.destination
     )]
     DescriptorMemory {
-        /// The segment at fault.
+        /// The faulty segment.
         segment: CopyEntry,
     },
-    /// The build has no realignment engine.
+    /// The build has no realignment engine, and an address is unaligned.
     #[error(
         "{address} is not a multiple of {alignment}, which a CDMA build without data realignment needs; align it, or have what does not fit go through host memory"
     )]
     Misaligned {
-        /// The address at fault.
+        /// The unaligned address.
         address: CardAddr,
         /// The data width in bytes.
         alignment: u32,
     },
-    /// A fault was seen: drain the ring and reset the engine first.
+    /// A fault has occurred: drain the ring and reset the engine first.
     #[error("the CDMA ring is faulted: drain it and reset the engine")]
     Faulted,
 }
 
-/// Progress that cannot be true, or that says that the engine has halted.
+/// Impossible progress, or a report that the engine has halted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgressFault {
     /// Error bits in a descriptor's status word: the engine has halted there.
     #[error("the engine halted at descriptor {index}: {status}")]
     Descriptor {
-        /// Its ring entry.
+        /// Ring entry.
         index: u32,
-        /// Its status word.
+        /// Status word.
         status: SgStatus,
     },
-    /// Bits that the hardware keeps at zero are set; all ones means that the device is gone.
+    /// Reserved bits are set; all ones means that the device is gone.
     #[error("{word:#010x} is no descriptor status: the device is gone or something else wrote there")]
     NotAStatus {
-        /// The word found.
+        /// The value found.
         word: u32,
     },
-    /// The current-descriptor register names no posted descriptor.
+    /// The current-descriptor register does not name a posted descriptor.
     #[error("the current-descriptor register holds {address}, which is no posted descriptor")]
     NotPosted {
-        /// What the register holds.
+        /// Value of the register.
         address: CardAddr,
     },
 }

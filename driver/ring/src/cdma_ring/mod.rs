@@ -1,23 +1,22 @@
-//! The descriptor ring of the card-internal copy engine (AXI CDMA, scatter-gather mode, PG034): memory logic only.
+//! Descriptor ring of the card-internal copy engine (AXI CDMA, scatter-gather mode, PG034): memory logic only.
 //!
-//! Descriptors lie in card memory, linked in a circle that never changes, so an append touches free entries alone. Nothing
-//! here touches a register or card memory: the caller moves what a [`Batch`] names into card memory by whatever way it has,
-//! writes the tail-descriptor register, and feeds back what the engine says.
+//! Descriptors are in card memory, linked in a fixed circle, so an append modifies only free entries. Nothing here accesses a register or
+//! card memory: the caller writes the slices of a [`Batch`] to card memory by any path that it has, writes the tail-descriptor register,
+//! and passes back the engine's reports.
 //!
 //! | Step | Call | Then |
 //! |---|---|---|
 //! | queue | [`Ring::submit`], any number | |
-//! | make descriptors | [`Ring::publish`] | write the batch's pieces to card memory, see them arrive |
-//! | hand over | [`Ring::post`] | write the tail register: low word, then high word |
+//! | make descriptors | [`Ring::publish`] | write the batch's slices to card memory, verify their arrival |
+//! | post | [`Ring::post`] | write the tail register: low word, then high word |
 //! | progress | [`Ring::complete_status`] or [`Ring::complete_current`] | [`Ring::poll_completion`] until `None` |
 //! | failure | reset the engine, [`Ring::drain`], [`Ring::guard`] | start the engine at [`Ring::start_address`] |
 //!
-//! Two ways to know how far the engine has come: the status word of a descriptor ([`Ring::probe`] says which one) is proof,
-//! since the engine writes it after the data; the current-descriptor register costs no access to card memory, and is believed
-//! only where it names a posted descriptor.
+//! There are two ways to determine the engine's progress. The status word of a descriptor ([`Ring::probe`] names it) is proof, since the
+//! engine writes it after the data. The current-descriptor register needs no access to card memory, and is accepted only if it names a
+//! posted descriptor.
 //!
-//! The payload `T` moves in at `submit` and comes back exactly once: in the [`Completion`], in the [`Refusal`], or from
-//! [`Ring::drain`].
+//! The payload `T` moves in at `submit` and is returned exactly once: in the [`Completion`], in the [`Refusal`], or by [`Ring::drain`].
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -39,34 +38,34 @@ use fpga_registers::cast::{index, low32};
 /// One copy within card memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyEntry {
-    /// First byte to read, as the engine addresses it.
+    /// Source address, as the engine addresses it.
     pub source: CardAddr,
-    /// Where it goes.
+    /// Destination address.
     pub destination: CardAddr,
-    /// Bytes; empty segments are skipped.
+    /// Length in bytes; empty segments are skipped.
     pub length: u64,
 }
 
 impl CopyEntry {
-    /// `length` bytes from `source` to `destination`.
+    /// Creates a copy of `length` bytes from `source` to `destination`.
     #[must_use]
     pub const fn new(source: CardAddr, destination: CardAddr, length: u64) -> Self {
         Self { source, destination, length }
     }
 }
 
-/// Names one submitted operation: its running number, so that a stale token never matches a later operation.
+/// Identifies one submitted operation by its sequence number: a stale token never matches a later operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(u64);
 
 impl Token {
-    /// The operation with this number.
+    /// Creates the token of the operation with this number.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Operations that were submitted to the ring before it.
+    /// Number of operations that were submitted to the ring before it.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
@@ -76,28 +75,28 @@ impl Token {
 /// An operation that the engine has finished.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completion<T> {
-    /// What `submit` returned.
+    /// Token that `submit` returned.
     pub token: Token,
-    /// What was handed in.
+    /// Payload given to `submit`.
     pub payload: T,
-    /// Bytes copied.
+    /// Number of bytes copied.
     pub length: u64,
-    /// Descriptors it took.
+    /// Number of descriptors used.
     pub descriptors: u32,
 }
 
-/// An operation taken out of a ring that is given up.
+/// Operation removed from a ring by a drain.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Drained<T> {
-    /// What `submit` returned.
+    /// Token that `submit` returned.
     pub token: Token,
-    /// What was handed in.
+    /// Payload given to `submit`.
     pub payload: T,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub length: u64,
     /// Bytes that were moved before, or whose descriptors are known to be complete.
     pub completed_bytes: u64,
-    /// Whether the engine was told of it: unless it was reset since, it may still write to the destination.
+    /// Whether the operation was posted to the engine: unless the engine was reset since, it may still write to the destination.
     pub posted: bool,
 }
 
@@ -111,14 +110,14 @@ struct Staged {
 #[derive(Debug)]
 struct Slot<T> {
     payload: Option<T>,
-    /// Count after its last descriptor; its first follows the operation before.
+    /// Count after its last descriptor; its first one follows the previous operation.
     end: u64,
     length: u64,
-    /// Bytes of these that were moved before, without the engine.
+    /// Bytes of these that were moved before by other means.
     moved: u64,
 }
 
-/// The descriptor ring of one copy engine; see the module's description.
+/// Descriptor ring of one copy engine; see the module's description.
 ///
 /// Descriptors and operations are numbered by running 64-bit counts:
 /// `freed <= completed <= posted <= published <= staged < freed + entries`. A ring index is the count's low bits.
@@ -130,16 +129,16 @@ pub struct Ring<T> {
     max_length: u64,
     staged_entries: Box<[Staged]>,
     slots: Box<[Slot<T>]>,
-    /// Descriptors of operations that were handed back.
+    /// Descriptors of operations that were returned.
     freed: u64,
     /// Descriptors that the engine has finished.
     completed: u64,
-    /// Descriptors up to the tail that the engine was told.
+    /// Descriptors up to the tail that was posted to the engine.
     posted: u64,
-    /// Descriptors that are in card memory, or on their way there.
+    /// Descriptors that are in card memory, or being written there.
     published: u64,
     staged: u64,
-    /// The count that the status word proves which is looked at.
+    /// Count that the currently polled status word proves.
     probe_end: u64,
     first_operation: u64,
     next_operation: u64,
@@ -147,7 +146,7 @@ pub struct Ring<T> {
 }
 
 impl<T> Ring<T> {
-    /// Allocates everything the ring will ever need.
+    /// Allocates all memory that the ring needs.
     ///
     /// # Errors
     /// See [`RingConfig::validate`].
@@ -174,43 +173,43 @@ impl<T> Ring<T> {
         })
     }
 
-    /// The configuration it was built with.
+    /// Configuration of the ring.
     #[must_use]
     pub const fn config(&self) -> &RingConfig {
         &self.config
     }
 
-    /// Descriptors that can still be queued. One entry of the ring is never used.
+    /// Number of descriptors that can still be queued. One entry of the ring is never used.
     #[must_use]
     pub const fn free_entries(&self) -> u32 {
         self.entry_mask - low32(self.staged - self.freed)
     }
 
-    /// Operations that were submitted since the ring was made: the number of the next one.
+    /// Number of operations submitted since the ring was created: the number of the next one.
     #[must_use]
     pub const fn submitted(&self) -> u64 {
         self.next_operation
     }
 
-    /// Operations that were handed back since the ring was made.
+    /// Number of operations returned since the ring was created.
     #[must_use]
     pub const fn ended(&self) -> u64 {
         self.first_operation
     }
 
-    /// Operations that were submitted and not handed back yet.
+    /// Number of operations submitted and not yet returned.
     #[must_use]
     pub const fn operations(&self) -> u32 {
         low32(self.next_operation - self.first_operation)
     }
 
-    /// Descriptors that the engine has finished since the ring was made, and those that were given up.
+    /// Number of descriptors that the engine has finished or that were drained, since the ring was created.
     #[must_use]
     pub const fn completed(&self) -> u64 {
         self.completed
     }
 
-    /// Descriptors that the engine was told of and has not finished.
+    /// Number of descriptors that were posted to the engine and are not finished.
     #[must_use]
     pub const fn outstanding(&self) -> u32 {
         low32(self.posted - self.completed)
@@ -228,26 +227,26 @@ impl<T> Ring<T> {
         self.published != self.posted
     }
 
-    /// Whether a [`ProgressFault`] was seen: nothing more is accepted until [`Ring::drain`] has emptied the ring.
+    /// Whether a [`ProgressFault`] has occurred: nothing more is accepted until [`Ring::drain`] has emptied the ring.
     #[must_use]
     pub const fn is_faulted(&self) -> bool {
         self.faulted
     }
 
-    /// Queues one operation: its segments in order, long ones cut. The engine does not see it before [`Ring::post`].
+    /// Queues one operation: its segments in order, long ones split. The engine does not see it before [`Ring::post`].
     ///
     /// # Errors
-    /// The payload comes back in a [`Refusal`], and the ring is as before: [`RefusalReason::Full`] is back-pressure (complete
-    /// something, then submit again); the others are permanent.
+    /// The payload is returned in a [`Refusal`], and the ring is unchanged: [`RefusalReason::Full`] is back-pressure (complete an
+    /// operation, then submit again); the others are permanent.
     pub fn submit(&mut self, segments: &[CopyEntry], payload: T) -> Result<Token, Refusal<T>> {
         self.submit_rest(segments, 0, payload)
     }
 
-    /// Queues the rest of an operation of which `moved` bytes were moved by other means: what a build without realignment cannot
-    /// move. There may be nothing left to do; it completes in its turn all the same.
+    /// Queues the rest of an operation of which `moved` bytes were moved by other means, because a build without realignment cannot move
+    /// them. If nothing remains to be copied, the operation still completes in order.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit).
+    /// Same as [`submit`](Self::submit).
     pub fn submit_rest(
         &mut self,
         segments: &[CopyEntry],
@@ -260,16 +259,16 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Whether the ring would take these segments now, but for their alignment.
+    /// Whether the ring would accept these segments now, apart from their alignment.
     ///
     /// # Errors
-    /// What [`submit`](Self::submit) would say.
+    /// Same as [`submit`](Self::submit).
     pub fn admits(&self, segments: &[CopyEntry]) -> Result<(), RefusalReason> {
         self.fits(segments, 0, false)
     }
 
-    /// Writes the descriptors to private memory beyond `staged`, which stays where it is: a request that does not fit leaves no
-    /// trace. Returns the bytes in all and the count after the last descriptor.
+    /// Writes the descriptors to private memory beyond `staged`, which does not change: a request that does not fit has no effect. Returns
+    /// the total bytes and the count after the last descriptor.
     fn stage(&mut self, segments: &[CopyEntry], moved: u64) -> Result<(u64, u64), RefusalReason> {
         self.fits(segments, moved, !self.config.realignment)?;
         let length = segments.iter().fold(0_u64, |length, segment| length.saturating_add(segment.length));
@@ -291,7 +290,7 @@ impl<T> Ring<T> {
         Ok((length, end))
     }
 
-    /// Whether there is room, and nothing about the segments that cannot be.
+    /// Checks for free space and valid segments.
     fn fits(&self, segments: &[CopyEntry], moved: u64, aligned: bool) -> Result<(), RefusalReason> {
         if self.faulted {
             return Err(RefusalReason::Faulted);
@@ -353,7 +352,7 @@ impl<T> Ring<T> {
         Token(number)
     }
 
-    /// The oldest operation whose descriptors have all completed.
+    /// Returns the oldest operation if all its descriptors have completed.
     #[must_use]
     pub fn poll_completion(&mut self) -> Option<Completion<T>> {
         if self.first_operation == self.next_operation {
@@ -372,11 +371,10 @@ impl<T> Ring<T> {
         Some(completion)
     }
 
-    /// Takes every operation out, oldest first, finished or not. Once the iterator is exhausted the ring is empty, nothing is
-    /// posted and the fault is cleared; what is left in a dropped iterator stays in the ring.
+    /// Removes every operation, oldest first, finished or not. Once the iterator is exhausted the ring is empty, nothing is posted and the
+    /// fault is cleared; operations remaining in a dropped iterator stay in the ring.
     ///
-    /// Call it when the engine has been reset. Before it starts again, old descriptors in card memory have to go:
-    /// [`Ring::guard`].
+    /// Call it after the engine has been reset. Before the engine starts again, overwrite old descriptors in card memory: [`Ring::guard`].
     pub const fn drain(&mut self) -> Drain<'_, T> {
         self.faulted = true;
         Drain { ring: self }

@@ -1,4 +1,4 @@
-//! How one channel's descriptor ring is laid out, checked once.
+//! Layout of one channel's descriptor ring, validated once.
 
 use fpga_registers::Iova;
 use fpga_registers::xdma::{Direction, PollWriteback, descriptor};
@@ -9,19 +9,19 @@ pub(super) const DESCRIPTOR_BYTES: u64 = descriptor::SIZE as u64;
 pub(super) const PAGE: u64 = descriptor::BLOCK_BOUNDARY as u64;
 /// Descriptors in one page.
 pub(super) const PAGE_DESCRIPTORS: u64 = PAGE / DESCRIPTOR_BYTES;
-/// The largest block of adjacent descriptors: Nxt_adj counts 0..=63 descriptors after the first.
+/// Maximum number of adjacent descriptors in a block: Nxt_adj counts 0..=63 descriptors after the first.
 pub(super) const MAX_BLOCK: u8 = 64;
 /// The completed count of the poll-mode write-back has 24 bits (PG195).
 pub(super) const COUNT_MASK: u32 = PollWriteback::COUNT_MODULUS - 1;
-/// The longest descriptor that keeps splits on page boundaries: the 28-bit length field holds 2^28 - 1, and the
-/// next lower multiple of 4 KiB is this.
+/// Maximum descriptor length that keeps splits on page boundaries, in bytes: the 28-bit length field holds 2^28 - 1, and this is the next
+/// lower multiple of 4 KiB.
 pub const MAX_DESCRIPTOR_LENGTH: u32 = (1 << 28) - 4096;
-/// The credit counter has 10 bits (PG195, SGDMA Descriptor Credits): credits that are out never exceed this.
+/// Maximum number of credits outstanding: the credit counter has 10 bits (PG195, SGDMA Descriptor Credits).
 pub const MAX_CREDITS: u32 = (1 << 10) - 1;
-/// The largest ring. Far below 2^24, so that a run's count never wraps within the write-back's 24 bits.
+/// Maximum number of ring entries. Far below 2^24, so that a run's count never wraps within the write-back's 24 bits.
 pub const MAX_ENTRIES: u32 = 1 << 16;
 
-/// What lies on the card's side of the channel: it decides the descriptor's card-side address and EOP.
+/// Card side of the channel: determines the descriptor's card-side address and EOP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CardSide {
@@ -32,19 +32,19 @@ pub enum CardSide {
     FixedAddress,
     /// H2C AXI-ST: no card address; an operation is a packet, whose last descriptor carries EOP (TLAST).
     StreamOut {
-        /// Bytes of a beat of the data path: descriptors that do not end a packet are whole beats long (PG195, status bit 5).
+        /// Width of the data path in bytes: the length of a descriptor that does not end a packet is a multiple of it (PG195, status bit
+        /// 5).
         beat: u32,
     },
-    /// C2H AXI-ST: the source field is the host address of the descriptor's metadata write-back (length and
-    /// EOP). Ring entry `i` reports at `writebacks + 32 x i`, one cache-line half each, as every driver does; see
-    /// [`Packets`](super::Packets).
+    /// C2H AXI-ST: the source field is the host address of the descriptor's metadata write-back (length and EOP). Ring entry `i` reports at
+    /// `writebacks + 32 x i`, half a cache line each, as in every driver; see [`Packets`](super::Packets).
     StreamIn {
         /// Host address of entry 0's metadata write-back; 32-byte aligned.
         writebacks: Iova,
     },
 }
 
-/// Which descriptors ask for a completion report (Completed, control bit 1).
+/// Descriptors that request a completion report (Completed, control bit 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompletionPolicy {
@@ -59,31 +59,31 @@ pub enum CompletionPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingConfig {
-    /// Which way data flows; decides which descriptor field is the host's.
+    /// Direction of the data; determines which descriptor field is the host's.
     pub direction: Direction,
     /// Device address of entry 0 of the descriptor memory; 32-byte aligned.
     pub base: Iova,
-    /// Descriptors in the ring: a power of two, 2..=65536.
+    /// Number of descriptors in the ring: a power of two, 2..=65536.
     pub entries: u32,
-    /// Operations that may be in the ring at once: a power of two, 1..=65536. Default: as many as entries.
+    /// Maximum number of operations in the ring: a power of two, 1..=65536. Default: equal to `entries`.
     pub operations: u32,
-    /// Longest descriptor in bytes: a multiple of 4096, at most [`MAX_DESCRIPTOR_LENGTH`] (the default). 4096
-    /// avoids quirk 1 altogether at the price of one descriptor per page.
+    /// Maximum descriptor length in bytes: a multiple of 4096, at most [`MAX_DESCRIPTOR_LENGTH`] (the default). 4096 avoids quirk 1
+    /// entirely, but needs one descriptor per page.
     pub max_descriptor_length: u32,
-    /// Longest block of adjacent descriptors, 1..=64 (default 64).
+    /// Maximum number of adjacent descriptors in a block, 1..=64 (default 64).
     pub block_descriptors: u8,
-    /// Some IP builds mishandle more than one adjacent block when descriptors are longer than 4096 bytes (stall or
-    /// magic error). A run that contains such a descriptor is therefore one block of at most this many. The
-    /// default 16 is one 512-byte read request's worth; `None` lifts the limit on hardware shown to be sound.
+    /// Maximum number of descriptors in a run with long descriptors. Some IP builds mishandle more than one adjacent block when descriptors
+    /// are longer than 4096 bytes (stall or magic error). A run that contains such a descriptor is therefore one block of at most this
+    /// many. The default 16 corresponds to one 512-byte read request; `None` removes the limit on hardware that is known to be correct.
     pub long_run_descriptors: Option<u8>,
-    /// What the descriptors' card side is. Default: incrementing memory.
+    /// Card side of the descriptors. Default: incrementing memory.
     pub card_side: CardSide,
-    /// Which descriptors report completion. Default: the last of a run.
+    /// Descriptors that report completion. Default: the last of a run.
     pub report: CompletionPolicy,
 }
 
 impl RingConfig {
-    /// The safe defaults for a memory-mapped channel whose descriptor memory lies at `base`.
+    /// Safe defaults for a memory-mapped channel whose descriptor memory starts at `base`.
     #[must_use]
     pub const fn new(direction: Direction, base: Iova, entries: u32) -> Self {
         Self {
@@ -99,10 +99,10 @@ impl RingConfig {
         }
     }
 
-    /// Checks every rule above.
+    /// Checks the rules of all fields.
     ///
     /// # Errors
-    /// The first rule broken, with the value found.
+    /// The first violated rule, with the value found.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !self.entries.is_power_of_two() || self.entries < 2 || self.entries > MAX_ENTRIES {
             return Err(ConfigError::Entries { found: self.entries });
@@ -141,26 +141,26 @@ impl RingConfig {
     }
 }
 
-/// A ring that cannot exist.
+/// Reason why a ring configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// Entry count out of range.
     #[error("a descriptor ring of {found} entries: give a power of two from 2 to {MAX_ENTRIES}")]
     Entries {
-        /// Entries asked for.
+        /// Requested entries.
         found: u32,
     },
     /// Operation count out of range.
     #[error("room for {found} operations in a ring: give a power of two from 1 to {MAX_ENTRIES}")]
     Operations {
-        /// Operations asked for.
+        /// Requested operations.
         found: u32,
     },
-    /// Descriptor memory misplaced.
+    /// Descriptor memory unaligned or outside the address space.
     #[error("descriptor memory of {bytes} bytes at {found}: align it to 32 bytes, inside the address space")]
     Base {
-        /// Address asked for.
+        /// Requested address.
         found: Iova,
         /// Size of the descriptor memory.
         bytes: u64,
@@ -168,30 +168,30 @@ pub enum ConfigError {
     /// Descriptor length limit out of range.
     #[error("descriptors of up to {found} bytes: give a multiple of 4096 up to {MAX_DESCRIPTOR_LENGTH}")]
     DescriptorLength {
-        /// Limit asked for.
+        /// Requested limit.
         found: u32,
     },
     /// Block length out of range.
     #[error("blocks of {found} adjacent descriptors: give 1 to 64")]
     Block {
-        /// Limit asked for.
+        /// Requested limit.
         found: u8,
     },
     /// Stream out needs H2C, stream in needs C2H.
     #[error("a stream channel's direction and card side differ: use StreamOut with H2C, StreamIn with C2H")]
     StreamDirection,
-    /// No beat of a data path.
+    /// Invalid beat size.
     #[error("beats of {found} bytes: give a power of two up to 4096")]
     Beat {
-        /// Bytes asked for.
+        /// Requested bytes.
         found: u32,
     },
-    /// Metadata write-backs misplaced.
+    /// Metadata write-backs unaligned or outside the address space.
     #[error(
         "metadata write-backs of {bytes} bytes at {found}: align them to 32 bytes, inside the address space"
     )]
     Writebacks {
-        /// Address asked for.
+        /// Requested address.
         found: Iova,
         /// Size of the write-back memory.
         bytes: u64,

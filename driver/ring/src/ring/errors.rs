@@ -1,13 +1,13 @@
-//! What a ring refuses, and what it does not believe.
+//! Refused requests and rejected counts.
 
 use fpga_registers::CardAddr;
 
 use super::HostRange;
 
-/// A request that was not taken.
+/// A refused request.
 pub type Refusal<T> = crate::refusal::Refusal<T, RefusalReason>;
 
-/// Why a request was not taken.
+/// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefusalReason {
@@ -16,26 +16,26 @@ pub enum RefusalReason {
         "the descriptor ring is full: {needed} entries needed, {free} free; complete operations, then retry"
     )]
     Full {
-        /// Descriptors (or slots) the request needs.
+        /// Descriptors (or slots) that the request needs.
         needed: u32,
-        /// How many are free.
+        /// Number of free ones.
         free: u32,
     },
-    /// Never fits: the buffer is too scattered, or too long, for this ring.
+    /// The request never fits: the buffer is too scattered, or too long, for this ring.
     #[error("the request needs {needed} descriptors, the ring has {entries}: split it or use a larger ring")]
     TooManyDescriptors {
-        /// Descriptors the request needs.
+        /// Descriptors that the request needs.
         needed: u64,
         /// Entries of the ring.
         entries: u32,
     },
-    /// No bytes to move.
+    /// The request has no bytes to move.
     #[error("an empty request: the engine has no zero-length descriptor; complete it without the device")]
     Empty,
     /// A host range ends beyond the address space, or the lengths add up to more than 2^64 bytes.
     #[error("host range of {} bytes at {} leaves the address space", range.length, range.start)]
     HostAddress {
-        /// The first range at fault.
+        /// The first faulty range.
         range: HostRange,
     },
     /// The card side ends beyond the address space.
@@ -43,25 +43,25 @@ pub enum RefusalReason {
     CardAddress {
         /// First card address.
         start: CardAddr,
-        /// Bytes asked for.
+        /// Requested bytes.
         length: u64,
     },
-    /// A stream's descriptors are whole beats but for the end of the packet (PG195, `invalid_length`).
+    /// A part inside a stream packet is not a multiple of a beat (PG195, `invalid_length`).
     #[error(
         "a part of {length} bytes inside a packet is not whole beats: every part but the last must be a multiple of {beat} bytes"
     )]
     PartialBeat {
-        /// Bytes of the part.
+        /// Length of the part in bytes.
         length: u32,
-        /// Bytes of a beat.
+        /// Size of a beat in bytes.
         beat: u32,
     },
-    /// A count fault was seen: drain the ring and recover the channel first.
+    /// A count fault has occurred: drain the ring and recover the channel first.
     #[error("the descriptor ring is faulted: drain it and recover the channel")]
     Faulted,
 }
 
-/// A completed count that cannot be true.
+/// An impossible completed count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CountFault {
@@ -71,10 +71,10 @@ pub enum CountFault {
         /// The completed count in the same word.
         count: u32,
     },
-    /// Bits that the hardware keeps at zero are set; all ones means that the device is gone.
+    /// Reserved bits are set; all ones means that the device is gone.
     #[error("{word:#010x} is no completed count: the device is gone or something else wrote there")]
     NotACount {
-        /// The word found.
+        /// The value found.
         word: u32,
     },
     /// More than was posted, or less than was reported before.
@@ -82,9 +82,9 @@ pub enum CountFault {
         "the device reports {reported} completed descriptors; {known} were known and {posted} are posted"
     )]
     BeyondPosted {
-        /// The device's count.
+        /// Count reported by the device.
         reported: u32,
-        /// The count before.
+        /// Previous count.
         known: u32,
         /// Descriptors in the run.
         posted: u32,

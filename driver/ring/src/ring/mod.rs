@@ -1,24 +1,24 @@
 //! One channel's descriptor ring: memory logic only.
 //!
-//! Nothing here touches a register or knows the hardware beyond the descriptor format. The caller owns the
-//! memory ([`DescriptorMemory`]), writes the registers that a [`Run`] or an [`CreditGrant`] names, and feeds back the
-//! completed count that the device reports.
+//! Nothing here accesses a register, and only the descriptor format depends on the hardware. The caller owns the memory
+//! ([`DescriptorMemory`]), writes the registers that a [`Run`] or a [`CreditGrant`] names, and passes back the completed count that the
+//! device reports.
 //!
-//! [`Ring::submit`] queues descriptors in private memory; they reach device-visible memory only when they are posted, so
-//! the device can neither prefetch a half-written one nor see one beyond what it was told of. Two ways to post:
+//! [`Ring::submit`] queues descriptors in private memory. They reach device-visible memory only when they are posted, so the device can
+//! neither prefetch an incomplete descriptor nor see one beyond the posted ones. There are two ways to post:
 //!
-//! *Stop runs*: [`Ring::start_run`] posts everything queued as one run that ends in a Stop descriptor. The next run starts
-//! when [`Ring::is_running`] turns false.
+//! *Batch mode*: [`Ring::start_run`] posts everything queued as one run that ends in a Stop descriptor. The next run starts when
+//! [`Ring::is_running`] returns false.
 //!
-//! *Credit ring*: [`Ring::post_credits`] posts everything queued as credits of a run that never stops (PG195, descriptor
-//! credit mode): descriptors link in a circle and the engine fetches as many as it has credits for.
+//! *Credit mode*: [`Ring::post_credits`] posts everything queued as credits of a run that never stops (PG195, descriptor credit mode):
+//! descriptors are linked in a circle and the engine fetches as many as it has credits for.
 //!
-//! Either way [`Ring::complete`] takes the device's count, and [`Ring::pop_without_payload`] and [`Ring::poll_completion`] hand back
-//! what has finished, in order. Order of calls: any number of `submit`; `start_run` or `post_credits`, then a barrier, then the
-//! doorbell; `complete` whenever a count was read; `pop_without_payload` and `poll_completion` until neither gives anything.
+//! In both modes [`Ring::complete`] processes the device's count, and [`Ring::pop_without_payload`] and [`Ring::poll_completion`] return
+//! finished operations in order. Order of calls: any number of `submit`; `start_run` or `post_credits`, then a barrier, then the doorbell;
+//! `complete` after each read of the count; `pop_without_payload` and `poll_completion` until neither returns anything.
 //!
-//! A payload `T` (an owned DMA buffer, say) moves in at `submit` and comes back exactly once: in the [`Completion`], in the
-//! [`Refusal`], or from [`Ring::drain`] after a failure. Operations without one ([`Ring::submit_without_payload`]) are only counted.
+//! A payload `T` (for example an owned DMA buffer) moves in at `submit` and is returned exactly once: in the [`Completion`], in the
+//! [`Refusal`], or by [`Ring::drain`] after a failure. Operations without one ([`Ring::submit_without_payload`]) are only counted.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -59,18 +59,18 @@ pub trait DescriptorMemory {
     fn write(&mut self, index: u32, words: [u64; 4]);
 }
 
-/// Names one submitted operation: its running number in this ring, which is never used again.
+/// Identifies one submitted operation by its sequence number in this ring, which is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(u64);
 
 impl Token {
-    /// How many operations were submitted before.
+    /// Number of operations that were submitted before.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// The `number`-th operation of a ring.
+    /// Creates the token of the `number`-th operation of a ring.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
@@ -80,51 +80,50 @@ impl Token {
 /// A transfer between host memory and the card's side of the channel.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The host buffer as the device addresses it, in order. Touching ranges merge.
+    /// Host buffer as the device addresses it, in order. Touching ranges are merged.
     pub host: &'a [HostRange],
     /// First card address; ignored by streams.
     pub card: CardAddr,
 }
 
-/// An operation that the device has finished, or that was withdrawn.
+/// A finished or withdrawn operation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completion<T> {
-    /// What `submit` returned.
+    /// Token that `submit` returned.
     pub token: Token,
-    /// What was handed in; `None` for an operation without payload.
+    /// Payload given to `submit`; `None` for an operation without payload.
     pub payload: Option<T>,
-    /// Bytes asked for. On a C2H stream the metadata write-backs tell how many came.
+    /// Requested bytes. On a C2H stream the metadata write-backs contain the received bytes.
     pub length: u64,
     /// Ring entry of the operation's first descriptor.
     pub first_index: u32,
-    /// Descriptors of it that were executed.
+    /// Number of its descriptors that were executed.
     pub descriptors: u32,
-    /// It was [withdrawn](Ring::withdraw): descriptors that had not been executed were dropped.
+    /// Whether it was [withdrawn](Ring::withdraw): descriptors that had not been executed were dropped.
     pub withdrawn: bool,
 }
 
-/// An operation taken out of a failed ring.
+/// Operation removed from a failed ring.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Drained<T> {
-    /// What `submit` returned.
+    /// Token that `submit` returned.
     pub token: Token,
-    /// What was handed in; `None` for an operation without payload.
+    /// Payload given to `submit`; `None` for an operation without payload.
     pub payload: Option<T>,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub length: u64,
-    /// Bytes whose descriptors the device had reported as complete.
+    /// Number of bytes whose descriptors the device had reported as complete.
     pub completed_bytes: u64,
-    /// Whether the device may have seen it. If so, the memory may be reused only once the engine is known to be
-    /// idle; otherwise it must be kept out of circulation.
+    /// Whether the device may have seen the operation. If so, its memory must not be reused until the engine is known to be idle.
     pub posted: bool,
 }
 
-/// A queued descriptor. Three words, so that queueing one is three stores.
+/// A queued descriptor. Three words, so that queueing needs three stores.
 #[derive(Clone, Copy, Debug, Default)]
 struct Staged {
     host: u64,
     card: u64,
-    /// Length in bits 63:32, where the descriptor has it too; bit 0: the operation's last descriptor.
+    /// Length in bits 63:32, as in the descriptor; bit 0: last descriptor of the operation.
     shape: u64,
 }
 
@@ -138,19 +137,19 @@ impl Staged {
     }
 }
 
-/// What an operation is waited for with.
+/// Kind of an operation, which determines its completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum OperationKind {
-    /// Counted only.
+    /// Only counted.
     #[default]
     Plain,
-    /// Its payload lies in the slot of the same number.
+    /// Its payload is in the slot of the same number.
     Payload,
     /// Dropped by request; may have a payload.
     Withdrawn,
 }
 
-/// Quirk 1 is about descriptors longer than this.
+/// Length above which quirk 1 applies, in bytes.
 const LONG: u64 = 4096;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -160,7 +159,7 @@ struct Operation {
     kind: OperationKind,
 }
 
-/// The descriptor ring of one channel; see the module's description.
+/// Descriptor ring of one channel; see the module's description.
 ///
 /// Descriptors and operations are numbered by running 64-bit counts: `freed <= completed <= run_end <= staged`.
 /// A ring index is the count's low bits.
@@ -170,37 +169,37 @@ pub struct Ring<T> {
     shape: run::DescriptorTemplate,
     entry_mask: u32,
     operation_mask: u32,
-    /// Longest descriptor, for the first test of every request.
+    /// Maximum descriptor length, for the first test of every request.
     longest: u64,
     staged_entries: Box<[Staged]>,
     slots: Box<[Operation]>,
     payloads: Box<[Option<T>]>,
-    /// Descriptors of operations that were handed back.
+    /// Descriptors of operations that were returned.
     freed: u64,
-    /// Descriptors that the device reported.
+    /// Descriptors that the device reported as complete.
     completed: u64,
-    /// Of those, the ones that the write-back word has told of: the register may be ahead of it.
+    /// Those of them that the write-back word has reported: the register may be ahead of it.
     written_back: u64,
     run_start: u64,
     run_end: u64,
     staged: u64,
     first_operation: u64,
     next_operation: u64,
-    /// An endless run is under way.
+    /// Whether a run of a circular ring (credit mode) is in progress.
     open: bool,
-    /// In an endless run: entry by entry, the control word without length and report. Blocks are fixed parts of the ring there.
+    /// In credit mode: control word of each entry without length and report bits. Blocks are fixed parts of the ring there.
     templates: Box<[u64]>,
-    /// Operations from this number on are without payload and of one descriptor: they need no look one by one.
+    /// Operations from this number on have no payload and one descriptor: they need no individual check.
     irregular_until: u64,
     /// Count after the last queued descriptor above 4 KiB.
     long_until: u64,
-    /// The endless run began with a descriptor above 4 KiB: it has no blocks of adjacent ones (quirk 1).
+    /// Whether the run of the circular ring began with a descriptor above 4 KiB: it then has no blocks of adjacent descriptors (quirk 1).
     single_descriptor_blocks: bool,
     faulted: bool,
 }
 
 impl<T> Ring<T> {
-    /// Allocates everything the ring will ever need.
+    /// Allocates all memory that the ring needs.
     ///
     /// # Errors
     /// See [`RingConfig::validate`].
@@ -233,59 +232,59 @@ impl<T> Ring<T> {
         })
     }
 
-    /// The configuration it was built with.
+    /// Configuration of the ring.
     #[must_use]
     pub const fn config(&self) -> &RingConfig {
         &self.config
     }
 
-    /// Descriptors that can still be queued.
+    /// Number of descriptors that can still be queued.
     #[must_use]
     pub const fn free_entries(&self) -> u32 {
         self.config.entries - low32(self.staged - self.freed)
     }
 
-    /// The entry that the next descriptor goes to; the [`free_entries`](Self::free_entries) from there on are the host's.
+    /// Entry of the next descriptor; the [`free_entries`](Self::free_entries) from there on belong to the host.
     #[must_use]
     pub const fn next_entry(&self) -> u32 {
         low32(self.staged) & self.entry_mask
     }
 
-    /// Operations that were submitted and not handed back yet.
+    /// Number of operations submitted and not yet returned.
     #[must_use]
     #[inline]
     pub const fn operations(&self) -> u32 {
         low32(self.next_operation - self.first_operation)
     }
 
-    /// Operations submitted since the ring was made: the number of the next one.
+    /// Number of operations submitted since the ring was created: the number of the next one.
     #[must_use]
     #[inline]
     pub const fn submitted(&self) -> u64 {
         self.next_operation
     }
 
-    /// Operations handed back since the ring was made; those below this number have ended.
+    /// Number of operations returned since the ring was created; those below this number have ended.
     #[must_use]
     #[inline]
     pub const fn ended(&self) -> u64 {
         self.first_operation
     }
 
-    /// Whether descriptors are posted that have not been reported.
+    /// Whether descriptors are posted that have not been reported as complete.
     #[must_use]
     #[inline]
     pub const fn is_running(&self) -> bool {
         self.completed != self.run_end
     }
 
-    /// Whether an endless run is under way: the engine may be active though nothing is posted.
+    /// Whether a run of a circular ring is in progress: the engine may be active although nothing is posted.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Descriptors posted in the run under way, or in the last one: what the completed-count register comes to, modulo 2^32.
+    /// Descriptors posted in the current or last run: the final value of the completed-count register, modulo 2^32.
     #[must_use]
     pub const fn run_descriptors(&self) -> u32 {
         low32(self.run_end - self.run_start)
@@ -298,7 +297,7 @@ impl<T> Ring<T> {
         self.staged != self.run_end
     }
 
-    /// Whether a [`CountFault`] was seen: nothing more is accepted until [`Ring::drain`] has emptied the ring.
+    /// Whether a [`CountFault`] has occurred: nothing more is accepted until [`Ring::drain`] has emptied the ring.
     #[must_use]
     pub const fn is_faulted(&self) -> bool {
         self.faulted
@@ -306,12 +305,11 @@ impl<T> Ring<T> {
 
     /// Queues one operation. The device does not see it before it is posted.
     ///
-    /// One descriptor covers one contiguous run of addresses; a run longer than the configured limit is cut on
-    /// page boundaries.
+    /// One descriptor covers one contiguous range of addresses; a range longer than the configured limit is split at page boundaries.
     ///
     /// # Errors
-    /// The payload comes back in a [`Refusal`], and the ring is as before: [`RefusalReason::Full`] is
-    /// back-pressure (complete something, then submit again); the others are permanent.
+    /// The payload is returned in a [`Refusal`], and the ring is unchanged: [`RefusalReason::Full`] is back-pressure (complete an
+    /// operation, then submit again); the others are permanent.
     #[inline]
     pub fn submit<P: Into<T>>(&mut self, request: Request<'_>, payload: P) -> Result<Token, Refusal<P>> {
         let queued = match *request.host {
@@ -324,10 +322,10 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Queues one operation that has no payload and is only counted when it is done: see [`Ring::pop_without_payload`].
+    /// Queues one operation without payload, which is only counted when it completes: see [`Ring::pop_without_payload`].
     ///
     /// # Errors
-    /// As [`Ring::submit`].
+    /// Same as [`Ring::submit`].
     #[inline]
     pub fn submit_without_payload(
         &mut self,
@@ -338,11 +336,11 @@ impl<T> Ring<T> {
         Ok(self.record(length, end, OperationKind::Plain))
     }
 
-    /// Queues a scatter-gather list as one operation: every segment has a card address of its own. Empty segments are
-    /// skipped; neighbours that touch on both sides merge.
+    /// Queues a scatter-gather list as one operation: every segment has its own card address. Empty segments are skipped; neighbours that
+    /// touch on both sides are merged.
     ///
     /// # Errors
-    /// As [`Ring::submit`]; the payload comes back.
+    /// Same as [`Ring::submit`]; the payload is returned.
     pub fn submit_segments(
         &mut self,
         segments: impl Iterator<Item = SgEntry> + Clone,
@@ -357,11 +355,11 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Writes the request's descriptors to private memory beyond `staged`, which stays where it is: a request that
-    /// does not fit leaves no trace. Returns the request's length and the count after its last descriptor.
+    /// Writes the request's descriptors to private memory beyond `staged`, which does not change: a request that does not fit has no
+    /// effect. Returns the request's length and the count after its last descriptor.
     #[inline]
     fn stage_one(&mut self, host: HostRange, card: CardAddr) -> Result<(u64, u64), RefusalReason> {
-        // Nearly every request is one range that one descriptor covers: tested first, without the cutting.
+        // Fast path: nearly every request is one range that one descriptor covers.
         let start = host.start.get();
         let fits = host.length.wrapping_sub(1) < self.longest - start % PAGE
             && start.max(card.get()) <= u64::MAX - u64::from(MAX_DESCRIPTOR_LENGTH)
@@ -380,13 +378,13 @@ impl<T> Ring<T> {
         Ok((host.length, self.staged + 1))
     }
 
-    /// The request's ranges with the card address that each begins at.
+    /// Yields the request's ranges with the card address of each.
     fn consecutive<'a>(&self, request: Request<'a>) -> impl Iterator<Item = SgEntry> + Clone + use<'a, T> {
         let moves = self.card_moves();
         request.host.iter().scan(request.card.get(), move |card, range| {
             let segment = SgEntry { host: *range, card: CardAddr::new(*card) };
             if moves {
-                // What does not fit in the address space is refused at the segment that reaches its end.
+                // A request that exceeds the address space is refused at the segment that reaches its end.
                 *card = card.saturating_add(range.length);
             }
             Some(segment)

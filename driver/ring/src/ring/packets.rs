@@ -1,12 +1,12 @@
-//! Packets of a C2H stream, put together from the metadata that the engine writes back for every descriptor.
+//! Assembly of C2H stream packets from the metadata that the engine writes back for every descriptor.
 //!
-//! The ring's entries are buffers of one size, posted in a circle: descriptor `n` (a running count) fills buffer `n mod entries`
-//! and reports at the metadata slot of the same number (PG195, "C2H Stream": magic, EOP, bytes received). A packet is the
-//! descriptors up to one with EOP. The completed count says how many to look at; metadata is written before it counts.
+//! The ring's entries are buffers of one size, posted in a circle: descriptor `n` (a running count) fills buffer `n mod entries` and
+//! reports at the metadata slot of the same number (PG195, "C2H Stream": magic, EOP, bytes received). A packet consists of the descriptors
+//! up to one with EOP. The completed count limits the descriptors to read; metadata is written before the count.
 //!
-//! Nothing in metadata is believed: not the magic number, not a length beyond the buffer, not that a descriptor was closed early
-//! without the end of its packet. Where it cannot be true the packet is lost, and so is everything up to the next EOP, from which
-//! on packets are whole again. The same holds for a packet that is longer than all buffers together.
+//! Metadata is fully validated: the magic number, the length against the buffer, and that a descriptor closed early ends its packet.
+//! Invalid metadata discards the packet and everything up to the next EOP, after which packets are whole again. A packet that is longer
+//! than all buffers together is discarded in the same way.
 
 use alloc::boxed::Box;
 
@@ -14,31 +14,31 @@ use fpga_registers::xdma::StreamWriteback;
 
 use fpga_registers::cast::{index, low32};
 
-/// Memory that the engine writes metadata to: slot `index` is two little-endian words at `32 x index`.
+/// Memory to which the engine writes metadata: slot `index` is two little-endian words at `32 x index`.
 pub trait MetadataMemory {
-    /// The two words of a slot.
+    /// Returns the two words of a slot.
     fn read(&self, index: u32) -> [u32; 2];
 
-    /// Zeroes a slot, before its descriptor is posted: what is not written again is seen to be missing.
+    /// Zeroes a slot before its descriptor is posted, so that a missing write-back is detected.
     fn clear(&mut self, index: u32);
 }
 
-/// The descriptors of one packet.
+/// Descriptors of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketSpan {
     /// Its first descriptor, as a running count.
     pub first: u64,
-    /// How many there are.
+    /// Number of descriptors.
     pub descriptors: u32,
-    /// Bytes in all of them.
+    /// Total length in bytes.
     pub bytes: u64,
 }
 
-/// Metadata that cannot be true, or a packet that does not fit. What was gathered of the packet is lost.
+/// Invalid metadata, or a packet that does not fit. The collected part of the packet is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketFault {
-    /// The descriptor counts as complete, but nothing was written back for it.
+    /// The descriptor counts as complete, but no metadata was written back for it.
     #[error(
         "descriptor {entry} counts as complete without metadata; is the write-back disabled (control bit 27), or its address mapped read-only?"
     )]
@@ -46,14 +46,14 @@ pub enum PacketFault {
         /// Entry of the ring.
         entry: u32,
     },
-    /// The first word has another magic number than 0x52B4.
+    /// The magic number in the first word is not 0x52B4.
     #[error(
         "descriptor {entry}: {word:#010x} is no metadata (0x52b4 in bits 31:16); something else wrote there"
     )]
     Magic {
         /// Entry of the ring.
         entry: u32,
-        /// The word found.
+        /// The value found.
         word: u32,
     },
     /// More bytes than the buffer has.
@@ -66,7 +66,7 @@ pub enum PacketFault {
         /// Bytes of the buffer.
         buffer: u32,
     },
-    /// The end of a packet without a byte: a last beat has at least one (PG195, TKEEP).
+    /// An end of packet without any byte: a last beat has at least one (PG195, TKEEP).
     #[error(
         "descriptor {entry}: an end of packet without any byte; was only a part of the metadata written?"
     )]
@@ -74,7 +74,7 @@ pub enum PacketFault {
         /// Entry of the ring.
         entry: u32,
     },
-    /// Closed before it was full, yet the packet does not end: only the write flush timeout does that, and it is off.
+    /// Closed before it was full, without an end of packet: only the write flush timeout does that, and it is off.
     #[error(
         "descriptor {entry}: {length} of {buffer} bytes and no end of packet, though the write flush timeout is off: the end was lost"
     )]
@@ -86,35 +86,35 @@ pub enum PacketFault {
         /// Bytes of the buffer.
         buffer: u32,
     },
-    /// The packet has filled every buffer and goes on.
+    /// The packet has filled every buffer and continues.
     #[error(
         "a packet is longer than all buffers of the ring together ({bytes} bytes so far); take more or larger ones"
     )]
     TooLong {
-        /// Bytes until then.
+        /// Bytes so far.
         bytes: u64,
     },
 }
 
-/// Puts packets together; see the module's description.
+/// Assembles packets; see the module's description.
 #[derive(Debug)]
 pub struct Packets {
     entry_mask: u32,
     buffer: u32,
-    /// Descriptors that were looked at.
+    /// Number of descriptors that were read.
     seen: u64,
-    /// The first descriptor of the packet being gathered: all before it were handed out or given up.
+    /// First descriptor of the packet being collected: all earlier ones were returned or discarded.
     first: u64,
     bytes: u64,
-    /// Everything up to the next end of packet is given up.
+    /// Whether everything up to the next end of packet is discarded.
     discarding: bool,
     discarded: u64,
-    /// Bytes by entry, checked.
+    /// Length by entry in bytes, checked.
     lengths: Box<[u32]>,
 }
 
 impl Packets {
-    /// For a ring of `entries` buffers (a power of two) of `buffer` bytes each.
+    /// Creates the state for a ring of `entries` buffers (a power of two) of `buffer` bytes each.
     #[must_use]
     pub fn new(entries: u32, buffer: u32) -> Self {
         Self {
@@ -129,45 +129,45 @@ impl Packets {
         }
     }
 
-    /// Descriptors before this one need not be kept for a packet that is being gathered: their buffers can be posted again, once
-    /// whoever got their packets is done with them.
+    /// First descriptor that the packet being collected needs: the buffers of earlier ones can be posted again when the receivers of their
+    /// packets have finished with them.
     #[must_use]
     #[inline]
     pub const fn free(&self) -> u64 {
         self.first
     }
 
-    /// Descriptors that were looked at.
+    /// Number of descriptors that were read.
     #[must_use]
     #[inline]
     pub const fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Whether everything up to the next end of packet is given up.
+    /// Whether everything up to the next end of packet is discarded.
     #[must_use]
     pub const fn is_discarding(&self) -> bool {
         self.discarding
     }
 
-    /// Bytes that were given up.
+    /// Number of discarded bytes.
     #[must_use]
     pub const fn discarded(&self) -> u64 {
         self.discarded
     }
 
-    /// Bytes in descriptor `count`, one of a packet that was handed out.
+    /// Number of bytes in descriptor `count`, which belongs to a returned packet.
     #[must_use]
     #[inline]
     pub fn length(&self, count: u64) -> u32 {
         self.lengths.get(index(low32(count) & self.entry_mask)).copied().unwrap_or(0)
     }
 
-    /// The next packet among the `done` descriptors that count as complete; `None` if its end is not among them. `flushed`: the
-    /// write flush timeout may have closed descriptors.
+    /// Returns the next packet among the `done` completed descriptors; `None` if its end is not among them. `flushed`: the write flush
+    /// timeout may have closed descriptors.
     ///
     /// # Errors
-    /// [`PacketFault`], once for each packet that is lost; call again for what follows.
+    /// [`PacketFault`], once for each lost packet; call again for the next one.
     #[inline]
     pub fn next<M: MetadataMemory + ?Sized>(
         &mut self,
@@ -206,8 +206,8 @@ impl Packets {
         Ok(None)
     }
 
-    /// The one descriptor `count`, which was posted alone with a buffer of `buffer` bytes for a whole packet: bytes received. `None`:
-    /// it got a part of a packet that is given up.
+    /// Returns the received bytes of the single descriptor `count`, which was posted alone with a buffer of `buffer` bytes for a whole
+    /// packet. `None`: it received a part of a packet that is discarded.
     ///
     /// # Errors
     /// [`PacketFault`]. A packet that does not end in the buffer is [`PacketFault::TooLong`].
@@ -239,10 +239,10 @@ impl Packets {
         Ok(Some(length))
     }
 
-    /// The engine was stopped: descriptors before `posted` that were not looked at never completed. A packet that was being
-    /// gathered is given up.
+    /// Resynchronises after the engine was stopped: descriptors before `posted` that were not read never completed. A packet that was being
+    /// collected is discarded.
     pub fn restart(&mut self, posted: u64) {
-        // A descriptor without any byte, closed by the flush timeout, is no beginning.
+        // A descriptor without any byte, closed by the flush timeout, does not begin a packet.
         let begun = self.bytes > 0 || self.discarding;
         self.discarded += self.bytes;
         (self.seen, self.first, self.bytes) = (posted, posted, 0);
@@ -276,7 +276,7 @@ impl Packets {
         if ends && length == 0 {
             return Err(PacketFault::Empty { entry });
         }
-        // While packets are given up only ends count; a lost one was told of before.
+        // While packets are discarded only their ends count; the lost packet was reported before.
         if !ends && length < buffer && !flushed && !self.discarding {
             return Err(PacketFault::NoEnd { entry, length, buffer });
         }

@@ -1,16 +1,15 @@
-//! Taking the device's counts, and handing operations back.
+//! Processing of the device's counts, and return of completed operations.
 
 use super::config::COUNT_MASK;
 use super::{Completion, CountFault, Drained, OperationKind, Ring, Token};
 use fpga_registers::cast::{index, low32};
 
 impl<T> Ring<T> {
-    /// Takes the poll-mode write-back word: error in bit 31, completed count in 23:0 (PG195). A word that tells of less than
-    /// the register did is no news: the engine writes it at the end of a batch only, and a write may get lost.
+    /// Processes the poll-mode write-back word: error in bit 31, completed count in 23:0 (PG195). A word with a lower count than the
+    /// register's is not progress: the engine writes it only at the end of a batch, and a write may get lost.
     ///
     /// # Errors
-    /// As [`Ring::complete`]; also an error bit, or a bit that the hardware never sets (all ones: the device is
-    /// gone).
+    /// Same as [`Ring::complete`]; also an error bit, or a bit that the hardware never sets (all ones: the device is gone).
     #[inline]
     pub fn complete_writeback(&mut self, word: u32) -> Result<u32, CountFault> {
         if word & !COUNT_MASK != 0 {
@@ -28,25 +27,25 @@ impl<T> Ring<T> {
         Ok(low32(step))
     }
 
-    /// Takes the channel's completed-count register. It has 32 bits; an endless run uses all of them.
+    /// Processes the channel's completed-count register. It has 32 bits; a run of a circular ring uses all of them.
     ///
-    /// The register counts every descriptor, the write-back word only those that report: the word may fall behind it.
+    /// The register counts every descriptor, the write-back word only those that report: the word may lag behind it.
     ///
     /// # Errors
-    /// As [`Ring::complete`].
+    /// Same as [`Ring::complete`].
     pub fn complete_register(&mut self, count: u32) -> Result<u32, CountFault> {
         if self.open && count != u32::MAX { self.complete(count & COUNT_MASK) } else { self.complete(count) }
     }
 
-    /// Takes the device's completed count, relative to the start of the run, and returns how many descriptors
-    /// that newly finishes. Only the low 24 bits exist; the same count twice is no news.
+    /// Processes the device's completed count, relative to the start of the run, and returns the number of newly completed descriptors.
+    /// Only the low 24 bits exist; a repeated count is not progress.
     ///
-    /// After a fault, the count from the channel's register may be given once more so that what did finish is
-    /// handed back as finished.
+    /// After a fault, the count from the channel's register may be passed once more, so that operations that did finish are returned as
+    /// finished.
     ///
     /// # Errors
-    /// [`CountFault`] when the count is not one that the posted run can produce. Nothing is marked complete, and
-    /// the ring accepts nothing more until it has been drained.
+    /// [`CountFault`] if the posted run cannot produce the count. Nothing is marked complete, and the ring accepts nothing more until it
+    /// has been drained.
     #[inline]
     pub fn complete(&mut self, count: u32) -> Result<u32, CountFault> {
         if count & !COUNT_MASK != 0 {
@@ -58,11 +57,11 @@ impl<T> Ring<T> {
         Ok(step)
     }
 
-    /// How many descriptors `count` tells of beyond `from`.
+    /// Number of descriptors that `count` adds to `from`.
     #[inline]
     fn take(&mut self, count: u32, from: u64) -> Result<u32, CountFault> {
         let known = low32(from - self.run_start) & COUNT_MASK;
-        // Modulo 2^24: a count that went backwards shows as a huge step forwards and is refused below.
+        // Modulo 2^24: a count that decreased appears as a huge increment and is refused below.
         let step = count.wrapping_sub(known) & COUNT_MASK;
         if u64::from(step) > self.run_end - from {
             self.faulted = true;
@@ -72,13 +71,13 @@ impl<T> Ring<T> {
         Ok(step)
     }
 
-    /// Hands back finished operations without payload, oldest first, up to the first one that is unfinished, has a payload
-    /// or was withdrawn. Returns how many.
+    /// Returns the number of finished operations without payload, oldest first, up to the first one that is unfinished, has a payload or
+    /// was withdrawn, and removes them.
     #[inline]
     pub fn pop_without_payload(&mut self) -> u32 {
         let (before, end) = (self.first_operation, self.next_operation);
         if before >= self.irregular_until {
-            // One descriptor each: nothing to look at one by one.
+            // One descriptor each: no individual check.
             let count = self.completed - self.freed;
             self.freed = self.completed;
             self.first_operation += count;
@@ -100,7 +99,7 @@ impl<T> Ring<T> {
         low32(number - before)
     }
 
-    /// The oldest operation, if all of its descriptors have completed and it has a payload or was withdrawn.
+    /// Returns the oldest operation if all of its descriptors have completed and it has a payload or was withdrawn.
     #[inline]
     #[must_use]
     pub fn poll_completion(&mut self) -> Option<Completion<T>> {
@@ -126,10 +125,10 @@ impl<T> Ring<T> {
         Some(completion)
     }
 
-    /// Takes every operation out, oldest first, finished or not. Once the iterator is exhausted the ring is empty,
-    /// no run is posted and the fault is cleared; what is left in a dropped iterator stays in the ring.
+    /// Removes every operation, oldest first, finished or not. Once the iterator is exhausted the ring is empty, no run is posted and the
+    /// fault is cleared; operations remaining in a dropped iterator stay in the ring.
     ///
-    /// Call it when the engine is known to be idle, or to quarantine what [`Drained::posted`] marks.
+    /// Call it when the engine is known to be idle, or quarantine the memory that [`Drained::posted`] marks.
     pub fn drain(&mut self) -> Drain<'_, T> {
         self.faulted = true;
         Drain { ring: self }

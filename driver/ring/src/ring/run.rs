@@ -1,4 +1,4 @@
-//! Posting: which descriptors, in which blocks, with which control words.
+//! Posting: selection of descriptors, blocks and control words.
 
 use alloc::boxed::Box;
 
@@ -9,53 +9,52 @@ use super::config::{DESCRIPTOR_BYTES, MAX_CREDITS, PAGE_DESCRIPTORS};
 use super::{CardSide, CompletionPolicy, DescriptorMemory, HostRange, LONG, Ring, RingConfig, Staged, Token};
 use fpga_registers::cast::{index, low32};
 
-/// What the doorbell needs: the values of the channel's SGDMA registers for one run.
+/// Doorbell values of one run: those of the channel's SGDMA registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the run is posted in memory; the registers have to be written for the engine to see it"]
 pub struct Run {
-    /// First descriptor's address, for SGDMA 0x80/0x84.
+    /// Address of the first descriptor, for SGDMA 0x80/0x84.
     pub first: Iova,
-    /// Descriptors that follow the first one in its block, for SGDMA 0x88.
+    /// Number of descriptors that follow the first one in its block, for SGDMA 0x88.
     pub adjacent: u8,
     /// Ring entry of the first descriptor.
     pub first_index: u32,
-    /// Descriptors in the run: the completed count that ends it. Of an endless run, those posted at its start.
+    /// Number of descriptors in the run: the completed count that ends it. In credit mode, those posted at its start.
     pub descriptors: u32,
 }
 
-/// What the doorbell of an endless run needs.
+/// Doorbell values in credit mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the credits have to be written for the engine to fetch what was posted"]
 pub struct CreditGrant {
-    /// The run begins: the engine has to be started before it is given the credits.
+    /// Present if the run begins: the engine must be started before it gets the credits.
     pub start: Option<Run>,
     /// Credits to add, for SGDMA 0x8C: 1..=1023.
     pub credits: u32,
 }
 
-/// The first descriptor that the device has not reported: where an engine that stopped in error stands.
+/// The first descriptor that the device has not reported: the position of an engine that stopped in error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingDescriptor {
-    /// The operation it belongs to.
+    /// Operation that it belongs to.
     pub token: Token,
-    /// Its ring entry.
+    /// Ring entry.
     pub index: u32,
-    /// Its host address.
+    /// Host address.
     pub host: Iova,
-    /// Its card address (0 on a stream).
+    /// Card address (0 on a stream).
     pub card: CardAddr,
-    /// Bytes it covers.
+    /// Length in bytes.
     pub length: u32,
     /// Bytes of the operation that earlier descriptors cover.
     pub offset: u64,
 }
 
 impl<T> Ring<T> {
-    /// Posts queued descriptors as one run, unless a run is still going, nothing is queued or the ring is
-    /// faulted.
+    /// Posts queued descriptors as one run. Returns `None` if a run is in progress, nothing is queued or the ring is faulted.
     ///
-    /// The device's completed count starts from zero with each run, and a poll-mode write-back word still holds
-    /// the last run's count: clear it before the doorbell.
+    /// The device's completed count starts at zero with each run, and a poll-mode write-back word still holds the last run's count: clear
+    /// it before the doorbell.
     pub fn start_run<M: DescriptorMemory + ?Sized>(&mut self, memory: &mut M) -> Option<Run> {
         if self.open || self.is_running() || !self.has_queued() || self.faulted {
             return None;
@@ -67,10 +66,10 @@ impl<T> Ring<T> {
         let adjacent = extra(start, block_end);
         let shape = self.shape;
         while block < end {
-            // The last descriptor of a block carries the size of the next block, as the engine sizes each fetch by
-            // the last descriptor of the fetch before.
+            // The last descriptor of a block contains the size of the next block, since the engine sizes each fetch by the last descriptor
+            // of the previous fetch.
             let next_end = if block_end < end { self.block_end(block_end, end) } else { block_end };
-            // The one before the run's end is written by itself: it stops the engine.
+            // The last descriptor of the run is written separately: it stops the engine.
             let whole = if block_end == end { block_end - 1 } else { block_end };
             self.write_block(memory, &shape, block, whole, block_end, extra(block_end, next_end).into());
             block = block_end;
@@ -89,21 +88,21 @@ impl<T> Ring<T> {
         Some(Run { first: self.address(first_index), adjacent, first_index, descriptors: low32(end - start) })
     }
 
-    /// Posts queued descriptors to the endless run of a credit ring, as many as the credit counter takes; begins the run if
-    /// there is none. `None` if nothing can be posted now, or the ring is faulted.
+    /// Posts queued descriptors to the run of a ring in credit mode, as many as the credit counter permits; begins the run if there is
+    /// none. `None` if nothing can be posted now, or the ring is faulted.
     ///
-    /// Start the engine before it gets the credits: its credits are cleared while it is stopped. The write-back word is to be
-    /// zero when the run begins.
+    /// Start the engine before it gets the credits: its credits are cleared while it is stopped. The write-back word must be zero when the
+    /// run begins.
     pub fn post_credits<M: DescriptorMemory + ?Sized>(&mut self, memory: &mut M) -> Option<CreditGrant> {
         let start = self.run_end;
-        // What the engine has not reported it may not have fetched: those credits may still be in the counter.
+        // The engine may not have fetched descriptors that it has not reported: their credits may still be in the counter.
         let room = u64::from(MAX_CREDITS).saturating_sub(start - self.completed);
         let end = self.staged.min(start + room);
         if start == end || self.faulted || (!self.open && self.is_running()) {
             return None;
         }
-        // The quirk is about a run, not about what is out at once: a run has blocks or long descriptors. It is changed between two
-        // of them, for which this one has to be done; a run without blocks takes short ones meanwhile.
+        // The quirk concerns a whole run, not the descriptors in flight: a run has either blocks or long descriptors. The kind can change
+        // only between two runs, so the current one must have finished; a run without blocks accepts short descriptors meanwhile.
         let lone = self.config.long_run_descriptors.is_some() && self.long_until > start;
         if self.open && lone != self.single_descriptor_blocks {
             match (self.is_running(), lone) {
@@ -116,7 +115,7 @@ impl<T> Ring<T> {
             self.single_descriptor_blocks = lone;
         }
         let shape = self.shape;
-        // In one go, just before the engine is told: it reads ahead of what it is told of, line by line, and a line that it
+        // Written together, just before the doorbell: the engine prefetches beyond its credits, line by line, and a cache line that it
         // holds has to be fetched back for every descriptor written into it.
         for count in start..end {
             let at = low32(count) & self.entry_mask;
@@ -140,7 +139,8 @@ impl<T> Ring<T> {
         Some(CreditGrant { start: begins.then_some(run), credits })
     }
 
-    /// Stop runs: writes entries `from..to` of the block that ends at `block_end`: each names how many follow its successor.
+    /// Batch mode: writes entries `from..to` of the block that ends at `block_end`; each entry contains the number of descriptors that
+    /// follow its successor.
     #[inline]
     fn write_block<M: DescriptorMemory + ?Sized>(
         &self,
@@ -151,11 +151,11 @@ impl<T> Ring<T> {
         block_end: u64,
         following: u64,
     ) {
-        // A block never wraps, so its entries lie in a row.
+        // A block never wraps, so its entries are consecutive.
         let at = low32(from) & self.entry_mask;
         let count = low32(to.saturating_sub(from));
         let entries = self.staged_entries.get(index(at)..index(at + count)).unwrap_or_default();
-        // Of the descriptor at `from`: those after its successor, within the block.
+        // For the descriptor at `from`: the descriptors after its successor, within the block.
         let mut left = block_end - from;
         for (at, staged) in (at..).zip(entries) {
             left -= 1;
@@ -164,7 +164,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Control word of entry `at` in an endless run, without length and report.
+    /// Control word of entry `at` in credit mode, without length and report bits.
     #[inline]
     fn template(&self, at: u32) -> u64 {
         if self.single_descriptor_blocks {
@@ -174,7 +174,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The descriptor at which an engine that reported no further stands; `None` if nothing is posted.
+    /// Descriptor at which an engine without further progress stands; `None` if nothing is posted.
     #[must_use]
     pub fn pending_descriptor(&self) -> Option<PendingDescriptor> {
         if !self.is_running() {
@@ -201,7 +201,7 @@ impl<T> Ring<T> {
         })
     }
 
-    /// The host's side of every descriptor that is posted and not reported: what the device may still reach.
+    /// Host ranges of all descriptors that are posted and not reported: the memory that the device may still access.
     pub fn posted(&self) -> impl Iterator<Item = HostRange> {
         (self.completed..self.run_end).map(|count| {
             let staged = self.entry(count);
@@ -209,8 +209,8 @@ impl<T> Ring<T> {
         })
     }
 
-    /// Where the run that starts at `start` ends: at everything queued, or earlier where long descriptors must
-    /// stay within one short block (quirk 1).
+    /// End of the run that starts at `start`: all queued descriptors, or fewer where long descriptors must stay within one short block
+    /// (quirk 1).
     fn run_limit(&self, start: u64) -> u64 {
         let Some(limit) = self.config.long_run_descriptors else { return self.staged };
         if self.longest <= LONG {
@@ -238,7 +238,7 @@ impl<T> Ring<T> {
     }
 
     fn address(&self, at: u32) -> Iova {
-        // `validate` checked that the whole descriptor memory lies inside the address space.
+        // `validate` checked that the whole descriptor memory is inside the address space.
         Iova::new(self.base().get() + u64::from(at) * DESCRIPTOR_BYTES)
     }
 }
@@ -248,7 +248,7 @@ const COMPLETED: u64 = DescriptorControl::from_bits(0).with_completed(true).into
 const STOP: u64 = COMPLETED | DescriptorControl::from_bits(0).with_stop(true).into_bits() as u64;
 const NXT_ADJ_SHIFT: u32 = DescriptorControl::from_bits(0).with_next_adjacent(1).into_bits().trailing_zeros();
 
-/// What the descriptors of one ring have in common.
+/// Common parts of the descriptors of one ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DescriptorTemplate {
     base: u64,
@@ -273,7 +273,7 @@ impl DescriptorTemplate {
         }
     }
 
-    /// The words of ring entry `at` whose control word begins as given; [`Descriptor`] has their layout, and the tests read them
+    /// Words of ring entry `at` with the given start of its control word; [`Descriptor`] defines their layout, and the tests read them
     /// through it.
     ///
     /// [`Descriptor`]: fpga_registers::xdma::Descriptor
@@ -295,22 +295,22 @@ impl DescriptorTemplate {
     }
 }
 
-/// Position of entry `at` in its page of descriptor memory, and entries until a block has to end: at the page's or the ring's.
+/// Position of entry `at` in its page of descriptor memory, and the number of entries to the end of the page or the ring.
 fn position(config: &RingConfig, at: u32) -> (u64, u64) {
     let at = u64::from(at);
     let page_position = (config.base.get() / DESCRIPTOR_BYTES + at) % PAGE_DESCRIPTORS;
     (page_position, (PAGE_DESCRIPTORS - page_position).min(u64::from(config.entries) - at))
 }
 
-/// Descriptors adjacent to entry `at` where blocks are fixed parts of the ring, counted from each page's first descriptor: a
-/// descriptor's successor, and what is adjacent to that, never change.
+/// Number of descriptors adjacent to entry `at` where blocks are fixed parts of the ring, counted from each page's first descriptor: a
+/// descriptor's successor and its adjacency never change.
 fn fixed_extra(config: &RingConfig, at: u32) -> u8 {
     let (page_position, to_edge) = position(config, at);
     let block = u64::from(config.block_descriptors);
     extra(0, to_edge.min(block - page_position % block))
 }
 
-/// See `Ring::templates`.
+/// Control words for `Ring::templates`.
 pub(super) fn templates(config: &RingConfig) -> Box<[u64]> {
     let successor = |at: u32| (at + 1) & (config.entries - 1);
     (0..config.entries)
@@ -318,7 +318,7 @@ pub(super) fn templates(config: &RingConfig) -> Box<[u64]> {
         .collect()
 }
 
-/// Descriptors of `first..end` after the first; blocks hold at most 64.
+/// Number of descriptors of `first..end` after the first; blocks hold at most 64.
 fn extra(first: u64, end: u64) -> u8 {
     u8::try_from(end.saturating_sub(first).saturating_sub(1)).unwrap_or(0)
 }

@@ -1,37 +1,37 @@
-//! Cutting a scattered transfer into as few descriptors as the rules allow.
+//! Splitting of a scattered transfer into the minimum number of descriptors.
 
 use fpga_registers::{CardAddr, Iova};
 
 use super::RefusalReason;
 use super::config::PAGE;
 
-/// One contiguous stretch of host memory as the device addresses it.
+/// Contiguous range of host memory as the device addresses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostRange {
     /// First byte.
     pub start: Iova,
-    /// Bytes; empty ranges are skipped.
+    /// Length in bytes; empty ranges are skipped.
     pub length: u64,
 }
 
 impl HostRange {
-    /// `length` bytes from `start` on.
+    /// Creates a range of `length` bytes from `start`.
     #[must_use]
     pub const fn new(start: Iova, length: u64) -> Self {
         Self { start, length }
     }
 }
 
-/// An element of a scatter-gather list: host memory, and the card address that it is moved from or to.
+/// Entry of a scatter-gather list: host memory, and the card address of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SgEntry {
-    /// The host's side.
+    /// Host memory.
     pub host: HostRange,
     /// First card address; ignored by streams.
     pub card: CardAddr,
 }
 
-/// What one descriptor covers.
+/// Range that one descriptor covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DescriptorSpan {
     pub(super) host: u64,
@@ -39,26 +39,26 @@ pub(super) struct DescriptorSpan {
     pub(super) length: u32,
 }
 
-/// Yields the pieces of a list of segments in order: neighbours that touch on both sides are merged, and a run longer than
-/// one descriptor is cut so that every piece but the first begins on a page of host memory; or, for a stream, into pieces of
-/// full length, which are whole beats.
+/// Yields the spans of a list of segments in order: neighbours that touch on both sides are merged, and a range longer than one descriptor
+/// is split so that every span but the first begins on a page of host memory. For a stream, spans have the full length, which is a multiple
+/// of a beat.
 #[derive(Clone, Debug)]
 pub(super) struct DescriptorSpans<I> {
     segments: I,
-    /// What is gathered and not handed out yet.
+    /// Merged range that was not yielded yet.
     host: u64,
     card: u64,
     remaining: u64,
-    /// A segment that was read and does not touch what is gathered.
+    /// Segment that was read and does not touch the merged range.
     next: Option<SgEntry>,
     max: u64,
-    /// Whether the card's side advances with the bytes moved.
+    /// Whether the card address advances with the bytes moved.
     card_moves: bool,
     page_cuts: bool,
 }
 
 impl<I: Iterator<Item = SgEntry>> DescriptorSpans<I> {
-    /// `max`: longest piece, a nonzero multiple of 4096. The segments have passed [`total_length`].
+    /// `max`: maximum span length, a nonzero multiple of 4096. The segments have passed [`total_length`].
     pub(super) fn new(segments: I, max: u32, card_moves: bool, page_cuts: bool) -> Self {
         Self {
             segments,
@@ -72,13 +72,13 @@ impl<I: Iterator<Item = SgEntry>> DescriptorSpans<I> {
         }
     }
 
-    /// Adds segments as long as they touch.
+    /// Adds segments while they touch.
     fn gather(&mut self) {
         while let Some(segment) = self.next.take().or_else(|| self.segments.next()) {
             if segment.host.length == 0 {
                 continue;
             }
-            // Ranges that end past the address space were refused before, so these sums cannot wrap.
+            // Ranges beyond the address space were refused before, so these sums cannot wrap.
             let card_end = if self.card_moves { self.card.wrapping_add(self.remaining) } else { self.card };
             if self.remaining == 0 {
                 (self.host, self.card) = (segment.host.start.get(), segment.card.get());
@@ -101,7 +101,7 @@ impl<I: Iterator<Item = SgEntry>> Iterator for DescriptorSpans<I> {
         if self.remaining == 0 {
             return None;
         }
-        // Only the first piece can begin inside a page; shortening it puts every later cut on a page boundary.
+        // Only the first span can begin inside a page; shortening it puts every later split on a page boundary.
         let longest = if self.page_cuts { self.max - self.host % PAGE } else { self.max };
         let taken = self.remaining.min(longest);
         let piece = DescriptorSpan { host: self.host, card: self.card, length: u32::try_from(taken).ok()? };
@@ -114,7 +114,7 @@ impl<I: Iterator<Item = SgEntry>> Iterator for DescriptorSpans<I> {
     }
 }
 
-/// Bytes in all segments; every one must end inside both address spaces.
+/// Total bytes of all segments; every one must end inside both address spaces.
 pub(super) fn total_length(
     segments: impl Iterator<Item = SgEntry>,
     card_moves: bool,
@@ -140,7 +140,7 @@ mod tests {
 
     const CARD: u64 = 0x7000;
 
-    /// Host ranges onto consecutive card addresses.
+    /// Spans of host ranges at consecutive card addresses.
     fn cut(ranges: &[(u64, u64)], max: u32) -> Vec<(u64, u32)> {
         let mut card = CARD;
         let segments: Vec<_> = ranges
@@ -185,7 +185,7 @@ mod tests {
                 DescriptorSpan { host: 0x1200, card: 0x900, length: 0x100 }
             ]
         );
-        // Behind a fixed address everything that touches in the host's memory is one piece.
+        // For a fixed address, all touching host memory is one span.
         let list = [segment(0x1000, 0), segment(0x1100, 0), segment(0x1200, 8)];
         let pieces: Vec<_> =
             DescriptorSpans::new(list.into_iter(), 1 << 20, false, true).map(|p| p.length).collect();

@@ -1,37 +1,37 @@
-//! Taking one operation back, and putting what an engine was stopped in the middle of into the queue again.
+//! Withdrawal of one operation, and requeueing of interrupted descriptors.
 
 use super::{OperationKind, Ring, Token};
 use fpga_registers::cast::{index, low32};
 
-/// Why an operation cannot be withdrawn.
+/// Reason why an operation cannot be withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WithdrawError {
-    /// It was handed back before, or never submitted.
+    /// The operation has ended, or was never submitted.
     #[error("operation {number} is not in the ring: it has ended, or was never submitted")]
     Unknown {
-        /// Its number.
+        /// Number of the operation.
         number: u64,
     },
     /// The engine may have seen some of its descriptors: stop it, then [`Ring::halt`].
     #[error("operation {number} is posted: the engine has to be stopped first")]
     Posted {
-        /// Its number.
+        /// Number of the operation.
         number: u64,
     },
-    /// A part of the packet is in the card. Without the rest the next packet would continue it.
+    /// A part of the packet is in the card. Without the rest, the next packet would continue it.
     #[error("operation {number} is a packet of which a part has been sent: it has to go to its end")]
     Started {
-        /// Its number.
+        /// Number of the operation.
         number: u64,
     },
 }
 
 impl<T> Ring<T> {
-    /// Puts everything posted and not reported as complete back into the queue, to be posted again by the next run.
+    /// Requeues everything posted and not reported as complete, to be posted again by the next run.
     ///
-    /// The engine must be idle, and its final count taken ([`Ring::complete`]): an engine stops between descriptors, so
-    /// what it has not counted it has not moved, or will move again.
+    /// The engine must be idle, and its final count processed ([`Ring::complete`]): an engine stops between descriptors, so it has not
+    /// moved, or will move again, the data of uncounted descriptors.
     pub const fn halt(&mut self) {
         self.run_end = self.completed;
         self.run_start = self.completed;
@@ -40,9 +40,8 @@ impl<T> Ring<T> {
         self.single_descriptor_blocks = false;
     }
 
-    /// Takes operation `token` back. Its descriptors that have not been executed are dropped; it ends in its turn, with
-    /// [`Completion::withdrawn`](super::Completion::withdrawn) set. One whose descriptors have all been executed is left as
-    /// it is.
+    /// Withdraws operation `token`. Its descriptors that have not been executed are dropped; it ends in order, with
+    /// [`Completion::withdrawn`](super::Completion::withdrawn) set. An operation whose descriptors have all been executed is unchanged.
     ///
     /// # Errors
     /// [`WithdrawError`]; nothing changes then.
@@ -78,8 +77,8 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Takes the payload of a withdrawn operation ahead of its turn: no descriptor of it is left that the device could execute.
-    /// Its turn is then only counted, as one without payload. `None` if it was not withdrawn, or has ended.
+    /// Returns the payload of a withdrawn operation ahead of its order: no descriptor of it remains that the device could
+    /// execute. The operation is then only counted, as one without payload. `None` if it was not withdrawn, or has ended.
     pub fn reclaim(&mut self, token: Token) -> Option<T> {
         let number = token.number();
         if number < self.first_operation || number >= self.next_operation {

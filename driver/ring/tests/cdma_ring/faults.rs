@@ -1,4 +1,4 @@
-//! Faults, and taking everything out of the ring.
+//! Faults, and draining of the ring.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn cdma_ring_impossible_status_word_is_fault() {
         assert!(bench.ring.is_faulted());
         assert_eq!(bench.ring.poll_completion(), None);
         bench.recover();
-        // The old probe proves nothing after the ring was emptied.
+        // An old probe reports no progress after the ring was drained.
         bench.submit(&[segment(0, 0x1000, 1)]).unwrap();
         bench.publish();
         bench.post();
@@ -68,7 +68,7 @@ fn cdma_ring_error_at_any_position_names_descriptor() {
             };
             assert_eq!((pending.source, pending.offset), (at(source + offset), offset));
             bench.recover();
-            // And it works again.
+            // The ring works again.
             bench.submit(&[segment(0, 0x1700, 100)]).unwrap();
             bench.publish();
             bench.post();
@@ -97,7 +97,7 @@ fn cdma_ring_drain_in_any_state_reports_engine_progress() {
     bench.ring.complete_current(at(bench.engine.current), false).unwrap();
     bench.engine.step();
     bench.ring.complete_current(at(bench.engine.current), false).unwrap();
-    // The first is complete and was not taken; the second is half way; the third is in card memory; the fourth is queued.
+    // The first is complete and not processed; the second is half done; the third is in card memory; the fourth is queued.
     let mut drain = bench.ring.drain();
     let first = drain.next().unwrap();
     assert_eq!((first.payload, first.posted, first.completed_bytes, first.length), (0, true, 300, 300));
@@ -118,7 +118,7 @@ fn cdma_ring_engine_past_tail_halts_at_guard() {
         bench.publish();
         bench.post();
         (0..2).for_each(|_| bench.engine.step());
-        // It starts although it has reached its tail: entries behind it are guards at first, used descriptors later.
+        // The engine starts although it has reached its tail: the entries after it are guards at first, used descriptors later.
         bench.engine.running = true;
         bench.engine.step();
         assert_eq!(bench.engine.halt, Some(Halt::Stale), "round {start}");
@@ -127,7 +127,7 @@ fn cdma_ring_engine_past_tail_halts_at_guard() {
         bench.collect();
         bench.restart();
     }
-    // After a failure nothing old is left that it could copy.
+    // After a failure no old descriptor remains that it could execute.
     bench.submit(&[segment(0, 0x1000, 252 * 5)]).unwrap();
     bench.publish();
     bench.post();

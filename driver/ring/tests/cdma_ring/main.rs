@@ -1,5 +1,5 @@
-//! The copy engine's descriptor ring against a simulated engine that knows nothing but card memory and its pointers, and
-//! against a list of what was asked for.
+//! The copy engine's descriptor ring, compared with a simulated engine that knows only card memory and its pointers, and with a list of the
+//! requests.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 mod faults;
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 
 const BASE: u64 = 0x1_0000;
 
-/// Where data lies: 8 KiB from address 0 on.
+/// Size of the data area: 8 KiB from address 0.
 const DATA: u16 = 0x2000;
 
 fn at(address: u64) -> CardAddr {
@@ -47,10 +47,10 @@ impl DescriptorImage for Image {
     }
 }
 
-/// How the engine stopped.
+/// Reason for the engine's stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Halt {
-    /// A descriptor that was complete already.
+    /// A descriptor that was already complete.
     Stale,
     /// A copy failed.
     Copy,
@@ -66,7 +66,7 @@ struct Engine {
     running: bool,
     halt: Option<Halt>,
     executed: u64,
-    /// The so-manieth descriptor from now on fails.
+    /// Number of descriptors until one fails.
     fail_in: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ impl Engine {
         self.running = self.halt.is_none();
     }
 
-    /// One descriptor.
+    /// Executes one descriptor.
     fn step(&mut self) {
         if !self.running {
             return;
@@ -149,12 +149,12 @@ impl Engine {
     }
 }
 
-/// What was asked for, in order, with nothing of a ring.
+/// Requested operations in order, independent of a ring.
 #[derive(Clone, Debug)]
 struct RequestModel {
     payload: u32,
     segments: Vec<CopyEntry>,
-    /// Descriptors asked for up to and including this.
+    /// Number of requested descriptors up to and including this operation.
     end: u64,
 }
 
@@ -165,7 +165,7 @@ struct CdmaTestbed {
     flying: VecDeque<RequestModel>,
     reference: Vec<u8>,
     asked: u64,
-    /// Descriptors of operations that came back.
+    /// Descriptors of returned operations.
     returned: u64,
     batch: Option<Batch>,
     payloads: u32,
@@ -268,7 +268,7 @@ impl CdmaTestbed {
         self.ring.complete_current(at(self.engine.current), idle)
     }
 
-    /// The ring's counts are those of the list.
+    /// Compares the ring's counts with the list.
     fn check_counts(&self) {
         let (submitted, in_flight) = (u64::from(self.payloads), self.flying.len() as u64);
         assert_eq!((self.ring.submitted(), self.ring.ended()), (submitted, submitted - in_flight));
@@ -276,8 +276,8 @@ impl CdmaTestbed {
         assert!((self.returned..=self.engine.executed).contains(&self.ring.completed()));
     }
 
-    /// The engine has halted: takes up what it finished, takes everything out, starts again. What was executed of operations
-    /// that come back unfinished is accounted for.
+    /// Recovers from a halt: processes the finished descriptors, drains the ring, restarts. The executed part of operations that are
+    /// returned unfinished is accounted for.
     fn recover(&mut self) {
         let executed = self.engine.executed;
         if self.engine.halt == Some(Halt::Copy) {
@@ -298,7 +298,7 @@ impl CdmaTestbed {
             let asked = self.flying.pop_front().unwrap();
             assert_eq!(drained.payload, asked.payload, "in order, exactly once");
             assert!(drained.completed_bytes <= drained.length);
-            // What was executed of it must be what the engine did; replay it descriptor by descriptor.
+            // The executed part must match the engine; replay it descriptor by descriptor.
             let mut left = executed.saturating_sub(self.returned);
             for segment in &asked.segments {
                 let done = left.min(pieces(segment));
@@ -308,7 +308,7 @@ impl CdmaTestbed {
             assert!(drained.posted || left == 0 || executed >= asked.end);
             self.returned = asked.end;
         }
-        // What was not executed never will be.
+        // Descriptors that were not executed never will be.
         self.engine.executed = self.asked;
         self.returned = self.asked;
         assert_eq!(self.ring.operations(), 0);

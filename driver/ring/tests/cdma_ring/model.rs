@@ -1,4 +1,4 @@
-//! Random commands against the list of what was asked for.
+//! Random commands, compared with the list of requests.
 
 use super::*;
 
@@ -70,7 +70,7 @@ proptest! {
             }
             bench.check_counts();
         }
-        // Everything left comes to its end.
+        // All remaining operations complete.
         bench.engine.fail_in = None;
         bench.post();
         bench.publish();

@@ -58,7 +58,7 @@ fn cdma_ring_current_pointer_is_accepted_only_where_possible() {
     assert_eq!(bench.by_pointer(), Ok(7));
     bench.collect();
     full(&mut bench);
-    // The engine has not moved: its pointer is where it stopped, at the entry before.
+    // The engine has not moved: its pointer is at its last stop, the entry before.
     assert_eq!(bench.by_pointer(), Ok(0));
     bench.engine.step();
     assert_eq!(bench.by_pointer(), Ok(0), "under way, not complete");

@@ -1,4 +1,4 @@
-//! What is taken, how it is cut, and what is refused.
+//! Accepted, split and refused requests.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn cdma_ring_invalid_requests_are_refused() {
         refused(&[segment(0, 1 << 39, 1 << 38)]),
         Err(RefusalReason::TooManyDescriptors { needed: (1_u64 << 38).div_ceil(252), usable: 7 })
     );
-    // Side by side, to the last byte, around the descriptors: all of it is fine.
+    // Adjacent ranges, up to the last byte, around the descriptors: all valid.
     assert_eq!(
         refused(&[
             segment(0, 100, 100),
@@ -140,7 +140,7 @@ fn cdma_ring_invalid_configurations_are_refused() {
     Ring::<()>::new(RingConfig::new(at(u64::MAX - 511), 8)).unwrap();
 }
 
-/// What was moved without the engine counts, and an operation of which nothing is left takes its turn.
+/// Bytes moved without the engine count, and an operation without remaining bytes completes in order.
 #[test]
 fn cdma_ring_partly_moved_operation_counts_earlier_bytes() {
     let mut ring: Ring<u8> = Ring::new(config(8)).unwrap();

@@ -1,12 +1,11 @@
-//! The memory behind mappings: what this process mapped, or files that a client handed over.
+//! Memory behind mappings: memory of this process, or files that a client passed.
 //!
-//! A client's file is mapped once, as a whole, however many mappings are parts of it: a guest's kernel under an IOMMU names
-//! one and the same file in every one of its hundred thousand messages. Only a file that is sealed against shrinking is
-//! mapped at all: whoever can truncate a mapped file can kill the process that touches it (SIGBUS). All other files are
-//! read and written by system calls, which a file that is too short answers with a short count.
+//! A client's file is mapped once, as a whole, for all mappings that are parts of it: a guest's kernel with an IOMMU passes the same file
+//! in each of its hundred thousand messages. Only a file that is sealed against shrinking is mapped: truncating a mapped file would end the
+//! process that accesses it (SIGBUS). All other files are accessed by system calls, which return a short count if the file is too short.
 //!
-//! A sealed file of huge pages can still lose pages: its owner punches a hole, and the system may have no page left to fill it. With
-//! [`fpga_pci::catch_bus_errors`], which is the program's choice, accesses find zeros then or are refused; without it the process ends.
+//! A sealed file of huge pages can still lose pages: its owner punches a hole, and the system may have no free page to fill it. With
+//! [`fpga_pci::catch_bus_errors`], which the program may enable, accesses then read zeros or are refused; without it the process ends.
 
 use crate::dma::blocks::SLOTS;
 use core::fmt;
@@ -19,37 +18,37 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Where the bytes of a mapping are.
+/// Location of a mapping's bytes.
 #[derive(Debug)]
 pub(crate) enum Backing {
-    /// Mapped here.
+    /// Memory mapped in this process.
     Mapped(SharedMemory),
-    /// A file that could become shorter at any time.
+    /// File that could become shorter at any time.
     File(OwnedFd),
-    /// What only its owner reaches.
+    /// Memory that only its owner can access.
     Remote(Arc<dyn RemoteMemory>),
-    /// Nothing that could be reached: mapped without a file by somebody who cannot be asked.
+    /// Unreachable memory: mapped without a file by a client that cannot be asked.
     Nothing,
 }
 
-/// Memory of another process's, mapped without a file: its owner is asked for every access.
+/// Memory of another process, mapped without a file: its owner is asked for every access.
 pub trait RemoteMemory: fmt::Debug + Send + Sync {
-    /// Copies out as much as can be had from `at` on; the number of bytes.
+    /// Copies as many bytes as available from `at` on; returns the number of bytes.
     fn read(&self, at: Iova, into: &mut [u8]) -> usize;
 
-    /// Copies in as much as is taken from `at` on; the number of bytes.
+    /// Writes as many bytes as accepted from `at` on; returns the number of bytes.
     fn write(&self, at: Iova, from: &[u8]) -> usize;
 
-    /// Begins a turn of the card's work.
+    /// Begins a unit of the card's work.
     fn begin_unit(&self) {}
 
-    /// Whether the owner has kept the card waiting in this turn, so that the turn should end.
+    /// Whether the owner has used the time budget of this unit, so that the unit should end.
     fn is_budget_used(&self) -> bool {
         false
     }
 }
 
-/// One file, as the kernel tells files apart. What may be written is another mapping than what may only be read.
+/// Identity of a file as the kernel distinguishes files. Writable and read-only mappings of a file are separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FileKey {
     device: u64,
@@ -60,9 +59,9 @@ struct FileKey {
 #[derive(Debug)]
 struct Slot {
     backing: Backing,
-    /// Mappings that are parts of it.
+    /// Number of mappings that are parts of it.
     uses: u64,
-    /// The file that it is the current mapping of.
+    /// File that this is the current mapping of.
     key: Option<FileKey>,
 }
 
@@ -72,52 +71,52 @@ pub(crate) struct Backings {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     files: HashMap<FileKey, u32>,
-    /// Remote memory: all of it is one owner's.
+    /// Slot of the remote memory: all of it belongs to one owner.
     remote: Option<u32>,
     /// Slots that hold a file descriptor.
     open_files: usize,
-    /// A file of huge pages that cannot be written was warned of.
+    /// Whether the warning about a huge-page file that cannot be written was logged.
     huge_page_warning_sent: bool,
 }
 
-/// Why a client's file cannot be mapped.
+/// Reason why a client's file cannot be mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The file has fewer bytes than the message says.
+    /// The file has fewer bytes than the message claims.
     #[error("the file has {size:#x} bytes, and {length:#x} bytes from {offset:#x} on were to be mapped")]
     TooShort {
-        /// Bytes of the file.
+        /// Size of the file in bytes.
         size: u64,
-        /// First byte of the mapping.
+        /// Offset of the mapping's first byte.
         offset: u64,
-        /// Bytes of the mapping.
+        /// Length of the mapping in bytes.
         length: u64,
     },
-    /// A directory, a device, a pipe, a socket.
+    /// The descriptor is not a file: a directory, a device, a pipe, a socket.
     #[error("the descriptor is not one of a file with memory behind it")]
     NotAFile,
-    /// The descriptor does not allow what the mapping asks for.
+    /// The descriptor does not permit the requested access.
     #[error("the descriptor was not opened for {}", if *write { "writing" } else { "reading" })]
     NoAccess {
-        /// Writing was asked for.
+        /// Whether writing was requested.
         write: bool,
     },
-    /// More files than the card can tell apart.
+    /// More files than the card can distinguish.
     #[error("there are {SLOTS} different files in use already")]
     TooMany,
-    /// Each file holds a descriptor of this process, which needs some for itself.
+    /// Too many files: each holds a descriptor of this process, which needs some for itself.
     #[error(
         "there are {limit} different files in use already, half of what this process may open; map fewer files, or raise the limit on open files (ulimit -n)"
     )]
     TooManyOpen {
-        /// Files that may be in use.
+        /// Maximum number of files in use.
         limit: usize,
     },
-    /// The system refused.
+    /// The system refused to map the file.
     #[error("the file cannot be mapped: {source}")]
     Refused {
-        /// What the system says.
+        /// Error of the system.
         source: OsError,
     },
 }
@@ -129,7 +128,7 @@ impl From<Errno> for FileError {
 }
 
 impl Backing {
-    /// Copies out as much as there is; the number of bytes. Offsets of remote memory are its addresses.
+    /// Copies as many bytes as available; returns the number of bytes. Offsets of remote memory are its addresses.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> usize {
         match self {
             Self::Mapped(memory) => match usize::try_from(offset) {
@@ -144,7 +143,7 @@ impl Backing {
         }
     }
 
-    /// Copies in as much as there is room for; the number of bytes.
+    /// Writes as many bytes as there is space for; returns the number of bytes.
     pub(crate) fn write(&self, offset: u64, from: &[u8]) -> usize {
         match self {
             Self::Mapped(memory) => match usize::try_from(offset) {
@@ -152,8 +151,8 @@ impl Backing {
                 _ => 0,
             },
             Self::File(file) => {
-                // Writing beyond the end would make a file longer that the client has made shorter. Writing beyond this process's
-                // limit would end it (SIGXFSZ, setrlimit(2)).
+                // A write beyond the end would extend a file that the client has shortened. A write beyond this process's file size limit
+                // would end the process (SIGXFSZ, setrlimit(2)).
                 let size = size_of(file).unwrap_or(0);
                 let limit = rustix::process::getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
                 let room = usize::try_from(size.min(limit).saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -168,7 +167,7 @@ impl Backing {
     }
 }
 
-/// Repeats a transfer that may be short until `length` bytes are done, or nothing more comes.
+/// Repeats a transfer that may be short until `length` bytes are done or no more bytes arrive.
 fn transfer(length: usize, mut once: impl FnMut(usize) -> Result<usize, Errno>) -> usize {
     let mut done = 0;
     while done < length {
@@ -182,7 +181,7 @@ fn transfer(length: usize, mut once: impl FnMut(usize) -> Result<usize, Errno>) 
     done
 }
 
-/// Files of clients that may be open: half of what this process may open.
+/// Maximum number of open client files: half of this process's limit on open files.
 fn open_file_limit() -> usize {
     let limit = rustix::process::getrlimit(Resource::Nofile).current;
     limit.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX)
@@ -199,12 +198,12 @@ impl Backings {
         slot.as_ref().map(|slot| &slot.backing)
     }
 
-    /// Number for memory of this process, or for none at all; released by [`Self::release`].
+    /// Returns a number for memory of this process, or for unreachable memory; released by [`Self::release`].
     pub(crate) fn own(&mut self, backing: Backing) -> Result<u32, FileError> {
         self.add(Slot { backing, uses: 1, key: None })
     }
 
-    /// Number for memory that its owner is asked for, the same one for all of it; released by [`Self::release`].
+    /// Returns the number for remote memory, which is the same for all of it; released by [`Self::release`].
     pub(crate) fn remote(&mut self, memory: Arc<dyn RemoteMemory>) -> Result<u32, FileError> {
         if let Some(number) = self.remote
             && let Some(slot) = self.slot_mut(number)
@@ -217,8 +216,8 @@ impl Backings {
         Ok(number)
     }
 
-    /// Number for a client's file, of which `length` bytes from `offset` on are to be mapped; released by
-    /// [`Self::release`]. The descriptor is closed unless it is the first one of its file.
+    /// Returns a number for a client's file, of which `length` bytes from `offset` on are to be mapped; released by [`Self::release`]. The
+    /// descriptor is closed unless it is the first one of its file.
     pub(crate) fn file(
         &mut self,
         file: OwnedFd,
@@ -254,7 +253,7 @@ impl Backings {
         if self.open_files >= limit {
             return Err(FileError::TooManyOpen { limit });
         }
-        // New, or mapped when it was shorter: the old mapping stays for as long as it is used.
+        // The file is new, or was mapped when it was shorter: the old mapping stays while it is in use.
         let backing = self.open(file, size, writable)?;
         let number = self.add(Slot { backing, uses: 1, key: Some(key) })?;
         self.open_files += 1;
@@ -262,7 +261,7 @@ impl Backings {
         Ok(number)
     }
 
-    /// One mapping less; the last one gives the memory back.
+    /// Removes one use; the last one releases the memory.
     pub(crate) fn release(&mut self, number: u32) {
         let Some(slot) = self.slot_mut(number) else { return };
         slot.uses -= 1;
@@ -289,7 +288,7 @@ impl Backings {
         *self = Self { huge_page_warning_sent: self.huge_page_warning_sent, ..Self::default() };
     }
 
-    /// Memory that its owner is asked for, if any is mapped.
+    /// Returns the remote memory, if any is mapped.
     #[inline]
     pub(crate) fn remote_memory(&self) -> Option<&Arc<dyn RemoteMemory>> {
         match self.get(self.remote?) {
@@ -298,15 +297,15 @@ impl Backings {
         }
     }
 
-    /// Memories in use.
+    /// Number of memories in use.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Maps all of a file that stays as long as it is, and keeps others as they are.
+    /// Maps all of a file that is sealed against shrinking; keeps the descriptor of any other.
     fn open(&mut self, file: OwnedFd, size: u64, writable: bool) -> Result<Backing, FileError> {
-        // Files without seals (EINVAL) are files that can be truncated.
+        // Files without seals (EINVAL) can be truncated.
         let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
         let stays = seals.contains(SealFlags::SHRINK)
             && writable
@@ -348,18 +347,19 @@ impl Backings {
 }
 
 impl Slot {
-    /// Whether a mapping up to byte `end` of the file can be a part of it.
+    /// Whether the file or mapping contains the bytes up to `end`.
     fn reaches(&self, end: u64) -> bool {
         match &self.backing {
             Backing::Mapped(memory) => end <= memory.len() as u64,
-            // The size is looked at in every access.
+            // The size is checked at every access.
             Backing::File(_) => true,
             Backing::Remote(_) | Backing::Nothing => false,
         }
     }
 }
 
-/// Whether a file lies in hugetlbfs, which has no `write` (the kernel's Documentation/admin-guide/mm/hugetlbpage.rst: write(2) is not supported there).
+/// Whether a file is in hugetlbfs, which does not support write(2) (the kernel's
+/// Documentation/admin-guide/mm/hugetlbpage.rst).
 fn is_huge(file: &OwnedFd) -> bool {
     /// `HUGETLBFS_MAGIC` of linux/magic.h.
     const HUGETLBFS: u64 = 0x9584_58F6;

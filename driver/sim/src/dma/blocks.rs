@@ -1,13 +1,12 @@
-//! Where a mapping is that is one aligned block of a size that page tables know: 4 KiB, 2 MiB, 1 GiB or 512 GiB.
+//! Index of the mappings that are one aligned block of a page-table size: 4 KiB, 2 MiB, 1 GiB or 512 GiB.
 //!
-//! An operating system maps page by page (a guest's kernel under a translating IOMMU makes a million mappings of 4 KiB),
-//! and every DMA has to find its one. In a tree by address that costs a cache miss for nearly every step down; in a table of
-//! tables one or two, but addresses that lie far apart cost a table each. This is a hash table with open addressing, in
-//! which an entry says all there is to know: one cache miss, 32 bytes a mapping, wherever the addresses are. Four neighbouring
-//! pages share a cache line, so that a DMA over many pages does not miss for each.
+//! An operating system maps page by page (a guest's kernel with a translating IOMMU creates a million mappings of 4 KiB), and every DMA
+//! must find one of them. In a tree by address this costs a cache miss for nearly every level. A multi-level table needs one or two misses,
+//! but scattered addresses need a table each. This is a hash table with open addressing whose entries are complete: one cache miss and 32
+//! bytes per mapping at any address. Four neighbouring pages share a cache line, so a DMA over many pages does not miss for each page.
 //!
-//! Where many pages of 2 MiB are mapped, the entry of that block names a leaf (module `leaf`) in which they are: a million
-//! pages next to each other are 4 MiB of leaves, which stay in the caches.
+//! Where many pages of a 2 MiB block are mapped, the block's entry names a leaf (module `leaf`) that holds them: a million consecutive
+//! pages need 4 MiB of leaves, which stay in the caches.
 
 mod table;
 
@@ -17,50 +16,50 @@ use fpga_pci::DmaAccess;
 use std::hash::{BuildHasher, RandomState};
 use table::{Entry, Table};
 
-/// Address bits between one size and the next.
+/// Address bits between two sizes.
 const BITS: u32 = 9;
 const LEVELS: usize = 4;
 
-/// Bits of a value. One that is 0 is empty.
+/// Bit of a value: entry in use. A value of 0 is an empty entry.
 const PRESENT: u64 = 1;
-/// What the card may do.
+/// Bit of a value: the card may read.
 const READS: u64 = 1 << 1;
 const WRITES: u64 = 1 << 2;
-/// The value is no mapping but the number of a leaf, from [`SLOT_SHIFT`] on.
+/// Bit of a value: the value is not a mapping but the number of a leaf, from [`SLOT_SHIFT`] on.
 const LEAF: u64 = 1 << 3;
-/// Number of the memory behind it.
+/// Position of the number of the memory.
 const SLOT_SHIFT: u32 = 4;
 const SLOT_BITS: u32 = 24;
-/// Page of that memory.
+/// Position of the page number in that memory.
 const OFFSET_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
 
-/// Memories that entries can name.
+/// Number of memories that entries can name.
 pub(crate) const SLOTS: u32 = 1 << SLOT_BITS;
-/// Pages of a memory that entries can name.
+/// Number of pages of a memory that entries can name.
 const OFFSETS: u64 = 1 << (64 - OFFSET_SHIFT);
 
-/// Neighbours that share a cache line: 4 entries of 16 bytes.
+/// Number of neighbours that share a cache line: 4 entries of 16 bytes.
 const ENTRIES_PER_CACHE_LINE: u64 = 4;
 /// Level of the blocks that can be leaves.
 const LEAF_LEVEL: usize = 1;
 /// Bytes of addresses that a leaf covers.
 pub(crate) const LEAF_BYTES: u64 = PAGE * PAGES as u64;
-/// So many pages of a block must be mapped for a leaf to take no more memory than they take in the table.
+/// Minimum number of mapped pages for which a leaf needs no more memory than the entries of the table.
 pub(crate) const MIN_LEAF_PAGES: usize = PAGES * size_of::<u32>() / (2 * size_of::<Entry>());
 
-/// Entries at the start. A power of two, like every later number.
+/// Initial number of entries. A power of two, like every later number.
 const MIN_ENTRIES: usize = 64;
 
-/// The table. An entry's key is the number of the block among those of its size, and the size.
+/// Hash table of blocks. An entry's key consists of the block's size and its number among the blocks of that size.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    /// At most half of them are in use, so that a search is short.
+    /// Entries, at most half of them in use, so that a search is short.
     entries: Table,
     used: usize,
-    /// Blocks of each size: no search for what there is none of.
+    /// Number of blocks of each size: sizes without blocks are not searched.
     levels: [usize; LEVELS],
     leaves: Leaves,
-    /// Whoever chooses the addresses must not choose the collisions too.
+    /// Random seed: a client that chooses the addresses must not be able to choose the collisions.
     seed: u64,
 }
 
@@ -83,18 +82,18 @@ const fn bits(level: usize) -> u32 {
     PAGE.trailing_zeros() + BITS * level as u32
 }
 
-/// The level at which `length` bytes at `start` are one block, if there is one.
+/// Returns the level at which `length` bytes at `start` are one block, if any.
 fn level_of(start: u64, length: u64) -> Option<usize> {
     (0..LEVELS).find(|level| length == 1 << bits(*level)).filter(|_| start.is_multiple_of(length))
 }
 
-/// Key of the block of this size that holds `at`.
+/// Key of the block of this size that contains `at`.
 const fn key(at: u64, level: usize) -> u64 {
     (at >> bits(level)) * LEVELS as u64 + level as u64
 }
 
 impl Blocks {
-    /// Notes the mapping, if it is a block and an entry can describe it. It overlaps no other. Returns whether it may be time to
+    /// Adds the mapping if it is a block that an entry can describe. It must not overlap another one. Returns whether to try to
     /// [`gather`](Self::gather) the pages around it.
     pub(crate) fn insert(&mut self, start: u64, extent: &Extent) -> bool {
         let (Some(level), Some(value)) = (level_of(start, extent.length), encode(extent)) else {
@@ -110,11 +109,11 @@ impl Blocks {
         if let Some(count) = self.levels.get_mut(level) {
             *count += 1;
         }
-        // Every so often: whoever maps many pages gets here, in whatever order.
+        // A periodic check that any order of many page mappings reaches.
         level == 0 && (start / PAGE).is_multiple_of(MIN_LEAF_PAGES as u64)
     }
 
-    /// Has a leaf hold the pages of the block around `at`, which are `pages`: those of one memory that were noted one by one.
+    /// Moves the pages of the block around `at` into a leaf. `pages` are those of one memory that have entries of their own.
     pub(crate) fn gather<'a>(&mut self, at: u64, slot: u32, pages: impl Iterator<Item = (u64, &'a Extent)>) {
         if self.leaf(at).is_some() {
             return;
@@ -128,7 +127,7 @@ impl Blocks {
         self.add(Entry { key: key(at, LEAF_LEVEL), value: PRESENT | LEAF | (number as u64) << SLOT_SHIFT });
     }
 
-    /// Forgets the mapping, if it is one that was noted.
+    /// Removes the mapping if it is in the index.
     pub(crate) fn remove(&mut self, start: u64, length: u64) {
         let Some(level) = level_of(start, length) else { return };
         if level == 0
@@ -152,7 +151,7 @@ impl Blocks {
         }
     }
 
-    /// Puts an entry in, which is not there.
+    /// Adds an entry that is not in the table.
     fn add(&mut self, entry: Entry) {
         if (self.used + 1) * 2 > self.entries.len() {
             let larger = Table::new(self.entries.len() * 2);
@@ -164,11 +163,12 @@ impl Blocks {
         self.used += 1;
     }
 
-    /// Takes an entry out, if it is there.
+    /// Removes an entry, if present.
     fn take(&mut self, key: u64) -> Option<()> {
         let mut hole = self.position(key)?;
         self.used -= 1;
-        // What follows without a gap moves up where the hole is on its way from home: no search may end too early.
+        // Entries that follow without a gap move into the hole if it lies between their home index and their position: no search may end
+        // too early.
         let mut at = hole;
         loop {
             at = self.after(at);
@@ -186,7 +186,7 @@ impl Blocks {
         Some(())
     }
 
-    /// Number of the leaf for `at`.
+    /// Returns the number of the leaf for `at`.
     #[inline]
     fn leaf(&self, at: u64) -> Option<usize> {
         if self.leaves.len() == 0 {
@@ -196,7 +196,7 @@ impl Blocks {
         (value & LEAF != 0).then(|| usize::try_from(value >> SLOT_SHIFT).ok())?
     }
 
-    /// The block that holds `at`, and where it starts.
+    /// Returns the block that contains `at`, and its start.
     #[inline]
     pub(crate) fn find(&self, at: u64) -> Option<(u64, Extent)> {
         if let Some(leaf) = self.leaf(at)
@@ -221,7 +221,7 @@ impl Blocks {
         *self = Self::default();
     }
 
-    /// Blocks that are noted, and leaves for them.
+    /// Number of blocks and number of leaves.
     #[cfg(test)]
     pub(crate) fn sizes(&self) -> (usize, usize) {
         let leaves = self.leaves.len();
@@ -251,7 +251,7 @@ impl Blocks {
         }
     }
 
-    /// Where the search for a key begins: anywhere, but next to that of the next page.
+    /// Start of the search for a key: randomised, but next to that of the neighbouring page.
     #[inline]
     fn home_index(&self, key: u64) -> usize {
         let page = key / LEVELS as u64;
@@ -272,7 +272,7 @@ impl Blocks {
         to.wrapping_sub(from) & (self.entries.len() - 1)
     }
 
-    /// All positions are below the number of entries.
+    /// Returns the entry at `at`. All positions are below the number of entries.
     #[inline]
     fn entry(&self, at: usize) -> Entry {
         self.entries.get(at)

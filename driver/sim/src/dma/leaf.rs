@@ -1,8 +1,8 @@
-//! Where single pages are that lie close together, as an operating system maps them.
+//! Locations of single pages that are close together, as an operating system maps them.
 //!
-//! What a look-up costs is cache misses. A million mappings in a hash table are tens of megabytes, more than a processor's share
-//! of its caches; in words of 4 bytes they are not. So a leaf says of each of its pages only where it is in the file that all
-//! of them are parts of, which is how clients map their memory. Pages of another file have to be noted elsewhere.
+//! The cost of a look-up is its cache misses. A million mappings in a hash table need tens of megabytes, more than a processor's share of
+//! its caches; in words of 4 bytes they fit. A leaf therefore stores for each of its pages only the page number in the file that contains
+//! all of them, which is how clients map their memory. Pages of another file are stored elsewhere.
 
 use super::slot_array::SlotArray;
 use super::{Extent, PAGE};
@@ -13,18 +13,18 @@ pub(crate) const PAGES: usize = 512;
 /// Bytes of its words.
 const BYTES: usize = PAGES * size_of::<u32>();
 
-/// Bits of a word; 0 is a page that is not noted.
+/// Bit of a word: the card may read. A word of 0 is a page that is not mapped.
 const READS: u32 = 1 << 30;
 const WRITES: u32 = 1 << 31;
-/// Pages of a file that a word can name: 4 TiB.
+/// Number of pages of a file that a word can name: 4 TiB.
 const NUMBERS: u32 = READS;
 
-/// What the words of a leaf have in common.
+/// Common properties of the words of a leaf.
 #[derive(Clone, Copy, Debug)]
 struct Common {
-    /// Pages that are noted.
+    /// Number of mapped pages.
     used: u32,
-    /// The memory that all of them are in.
+    /// Memory that contains all of them.
     slot: u32,
 }
 
@@ -33,7 +33,7 @@ struct Common {
 pub(crate) struct Leaves {
     words: SlotArray<BYTES>,
     common: Vec<Common>,
-    /// Those that are not in use; their words are 0.
+    /// Unused leaves; their words are 0.
     free: Vec<usize>,
 }
 
@@ -43,7 +43,7 @@ impl Default for Leaves {
     }
 }
 
-/// The word of a mapping, if it is one page that a word can describe.
+/// Word of a mapping, if it is one page that a word can describe.
 fn word(extent: &Extent) -> Option<u32> {
     let page = u32::try_from(extent.offset / PAGE).ok().filter(|page| *page < NUMBERS)?;
     let reads = if extent.access.device_reads() { READS } else { 0 };
@@ -52,13 +52,13 @@ fn word(extent: &Extent) -> Option<u32> {
         .then_some(page | reads | writes)
 }
 
-/// Which page of its leaf.
+/// Index of a page in its leaf.
 const fn index(at: u64) -> usize {
     (at / PAGE % PAGES as u64) as usize
 }
 
 impl Leaves {
-    /// A leaf for pages of this memory, without any.
+    /// Adds an empty leaf for pages of this memory and returns its number.
     pub(crate) fn add(&mut self, slot: u32) -> usize {
         let common = Common { used: 0, slot };
         let number = self.free.pop().unwrap_or(self.common.len());
@@ -72,13 +72,13 @@ impl Leaves {
         number
     }
 
-    /// Leaves in use.
+    /// Number of leaves in use.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.common.len() - self.free.len()
     }
 
-    /// Pages that are noted in all of them.
+    /// Number of mapped pages in all leaves.
     #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.common.iter().map(|common| common.used as usize).sum()
@@ -88,7 +88,7 @@ impl Leaves {
         self.words.all_mut().get_mut(leaf)?.as_chunks_mut().0.get_mut(index(at))
     }
 
-    /// Notes the mapping that starts at `start`; whether it can be noted in this leaf.
+    /// Adds the mapping that starts at `start`; returns whether this leaf can hold it.
     pub(crate) fn insert(&mut self, leaf: usize, start: u64, extent: &Extent) -> bool {
         let Some(Common { slot, .. }) = self.common.get(leaf) else { return false };
         let Some(word) = word(extent).filter(|_| extent.slot == *slot) else { return false };
@@ -102,8 +102,7 @@ impl Leaves {
         true
     }
 
-    /// Forgets the page at `start`. `None` if it was not noted; otherwise whether the leaf, which was the last that it held, is no
-    /// longer in use.
+    /// Removes the page at `start`. Returns `None` if it was not mapped, otherwise whether the leaf became empty and is now unused.
     pub(crate) fn remove(&mut self, leaf: usize, start: u64) -> Option<bool> {
         let place = self.place(leaf, start).filter(|place| **place != [0; 4])?;
         *place = [0; 4];
@@ -116,7 +115,7 @@ impl Leaves {
         Some(is_empty)
     }
 
-    /// The page that holds `at`, and where it starts.
+    /// Returns the page that contains `at`, and its start.
     #[inline]
     pub(crate) fn find(&self, leaf: usize, at: u64) -> Option<(u64, Extent)> {
         let word = self.words.all().get(leaf)?.as_chunks().0.get(index(at))?;

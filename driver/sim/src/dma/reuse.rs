@@ -1,27 +1,27 @@
-//! Whether the places that data is copied to will be in the caches when they are copied to again.
+//! Prediction whether destinations of copies will still be in the caches when they are written again.
 //!
-//! A copy through the caches is twice as fast as one past them where its destination is found there, and half as fast where it
-//! is not: then the machine fetches every line only to overwrite it. No single copy can know. But whoever copies for an engine
-//! sees all its destinations: if nearly all among some megabytes are different, the next ones will be so too.
+//! A copy through the caches is twice as fast as one that bypasses them if its destination is cached, and half as fast if it is not: then
+//! the machine fetches every line only to overwrite it. A single copy cannot know this, but the engine's copies share one tracker: if
+//! nearly all destinations among some megabytes are different, the next ones are assumed to differ too.
 
-/// Bytes between two decisions: with their sources twice that, and more than a core's fair share of the caches of a server.
+/// Bytes between two decisions: with the sources twice as many, and more than a core's share of a server's caches.
 const SPAN: usize = 8 << 20;
-/// Granule in which destinations are told apart.
+/// log2 of the granule in which destinations are distinguished, in bytes.
 const GRANULE: u32 = 11;
-/// log2 of the bits that remember them: eight times as many as the span has granules, so that few share one.
+/// log2 of the bits of the filter: eight times the number of granules in a span, so that few share a bit.
 const BITS: u32 = 15;
 const WORDS: usize = 1 << (BITS - 6);
 
-/// The destinations of the recent past.
+/// Recent destinations of copies.
 #[derive(Debug)]
 pub(crate) struct ReuseTracker {
-    /// A bit for every destination of this span.
+    /// One bit for every destination of this span.
     seen: Box<[u64; WORDS]>,
-    /// Copies of this span, and those among them whose destination was new.
+    /// Number of copies in this span, and of those with a new destination.
     copies: u32,
     new: u32,
     bytes: usize,
-    /// What the last span says.
+    /// Result of the last span.
     streams: bool,
 }
 
@@ -32,7 +32,7 @@ impl Default for ReuseTracker {
 }
 
 impl ReuseTracker {
-    /// Takes note of copies to these addresses and of these lengths, and says whether they are better made past the caches.
+    /// Records copies with these addresses and lengths; returns whether they should bypass the caches.
     pub(crate) fn note(&mut self, copies: impl Iterator<Item = (usize, usize)>) -> bool {
         for (address, length) in copies {
             let hash =
@@ -47,7 +47,7 @@ impl ReuseTracker {
             self.bytes = self.bytes.saturating_add(length);
         }
         if self.bytes >= SPAN {
-            // Three of four: copies in random order to twice the span would have as many.
+            // Three of four: copies in random order to twice the span would reach this share.
             self.streams = self.new > self.copies / 4 * 3;
             self.seen.fill(0);
             (self.copies, self.new, self.bytes) = (0, 0, 0);
@@ -60,7 +60,7 @@ impl ReuseTracker {
 mod tests {
     use super::*;
 
-    /// Copies of `length` to a ring of `size` bytes, some rounds of it; what was said of the last.
+    /// Records some rounds of copies of `length` to a ring of `size` bytes; returns the last result.
     fn ring(reuse: &mut ReuseTracker, size: usize, length: usize) -> bool {
         let mut said = false;
         for at in (0..10 * SPAN).step_by(length) {

@@ -1,15 +1,15 @@
-//! Memory for tables that are looked up at random.
+//! Memory for tables with random look-ups.
 
 use memmap2::{Advice, MmapMut};
 
-/// From this size on a table asks for huge pages.
+/// Size in bytes from which a table requests huge pages.
 pub(super) const LARGE: usize = 2 << 20;
 
-/// Places of so many bytes each, by number, zero at the start.
+/// Array of slots of `BYTES` bytes each, initially zero.
 ///
-/// In the tables of a million mappings a look-up misses the caches for its entry, and the processor's memory of addresses for the page that
-/// the entry is on: megabytes are thousands of normal pages, and to find one of those takes as long as the entry itself. In
-/// huge pages the second miss is rare. A system that has none gives normal ones.
+/// In the tables of a million mappings a look-up causes a cache miss for its entry and a TLB miss for the entry's page: megabytes are
+/// thousands of normal pages, and a page-table walk takes as long as the access to the entry. In huge pages the TLB miss is rare. A system
+/// without huge pages provides normal ones.
 #[derive(Debug)]
 pub(super) enum SlotArray<const BYTES: usize> {
     Small(Vec<[u8; BYTES]>),
@@ -22,7 +22,7 @@ impl<const BYTES: usize> SlotArray<BYTES> {
         if bytes >= LARGE
             && let Ok(memory) = MmapMut::map_anon(bytes)
         {
-            // Advice that is not taken costs time, nothing else.
+            // Advice that the system does not follow only costs time.
             let _ = memory.advise(Advice::HugePage);
             return Self::Large(memory);
         }
@@ -45,7 +45,7 @@ impl<const BYTES: usize> SlotArray<BYTES> {
         }
     }
 
-    /// The same in twice as many places; at least one.
+    /// Doubles the number of slots and keeps their content; at least one.
     pub(super) fn double(&mut self) {
         let mut larger = Self::new((self.all().len() * 2).max(1));
         for (to, from) in larger.all_mut().iter_mut().zip(self.all()) {

@@ -1,4 +1,4 @@
-//! The map against the obvious one: every address looked for among all mappings, byte by byte.
+//! Comparison of the map with a simple reference: every address is searched in a list of all mappings, byte by byte.
 
 use super::*;
 use fpga_pci::HugePages;
@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 mod client;
 mod remote;
 
-/// Where mappings are made: a few pages, so that they meet.
+/// Base of the mappings: a few pages, so that they touch.
 const BASE: u64 = 0x10_0000;
 const PAGES: u64 = 12;
 
@@ -16,7 +16,7 @@ fn memory(pages: u64) -> SharedMemory {
     SharedMemory::anonymous(usize::try_from(pages * PAGE).unwrap(), HugePages::No).unwrap()
 }
 
-/// A file as a client has it.
+/// Creates a file as a client has it.
 fn file(pages: u64, sealed: bool) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("a client's memory", flags).unwrap();
@@ -32,7 +32,7 @@ fn zero(file: &OwnedFd, offset: u64, length: u64) {
     assert_eq!(rustix::io::pwrite(file, &zeros, offset), Ok(zeros.len()));
 }
 
-/// What the host side should be, without any order or memory of the past.
+/// Expected state of the host side, without order or caches.
 #[derive(Default)]
 struct ReferenceMap(Vec<(u64, Vec<u8>, DmaAccess)>);
 
@@ -52,7 +52,7 @@ impl ReferenceMap {
         self.0.len() < before
     }
 
-    /// Everything in a range, unless that would cut a mapping.
+    /// Removes everything in a range, unless that would split a mapping.
     fn unmap_range(&mut self, start: u64, length: u64) -> Option<u64> {
         let inside = |at: u64| (start..start + length).contains(&at);
         let ends = |at: u64, bytes: &[u8]| (inside(at), inside(at + bytes.len() as u64 - 1));
@@ -93,8 +93,8 @@ impl ReferenceMap {
     }
 }
 
-/// What is behind a mapping. All client files are the same two, so that mappings are parts of something larger, and all memory
-/// without a file is one owner's.
+/// Memory of a mapping. All client files are the same two, so that mappings are parts of something larger; all memory without a file
+/// belongs to one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MappingKind {
     Process,
@@ -128,7 +128,7 @@ enum Call {
         at: u64,
         length: usize,
     },
-    /// Many accesses in one call, past the caches or not.
+    /// Many accesses in one call, cached or not.
     Parts {
         parts: Vec<(u64, usize)>,
         write: bool,
@@ -136,11 +136,11 @@ enum Call {
     },
 }
 
-/// Has the map believe that all destinations differ, or that all are the same.
+/// Makes the tracker assume that all destinations differ, or that all are the same.
 fn settle(reuse: &mut ReuseTracker, streams: bool) {
     let last = std::iter::once((0, usize::MAX));
     let before = if streams { 0 } else { 7 };
-    // Ends what was begun.
+    // Ends the span that was begun.
     reuse.note(last.clone());
     assert_eq!(reuse.note(std::iter::repeat_n((0, 0), before).chain(last)), streams);
 }
@@ -155,7 +155,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         Just(MappingKind::Remote)
     ];
     let page = 0..PAGES;
-    // Starts close to the ends of pages are where something happens.
+    // Starts close to page boundaries are the critical ones.
     let at = (0..=PAGES, prop_oneof![0..PAGE, PAGE - 70..PAGE, Just(0)])
         .prop_map(|(page, offset)| BASE - PAGE + page * PAGE + offset);
     let length = prop_oneof![3 => 0..200_usize, 1 => Just(4), 1 => 0..3 * 4096_usize];
@@ -186,7 +186,7 @@ proptest! {
             match call {
                 Call::Map { page, pages, access, of } => {
                     let (iova, length) = (Iova::new(BASE + page * PAGE), pages * PAGE);
-                    // No two mappings share a page of a file, so that the obvious map needs no files.
+                    // No two mappings share a page of a file, so the reference map needs no files.
                     let client = |file: &OwnedFd| ClientMemory::File(file.try_clone().unwrap(), page * PAGE);
                     let done = match of {
                         MappingKind::Process => map.map(iova, &memory(pages), access).map_err(ClientMapError::from),
@@ -197,7 +197,7 @@ proptest! {
                     if obvious.map(iova.get(), length, access) {
                         prop_assert_eq!(done, Ok(()));
                         if of != MappingKind::Process {
-                            // A file keeps what it was given through an earlier mapping.
+                            // A file keeps data written through an earlier mapping.
                             zero(&sealed, page * PAGE, length);
                             zero(&unsealed, page * PAGE, length);
                             remote.zero(iova.get(), length);
@@ -268,7 +268,7 @@ proptest! {
                     });
                     prop_assert_eq!(result, each);
                     *(if write { &mut refused.writes } else { &mut refused.reads }) += u64::from(result.is_err());
-                    // What a refused read has filled before is its own affair.
+                    // Bytes that a refused read filled before the fault are unspecified.
                     let whole = result.map_or_else(|(index, _)| parts[index].offset, |()| offset);
                     prop_assert!(got[..whole] == expected[..whole]);
                 }
@@ -277,7 +277,7 @@ proptest! {
             prop_assert_eq!(map.sizes().0, obvious.0.len());
             prop_assert_eq!(map.refused(), refused);
         }
-        // Everything that can be read at the end is what was written.
+        // Everything that can be read at the end is the data that was written.
         for (start, bytes, access) in obvious.0 {
             if access.device_reads() {
                 let mut got = vec![0; bytes.len()];

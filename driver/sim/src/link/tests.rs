@@ -1,4 +1,4 @@
-//! Two links on the loopback interface, and what strangers send them.
+//! Two links on the loopback interface, and datagrams from unknown senders.
 
 use super::*;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// A link that takes anybody's datagrams, and one that knows it.
+/// Creates a link that accepts any sender, and one that has it as a peer.
 fn pair() -> (UdpLink, UdpLink) {
     let first = UdpLink::bind(UdpLinkOptions::new(loopback())).unwrap();
     let second = UdpLink::bind(UdpLinkOptions::new(loopback()).peer(first.local())).unwrap();
@@ -22,7 +22,7 @@ fn frame(source: NodeId, destination: NodeId, byte: u8) -> Vec<u8> {
     head.chain([byte; 20]).collect()
 }
 
-/// What arrives at the node, within a second.
+/// Returns the frame that arrives for the node within a second.
 fn arrives(link: &mut UdpLink, node: NodeId) -> Option<Vec<u8>> {
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(1) {
@@ -37,7 +37,7 @@ fn arrives(link: &mut UdpLink, node: NodeId) -> Option<Vec<u8>> {
 #[test]
 fn udp_link_learns_node_from_first_frame() {
     let (mut first, mut second) = pair();
-    // Nobody has heard of anybody: the first end has no peers to ask.
+    // No addresses are known yet, and the first end has no peers.
     first.send(&frame(LOCAL_NODE, REMOTE_NODE, 0));
     assert_eq!((first.counters.flooded, first.counters.sent), (1, 0));
     second.send(&frame(REMOTE_NODE, LOCAL_NODE, 1));
@@ -56,7 +56,7 @@ fn udp_link_invalid_datagram_is_counted_and_dropped() {
     wrapper::wrap(&frame(LOCAL_NODE, REMOTE_NODE, 3), &mut good).unwrap();
     // Not its peer.
     stranger.send_to(&good, second.local()).unwrap();
-    // To one that takes anybody's: nonsense, too long, for somebody else, and from itself.
+    // To the link that accepts any sender: invalid, too long, for another node, and from itself.
     for bytes in [&b""[..], b"hello", &good[..20], &[0; 1500]] {
         stranger.send_to(bytes, first.local()).unwrap();
     }
@@ -65,7 +65,7 @@ fn udp_link_invalid_datagram_is_counted_and_dropped() {
         wrapper::wrap(&frame(source, destination, 0), &mut bytes).unwrap();
         stranger.send_to(&bytes, first.local()).unwrap();
     }
-    // The last one is good: the others came before it.
+    // The last one is valid: the others came before it.
     second.send(&frame(REMOTE_NODE, LOCAL_NODE, 4));
     assert_eq!(arrives(&mut first, LOCAL_NODE), Some(frame(REMOTE_NODE, LOCAL_NODE, 4)));
     assert_eq!((first.counters.malformed, first.counters.misdirected, first.counters.received), (4, 2, 1));

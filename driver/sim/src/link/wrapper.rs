@@ -1,41 +1,41 @@
-//! The wrapper of a frame in a datagram: bytes to fields and back, nothing else.
+//! Wrapper of a frame in a datagram: conversion between bytes and fields.
 
 use fpga_firmware::NodeId;
 
 /// First word of every datagram: the letters FPLK in memory order.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"FPLK");
-/// Version of the wrapper. Datagrams of another one are dropped.
+/// Version of the wrapper. Datagrams of other versions are dropped.
 pub const VERSION: u8 = 1;
 /// Bytes before the frame.
 pub const WRAPPER_LENGTH: usize = 16;
 
-/// Where a frame's own header has its source and its destination (layout `common` of the contract).
+/// Offsets of source and destination in a frame's own header (layout `common` of the contract).
 const SOURCE_AT: usize = fpga_firmware::generated::layout::common::SOURCE;
 const DESTINATION_AT: usize = fpga_firmware::generated::layout::common::DESTINATION;
 
-/// Why a datagram is no wrapped frame.
+/// Reason why a datagram is not a wrapped frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WrapperError {
-    /// Shorter than wrapper and addresses.
+    /// Shorter than the wrapper and the addresses.
     #[error("{length} bytes are too few for a wrapper and a frame's addresses")]
     TooShort {
-        /// Bytes there are.
+        /// Length in bytes.
         length: usize,
     },
-    /// Longer than the wrapper can say.
+    /// Longer than the wrapper's length field can express.
     #[error("a frame of {length} bytes is too long for a datagram")]
     TooLong {
         /// Bytes of the frame.
         length: usize,
     },
-    /// Something else's datagram.
+    /// Not a datagram of this protocol.
     #[error("the first word is {found:#x}: not a datagram of this kind")]
     Magic {
         /// Word found.
         found: u32,
     },
-    /// Another version, or its reserved byte is set.
+    /// Unknown version, or the reserved byte is set.
     #[error(
         "wrapper version {version} with reserved byte {reserved}: only version {VERSION} with 0 is known"
     )]
@@ -45,25 +45,25 @@ pub enum WrapperError {
         /// Reserved byte found.
         reserved: u8,
     },
-    /// The wrapper says another length than the datagram has.
+    /// The length in the wrapper differs from the datagram's.
     #[error("the wrapper says {said} bytes, and {found} follow it")]
     Length {
-        /// What the wrapper says.
+        /// Length in the wrapper.
         said: usize,
-        /// What there is.
+        /// Actual length.
         found: usize,
     },
-    /// Wrapper and frame name other nodes.
+    /// Wrapper and frame name different nodes.
     #[error("the wrapper says {} to {}, the frame {} to {}", .wrapper.0, .wrapper.1, .frame.0, .frame.1)]
     Nodes {
         /// Source and destination of the wrapper.
         wrapper: (NodeId, NodeId),
-        /// Those of the frame.
+        /// Source and destination of the frame.
         frame: (NodeId, NodeId),
     },
 }
 
-/// A datagram's content.
+/// Content of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unwrapped {
     pub(super) source: NodeId,
@@ -78,7 +78,7 @@ fn nodes(bytes: &[u8], source: usize, destination: usize) -> Option<(NodeId, Nod
     Some((NodeId::new(word(bytes, source)?), NodeId::new(word(bytes, destination)?)))
 }
 
-/// Appends wrapper and frame to `out`; says from whom to whom it is.
+/// Appends wrapper and frame to `out`; returns source and destination.
 pub(super) fn wrap(frame: &[u8], out: &mut Vec<u8>) -> Result<(NodeId, NodeId), WrapperError> {
     let too_short = WrapperError::TooShort { length: frame.len() };
     let named @ (source, destination) = nodes(frame, SOURCE_AT, DESTINATION_AT).ok_or(too_short)?;
@@ -92,8 +92,7 @@ pub(super) fn wrap(frame: &[u8], out: &mut Vec<u8>) -> Result<(NodeId, NodeId), 
     Ok(named)
 }
 
-/// Checks a datagram: its frame starts at [`WRAPPER_LENGTH`] and ends with it. What the frame says beyond its addresses is for the
-/// card to check.
+/// Checks a datagram: its frame starts at [`WRAPPER_LENGTH`] and extends to its end. The card checks the frame beyond its addresses.
 pub(super) fn unwrap(datagram: &[u8]) -> Result<Unwrapped, WrapperError> {
     let too_short = WrapperError::TooShort { length: datagram.len() };
     let (head, frame) = datagram.split_first_chunk::<WRAPPER_LENGTH>().ok_or(too_short)?;
@@ -141,7 +140,7 @@ mod tests {
         assert_eq!(datagram.len(), 33);
     }
 
-    /// Every byte of the wrapper matters.
+    /// Every bit of the wrapper is checked.
     #[test]
     fn wrapper_any_bit_flip_is_detected() {
         let datagram = wrapped(&frame(3, 4, &[1, 2, 3]));

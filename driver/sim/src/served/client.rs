@@ -1,8 +1,8 @@
-//! The socket of one client, which carries messages both ways: its requests and their answers, and what the card asks for
-//! memory that it mapped without a file.
+//! Socket of one client, which carries messages in both directions: the client's requests and their replies, and the card's requests for
+//! memory that the client mapped without a file.
 //!
-//! The card asks in the middle of its work, on whatever thread that is done, and waits for the answer. The client may have sent
-//! requests of its own meanwhile: they are kept, and whoever serves it finds them before what the socket has.
+//! The card sends its requests in the middle of its work, on the thread that does this work, and waits for the reply. Requests that the
+//! client sends meanwhile are deferred; the server handles them before it reads the socket again.
 
 use super::log::{LogLimit, log_limited};
 use super::wait_budget::{BudgetExceeded, WaitBudget};
@@ -16,28 +16,28 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a message may take from its first byte to its last, and an answer to be taken. The card does nothing meanwhile.
+/// Maximum time from a message's first byte to its last, and for the client to accept a reply. The card does nothing meanwhile.
 pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Requests, bytes of requests, and file descriptors, that may come while the card waits for one answer.
+/// Limits on requests, bytes of requests, and file descriptors that may arrive while the card waits for one reply.
 const MAX_DEFERRED_REQUESTS: usize = 4096;
 const MAX_DEFERRED_BYTES: usize = 8 << 20;
 const MAX_DEFERRED_FDS: usize = 64;
 
-/// A request that came while something else was waited for.
+/// Request that arrived while the card waited for a reply.
 struct DeferredRequest {
     header: Header,
     body: Vec<u8>,
     fds: Vec<OwnedFd>,
 }
 
-/// Whether the client's memory can be asked for.
+/// Whether the client answers requests for its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemoryReachability {
-    /// Nobody has asked yet.
+    /// Not tried yet.
     Unknown,
-    /// It answers.
+    /// The client answers.
     Yes,
-    /// It does not, so it is not asked again.
+    /// The client does not answer and is not asked again.
     No,
 }
 
@@ -45,31 +45,31 @@ struct MessageBuffers {
     deferred: VecDeque<DeferredRequest>,
     deferred_bytes: usize,
     deferred_fds: usize,
-    /// For answers about the client's memory, and for whole messages.
+    /// Budget for replies about the client's memory, and for whole messages.
     for_answers: WaitBudget,
     for_messages: WaitBudget,
     reach: MemoryReachability,
     next_id: u16,
-    /// Questions that were given up: their answers may still come.
+    /// Number of abandoned requests whose replies may still arrive.
     abandoned: u32,
-    /// Questions asked.
+    /// Number of requests sent.
     asked: u64,
-    /// The connection had to be ended over one.
+    /// Whether a request had to end the connection.
     broken: bool,
-    /// Most bytes of one message.
+    /// Maximum number of bytes of one message.
     most: u32,
     out: Vec<u8>,
     body: Vec<u8>,
     fds: Vec<OwnedFd>,
 }
 
-/// One client's socket.
+/// Socket of one client.
 pub(super) struct ClientConnection {
     connection: Connection,
     exchange: Mutex<MessageBuffers>,
     answer_time: Duration,
     log: Arc<LogLimit>,
-    /// Signalled when requests are kept: whoever serves the client may sleep on the socket, where they are no more.
+    /// Signalled when requests are deferred: the serving thread may sleep on the socket, which no longer has them.
     arrived: (Interrupt, InterruptTrigger),
 }
 
@@ -79,7 +79,7 @@ impl core::fmt::Debug for ClientConnection {
     }
 }
 
-/// An answer that is none.
+/// Failure of a request to the client.
 #[derive(Debug, thiserror::Error)]
 enum ClientRequestError {
     #[error("the client refuses {command} (errno {errno})")]
@@ -103,13 +103,13 @@ enum ClientRequestError {
 }
 
 impl ClientRequestError {
-    /// Whether nothing more can be understood on this connection.
+    /// Whether the connection can no longer be interpreted.
     const fn is_fatal(&self) -> bool {
         matches!(self, Self::Socket(_) | Self::TooManyRequests | Self::Contradiction { .. })
     }
 }
 
-/// What ends a connection.
+/// Failure that ends a connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
     #[error(transparent)]
@@ -119,7 +119,7 @@ pub(super) enum ClientError {
 }
 
 impl ClientConnection {
-    /// `answer_time`: how long the client may keep one access to its memory waiting.
+    /// `answer_time`: maximum time for which the client may block one access to its memory.
     pub(super) fn new(
         connection: Connection,
         answer_time: Duration,
@@ -149,30 +149,30 @@ impl ClientConnection {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Readable when there are requests that came before their turn.
+    /// Readable when there are deferred requests.
     pub(super) fn arrived(&self) -> BorrowedFd<'_> {
         self.arrived.0.as_fd()
     }
 
-    /// Most bytes that the client takes with one message.
+    /// Sets the maximum number of bytes that the client accepts with one message.
     pub(super) fn limit(&self, most: u32) {
         self.exchange().most = most.clamp(1, MAX_DATA);
     }
 
-    /// Begins a turn: the limits on waits within one turn count from here.
+    /// Begins a unit of work: the limits on waits within one unit count from here.
     pub(super) fn begin_unit(&self) {
         let mut exchange = self.exchange();
         exchange.for_answers.begin_unit();
         exchange.for_messages.begin_unit();
     }
 
-    /// Whether the client has kept the server waiting in this turn, so that others should be served now.
+    /// Whether the client has used the wait budget of this unit, so that others should be served.
     pub(super) fn is_budget_used(&self) -> bool {
         let exchange = self.exchange();
         exchange.for_answers.is_budget_used() || exchange.for_messages.is_budget_used()
     }
 
-    /// The next message, if there is one: its header; what follows it is put into `body`, and its descriptors into `fds`.
+    /// Returns the header of the next message, if there is one; stores its data in `body` and its descriptors in `fds`.
     pub(super) fn receive(
         &self,
         body: &mut Vec<u8>,
@@ -188,7 +188,7 @@ impl ClientConnection {
             (*body, *fds) = (kept.body, kept.fds);
             return Ok(Some(kept.header));
         }
-        // What was there a moment ago may have been an answer that the card has taken.
+        // The readable data may have been a reply that the card has consumed meanwhile.
         while self.connection.is_readable().unwrap_or(true) {
             let began = Instant::now();
             let header = self.connection.receive(body, fds, MESSAGE_TIMEOUT)?;
@@ -200,15 +200,15 @@ impl ClientConnection {
         Ok(None)
     }
 
-    /// Messages to the client that asked for its memory, and whether one of them has ended the connection.
+    /// Number of requests for memory sent to the client, and whether one of them has ended the connection.
     pub(super) fn asked(&self) -> (u64, bool) {
         let exchange = self.exchange();
         (exchange.asked, exchange.broken)
     }
 
-    /// Whether [`receive`](Self::receive) would find something.
+    /// Whether [`receive`](Self::receive) would return a message.
     pub(super) fn is_readable(&self) -> bool {
-        // What cannot be asked will be found out by receiving.
+        // If the query fails, receiving reports the error.
         !self.exchange().deferred.is_empty() || self.connection.is_readable().unwrap_or(true)
     }
 
@@ -219,7 +219,8 @@ impl ClientConnection {
         Ok(exchange.for_messages.note(began, Instant::now())?)
     }
 
-    /// Asks the client and gives its answer to `take`, unless it is known not to answer. `None`: no answer that is of use.
+    /// Sends a request to the client and passes its reply to `take`, unless the client is known not to answer. Returns `None` without a
+    /// usable reply.
     fn ask<T>(&self, request: &Request<'_>, take: impl FnOnce(Reply<'_>) -> Option<T>) -> Option<T> {
         let mut exchange = self.exchange();
         let exchange = &mut *exchange;
@@ -251,8 +252,8 @@ impl ClientConnection {
         }
     }
 
-    /// Finds out whether the client is able to answer, by a write of nothing. Its answer also shows where the client has the data
-    /// of these messages: in a wrong place, every access would corrupt memory.
+    /// Finds out by an empty write whether the client answers. Its reply also shows where the client expects the data of these messages: at
+    /// a wrong offset, every access would corrupt memory.
     fn probe_client(
         &self,
         exchange: &mut MessageBuffers,
@@ -262,15 +263,15 @@ impl ClientConnection {
         let nothing = Request::DmaWrite(DmaTransfer { address: transfer.address, count: 0 }, &[]);
         match self.exchange_one(exchange, &nothing) {
             Ok(()) if exchange.body.is_empty() => Err(ClientRequestError::LayoutMismatch),
-            // A client may refuse to write nothing, or to write what may only be read.
+            // A client may refuse an empty write, or a write to read-only memory.
             Ok(()) | Err(ClientRequestError::Refused { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Asks no more.
+    /// Stops sending requests to the client.
     fn give_up(&self, exchange: &mut MessageBuffers, error: &ClientRequestError) {
-        // A server that stops says nothing about its client by that.
+        // A server that stops does not imply a fault of the client.
         if !matches!(error, ClientRequestError::Socket(SocketError::Stopped)) {
             log_limited!(
                 self.log,
@@ -287,7 +288,7 @@ impl ClientConnection {
         }
     }
 
-    /// One question and its answer, the body of which is in `exchange` afterwards. The time that it takes is the client's.
+    /// Sends one request and receives its reply, whose body is in `exchange` afterwards. The time is charged to the client.
     fn exchange_one(
         &self,
         exchange: &mut MessageBuffers,
@@ -330,13 +331,13 @@ impl ClientConnection {
                     continue;
                 }
             };
-            // No answer of this kind has any.
+            // Replies of this kind carry no descriptors.
             exchange.fds.clear();
             return error.map_or(Ok(()), |errno| Err(ClientRequestError::Refused { command, errno }));
         }
     }
 
-    /// Keeps a request that was just received until it is its turn.
+    /// Defers a request that was just received.
     fn keep(&self, exchange: &mut MessageBuffers, header: Header) -> Result<(), ClientRequestError> {
         let (body, fds) = (std::mem::take(&mut exchange.body), std::mem::take(&mut exchange.fds));
         exchange.deferred_bytes += body.len();
@@ -353,7 +354,7 @@ impl ClientConnection {
 }
 
 impl MessageBuffers {
-    /// Whether this is the answer to a question that nobody waits for any more.
+    /// Whether this is the reply to an abandoned request.
     fn is_stale_reply(&mut self, header: &Header) -> bool {
         let late = self.abandoned > 0
             && matches!(header.kind, Kind::Reply { .. })
@@ -416,7 +417,7 @@ impl RemoteMemory for ClientConnection {
     }
 }
 
-/// The part of an access that begins `done` bytes behind its first address. Mappings do not wrap.
+/// Returns the part of an access that begins `done` bytes after its first address. Mappings do not wrap.
 fn transfer(at: Iova, done: usize, count: usize) -> DmaTransfer {
     DmaTransfer { address: at.get().wrapping_add(done as u64), count: count as u64 }
 }

@@ -1,4 +1,4 @@
-//! The card in VFIO's terms: regions and kinds of interrupt.
+//! The card in VFIO's terms: regions and interrupt kinds.
 
 use crate::signals::Kind;
 use crate::state::{CardFailure, Slot};
@@ -12,16 +12,16 @@ const INTERRUPT_PIN: u16 = 0x3D;
 /// Capability ids (PCI Code and ID Assignment).
 const CAP_MSI: u8 = 0x05;
 const CAP_MSIX: u8 = 0x11;
-/// Most capabilities that fit below 0x100: a list that is longer runs in a circle.
+/// Maximum number of capabilities below 0x100: a longer list is circular.
 const MAX_CAPABILITIES: usize = 48;
 
-/// MSI control word: enable, messages that the function wants and has (log2 of their number).
+/// MSI control word: enable bit, number of messages requested and allocated (log2).
 const MSI_ENABLE: u16 = 1;
 const MSI_CAPABLE_SHIFT: u16 = 1;
 const MSI_ENABLED_SHIFT: u16 = 4;
 const MSI_COUNT_MASK: u16 = 7;
 
-/// Bytes of region `index`, 0 if the card has no such region; `None` if VFIO knows none.
+/// Size of region `index` in bytes, 0 if the card has no such region; `None` if VFIO does not define it.
 pub(super) fn region_size(card: &Card, index: u32) -> Option<u64> {
     match index {
         region::CONFIG => Some(CONFIG_SIZE as u64),
@@ -35,7 +35,7 @@ pub(super) fn region_size(card: &Card, index: u32) -> Option<u64> {
     }
 }
 
-/// Reads a region; the access lies inside it. Accesses of any width at any place are the card's affair.
+/// Reads a region; the access lies inside it. The card handles accesses of any width and alignment.
 pub(super) fn read(slot: &mut Slot, index: u32, offset: u64, into: &mut [u8]) {
     if into.is_empty() {
         return;
@@ -64,7 +64,7 @@ pub(super) fn write(slot: &mut Slot, index: u32, offset: u64, from: &[u8]) {
     }
 }
 
-/// The kind of interrupt that VFIO gives this number.
+/// Interrupt kind with this VFIO index.
 pub(super) fn kind(index: u32) -> Option<Kind> {
     Some(match index {
         irq::INTX => Kind::Intx,
@@ -76,7 +76,7 @@ pub(super) fn kind(index: u32) -> Option<Kind> {
     })
 }
 
-/// What VFIO says of a kind of interrupt.
+/// VFIO description of an interrupt kind.
 pub(super) fn irq_info(card: &Card, index: u32) -> Option<IrqInfo> {
     let kind = kind(index)?;
     let flags = match kind {
@@ -87,7 +87,7 @@ pub(super) fn irq_info(card: &Card, index: u32) -> Option<IrqInfo> {
     Some(IrqInfo { flags, index, count: vectors(card, kind).into() })
 }
 
-/// How many interrupts of a kind the card has.
+/// Number of vectors of an interrupt kind.
 fn vectors(card: &Card, kind: Kind) -> u16 {
     match kind {
         Kind::Intx => u16::from(byte(card, INTERRUPT_PIN) != 0),
@@ -100,7 +100,7 @@ fn vectors(card: &Card, kind: Kind) -> u16 {
     }
 }
 
-/// Enables MSI for `count` messages, as the kernel does for a program; what software has enabled itself stays as it is.
+/// Enables MSI for `count` messages, as the kernel does for a program; settings that software has made itself are kept.
 pub(super) fn enable_msi(card: &mut Card, count: u32) {
     let Some(at) = capability(card, CAP_MSI).filter(|_| !card.config().msi_enabled()) else { return };
     let log2 = u16::try_from(count.max(1).next_power_of_two().trailing_zeros()).unwrap_or(0).min(5);
@@ -115,7 +115,7 @@ pub(super) fn disable_msi(card: &mut Card) {
     card.config_write(at + 2, &control.to_le_bytes());
 }
 
-/// Where a capability is.
+/// Offset of a capability.
 fn capability(card: &Card, id: u8) -> Option<u16> {
     let mut at = byte(card, CAPABILITIES);
     for _ in 0..MAX_CAPABILITIES {

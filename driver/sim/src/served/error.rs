@@ -1,4 +1,4 @@
-//! What goes wrong: serving as a whole, and single requests.
+//! Errors of the server and of single requests.
 
 use super::session::MIN_DATA;
 use crate::dma::ClientMapError;
@@ -7,11 +7,11 @@ use fpga_vfio_user::wire::{Command, MAJOR, WireError};
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-/// Why a card is not served.
+/// Reason why a card is not served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Another server listens there.
+    /// Another server listens on the path.
     #[error(
         "{} is the socket of a server that runs; end it first, or give this one another path", .path.display()
     )]
@@ -19,13 +19,13 @@ pub enum ServeError {
         /// The path given.
         path: PathBuf,
     },
-    /// Something else has that name.
+    /// Another kind of file has that name.
     #[error("{} exists and is no socket; it is left alone: give another path", .path.display())]
     NotASocket {
         /// The path given.
         path: PathBuf,
     },
-    /// A path that no socket can have.
+    /// The path cannot be a socket's.
     #[error(
         "{} cannot be the path of a socket: at most 107 bytes, none of them 0; give a shorter one", .path.display()
     )]
@@ -33,20 +33,20 @@ pub enum ServeError {
         /// The path given.
         path: PathBuf,
     },
-    /// The system does not let it be made.
+    /// The system does not permit the socket.
     #[error("the socket {} cannot be made: {source}; check that its directory exists and may be written", .path.display())]
     Bind {
         /// The path given.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the system.
         source: OsError,
     },
-    /// The world has no such card.
+    /// The simulated network has no such card.
     #[error("there is no card {card}; the world has {count}, counted from 0")]
     NoSuchCard {
         /// The number given.
         card: usize,
-        /// How many cards there are.
+        /// Number of cards.
         count: usize,
     },
     /// Waiting for clients failed.
@@ -54,12 +54,12 @@ pub enum ServeError {
     Wait {
         /// The socket's path.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the system.
         source: OsError,
     },
 }
 
-/// Why a request is refused. The client is told an `errno` value, the log the rest.
+/// Reason for refusing a request. The client receives an `errno` value, the log the details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RequestError {
     #[error("the first message must propose a version")]
@@ -101,12 +101,12 @@ pub(super) enum RequestError {
 }
 
 impl RequestError {
-    /// What the client is told.
+    /// `errno` value for the client.
     pub(super) fn errno(&self) -> u32 {
         use crate::dma::FileError;
         let errno = match self {
             Self::VersionMismatch { .. } => Errno::PROTONOSUPPORT,
-            // Clients ask whether there are features (migration) and take this for a plain no.
+            // Clients query features (migration) and interpret this as "not supported".
             Self::Unsupported(Command::DEVICE_FEATURE) => Errno::NOTTY,
             Self::Unsupported(_) | Self::IrqAction { .. } => Errno::OPNOTSUPP,
             Self::Map(ClientMapError::Address(DmaMapError::Overlap { .. })) => Errno::EXIST,

@@ -1,4 +1,4 @@
-//! `DEVICE_SET_IRQS`: who is told of interrupts, and what is to happen to them now.
+//! `DEVICE_SET_IRQS`: assigns event descriptors to interrupts, masks, unmasks and triggers them.
 
 use super::device;
 use super::error::RequestError;
@@ -12,13 +12,13 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// An event descriptor that the client signals to have the legacy line unmasked, as it does with the kernel
-/// (`VFIO_IRQ_SET_ACTION_UNMASK` with an eventfd) and as QEMU under KVM does here: KVM signals it when the guest has served
-/// the interrupt. The specification of vfio-user has the server signal such a descriptor instead; a line that is masked until
-/// somebody reads what the server itself has written would never come again, so the kernel's meaning is taken.
+/// Event descriptor that the client signals to have INTx unmasked, as it does with the kernel (`VFIO_IRQ_SET_ACTION_UNMASK` with an
+/// eventfd) and as QEMU with KVM does here: KVM signals it when the guest has handled the interrupt. The specification of vfio-user makes
+/// the server signal such a descriptor instead. A line that stays masked until the client reads what the server itself has written would
+/// never fire again, so the kernel's meaning is used.
 ///
-/// As in the kernel, a signal from before counts. It is looked at through an epoll descriptor by edges, and read only if it does
-/// not wait where nothing is to be read: a file's flags are common to all who have it, and are not this process's to change.
+/// As in the kernel, an earlier signal counts. The descriptor is polled through an edge-triggered epoll descriptor and read only if a read
+/// does not block: file flags are shared by all owners of the file and must not be changed by this process.
 #[derive(Debug)]
 pub(super) struct LineUnmask {
     edges: OwnedFd,
@@ -28,7 +28,7 @@ pub(super) struct LineUnmask {
 
 impl LineUnmask {
     fn new(signalled: OwnedFd) -> Result<Self, InterruptError> {
-        // What is an event descriptor for signalling is one for this, too.
+        // Requirements are those of an event descriptor for signalling.
         let signalled = InterruptTrigger::check(signalled)?;
         let refuse = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
         let edges = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refuse)?;
@@ -41,11 +41,11 @@ impl LineUnmask {
     /// Whether it was signalled since the last call.
     pub(super) fn take(&self) -> bool {
         let mut event = [const { MaybeUninit::<epoll::Event>::uninit() }; 1];
-        // No other failure than an interruption is possible, and that is as good as nothing.
+        // Only an interruption by a signal can fail here, and it is equivalent to no event.
         let seen = epoll::wait(&self.edges, &mut event, Some(&Timespec::default()));
         let signalled = seen.is_ok_and(|(seen, _)| !seen.is_empty());
         if signalled && self.reads {
-            // How often does not matter, nor whether somebody else was quicker.
+            // The number of signals does not matter, nor whether another reader was faster.
             let _ = rustix::io::read(&self.signalled, &mut [0; 8]);
         }
         signalled
@@ -58,7 +58,7 @@ impl AsFd for LineUnmask {
     }
 }
 
-/// Carries the request out. `line` is what the client unmasks the legacy line by.
+/// Executes the request. `line` is the client's unmask descriptor for INTx.
 pub(super) fn set(
     slot: &mut Slot,
     request: &SetIrqs<'_>,
@@ -77,14 +77,14 @@ pub(super) fn set(
         }
         return Ok(());
     }
-    // The sum was checked when the message was taken apart.
+    // The sum was checked when the message was parsed.
     if count == 0 || start.saturating_add(count) > info.count {
         return Err(RequestError::IrqRange { index, start, count, available: info.count });
     }
     let vectors = start..start + count;
     if data == IrqData::EventFds {
         if (kind, action) == (Kind::Intx, IrqAction::Unmask) {
-            // The line is one: there is one descriptor, or none to take it back.
+            // INTx is one line: there is one descriptor, or none to remove it.
             if fds.len() > 1 {
                 return Err(RequestError::IrqDescriptors { got: fds.len(), count });
             }
@@ -92,13 +92,13 @@ pub(super) fn set(
             *line = unmask.map_err(|source| RequestError::IrqDescriptor { index, number: 0, source })?;
             return Ok(());
         }
-        // Messages cannot be masked by descriptors in the kernel either.
+        // The kernel does not mask messages by descriptors either.
         if action != IrqAction::Trigger {
             return Err(RequestError::IrqAction { index });
         }
         return assign(slot, kind, request, fds);
     }
-    // Of booleans there are as many as vectors.
+    // There are as many booleans as vectors.
     let chosen = |number: u32| match data {
         IrqData::Bool(bytes) => {
             usize::try_from(number - start).ok().and_then(|at| bytes.get(at)).is_some_and(|byte| *byte != 0)
@@ -115,7 +115,7 @@ pub(super) fn set(
     Ok(())
 }
 
-/// A number of an interrupt as an index.
+/// Converts an interrupt number to an index.
 fn place(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
@@ -140,8 +140,8 @@ fn assign(slot: &mut Slot, kind: Kind, request: &SetIrqs<'_>, fds: Vec<OwnedFd>)
             if !slot.card.config().msix_enabled() {
                 slot.card.enable_msix(0);
             }
-            // The client keeps the table (its guest may never reach the card's own): entries that nobody hears are masked,
-            // so that what comes meanwhile shows as pending.
+            // The client keeps the table (its guest may never reach the card's own): entries without an event descriptor are masked, so
+            // that interrupts that arrive meanwhile become pending.
             let (first, count) = (u16::try_from(start), u16::try_from(count));
             slot.card.set_msix_masked(first.unwrap_or(u16::MAX), count.unwrap_or(0), !heard);
         }
@@ -169,13 +169,13 @@ fn set_masked(
     Ok(())
 }
 
-/// Unmasks the legacy line.
+/// Unmasks INTx.
 pub(super) fn unmask_line(slot: &mut Slot) {
     slot.host.signals.set_masked(Kind::Intx, 0, false);
     assert_line(slot);
 }
 
-/// The line is a level: whoever listens (again) is told of it if it is asserted now.
+/// INTx is level-triggered: a (new) listener is signalled if the line is asserted now.
 fn assert_line(slot: &mut Slot) {
     if slot.card.line_asserted() {
         slot.host.signals.line();
@@ -191,7 +191,7 @@ fn disable(slot: &mut Slot, kind: Kind) {
     }
 }
 
-/// After a reset of the card: as the kernel restores configuration space, what was enabled is enabled again.
+/// Restores enabled interrupts after a reset of the card, as the kernel restores configuration space.
 pub(super) fn restore(slot: &mut Slot) {
     let msix: Vec<usize> = slot.host.signals.assigned(Kind::Msix).collect();
     if !msix.is_empty() {

@@ -1,4 +1,4 @@
-//! A socket in the file system: made, found left over, removed.
+//! Listening socket in the file system: creation, stale sockets, removal.
 
 use super::error::ServeError;
 use fpga_pci::OsError;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// A listening socket and its file, which goes with it.
+/// A listening socket and its file, which is removed with it.
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
@@ -16,7 +16,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`. A socket that a server left behind is replaced, one that somebody listens on is not.
+    /// Listens at `path`. A stale socket of an ended server is replaced; a socket in use is not.
     ///
     /// # Errors
     /// [`ServeError::InUse`], [`ServeError::NotASocket`], [`ServeError::BadPath`], [`ServeError::Bind`].
@@ -34,9 +34,9 @@ impl Listener {
                 }
                 match UnixStream::connect(path) {
                     Ok(_) => return Err(ServeError::InUse { path: own() }),
-                    // Nobody listens.
+                    // No process listens.
                     Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-                    // Gone meanwhile: the next attempt will tell.
+                    // Removed meanwhile: the next attempt decides.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => return Err(bind_error(error)),
                 }
@@ -58,15 +58,15 @@ impl Listener {
         &self.file.path
     }
 
-    /// The next client, if there is one; it does not wait.
+    /// Accepts the next client, if there is one; does not block.
     ///
     /// # Errors
-    /// The system's reason, such as no file descriptor left. The client may still be there: pause before the next attempt, or the socket
-    /// is ready again at once.
+    /// Error of the system, such as too many open files. The client may still wait: pause before the next attempt, because the socket stays
+    /// readable.
     pub fn accept(&self) -> Result<Option<OwnedFd>, OsError> {
         match self.socket.accept() {
             Ok((stream, _)) => Ok(Some(stream.into())),
-            // A client that was there and left is nobody either.
+            // A client that has disconnected before it was accepted does not count.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => {
                 Ok(None)
             }
@@ -74,14 +74,14 @@ impl Listener {
         }
     }
 
-    /// The socket's file, to be removed by a program that ends without dropping the listener.
+    /// Returns the socket's file, to be removed by a program that ends without dropping the listener.
     #[must_use]
     pub fn file(&self) -> SocketFile {
         self.file.clone()
     }
 }
 
-/// A socket's file. Whoever puts another file in its place keeps that.
+/// File of a socket. If the path names another file meanwhile, that file is kept.
 #[derive(Clone, Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -90,10 +90,10 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Removes it, if it is still the listener's.
+    /// Removes the file if it is still the listener's.
     pub fn remove(&self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
-            // Nobody is left to be told.
+            // No caller remains to report the error to.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,15 +1,15 @@
-//! A limit on the log lines that clients can cause.
+//! Limit on the log lines that clients can cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lines that may come at once.
+/// Maximum number of lines in a burst.
 const BURST: u32 = 32;
-/// After that, one line in this time.
+/// After the burst, one line per this time.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Limits the log lines about one server's clients, of all connections together: 32 at once, then one in ten seconds. Lines that are
-/// left out are counted, and the next line that is written is preceded by their number.
+/// Limits the log lines about the clients of one server, for all connections together: 32 at once, then one in ten seconds. Suppressed
+/// lines are counted, and the next written line is preceded by their number.
 #[derive(Debug)]
 pub struct LogLimit {
     subject: &'static str,
@@ -19,19 +19,19 @@ pub struct LogLimit {
 #[derive(Debug)]
 struct State {
     left: u32,
-    /// Since when the next line has been waited for.
+    /// Start of the period after which the next line is permitted.
     since: Option<Instant>,
     suppressed: u64,
 }
 
 impl LogLimit {
-    /// A limit of its own for lines about `subject`.
+    /// Creates a limit for lines about `subject`.
     #[must_use]
     pub const fn new(subject: &'static str) -> Self {
         Self { subject, state: Mutex::new(State { left: BURST, since: None, suppressed: 0 }) }
     }
 
-    /// Whether a line may be written at time `now`. Says first how many were left out before it.
+    /// Whether a line may be written at time `now`. Logs the number of suppressed lines first.
     #[must_use]
     pub fn permits(&self, now: Instant) -> bool {
         let suppressed = match self.take(now) {
@@ -42,7 +42,7 @@ impl LogLimit {
         true
     }
 
-    /// Says how many lines were left out since the last one.
+    /// Logs the number of lines suppressed since the last one.
     pub fn finish(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let suppressed = std::mem::take(&mut state.suppressed);
@@ -59,7 +59,7 @@ impl LogLimit {
         }
     }
 
-    /// Takes a line, and how many were left out before it; `None` if it is to be left out.
+    /// Accounts for a line; returns the number of lines suppressed before it, or `None` if it is to be suppressed.
     fn take(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *state.since.get_or_insert(now);
@@ -103,10 +103,10 @@ mod tests {
         assert_eq!(permitted(Duration::ZERO, 100_000), (BURST, 0));
         assert_eq!(permitted(PERIOD / 2, 1_000), (0, 0));
         assert_eq!(permitted(PERIOD, 1_000), (1, u64::from(100_000 - BURST) + 1_000));
-        // An hour of a flood.
+        // One hour of a flood.
         let lines: u32 = (2..360).map(|number| permitted(PERIOD * number, 1_000).0).sum();
         assert_eq!(lines, 358);
-        // Silence gives the burst back.
+        // After a quiet period the burst is available again.
         assert_eq!(permitted(PERIOD * 10_000, 1_000).0, BURST);
     }
 }

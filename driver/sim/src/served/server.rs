@@ -1,4 +1,4 @@
-//! The loop: messages, the card's work, and sleep when there is neither.
+//! Main loop: messages, the card's work, and sleep when there is neither.
 
 use super::client::{ClientConnection, ClientError};
 use super::error::ServeError;
@@ -18,45 +18,46 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a client has for its first message, unless the server is told otherwise: it has nothing to wait for before it.
+/// Default timeout for a client's first message: a client has nothing to wait for before it.
 const FIRST_MESSAGE: Duration = Duration::from_secs(5);
-/// How long a client has to answer for memory that it maps without a file, unless the server is told otherwise. The card stands
-/// still meanwhile, and clients wait some seconds for their own answers (QEMU five).
+/// Default timeout for a client's reply about memory that it mapped without a file. The card does nothing meanwhile, and clients wait some
+/// seconds for their own replies (QEMU five).
 const ANSWER: Duration = Duration::from_secs(1);
-/// How long somebody who comes while a client is served has for its first message, to be told that the card is taken.
+/// Timeout for the first message of a client that connects while another one is served; it is then answered that the card is busy.
 const EXCESS_CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long it is kept before it is told: a client that was killed, or whose socket a child of its still holds for a moment, goes
-/// meanwhile, and who starts again right after it finds the card free.
+/// Delay of that answer: a client that was killed, or whose socket a child process still holds for a moment, disconnects meanwhile, so that
+/// a client that starts right after it finds the card free.
 const BUSY_REPLY_DELAY: Duration = Duration::from_millis(200);
-/// Messages that a client may have sent before it went, and that are answered before the next one is told that there is one.
+/// Maximum number of messages that a disconnected client has sent and that are handled before the next client is answered that the card is
+/// busy.
 const LAST_WORDS: usize = 1024;
-/// After a client that could not be accepted (no file descriptors left), before the next attempt.
+/// Pause after a client could not be accepted (no free file descriptors), before the next attempt.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What happened while a card was served.
+/// Counters of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServeCounts {
     /// Clients served.
     pub connections: u64,
-    /// Others who came meanwhile and were told that the card is taken.
+    /// Clients that connected meanwhile and were answered that the card is busy.
     pub turned_away: u64,
-    /// Messages of the clients.
+    /// Messages from clients.
     pub messages: u64,
     /// Requests that were refused.
     pub refused_requests: u64,
-    /// Connections that ended in the middle of a message, by a malformed header, or in silence.
+    /// Connections that ended in the middle of a message, by a malformed header, or by a timeout.
     pub broken_connections: u64,
-    /// Messages to the clients, asking for memory that they mapped without a file.
+    /// Messages to clients that request memory that they mapped without a file.
     pub memory_messages: u64,
 }
 
-/// How many messages of clients a server has received so far: for whoever watches it while it serves. Clones count the same.
+/// Number of client messages that a server has received so far, readable while it serves. Clones share the counter.
 #[derive(Clone, Debug, Default)]
 pub struct MessageCount(Arc<AtomicU64>);
 
 impl MessageCount {
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -67,7 +68,7 @@ impl MessageCount {
     }
 }
 
-/// What has happened so far, while the card is served. Clones show the same.
+/// Counters of a server, readable while it serves. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct LiveServeCounts {
     counts: Arc<Mutex<ServeCounts>>,
@@ -75,7 +76,7 @@ pub struct LiveServeCounts {
 }
 
 impl LiveServeCounts {
-    /// The counts of this moment. What the client that is connected was asked for in messages counts when it has gone.
+    /// Returns the current counters. The requests to the connected client are included after it has disconnected.
     #[must_use]
     pub fn get(&self) -> ServeCounts {
         let counts = *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,14 +88,14 @@ impl LiveServeCounts {
     }
 }
 
-/// Serves one card of a world on a UNIX socket: to one client at a time, one after the other.
+/// Serves one card of a simulated network on a UNIX socket: to one client at a time.
 ///
-/// Who comes while a client is served is told so (`EBUSY` in answer to its first message) and may come again. A client that has
-/// not said anything yet keeps nobody out: it makes room for one who has, and goes after [some seconds](Self::first_message) in
-/// any case. Later it may be silent for as long as it likes, as a guest that does not use its card is.
+/// A client that connects while another one is served receives `EBUSY` in reply to its first message and may try again. A client that has
+/// not sent anything yet blocks no other client: it is disconnected in favour of one that has, and in any case after [some
+/// seconds](Self::first_message). After its first message it may be silent without limit, as a guest that does not use its card is.
 ///
-/// The card works on the thread that calls [`run`](Self::run), between messages and as long as it has something to do;
-/// then that thread sleeps until a message comes, or a timer of the card's runs out. (A world with a thread of its own works there.)
+/// The card works on the thread that calls [`run`](Self::run), between messages and while it has work; then that thread sleeps until a
+/// message arrives or a timer of the card expires. (A simulated network with a thread of its own works on that thread.)
 #[derive(Debug)]
 pub struct CardServer {
     listener: Listener,
@@ -105,9 +106,9 @@ pub struct CardServer {
     log: Arc<LogLimit>,
 }
 
-/// A client and what it has of the card.
+/// A client and its state.
 struct Client {
-    /// Dropped first: it lets the client's memory go, part of which may be behind `peer`.
+    /// Dropped first: it releases the client's memory, part of which `peer` may back.
     session: Session,
     peer: Arc<ClientConnection>,
     since: Instant,
@@ -127,7 +128,7 @@ impl Client {
                 let session = Session::with_peer(world, card, Arc::clone(&peer), Arc::clone(log));
                 Some(Self { session, peer, since: Instant::now() })
             }
-            // It sees the end of its connection.
+            // The client sees the end of its connection.
             Err(error) => {
                 log_limited!(log, WARN, %error, "a client cannot be served");
                 None
@@ -135,13 +136,13 @@ impl Client {
         }
     }
 
-    /// How long it may still be silent, if it has said nothing yet.
+    /// Remaining time for the first message, if it has not arrived yet.
     fn remaining_time(&self, first_message: Duration) -> Option<Duration> {
         (!self.session.is_negotiated()).then(|| first_message.saturating_sub(self.since.elapsed()))
     }
 }
 
-/// Somebody who will be turned away.
+/// Client that will be refused.
 struct ExcessClient {
     connection: Connection,
     since: Instant,
@@ -152,14 +153,14 @@ impl ExcessClient {
         self.since.elapsed() >= BUSY_REPLY_DELAY
     }
 
-    /// Until something is to be done about it, whether it says anything or not.
+    /// Time until the next action for this client, independent of its messages.
     fn remaining_time(&self) -> Duration {
         let until = if self.has_waited() { EXCESS_CLIENT_TIMEOUT } else { BUSY_REPLY_DELAY };
         until.saturating_sub(self.since.elapsed())
     }
 }
 
-/// Memory for messages.
+/// Buffers for messages.
 #[derive(Default)]
 struct MessageBuffers {
     body: Vec<u8>,
@@ -168,8 +169,8 @@ struct MessageBuffers {
 }
 
 impl CardServer {
-    /// Listens at `path`: from now on clients can connect. The socket's file is removed with the server; one that was left
-    /// by a server that is no more is replaced.
+    /// Listens at `path`: clients can connect from now on. The socket's file is removed with the server; a stale file of an ended server is
+    /// replaced.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -185,30 +186,30 @@ impl CardServer {
         })
     }
 
-    /// How long a client may take for its first message. Default 5 s.
+    /// Sets the timeout for a client's first message. Default 5 s.
     #[must_use]
     pub const fn first_message(mut self, time: Duration) -> Self {
         self.first_message = time;
         self
     }
 
-    /// How long a client may take to answer for memory that it maps without a file (`DMA_READ`, `DMA_WRITE`): all messages of one
-    /// unit of the card's work together. The card does nothing while it waits. After that, or when the answers are late all the time
-    /// (ten such times in all, and a tenth of the time that passes), it is asked no more, and accesses to such memory are refused.
-    /// Default 1 s.
+    /// Sets the timeout for a client's replies about memory that it maps without a file (`DMA_READ`, `DMA_WRITE`): it applies to all
+    /// messages of one unit of the card's work together. The card does nothing while it waits. After a timeout, or if the replies are
+    /// continually late (a credit of ten timeouts, refilled by a tenth of the elapsed time), the client is not asked again, and accesses to
+    /// such memory are refused. Default 1 s.
     #[must_use]
     pub const fn answer(mut self, time: Duration) -> Self {
         self.answer = time;
         self
     }
 
-    /// The number of messages, to be watched.
+    /// Returns the message counter, for observation while the card is served.
     #[must_use]
     pub fn message_count(&self) -> MessageCount {
         self.live.messages.clone()
     }
 
-    /// What has happened so far, to be looked at while the card is served.
+    /// Returns the live counters, for observation while the card is served.
     #[must_use]
     pub fn live_counts(&self) -> LiveServeCounts {
         self.live.clone()
@@ -220,14 +221,14 @@ impl CardServer {
         self.listener.path()
     }
 
-    /// The socket's file, to be removed by a program that ends without dropping the server.
+    /// Returns the socket's file, to be removed by a program that ends without dropping the server.
     #[must_use]
     pub fn file(&self) -> SocketFile {
         self.listener.file()
     }
 
-    /// Serves card `card` of `world` until `stop` can be read (or its other end is closed). Of a client that is connected then
-    /// the card is wanted back (VFIO's REQ interrupt), and the connection ends.
+    /// Serves card `card` of `world` until `stop` is readable (or its other end is closed). A client that is connected then receives a
+    /// device-release request (VFIO's REQ interrupt), and the connection ends.
     ///
     /// # Errors
     /// [`ServeError::NoSuchCard`], [`ServeError::Wait`].
@@ -241,10 +242,10 @@ impl CardServer {
         if card >= count {
             return Err(ServeError::NoSuchCard { card, count });
         }
-        // No wait for a client outlasts the server.
+        // Waits for a client end when the server stops.
         let stopped = stop.as_fd().try_clone_to_owned().map_err(|error| self.wait_error(error.into()))?;
         let stopped = Arc::new(stopped);
-        // Nobody else in this process opens the card and so puts it to rest.
+        // Keeps the card open, so that no other user in this process can close it.
         let opened = world.backend(card);
         let link = world.link_events();
         let began = Instant::now();
@@ -295,7 +296,7 @@ impl CardServer {
             if ready.stranger
                 || stranger.as_ref().is_some_and(|it| it.since.elapsed() >= EXCESS_CLIENT_TIMEOUT)
             {
-                // What the client sent before it went comes first: it may make room.
+                // Messages that the client sent before it disconnected come first; they may free its place.
                 self.serve_client(&mut client, &mut buffers, LAST_WORDS);
                 if client.as_ref().is_some_and(|client| !client.session.is_negotiated()) && ready.stranger {
                     self.counts.broken_connections += 1;
@@ -318,7 +319,7 @@ impl CardServer {
                         log_limited!(self.log, WARN, %error, "a client could not be accepted");
                         pause = true;
                     }
-                    // Of several only the last one is told; the others see the end of their connections.
+                    // Of several excess clients only the last one is answered; the others see the end of their connections.
                     Ok(Some(socket)) => {
                         self.counts.turned_away += u64::from(stranger.is_some());
                         let connection = Connection::new(socket).with_stop(Arc::clone(&stopped));
@@ -344,7 +345,7 @@ impl CardServer {
         Ok(self.live.get())
     }
 
-    /// Waits until something is to be done, at most for `rest`.
+    /// Waits at most `rest` until there is something to do.
     fn wait(
         &self,
         stop: impl AsFd,
@@ -356,13 +357,13 @@ impl CardServer {
     ) -> Result<ReadySources, ServeError> {
         let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
         let flags = |wanted: bool| if wanted { PollFlags::IN } else { PollFlags::empty() };
-        // Places that are not wanted now ask for nothing, of a descriptor that has nothing to tell.
+        // Unused entries request no events; the listener's descriptor is their placeholder.
         let unused = self.listener.as_fd();
         let client_fd = client.map_or(unused, |client| client.peer.as_fd());
         let kept_fd = client.map_or(unused, |client| client.peer.arrived());
         let line_fd = client.and_then(|client| client.session.line_unmask());
         let stranger_fd = stranger.map_or(unused, |stranger| stranger.connection.as_fd());
-        // The card's own work: the wait is over, and the world takes it.
+        // The card's own work: the wait ends, and the simulated network does it.
         let link_fd = link.map_or(unused, AsFd::as_fd);
         let mut poll = [
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
@@ -392,8 +393,8 @@ impl CardServer {
         ServeError::Wait { path: self.listener.path().to_owned(), source }
     }
 
-    /// Up to `most` messages of the client's, as far as they are there, and until it has kept the server waiting. It is gone
-    /// afterwards if one was the last.
+    /// Handles up to `most` available messages of the client, until it has used its wait budget. `client` is `None` afterwards if its
+    /// connection has ended.
     fn serve_client(&mut self, client: &mut Option<Client>, buffers: &mut MessageBuffers, most: usize) {
         for _ in 0..most {
             let Some(present) = client else { return };
@@ -412,7 +413,7 @@ impl CardServer {
         }
     }
 
-    /// One message of the client's. `false`: that was the last one.
+    /// Handles one message of the client. Returns `false` if the connection has ended.
     fn serve(&mut self, client: &mut Client, buffers: &mut MessageBuffers) -> bool {
         let MessageBuffers { body, fds, out } = buffers;
         let header = match client.peer.receive(body, fds) {
@@ -444,13 +445,13 @@ impl CardServer {
             let (asked, broken) = client.peer.asked();
             self.counts.refused_requests += client.session.refused();
             self.counts.memory_messages += asked;
-            // Of the end itself the connection has told like of any other.
+            // The end itself was logged like that of any connection.
             self.counts.broken_connections += u64::from(broken);
             log_limited!(self.log, INFO, "the client has gone");
         }
     }
 
-    /// Answers the first message of somebody who came too late, if there is one.
+    /// Replies to the first message of an excess client, if it has arrived.
     fn reject_client(&mut self, stranger: Option<ExcessClient>, buffers: &mut MessageBuffers) {
         let Some(ExcessClient { connection, .. }) = stranger else { return };
         self.counts.turned_away += 1;
@@ -461,7 +462,7 @@ impl CardServer {
             self.listener.path().display()
         );
         let MessageBuffers { body, fds, out } = buffers;
-        // What is not there yet will not come: the card has other things to do.
+        // Data that is not there yet is not waited for: the card has other work.
         let Ok(header) = connection.receive(body, fds, Duration::from_millis(1)) else { return };
         fds.clear();
         if header.kind == (Kind::Request { no_reply: false }) {
@@ -473,7 +474,7 @@ impl CardServer {
     }
 }
 
-/// Who has something.
+/// Event sources that are ready.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReadySources {
     stop: bool,

@@ -1,4 +1,4 @@
-//! One client: its messages and their answers, without the socket that carries them.
+//! One client: its messages and their replies, without the socket that carries them.
 
 use super::client::ClientConnection;
 use super::device;
@@ -20,45 +20,45 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// File descriptors that one message may carry. QEMU takes no larger number here than 16 (`VFIO_USER_MAX_MAX_FDS` in
+/// Maximum number of file descriptors per message. QEMU accepts no larger number here than 16 (`VFIO_USER_MAX_MAX_FDS` in
 /// `hw/vfio-user/protocol.h`) and gives up the device otherwise.
 const MESSAGE_FDS: u32 = 16;
 /// Granule of mappings.
 const PAGE_SIZES: u64 = 4096;
 
-/// Least `max_data_xfer_size` of a client: a page. Smaller ones would make a thousand messages out of one page of a transfer.
+/// Minimum `max_data_xfer_size` of a client: a page. Smaller sizes would split one page of a transfer into a thousand messages.
 pub(super) const MIN_DATA: u32 = 4096;
 
-/// What is to happen after a message.
+/// Action after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The next one.
+    /// Receive the next message.
     Continue,
-    /// The end of the connection: client and server have no language in common. What there is to send is to be sent first.
+    /// End the connection: client and server have no common protocol version. Pending output is sent first.
     Close,
 }
 
-/// What a client has of a card: the conversation from the first message to the end. When it is dropped, the card is put to
-/// rest: bus mastering off, interrupts and memory of the client let go.
+/// State of a client's use of a card, from the first message to the end. When it is dropped, the card is made idle: bus mastering off,
+/// interrupts and memory of the client released.
 #[derive(Debug)]
 pub struct Session {
     world: SimNetwork,
     card: usize,
-    /// The version is settled.
+    /// Whether the version is negotiated.
     settled: bool,
-    /// What was read, kept for its memory.
+    /// Buffer for read data, kept to reuse its memory.
     data: Vec<u8>,
     refused: u64,
-    /// The way to memory that the client maps without a file.
+    /// Connection for memory that the client maps without a file.
     peer: Option<Arc<ClientConnection>>,
-    /// What the client unmasks the legacy line by, beside messages.
+    /// The client's descriptor for unmasking INTx, beside messages.
     line: Option<LineUnmask>,
     log: Arc<LogLimit>,
 }
 
 impl Session {
-    /// Begins a conversation about card `card`, which is put into the state in which the kernel hands out a device. A number
-    /// that is none makes a session that refuses everything.
+    /// Begins a session for card `card`, which is put into the state in which the kernel hands out a device. With an invalid number, the
+    /// session refuses every request.
     #[must_use]
     pub fn new(world: &SimNetwork, card: usize) -> Self {
         Self::logging(world, card, Arc::new(LogLimit::new("clients")))
@@ -83,8 +83,8 @@ impl Session {
         session
     }
 
-    /// As [`new`](Self::new), with a client at the other end of `connection` who can be asked for memory that it maps without a
-    /// file, and answers within `answer`. Its requests are still to be given to [`handle`](Self::handle).
+    /// Like [`new`](Self::new), with a client at the other end of `connection` that can be asked for memory that it maps without a file,
+    /// and answers within `answer`. Its requests are still passed to [`handle`](Self::handle).
     ///
     /// # Errors
     /// [`InterruptError::NoDescriptor`].
@@ -103,7 +103,7 @@ impl Session {
         ))
     }
 
-    /// As [`new`](Self::new), with a client that can be asked for memory that it maps without a file.
+    /// Like [`new`](Self::new), with a client that can be asked for memory that it maps without a file.
     pub(super) fn with_peer(
         world: &SimNetwork,
         card: usize,
@@ -115,17 +115,17 @@ impl Session {
         session
     }
 
-    /// Whether a version was agreed on.
+    /// Whether a version was negotiated.
     pub(super) const fn is_negotiated(&self) -> bool {
         self.settled
     }
 
-    /// Readable when the client has signalled its event descriptor for unmasking, if it has given one.
+    /// Readable when the client has signalled its event descriptor for unmasking, if it has provided one.
     pub(super) fn line_unmask(&self) -> Option<BorrowedFd<'_>> {
         self.line.as_ref().map(AsFd::as_fd)
     }
 
-    /// Unmasks the legacy line if the client has signalled that it is to be.
+    /// Unmasks INTx if the client has signalled the unmask descriptor.
     pub(super) fn serve_intx_unmask(&self) {
         if self.line.as_ref().is_some_and(LineUnmask::take) {
             let _ = self.with_slot(|slot| {
@@ -135,17 +135,17 @@ impl Session {
         }
     }
 
-    /// Requests that were refused so far.
+    /// Number of requests refused so far.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Answers one message: its header, what followed, and the descriptors that came along, which are closed unless they are
-    /// of use. Writes the answer to the end of `out`, if there is to be one.
+    /// Handles one message: its header, its data, and its descriptors, which are closed unless they are used. Appends the reply to `out`,
+    /// if there is one.
     pub fn handle(&mut self, header: &Header, body: &[u8], fds: Vec<OwnedFd>, out: &mut Vec<u8>) -> Next {
         let Kind::Request { no_reply } = header.kind else {
-            // Nothing was asked.
+            // Reply without a request.
             log_limited!(self.log, WARN, command = %header.command, "the client answers what nobody asked");
             return Next::Close;
         };
@@ -240,9 +240,8 @@ impl Session {
                     if slot.failure == CardFailure::Gone || slot.card.is_removed() {
                         return Err(RequestError::Gone);
                     }
-                    // The kernel puts the command register back as it was before the reset, and who resets may have switched
-                    // decoding off before (QEMU does, and maps the BARs again when its guest switches it on: a register that
-                    // says that it is on already is not written).
+                    // The kernel restores the command register after the reset, and the client may have switched decoding off before (QEMU
+                    // does, and maps the BARs again when its guest switches it on: a register that already reads as on is not written).
                     let decoding = slot.card.config().memory_decoding();
                     slot.reset();
                     slot.card.set_command(decoding, false);
@@ -277,7 +276,7 @@ impl Session {
         if let Some(peer) = &self.peer {
             peer.limit(limit);
         }
-        // QEMU takes no answer that is longer than its question: nothing that is not needed.
+        // QEMU accepts no reply longer than its request: send only the necessary capabilities.
         let capabilities = Capabilities {
             max_msg_fds: Some(MESSAGE_FDS),
             max_data_xfer_size: Some(MAX_DATA),
@@ -296,7 +295,7 @@ impl Session {
         act(state.slots.get_mut(self.card).ok_or(RequestError::Gone)?)
     }
 
-    /// A world with a thread refuses stale BARs before it takes the lock.
+    /// A simulated network with a thread refuses stale BARs before it takes the lock.
     fn publish_generation(&self) {
         let state = self.world.lock();
         if let (Some(threaded), Some(slot)) = (self.world.threaded(), state.slots.get(self.card)) {
@@ -304,7 +303,7 @@ impl Session {
         }
     }
 
-    /// The client is told that somebody wants the card back.
+    /// Notifies the client of a device-release request (REQ).
     pub(super) fn request_release(&self) {
         let _ = self.with_slot(|slot| {
             slot.host.signals.message(crate::signals::Kind::Req, 0);

@@ -1,19 +1,19 @@
-//! Limits on the time that one client keeps its server waiting.
+//! Limits on the time that one client makes its server wait.
 //!
-//! Two limits hold at once. Within one *turn* (one unit of the card's work, or one message) the waits add up to the turn's limit at
-//! most, however many messages they are spread over. Over the whole connection waits that are not prompt draw on a *credit*, which is
-//! refilled by a tenth of the time that passes: a client that is late now and then is served for ever, one that is late all the time is
-//! not. The time is an argument, so that the limits are tested without a clock.
+//! Two limits apply at once. Within one *unit* (one unit of the card's work, or one message) the sum of the waits is at most the unit's
+//! limit, for any number of messages. Over the whole connection, waits that are not prompt draw on a *credit*, which is refilled by a tenth
+//! of the elapsed time: a client that is occasionally late is served without end, a client that is continually late is not. The time is an
+//! argument, so that the limits are tested without a clock.
 
 use std::time::{Duration, Instant};
 
-/// A turn ends after this much waiting, so that others are served: requests on the control socket, new clients, the network.
+/// Waiting time after which a unit ends, so that others are served: requests on the control socket, new clients, the network.
 const MAX_WAIT_PER_UNIT: Duration = Duration::from_millis(10);
-/// A wait is prompt up to this part of the turn's limit.
+/// Divisor of the unit's limit up to which a wait is prompt.
 const PROMPT_DIVISOR: u32 = 10;
-/// The credit's size in turn limits.
+/// Size of the credit in unit limits.
 const CREDIT_TURNS: u32 = 10;
-/// The part of the time that passes by which the credit is refilled.
+/// Divisor of the elapsed time by which the credit is refilled.
 const REFILL_DIVISOR: u32 = 10;
 
 /// The client has been late too often.
@@ -26,7 +26,7 @@ pub(super) struct BudgetExceeded {
     credit: Duration,
 }
 
-/// What one client may still keep its server waiting.
+/// Remaining time that one client may make its server wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitBudget {
     limit: Duration,
@@ -36,27 +36,27 @@ pub(super) struct WaitBudget {
 }
 
 impl WaitBudget {
-    /// `limit`: the longest wait in one turn.
+    /// `limit`: maximum wait in one unit.
     pub(super) fn new(limit: Duration, now: Instant) -> Self {
         Self { limit, waited: Duration::ZERO, credit: limit.saturating_mul(CREDIT_TURNS), refilled: now }
     }
 
-    /// Begins the next turn.
+    /// Begins the next unit.
     pub(super) const fn begin_unit(&mut self) {
         self.waited = Duration::ZERO;
     }
 
-    /// What is left for waits in this turn.
+    /// Remaining wait time in this unit.
     pub(super) const fn left(&self) -> Duration {
         self.limit.saturating_sub(self.waited)
     }
 
-    /// Whether this turn should end, so that others are served.
+    /// Whether this unit should end, so that others are served.
     pub(super) fn is_budget_used(&self) -> bool {
         self.waited >= MAX_WAIT_PER_UNIT
     }
 
-    /// Notes a wait.
+    /// Records a wait.
     pub(super) fn note(&mut self, from: Instant, to: Instant) -> Result<(), BudgetExceeded> {
         let wait = to.saturating_duration_since(from);
         self.waited = self.waited.saturating_add(wait);
@@ -85,7 +85,7 @@ mod tests {
         Duration::from_millis(number)
     }
 
-    /// Waits for `wait` in every `period`; the number of waits until the client is too late, up to `most`.
+    /// Waits for `wait` in every `period`; returns the number of waits until the budget is exceeded, at most `most`.
     fn waits(wait: Duration, period: Duration, most: u32) -> u32 {
         let mut now = Instant::now();
         let mut patience = WaitBudget::new(LIMIT, now);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn wait_budget_always_late_client_is_exhausted() {
-        // 800 ms of each 900 are late, and 90 are forgiven: 10 s last for a dozen answers, not for hours.
+        // 800 ms of each 900 are late, and 90 are refilled: 10 s last for a dozen replies, not for hours.
         assert_eq!(waits(ms(900), ms(900), 10_000), 13);
     }
 
@@ -109,7 +109,7 @@ mod tests {
     fn wait_budget_occasionally_late_client_is_served() {
         assert_eq!(waits(ms(900), ms(8_000), 100_000), 100_000);
         assert_eq!(waits(ms(100), ms(100), 100_000), 100_000);
-        // Of a million microseconds each second.
+        // 50 of each 60 microseconds.
         assert_eq!(waits(Duration::from_micros(50), Duration::from_micros(60), 100_000), 100_000);
     }
 

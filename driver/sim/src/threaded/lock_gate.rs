@@ -1,8 +1,8 @@
-//! Who holds the world: the worker, until somebody asks; and the worker's sleep.
+//! Ownership of the simulated network: the worker holds it until another thread asks; and the worker's sleep.
 //!
-//! The worker keeps the lock while it works, since taking it for every burst would cost more than the burst. Whoever
-//! wants it raises `asked` first; the worker looks there between bursts, lets go, and comes back when those who had asked
-//! are served. Not to be shut out by threads that ask again and again, it then says that it is its turn.
+//! The worker keeps the lock while it works, since taking it for every burst would cost more than the burst. A thread that wants the lock
+//! increments `asked` first. The worker checks this counter between bursts, releases the lock, and takes it again when the threads that had
+//! asked are served. To avoid starvation by threads that ask repeatedly, it then sets `turn`.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::{Thread, park_timeout};
@@ -12,44 +12,44 @@ use std::sync::OnceLock;
 use std::sync::atomic::compiler_fence;
 use std::time::Duration;
 
-/// What worker and callers tell each other. Each field has cache lines of its own: who writes one must not slow down
-/// who reads another.
+/// Communication between the worker and callers. Each field has its own cache lines, so that a writer of one field does not slow down
+/// readers of another.
 #[derive(Debug)]
 pub(crate) struct LockGate {
-    /// How often the lock was asked for.
+    /// Number of requests for the lock.
     asked: CachePadded<AtomicU64>,
-    /// How often it was given back.
+    /// Number of releases of the lock.
     served: CachePadded<AtomicU64>,
-    /// The worker waits for the lock: others let it pass.
+    /// Whether the worker waits for the lock: other threads let it pass.
     turn: CachePadded<AtomicBool>,
-    /// The worker sleeps, or is about to.
+    /// Whether the worker sleeps, or is about to.
     parked: CachePadded<AtomicBool>,
-    /// How often the worker found nothing to do.
+    /// Number of times that the worker found nothing to do.
     idle_count: CachePadded<AtomicU64>,
-    /// The worker is to end.
+    /// Whether the worker is to end.
     stop: AtomicBool,
-    /// The worker runs. It may end early if a card panics.
+    /// Whether the worker runs. It may end early if a card panics.
     alive: AtomicBool,
     worker: OnceLock<Thread>,
-    /// The worker makes everybody's stores visible when it goes to sleep, so that who posts something needs no fence: that
-    /// would wait until all stores before it, descriptors not least, have found their way, for every doorbell.
+    /// Whether the worker issues a membarrier when it goes to sleep, which makes the stores of all threads visible. Posting a write then
+    /// needs no fence, which would wait for all earlier stores, including descriptors, at every doorbell.
     barriers: bool,
 }
 
-/// Has every running thread of this process execute a full fence; `false` if the system does not do that.
+/// Makes every running thread of this process execute a full fence; returns `false` if the system does not support this.
 fn issue_membarrier() -> bool {
-    // Interleavings can be tried with fences only.
+    // Loom explores interleavings with fences only.
     cfg!(not(loom)) && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
 }
 
-/// One request for the lock, from asking to giving back.
+/// One request for the lock, from asking to release.
 #[derive(Debug)]
 pub(crate) struct LockRequest<'a>(&'a LockGate);
 
 impl Drop for LockRequest<'_> {
     fn drop(&mut self) {
         self.0.served.fetch_add(1, Ordering::Release);
-        // The worker sets `parked` before it lets go of the lock that this thread had after it.
+        // The worker sets `parked` before it releases the lock that this thread took after it.
         if self.0.parked.load(Ordering::Relaxed) {
             self.0.unpark();
         }
@@ -71,28 +71,28 @@ impl LockGate {
         }
     }
 
-    // What callers do.
+    // Callers' side.
 
-    /// Asks for the lock; take it then. Give the lock back before the pass.
+    /// Asks for the lock; take it afterwards. Release the lock before dropping the request.
     pub(crate) fn ask(&self) -> LockRequest<'_> {
         let backoff = Backoff::new();
-        // Courtesy has an end: the worker may have no CPU to run on.
+        // Bounded wait: the worker may have no CPU to run on.
         while self.turn.load(Ordering::Relaxed) && !backoff.is_completed() {
             backoff.snooze();
         }
         self.pass()
     }
 
-    /// As [`ask`](Self::ask), for a thread that has taken the free lock: the worker is woken afterwards if it has parked meanwhile.
+    /// Like [`ask`](Self::ask), for a thread that has taken the free lock: the worker is woken afterwards if it has parked meanwhile.
     pub(crate) fn pass(&self) -> LockRequest<'_> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         LockRequest(self)
     }
 
-    /// After posting something without the lock: wakes the worker if it sleeps.
+    /// Call after posting a write without the lock: wakes the worker if it sleeps.
     #[inline]
     pub(crate) fn posted(&self) {
-        // Either the worker sees what was posted before it sleeps, or this thread sees that it is about to.
+        // Either the worker sees the posted write before it sleeps, or this thread sees that the worker is about to sleep.
         if self.barriers {
             compiler_fence(Ordering::SeqCst);
         } else {
@@ -112,10 +112,10 @@ impl LockGate {
         }
     }
 
-    /// Tells the worker to end, as soon as it looks.
+    /// Requests the end of the worker, which it notices at its next check.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Makes the worker look. Nobody takes the lock for it.
+        // Makes the worker check. No thread takes the lock for it.
         self.asked.fetch_add(1, Ordering::Release);
         if let Some(worker) = self.worker.get() {
             worker.unpark();
@@ -126,8 +126,7 @@ impl LockGate {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// How often the worker found nothing to do. To be read with the lock held: everything that is counted later was
-    /// found later.
+    /// Number of times that the worker found nothing to do. To be read with the lock held: every later count was found later.
     pub(crate) fn idle_count(&self) -> u64 {
         self.idle_count.load(Ordering::Acquire)
     }
@@ -138,7 +137,7 @@ impl LockGate {
         self.parked.load(Ordering::Relaxed)
     }
 
-    // What the worker does.
+    // Worker's side.
 
     pub(crate) fn set_worker(&self, thread: Thread) {
         // Set once, by the thread that starts the worker.
@@ -154,22 +153,22 @@ impl LockGate {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Requests that nobody has been given the lock for, with the lock held: `asked` minus `served`.
+    /// Number of requests so far, with the lock held; `asked` minus `served` requests still wait.
     #[inline]
     pub(crate) fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// With the lock held: so many requests are over, and all others wait.
+    /// Number of completed requests, with the lock held.
     pub(crate) fn served(&self) -> u64 {
         self.served.load(Ordering::Acquire)
     }
 
-    /// After letting go of the lock: waits for those who had asked, and then takes the lock by `lock`.
+    /// Call after releasing the lock: waits for the threads that had asked, and then takes the lock by `lock`.
     pub(crate) fn reacquire<T>(&self, lock: impl FnOnce() -> T) -> T {
         let asked = self.asked();
         let backoff = Backoff::new();
-        // Somebody may keep the lock for long; the lock itself is the better place to wait for that.
+        // Another thread may keep the lock for long; blocking on the lock itself is better then.
         while self.served() < asked && !backoff.is_completed() {
             backoff.snooze();
         }
@@ -179,23 +178,23 @@ impl LockGate {
         locked
     }
 
-    /// With the lock held: nothing was found to do.
+    /// Counts a round without work, with the lock held.
     #[inline]
     pub(crate) fn worker_idle(&self) {
-        // There is one writer.
+        // There is only one writer.
         self.idle_count.store(self.idle_count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// With the lock held: from now on the worker must be woken. Give the lock back, and [`park`](Self::park).
+    /// Announces sleep, with the lock held: from now on the worker must be woken. Release the lock, and [`park`](Self::park).
     pub(crate) fn prepare_to_sleep(&self) {
-        // Not a plain store: it comes after the last time that somebody took the flag back, and everybody knows.
+        // Not a plain store: it must come after the last reset of the flag, and be visible to all threads.
         self.parked.swap(true, Ordering::AcqRel);
     }
 
-    /// Sleeps until woken or for `timeout`, unless `is_idle` finds something that came before. Returns whether there is
-    /// a reason to be awake other than the time.
+    /// Sleeps until woken or for `timeout`, unless `is_idle` finds work that came before. Returns whether there is a reason to be awake
+    /// other than the timeout.
     pub(crate) fn park(&self, timeout: Duration, is_idle: impl FnOnce() -> bool) -> bool {
-        // The other half of the fence in `posted`.
+        // Counterpart of the fence in `posted`.
         let fenced = if self.barriers {
             issue_membarrier()
         } else {

@@ -1,4 +1,4 @@
-//! Every interleaving, and every reordering that the memory model permits, of what threads do without a lock:
+//! Explores every interleaving, and every reordering that the memory model permits, of the lock-free operations of threads:
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p fpga-sim --lib loom`.
 #![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
 
@@ -15,8 +15,8 @@ fn value(write: PostedWrite) -> u32 {
     u32::from_le_bytes(write.value())
 }
 
-/// Two producers and the side that takes out, in the middle of a queue of two that has been round already. What finds no
-/// room is not tried again: only so much can be tried in all orders.
+/// Two producers and the consumer, in a queue of two slots that has wrapped once. A write that finds no space is not retried, which limits
+/// the number of interleavings.
 #[test]
 fn posted_queue_no_write_lost_duplicated_or_reordered() {
     let mut model = loom::model::Builder::new();
@@ -48,7 +48,7 @@ fn posted_queue_no_write_lost_duplicated_or_reordered() {
     });
 }
 
-/// A worker that sleeps whenever it finds nothing, for ever if nobody wakes it.
+/// A worker that sleeps whenever it finds nothing, without limit if no thread wakes it.
 #[test]
 fn lock_gate_no_wake_up_is_lost() {
     loom::model(|| {
@@ -61,7 +61,7 @@ fn lock_gate_no_wake_up_is_lost() {
                 if posted.take(&mut cursor).is_none() {
                     gate.prepare_to_sleep();
                     gate.park(Duration::MAX, || posted.tickets() == cursor.taken());
-                    // Whoever has the ticket is about to fill the slot.
+                    // The thread that has the ticket is about to fill the slot.
                     loom::thread::yield_now();
                 }
             }
@@ -76,7 +76,7 @@ fn lock_gate_no_wake_up_is_lost() {
     });
 }
 
-/// Whoever is posted to sees what was written before.
+/// The consumer sees stores made before the post.
 #[test]
 fn posted_queue_earlier_stores_are_visible() {
     loom::model(|| {

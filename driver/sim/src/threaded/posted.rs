@@ -1,20 +1,20 @@
-//! Register writes on their way to a card: a bounded queue that many threads put into and one takes out of.
+//! Register writes in flight to a card: a bounded queue with many producers and one consumer.
 //!
-//! A posted write on PCIe leaves the CPU and is forgotten; here it is one store into a slot. A slot is one word that
-//! holds the whole write and a lap bit that tells a new one from the one that was there a lap ago, so that whoever takes
-//! out polls this slot alone, and its cache line changes only when something is posted. The ticket counter is touched
-//! by producers only, and how far the slots were emptied is told now and then.
+//! A posted write on PCIe leaves the CPU without a completion; here it is one store into a slot. A slot is one word that holds the whole
+//! write and a lap bit that distinguishes a new write from the one a lap ago. The consumer polls this slot alone, and its cache line
+//! changes only when a write is posted. Only producers access the ticket counter, and the consumer publishes its position only after a
+//! batch.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crossbeam::utils::CachePadded;
 
-/// Slots that share two cache lines.
+/// Slots in a pair of cache lines.
 const LINE: usize = if cfg!(loom) { 2 } else { 16 };
-/// Such pairs of lines.
+/// Number of such pairs.
 const LINES: usize = if cfg!(loom) { 1 } else { 16 };
-/// Writes that are on their way at once at most.
+/// Maximum number of writes in flight.
 pub(crate) const CAPACITY: u64 = (LINE * LINES) as u64;
-/// Emptied slots that are given back together.
+/// Number of drained slots that are released together.
 const BATCH: u64 = if CAPACITY < 4 { 1 } else { CAPACITY / 4 };
 
 /// Bits of the register's number (offset divided by 4) in a word.
@@ -26,12 +26,12 @@ const BAR_SHIFT: u32 = OFFSET_SHIFT + OFFSET_BITS;
 const GENERATION_SHIFT: u32 = BAR_SHIFT + 3;
 const LAP_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
 
-/// A posted write of 32 bits, as it travels.
+/// A posted 32-bit write, encoded for the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PostedWrite(u64);
 
 impl PostedWrite {
-    /// `None` if it cannot be told in one word: far into a large BAR.
+    /// Returns `None` if the write does not fit one word: its offset is far into a large BAR.
     #[inline]
     pub(crate) fn new(bar: u8, offset: u64, value: u32, generation: u32) -> Option<Self> {
         let register = offset >> 2;
@@ -60,26 +60,26 @@ impl PostedWrite {
         [a, b, c, d]
     }
 
-    /// Whether it was posted through a BAR of this generation. Few bits are enough: a reset takes the queue's content
-    /// first, so what is found there afterwards is at most one reset old.
+    /// Whether it was posted through a BAR of this generation. Few bits are enough: a reset drains the queue first, so a write found
+    /// afterwards is at most one reset old.
     pub(crate) fn is_of(self, generation: u32) -> bool {
         let difference = self.0 >> GENERATION_SHIFT ^ u64::from(generation);
         difference.trailing_zeros() >= GENERATION_BITS
     }
 }
 
-/// The lap bit of a ticket's slot once it is filled. Slots start out as filled in the lap before the first.
+/// Lap bit of a ticket's slot once it is filled. Slots start as filled in the lap before the first.
 fn lap(ticket: u64) -> u64 {
     u64::from((ticket / CAPACITY).is_multiple_of(2)) << LAP_SHIFT
 }
 
-/// What only those touch who put in.
+/// Fields that only producers access.
 #[derive(Debug)]
 struct Producers {
     /// The next ticket.
     tail: AtomicU64,
-    /// What `released` was when one of them looked last, which they do when that is not enough: its line is elsewhere, and
-    /// who looked at every write would wait for it after every release.
+    /// Value of `released` at the last read by a producer. Producers read `released` again only when this value is not sufficient: its
+    /// cache line belongs to the consumer, and reading it at every write would cost a cache miss after every release.
     known: AtomicU64,
 }
 
@@ -87,12 +87,12 @@ struct Producers {
 #[derive(Debug)]
 pub(crate) struct PostedQueue {
     producers: CachePadded<Producers>,
-    /// Tickets below this one plus the capacity may be used.
+    /// Tickets below this value plus the capacity may be used.
     released: CachePadded<AtomicU64>,
     slots: [CachePadded<[AtomicU64; LINE]>; LINES],
 }
 
-/// Where the side that takes out is. There is one for each queue.
+/// Position of the consumer. There is one per queue.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor {
     head: u64,
@@ -118,16 +118,17 @@ impl PostedQueue {
         &self.slots[index / LINE][index % LINE]
     }
 
-    /// Puts a write at the end. It can be taken out when this returns, by whoever learns of it from this thread too.
+    /// Appends a write. It can be taken when this returns, also by threads that learn of it from this thread.
     ///
-    /// A thread never waits between having a ticket and filling its slot: who waits for the slot waits for a few
-    /// instructions (or for the operating system to let them go on).
+    /// A thread never waits between getting a ticket and filling its slot: a consumer that waits for the slot waits for a few instructions
+    /// (or for the operating system to schedule that thread).
     #[inline]
     pub(crate) fn post(&self, write: PostedWrite) -> Result<(), Full> {
         let Producers { tail, known } = &*self.producers;
         let mut ticket = tail.load(Ordering::Relaxed);
         loop {
-            // What the slot held was taken out before it was released: whoever learned of that passes it on.
+            // The slot's content was taken before the slot was released; a thread that has seen the release makes this visible to the next
+            // one.
             if ticket >= known.load(Ordering::Acquire) + CAPACITY {
                 let released = self.released.load(Ordering::Acquire);
                 known.fetch_max(released, Ordering::Release);
@@ -144,13 +145,13 @@ impl PostedQueue {
         Ok(())
     }
 
-    /// Tickets handed out so far: at least those of all writes that this thread knows of.
+    /// Number of tickets assigned so far: at least those of all writes that this thread knows of.
     #[inline]
     pub(crate) fn tickets(&self) -> u64 {
         self.producers.tail.load(Ordering::Relaxed)
     }
 
-    /// Takes the next write out.
+    /// Takes the next write from the queue.
     #[inline]
     pub(crate) fn take(&self, cursor: &mut Cursor) -> Option<PostedWrite> {
         let word = self.slot(cursor.head).load(Ordering::Acquire);
@@ -167,7 +168,7 @@ impl PostedQueue {
 }
 
 impl Cursor {
-    /// Tickets taken out.
+    /// Number of tickets taken.
     #[inline]
     pub(crate) const fn taken(&self) -> u64 {
         self.head

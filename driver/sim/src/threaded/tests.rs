@@ -1,4 +1,4 @@
-//! What needs to look inside: sleeping and waking, where a lost wake-up is for ever, and a worker that is gone.
+//! Tests that need internal access: sleep and wake-up, where a lost wake-up would hang, and a worker that has ended.
 #![cfg(not(loom))]
 
 use super::ThreadOptions;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const IOVA: u64 = 0x10_0000;
-/// Far beyond what anything here takes, on a busy machine too.
+/// Timeout far above the duration of any operation here, also on a busy machine.
 const LONG_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Waits until something is so, and fails if it never is.
+/// Waits until `is_so`, and fails after a timeout.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -29,7 +29,7 @@ fn write(bar: &Bar, at: u64, value: u32) {
     bar.write32(BarOffset::new(at), value).unwrap();
 }
 
-/// An H2C channel that moves 64 bytes for a few posted writes and says so in host memory.
+/// H2C channel that moves 64 bytes for a few posted writes and reports the completion in host memory.
 struct Rig {
     card: Arc<SimBackend>,
     dma: Bar,
@@ -67,7 +67,7 @@ fn worker_asleep_is_woken_every_time() {
     let rig = Rig::new(&world);
     let gate = &world.threaded().unwrap().gate;
     for round in 0..4000 {
-        // Asleep, going to sleep, or anything between.
+        // Asleep, going to sleep, or any state between.
         if round % 2 == 0 {
             until("asleep", || gate.is_parked());
         }
@@ -86,13 +86,13 @@ fn waiting_thread_and_worker_share_the_work() {
             until("asleep", || gate.is_parked());
         }
         rig.start();
-        // Now the one, now the other has the lock.
+        // The lock alternates between the threads.
         until("done", || {
             world.work_for_thread();
             rig.is_done()
         });
     }
-    // The worker was not left asleep with something to do.
+    // The worker must not be asleep with work to do.
     rig.start();
     until("woken", || rig.is_done());
 }
@@ -103,7 +103,7 @@ fn worker_asleep_is_woken_by_lock_holder() {
     let rig = Rig::new(&world);
     let gate = &world.threaded().unwrap().gate;
     for _ in 0..500 {
-        // Bus mastering is needed for the descriptor, and switched on by a configuration write.
+        // The descriptor needs bus mastering, which a configuration write switches on.
         rig.card.set_bus_master(false).unwrap();
         world.step_until_idle();
         until("asleep", || gate.is_parked());
@@ -127,7 +127,7 @@ fn worker_panic_does_not_block_callers() {
     until("done", || rig.is_done());
     world.lock().panics = true;
     until("gone", || !world.threaded().unwrap().gate.is_alive());
-    // Nobody works, but everybody gets an answer; more writes than the queue holds are taken all the same.
+    // No worker runs, but every access gets an answer; more writes than the queue holds are accepted as well.
     for n in 0..3000 {
         write(&rig.dma, 0x4080, n);
     }
@@ -143,7 +143,7 @@ fn posted_write_before_reset_does_not_arrive_after() {
     let rig = Rig::new(&world);
     let threaded = world.threaded().unwrap();
     {
-        // Between the look at the generation and the queue, a reset: as if the thread had lost its CPU there.
+        // A reset between the check of the generation and the queue, as if the thread had lost its CPU there.
         let mut state = world.lock();
         let slot = state.slots.first_mut().unwrap();
         slot.generation += 1;

@@ -12,20 +12,21 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Rounds between two looks at the clock, which takes as long as several descriptors.
+/// Number of rounds between two reads of the clock, which takes as long as several descriptors.
 const ROUNDS_PER_CLOCK_READ: u32 = 16;
-/// The same while there is nothing to do, and a round takes nanoseconds: a doorbell is not to find the worker at the clock.
+/// Number of rounds between two reads of the clock while there is nothing to do and a round takes nanoseconds: a doorbell should not find
+/// the worker reading the clock.
 const IDLE_ROUNDS_PER_CLOCK_READ: u32 = 64;
-/// After so long without work others who wait for this CPU get it in between: what they would do may be what is waited for here. Whoever
-/// drives a card in a loop is back long before, and does not pay for it.
+/// Time without work after which the CPU is yielded to other threads in between: the work that is waited for may depend on them. A driver
+/// that uses a card in a loop issues its next access well before, and does not pay for this.
 const YIELD_AFTER: Nanos = Nanos::from_micros(10);
-/// Longest sleep. Nothing rests on it: tests, which would not notice a wake-up that is lost, do without.
+/// Maximum sleep. Correctness does not depend on it: tests, which would otherwise not notice a lost wake-up, do without.
 const SLEEP: Duration = if cfg!(test) { Duration::MAX } else { Duration::from_millis(1) };
 
-/// Longest sleep of a world with a link: nobody wakes the thread for what arrives there.
+/// Maximum sleep of a simulated network with a link: arriving datagrams do not wake the thread.
 const LINK_SLEEP: Duration = Duration::from_micros(100);
 
-/// Joins the thread when the last handle of the world goes.
+/// Joins the thread when the last handle of the simulated network is dropped.
 #[derive(Debug)]
 pub(crate) struct Worker {
     shared: Arc<Shared>,
@@ -33,7 +34,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread of `shared`, if it is to have one.
+    /// Starts the thread of `shared`, if there is to be one.
     pub(crate) fn start(shared: &Arc<Shared>, options: ThreadOptions) -> Result<Self, SimNetworkError> {
         let (ready, answer) = sync_channel(1);
         let theirs = Arc::clone(shared);
@@ -51,7 +52,7 @@ impl Worker {
             threaded.gate.set_worker(thread.thread().clone());
         }
         let worker = Self { shared: Arc::clone(shared), thread: Some(thread) };
-        // A thread that ends without an answer is noticed where work is waited for.
+        // A thread that ends without an answer is noticed where its work is waited for.
         answer.recv().unwrap_or(Ok(()))?;
         Ok(worker)
     }
@@ -63,10 +64,10 @@ impl Drop for Worker {
             threaded.gate.stop();
         }
         if let Some(thread) = self.thread.take()
-            // The last handle may have been kept by something that only the world itself had, such as an access log.
+            // The last handle may have been kept by an object that only the simulated network itself owned, such as an access log.
             && thread.thread().id() != std::thread::current().id()
         {
-            // If a card panicked, that was reported when it did.
+            // A card's panic was reported when it occurred.
             let _ = thread.join();
         }
     }
@@ -82,7 +83,7 @@ fn pin(cpu: usize) -> Result<(), SimNetworkError> {
     sched_setaffinity(None, &set).map_err(|errno| refused(errno.into()))
 }
 
-/// Says that the worker is gone, however it goes.
+/// Marks the worker as ended when dropped, also by a panic.
 struct WorkerGuard<'a>(&'a WorkerState);
 
 impl Drop for WorkerGuard<'_> {
@@ -98,14 +99,14 @@ fn run(shared: &Shared, threaded: &WorkerState, spin: Duration) {
     let spin = Nanos::new(u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX));
     let mut state = lock();
     let mut served = gate.served();
-    // Nothing was left to do, and only a write, somebody with the lock or time can change that.
+    // No work remained, and only a write, a thread with the lock or the passage of time can change that.
     let mut quiet = false;
     let mut until_look = 0;
     let single = threaded.single_cpu;
-    // Whoever has something to do for the cards needs this CPU, if it is the only one.
+    // With a single CPU, threads that produce work for the cards need it.
     let courtesy = if single { Nanos::ZERO } else { YIELD_AFTER };
     let mut contention = Contention::new();
-    // When there was work last, as far as the clock was looked at.
+    // Time of the last work, as of the last read of the clock.
     let mut worked = Nanos::ZERO;
     loop {
         if gate.asked() != served {
@@ -136,7 +137,7 @@ fn run(shared: &Shared, threaded: &WorkerState, spin: Duration) {
         }
         quiet = true;
         gate.worker_idle();
-        // Only with the time of now can timers be said to have nothing to do.
+        // Only with the current time is it certain that no timer is due.
         if looked && (contention.is_contended() || state.now.saturating_sub(worked) >= spin) {
             contention.slept();
             let woken;
@@ -156,7 +157,7 @@ fn run(shared: &Shared, threaded: &WorkerState, spin: Duration) {
             }
             state = lock();
             served = gate.served();
-            // Somebody may have had the lock.
+            // Another thread may have had the lock.
             quiet = false;
             until_look = 0;
         } else if spin == Nanos::ZERO {
@@ -165,15 +166,15 @@ fn run(shared: &Shared, threaded: &WorkerState, spin: Duration) {
     }
 }
 
-/// Sleeps until there is something to do, or some time has passed: the flag says which. What `state` protects was found
-/// to have nothing to do just now.
+/// Sleeps until there is something to do, or a timeout has passed: the flag tells which. The caller has just found nothing to do in
+/// `state`.
 fn sleep<'a>(
     threaded: &WorkerState,
     state: MutexGuard<'a, State>,
     lock: impl FnOnce() -> MutexGuard<'a, State>,
 ) -> (MutexGuard<'a, State>, bool) {
     let now = state.now;
-    // A deadline in the past that brings no work is nothing to wait for.
+    // A deadline in the past that causes no work is not waited for.
     let timeout = state
         .next_deadline()
         .filter(|deadline| *deadline > now)

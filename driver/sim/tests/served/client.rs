@@ -1,4 +1,4 @@
-//! A server in a thread, and a client that says exactly what it is told to.
+//! A server in a thread, and a client that sends exactly the given messages.
 
 use fpga_sim::SimNetwork;
 use fpga_sim::served::{CardServer, ServeCounts};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// So long nothing takes that works.
+/// Timeout that no working operation reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 pub(crate) const PAGE: u64 = 4096;
 /// BAR numbers of the built-in card.
@@ -20,7 +20,7 @@ pub(crate) const USER: u32 = 0;
 pub(crate) const DMA: u32 = 1;
 pub(crate) const BYPASS: u32 = 2;
 
-/// The built-in card, served.
+/// The built-in card, served on a socket.
 pub(crate) struct Served {
     pub(crate) network: SimNetwork,
     pub(crate) path: PathBuf,
@@ -38,7 +38,7 @@ impl Served {
         Self::with(network, |server| server)
     }
 
-    /// With a server that was told something.
+    /// Starts a server that `told` has configured.
     pub(crate) fn with(network: SimNetwork, told: impl FnOnce(CardServer) -> CardServer) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card");
@@ -72,11 +72,11 @@ pub(crate) struct Client {
     body: Vec<u8>,
 }
 
-/// An answer: what followed the header, or an error.
+/// Reply: the data after the header, or an error.
 pub(crate) type Answer<'a> = Result<&'a [u8], u32>;
 
 impl Client {
-    /// Connects and settles the version.
+    /// Connects and negotiates the version.
     pub(crate) fn connect(path: &Path) -> Self {
         let mut client = Self::bare(path);
         client.ask(&version(0, 1), &[]).unwrap();
@@ -113,19 +113,19 @@ impl Client {
         }
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
         self.connection.send(bytes, &[], LONG).unwrap();
     }
 
-    /// The next request of the server's: its header and body.
+    /// Returns the next request of the server: its header and body.
     pub(crate) fn asked(&mut self) -> (Header, Vec<u8>) {
         let (header, body) = self.receive().unwrap();
         assert!(matches!(header.kind, Kind::Request { no_reply: false }), "{header:?}");
         (header, body.to_vec())
     }
 
-    /// Asks, with the answer taken apart.
+    /// Sends a read request and returns the data of the reply.
     pub(crate) fn read(&mut self, region: u32, offset: u64, count: u32) -> Result<Vec<u8>, u32> {
         let body = self.ask(&Request::RegionRead(RegionAccess { offset, region, count }), &[])?;
         assert_eq!(body.len(), 16 + usize::try_from(count).unwrap());
@@ -172,7 +172,7 @@ impl Client {
         self.write32(DMA, 0x0004, 0x00F8_3E1F);
     }
 
-    /// Reads H2C channel 0's status until it is busy no more.
+    /// Reads H2C channel 0's status until the channel is not busy.
     pub(crate) fn h2c_idle(&mut self) -> u32 {
         let began = std::time::Instant::now();
         loop {
@@ -202,7 +202,7 @@ pub(crate) fn descriptor(length: u32, source: u64, destination: u64) -> Vec<u8> 
     bytes
 }
 
-/// A file as a client has it: sealed against shrinking or not.
+/// Creates a client file, sealed against shrinking or not.
 pub(crate) fn file(pages: u64, sealed: bool) -> OwnedFd {
     use rustix::fs::{MemfdFlags, SealFlags};
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -214,8 +214,8 @@ pub(crate) fn file(pages: u64, sealed: bool) -> OwnedFd {
     file
 }
 
-/// Waits until `done`, which something else brings about: the server's thread, whose card tells nobody what it has counted. Looking
-/// takes the card's lock, so there is a rest between two looks.
+/// Waits until `done`, which depends on the server's thread; the card does not signal its counters. Polling takes the card's lock, so there
+/// is a pause between two polls.
 pub(crate) fn until(mut done: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !done() {

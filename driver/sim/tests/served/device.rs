@@ -1,4 +1,4 @@
-//! Regions: what there is, and accesses of every width.
+//! Regions: their sizes, and accesses of every width.
 
 use crate::client::{BYPASS, DMA, Served, USER};
 use fpga_vfio_user::wire::{InfoRequest, IrqInfo, RegionInfo, Reply, Request, SmallWrite, region};
@@ -30,7 +30,7 @@ fn device_info_matches_vfio() {
     let body = client.ask(&request, &[]).unwrap().to_vec();
     let words: Vec<u32> =
         body.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
-    // Reset works, it is a PCI device; 9 regions, 5 kinds of interrupt.
+    // Reset is supported, it is a PCI device; 9 regions, 5 interrupt kinds.
     assert_eq!(words, [16, 3, 9, 5]);
     let sizes: Vec<u64> = (0..9).map(|index| region_info(&mut client, index).unwrap().size).collect();
     assert_eq!(sizes, [0x1_0000, 0x1_0000, 0x400_0000, 0, 0, 0, 0, 4096, 0]);
@@ -48,7 +48,7 @@ fn device_info_matches_vfio() {
     assert_eq!((irqs[1].0, irqs[2], irqs[3], irqs[4]), (3, (3, 32), (1, 1), (1, 1)));
     assert_eq!(irq_info(&mut client, 5), Err(22));
     assert_eq!(&config[..4], &[0xEE, 0x10, 0x3F, 0x90]);
-    // As the kernel hands a device out: decoding memory, not mastering the bus.
+    // State in which the kernel hands out a device: memory decoding on, bus mastering off.
     assert_eq!(config[4], 2);
     served.stop();
 }
@@ -103,7 +103,7 @@ fn register_write_multi_is_ordered_and_posted_writes_unanswered() {
     let writes = vec![write(0x0088, 0x1000), write(0x008C, 7), write(0x0088, 0x2000)];
     client.send(&Request::RegionWriteMulti(writes), true, &[]);
     assert_eq!((client.read32(DMA, 0x0088), client.read32(DMA, 0x008C)), (0x2000, 7));
-    // An error in a message that wants no answer has none either.
+    // An error in a message without reply flag has no reply either.
     client.send(&Request::RegionWriteMulti(vec![write(0x1_0000, 1)]), true, &[]);
     let count = SmallWrite::new(DMA, 0x0088, &[0; 4]).unwrap();
     let body = client.ask(&Request::RegionWriteMulti(vec![count, count]), &[]).unwrap();
@@ -123,7 +123,7 @@ fn reset_restores_registers_and_keeps_dma_mappings() {
     assert_eq!(client.read32(DMA, 0x0088), 0);
     assert_eq!(client.read(region::CONFIG, 4, 2).unwrap(), [2, 0]);
     assert_eq!(served.network.mapped_bytes(0), 4096);
-    // Decoding is as it was before, on or off: whoever had switched it off believes that it still is.
+    // Decoding is restored, on or off: a client that had switched it off relies on this.
     client.write(region::CONFIG, 4, &[0, 0]).unwrap();
     client.ask(&Request::DeviceReset, &[]).unwrap();
     assert_eq!(client.read(region::CONFIG, 4, 2).unwrap(), [0, 0]);
@@ -134,7 +134,7 @@ fn reset_restores_registers_and_keeps_dma_mappings() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What a client writes to configuration space, by any widths, is what the model makes of the same writes.
+    /// Client writes of any width to configuration space have the same effect as on the model.
     #[test]
     fn config_space_writes_match_model(
         accesses in prop::collection::vec((0_u16..4200, 1_usize..9, any::<u64>()), 1..40),

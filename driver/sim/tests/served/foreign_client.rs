@@ -1,5 +1,5 @@
-//! The vendor's kernel driver (XDMA driver for Linux) as messages: what a machine monitor passes on while that driver probes, moves
-//! data by MSI-X, takes an event of user logic and is removed. `fpga-card`'s tests have more of it, against the card itself.
+//! The vendor's kernel driver (XDMA driver for Linux) as messages: those that a virtual machine monitor forwards while that driver probes,
+//! moves data with MSI-X, handles an event of user logic and is removed. `fpga-card`'s tests contain more of it, directly against the card.
 #![expect(clippy::cast_possible_truncation, reason = "addresses and patterns of tests are small")]
 
 use crate::client::{BYPASS, Client, DMA, LONG, PAGE, Served, USER, file};
@@ -8,12 +8,12 @@ use fpga_pci::Interrupt;
 use fpga_vfio_user::wire::{DmaUnmap, IrqAction, IrqData, Request, irq, region};
 use std::os::fd::OwnedFd;
 
-/// What the driver writes to a channel's control register, without Run, and the interrupts that it enables.
+/// Value that the driver writes to a channel's control register, without Run, and the interrupts that it enables.
 const CONTROL: u32 = 0x00F8_3E1E;
-/// Four and four channels.
+/// Four H2C and four C2H channels.
 const CHANNELS: u32 = 8;
 const USERS: u32 = 16;
-/// Where the descriptors of a channel are, each on a page of its own, and the data.
+/// Addresses of the channels' descriptors, each on a page of its own, and of the data.
 const RINGS: u64 = 0x1000;
 const DATA: u64 = 0x10_000;
 const PAGES: u64 = 64;
@@ -21,7 +21,7 @@ const PAGES: u64 = 64;
 struct Driver {
     client: Client,
     memory: OwnedFd,
-    /// Where the machine's memory begins for the card.
+    /// Start of the machine's memory as the card sees it.
     base: u64,
     vectors: Vec<Interrupt>,
 }
@@ -48,7 +48,7 @@ impl Driver {
         (self.read(0x2040), self.read(0x2044))
     }
 
-    /// Both lists of vectors, four in a word.
+    /// Writes both lists of vectors, four per word.
     fn vectors(&mut self, at: u64, first: u32, count: u32) {
         for word in 0..count.div_ceil(4) {
             let four = (0..4).fold(0, |all, place| all | (first + 4 * word + place) << (8 * place));
@@ -56,12 +56,12 @@ impl Driver {
         }
     }
 
-    /// The kernel finds the function, and the driver takes it.
+    /// The kernel finds the function, and the driver probes it.
     fn probe(client: Client, base: u64) -> Self {
         let memory = file(PAGES, true);
         let mut driver = Self { client, memory, base, vectors: Vec::new() };
         assert_eq!(driver.config(0, 4), 0x903F_10EE);
-        // Sizes of the BARs, as the monitor's firmware and the kernel find them, with the decoder off.
+        // Sizes of the BARs, as the monitor's firmware and the kernel determine them, with decoding off.
         driver.set_config(4, 2, 0);
         let sizes = [0x10, 0x14, 0x18].map(|at| {
             let before = driver.config(at, 4);
@@ -79,7 +79,7 @@ impl Driver {
         let control = driver.config(express + 8, 2) & !0x7000 | 0x2110;
         driver.set_config(express + 8, 2, control);
         driver.set_config(4, 2, 6);
-        // The configuration BAR answers with its identifiers; the user BAR is asked before it.
+        // The configuration BAR answers with its identifiers; the user BAR is probed first.
         let identifiers = |driver: &mut Self, bar| {
             (driver.client.read32(bar, 0x2000) >> 16, driver.client.read32(bar, 0x3000) >> 16)
         };
@@ -128,7 +128,7 @@ impl Driver {
         bytes
     }
 
-    /// One run of channel `channel`, with a descriptor for every page that the data touches, and the handler's accesses.
+    /// Runs channel `channel` once, with a descriptor for every page of the data, and the accesses of the interrupt handler.
     fn run(&mut self, channel: u64, at: u64, length: u64, card: u64) {
         let (base, ring) = (place(channel), RINGS + PAGE * channel);
         let mut pieces = Vec::new();
@@ -166,7 +166,7 @@ impl Driver {
         assert!(taken(&self.vectors).iter().all(|count| *count == 0), "and nothing more");
     }
 
-    /// An application waits for an event of user logic: the handler masks the line, the application serves it and lets it ask again.
+    /// Waits for an event of user logic: the handler masks the line; the application handles the event and unmasks the line.
     fn take_event(&mut self, served: &Served, line: u8) {
         assert!(served.network.set_user_interrupt(0, line, true));
         let vector = usize::try_from(CHANNELS).unwrap() + usize::from(line);
@@ -197,7 +197,7 @@ impl Driver {
     }
 }
 
-/// Where channel number `channel` has its registers: H2C, then C2H.
+/// Offset of the registers of channel number `channel`: H2C, then C2H.
 const fn place(channel: u64) -> u64 {
     0x1000 * (channel / 4) + 0x100 * (channel % 4)
 }
@@ -206,7 +206,7 @@ const fn place(channel: u64) -> u64 {
 fn foreign_client_probe_transfer_remove_twice() {
     let served = Served::start();
     let mut client = served.connect();
-    // Without an IOMMU memory lies where it lies; with one, wherever the kernel says.
+    // Without an IOMMU, memory is at its physical address; with one, at any address that the kernel chooses.
     for base in [0, 0xFFFF_0000_0000] {
         let mut driver = Driver::probe(client, base);
         for (round, (offset, length)) in
@@ -219,7 +219,7 @@ fn foreign_client_probe_transfer_remove_twice() {
             driver.run(4 + (round + 1) % 4, DATA + offset, length, 0x2_0000 + round);
             assert!(driver.get(DATA + offset, data.len()) == data, "{length} bytes at {offset}");
         }
-        // The bypass BAR shows what the last run wrote.
+        // The bypass BAR shows the data of the last run.
         assert_ne!(driver.client.read32(BYPASS, 0x2_0005), 0);
         for line in [0, 7, 15] {
             driver.take_event(&served, line);

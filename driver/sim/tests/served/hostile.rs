@@ -1,4 +1,4 @@
-//! Clients that try to keep the server, or what it has, for themselves.
+//! Clients that try to monopolise the server or its resources.
 
 use crate::client::{Client, DMA, LONG, PAGE, Served, descriptor, until, version};
 use fpga_sim::SimNetwork;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const MEMORY: u64 = 0x10_0000;
-/// Nothing in these tests takes so long: a server that waits for it makes its test hang.
+/// Timeout that no operation in these tests reaches: a server that waits for it makes its test hang.
 const LONG_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 fn network(threaded: bool) -> SimNetwork {
@@ -19,7 +19,7 @@ fn network(threaded: bool) -> SimNetwork {
     network.build().unwrap()
 }
 
-/// Starts H2C channel 0 on a descriptor in memory that only messages reach.
+/// Starts H2C channel 0 on a descriptor in memory that is reachable only by messages.
 fn start_by_messages(client: &mut Client) {
     client.map(MEMORY, 4 * PAGE, 3, None).unwrap();
     client.bus_master(true);
@@ -61,7 +61,7 @@ fn client_never_answering_does_not_delay_server_end() {
     }
 }
 
-/// A descriptor that follows itself, in memory that is asked for: the card asks without end.
+/// A descriptor that links to itself, in memory that the client is asked for: the card sends requests without end.
 #[test]
 fn client_endless_message_work_does_not_block_others() {
     for threaded in [false, true] {
@@ -79,7 +79,7 @@ fn client_endless_message_work_does_not_block_others() {
             scope.spawn(|| {
                 for _ in 0..4 {
                     served.network.with_card(0, |card| card.counters().h2c_bytes).unwrap();
-                    // Another client is told that the card is taken.
+                    // Another client is answered that the card is busy.
                     assert_eq!(Client::bare(&path).ask(&version(0, 1), &[]).unwrap_err(), 16);
                 }
                 others.store(false, Ordering::Relaxed);
@@ -107,7 +107,7 @@ fn client_endless_message_work_does_not_block_others() {
     }
 }
 
-/// Only a part of a message comes: the server stops nevertheless, and at once.
+/// Only a part of a message arrives: the server still stops at once.
 #[test]
 fn client_partial_message_does_not_delay_server_end() {
     let served = Served::start();
@@ -142,7 +142,7 @@ fn client_descriptor_flood_ends_connection() {
     assert_eq!(served.stop().broken_connections, 1);
 }
 
-/// Nonsense from many connections, one after the other, is counted in full: only its log lines are limited.
+/// Invalid messages from many connections, one after the other, are all counted: only their log lines are limited.
 #[test]
 fn client_refusals_of_many_connections_are_all_counted() {
     let served = Served::start();

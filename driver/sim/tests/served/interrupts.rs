@@ -1,4 +1,4 @@
-//! Who is told of interrupts.
+//! Assignment and delivery of interrupts.
 
 use crate::client::{Client, DMA, PAGE, Served, descriptor, file};
 use fpga_pci::Interrupt;
@@ -19,7 +19,7 @@ pub(crate) fn set(
     client.ask(&Request::DeviceSetIrqs(request), fds).map(|_| ())
 }
 
-/// Vectors `0..count` of a kind, heard here.
+/// Assigns event descriptors to vectors `0..count` of a kind and returns them.
 pub(crate) fn listen(client: &mut Client, index: u32, count: u32) -> Vec<Interrupt> {
     let interrupts: Vec<Interrupt> = (0..count).map(|_| Interrupt::pair().unwrap().0).collect();
     for (chunk, heard) in (0..).step_by(16).zip(interrupts.chunks(16)) {
@@ -34,7 +34,7 @@ pub(crate) fn taken(interrupts: &[Interrupt]) -> Vec<u64> {
     interrupts.iter().map(Interrupt::try_take).collect()
 }
 
-/// A card with a descriptor that transfers one page; its channel's interrupt goes to `vector`.
+/// Prepares a card with a descriptor that transfers one page; its channel's interrupt uses `vector`.
 fn prepare(client: &mut Client, vector: u32) -> OwnedFd {
     let memory = file(2, true);
     rustix::io::pwrite(&memory, &descriptor(4096, 0x10_1000, 0), 0).unwrap();
@@ -58,7 +58,7 @@ fn interrupt_transfer_end_signals_by_msi_and_msix() {
         let vector = usize::try_from(vector).unwrap();
         assert_eq!(interrupts[vector].wait(crate::client::LONG).unwrap(), Some(1));
         assert!(taken(&interrupts).iter().all(|count| *count == 0));
-        // Nobody is told any more: the card's own switch is off again too.
+        // No descriptor is assigned any more: the card's own enable bit is off again too.
         set(&mut client, index, 0..0, Trigger, IrqData::None, &[]).unwrap();
         client.read32(DMA, 0x0044);
         client.start_h2c(0x10_0000);
@@ -80,7 +80,7 @@ fn intx_signals_once_until_unmasked() {
     assert_eq!(taken(&line), [0], "it has masked itself");
     set(&mut client, irq::INTX, 0..1, Unmask, IrqData::None, &[]).unwrap();
     assert_eq!(taken(&line), [1], "it is still asserted");
-    // The event is read away: the line falls.
+    // Reading the status clears the event: the line falls.
     client.read32(DMA, 0x0044);
     set(&mut client, irq::INTX, 0..1, Unmask, IrqData::Bool(&[1]), &[]).unwrap();
     assert_eq!(taken(&line), [0]);
@@ -88,10 +88,10 @@ fn intx_signals_once_until_unmasked() {
     client.start_h2c(0x10_0000);
     client.h2c_idle();
     assert_eq!(taken(&line), [0]);
-    // Whoever listens anew while it is asserted is told.
+    // A new listener is signalled while the line is asserted.
     let again = listen(&mut client, irq::INTX, 1);
     assert_eq!((taken(&line), taken(&again)), (vec![0], vec![1]));
-    // Interrupts of the line can be switched off in configuration space.
+    // INTx can be disabled in configuration space.
     client.write(region::CONFIG, 5, &[4]).unwrap();
     set(&mut client, irq::INTX, 0..1, Unmask, IrqData::None, &[]).unwrap();
     assert_eq!(taken(&again), [0]);
@@ -112,25 +112,25 @@ fn intx_unmask_event_fd_unmasks_line() {
     client.start_h2c(0x10_0000);
     assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
     client.h2c_idle();
-    // While it is asserted every unmasking signals again.
+    // While the line is asserted, every unmasking signals again.
     for _ in 0..3 {
         assert_eq!(taken(&line), [0]);
         signal.signal();
         assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
     }
-    // The event is read away: unmasked, and silent until the next one.
+    // The event is cleared by a read: unmasked, and silent until the next event.
     client.read32(DMA, 0x0044);
     signal.signal();
     client.read32(DMA, 0);
     assert_eq!(taken(&line), [0]);
     client.start_h2c(0x10_0000);
     assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
-    // Taken back, it does nothing any more; so it is when the line is disabled.
+    // A removed descriptor has no effect any more, nor one of disabled INTx.
     for back in [0, 1] {
         if back == 0 {
             assign(&mut client, &[]).unwrap();
         } else {
-            // A signal from before would count.
+            // An earlier signal would count.
             assert_eq!(unmask.try_take(), 1);
             assign(&mut client, &[unmask.as_fd()]).unwrap();
             set(&mut client, irq::INTX, 0..0, Trigger, IrqData::None, &[]).unwrap();
@@ -177,7 +177,7 @@ fn interrupt_vectors_assigned_removed_and_triggered() {
     set(&mut client, index, 0..4, Trigger, IrqData::None, &[]).unwrap();
     set(&mut client, index, 1..4, Trigger, IrqData::Bool(&[1, 0, 7]), &[]).unwrap();
     assert_eq!(taken(&interrupts), [1, 2, 1, 2]);
-    // Without descriptors: taken back.
+    // Without descriptors: removed.
     set(&mut client, index, 1..3, Trigger, IrqData::EventFds, &[]).unwrap();
     set(&mut client, index, 0..32, Trigger, IrqData::None, &[]).unwrap();
     assert_eq!(taken(&interrupts), [1, 0, 0, 1]);
@@ -249,7 +249,7 @@ fn error_interrupt_signals_uncorrectable_only() {
         let fault = PlannedFault::new(InjectedFault::Pci { error, on: Opportunity::Access });
         served.network.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
         client.read32(DMA, 0);
-        // The work that this access brings is done before the next one.
+        // The work that this access causes is done before the next one.
         client.read32(DMA, 0);
         assert_eq!(taken(&told), [count], "{error:?}");
     }
@@ -270,7 +270,7 @@ fn unplugged_card_reads_all_ones_and_is_not_reset() {
     served.stop();
 }
 
-/// User logic raises a line while the client waits, by each method; the server is not asked anything for it to leave.
+/// User logic raises a line while the client waits, by each interrupt kind; the server needs no request to deliver it.
 #[test]
 fn user_interrupt_reaches_waiting_client_by_every_method() {
     for (index, count) in [(irq::MSIX, 32), (irq::MSI, 1), (irq::INTX, 1)] {
@@ -278,7 +278,7 @@ fn user_interrupt_reaches_waiting_client_by_every_method() {
         let mut client = served.connect();
         let heard = listen(&mut client, index, count);
         client.bus_master(true);
-        // User interrupt 5 by vector 12 of MSI-X; of one message, or the line, all are the first.
+        // User interrupt 5 uses vector 12 of MSI-X; with a single message, or INTx, all use the first.
         let vector = if index == irq::MSIX { 12 } else { 0 };
         client.write32(DMA, 0x2084, vector << 8);
         client.write32(DMA, 0x2008, 1 << 5);

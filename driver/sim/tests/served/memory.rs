@@ -1,4 +1,4 @@
-//! The client's memory: mapped once, reached where it is mapped and nowhere else.
+//! Client memory: mapped once, reachable only where it is mapped.
 
 use crate::client::{Client, DMA, PAGE, Served, descriptor, file, until};
 use fpga_registers::CardAddr;
@@ -13,7 +13,7 @@ fn unmap(client: &mut Client, address: u64, size: u64, flags: u32) -> Result<u64
     Ok(u64::from_ne_bytes(body[16..24].try_into().unwrap()))
 }
 
-/// Descriptors and mappings of this process that are of the client's file.
+/// Number of descriptors and of mappings of the client's file in this process.
 fn held() -> (usize, usize) {
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
     let ours = links.filter_map(|link| std::fs::read_link(link.unwrap().path()).ok());
@@ -40,10 +40,10 @@ fn memory_hundred_thousand_file_pages_use_one_descriptor() {
             &[memory.as_fd()],
         );
     }
-    // An answer says that everything before it is done.
+    // A reply implies that all earlier work is done.
     client.read32(DMA, 0);
     assert_eq!(served.network.mapped_bytes(0), PAGES * PAGE);
-    // Other tests have files of that name too, a few at a time.
+    // Other tests have files of that name too, a few at the same time.
     let (files, maps) = held();
     assert!(files < 30 && maps < 30, "{files} descriptors, {maps} mappings");
     assert_eq!(unmap(&mut client, 0, 1 << 40, 0), Ok(PAGES * PAGE));
@@ -56,7 +56,7 @@ fn memory_transfer_spans_separately_mapped_pages() {
     const PAGES: u64 = 16;
     let served = Served::start();
     let mut client = served.connect();
-    // Two files, so that neighbours are not even in the same one; pages in reverse order.
+    // Two files, so that adjacent pages are in different files; pages in reverse order.
     let files = [file(PAGES + 1, true), file(PAGES, false)];
     let data: Vec<u8> = (0..PAGES * PAGE - 300).map(|n| ((n * 31) >> 3).to_le_bytes()[0]).collect();
     for page in 0..PAGES {
@@ -92,7 +92,7 @@ fn memory_unmapped_or_read_only_access_is_refused_and_counted() {
     client.start_h2c(0x10_0000);
     assert_ne!(client.h2c_idle() & 0x3E00, 0, "a read error");
     assert_eq!(served.network.refused_accesses(0).reads, 1);
-    // Mapped it works, unmapped it does not again.
+    // It works when mapped, and fails again when unmapped.
     client.map(0x20_0000, PAGE, READ, Some((&memory, PAGE))).unwrap();
     client.read32(DMA, 0x0044);
     client.start_h2c(0x10_0000);
@@ -101,7 +101,7 @@ fn memory_unmapped_or_read_only_access_is_refused_and_counted() {
     client.start_h2c(0x10_0000);
     assert_ne!(client.h2c_idle() & 0x3E00, 0);
     assert_eq!(served.network.refused_accesses(0).reads, 2);
-    // C2H channel 0 writes to memory that it may only read: the write is lost, and nobody but the card knows.
+    // C2H channel 0 writes to read-only memory: the write is lost, and only the card notices it.
     rustix::io::pwrite(&memory, &descriptor(64, 0, 0x30_0000), 0).unwrap();
     client.map(0x30_0000, PAGE, READ, Some((&memory, 2 * PAGE))).unwrap();
     client.write(DMA, 0x5080, &0x10_0000_u64.to_le_bytes()).unwrap();
@@ -136,7 +136,7 @@ fn memory_invalid_mapping_is_refused_without_trace() {
     let map = DmaMap { flags: BOTH, offset: 0, address: 0x8000, size: PAGE };
     assert_eq!(client.ask(&Request::DmaMap(map), &two).unwrap_err(), 22, "two files");
     assert_eq!(served.network.mapped_bytes(0), PAGE);
-    // Without a file: by messages.
+    // Without a file: access by messages.
     client.map(0x9000, PAGE, BOTH, None).unwrap();
     assert_eq!(unmap(&mut client, 0x1000, 2 * PAGE, 0), Ok(PAGE));
     assert_eq!(unmap(&mut client, 0x1000, PAGE, 0), Ok(0), "nothing there is no failure");

@@ -1,4 +1,4 @@
-//! Memory that the client maps without a file: the card asks for it by messages.
+//! Memory that the client maps without a file: the card accesses it by messages.
 
 use crate::client::{Client, DMA, PAGE, Served, descriptor, file, until};
 use fpga_registers::CardAddr;
@@ -8,15 +8,15 @@ use fpga_vfio_user::wire::{
 };
 use std::time::Duration;
 
-/// Where the client's memory is for the card: first the descriptor, then data.
+/// Card-visible address of the client's memory: first the descriptor, then data.
 const MEMORY: u64 = 0x10_0000;
 const DATA: u64 = MEMORY + PAGE;
 
-/// A client's memory, and how it answers for it.
+/// A client's memory, and the behaviour of its replies.
 struct Memory {
     bytes: Vec<u8>,
     questions: u64,
-    /// Every question is answered by this error.
+    /// Error with which every request is answered.
     refuses: Option<u32>,
 }
 
@@ -30,7 +30,7 @@ impl Memory {
         self.bytes.get_mut(start..start.checked_add(count)?)
     }
 
-    /// The answer to a request of the server's.
+    /// Builds the reply to a request of the server.
     fn answer(&mut self, id: u16, request: &Request<'_>) -> Vec<u8> {
         self.questions += 1;
         let mut out = Vec::new();
@@ -52,7 +52,7 @@ impl Memory {
         out
     }
 
-    /// Asks, and answers the server's questions until its answer is there.
+    /// Sends a request, and answers the server's requests until the reply arrives.
     fn ask(&mut self, client: &mut Client, id: u16, request: &Request<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         encode_request(id, false, request, &mut out);
@@ -74,7 +74,8 @@ impl Memory {
         }
     }
 
-    /// Channel status of the engine at `base` when it is busy no more. Nothing else asks the network meanwhile: it waits for answers.
+    /// Returns the channel status of the engine at `base` once it is idle. Nothing else queries the network meanwhile: it waits for
+    /// replies.
     fn idle(&mut self, client: &mut Client, base: u64) -> u32 {
         for id in 0x100.. {
             let status = RegionAccess { offset: base + 0x40, region: DMA, count: 4 };
@@ -88,7 +89,7 @@ impl Memory {
     }
 }
 
-/// A register write that waits for nothing, as on a bus.
+/// Register write without waiting, as on a bus.
 fn post(client: &mut Client, offset: u64, data: &[u8]) {
     let access = RegionAccess { offset, region: DMA, count: u32::try_from(data.len()).unwrap() };
     client.send(&Request::RegionWrite(access, data), true, &[]);
@@ -119,7 +120,7 @@ fn message_memory_answering_client_is_accessed_while_it_asks() {
         let mut back = vec![0; 6000];
         served.network.with_card(0, |card| card.peek(CardAddr::new(0x5000), &mut back)).unwrap().unwrap();
         assert!(back == data);
-        // And back to other addresses.
+        // Back to other addresses.
         memory.part(MEMORY, 32).unwrap().copy_from_slice(&descriptor(5000, 0x5001, DATA + 100));
         memory.part(DATA, 8192).unwrap().fill(0xEE);
         start(&mut client, 0x1000);
@@ -186,7 +187,7 @@ fn message_memory_silent_client_is_asked_once() {
     start(&mut client, 0);
     let (first, _) = client.asked();
     until(|| served.network.refused_accesses(0).reads > 0);
-    // An answer that is too late is nobody's.
+    // A late reply is ignored.
     let mut late = Vec::new();
     encode_error(first.id, first.command, 95, &mut late);
     client.send_bytes(&late);
@@ -201,7 +202,7 @@ fn message_memory_silent_client_is_asked_once() {
     assert_eq!((counts.memory_messages, counts.broken_connections), (1, 0));
 }
 
-/// QEMU has the data of these messages four bytes early: what it gave would be shifted, and what it took, too.
+/// QEMU places the data of these messages four bytes early: data would be shifted in both directions.
 #[test]
 fn message_memory_other_layout_is_not_asked_for_data() {
     let served = Served::start();
@@ -214,7 +215,7 @@ fn message_memory_other_layout_is_not_asked_for_data() {
         Request::decode(header.command, &body).unwrap(),
         Request::DmaWrite(DmaTransfer { address: MEMORY, count: 0 }, &[])
     );
-    // As QEMU answers a write: the header alone. An unmapping is answered by as much.
+    // As QEMU replies to a write: the header alone. The reply to an unmapping has the same length.
     let mut answer = Vec::new();
     encode_reply(header.id, &Reply::DmaMap, &mut answer);
     answer[2..4].copy_from_slice(&header.command.0.to_ne_bytes());
@@ -260,7 +261,7 @@ fn message_memory_unrelated_answer_ends_connection() {
         encode_reply(id, &Reply::DmaRead(transfer, &data), &mut out);
         client.send_bytes(&out);
         assert!(client.receive().is_err());
-        // The next one finds the card free.
+        // The next client finds the card free.
         served.connect().read32(DMA, 0);
         let counts = served.stop();
         assert_eq!((counts.broken_connections, counts.connections), (1, 2));
@@ -280,7 +281,7 @@ fn message_memory_request_flood_ends_connection() {
     for _ in 0..5000 {
         encode_request(1, true, &Request::RegionWrite(access, &[0; 4]), &mut flood);
     }
-    // It may be ended before all of it is sent.
+    // The connection may be ended before all of it is sent.
     let _ = client.connection.send(&flood, &[], crate::client::LONG);
     while client.receive().is_ok() {}
     served.connect().read32(DMA, 0);

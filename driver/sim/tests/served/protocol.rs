@@ -1,14 +1,14 @@
-//! Versions, nonsense, and what a message leaves behind.
+//! Versions, invalid messages, and their effects.
 
 use crate::client::{Client, DMA, LONG, Served, file, version};
 use fpga_vfio_user::socket::SocketError;
 use fpga_vfio_user::wire::{Command, Header, Kind, MAX_MESSAGE, Reply, Request, encode_request};
 use std::os::fd::AsFd;
 
-/// What QEMU 11 proposes (`hw/vfio-user/proxy.c`), version 0.0.
+/// Proposal of QEMU 11 (`hw/vfio-user/proxy.c`), version 0.0.
 const QEMU: &str = r#"{"capabilities": {"migration": {"max_bitmap_size": 268435456, "pgsize": 4096}, "max_msg_fds": 16, "max_data_xfer_size": 1048576, "pgsizes": 4096, "max_dma_maps": 65535, "write_multiple": true}}"#;
 
-/// A message of which only the header is made up.
+/// Message with a custom header.
 fn raw(command: Command, size: u32, body: &[u8]) -> Vec<u8> {
     let header = Header { id: 77, command, size, kind: Kind::Request { no_reply: false } };
     let mut bytes = header.encode().to_vec();
@@ -32,7 +32,7 @@ fn protocol_qemu_gets_own_version_and_short_replies() {
     let Ok(Some(Reply::Version(agreed))) = Reply::decode(Command::VERSION, answer) else {
         panic!("{answer:?}")
     };
-    // Above 16 QEMU gives up the device.
+    // QEMU gives up the device above 16.
     assert_eq!((agreed.capabilities.max_msg_fds, agreed.capabilities.max_dma_maps), (Some(16), None));
     assert!(agreed.capabilities.write_multiple());
     served.stop();
@@ -41,18 +41,18 @@ fn protocol_qemu_gets_own_version_and_short_replies() {
 #[test]
 fn protocol_version_is_negotiated_first_and_once() {
     let served = Served::start();
-    // A later minor version agrees on ours.
+    // A later minor version is negotiated down to the server's.
     let mut client = Client::bare(&served.path);
     let answer = client.ask(&version(0, 9), &[]).unwrap();
     assert_eq!(answer[..4], [0, 0, 1, 0]);
     assert_eq!(client.ask(&version(0, 1), &[]).unwrap_err(), 22);
     client.read32(DMA, 0);
     drop(client);
-    // Another major version: refused, and the end.
+    // Another major version: refused, and the connection ends.
     let mut client = Client::bare(&served.path);
     assert_eq!(client.ask(&version(1, 0), &[]).unwrap_err(), 93);
     assert_eq!(client.receive().unwrap_err(), SocketError::Closed);
-    // Something else first.
+    // Another message first.
     let mut client = Client::bare(&served.path);
     assert_eq!(client.ask(&Request::DeviceReset, &[]).unwrap_err(), 22);
     assert_eq!(client.receive().unwrap_err(), SocketError::Closed);
@@ -67,7 +67,7 @@ fn protocol_malformed_message_refused_unreadable_ends_connection() {
     for command in 2..20 {
         for length in [0_u32, 1, 15, 17, 200] {
             let command = Command(command);
-            // These two are well-formed: a reset, and a question of which only the beginning is of interest.
+            // These two are well-formed: a reset, and a query of which only the beginning is used.
             let info = command == Command::DEVICE_GET_INFO && length > 16;
             if info || (command, length) == (Command::DEVICE_RESET, 0) {
                 continue;
@@ -86,7 +86,7 @@ fn protocol_malformed_message_refused_unreadable_ends_connection() {
         raw(Command::REGION_READ, MAX_MESSAGE + 1, &[]),
         raw(Command::REGION_READ, u32::MAX, &[]),
         vec![0xFF; 16],
-        // An answer that nobody asked for.
+        // A reply without a request.
         Header { id: 1, command: Command::DMA_READ, size: 16, kind: Kind::Reply { error: None } }
             .encode()
             .to_vec(),

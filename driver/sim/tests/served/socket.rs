@@ -1,4 +1,4 @@
-//! The socket's life, and clients that come and go.
+//! Lifetime of the socket; clients that connect and disconnect.
 
 use crate::client::{Client, DMA, LONG, PAGE, Served, descriptor, file, until, version};
 use fpga_sim::SimNetwork;
@@ -52,7 +52,7 @@ fn socket_second_client_is_refused_as_busy_and_may_retry() {
     let mut first = served.connect();
     let mut second = Client::bare(&served.path);
     assert_eq!(second.ask(&version(0, 1), &[]).unwrap_err(), 16);
-    // One that says nothing is not waited for by the first; and leaves before anybody asks it.
+    // A silent client does not block the first one; it disconnects before its message is due.
     let silent = Client::bare(&served.path);
     first.read32(DMA, 0);
     drop((silent, first));
@@ -69,11 +69,11 @@ fn socket_silent_client_is_disconnected() {
     let served = Served::with(network, |server| server.first_message(Duration::from_millis(20)));
     let mut silent = Client::bare(&served.path);
     assert!(silent.receive().is_err());
-    // Half a message is none.
+    // Half a message does not count as a message.
     let mut slow = Client::bare(&served.path);
     slow.send_bytes(&[1, 0, 1]);
     assert!(slow.receive().is_err());
-    // After the first message it may be silent for as long as it likes.
+    // After the first message the client may be silent without limit.
     let mut quiet = served.connect();
     std::thread::sleep(Duration::from_millis(100));
     quiet.read32(DMA, 0);
@@ -90,7 +90,7 @@ fn socket_silent_client_does_not_block_others() {
     let mut next = served.connect();
     next.read32(DMA, 0);
     assert!(silent.receive().is_err());
-    // Whoever has said something stays.
+    // A client that has sent a message is kept.
     assert_eq!(Client::bare(&served.path).ask(&version(0, 1), &[]).unwrap_err(), 16);
     next.read32(DMA, 0);
     assert_eq!(served.stop().connections, 2);
@@ -111,7 +111,7 @@ fn socket_requests_of_departed_client_do_not_block_others() {
     assert_eq!((counts.connections, counts.turned_away, counts.messages), (51, 0, 51 + 50 * 200 + 1));
 }
 
-/// H2C channel 0 on a descriptor whose next one is itself: it ends when somebody ends it.
+/// Starts H2C channel 0 on a descriptor that links to itself: it runs until it is stopped.
 fn start_endless_chain(client: &mut Client) -> std::os::fd::OwnedFd {
     let memory = file(2, true);
     let mut list = descriptor(4096, 0x10_1000, 0);
@@ -134,16 +134,16 @@ fn socket_client_leaving_mid_transfer_leaves_usable_card() {
         assert_eq!(served.network.mapped_bytes(0), 0);
         let before = served.network.with_card(0, |card| card.counters().h2c_bytes).unwrap();
         let memory = start_endless_chain(&mut client);
-        // The card works while nobody asks it anything.
+        // The card works without requests.
         let moved = || served.network.with_card(0, |card| card.counters().h2c_bytes).unwrap() - before;
         until(|| moved() > 1 << 20);
-        // And it answers while it works.
+        // It also answers while it works.
         assert_eq!(client.read32(DMA, 0x0000) >> 16, 0x1FC0);
         drop(client);
         until(|| served.network.mapped_bytes(0) == 0);
         drop(memory);
     }
-    // The last one finds a card that works: the engine is stopped, then started on something else.
+    // The last client finds a working card: the engine is stopped, then started on another descriptor.
     let mut client = served.connect();
     client.write32(DMA, 0x0004, 0);
     client.h2c_idle();
@@ -181,12 +181,12 @@ fn socket_threaded_network_is_served() {
     served.stop();
 }
 
-/// What vfio-pci does to a function that is bound and not open: it sleeps. And what a program leaves that ends without a word.
+/// State in which vfio-pci leaves a function that is bound and not open (D3), and state that a program leaves that ends without cleanup.
 #[test]
 fn socket_client_leaving_card_in_d3_leaves_usable_card() {
     let served = Served::start();
     let mut first = served.connect();
-    // Power state D3hot, MSI enabled for eight messages, the line disabled.
+    // Power state D3hot, MSI enabled for eight messages, INTx disabled.
     first.write(region::CONFIG, 0x44, &[3, 0]).unwrap();
     let control = u16::from_le_bytes(first.read(region::CONFIG, 0x4A, 2).unwrap().try_into().unwrap());
     first.write(region::CONFIG, 0x4A, &(control | 0x31).to_le_bytes()).unwrap();

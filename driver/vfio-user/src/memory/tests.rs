@@ -1,4 +1,4 @@
-//! The table of mappings against a map of bytes.
+//! Comparison of the table of mappings with a map of bytes.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,14 @@ use fpga_pci::HugePages;
 const PAGE: u64 = 4096;
 
 proptest! {
-    /// Mappings side by side and apart, with rights of their own: what is read and written, and what is refused, is what a
-    /// map with an entry for every byte says.
+    /// Adjacent and separate mappings with different rights: reads, writes and refusals match a map with an entry for every byte.
     #[test]
     fn vfio_user_memory_random_accesses_match_map(
         pages in proptest::collection::vec((0..8_u64, 1..3_usize, 0..3_u8), 1..6),
         accesses in proptest::collection::vec((any::<bool>(), 0..10 * PAGE, 0..3 * PAGE), 1..20),
     ) {
         let mut mapped = Mapped::default();
-        // For each byte: its value, and what the device may do.
+        // For each byte: its value, and the device's access rights.
         let mut model: BTreeMap<u64, (u8, DmaAccess)> = BTreeMap::new();
         for (number, length, rights) in pages {
             let access = [DmaAccess::ReadByDevice, DmaAccess::WriteByDevice, DmaAccess::Both][usize::from(rights)];

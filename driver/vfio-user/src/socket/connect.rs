@@ -11,68 +11,68 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use super::Connection;
 use fpga_pci::OsError;
 
-/// No connection to a server.
+/// Reason why the connection failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nothing of that name.
+    /// The path does not exist.
     #[error("there is no socket {0}: start the server first (a simulated card: fpgactl card serve --socket {0}), and check the path", .path.display())]
     Missing {
         /// The path given.
         path: PathBuf,
     },
-    /// Something else of that name.
+    /// The path is not a socket.
     #[error("{} is not a socket (it is a {what}); give the path of the server's socket", .path.display())]
     NotASocket {
         /// The path given.
         path: PathBuf,
-        /// What it is.
+        /// Type of the file.
         what: &'static str,
     },
-    /// A socket that is not of the kind the protocol uses.
+    /// The socket is not a stream socket.
     #[error("{} is a socket of another kind; vfio-user is spoken on stream sockets", .path.display())]
     WrongKind {
         /// The path given.
         path: PathBuf,
     },
-    /// No right to use it.
+    /// Missing permission.
     #[error("no permission to connect to {}: it needs write permission on the socket and search permission on its directories; run as the server's user or have it change the mode", .path.display())]
     Permission {
         /// The path given.
         path: PathBuf,
     },
-    /// The socket's file was left by a server that is no more.
+    /// Stale socket file of a server that has ended.
     #[error("nobody listens on {}: its server has ended; start it again", .path.display())]
     NotListening {
         /// The path given.
         path: PathBuf,
     },
-    /// The server does not take more clients.
+    /// The server accepts no more clients.
     #[error("{} takes no more clients (waited {after:?}): a server serves one at a time, end the other one", .path.display())]
     Busy {
         /// The path given.
         path: PathBuf,
-        /// How long was waited.
+        /// Time waited.
         after: Duration,
     },
-    /// A path that no socket can have.
+    /// The path cannot be a socket's.
     #[error("{} cannot be the path of a socket: at most 107 bytes, none of them 0; use a shorter one", .path.display())]
     BadPath {
         /// The path given.
         path: PathBuf,
     },
-    /// The system refused.
+    /// Another error of the system.
     #[error("connecting to {} failed: {source}", .path.display())]
     System {
         /// The path given.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the system.
         source: OsError,
     },
 }
 
-/// How often a server whose queue is full is asked again. Nothing tells when there is room in it: such a socket cannot be waited for
-/// (connect(2), EAGAIN of UNIX domain sockets).
+/// Interval between attempts while a server's queue is full. There is no notification of free space in the queue: such a socket cannot be
+/// polled (connect(2), EAGAIN of UNIX domain sockets).
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Connection {
@@ -94,12 +94,12 @@ impl Connection {
         };
         let address =
             SocketAddrUnix::new(path).map_err(|_| ConnectError::BadPath { path: path.to_owned() })?;
-        // Connecting to a file that is no socket is refused in the same words as to a socket without a listener.
+        // connect(2) returns the same error for a file that is not a socket and for a socket without a listener.
         let kind = FileType::from_raw_mode(rustix::fs::stat(path).map_err(fail)?.st_mode);
         if kind != FileType::Socket {
             return Err(ConnectError::NotASocket { path: path.to_owned(), what: name(kind) });
         }
-        // Not blocking: the queue of a server that has stopped accepting may be full for ever.
+        // Non-blocking: the queue of a server that has stopped accepting may stay full.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(fail)?;
@@ -118,7 +118,7 @@ impl Connection {
     }
 }
 
-/// For messages.
+/// Name of a file type for messages.
 fn name(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "regular file",

@@ -1,4 +1,4 @@
-//! Whole messages or typed errors, and no file descriptor left behind.
+//! Whole messages or typed errors, and no leaked file descriptor.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
@@ -12,7 +12,7 @@ use crate::wire::{Command, Kind, MAX_MESSAGE, Request};
 const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 const LONG_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where a descriptor stays open as long as anybody has a copy of it: the write end of a pipe. Its read end tells.
+/// Creates a pipe to trace a descriptor: the write end stays open while any copy of it exists; its read end shows this.
 fn tracer() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)
         .expect("a pipe")
@@ -84,13 +84,13 @@ fn socket_silent_peer_times_out_at_deadline() {
     let (mut body, mut fds) = (Vec::new(), Vec::new());
     let late = Err(SocketError::TimedOut { after: SHORT_TIMEOUT });
     assert_eq!(here.receive(&mut body, &mut fds, SHORT_TIMEOUT), late);
-    // A header without its body is as silent, and what came with it is closed.
+    // A header without its body counts as silence, and its descriptors are closed.
     let (read_end, write_end) = tracer();
     there.send(&header(40), &[write_end.as_fd()], LONG_TIMEOUT).expect("sent");
     drop(write_end);
     assert_eq!(here.receive(&mut body, &mut fds, SHORT_TIMEOUT), late);
     assert!(all_closed(&read_end) && fds.is_empty() && body.is_empty());
-    // Nobody takes what is sent.
+    // The peer does not receive.
     let large = message(1 << 20);
     let sent = (0..64).find_map(|_| there.send(&large, &[], SHORT_TIMEOUT).err());
     assert_eq!(sent, Some(SocketError::TimedOut { after: SHORT_TIMEOUT }));
@@ -167,7 +167,7 @@ fn socket_each_connect_failure_has_own_error() {
     let _datagram = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
     assert_eq!(connect(&path), ConnectError::WrongKind { path: path.clone() });
 
-    // A server that accepts nobody: its queue is full sooner or later.
+    // A server that accepts no clients: its queue becomes full.
     let path = at("busy");
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
@@ -193,7 +193,7 @@ fn socket_wait_ends_when_program_stops() {
     let ours = ours.with_stop(std::sync::Arc::new(stopped.as_fd().try_clone_to_owned().expect("works")));
     assert_eq!(ours.is_readable(), Ok(false));
     drop(stop);
-    // What can be had without waiting is had.
+    // Operations that do not block still work.
     let mut message = Vec::new();
     crate::wire::encode_request(1, false, &Request::DeviceReset, &mut message);
     theirs.send(&message, &[], hours).expect("works");
@@ -202,7 +202,7 @@ fn socket_wait_ends_when_program_stops() {
     assert_eq!(ours.receive(&mut body, &mut fds, hours).expect("works").id, 1);
     assert_eq!(ours.is_readable(), Ok(false));
     assert_eq!(ours.is_readable_within(hours), Err(SocketError::Stopped));
-    // Half a message, and a peer that takes nothing more.
+    // Half a message, and a peer that receives nothing more.
     theirs.send(&message[..3], &[], hours).expect("works");
     assert_eq!(ours.receive(&mut body, &mut fds, hours), Err(SocketError::Stopped));
     let long = vec![0; 64 << 20];

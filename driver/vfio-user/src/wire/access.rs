@@ -1,29 +1,28 @@
-//! Reading and writing regions and memory by message. "Read and Write Operations" in the specification.
+//! Access to regions and memory by message. "Read and Write Operations" in the specification.
 
 use super::bytes::Bytes;
 use super::{Command, MAX_DATA, WireError};
 
-/// An access to a region: offset (8 bytes), region (4), count (4), then the data where there is some.
+/// An access to a region: offset (8 bytes), region (4), count (4), then the data, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RegionAccess {
-    /// First byte, from the start of the region.
+    /// Offset of the first byte in the region.
     pub offset: u64,
-    /// Which region: see [`region`](super::region).
+    /// Region number: see [`region`](super::region).
     pub region: u32,
-    /// Bytes, at most [`MAX_DATA`].
+    /// Number of bytes, at most [`MAX_DATA`].
     pub count: u32,
 }
 
-/// An access to the client's memory: address (8 bytes), count (8), then the data where there is some.
+/// An access to the client's memory: address (8 bytes), count (8), then the data, if any.
 ///
-/// That is the specification's layout, and libvfio-user's. QEMU (`hw/vfio-user/protocol.h`, `VFIOUserDMARW`) has a count of 4
-/// bytes with the data right behind it, though its messages have the same size: data exchanged with it by these
-/// messages is off by 4 bytes.
+/// This is the layout of the specification and of libvfio-user. QEMU (`hw/vfio-user/protocol.h`, `VFIOUserDMARW`) has a count of 4 bytes
+/// followed directly by the data, although its messages have the same size: data exchanged with it by these messages is off by 4 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DmaTransfer {
     /// First address, as the device sees it.
     pub address: u64,
-    /// Bytes, at most [`MAX_DATA`].
+    /// Number of bytes, at most [`MAX_DATA`].
     pub count: u64,
 }
 
@@ -31,11 +30,11 @@ pub struct DmaTransfer {
 /// (4), data (8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SmallWrite {
-    /// First byte, from the start of the region.
+    /// Offset of the first byte in the region.
     pub offset: u64,
-    /// Which region.
+    /// Region number.
     pub region: u32,
-    /// Bytes, at most 8.
+    /// Number of bytes, at most 8.
     count: u8,
     data: [u8; 8],
 }
@@ -47,12 +46,12 @@ impl RegionAccess {
         out.extend_from_slice(&self.count.to_ne_bytes());
     }
 
-    /// An access without data.
+    /// Decodes an access without data.
     pub(super) fn decode(command: Command, body: &[u8]) -> Result<Self, WireError> {
         Self::fields(command, &mut Bytes::exactly(command, body, 16)?)
     }
 
-    /// An access and its data.
+    /// Decodes an access and its data.
     pub(super) fn decode_data(command: Command, body: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let mut bytes = Bytes::at_least(command, body, 16)?;
         let access = Self::fields(command, &mut bytes)?;
@@ -84,8 +83,8 @@ impl DmaTransfer {
         Ok((transfer, data))
     }
 
-    /// The answer to a write: its table in the specification gives the count 4 bytes, libvfio-user and the request give
-    /// it 8. Both are taken.
+    /// Decodes the reply to a write: its table in the specification gives the count 4 bytes, libvfio-user and the request give it 8. Both
+    /// are accepted.
     pub(super) fn decode_written(command: Command, body: &[u8]) -> Result<Self, WireError> {
         if body.len() != 12 {
             return Self::decode(command, body);
@@ -104,10 +103,10 @@ impl DmaTransfer {
 }
 
 impl SmallWrite {
-    /// Bytes of one of them in a message.
+    /// Bytes of one write in a message.
     pub(super) const LENGTH: usize = 24;
 
-    /// A write of `data`; `None` if that is more than 8 bytes.
+    /// Creates a write of `data`; `None` if it has more than 8 bytes.
     #[must_use]
     pub fn new(region: u32, offset: u64, data: &[u8]) -> Option<Self> {
         let mut bytes = [0; 8];
@@ -115,7 +114,7 @@ impl SmallWrite {
         Some(Self { offset, region, count: u8::try_from(data.len()).ok()?, data: bytes })
     }
 
-    /// What to write.
+    /// Data to write.
     #[must_use]
     pub fn data(&self) -> &[u8] {
         self.data.get(..usize::from(self.count)).unwrap_or(&self.data)

@@ -1,8 +1,8 @@
-//! Taking bytes apart from the front.
+//! Parsing of bytes from the front.
 
 use super::{Command, WireError};
 
-/// The rest of a message's body.
+/// Remaining bytes of a message's body.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes<'a> {
     command: Command,
@@ -10,7 +10,7 @@ pub(super) struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// A body that has at least `least` bytes. Later minor versions may add fields at the end.
+    /// Accepts a body that has at least `least` bytes. Later minor versions may add fields at the end.
     pub(super) fn at_least(command: Command, body: &'a [u8], least: usize) -> Result<Self, WireError> {
         if body.len() < least {
             return Err(WireError::Length { command, expected: least, got: body.len() });
@@ -18,7 +18,7 @@ impl<'a> Bytes<'a> {
         Ok(Self { command, rest: body })
     }
 
-    /// A body that has exactly `length` bytes.
+    /// Accepts a body that has exactly `length` bytes.
     pub(super) fn exactly(command: Command, body: &'a [u8], length: usize) -> Result<Self, WireError> {
         if body.len() != length {
             return Err(WireError::Length { command, expected: length, got: body.len() });
@@ -52,7 +52,7 @@ impl<'a> Bytes<'a> {
         self.take()
     }
 
-    /// Everything that is left.
+    /// Returns all remaining bytes.
     pub(super) fn rest(self) -> &'a [u8] {
         self.rest
     }

@@ -1,4 +1,4 @@
-//! Memory that the device may reach.
+//! DMA mappings.
 
 use core::ops::RangeInclusive;
 
@@ -9,52 +9,52 @@ use super::{Command, WireError};
 pub mod dma_map_flags {
     /// The device may read the memory.
     pub const READ: u32 = 1 << 0;
-    /// The device may write it.
+    /// The device may write the memory.
     pub const WRITE: u32 = 1 << 1;
 }
 
-/// Flags of [`DmaUnmap`]: none in the specification of today, these two in libvfio-user (after `linux/vfio.h`).
+/// Flags of [`DmaUnmap`]: none in the current specification, these two in libvfio-user (after `linux/vfio.h`).
 pub mod dma_unmap_flags {
-    /// Tell which pages were written.
+    /// Report the written pages.
     pub const GET_DIRTY_BITMAP: u32 = 1 << 0;
-    /// Everything; address and size are 0.
+    /// Unmap everything; address and size are 0.
     pub const ALL: u32 = 1 << 1;
 }
 
-/// `DMA_MAP`: argsz (4 bytes), flags (4), offset (8), address (8), size (8). One file descriptor comes along, or none:
-/// the memory is then reached by [`DMA_READ`](Command::DMA_READ) and [`DMA_WRITE`](Command::DMA_WRITE).
+/// `DMA_MAP`: argsz (4 bytes), flags (4), offset (8), address (8), size (8). It carries one file descriptor, or none: the memory is then
+/// accessed by [`DMA_READ`](Command::DMA_READ) and [`DMA_WRITE`](Command::DMA_WRITE).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DmaMap {
     /// See [`dma_map_flags`].
     pub flags: u32,
-    /// Where the memory begins in the file, in bytes.
+    /// Offset of the memory in the file, in bytes.
     pub offset: u64,
     /// First address as the device sees it.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
 }
 
 /// `DMA_UNMAP`: argsz (4 bytes), flags (4), address (8), size (8); the reply repeats it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DmaUnmap {
-    /// Bytes that the sender takes as an answer, or that a whole one needs.
+    /// Maximum reply size that the sender accepts, or the size of a complete reply, in bytes.
     pub argsz: u32,
     /// See [`dma_unmap_flags`].
     pub flags: u32,
     /// First address of a mapping.
     pub address: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub size: u64,
 }
 
-/// The addresses of `size` bytes from `address` on.
+/// Addresses of the `size` bytes from `address`.
 fn range(address: u64, size: u64) -> Option<RangeInclusive<u64>> {
     Some(address..=address.checked_add(size.checked_sub(1)?)?)
 }
 
 impl DmaMap {
-    /// The mapped addresses; `None` if there are none or they do not fit 64 bits.
+    /// Mapped addresses; `None` if the range is empty or exceeds 64 bits.
     #[must_use]
     pub fn range(&self) -> Option<RangeInclusive<u64>> {
         range(self.address, self.size)
@@ -76,7 +76,7 @@ impl DmaMap {
 }
 
 impl DmaUnmap {
-    /// The unmapped addresses; `None` if there are none or they do not fit 64 bits.
+    /// Unmapped addresses; `None` if the range is empty or exceeds 64 bits.
     #[must_use]
     pub fn range(&self) -> Option<RangeInclusive<u64>> {
         range(self.address, self.size)
@@ -89,7 +89,7 @@ impl DmaUnmap {
         out.extend_from_slice(&self.size.to_ne_bytes());
     }
 
-    /// Whoever asks for dirty pages puts a bitmap's header behind, which is of no use to who does not tell them.
+    /// Decodes a request. A client that requests dirty pages appends a bitmap's header, which is ignored here.
     pub(super) fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut bytes = Bytes::at_least(Command::DMA_UNMAP, body, 24)?;
         Ok(Self { argsz: bytes.u32()?, flags: bytes.u32()?, address: bytes.u64()?, size: bytes.u64()? })

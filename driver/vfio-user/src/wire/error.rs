@@ -1,8 +1,8 @@
-//! What can be wrong with a message.
+//! Errors of messages.
 
 use super::{Command, MAX_MESSAGE};
 
-/// A message that does not say what it has to.
+/// Reason why a message is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -12,49 +12,49 @@ pub enum WireError {
         /// The header's flags.
         flags: u32,
     },
-    /// A size that cannot be.
+    /// The size is out of range.
     #[error("{command} message of {size} bytes; messages have 16 to {MAX_MESSAGE} bytes")]
     Size {
-        /// What the message asks for.
+        /// Command of the message.
         command: Command,
-        /// What its header gives as its size.
+        /// Size in the header.
         size: u32,
     },
     /// Fewer or more bytes than the message consists of.
     #[error("{command} message with {got} bytes after its header where {expected} belong")]
     Length {
-        /// What the message asks for.
+        /// Command of the message.
         command: Command,
-        /// Bytes after the header that the message should have (at least).
+        /// Expected (minimum) number of bytes after the header.
         expected: usize,
-        /// Bytes that it has.
+        /// Actual number of bytes.
         got: usize,
     },
-    /// A count in the message that does not match the bytes that came with it, or that exceeds a limit.
+    /// A count in the message does not match its data, or exceeds a limit.
     #[error("{command} message counts {count} where {got} came with it or are allowed")]
     Count {
-        /// What the message asks for.
+        /// Command of the message.
         command: Command,
         /// The count in the message.
         count: u64,
-        /// What it could be at most, or has to be.
+        /// Maximum or expected count.
         got: u64,
     },
-    /// Flags that contradict each other, or that nobody knows.
+    /// Flags that contradict each other, or unknown flags.
     #[error("{command} message with flags {flags:#x}, which exclude each other or are not known")]
     Flags {
-        /// What the message asks for.
+        /// Command of the message.
         command: Command,
         /// Its flags.
         flags: u32,
     },
-    /// Capabilities that are not the JSON object they should be.
+    /// The capabilities are not the expected JSON object.
     #[error("the peer's capabilities are not the JSON object that the protocol describes (column {column})")]
     Capabilities {
-        /// Where reading failed, from 1; 0 if at no particular place.
+        /// Column of the error, from 1; 0 if there is no particular position.
         column: usize,
     },
-    /// A chain of capabilities that leaves the message or runs in a circle.
+    /// A chain of capabilities that leaves the message or is circular.
     #[error("a region's chain of capabilities leaves the message or does not advance at byte {at}")]
     Chain {
         /// Offset of the capability in the message's body.

@@ -1,13 +1,13 @@
-//! What the device consists of: `struct vfio_device_info`, `vfio_region_info` and `vfio_irq_info` of `linux/vfio.h`.
+//! Description of the device: `struct vfio_device_info`, `vfio_region_info` and `vfio_irq_info` of `linux/vfio.h`.
 
 use super::bytes::Bytes;
 use super::{Command, WireError};
 
 /// Flags of [`DeviceInfo`].
 pub mod device_flags {
-    /// [`DEVICE_RESET`](super::Command::DEVICE_RESET) works.
+    /// [`DEVICE_RESET`](super::Command::DEVICE_RESET) is supported.
     pub const RESET: u32 = 1 << 0;
-    /// It is a PCI device: the only kind that the protocol knows.
+    /// A PCI device: the only kind that the protocol defines.
     pub const PCI: u32 = 1 << 1;
 }
 
@@ -31,7 +31,7 @@ pub mod irq_flags {
     pub const MASKABLE: u32 = 1 << 1;
     /// Masks itself when it has been raised.
     pub const AUTOMASKED: u32 = 1 << 2;
-    /// Set up as a whole: more of them only after all were disabled.
+    /// Configured as a whole: more interrupts only after all were disabled.
     pub const NORESIZE: u32 = 1 << 3;
 }
 
@@ -40,75 +40,75 @@ const CAP_SPARSE_MMAP: u16 = 1;
 const CAP_MSIX_MAPPABLE: u16 = 3;
 /// Bytes of a region's fixed part.
 const REGION: u32 = 32;
-/// A chain longer than this runs in a circle: there are a handful of kinds.
+/// Maximum number of capabilities in a chain; a longer one is circular, since only a few kinds exist.
 const MAX_CAPABILITIES: usize = 32;
 
-/// A question about the device, about a region or about a kind of interrupt. Only the index is of interest, and how
-/// large an answer may be; the other fields of the structures are zero.
+/// A query of the device, a region or an interrupt kind. Only the index and the maximum reply size are used; the other fields of the
+/// structures are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InfoRequest {
-    /// Bytes that the sender takes as an answer.
+    /// Maximum reply size that the sender accepts, in bytes.
     pub argsz: u32,
-    /// Of what; 0 for the device as a whole.
+    /// Index of the queried object; 0 for the device.
     pub index: u32,
 }
 
-/// The device: argsz (4 bytes), flags (4), regions (4), kinds of interrupt (4).
+/// Description of the device: argsz (4 bytes), flags (4), regions (4), interrupt kinds (4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceInfo {
     /// See [`device_flags`].
     pub flags: u32,
-    /// How many regions; a PCI device has [`region::COUNT`](super::region::COUNT), some of them empty.
+    /// Number of regions; a PCI device has [`region::COUNT`](super::region::COUNT), some of them empty.
     pub regions: u32,
-    /// How many kinds of interrupt.
+    /// Number of interrupt kinds.
     pub irqs: u32,
 }
 
 /// A part of a region that may be mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SparseArea {
-    /// First byte, from the start of the region.
+    /// Offset of the first byte in the region.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
 }
 
-/// A region: argsz (4 bytes), flags (4), index (4), offset of the first capability (4), size (8), offset in the file that
-/// comes along (8).
+/// Description of a region: argsz (4 bytes), flags (4), index (4), offset of the first capability (4), size (8), offset in the passed file
+/// (8).
 ///
-/// A sparse capability is a header (id, version, offset of the next one), a count (4), 4 bytes of nothing, and as many
-/// pairs of offset and size.
+/// A sparse capability consists of a header (id, version, offset of the next one), a count (4), 4 unused bytes, and `count` pairs of offset
+/// and size.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RegionInfo {
-    /// Bytes that a whole answer needs. More than this answer has if the question left too little room: ask again.
+    /// Size of a complete reply in bytes. If it exceeds this reply's size, the request's limit was too small: ask again.
     pub argsz: u32,
-    /// See [`region_flags`]. [`CAPS`](region_flags::CAPS) is set or cleared by what follows when this is sent.
+    /// See [`region_flags`]. [`CAPS`](region_flags::CAPS) is set or cleared on encoding, depending on the capabilities.
     pub flags: u32,
-    /// Which region.
+    /// Region number.
     pub index: u32,
-    /// Bytes; 0 if the device has no such region.
+    /// Length in bytes; 0 if the device has no such region.
     pub size: u64,
-    /// Where it begins in the file.
+    /// Offset of the region in the file.
     pub offset: u64,
-    /// What of it may be mapped, where that is not all of it.
+    /// Mappable areas, if not the whole region.
     pub sparse: Option<Vec<SparseArea>>,
-    /// The page with the MSI-X table may be mapped as well.
+    /// Whether the page with the MSI-X table may be mapped as well.
     pub msix_mappable: bool,
 }
 
-/// A kind of interrupt: argsz (4 bytes), flags (4), index (4), count (4).
+/// Description of an interrupt kind: argsz (4 bytes), flags (4), index (4), count (4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IrqInfo {
     /// See [`irq_flags`].
     pub flags: u32,
-    /// Which kind.
+    /// Index of the kind.
     pub index: u32,
-    /// How many interrupts of it the device has.
+    /// Number of interrupts of this kind.
     pub count: u32,
 }
 
 impl InfoRequest {
-    /// `length` is that of the structure in question, which is sent whole: libvfio-user refuses anything shorter.
+    /// Encodes the query. `length` is that of the structure, which is sent as a whole: libvfio-user refuses a shorter one.
     pub(super) fn encode(&self, length: usize, out: &mut Vec<u8>) {
         for word in [self.argsz, 0, self.index] {
             out.extend_from_slice(&word.to_ne_bytes());
@@ -125,7 +125,7 @@ impl InfoRequest {
 }
 
 impl DeviceInfo {
-    /// Bytes of the structure.
+    /// Length of the structure in bytes.
     pub(super) const LENGTH: usize = 16;
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -142,7 +142,7 @@ impl DeviceInfo {
 }
 
 impl IrqInfo {
-    /// Bytes of the structure.
+    /// Length of the structure in bytes.
     pub(super) const LENGTH: usize = 16;
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -159,10 +159,10 @@ impl IrqInfo {
 }
 
 impl RegionInfo {
-    /// Bytes of the structure without capabilities.
+    /// Length of the structure without capabilities, in bytes.
     pub(super) const LENGTH: usize = REGION as usize;
 
-    /// Bytes of a whole answer: what to give as `argsz`.
+    /// Length of a complete reply in bytes: the value for `argsz`.
     #[must_use]
     pub fn length(&self) -> u32 {
         let sparse = self.sparse.as_ref().map_or(0, |areas| 16 + areas.len() * 16);
@@ -170,8 +170,8 @@ impl RegionInfo {
         u32::try_from(Self::LENGTH + sparse + msix).unwrap_or(u32::MAX)
     }
 
-    /// This answer for somebody who takes `argsz` bytes: without its capabilities if they do not fit, with the number of
-    /// bytes that the next question must have room for.
+    /// Limits the reply to `argsz` bytes: without its capabilities if they do not fit, but with the number of bytes that the next request
+    /// must permit.
     #[must_use]
     pub fn within(mut self, argsz: u32) -> Self {
         self.argsz = self.length();
@@ -213,8 +213,7 @@ impl RegionInfo {
         let (argsz, flags, index, first) = (bytes.u32()?, bytes.u32()?, bytes.u32()?, bytes.u32()?);
         let (size, offset) = (bytes.u64()?, bytes.u64()?);
         let mut region = Self { argsz, flags, index, size, offset, sparse: None, msix_mappable: false };
-        // libvfio-user leaves the flag out and QEMU's server sets it where the capabilities did not fit; both leave out
-        // the bytes.
+        // If the capabilities do not fit, libvfio-user clears the flag and QEMU's server sets it; both omit the bytes.
         if flags & region_flags::CAPS != 0 && body.len() > Self::LENGTH {
             region.capabilities(body, first)?;
         }
@@ -251,7 +250,7 @@ impl RegionInfo {
                     self.sparse = Some(areas.collect::<Result<_, _>>()?);
                 }
                 CAP_MSIX_MAPPABLE => self.msix_mappable = true,
-                // Unknown ones say something about the region that nobody here needs to know.
+                // Unknown capabilities are ignored.
                 _ => {}
             }
             at = next;

@@ -1,5 +1,5 @@
-//! `DEVICE_SET_IRQS`: argsz (4 bytes), flags (4), index (4), start (4), count (4), then one byte an interrupt where the
-//! data are booleans. `struct vfio_irq_set` in `linux/vfio.h`.
+//! `DEVICE_SET_IRQS`: argsz (4 bytes), flags (4), index (4), start (4), count (4), then one byte per interrupt if the data are booleans.
+//! `struct vfio_irq_set` in `linux/vfio.h`.
 
 use super::bytes::Bytes;
 use super::{Command, WireError};
@@ -13,41 +13,41 @@ const ACTION_UNMASK: u32 = 1 << 4;
 const ACTION_TRIGGER: u32 = 1 << 5;
 const ACTIONS: u32 = ACTION_MASK | ACTION_UNMASK | ACTION_TRIGGER;
 
-/// To which interrupts the action applies.
+/// Interrupts to which the action applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IrqData<'a> {
-    /// To all of the range at once. With a count of 0 and [`IrqAction::Trigger`]: all interrupts of the kind are disabled.
+    /// The whole range at once. With a count of 0 and [`IrqAction::Trigger`]: all interrupts of the kind are disabled.
     None,
-    /// To those whose byte is not 0.
+    /// The interrupts whose byte is not 0.
     Bool(&'a [u8]),
-    /// Later, and then an event descriptor is signalled: one comes along for each interrupt, or none at all to take back
-    /// those that were given before.
+    /// The action occurs later and is signalled by an event descriptor: one is passed for each interrupt, or none to remove the earlier
+    /// ones.
     EventFds,
 }
 
-/// What is done, or what an event descriptor will tell of.
+/// Action that is performed, or that an event descriptor signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IrqAction {
-    /// The interrupt is masked.
+    /// Masks the interrupt.
     Mask,
-    /// It is unmasked.
+    /// Unmasks the interrupt.
     Unmask,
-    /// It is raised.
+    /// Triggers the interrupt.
     Trigger,
 }
 
-/// Who is told of interrupts, or what is to happen to them now.
+/// Configures event descriptors, or performs an action at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SetIrqs<'a> {
-    /// To which.
+    /// Interrupts that are selected.
     pub data: IrqData<'a>,
-    /// What.
+    /// Action.
     pub action: IrqAction,
-    /// Kind of interrupt: see [`irq`](super::irq).
+    /// Interrupt kind: see [`irq`](super::irq).
     pub index: u32,
-    /// First one of the range.
+    /// First interrupt of the range.
     pub start: u32,
-    /// How many.
+    /// Number of interrupts.
     pub count: u32,
 }
 
@@ -70,7 +70,7 @@ impl<'a> SetIrqs<'a> {
         out.extend_from_slice(bytes);
     }
 
-    /// The size argument is not looked at: the crate `vfio_user` leaves the data out of it, QEMU counts them in.
+    /// Decodes the request. The size argument is ignored: the crate `vfio_user` excludes the data from it, QEMU includes it.
     pub(super) fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         const COMMAND: Command = Command::DEVICE_SET_IRQS;
         let mut bytes = Bytes::at_least(COMMAND, body, 20)?;

@@ -1,43 +1,43 @@
-//! What is answered, where the answer is no error.
+//! Successful replies.
 
 use super::access::{DmaTransfer, RegionAccess};
 use super::bytes::Bytes;
 use super::{Command, DeviceInfo, DmaUnmap, IrqInfo, RegionInfo, Version, WireError};
 
-/// A reply of either side that is no error.
+/// A successful reply of either side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reply<'a> {
-    /// What the server agrees to.
+    /// Version and capabilities that the server agrees to.
     Version(Version),
-    /// Mapped.
+    /// The memory is mapped.
     DmaMap,
-    /// Unmapped, and no access is under way any more: the request again.
+    /// The memory is unmapped, and no access is in progress any more; repeats the request.
     DmaUnmap(DmaUnmap),
-    /// The device.
+    /// Description of the device.
     DeviceGetInfo(DeviceInfo),
-    /// A region. One file descriptor comes along if it may be mapped.
+    /// Description of a region. One file descriptor is passed if it may be mapped.
     DeviceGetRegionInfo(RegionInfo),
-    /// A kind of interrupt.
+    /// Description of an interrupt kind.
     DeviceGetIrqInfo(IrqInfo),
-    /// Done.
+    /// The interrupts are configured.
     DeviceSetIrqs,
-    /// What was read.
+    /// Data read.
     RegionRead(RegionAccess, &'a [u8]),
-    /// What was written.
+    /// Access that was written.
     RegionWrite(RegionAccess),
-    /// Client to server: what was read.
+    /// Client to server: data read.
     DmaRead(DmaTransfer, &'a [u8]),
-    /// Client to server: what was written.
+    /// Client to server: access that was written.
     DmaWrite(DmaTransfer),
-    /// Done.
+    /// The device was reset.
     DeviceReset,
-    /// How many writes were done.
+    /// Number of writes performed.
     RegionWriteMulti(u64),
 }
 
 impl<'a> Reply<'a> {
-    /// The header's command.
+    /// Command of the header.
     #[must_use]
     pub const fn command(&self) -> Command {
         match self {
@@ -57,7 +57,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Writes what follows the header to the end of `out`.
+    /// Appends the body to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Version(version) => version.encode(out),
@@ -80,8 +80,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Takes what followed the header of a reply apart, one that is no error. `None` for a command that has no answer here
-    /// but an error.
+    /// Decodes the body of a successful reply. Returns `None` for a command that has no successful reply here.
     ///
     /// # Errors
     /// See [`WireError`].

@@ -1,4 +1,4 @@
-//! What is asked for.
+//! Requests.
 
 use super::access::{DmaTransfer, RegionAccess, SmallWrite};
 use super::bytes::Bytes;
@@ -9,35 +9,35 @@ use super::{Command, DeviceInfo, DmaMap, DmaUnmap, IrqInfo, RegionInfo, SetIrqs,
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request<'a> {
-    /// The first message: what the client proposes.
+    /// The first message: the client's proposal.
     Version(Version),
-    /// Memory that the device may reach.
+    /// Maps memory for the device.
     DmaMap(DmaMap),
-    /// Memory that it may reach no more.
+    /// Unmaps memory.
     DmaUnmap(DmaUnmap),
-    /// Numbers of regions and kinds of interrupt.
+    /// Queries the numbers of regions and interrupt kinds.
     DeviceGetInfo(InfoRequest),
-    /// One region.
+    /// Queries one region.
     DeviceGetRegionInfo(InfoRequest),
-    /// Descriptors that stand for parts of a region. Nobody here has any: refused.
+    /// Queries the descriptors for parts of a region. Not supported here: refused.
     DeviceGetRegionIoFds(InfoRequest),
-    /// One kind of interrupt.
+    /// Queries one interrupt kind.
     DeviceGetIrqInfo(InfoRequest),
-    /// Who is told of interrupts.
+    /// Configures or triggers interrupts.
     DeviceSetIrqs(SetIrqs<'a>),
-    /// Reading a region.
+    /// Reads a region.
     RegionRead(RegionAccess),
-    /// Writing a region.
+    /// Writes a region.
     RegionWrite(RegionAccess, &'a [u8]),
-    /// Server to client: reading its memory.
+    /// Server to client: reads the client's memory.
     DmaRead(DmaTransfer),
-    /// Server to client: writing its memory.
+    /// Server to client: writes the client's memory.
     DmaWrite(DmaTransfer, &'a [u8]),
-    /// Resetting the device.
+    /// Resets the device.
     DeviceReset,
     /// Several small writes of regions, in order.
     RegionWriteMulti(Vec<SmallWrite>),
-    /// Anything else (dirty pages, migration, what later versions know): to be refused by a reply that says so.
+    /// Any other command (dirty pages, migration, later versions): to be refused by a reply.
     Unsupported(Command),
 }
 
@@ -45,7 +45,7 @@ pub enum Request<'a> {
 const IO_FDS: usize = 16;
 
 impl<'a> Request<'a> {
-    /// The header's command.
+    /// Command of the header.
     #[must_use]
     pub const fn command(&self) -> Command {
         match self {
@@ -67,7 +67,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Writes what follows the header to the end of `out`.
+    /// Appends the body to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Version(version) => version.encode(out),
@@ -98,10 +98,10 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Takes what followed the header of a request apart.
+    /// Decodes the body of a request.
     ///
     /// # Errors
-    /// See [`WireError`]. A command that is not known is no error: [`Request::Unsupported`].
+    /// See [`WireError`]. An unknown command is not an error: [`Request::Unsupported`].
     pub fn decode(command: Command, body: &'a [u8]) -> Result<Self, WireError> {
         Ok(match command {
             Command::VERSION => Self::Version(Version::decode(body)?),
@@ -140,7 +140,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Count (8 bytes), then the writes. QEMU may send its whole array whatever the count is, so what is left over is not looked at.
+/// Decodes a count (8 bytes), then the writes. QEMU may send its whole array for any count, so trailing bytes are ignored.
 fn writes(body: &[u8]) -> Result<Vec<SmallWrite>, WireError> {
     const COMMAND: Command = Command::REGION_WRITE_MULTI;
     let mut bytes = Bytes::at_least(COMMAND, body, 8)?;

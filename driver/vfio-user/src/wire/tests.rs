@@ -1,10 +1,10 @@
-//! Every message there and back, and every byte sequence without a panic.
+//! Round trip of every message, and decoding of arbitrary bytes without a panic.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Numbers, some of them at the edges.
+/// Random numbers, some of them at the limits.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0..64_u64, Just(u64::MAX), Just(1 << 32)]
 }
@@ -52,7 +52,7 @@ prop_compose! {
     }
 }
 
-/// Calls `check` with a request of kind `kind` that is made of the rest.
+/// Calls `check` with a request of kind `kind` built from the other arguments.
 fn with_request(
     kind: u8,
     (a, b, c): (u64, u64, u64),
@@ -71,7 +71,7 @@ fn with_request(
         0 => Request::Version(version),
         1 => Request::DmaMap(DmaMap { flags: i, offset: a, address: b, size: c }),
         2 => Request::DmaUnmap(DmaUnmap { argsz: i, flags: j, address: a, size: b }),
-        // Of the device as a whole there is no index to be kept.
+        // The device as a whole has no index.
         3 => Request::DeviceGetInfo(InfoRequest { argsz: i, index: 0 }),
         4 => Request::DeviceGetRegionInfo(info),
         5 => Request::DeviceGetRegionIoFds(info),
@@ -119,7 +119,7 @@ fn with_reply(
     })
 }
 
-/// The parts of one encoded message.
+/// Splits an encoded message.
 fn parts(message: &[u8]) -> (Header, &[u8]) {
     let (header, body) = message.split_first_chunk::<HEADER_LENGTH>().expect("a header");
     let header = Header::decode(header).expect("a header that was encoded");
@@ -160,8 +160,7 @@ proptest! {
         })?;
     }
 
-    /// A message that was cut, or that has bytes too many, is an error or says the same (where fields may follow); it
-    /// never says something else.
+    /// A truncated or padded message is an error or decodes to the same value (where fields may follow), never to another one.
     #[test]
     fn wire_cut_or_padded_message_is_refused(
         kind in any::<u8>(), numbers in (number(), number(), number()), words in (word(), word()),
@@ -184,7 +183,7 @@ proptest! {
         })?;
     }
 
-    /// Any bytes give a message or an error, and a message that was understood is understood again in the same way.
+    /// Arbitrary bytes yield a message or an error, and a decoded message decodes to the same value after encoding.
     #[test]
     fn wire_any_bytes_parse_or_are_refused(
         command in prop_oneof![0..20_u16, any::<u16>()], body in proptest::collection::vec(any::<u8>(), 0..120), header in any::<[u8; 16]>(),
@@ -317,7 +316,7 @@ fn wire_capabilities_have_defaults_and_keep_unknown() {
         (of.max_msg_fds(), of.max_data(), of.max_dma_maps(), of.page_sizes()),
         (1, 1 << 20, 65535, 4096)
     );
-    // What libvfio-user and QEMU send, with a NUL, and something from a later version.
+    // Capabilities as libvfio-user and QEMU send them, with a NUL, and a field of a later version.
     let text = "{\"capabilities\":{\"max_msg_fds\":8,\"max_data_xfer_size\":65536,\"migration\":{\"pgsize\":4096},\"new\":[{}]}}\0";
     let version = Version::decode(&body(text)).expect("capabilities");
     assert_eq!((version.capabilities.max_msg_fds(), version.capabilities.max_data()), (8, 65536));

@@ -5,33 +5,32 @@ use serde::{Deserialize, Serialize};
 use super::bytes::Bytes;
 use super::{Command, MAX_DATA, WireError};
 
-/// Major version that is spoken here.
+/// Supported major version.
 pub const MAJOR: u16 = 0;
-/// Highest minor version that is spoken here.
+/// Highest supported minor version.
 pub const MINOR: u16 = 1;
 
 /// Version and capabilities, of either side.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Version {
-    /// Changes when peers of another version would misunderstand.
+    /// Changes with incompatible changes of the protocol.
     pub major: u16,
-    /// Changes when something was added.
+    /// Changes with additions.
     pub minor: u16,
-    /// What the sender is able to do.
+    /// Capabilities of the sender.
     pub capabilities: Capabilities,
 }
 
-/// What a side is able to do. Fields that are not there have defaults, which the methods fill in; fields that nobody here
-/// knows are ignored.
+/// Capabilities of one side. The methods return defaults for missing fields; unknown fields are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Capabilities {
-    /// Most file descriptors that the sender takes with one message.
+    /// Maximum number of file descriptors that the sender accepts with one message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_msg_fds: Option<u32>,
-    /// Most bytes of one access message.
+    /// Maximum number of bytes of one access message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_data_xfer_size: Option<u32>,
-    /// Most mappings at one time.
+    /// Maximum number of simultaneous mappings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_dma_maps: Option<u32>,
     /// Page sizes of mappings, or'ed together.
@@ -40,10 +39,10 @@ pub struct Capabilities {
     /// Early versions: page size of dirty-page tracking. libvfio-user and the crate `vfio_user` send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<MigrationCapability>,
-    /// A second socket for what the server asks the client.
+    /// A second socket for the server's requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub twin_socket: Option<TwinSocket>,
-    /// [`REGION_WRITE_MULTI`](Command::REGION_WRITE_MULTI) is understood.
+    /// Whether [`REGION_WRITE_MULTI`](Command::REGION_WRITE_MULTI) is supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_multiple: Option<bool>,
 }
@@ -56,18 +55,18 @@ pub struct MigrationCapability {
     pub pgsize: Option<u64>,
 }
 
-/// A second socket for what the server asks the client.
+/// A second socket for the server's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TwinSocket {
-    /// The sender is able to use one.
+    /// Whether the sender supports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supported: Option<bool>,
-    /// Which of the file descriptors of the reply it is.
+    /// Index of its file descriptor among those of the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fd_index: Option<u32>,
 }
 
-/// The object around the capabilities.
+/// JSON object around the capabilities.
 #[derive(Default, Serialize, Deserialize)]
 struct Data {
     #[serde(default)]
@@ -75,19 +74,19 @@ struct Data {
 }
 
 impl Capabilities {
-    /// Most file descriptors that the sender takes with one message.
+    /// Maximum number of file descriptors that the sender accepts with one message.
     #[must_use]
     pub fn max_msg_fds(&self) -> u32 {
         self.max_msg_fds.unwrap_or(1)
     }
 
-    /// Most bytes of one access message.
+    /// Maximum number of bytes of one access message.
     #[must_use]
     pub fn max_data(&self) -> u32 {
         self.max_data_xfer_size.unwrap_or(MAX_DATA)
     }
 
-    /// Most mappings at one time.
+    /// Maximum number of simultaneous mappings.
     #[must_use]
     pub fn max_dma_maps(&self) -> u32 {
         self.max_dma_maps.unwrap_or(65535)
@@ -99,7 +98,7 @@ impl Capabilities {
         self.pgsizes.unwrap_or(4096)
     }
 
-    /// Whether several small writes may come in one message.
+    /// Whether several small writes may be sent in one message.
     #[must_use]
     pub fn write_multiple(&self) -> bool {
         self.write_multiple.unwrap_or(false)
@@ -110,12 +109,12 @@ impl Version {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.major.to_ne_bytes());
         out.extend_from_slice(&self.minor.to_ne_bytes());
-        // Plain numbers and booleans always serialise, and a vector takes everything.
+        // Plain numbers and booleans always serialise, and writing to a vector does not fail.
         let _ = serde_json::to_writer(&mut *out, &Data { capabilities: self.capabilities.clone() });
         out.push(0);
     }
 
-    /// The terminating NUL is not insisted upon: nothing depends on it.
+    /// Decodes the body. The terminating NUL is optional: nothing depends on it.
     pub(super) fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut bytes = Bytes::at_least(Command::VERSION, body, 4)?;
         let (major, minor) = (bytes.u16()?, bytes.u16()?);

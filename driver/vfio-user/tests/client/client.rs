@@ -1,4 +1,4 @@
-//! The client and a server that does what it should.
+//! The client with a correct server.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn client_device_open_use_close() {
     let _alone = alone();
     let server = Server::start(Device { config: bus_master_left_on(), ..Device::default() });
     let transport = open(&server);
-    // As a kernel hands it over: memory decoding on, bus mastering off, whatever it was before.
+    // As a kernel hands it over: memory decoding on, bus mastering off, independent of the previous state.
     assert_eq!(server.with(|device| device.config[COMMAND]), MEMORY);
     assert!(transport.name().starts_with("vfio-user:/"));
     let bars = transport.bars();
@@ -42,7 +42,7 @@ fn client_device_open_use_close() {
     assert_eq!(bar.read64(BarOffset::new(8)).unwrap(), 0x0F0E_0D0C_0B0A_0908);
     bar.write32(BarOffset::new(16), 0x1122_3344).unwrap();
     bar.write64(BarOffset::new(24), 5).unwrap();
-    // A read waits for the writes before it.
+    // A read waits for the preceding writes.
     assert_eq!(bar.read32(BarOffset::new(16)).unwrap(), 0x1122_3344);
     let writes = server.with(|device| device.writes.split_off(device.writes.len() - 2));
     let written = |at, bytes: &[u8]| (region::BAR0, at, bytes.to_vec());
@@ -101,7 +101,7 @@ fn client_memory_is_shared_with_rights_and_offset() {
     seen.read(4096, &mut bytes).unwrap();
     assert_eq!(&bytes, b"seen by both");
 
-    // A part of a file: the server is told where it begins.
+    // A part of a file: the server receives its offset.
     let part = SharedMemory::from_file(memory.file().unwrap().try_clone_to_owned().unwrap(), 4096, 4096);
     let part = part.unwrap();
     let other = Iova::new(0x20_0000);
@@ -153,7 +153,7 @@ fn client_mapping_limit_is_respected() {
     server.finish();
 }
 
-/// Memory without a file: read and written by messages, at any time, within its rights and its bounds.
+/// Memory without a file: accessed by messages, at any time, within its rights and its bounds.
 #[test]
 fn client_memory_without_file_is_served_by_messages() {
     let _alone = alone();
@@ -162,7 +162,7 @@ fn client_memory_without_file_is_served_by_messages() {
     let [source, target] = [1, 2].map(|_| SharedMemory::anonymous(4096, HugePages::No).unwrap());
     source.write(4090, b"abcdef").unwrap();
     transport.map_dma(Iova::new(0x10_0000), &source, DmaAccess::ReadByDevice).unwrap();
-    // Side by side: one transfer may span both.
+    // Adjacent: one transfer may span both.
     transport.map_dma(Iova::new(0x10_1000), &target, DmaAccess::Both).unwrap();
     let ask = |questions: &[ServerRequest]| {
         server.with(|device| device.questions = questions.to_vec());
@@ -186,7 +186,7 @@ fn client_memory_without_file_is_served_by_messages() {
     ]);
     let errors = [fault, fault, fault, access, fault, unsupported].map(Err);
     assert_eq!(refused, errors);
-    // What could only be written in part was not written at all.
+    // A write that would only partly succeed changes nothing.
     let mut last = [0; 1];
     target.read(4095, &mut last).unwrap();
     assert_eq!(last, [0]);
@@ -207,7 +207,7 @@ fn client_interrupts_arrive_and_end() {
     assert!(transport.enable_interrupts(0).is_err());
     let interrupts = transport.enable_interrupts(7).unwrap();
     assert!(matches!(transport.enable_interrupts(1), Err(InterruptError::AlreadyEnabled)));
-    // The server takes three descriptors at a time.
+    // The server accepts three descriptors at a time.
     assert_eq!(server.with(|device| (device.irqs.len(), device.max_fds_seen)), (7, 3));
     for (vector, interrupt) in interrupts.iter().enumerate() {
         server.with(|device| {
@@ -253,7 +253,7 @@ fn client_intx_only_device_is_unmasked_by_message() {
         line[0].rearm();
         assert_eq!(server.with(|device| device.unmasked), round);
     }
-    // Users of the line that outlive the device do no harm.
+    // Users of the line may outlive the device.
     let users = line[0].clone().share(2).unwrap();
     transport.disable_interrupts().unwrap();
     drop(transport);
@@ -273,7 +273,7 @@ fn client_release_request_is_reported() {
         || server.with(|device| rustix::io::write(device.request.as_ref().unwrap(), &1_u64.to_ne_bytes()));
     signal().unwrap();
     assert_eq!(events.wait(LONG_TIMEOUT), Ok(Some(DeviceEvent::ReleaseRequested)));
-    // A reset may lose the descriptor; it is given again.
+    // A reset may lose the descriptor; it is passed again.
     server.with(|device| device.request = None);
     transport.reset(ResetLevel::Function).unwrap();
     signal().unwrap();
@@ -310,10 +310,10 @@ fn client_reset_makes_handles_stale() {
     server.finish();
 }
 
-/// The second page of the BAR is memory that both have; the rest goes by messages.
+/// The second page of the BAR is shared memory; the rest is accessed by messages.
 #[test]
 fn client_shareable_bar_parts_are_mapped() {
-    // Only who catches bus errors gets a mapping that may raise them.
+    // Only a program that catches bus errors gets a mapping that may raise them.
     fpga_pci::catch_bus_errors().unwrap();
     let _alone = alone();
     let memory = SharedMemory::memfd("bar", 3 * 4096).unwrap();
@@ -327,12 +327,12 @@ fn client_shareable_bar_parts_are_mapped() {
     assert_eq!(bar.read32(BarOffset::new(4)).unwrap(), 0x0706_0504, "not in the shared part");
     assert_eq!(bar.read32(BarOffset::new(8192)).unwrap(), 0x0302_0100);
     drop(transport);
-    // What was mapped is nobody's register any more.
+    // The former mapping no longer represents registers.
     assert!(bar.read32(BarOffset::new(4096 + 8)).unwrap_err().is_gone());
     server.finish();
 }
 
-/// What cannot be mapped without danger is accessed by messages.
+/// Memory that cannot be mapped safely is accessed by messages.
 #[test]
 fn client_unsafe_bar_parts_are_not_mapped() {
     let _alone = alone();
@@ -362,7 +362,7 @@ fn client_unsafe_bar_parts_are_not_mapped() {
     }
 }
 
-/// All ones are asked about elsewhere: they may be a value, or the sign of a device that left.
+/// All ones are verified in configuration space: they may be a value, or the sign of a removed device.
 #[test]
 fn client_all_ones_is_value_only_while_config_space_answers() {
     let _alone = alone();
@@ -420,7 +420,7 @@ fn client_unusable_server_is_refused_by_reason() {
     assert!(matches!(nowhere, VfioUserOpenError::Connect(_)), "{nowhere}");
 }
 
-/// A server may say a smaller limit than a register access needs at once.
+/// A server may announce a smaller limit than the size of a register access.
 #[test]
 fn client_transfers_respect_server_limit() {
     let _alone = alone();

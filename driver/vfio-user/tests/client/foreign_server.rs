@@ -1,4 +1,4 @@
-//! The client against a server that others wrote: the crate `vfio_user`.
+//! The client with a foreign server: the crate `vfio_user`.
 
 use std::fs::File;
 use std::io::{Error, Write};
@@ -116,7 +116,7 @@ fn serve(path: &Path, device: &Arc<Mutex<Device>>) -> std::thread::JoinHandle<()
     let server = Server::new(path, true, irqs.collect(), regions.collect()).unwrap();
     let mut backend = ForeignServer(Arc::clone(device));
     std::thread::spawn(move || {
-        // Ends with an error of its own when the client goes.
+        // Ends with its own error when the client disconnects.
         let _ = server.run(&mut backend);
     })
 }

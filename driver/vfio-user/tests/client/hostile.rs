@@ -1,5 +1,5 @@
-//! Servers that do one thing wrong: a typed error that names the message, an end at once of everything after it, and no
-//! file descriptor left over.
+//! Servers that do one thing wrong: a typed error that names the message, immediate failure of every later request, and no leaked file
+//! descriptor.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use fpga_vfio_user::{VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 use crate::server::{Device, LONG_TIMEOUT, Server, ServerFault};
 use crate::{alone, open_files};
 
-/// The messages that opening takes.
+/// Messages of opening a device.
 const OPEN_MESSAGES: [Command; 5] = [
     Command::VERSION,
     Command::DEVICE_GET_INFO,
@@ -23,7 +23,7 @@ const OPEN_MESSAGES: [Command; 5] = [
     Command::REGION_READ,
 ];
 
-/// Those of a transport in use.
+/// Messages of a backend in use.
 const IN_USE: [Command; 6] = [
     Command::REGION_READ,
     Command::REGION_WRITE,
@@ -37,7 +37,7 @@ fn options(deadline: Duration) -> VfioUserOptions {
     VfioUserOptions::default().deadline(deadline)
 }
 
-/// Opens it; the reason why not.
+/// Opens the device; returns the reason of a failure.
 fn open(server: &Server, deadline: Duration) -> Result<VfioUserBackend, ServerError> {
     VfioUserBackend::open_with(&server.path, options(deadline)).map_err(|error| match error {
         VfioUserOpenError::Server { source, .. }
@@ -46,7 +46,7 @@ fn open(server: &Server, deadline: Duration) -> Result<VfioUserBackend, ServerEr
     })
 }
 
-/// Makes the client send `command`; what it got out of it.
+/// Makes the client send `command`; returns the result.
 fn use_it(transport: &VfioUserBackend, command: Command) -> Result<(), ServerError> {
     let iova = Iova::new(0x10_0000);
     let map = || {
@@ -86,7 +86,7 @@ fn use_it(transport: &VfioUserBackend, command: Command) -> Result<(), ServerErr
     }
 }
 
-/// What a twist leads to: `None` where the client may take the answer all the same.
+/// Checks the result of a fault; `None` where the client may accept the reply anyway.
 fn check(command: Command, twist: ServerFault, error: ServerError) {
     let name = format!("{twist:?} of {command}: {error}");
     match (twist, error) {
@@ -121,16 +121,16 @@ fn check(command: Command, twist: ServerFault, error: ServerError) {
     }
 }
 
-/// Whether the server broke the protocol in this way.
+/// Whether the server violated the protocol in this way.
 fn is_protocol(cause: ConnectionError, expected: &str) -> bool {
     matches!(cause, ConnectionError::Protocol { problem, .. } if problem.contains(expected))
 }
 
-/// The twists that end every exchange they happen in.
+/// Faults that end every exchange in which they occur.
 fn twists(command: Command) -> Vec<ServerFault> {
     let mut twists = vec![
         ServerFault::Refuse(22),
-        // No numbers of errors, but a server may give them.
+        // Not error numbers, but a server may return them.
         ServerFault::Refuse(0),
         ServerFault::Refuse(70_000),
         ServerFault::Close,
@@ -139,11 +139,11 @@ fn twists(command: Command) -> Vec<ServerFault> {
         ServerFault::WrongId,
         ServerFault::WrongCommand,
         ServerFault::Garbage,
-        // A region comes with one where it is shared.
+        // A region has one descriptor where it is shared.
         ServerFault::Descriptors(2),
     ];
     match command {
-        // Empty replies have nothing to be cut.
+        // Empty replies cannot be truncated.
         Command::DMA_MAP | Command::DEVICE_SET_IRQS | Command::DEVICE_RESET => {
             twists.push(ServerFault::Length(1))
         }
@@ -187,7 +187,7 @@ fn hostile_card_in_use_fails_naming_message_then_fast() {
             let transport = open(&server, LONG_TIMEOUT).unwrap();
             server.with(|device| device.twist = Some((command, twist)));
             let outcome = use_it(&transport, command);
-            // With a server that closes its end all mappings are gone.
+            // When the server closes its end, all mappings are removed.
             if command == Command::DMA_UNMAP
                 && matches!(twist, ServerFault::Close | ServerFault::CloseWithin(_))
             {
@@ -210,7 +210,7 @@ fn hostile_card_in_use_fails_naming_message_then_fast() {
     }
 }
 
-/// Each costs a deadline, so they are few.
+/// Each case waits for a deadline, so there are few.
 #[test]
 fn hostile_silent_server_times_out_naming_message() {
     let _alone = alone();
@@ -235,7 +235,7 @@ fn hostile_silent_server_times_out_naming_message() {
     }
 }
 
-/// A server that has questions of its own gets its answers, and gives its own after that.
+/// A server with its own requests gets its replies, and then sends the client's.
 #[test]
 fn hostile_server_requests_are_answered_in_between() {
     let _alone = alone();
@@ -253,7 +253,7 @@ fn hostile_server_requests_are_answered_in_between() {
     server.finish();
 }
 
-/// Descriptors that exceed every limit do not stay either.
+/// Descriptors above every limit are closed, too.
 #[test]
 fn hostile_descriptor_flood_is_closed() {
     let _alone = alone();
@@ -268,7 +268,7 @@ fn hostile_descriptor_flood_is_closed() {
     assert_eq!(open_files(), before);
 }
 
-/// Memory that was mapped when the server went away is given back; that of a server which may still live is kept.
+/// Memory mapped when the server exits is returned; memory of a server that may still run is kept.
 #[test]
 fn hostile_memory_returns_after_server_exit() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! The vfio-user client against servers: a good one, bad ones, and one by strangers.
+//! The vfio-user client with servers: a correct one, faulty ones, and a foreign one.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,13 +14,13 @@ mod server;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// File descriptors are the whole process's: tests that count them, and those that open some, go one after the other.
+/// File descriptors belong to the whole process: tests that count them, and those that open some, run one after another.
 fn alone() -> MutexGuard<'static, ()> {
     static SERIAL_LOCK: Mutex<()> = Mutex::new(());
     SERIAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many file descriptors this process has open.
+/// Number of file descriptors that this process has open.
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }

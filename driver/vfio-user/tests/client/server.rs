@@ -1,4 +1,4 @@
-//! A small PCI device behind a socket, well behaved but for one message.
+//! A small PCI device behind a socket, correct except for one message.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,29 +22,29 @@ pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of BAR 0; the second page may be shared.
 pub(crate) const BAR: usize = 3 * 4096;
 
-/// What the server does instead of answering one message as it should.
+/// Faulty behaviour of the server for one message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ServerFault {
     Refuse(u32),
     NoReply,
     Close,
-    /// Close after so many bytes of the answer.
+    /// Close after this number of bytes of the reply.
     CloseWithin(usize),
     WrongId,
     WrongCommand,
-    /// A request instead of the reply, then the reply.
+    /// Send a request before the reply.
     RequestFirst,
-    /// As many bytes less or more.
+    /// Change the length by this number of bytes.
     Length(i32),
-    /// Bytes that are no message.
+    /// Send bytes that are not a message.
     Garbage,
-    /// The right answer, and that many descriptors.
+    /// Send the correct reply with this number of descriptors.
     Descriptors(usize),
-    /// Another byte in the body.
+    /// Change one byte in the body.
     Flip(usize),
 }
 
-/// What the device consists of, and what the client did to it.
+/// State of the device, and effects of the client's requests.
 pub(crate) struct Device {
     pub(crate) version: Version,
     pub(crate) flags: u32,
@@ -53,13 +53,13 @@ pub(crate) struct Device {
     pub(crate) bar: Vec<u8>,
     /// The second page of BAR 0, shared.
     pub(crate) shared: Option<SharedMemory>,
-    /// How the sharing is described, if otherwise than it is.
+    /// Announced mappable areas, if different from the real ones.
     pub(crate) sparse: Option<Vec<SparseArea>>,
     pub(crate) vectors: u32,
-    /// Whether it has a legacy line, and how often that was unmasked.
+    /// Whether it has INTx, and the number of unmaskings.
     pub(crate) line: bool,
     pub(crate) unmasked: u32,
-    /// Whether it tells when it is wanted back.
+    /// Whether it supports device-release requests (REQ).
     pub(crate) wanted_back: bool,
     pub(crate) request: Option<OwnedFd>,
     pub(crate) irqs: BTreeMap<u32, OwnedFd>,
@@ -68,12 +68,12 @@ pub(crate) struct Device {
     pub(crate) resets: u32,
     pub(crate) writes: Vec<(u32, u64, Vec<u8>)>,
     pub(crate) twist: Option<(Command, ServerFault)>,
-    /// To be asked of the client with the next answer, and what it answered.
+    /// Requests to send to the client before the next reply, and the client's replies.
     pub(crate) questions: Vec<ServerRequest>,
     pub(crate) answers: Vec<Result<Vec<u8>, u32>>,
 }
 
-/// A request of the server's.
+/// A request of the server.
 #[derive(Debug, Clone)]
 pub(crate) enum ServerRequest {
     Read(u64, u64),
@@ -113,7 +113,7 @@ impl Default for Device {
     }
 }
 
-/// A server thread; it ends when its one client has gone.
+/// A server thread; it ends when its only client has disconnected.
 pub(crate) struct Server {
     pub(crate) path: PathBuf,
     pub(crate) device: Arc<Mutex<Device>>,
@@ -144,7 +144,7 @@ impl Server {
         f(&mut self.device.lock().unwrap())
     }
 
-    /// Waits until the client has gone.
+    /// Waits until the client has disconnected.
     pub(crate) fn finish(mut self) {
         self.thread.take().unwrap().join().unwrap();
     }
@@ -205,7 +205,7 @@ fn ask(connection: &Connection, question: &ServerRequest) -> Result<Vec<u8>, u32
     }
 }
 
-/// Sends the answer, or what comes instead of it; whether the connection goes on.
+/// Sends the reply, or a faulty one; returns whether the connection continues.
 fn send(
     connection: &Connection,
     twist: Option<ServerFault>,

@@ -1,11 +1,11 @@
-//! Where the entries of the hash table are.
+//! Storage of the hash table's entries.
 
 use crate::dma::slot_array::SlotArray;
 
 /// Bytes of an entry: its key and its value.
 const BYTES: usize = 16;
 
-/// An entry; one whose value is 0 is empty.
+/// Entry of the table; empty if its value is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) key: u64,
@@ -17,7 +17,7 @@ pub(super) struct Entry {
 pub(super) struct Table(SlotArray<BYTES>);
 
 impl Table {
-    /// So many empty entries.
+    /// Creates a table of `entries` empty entries.
     pub(super) fn new(entries: usize) -> Self {
         Self(SlotArray::new(entries))
     }
@@ -27,7 +27,7 @@ impl Table {
         self.0.all().len()
     }
 
-    /// The entry at `at`; an empty one beyond the end.
+    /// Returns the entry at `at`; an empty one beyond the end.
     #[inline]
     pub(super) fn get(&self, at: usize) -> Entry {
         let Some(slot) = self.0.all().get(at) else { return Entry::default() };
@@ -36,7 +36,7 @@ impl Table {
         Entry { key, value }
     }
 
-    /// Replaces the entry at `at`; beyond the end there is none.
+    /// Replaces the entry at `at`; does nothing beyond the end.
     pub(super) fn set(&mut self, at: usize, entry: Entry) {
         if let Some(slot) = self.0.all_mut().get_mut(at) {
             let words = [entry.key.to_ne_bytes(), entry.value.to_ne_bytes()];
@@ -44,7 +44,7 @@ impl Table {
         }
     }
 
-    /// Those that are not empty.
+    /// Entries that are not empty.
     pub(super) fn filled(&self) -> impl Iterator<Item = Entry> {
         (0..self.len()).map(|at| self.get(at)).filter(|entry| entry.value != 0)
     }

@@ -1,9 +1,9 @@
-//! Memory of clients: files, mapped in parts, of every kind.
+//! Client memory: files of every kind, mapped in parts.
 
 use super::*;
 use std::os::fd::AsRawFd;
 
-/// Descriptors and mappings of this process that are of the clients' files.
+/// Number of descriptors and of mappings of the clients' files in this process.
 fn held() -> (usize, usize) {
     let name = "a client's memory";
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -21,7 +21,7 @@ fn client_file_hundred_thousand_pages_use_one_mapping() {
     let mut map = DmaMap::default();
     let before = held();
     for page in 0..COUNT {
-        // Far apart, and in no order: nothing can be merged.
+        // Far apart and in scattered order: nothing can be merged.
         let iova = Iova::new((page * 7919 % COUNT) * 2 * PAGE);
         let memory = ClientMemory::File(client.try_clone().unwrap(), page * PAGE);
         map.map_client(iova, PAGE, memory, DmaAccess::Both).unwrap();
@@ -42,7 +42,7 @@ fn client_file_hundred_thousand_pages_use_one_mapping() {
     assert_eq!((map.sizes(), map.mapped_bytes(), map.blocks.sizes()), ((0, 0), 0, (0, 0)));
 }
 
-/// Files of other tests that may come and go meanwhile: two at a time in each.
+/// Allowance for files of other tests that run at the same time: two in each.
 const OTHERS: usize = 16;
 
 #[test]
@@ -82,21 +82,21 @@ fn client_file_truncated_refuses_access_and_does_not_grow() {
     assert_eq!(map.refused(), RefusedAccesses { reads: 1, writes: 2 });
 }
 
-/// hugetlbfs has no write(2), and what is not sealed is not mapped: the card reads such memory, and its writes are refused and counted.
+/// hugetlbfs has no write(2), and unsealed files are not mapped: the card reads such memory; its writes are refused and counted.
 #[test]
 fn client_unsealed_huge_page_file_is_read_only() {
     const HUGE: u64 = 2 << 20;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let client = match rustix::fs::memfd_create("huge pages of a client", flags) {
         Ok(client) => client,
-        // The kernel is one without huge pages.
+        // The kernel has no huge pages.
         Err(error) => return println!("skipped: no file of huge pages can be made here: {error}"),
     };
     rustix::fs::ftruncate(&client, HUGE).unwrap();
     let mut map = DmaMap::default();
     map.map_client(Iova::new(BASE), HUGE, ClientMemory::File(client, 0), DmaAccess::Both).unwrap();
     let at = Iova::new(BASE + 64);
-    // Of a file with a hole, which needs no page of the reserve.
+    // A file with a hole needs no page of the reserve.
     let mut bytes = [7; 64];
     map.read(at, &mut bytes).unwrap();
     assert_eq!(bytes, [0; 64]);
@@ -145,7 +145,7 @@ fn client_invalid_file_is_refused_without_mapping() {
     assert_eq!(refuse(file, 0, DmaAccess::Both), FileError::NoAccess { write: true }.into());
     let short = FileError::TooShort { size: PAGE, offset: u64::MAX - 5, length: PAGE };
     assert_eq!(refuse(client.try_clone().unwrap(), u64::MAX - 5, DmaAccess::Both), short.into());
-    // To be read only, it does.
+    // A read-only mapping succeeds.
     let memory = ClientMemory::File(read_only.into(), 0);
     map.map_client(Iova::new(BASE), PAGE, memory, DmaAccess::ReadByDevice).unwrap();
     map.read(Iova::new(BASE), &mut [0; 64]).unwrap();
@@ -160,7 +160,7 @@ fn client_memory_without_file_is_mapped_but_unreachable() {
     assert_eq!(map.unmap_range(at, PAGE), Ok(PAGE));
 }
 
-/// Every size that is a block of some level, and those beside it, alone and next to each other.
+/// Every size that is a block of some level, and the sizes beside it, alone and adjacent.
 #[test]
 fn dma_map_blocks_of_every_level_are_found() {
     let mut map = DmaMap::default();
@@ -188,10 +188,10 @@ fn dma_map_blocks_of_every_level_are_found() {
     }
 }
 
-/// The smallest model there is: what is mapped at each page.
+/// Minimal model: the memory mapped at each page.
 #[derive(Clone, Debug)]
 enum ModelStep {
-    /// So many pages upwards or downwards, `step` apart, of one of two files.
+    /// Maps a number of pages upwards or downwards, `step` apart, from one of two files.
     Map {
         page: u64,
         count: u64,
@@ -278,7 +278,7 @@ fn dma_map_adjacent_pages_use_leaves() {
     let client = file(16, true);
     let mut map = DmaMap::default();
     let pages = 10_000_u64;
-    // From the top down, as Linux gives addresses out.
+    // From the top down, as Linux allocates addresses.
     for page in (0..pages).rev() {
         let memory = ClientMemory::File(client.try_clone().unwrap(), page % 16 * PAGE);
         map.map_client(Iova::new((1 << 32) + page * PAGE), PAGE, memory, DmaAccess::Both).unwrap();

@@ -1,10 +1,10 @@
-//! Memory that only its owner reaches: every access is a question, and an answer may be short.
+//! Remote memory: every access is a request to the owner, and an answer may be short.
 
 use super::*;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-/// An owner whose memory begins at an address, and who writes down what it is asked.
+/// Owner whose memory begins at an address; records the requests.
 #[derive(Debug)]
 pub(super) struct RemoteOwner {
     start: u64,
@@ -14,7 +14,7 @@ pub(super) struct RemoteOwner {
 #[derive(Debug)]
 struct State {
     bytes: Vec<u8>,
-    /// From here on it gives and takes nothing.
+    /// Address from which on it neither reads nor writes.
     end: u64,
     /// First address, bytes, and whether it was a write.
     asked: Vec<(u64, usize, bool)>,
@@ -45,7 +45,7 @@ impl RemoteOwner {
         std::mem::take(&mut self.state().asked)
     }
 
-    /// Notes the question; the bytes that it concerns, as far as there are any.
+    /// Records the request and returns the available bytes of it.
     fn answer(&self, state: &mut State, at: Iova, length: usize, write: bool) -> Range<usize> {
         state.asked.push((at.get(), length, write));
         let room = usize::try_from(state.end.saturating_sub(at.get())).unwrap_or(usize::MAX).min(length);
@@ -80,8 +80,8 @@ fn mapped(owner: &Arc<RemoteOwner>, pages: u64, access: DmaAccess) -> DmaMap {
     map
 }
 
-/// Every access near both ends of a mapping: the owner is asked for what lies inside, by its own addresses, and never for a byte
-/// outside; the fault names the first byte that is not there.
+/// Accesses near both ends of a mapping: the owner is asked for the bytes inside, by its own addresses, and never for a byte outside. The
+/// fault names the first missing byte.
 #[test]
 fn remote_memory_access_outside_mapping_asks_nothing() {
     let owner = RemoteOwner::new(BASE - PAGE, 4);
@@ -127,7 +127,7 @@ fn remote_memory_short_answer_faults_at_its_end() {
         assert_eq!(map.read(Iova::new(begin), &mut [0; 64]), expected(false));
     }
     assert_eq!(map.refused(), RefusedAccesses { reads: 64, writes: 64 });
-    // It is not remembered: who refused once is asked again.
+    // A refusal is not cached: the owner is asked again.
     owner.ends_at(u64::MAX);
     assert_eq!(map.read(Iova::new(begin), &mut [0; 64]), Ok(()));
 }
@@ -138,7 +138,7 @@ fn remote_memory_forbidden_access_asks_nothing() {
         let owner = RemoteOwner::new(BASE - PAGE, 4);
         let mut map = mapped(&owner, 1, access);
         let at = Iova::new(BASE + 8);
-        // Twice, so that the second finds what is remembered of the first.
+        // Twice, so that the second access finds the cached mapping.
         for _ in 0..2 {
             let (read, written) = (map.read(at, &mut [0; 8]), map.write(at, &[7; 8]));
             let (allowed, refused) = if writes { (written, read) } else { (read, written) };
@@ -148,7 +148,7 @@ fn remote_memory_forbidden_access_asks_nothing() {
     }
 }
 
-/// One access over memory of the process, of a file and of an owner: each gets its part, in order, up to the first that refuses.
+/// One access over memory of the process, of a file and of an owner: each serves its part, in order, up to the first refusal.
 #[test]
 fn dma_access_spans_process_file_and_remote_memory() {
     let owner = RemoteOwner::new(BASE - PAGE, 8);
@@ -186,7 +186,7 @@ fn remote_mappings_do_not_overlap_and_end_separately() {
         assert_eq!(refused, Err(DmaMapError::Overlap { iova, length }.into()), "{number} {pages}");
     }
     map.map_client(at(3), PAGE, remote(&owner), DmaAccess::Both).unwrap();
-    // All of one owner is one memory, however many mappings are parts of it.
+    // All memory of one owner is one backing for all its mappings.
     assert_eq!((map.sizes(), map.mapped_bytes()), ((2, 1), 3 * PAGE));
     assert_eq!(Arc::strong_count(&owner), 2);
     for (number, pages) in [(1, 1), (2, 1), (2, 2), (0, 2)] {

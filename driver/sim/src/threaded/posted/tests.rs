@@ -18,7 +18,7 @@ proptest! {
     fn posted_write_round_trips(bar in 0..6_u8, register in 0..1_u64 << 22, value: u32, generation: u32) {
         let write = PostedWrite::new(bar, register << 2, value, generation).unwrap();
         let posted = PostedQueue::new();
-        // In whatever lap.
+        // In any lap.
         let mut cursor = Cursor::default();
         for _ in 0..u64::from(generation) % 1000 {
             posted.post(write).unwrap();
