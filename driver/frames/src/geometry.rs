@@ -41,7 +41,7 @@ pub enum GeometryError {
     },
     /// Frames longer than any address range, whatever the number of slots.
     #[error("frames of {data} bytes of data and {value} bytes of value are longer than addresses reach")]
-    NotPowerOfTwo {
+    FrameTooLong {
         /// Length of the data in bytes.
         data: u64,
         /// Length of the value in bytes.
@@ -71,7 +71,7 @@ impl Geometry {
         // Host memory holds a whole frame.
         let stride = stride.filter(|stride| isize::try_from(*stride).is_ok());
         let stride =
-            stride.ok_or(GeometryError::NotPowerOfTwo { data: max_data_length, value: max_value_length })?;
+            stride.ok_or(GeometryError::FrameTooLong { data: max_data_length, value: max_value_length })?;
         Ok(Self { max_value_length, max_data_length, stride })
     }
 
@@ -191,7 +191,7 @@ mod tests {
     fn geometry_invalid_sizes_are_refused() {
         assert_eq!(Geometry::new(0, 0), Err(GeometryError::NoData));
         for data in [u64::MAX, u64::MAX - 200, i64::MAX as u64] {
-            assert!(matches!(Geometry::new(64, data), Err(GeometryError::NotPowerOfTwo { .. })), "{data}");
+            assert!(matches!(Geometry::new(64, data), Err(GeometryError::FrameTooLong { .. })), "{data}");
         }
         let geometry = Geometry::new(8, 100).unwrap();
         assert_eq!((geometry.stride(), geometry.frame_length(3)), (192, 75));

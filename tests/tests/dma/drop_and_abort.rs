@@ -232,7 +232,7 @@ fn drop_by_panicking_thread_releases_channel() {
 /// A call that detects, or may detect, the state of the card.
 pub(crate) type PollCall = fn(&mut Rig, &Work) -> Result<(), ChannelError>;
 
-pub(crate) const MAX_POLLS: [(&str, PollCall); 5] = [
+pub(crate) const POLL_CALLS: [(&str, PollCall); 5] = [
     ("abort", |rig, _| rig.channel.abort().map(drop)),
     ("cancel", |rig, work| rig.channel.cancel(work.tickets[3]).map(drop)),
     ("wait", |rig, work| rig.channel.wait(work.tickets[5], WaitOptions::default()).map(drop)),
@@ -277,7 +277,7 @@ pub(crate) fn reset(way: TestSetup, (name, look): (&str, PollCall), steps: usize
 
 #[test]
 fn reset_returns_all_buffers() {
-    for (way, look) in SETUPS.into_iter().flat_map(|way| MAX_POLLS.map(|look| (way, look))) {
+    for (way, look) in SETUPS.into_iter().flat_map(|way| POLL_CALLS.map(|look| (way, look))) {
         for steps in [0, 1, 2, 9, 20, 30, 40, 300] {
             reset(way, look, steps);
         }
@@ -324,7 +324,7 @@ pub(crate) fn left(way: TestSetup, (name, look): (&str, PollCall), failure: Card
 
 #[test]
 fn removed_card_quarantines_reachable_memory() {
-    for (way, look) in SETUPS.into_iter().flat_map(|way| MAX_POLLS.map(|look| (way, look))) {
+    for (way, look) in SETUPS.into_iter().flat_map(|way| POLL_CALLS.map(|look| (way, look))) {
         for steps in [0, 9, 300] {
             for failure in [CardFailure::Gone, CardFailure::AllOnes] {
                 left(way, look, failure, steps);
@@ -336,7 +336,7 @@ fn removed_card_quarantines_reachable_memory() {
 #[test]
 fn stuck_engine_quarantines_reachable_memory() {
     for (way, (name, look)) in
-        SETUPS.into_iter().flat_map(|way| MAX_POLLS[..2].iter().map(move |look| (way, *look)))
+        SETUPS.into_iter().flat_map(|way| POLL_CALLS[..2].iter().map(move |look| (way, *look)))
     {
         for steps in [0, 9, 300] {
             let network = fast_network(with_channels(2, 2));

@@ -38,7 +38,7 @@ fn threaded_cancel_keeps_invariants() {
 #[test]
 fn threaded_reset_and_removal_return_buffers() {
     for way in THREADED {
-        for (n, look) in drop_and_abort::MAX_POLLS.into_iter().enumerate() {
+        for (n, look) in drop_and_abort::POLL_CALLS.into_iter().enumerate() {
             drop_and_abort::reset(way, look, n);
             drop_and_abort::left(way, look, CardFailure::Gone, n);
             drop_and_abort::left(way, look, CardFailure::AllOnes, n);

@@ -219,7 +219,7 @@ fn publisher_invalid_sizes_are_refused_at_open() {
     assert_eq!(geometry(&|options| options.slots = 0), GeometryError::NoSlots);
     assert!(matches!(
         geometry(&|options| options.max_data_length = u64::MAX),
-        GeometryError::NotPowerOfTwo { .. }
+        GeometryError::FrameTooLong { .. }
     ));
     assert!(matches!(geometry(&|options| options.max_data_length = 1 << 40), GeometryError::Memory { .. }));
     let memory = CardRange::new(CardAddr::new(0), 30_000);

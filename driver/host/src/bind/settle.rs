@@ -42,7 +42,7 @@ impl fmt::Display for Goal {
 enum Written {
     Done,
     /// The state has changed in the meantime: read it again.
-    BudgetExceeded(io::Error),
+    Changed(io::Error),
 }
 
 /// Brings the function to `goal`, with `only` as its `driver_override`; returns the driver that it has then.
@@ -70,7 +70,7 @@ pub(super) fn settle(
         if now.as_deref() != only {
             // An empty line removes the restriction.
             let text = only.unwrap_or_default();
-            if let Written::BudgetExceeded(error) = write(kernel, &only_file, &format!("{text}\n"))? {
+            if let Written::Changed(error) = write(kernel, &only_file, &format!("{text}\n"))? {
                 last = Some(error);
                 kernel.pause(turn);
                 continue;
@@ -94,7 +94,7 @@ pub(super) fn settle(
         };
         let written = write(kernel, &path, &name)?;
         asked |= is_question && matches!(written, Written::Done);
-        if let Written::BudgetExceeded(error) = written {
+        if let Written::Changed(error) = written {
             last = Some(error);
             kernel.pause(turn);
         }
@@ -118,7 +118,7 @@ fn write(kernel: &dyn Kernel, path: &Path, text: &str) -> Result<Written, Failur
         Errno::INTR,
     ];
     if late.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
-        return Ok(Written::BudgetExceeded(error));
+        return Ok(Written::Changed(error));
     }
     let path = path.to_owned();
     Err(match error.kind() {

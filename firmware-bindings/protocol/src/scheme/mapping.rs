@@ -108,7 +108,7 @@ impl MessageReceiver for Receiver {
             here: self.received.bits(self.base + ahead),
             overdue: wanted,
             echo: packet.sequence,
-            retransmit: fate == Disposition::Duplicate,
+            duplicate: fate == Disposition::Duplicate,
         }));
         fate
     }
@@ -417,7 +417,7 @@ mod tests {
     }
 
     fn map(here: u128) -> AckMap {
-        AckMap { base: 0, ahead: 0, here, overdue: 0, echo: 0, retransmit: false }
+        AckMap { base: 0, ahead: 0, here, overdue: 0, echo: 0, duplicate: false }
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub struct AckMap {
     /// Sequence of the answered packet.
     pub echo: u32,
     /// Whether the answered packet had been received before.
-    pub retransmit: bool,
+    pub duplicate: bool,
 }
 
 /// Treatment of a packet at the receiver.

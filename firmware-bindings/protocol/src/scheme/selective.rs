@@ -244,7 +244,7 @@ impl MessageSender for Sender {
             if self.latest.is_none_or(|latest| before(latest.sequence, sending.sequence)) {
                 self.latest = Some(sending);
             }
-            if map.retransmit {
+            if map.duplicate {
                 self.needless.add(1);
                 self.spread.widen_window();
             } else if self.flight.is_repeat(sending) {

@@ -422,7 +422,7 @@ fn e2_3_one_acknowledgement_covers_all_lost_ones() {
     let packets: Vec<Packet> = std::iter::from_fn(|| sender.poll_packet(START)).collect();
     let first = map_of(&mut receiver, ONE_WAY, &packets[0]);
     let again = map_of(&mut receiver, ONE_WAY, &packets[0]);
-    assert_eq!((again.base, again.retransmit, first.retransmit), (first.base, true, false));
+    assert_eq!((again.base, again.duplicate, first.duplicate), (first.base, true, false));
 }
 
 /// A gap is not requested at once, but when it has existed for longer than packets overtake each other.

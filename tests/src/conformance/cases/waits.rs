@@ -23,7 +23,7 @@ pub(super) const CASES: &[Case] = &[
     case("interrupts.not_enabled_is_refused", &[], must_be_enabled),
     case("interrupts.modes_alternate", &[], modes),
     case("interrupts.endpoints_sleep", &[], endpoints_sleep),
-    case("interrupts.endpoints_sleep_on_intx", &[], is_level_triggered),
+    case("interrupts.endpoints_sleep_on_intx", &[], endpoints_sleep_on_intx),
     case("deadline.returns_buffer", &[], deadline),
     case("deadline.other_transfers_continue", &[], others),
 ];
@@ -182,7 +182,7 @@ fn endpoints_sleep(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// The same with INTx. The DMA BAR is given, because without an MSI-X table the driver cannot find it.
-fn is_level_triggered(bench: &mut CaseContext<'_>) -> Verdict {
+fn endpoints_sleep_on_intx(bench: &mut CaseContext<'_>) -> Verdict {
     bench.on(&LEGACY_LINE, |bench| sleeps(bench.open_with(OpenOptions::default().dma_bar(DMA_BAR))))
 }
 

@@ -57,7 +57,7 @@ const fn to_wire(answer: &Answer) -> AnswerBody {
         Answer::Limit(limit) => AnswerBody::Limit(limit),
         Answer::Received { index } => AnswerBody::Received(index),
         Answer::Short { round } => AnswerBody::Short { round },
-        Answer::Map(AckMap { base, ahead, here, overdue: wanted, echo, retransmit: again }) => {
+        Answer::Map(AckMap { base, ahead, here, overdue: wanted, echo, duplicate: again }) => {
             let ahead = fpga_registers::cast::low16(ahead);
             AnswerBody::Map { base, ahead, echo, again, here: words(here), wanted: words(wanted) }
         }
@@ -78,7 +78,7 @@ fn from_wire(body: &AnswerBody) -> Option<Answer> {
             here: bits(here),
             overdue: bits(wanted),
             echo,
-            retransmit: again,
+            duplicate: again,
         }),
         _ => return None,
     })

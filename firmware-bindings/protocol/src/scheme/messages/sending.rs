@@ -54,7 +54,7 @@ struct Context {
     /// Time at which the last number of each part was used.
     left: [Nanos; PARTS],
     /// Context of the receiver, once it is known.
-    peer_limit: Option<u32>,
+    peer_context: Option<u32>,
     transfer: u32,
     source: CardAddr,
     announcement: Announcement,
@@ -126,7 +126,7 @@ impl Sender {
             node: NodeId::ANY,
             number: 0,
             left: [Nanos::ZERO; PARTS],
-            peer_limit: None,
+            peer_context: None,
             transfer: 0,
             source: CardAddr::new(0),
             announcement: Announcement {
@@ -281,7 +281,7 @@ impl Sender {
             held: matches!(context.stage, Stage::BackedOff(_)),
             node: context.node,
             message: MessageId::from_parts(low16(slot), context.number),
-            peer_limit: context.peer_limit,
+            peer_limit: context.peer_context,
             ticket: self.transfers.ticket(context.transfer),
             announcement: context.announcement,
             packets: context.count,
@@ -493,7 +493,7 @@ impl Sender {
         context.stage = if asks { Stage::RequestDue } else { Stage::Sending };
         context.node = command.node;
         context.number = number;
-        context.peer_limit = None;
+        context.peer_context = None;
         context.transfer = transfer;
         context.source = CardAddr::new(command.source.get().wrapping_add(offset));
         context.announcement = announcement;
@@ -564,12 +564,12 @@ impl Sender {
             Stage::Sending => {
                 let packet = context.end.poll_packet(now)?;
                 let offset = packet.index * size;
-                let announcement = context.peer_limit.is_none().then_some(context.announcement);
+                let announcement = context.peer_context.is_none().then_some(context.announcement);
                 let flags = if announcement.is_some() { flags } else { Flags::NONE };
                 let header = MessageHeader {
                     common: Common { flags, ..common },
                     message,
-                    context: context.peer_limit,
+                    context: context.peer_context,
                     sequence: packet.sequence,
                     index: low16(packet.index),
                     round: packet.round,

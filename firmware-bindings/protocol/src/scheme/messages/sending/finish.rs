@@ -41,7 +41,7 @@ impl Sender {
         match answer.body {
             AnswerBody::Accepted => {
                 self.transfers.get_mut(transfer).not_ready = None;
-                context.peer_limit = answer.context;
+                context.peer_context = answer.context;
                 if context.stage != Stage::Sending {
                     context.stage = Stage::Sending;
                     context.end.begin(now, context.count, false);
@@ -50,14 +50,14 @@ impl Sender {
             AnswerBody::Refused(NackReason::Busy | NackReason::EscapeFull) => {
                 self.counters.busy += 1;
                 // A packet may have been accepted since: then there is a context.
-                if context.peer_limit.is_none() && !matches!(context.stage, Stage::BackedOff(_)) {
+                if context.peer_context.is_none() && !matches!(context.stage, Stage::BackedOff(_)) {
                     context.tries = context.tries.saturating_add(1);
                     context.stage = Stage::BackedOff(held_until(now, &self.config, context.tries));
                 }
             }
             AnswerBody::Refused(NackReason::NotReady) => {
                 self.counters.not_ready += 1;
-                if context.peer_limit.is_none() {
+                if context.peer_context.is_none() {
                     let record = self.transfers.get_mut(transfer);
                     let since = *record.not_ready.get_or_insert(now);
                     let is_over = now.saturating_sub(since) >= self.config.give_up;
@@ -83,8 +83,8 @@ impl Sender {
             }
             _ => {
                 self.transfers.get_mut(transfer).not_ready = None;
-                if context.peer_limit.is_none() {
-                    context.peer_limit = answer.context;
+                if context.peer_context.is_none() {
+                    context.peer_context = answer.context;
                 }
                 if let (Stage::BackedOff(_), false) = (context.stage, context.end.requests_context()) {
                     // It was accepted after the refusal.
