@@ -10,7 +10,6 @@ use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{C2hChannel, Card, CardAddr, DmaBuffer, H2cChannel};
 
 type Task<'a> = Pin<Box<dyn Future<Output = Result<(), Box<dyn Error>>> + 'a>>;
@@ -55,8 +54,7 @@ async fn read(mut channel: C2hChannel, mut buffer: DmaBuffer) -> Result<(), Box<
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let network = SimNetwork::builder().cards(1).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::open("mock")?;
     run(vec![
         Box::pin(write(card.h2c(0)?, card.buffer(64 << 10)?)),
         Box::pin(read(card.c2h(0)?, card.buffer(64 << 10)?)),

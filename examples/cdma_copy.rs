@@ -5,14 +5,12 @@
 
 use std::error::Error;
 
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr};
 
 const LENGTH: usize = 256 << 10;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let network = SimNetwork::builder().cards(1).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::open("mock")?;
     // Its registers are in the user BAR, at the offset in the card's identity block. For a design without an identity block use
     // `Card::cdma_at`.
     let mut cdma = card.cdma()?;

@@ -5,7 +5,6 @@
 
 use std::error::Error;
 
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, CdmaRingOptions, CdmaSegment, DescriptorPath, WaitMode, WaitOptions};
 
 /// Matrix of 64 rows that is transposed block by block.
@@ -19,8 +18,7 @@ fn block(matrix: CardAddr, row: u64, column: u64) -> CardAddr {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let network = SimNetwork::builder().cards(1).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::open("mock")?;
     card.enable_interrupts()?;
     let mut matrix = vec![0; usize::try_from(ROWS * ROWS * BLOCK)?];
     for (index, place) in matrix.chunks_mut(usize::try_from(BLOCK)?).enumerate() {

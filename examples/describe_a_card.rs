@@ -42,7 +42,7 @@ ni:
 /// Returns the properties that the driver finds on a card, one row each.
 fn properties(description: CardDescription) -> Result<[(&'static str, String); 6], Box<dyn Error>> {
     let network = SimNetwork::builder().card(description).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::from_backend(network.backend(0))?;
     let info = card.info();
     let ni = info.ni.as_ref().ok_or("no network interface")?;
     Ok([

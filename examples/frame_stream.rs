@@ -46,7 +46,7 @@ fn look(subscriber: &mut Subscriber, seen: &mut Seen) -> Result<bool, Box<dyn Er
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(4).build()?;
     let endpoint = |card| -> Result<Endpoint, Box<dyn Error>> {
-        Ok(Endpoint::open(&Card::open(network.backend(card))?)?)
+        Ok(Endpoint::open(&Card::from_backend(network.backend(card))?)?)
     };
 
     let mut options = PublisherOptions::default();

@@ -20,7 +20,7 @@ const BUFFERS: usize = 32;
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).build()?;
     let transport = network.backend(0);
-    let card = Card::open(transport.clone())?;
+    let card = Card::from_backend(transport.clone())?;
     // A small ring, to show back-pressure.
     let mut h2c = card.h2c_with(0, ChannelOptions::default().transfers(16))?;
 

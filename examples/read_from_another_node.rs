@@ -19,7 +19,7 @@ const TARGET: u64 = 0x2000_0000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(2).threaded(ThreadOptions::default()).build()?;
-    let (near, far) = (Card::open(network.backend(0))?, Card::open(network.backend(1))?);
+    let (near, far) = (Card::from_backend(network.backend(0))?, Card::from_backend(network.backend(1))?);
     let here = SharedEndpoint::from(Endpoint::open(&near)?);
     let there = SharedEndpoint::from(Endpoint::open(&far)?);
 

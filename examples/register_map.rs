@@ -18,7 +18,7 @@ const MAP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/maps/simulated-card.yaml
 
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::from_backend(network.backend(0))?;
     let bar = card.user_bar().ok_or("this card has no user BAR")?;
 
     let mut buffer = card.buffer(4096)?;

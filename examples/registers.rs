@@ -7,7 +7,6 @@ use std::error::Error;
 
 use fpga_driver::registers::catalog::{CardLayout, RegisterInfo};
 use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock, UserMask};
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr};
 
 /// Reads a register of the DMA BAR and prints it with its fields.
@@ -18,8 +17,7 @@ fn show(card: &Card, register: &RegisterInfo) -> Result<(), Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let network = SimNetwork::builder().cards(1).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::open("mock")?;
     let xdma = card.info().xdma;
     let layout = CardLayout::new(xdma.h2c_channels, xdma.c2h_channels);
     let find = |name: &str| layout.find(name).ok_or_else(|| format!("this card has no register {name}"));

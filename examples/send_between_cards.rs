@@ -20,8 +20,8 @@ const TARGET: CardAddr = CardAddr::new(0x2000_0000);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(2).impairments(Order::random(32)).seed(1).build()?;
-    let card_a = Card::open(network.backend(0))?;
-    let card_b = Card::open(network.backend(1))?;
+    let card_a = Card::from_backend(network.backend(0))?;
+    let card_b = Card::from_backend(network.backend(1))?;
     let mut a = Endpoint::open(&card_a)?;
     let mut b = Endpoint::open(&card_b)?;
 

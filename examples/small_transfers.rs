@@ -22,7 +22,7 @@ const TRANSFERS: u64 = 200_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).threaded(ThreadOptions::default()).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::from_backend(network.backend(0))?;
 
     // Credit mode keeps the engine running from batch to batch. `fpgactl validate` shows whether a card supports it. Batch mode, the
     // default, works on every card.

@@ -5,7 +5,6 @@
 
 use std::error::Error;
 
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{C2hStreamOptions, Card, PacketFragment, StreamError, WaitOptions};
 
 const PACKETS: usize = 1000;
@@ -13,9 +12,7 @@ const HEADER: usize = 64;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Card whose H2C streams are looped back to its C2H streams.
-    let board = fpga_driver::sim::CardDescription::builtin("us-plus-x8-stream")?;
-    let network = SimNetwork::builder().card(board).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::open("mock:us-plus-x8-stream")?;
     let mut tx = card.h2c_stream(0)?;
     // A ring of 64 buffers of 1 KiB that the card fills. A packet takes as many as it needs.
     let mut rx = card.c2h_stream_with(0, C2hStreamOptions::default().buffers(64).buffer_size(1024))?;

@@ -65,7 +65,7 @@ impl FrameStore {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).build()?;
-    let mut store = FrameStore::open(&Card::open(network.backend(0))?, 4096)?;
+    let mut store = FrameStore::open(&Card::from_backend(network.backend(0))?, 4096)?;
     store.put(7, &[0x77; 4096])?;
     let equal = store.get(7)? == [0x77; 4096];
     println!("frame 7 written and read back, equal: {equal}");
@@ -79,7 +79,7 @@ mod tests {
 
     fn store() -> (SimNetwork, FrameStore) {
         let network = SimNetwork::builder().cards(1).build().unwrap();
-        let card = Card::open(network.backend(0)).unwrap();
+        let card = Card::from_backend(network.backend(0)).unwrap();
         let store = FrameStore::open(&card, 4096).unwrap();
         (network, store)
     }

@@ -35,7 +35,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).threaded(ThreadOptions::default()).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::from_backend(network.backend(0))?;
 
     // Taking a line enables it, and the card's interrupts with it. A line that is already high interrupts at once.
     let result = card.user_interrupt(RESULT)?;

@@ -13,7 +13,7 @@ const GOOD: CardAddr = CardAddr::new(0x10_0000);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::from_backend(network.backend(0))?;
     let mut h2c = card.h2c(0)?;
 
     // 1. The card's memory answers with an error in the middle of a transfer. A simulated card does so on request.
@@ -58,12 +58,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // 4. The card cannot be opened again before it has returned.
     drop((h2c, card));
-    match Card::open(network.backend(0)) {
+    match Card::from_backend(network.backend(0)) {
         Err(error @ OpenError::Gone { .. }) => println!("4. {error}"),
         other => return Err(format!("opening a card that is gone: {other:?}").into()),
     }
     network.fail(0, CardFailure::None);
-    let card = Card::open(network.backend(0))?;
+    let card = Card::from_backend(network.backend(0))?;
     card.h2c(0)?.write(card.buffer(4096)?, GOOD)?;
     println!("5. it is back, opened and written to");
     Ok(())

@@ -5,16 +5,13 @@
 
 use std::error::Error;
 
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr};
 
 const LENGTH: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // One simulated card. For a real card, replace the backend by `pci::vfio::VfioBackend::open("0000:65:00.0")?` in an `Arc`; the rest
-    // stays the same.
-    let network = SimNetwork::builder().cards(1).build()?;
-    let card = Card::open(network.backend(0))?;
+    // One simulated card. For a real card, write `Card::open("0000:65:00.0")?`; the rest stays the same.
+    let card = Card::open("mock")?;
     println!("{}: {} H2C channels", card.name(), card.info().xdma.h2c_channels);
 
     // A channel has one owner. Dropping it returns it to the card.

@@ -14,7 +14,7 @@ type Failure = Box<dyn std::error::Error>;
 
 fn attached(c: &mut Criterion, name: &str, mode: RunMode) -> Result<(), Failure> {
     let network = SimNetwork::builder().cards(1).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::from_backend(network.backend(0))?;
     let options = ChannelOptions::default().descriptors(512).transfers(256).run_mode(mode);
     let mut channel = card.h2c_with(0, options)?;
     let memory = channel.register_memory(card.registered_memory(SIZE * 4096)?)?;
@@ -40,7 +40,7 @@ fn attached(c: &mut Criterion, name: &str, mode: RunMode) -> Result<(), Failure>
 
 fn buffers(c: &mut Criterion) -> Result<(), Failure> {
     let network = SimNetwork::builder().cards(1).build()?;
-    let card = Card::open(network.backend(0))?;
+    let card = Card::from_backend(network.backend(0))?;
     let mut channel = card.h2c_with(0, ChannelOptions::default().descriptors(512).transfers(256))?;
     let mut free = (0..DEPTH).map(|_| card.buffer(SIZE)).collect::<Result<Vec<_>, _>>()?;
     let mut round = || -> Result<Duration, Failure> {

@@ -23,6 +23,7 @@ use crate::info::{CardInfo, PciIds, XdmaInfo, cdma_of};
 use crate::name::ChannelName;
 use crate::options::OpenOptions;
 use crate::shared::{Shared, idle_timeout, quiesce};
+use crate::spec::CardSpec;
 use crate::stream::{C2hStream, C2hStreamOptions, H2cStream};
 
 /// Number of user interrupts of an XDMA core (PG195, usr_irq_req).
@@ -35,22 +36,49 @@ pub struct Card {
 }
 
 impl Card {
-    /// Opens a card with default options. Open at most one `Card` (and its clones) per backend at a time: a second one would stop the
-    /// engines of the first one.
+    /// Opens the card that `spec` names, with default options: `"0000:65:00.0"`, `"vfio-user:SOCKET"`, `"mock"`, `"mock:us-x8"`; see
+    /// [`CardSpec`].
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")]
+    /// let card = fpga_driver::Card::open("mock")?;
+    /// # Ok::<(), fpga_driver::OpenError>(())
+    /// ```
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(transport: Arc<dyn Backend>) -> Result<Self, OpenError> {
-        Self::open_with(transport, OpenOptions::default())
+    pub fn open(spec: &str) -> Result<Self, OpenError> {
+        Self::open_with(&spec.parse()?, OpenOptions::default())
     }
 
-    /// Opens a card: identifies its BARs, confirms the XDMA core, finds its channels, stops engines that an earlier owner left running,
-    /// checks the identity block if there is one, and enables bus mastering. With [`OpenOptions::observe`](crate::OpenOptions::observe) it
-    /// only reads.
+    /// Opens the card that `spec` names. The memory range of a simulated card comes from its description, unless
+    /// `options` have one.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_with(spec: &CardSpec, options: OpenOptions) -> Result<Self, OpenError> {
+        let (backend, memory) = spec.reach(&options.access)?;
+        let card_memory = options.card_memory.or(memory);
+        let options = OpenOptions { card_memory, ..options };
+        Self::from_backend_with(backend, options)
+    }
+
+    /// Opens the card behind `backend` with default options.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn from_backend(backend: Arc<dyn Backend>) -> Result<Self, OpenError> {
+        Self::from_backend_with(backend, OpenOptions::default())
+    }
+
+    /// Opens the card behind `backend`: identifies its BARs, confirms the XDMA core, finds its channels, stops engines that an earlier owner
+    /// left running, checks the identity block if there is one, and enables bus mastering. With
+    /// [`OpenOptions::observe`](crate::OpenOptions::observe) it only reads. Open at most one `Card` (and its clones) per backend at a time: a
+    /// second one would stop the engines of the first one.
     ///
     /// # Errors
     /// See [`OpenError`]. Nothing stays enabled after an error.
-    pub fn open_with(transport: Arc<dyn Backend>, options: OpenOptions) -> Result<Self, OpenError> {
+    pub fn from_backend_with(transport: Arc<dyn Backend>, options: OpenOptions) -> Result<Self, OpenError> {
         let name = transport.name().to_owned();
         let ids = read_ids(&*transport, &name)?;
         let roles = discover::roles(&*transport, options.dma_bar)?;

@@ -1,19 +1,47 @@
 //! Error types, one enum per operation. Every message names the card and the remedy.
 
 use fpga_firmware::identity::ReadError;
+use fpga_pci::vfio::VfioOpenError;
 use fpga_pci::{
     BarError, ConfigError, DmaAccess, DmaAllocError, DmaBuffer, InterruptError, MmioError, RegisteredMemory,
 };
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring;
+use fpga_vfio_user::VfioUserOpenError;
 
 use crate::fault::ChannelFault;
 use crate::name::{CardName, ChannelName};
+use crate::spec::CardSpecError;
 
 /// Error of opening a card. Nothing stays enabled.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
+    /// The text names no card.
+    #[error(transparent)]
+    Spec(#[from] CardSpecError),
+    /// The PCI function cannot be opened through VFIO.
+    #[error(transparent)]
+    Vfio(#[from] VfioOpenError),
+    /// The vfio-user server cannot be used.
+    #[error(transparent)]
+    VfioUser(#[from] VfioUserOpenError),
+    /// The simulated card cannot be built: its description cannot be read, or is wrong.
+    #[error("{card}: {source}")]
+    Simulated {
+        /// Which card.
+        card: String,
+        /// What is wrong.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// This program cannot simulate cards.
+    #[error(
+        "{card}: the program is built without simulated cards; name a PCI address or a vfio-user socket, or enable the feature `sim` of fpga-driver"
+    )]
+    NoSimulator {
+        /// Which card.
+        card: String,
+    },
     /// Configuration space cannot be accessed.
     #[error("{card}: configuration space: {source}")]
     Config {

@@ -9,7 +9,7 @@
 //! | receive interrupts of the design on the card | [`UserInterrupt`], [`UserInterrupts`] |
 //! | move data from card to card over a network | [`Endpoint`] |
 //! | record register accesses and replay them | [`record`] |
-//! | do all of this without a card | [`sim`] (feature `sim`, on by default) |
+//! | do all of this without a card | [`sim`], [`Card::open`] of `"mock"` (feature `sim`, off by default) |
 //!
 //! # Buffer ownership
 //!
@@ -45,6 +45,7 @@ mod wait;
 mod engine_interrupt;
 mod setters;
 mod shared;
+mod spec;
 mod store;
 pub mod stream;
 pub mod user_interrupt;
@@ -86,6 +87,7 @@ pub use ni::{NiInfo, TransmitWindows};
 pub use options::{NetworkInterface, OpenOptions};
 pub use range::CardRange;
 pub use recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport};
+pub use spec::{AccessOptions, CardSpec, CardSpecError};
 pub use stream::{
     C2hStream, C2hStreamOptions, H2cStream, Packet, PacketFragment, ReceiveFailed, SendStatistics,
     StreamError, StreamStatistics,

@@ -6,6 +6,7 @@ use fpga_pci::DmaPoolOptions;
 use fpga_registers::BarOffset;
 
 use crate::range::CardRange;
+use crate::spec::AccessOptions;
 
 use crate::wait::IDLE_TIMEOUT_NS;
 
@@ -41,6 +42,8 @@ pub struct OpenOptions {
     pub observe: bool,
     /// Maximum time until an engine is idle. Default and maximum 2 s.
     pub idle_timeout: Duration,
+    /// How a card outside this process is accessed. Not used by [`Card::from_backend`](crate::Card::from_backend).
+    pub access: AccessOptions,
 }
 
 impl Default for OpenOptions {
@@ -53,6 +56,7 @@ impl Default for OpenOptions {
             card_memory: None,
             observe: false,
             idle_timeout: Duration::from_nanos(IDLE_TIMEOUT_NS),
+            access: AccessOptions::default(),
         }
     }
 }
@@ -110,6 +114,13 @@ impl OpenOptions {
     #[must_use]
     pub fn memory(mut self, options: DmaPoolOptions) -> Self {
         self.memory = options;
+        self
+    }
+
+    /// How a card outside this process is accessed.
+    #[must_use]
+    pub const fn access(mut self, options: AccessOptions) -> Self {
+        self.access = options;
         self
     }
 }

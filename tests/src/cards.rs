@@ -44,13 +44,13 @@ pub fn fast_network(description: CardDescription) -> SimNetwork {
 /// Opens card 0 with default options.
 #[must_use]
 pub fn open(network: &SimNetwork) -> Card {
-    Card::open(network.backend(0)).expect("the card opens")
+    Card::from_backend(network.backend(0)).expect("the card opens")
 }
 
 /// Opens card 0.
 #[must_use]
 pub fn open_with(network: &SimNetwork, options: OpenOptions) -> Card {
-    Card::open_with(network.backend(0), options).expect("the card opens")
+    Card::from_backend_with(network.backend(0), options).expect("the card opens")
 }
 
 /// Reads card `card`'s memory without the driver.

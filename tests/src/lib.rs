@@ -91,7 +91,7 @@ impl Pair {
     #[must_use]
     pub fn with(order: DeliveryOrder, options: impl Fn(EndpointOptions) -> EndpointOptions) -> Self {
         let network = order.network().cards(2).build().expect("two built-in cards");
-        let open = |index| Card::open(network.backend(index)).expect("a built-in card opens");
+        let open = |index| Card::from_backend(network.backend(index)).expect("a built-in card opens");
         let (card_a, card_b) = (open(0), open(1));
         let endpoint = |card: &Card, incarnation| {
             let mut defaults = EndpointOptions::default();

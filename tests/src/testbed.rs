@@ -94,7 +94,7 @@ impl Testbed {
         }
         let network = network.build().expect("cards");
         let end = |number: u32| {
-            let card = Card::open(network.backend(number as usize)).expect("a card that opens");
+            let card = Card::from_backend(network.backend(number as usize)).expect("a card that opens");
             Some(Endpoint::open_with(&card, &change(options(0xA + number))).expect("an endpoint that opens"))
         };
         let ends: Vec<_> = (0..count).map(end).collect();

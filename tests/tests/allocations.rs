@@ -378,7 +378,7 @@ fn network_path_with_loss_allocates_nothing() {
 fn network_wait_allocates_nothing() {
     let network = SimNetwork::builder().cards(2).build().unwrap();
     let ends = [0, 1].map(|number| {
-        let card = Card::open(network.backend(number)).unwrap();
+        let card = Card::from_backend(network.backend(number)).unwrap();
         card.enable_interrupts().unwrap();
         Endpoint::open(&card).unwrap()
     });

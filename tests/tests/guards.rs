@@ -19,7 +19,7 @@ use fpga_tests::{DeliveryOrder, Pair, SOURCE, bytes, cards};
 #[test]
 fn buffer_of_other_card_is_refused_and_returned() {
     let network = SimNetwork::builder().cards(2).build().unwrap();
-    let open = |index| Card::open(network.backend(index)).unwrap();
+    let open = |index| Card::from_backend(network.backend(index)).unwrap();
     let (a, b) = (open(0), open(1));
     let buffer = b.buffer(4096).unwrap();
     let failed = a.c2h(0).unwrap().read(buffer, CardAddr::ZERO).unwrap_err();
@@ -37,8 +37,8 @@ fn backend_serves_cards_in_sequence() {
     let network = cards::network(cards::described(""));
     let transport = network.backend(0);
     // A buffer that outlives its card keeps its region mapped; the next card's memory is at other addresses.
-    let kept = Card::open(Arc::clone(&transport) as _).unwrap().buffer(64).unwrap();
-    let card = Card::open(transport).unwrap();
+    let kept = Card::from_backend(Arc::clone(&transport) as _).unwrap().buffer(64).unwrap();
+    let card = Card::from_backend(transport).unwrap();
     let next = card.buffer(64).unwrap();
     assert_ne!(kept.iova(), next.iova());
     card.h2c(0).unwrap().write(next, CardAddr::ZERO).unwrap();
@@ -53,7 +53,7 @@ fn events_in_card_memory_are_not_taken_twice_after_reopen() {
     net.notifications[1].clear();
 
     net.ends[1] = None;
-    let again = Card::open(net.network.backend(1)).unwrap();
+    let again = Card::from_backend(net.network.backend(1)).unwrap();
     let mut endpoint = fpga_driver::Endpoint::open_with(&again, &testbed::options(3)).unwrap();
     assert_eq!(endpoint.poll(), Ok(0), "nothing has happened since");
     assert_eq!(endpoint.next_notification(), None);
@@ -196,14 +196,14 @@ fn region_closed_twice_keeps_successor_open() {
 #[test]
 fn open_stops_events_of_earlier_owner_before_bus_master() {
     let network = SimNetwork::builder().cards(1).build().unwrap();
-    let card = Card::open(network.backend(0)).unwrap();
+    let card = Card::from_backend(network.backend(0)).unwrap();
     let endpoint = fpga_driver::Endpoint::open_with(&card, &testbed::options(1)).unwrap();
     // Like a killed process: nothing is switched off.
     core::mem::forget(endpoint);
     core::mem::forget(card);
     let control = BarOffset::new(0x2008);
     assert_ne!(cards::register(&network, 0, 0, control), 0, "the interface is on");
-    let _next = Card::open(network.backend(0)).unwrap();
+    let _next = Card::from_backend(network.backend(0)).unwrap();
     assert_eq!(cards::register(&network, 0, 0, control), 0, "the interface is silent");
 }
 

@@ -40,7 +40,7 @@ fn endpoint(network: &SimNetwork, scheme: Scheme) -> SharedEndpoint {
     options.scheme = scheme;
     // Threads that share two processors answer late.
     options.round_trip = Duration::from_millis(1);
-    Endpoint::open_with(&Card::open(network.backend(0)).unwrap(), &options).unwrap().into()
+    Endpoint::open_with(&Card::from_backend(network.backend(0)).unwrap(), &options).unwrap().into()
 }
 
 /// Sends in both directions with a thread for each end, and checks the data.

@@ -101,7 +101,7 @@ fn recovery_check_only_changes_nothing() {
     let command = || config::read_u16(&*network.backend(0), header::COMMAND).unwrap();
     network.backend(0).set_bus_master(false).unwrap();
     let commanded = command();
-    let card = Card::open_with(network.backend(0), OpenOptions::default().observe(true)).unwrap();
+    let card = Card::from_backend_with(network.backend(0), OpenOptions::default().observe(true)).unwrap();
     assert_eq!(card.info().xdma.c2h_channels, 4);
     assert!(ChannelBlock::STATUS.read(card.dma_bar(), base).unwrap().busy());
     let observed = |error: Option<ResourceError>| {
@@ -265,7 +265,7 @@ fn recovery_stuck_engine_escalates() {
         FaultInjectingBackend::new(network.backend(0), vec![ReplacedRegister { bar: DMA_BAR, at, value: 1 }]);
     let transport: Arc<dyn Backend> = tampered.clone();
     // The card cannot be opened in this state, which is the main use of the recovery.
-    assert!(matches!(Card::open(Arc::clone(&transport)), Err(OpenError::NotIdle { .. })));
+    assert!(matches!(Card::from_backend(Arc::clone(&transport)), Err(OpenError::NotIdle { .. })));
     let recover = |level| {
         let options = RecoveryOptions::default().with_max_level(level);
         recovery::recover(&transport, &OpenOptions::default(), &options).unwrap()
@@ -285,7 +285,7 @@ fn recovery_stuck_engine_escalates() {
     tampered.replace(Vec::new());
     assert!(recover(RecoveryLevel::Bus).well);
     drop(transport);
-    assert!(Card::open(tampered).is_ok());
+    assert!(Card::from_backend(tampered).is_ok());
 }
 
 #[test]

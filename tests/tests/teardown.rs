@@ -232,11 +232,11 @@ fn refused_open_leaves_nothing_enabled() {
     file.ni.checksum_override = Some(1);
     let network = SimNetwork::builder().card(file).build().unwrap();
     for _ in 0..3 {
-        assert!(Card::open(network.backend(0)).is_err());
+        assert!(Card::from_backend(network.backend(0)).is_err());
         assert_closed(&network, 0);
     }
     let options = OpenOptions::default().network_interface(NetworkInterface::Ignored);
-    drop(Card::open_with(network.backend(0), options).unwrap());
+    drop(Card::from_backend_with(network.backend(0), options).unwrap());
     assert_closed(&network, 0);
 }
 

@@ -29,7 +29,7 @@ fn opened(cards: u32) -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
     let builder = SimNetwork::builder().card(with_channels(1, 1)).cards(cards - 1);
     let network = builder.build().unwrap();
     let seam = FaultInjectingBackend::new(network.backend(0), Vec::new());
-    let card = Card::open_with(seam.clone(), OpenOptions::default()).unwrap();
+    let card = Card::from_backend_with(seam.clone(), OpenOptions::default()).unwrap();
     (network, seam, card)
 }
 
@@ -124,7 +124,7 @@ fn short_idle_timeout_gives_up_engine_early() {
     let limit = Duration::from_millis(20);
     let (_network, seam, card) = opened(1);
     drop(card);
-    let card = Card::open_with(seam.clone(), OpenOptions::default().idle_timeout(limit)).unwrap();
+    let card = Card::from_backend_with(seam.clone(), OpenOptions::default().idle_timeout(limit)).unwrap();
     let mut channel = card.h2c(0).unwrap();
     hang(&seam, Direction::H2c);
     channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();

@@ -270,7 +270,7 @@ fn tampered(
 ) -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
     let network = fast_network(description);
     let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-    let card = Card::open_with(transport.clone(), OpenOptions::default()).unwrap();
+    let card = Card::from_backend_with(transport.clone(), OpenOptions::default()).unwrap();
     transport.replace(replaced);
     (network, transport, card)
 }

@@ -58,7 +58,7 @@ impl Served {
     }
 
     fn open(&self) -> Card {
-        Card::open(self.backend()).unwrap()
+        Card::from_backend(self.backend()).unwrap()
     }
 
     /// Ends the server, like the end of its process.
@@ -122,7 +122,7 @@ fn with_a_line(channels: u8, pin: u8) -> (Served, Card) {
     let served = Served::start(described(&format!(
         "xdma: {{ h2c_channels: {channels}, c2h_channels: {channels} }}\ninterrupts: {{ msix_vectors: 0, msi_vectors: 0, pin: {pin} }}"
     )));
-    let card = Card::open_with(served.backend(), OpenOptions::default().dma_bar(1)).unwrap();
+    let card = Card::from_backend_with(served.backend(), OpenOptions::default().dma_bar(1)).unwrap();
     let vectors = card.enable_interrupts().unwrap();
     assert_eq!((vectors.vectors, vectors.channels), (1, 2 * u32::from(channels)));
     (served, card)
@@ -292,7 +292,7 @@ fn served_card_survives_vanished_client() {
     let kill = Connection::new(connection.as_fd().try_clone_to_owned().unwrap());
     let options = VfioUserOptions::default().deadline(LONG);
     let transport = VfioUserBackend::over(connection, &served.path, options).unwrap();
-    let card = Card::open(Arc::new(transport)).unwrap();
+    let card = Card::from_backend(Arc::new(transport)).unwrap();
     let mut channel = card.h2c(0).unwrap();
     for _ in 0..16 {
         channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
@@ -308,7 +308,7 @@ fn served_card_survives_vanished_client() {
             Err(error) => assert!(is_busy(&error) && began.elapsed() < LONG, "{error}"),
         }
     };
-    let card = Card::open(Arc::new(transport)).unwrap();
+    let card = Card::from_backend(Arc::new(transport)).unwrap();
     let data = bytes(1, 10_000);
     card.h2c(0).unwrap().write(card.buffer_from(&data).unwrap(), CardAddr::new(64)).unwrap();
     assert!(peek(&served.network, 0, CardAddr::new(64), 10_000) == data);
@@ -320,7 +320,7 @@ fn served_card_survives_vanished_client() {
 fn served_card_reset_ends_transfers_and_card_works() {
     let served = Served::start(with_channels(1, 1));
     let transport = served.backend();
-    let card = Card::open(Arc::<VfioUserBackend>::clone(&transport)).unwrap();
+    let card = Card::from_backend(Arc::<VfioUserBackend>::clone(&transport)).unwrap();
     let at = BarOffset::ZERO;
     let old = card.dma_bar().clone();
     old.read32(at).unwrap();
@@ -328,7 +328,7 @@ fn served_card_reset_ends_transfers_and_card_works() {
     transport.reset(ResetLevel::Function).unwrap();
     assert_eq!(old.read32(at), Err(MmioError::Stale { at }));
     drop(card);
-    let card = Card::open(Arc::<VfioUserBackend>::clone(&transport)).unwrap();
+    let card = Card::from_backend(Arc::<VfioUserBackend>::clone(&transport)).unwrap();
     card.enable_interrupts().unwrap();
     let data = bytes(2, 70_000);
     let mut channel = card.h2c(0).unwrap();
@@ -349,7 +349,7 @@ fn served_card_recovery_reaches_reset() {
     let report = recovery::recover(&transport, &OpenOptions::default(), &options).unwrap();
     let outcome = report.outcome(RecoveryLevel::Function).unwrap();
     assert_eq!(outcome.word(), "recovered", "{report:?}");
-    let card = Card::open(transport).unwrap();
+    let card = Card::from_backend(transport).unwrap();
     card.h2c(0).unwrap().write(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
     drop(card);
     served.finish();
@@ -403,8 +403,9 @@ fn served_card_unpolled_host_takes_transfers() {
     let transport = VfioUserBackend::open_with(&path, VfioUserOptions::default().deadline(LONG)).unwrap();
     let mut options = EndpointOptions::default();
     options.event_entries = 128;
-    let mut receiver = Endpoint::open_with(&Card::open(Arc::new(transport)).unwrap(), &options).unwrap();
-    let mut sender = Endpoint::open(&Card::open(network.backend(0)).unwrap()).unwrap();
+    let mut receiver =
+        Endpoint::open_with(&Card::from_backend(Arc::new(transport)).unwrap(), &options).unwrap();
+    let mut sender = Endpoint::open(&Card::from_backend(network.backend(0)).unwrap()).unwrap();
     let (source, target) = (CardAddr::new(0x10_0000), CardAddr::new(0x2000_0000));
     let data = bytes(6, 1 << 20);
     poke(&network, 0, source, &data);

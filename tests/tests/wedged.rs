@@ -24,7 +24,7 @@ use fpga_tests::testbed::options;
 fn tampered() -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
     let network = fast_network(with_channels(4, 4));
     let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-    let card = Card::open(transport.clone()).unwrap();
+    let card = Card::from_backend(transport.clone()).unwrap();
     (network, transport, card)
 }
 
@@ -50,13 +50,13 @@ fn assert_works(network: &SimNetwork, card: &Card, channel: &mut H2cChannel) {
 fn wedged_channel_cannot_be_taken_over() {
     let network = fast_network(with_channels(4, 4));
     let transport = FaultInjectingBackend::new(network.backend(0), vec![busy(Direction::C2h, 2)]);
-    let error = Card::open(transport.clone()).unwrap_err();
+    let error = Card::from_backend(transport.clone()).unwrap_err();
     let OpenError::NotIdle { channel, waited_ms, .. } = &error else { panic!("{error}") };
     assert_eq!((channel.to_string().as_str(), *waited_ms), ("c2h2", 2000));
     assert!(error.to_string().contains("reset the card"), "{error}");
     assert_eq!(network.with_card(0, |card| card.config().bus_master()), Some(false));
     transport.replace(Vec::new());
-    let card = Card::open(transport).unwrap();
+    let card = Card::from_backend(transport).unwrap();
     assert_works(&network, &card, &mut card.h2c(0).unwrap());
 }
 

@@ -44,7 +44,7 @@ pub struct CdmaCompletion<T> {
 /// use fpga_driver::{Card, CardAddr, CdmaRingOptions, DescriptorPath, WaitOptions, sim::SimNetwork};
 ///
 /// let network = SimNetwork::builder().cards(1).build()?;
-/// let card = Card::open(network.backend(0))?;
+/// let card = Card::from_backend(network.backend(0))?;
 /// let path = DescriptorPath::Bypass { window: CardAddr::ZERO };
 /// let mut ring = card.cdma()?.into_ring(path, CdmaRingOptions::new(CardAddr::new(0x10_0000)))?;
 /// let mut last = None;

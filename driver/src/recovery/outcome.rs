@@ -190,7 +190,7 @@ impl RecoveryReport {
 }
 
 /// Error of a recovery that could not be executed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoveryError {
     /// The card does not answer, not even in configuration space.

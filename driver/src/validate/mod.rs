@@ -5,7 +5,7 @@
 //! # let backend = fpga_driver::sim::SimNetwork::builder().cards(1).build()?.backend(0);
 //! use fpga_driver::{Card, validate};
 //!
-//! let card = Card::open(backend)?;
+//! let card = Card::from_backend(backend)?;
 //! let report = validate::run(&card, validate::ValidateOptions::default(), &mut |test| println!("{test}"));
 //! assert!(!report.has_failed());
 //! # Ok(())

@@ -61,4 +61,22 @@ impl CardDescription {
         };
         Self::parse(Path::new(found.name), found.file)
     }
+
+    /// The description that `name` stands for: a file, or, where there is none of that name, a built-in description. Names of built-in
+    /// descriptions contain neither a folder nor an extension.
+    ///
+    /// # Errors
+    /// [`DescriptionError::UnknownName`] for a name without folder and extension; otherwise as [`load`](Self::load).
+    pub fn find(name: &Path) -> Result<Self, DescriptionError> {
+        match Self::builtin_name(name) {
+            Some(name) => Self::builtin(name),
+            None => Self::load(name),
+        }
+    }
+
+    /// `name` as the name of a built-in description; `None` if [`find`](Self::find) takes it for a file.
+    #[must_use]
+    pub fn builtin_name(name: &Path) -> Option<&str> {
+        name.to_str().filter(|text| !text.contains(['/', '\\', '.']) && !name.exists())
+    }
 }

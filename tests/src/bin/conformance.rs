@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use fpga_driver::Backend;
 use fpga_driver::pci::vfio::VfioInterface;
+use fpga_driver::{Backend, CardSpec};
 use fpga_tests::conformance::backends::{ExternalCard, INLINE, ServedCard, THREADED};
 use fpga_tests::conformance::fault_control::FaultControl;
 use fpga_tests::conformance::{
@@ -149,8 +149,8 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
         return one(arguments, out);
     }
     let present;
-    let doors: Vec<&dyn TestBackend> = match &arguments.card {
-        Target::Mock => {
+    let doors: Vec<&dyn TestBackend> = match &arguments.card.spec {
+        CardSpec::Simulated { description: None } => {
             let mut all: Vec<&dyn TestBackend> = vec![&INLINE, &THREADED, &ServedCard];
             all.retain(|door| arguments.backend.as_deref().is_none_or(|only| only == door.name()));
             if all.is_empty() {
@@ -158,8 +158,8 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
             }
             all
         }
-        card => {
-            present = there(arguments, card);
+        _ => {
+            present = there(arguments, &arguments.card);
             vec![&present]
         }
     };
@@ -186,9 +186,9 @@ fn there(arguments: &Arguments, card: &Target) -> ExternalCard {
     let outside = outside.or_else(|| arguments.fault_control.as_deref().map(FaultControl::command));
     let door = ExternalCard::new(backend_name(arguments), !arguments.gentle, open_backend(card.clone()))
         .outside(outside);
-    let door = match card {
-        Target::VfioUser(..) => door.passing_memory_on(),
-        Target::Pci(..) => door.via_kernel(),
+    let door = match card.spec {
+        CardSpec::VfioUser(_) => door.passing_memory_on(),
+        CardSpec::Pci(_) => door.via_kernel(),
         _ => door,
     };
     arguments.build.iter().fold(door, |door, (build, card)| door.with(build, open_backend(card.clone())))
@@ -231,10 +231,10 @@ fn report(
 
 fn backend_name(arguments: &Arguments) -> String {
     arguments.backend.clone().unwrap_or_else(|| {
-        match arguments.card {
-            Target::Mock | Target::MockFile(_) => "mock",
-            Target::VfioUser(..) => "vfio-user",
-            Target::Pci(..) => "vfio",
+        match arguments.card.spec {
+            CardSpec::VfioUser(_) => "vfio-user",
+            CardSpec::Pci(_) => "vfio",
+            _ => "mock",
         }
         .to_owned()
     })
@@ -249,9 +249,9 @@ fn open_backend(card: Target) -> Arc<OpenBackend> {
 /// Runs the mode that was requested instead of the suite.
 fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     let began = Instant::now();
-    let transport = match arguments.card {
+    let transport = match arguments.card.spec {
         // Runs in its own thread, as every other card does.
-        Target::Mock => {
+        CardSpec::Simulated { description: None } => {
             fpga_tests::conformance::TestBackend::fixture(&THREADED).and_then(|stand| stand.open_backend())
         }
         _ => open_backend(arguments.card.clone())(),

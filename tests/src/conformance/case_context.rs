@@ -169,8 +169,9 @@ impl Opened {
     /// Opens the card through `seam`.
     #[must_use]
     pub fn on(seam: Arc<FaultInjectingBackend>, options: OpenOptions) -> Self {
-        let card = Card::open_with(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>, options)
-            .unwrap_or_else(|error| panic!("the card does not open: {error}"));
+        let card =
+            Card::from_backend_with(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>, options)
+                .unwrap_or_else(|error| panic!("the card does not open: {error}"));
         let scratch = match &card.info().ni {
             Some(ni) => {
                 let start = ni.memory.start.get().saturating_add(SCRATCH_START);

@@ -9,7 +9,7 @@ fn cdma_ring_false_registers_are_detected() {
     for way in SETUPS {
         let network = fast_network(with_channels(1, 1));
         let tampered = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::open(tampered.clone()).unwrap();
+        let card = Card::from_backend(tampered.clone()).unwrap();
         let base = u32::try_from(BASE).unwrap();
         let bypass = card.info().roles.bypass.unwrap().index;
         let mut lies = match way {

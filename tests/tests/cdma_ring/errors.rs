@@ -118,7 +118,7 @@ fn cdma_ring_extra_start_costs_one_reset() {
     for way in SETUPS {
         let network = fast_network(with_channels(1, 1));
         let tampered = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::open(tampered.clone()).unwrap();
+        let card = Card::from_backend(tampered.clone()).unwrap();
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
         // The engine executes a long copy, and completes it before the high word of the next tail arrives.
         let tail_high = CdmaBlock::TAILDESC_HIGH.address(CDMA).get();

@@ -14,7 +14,7 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
     for way in SETUPS {
         let network = fast_network(with_channels(1, 1));
         let tampered = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::open(tampered.clone()).unwrap();
+        let card = Card::from_backend(tampered.clone()).unwrap();
         let mut ring: CdmaRing<usize> = ring(&card, way, options());
         let data = LENGTHS.map(|length| bytes(length as u64, length));
         for (n, data) in data.iter().enumerate() {

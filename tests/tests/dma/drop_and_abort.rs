@@ -341,7 +341,7 @@ fn stuck_engine_quarantines_reachable_memory() {
         for steps in [0, 9, 300] {
             let network = fast_network(with_channels(2, 2));
             let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-            let card = Card::open(transport.clone()).unwrap();
+            let card = Card::from_backend(transport.clone()).unwrap();
             let mut rig = Rig::on(network, card, way, short(way));
             let work = Work::begin(&mut rig, steps);
             let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
@@ -406,7 +406,7 @@ fn wedged_channel_dropped_quarantines_posted_memory_only() {
     for way in SETUPS {
         let network = fast_network(with_channels(2, 2));
         let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::open(transport.clone()).unwrap();
+        let card = Card::from_backend(transport.clone()).unwrap();
         let mut rig = Rig::on(network, card, way, short(way));
         Work::begin(&mut rig, 2);
         let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
@@ -426,7 +426,7 @@ fn take_busy_channel_is_refused_and_untouched() {
     for way in SETUPS {
         let network = network(with_channels(2, 2));
         let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::open(transport.clone()).unwrap();
+        let card = Card::from_backend(transport.clone()).unwrap();
         let mut channel = way.take(&card, 0, short(way)).unwrap();
         channel.submit(card.buffer(4 * LENGTH).unwrap(), CardAddr::ZERO).unwrap();
         channel.poll().unwrap();

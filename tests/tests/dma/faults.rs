@@ -371,7 +371,7 @@ fn credit_mode_unsupported_is_refused() {
         let network = network(with_channels(2, 2));
         let held = SgdmaCommonBlock::CREDIT_MODE.address(SGDMA_COMMON_BASE).get();
         let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::open(transport.clone()).unwrap();
+        let card = Card::from_backend(transport.clone()).unwrap();
         // No channel has credit mode; all channels but this one have it.
         let own = PerChannel::one(way.direction, 0).into_bits();
         for value in [0, 0x000F_000F & !own] {

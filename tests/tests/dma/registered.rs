@@ -198,8 +198,10 @@ fn registered_memory_of_other_channel_is_refused() {
 fn registered_memory_of_other_card_is_returned() {
     for way in SETUPS {
         let network = SimNetwork::builder().card(with_channels(1, 1)).cards(1).build().unwrap();
-        let (here, there) =
-            (Card::open(network.backend(0)).unwrap(), Card::open(network.backend(1)).unwrap());
+        let (here, there) = (
+            Card::from_backend(network.backend(0)).unwrap(),
+            Card::from_backend(network.backend(1)).unwrap(),
+        );
         let mut channel = way.take(&here, 0, way.options()).unwrap();
         let area = there.registered_memory(4096).unwrap();
         area.memory().write(0, &[7; 64]).unwrap();

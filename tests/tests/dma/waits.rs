@@ -147,7 +147,7 @@ fn wait_completion_survives_register_write_failure() {
     for way in SETUPS {
         let network = network(with_channels(1, 1));
         let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::open(transport.clone()).unwrap();
+        let card = Card::from_backend(transport.clone()).unwrap();
         card.enable_interrupts().unwrap();
         let mut channel = way.take(&card, 0, way.options()).unwrap();
         let ticket = channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();

@@ -16,7 +16,7 @@ const CDMA: BarOffset = BarOffset::new(0x1000);
 fn overtaken(net: &mut Testbed, steps: Option<u32>) -> Arc<FaultInjectingBackend> {
     net.ends[0] = None;
     let seam = FaultInjectingBackend::new(net.network.backend(0), Vec::new());
-    let card = Card::open(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>).unwrap();
+    let card = Card::from_backend(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>).unwrap();
     net.ends[0] = Some(Endpoint::open_with(&card, &options(0x1A)).unwrap());
     let high = (0, CdmaBlock::TAILDESC_HIGH.address(CDMA).get());
     match steps {

@@ -143,11 +143,13 @@ fn contradictory_options_are_refused() {
 fn card_with_own_op_table_is_refused() {
     let network = fpga_tests::cards::network(CardDescription::default());
     let at = 0x2000 + u64::from(ni::OP_TABLE_ENTRIES);
-    let bar = Card::open(network.backend(0)).unwrap().info().roles.user.unwrap().index;
+    let bar = Card::from_backend(network.backend(0)).unwrap().info().roles.user.unwrap().index;
     let replaced = vec![fpga_tests::fault_injecting::ReplacedRegister { bar, at, value: 256 }];
-    let card =
-        Card::open(fpga_tests::fault_injecting::FaultInjectingBackend::new(network.backend(0), replaced))
-            .unwrap();
+    let card = Card::from_backend(fpga_tests::fault_injecting::FaultInjectingBackend::new(
+        network.backend(0),
+        replaced,
+    ))
+    .unwrap();
     let error = Endpoint::open_with(&card, &options(1)).map(drop).unwrap_err();
     assert!(matches!(error, EndpointError::OpTable { entries: 256, .. }), "{error}");
     // With a scheme whose sender is the card, this op table is allowed.
@@ -248,7 +250,7 @@ fn removed_card_ends_endpoint() {
         assert_eq!(net.network.mapped_bytes(0), 0);
         assert_eq!(net.network.with_card(0, |card| card.config().bus_master()), Some(false));
         net.network.step_until_idle();
-        let card = Card::open(net.network.backend(0)).unwrap();
+        let card = Card::from_backend(net.network.backend(0)).unwrap();
         net.ends[0] = Some(Endpoint::open_with(&card, &options(0xA3)).unwrap());
         net.network.advance(Nanos::from_secs(10));
         net.settle();

@@ -125,7 +125,7 @@ fn mixed_schemes_threads_choose_independently() {
     let network = order.network().cards(2).threaded(ThreadOptions::default()).build().unwrap();
     let ends: Vec<SharedEndpoint> = (0..2)
         .map(|number| {
-            let card = Card::open(network.backend(number)).unwrap();
+            let card = Card::from_backend(network.backend(number)).unwrap();
             Endpoint::open_with(&card, &every(options(0x30 + number as u32))).unwrap().into()
         })
         .collect();
@@ -224,7 +224,7 @@ fn mixed_schemes_inactive_scheme_is_refused_with_advice() {
 fn mixed_schemes_need_card_capability() {
     let open = |text: &str, change: &dyn Fn(EndpointOptions) -> EndpointOptions| {
         let network = fpga_tests::cards::network(described(text));
-        let card = Card::open(network.backend(0)).unwrap();
+        let card = Card::from_backend(network.backend(0)).unwrap();
         Endpoint::open_with(&card, &change(options(1))).map(drop).unwrap_err()
     };
     let error = open("ni: { commands: 0 }", &every);
@@ -263,14 +263,14 @@ fn mixed_schemes_restart_and_change_are_handled() {
         }
         let lives = (round * 2 + 100) as u32;
         net.ends[1] = None;
-        let card = Card::open(net.network.backend(1)).unwrap();
+        let card = Card::from_backend(net.network.backend(1)).unwrap();
         net.ends[1] = Some(Endpoint::open_with(&card, &change(options(lives))).unwrap());
         net.settle();
         // Each transfer has ended, with success or an error.
         let count = net.end(0).schemes().iter().count();
         assert_eq!(net.completions[0].drain(..).count(), count);
         net.ends[0] = None;
-        let card = Card::open(net.network.backend(0)).unwrap();
+        let card = Card::from_backend(net.network.backend(0)).unwrap();
         net.ends[0] = Some(Endpoint::open_with(&card, &change(options(lives + 1))).unwrap());
         net.notifications[1].clear();
         let region = net.region(1, TARGET, 1 << 20).remote;

@@ -322,7 +322,7 @@ fn read_from_host_behind_dropped_events_is_served() {
 #[test]
 fn threaded_cards_unpolled_receiver_transfers_complete() {
     let network = SimNetwork::builder().cards(2).threaded(ThreadOptions::default()).build().unwrap();
-    let cards: Vec<_> = (0..2).map(|number| Card::open(network.backend(number)).unwrap()).collect();
+    let cards: Vec<_> = (0..2).map(|number| Card::from_backend(network.backend(number)).unwrap()).collect();
     let mut ends: Vec<_> = (0..2)
         .map(|number| {
             let mut options = options(0xB0 + number as u32);

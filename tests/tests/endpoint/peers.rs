@@ -17,7 +17,7 @@ fn different(first: &str, second: &str) -> (SimNetwork, [Endpoint; 2]) {
     second.ni.node_id = 2;
     let network = SimNetwork::builder().card(first).card(second).build().unwrap();
     let open = |number: u32| {
-        let card = Card::open(network.backend(number as usize)).unwrap();
+        let card = Card::from_backend(network.backend(number as usize)).unwrap();
         Endpoint::open_with(&card, &options(0xA + number)).unwrap()
     };
     let ends = [open(0), open(1)];
@@ -84,8 +84,8 @@ fn peer_unknown_scheme_is_refused() {
     let network = SimNetwork::builder().card(CardDescription::default()).card(second).build().unwrap();
     let mut by = options(1);
     by.scheme = Scheme::Selective;
-    let mut a = Endpoint::open_with(&Card::open(network.backend(0)).unwrap(), &by).unwrap();
-    let mut b = Endpoint::open_with(&Card::open(network.backend(1)).unwrap(), &options(2)).unwrap();
+    let mut a = Endpoint::open_with(&Card::from_backend(network.backend(0)).unwrap(), &by).unwrap();
+    let mut b = Endpoint::open_with(&Card::from_backend(network.backend(1)).unwrap(), &options(2)).unwrap();
     let region = b.open_region(NodeId::ANY, CardRange::new(TARGET, 1000)).unwrap().remote;
     a.wait_peer(b.node(), TIMEOUT).unwrap();
     let found = mismatch(&mut a, &region, 10);
@@ -193,7 +193,7 @@ fn peer_unsolicited_answer_is_dropped() {
 #[test]
 fn peer_give_up_longer_than_registry_timeout_is_refused() {
     let end = |net: &Testbed, index: usize, change: &dyn Fn(&mut EndpointOptions)| {
-        let card = Card::open(net.network.backend(index)).unwrap();
+        let card = Card::from_backend(net.network.backend(index)).unwrap();
         let mut options = options(30 + index as u32);
         change(&mut options);
         Endpoint::open_with(&card, &options).unwrap()
@@ -225,7 +225,7 @@ fn peer_give_up_longer_than_registry_timeout_is_refused() {
 fn peer_queries_by_threads_and_tasks() {
     let network = SimNetwork::builder().cards(2).build().unwrap();
     let open = |number: u32| -> SharedEndpoint {
-        let card = Card::open(network.backend(number as usize)).unwrap();
+        let card = Card::from_backend(network.backend(number as usize)).unwrap();
         Endpoint::open_with(&card, &options(1 + number)).unwrap().into()
     };
     let (a, b) = (open(0), open(1));

@@ -142,7 +142,7 @@ fn with_false_registers(order: DeliveryOrder) -> (Testbed, Arc<FaultInjectingBac
     let mut net = Testbed::of(&file, order, packet_events);
     net.ends[1] = None;
     let transport = FaultInjectingBackend::new(net.network.backend(1), Vec::new());
-    let card = Card::open(transport.clone()).unwrap();
+    let card = Card::from_backend(transport.clone()).unwrap();
     net.ends[1] = Some(Endpoint::open_with(&card, &packet_events(options(0xB))).unwrap());
     let region = net.region(1, TARGET, 100_000);
     net.put(0, SOURCE, &bytes(1, 16_384));

@@ -182,7 +182,7 @@ fn schemes_mismatched_nodes_refuse_each_other() {
 #[test]
 fn schemes_build_without_commands_supports_registry_only() {
     let network = fpga_tests::cards::network(described("ni: { commands: 0 }"));
-    let card = Card::open(network.backend(0)).unwrap();
+    let card = Card::from_backend(network.backend(0)).unwrap();
     let error = Endpoint::open_with(&card, &by(Scheme::Selective)(options(1))).unwrap_err();
     assert!(matches!(error, EndpointError::Scheme { scheme: Scheme::Selective, .. }), "{error}");
     assert!(error.to_string().contains("but by Registry;"), "{error}");
@@ -196,7 +196,7 @@ fn schemes_card_changes_scheme_between_endpoints() {
     for (round, scheme) in SCHEMES.into_iter().chain([Scheme::Registry, Scheme::Selective]).enumerate() {
         for index in 0..2 {
             net.ends[index] = None;
-            let card = Card::open(net.network.backend(index)).unwrap();
+            let card = Card::from_backend(net.network.backend(index)).unwrap();
             let own = by(scheme)(options((round * 2 + index) as u32 + 100));
             net.ends[index] = Some(Endpoint::open_with(&card, &own).unwrap());
         }

@@ -19,7 +19,7 @@ fn is_sent<T: Send>(_: &T) {}
 fn endpoints(network: &SimNetwork, count: usize) -> Vec<SharedEndpoint> {
     (0..count)
         .map(|number| {
-            let card = Card::open(network.backend(number)).unwrap();
+            let card = Card::from_backend(network.backend(number)).unwrap();
             Endpoint::open_with(&card, &options(0x20 + number as u32)).unwrap().into()
         })
         .collect()

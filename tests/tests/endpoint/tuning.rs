@@ -95,7 +95,7 @@ fn tuning_long_round_trip_waits_longer() {
 #[test]
 fn tuning_invalid_value_is_refused_without_trace() {
     let network = fpga_tests::cards::network(CardDescription::default());
-    let card = Card::open(network.backend(0)).unwrap();
+    let card = Card::from_backend(network.backend(0)).unwrap();
     let open = |scheme, others: &[Scheme], choose: &dyn Fn(&mut Tuning)| {
         let mut options = options(1);
         (options.scheme, options.other_schemes) = (scheme, others.iter().copied().collect());

@@ -103,7 +103,7 @@ fn alone(way: Nanos) -> (SimNetwork, Vec<(SharedEndpoint, Arc<FaultInjectingBack
     let end = |number: u32| {
         let seam = FaultInjectingBackend::new(network.backend(number as usize), Vec::new());
         let transport = Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>;
-        let card = Card::open_with(transport, OpenOptions::default()).unwrap();
+        let card = Card::from_backend_with(transport, OpenOptions::default()).unwrap();
         card.enable_interrupts().unwrap();
         seam.ignore_timeouts(true);
         let mut options = options(0x20 + number);

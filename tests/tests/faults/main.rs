@@ -42,7 +42,7 @@ fn ignored() -> OpenOptions {
 }
 
 fn try_open(network: &SimNetwork, options: OpenOptions) -> Result<Card, OpenError> {
-    Card::open_with(network.backend(0), options)
+    Card::from_backend_with(network.backend(0), options)
 }
 
 fn filled(card: &Card, data: &[u8]) -> DmaBuffer {

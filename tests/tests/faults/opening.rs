@@ -67,7 +67,8 @@ fn open_card_without_channels_lists_none() {
     let network = network(CardDescription::default());
     let replaced = (0..4).flat_map(|n| [0x100 * n, 0x1000 + 0x100 * n]);
     let replaced = replaced.map(|at| ReplacedRegister { bar: DMA_BAR, at, value: 0 }).collect();
-    let card = Card::open_with(FaultInjectingBackend::new(network.backend(0), replaced), ignored()).unwrap();
+    let card =
+        Card::from_backend_with(FaultInjectingBackend::new(network.backend(0), replaced), ignored()).unwrap();
     assert_eq!((card.info().xdma.h2c_channels, card.info().xdma.c2h_channels), (0, 0));
     assert!(matches!(card.h2c(0), Err(ResourceError::NoSuchChannel { available: 0, .. })));
 }
@@ -122,7 +123,7 @@ fn open_foreign_identity_is_refused() {
         let words = if all_ones { 0..64 } else { 0..1 };
         let replaced: Vec<_> = words.map(|word| ReplacedRegister { bar: 0, at: word * 4, value }).collect();
         let tampered = FaultInjectingBackend::new(network.backend(0), replaced);
-        let error = Card::open(tampered.clone()).unwrap_err();
+        let error = Card::from_backend(tampered.clone()).unwrap_err();
         let OpenError::Identity { source: ReadError::Refused(source), .. } = &error else {
             panic!("{error}")
         };
@@ -133,7 +134,7 @@ fn open_foreign_identity_is_refused() {
             assert_message(&error, &["open the card without it"]);
         }
         drop(error);
-        let card = Card::open_with(tampered, ignored()).unwrap();
+        let card = Card::from_backend_with(tampered, ignored()).unwrap();
         assert_works(&network, &card, &mut card.h2c(0).unwrap(), 1);
     }
 }

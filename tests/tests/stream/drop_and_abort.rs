@@ -130,7 +130,7 @@ fn open_stops_run_of_earlier_owner() {
     network.step_until_idle();
     // Like a killed process: nothing is dropped.
     std::mem::forget(rx);
-    let again = fpga_driver::Card::open(network.backend(0)).unwrap();
+    let again = fpga_driver::Card::from_backend(network.backend(0)).unwrap();
     assert!(cards::channels_idle(&network, 0));
     drop(again);
 }

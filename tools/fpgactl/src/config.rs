@@ -349,8 +349,8 @@ mod tests {
                     control_corrupt: 1%\n  deadline: 5s\n  priority: 3\n  blackout: [\"5ms,1ms\", \"9ms,1ms\"]\n  \
                     rate: 10Gbit\n  queue: 100us\n";
         let config = parse(text).unwrap();
-        assert_eq!(config.card, Some(Target::Mock));
-        assert_eq!(config.peer, Some(Target::MockFile("b.yaml".into())));
+        assert_eq!(config.card, Some(Target::default()));
+        assert_eq!(config.peer, Some("mock:b.yaml".parse().unwrap()));
         assert_eq!(config.map.as_deref(), Some(Path::new("maps/own.yaml")));
         assert!(config.json && config.no_progress);
         assert_eq!(config.verbose, 2);

@@ -204,7 +204,7 @@ mod tests {
 
     /// The built-in card with H2C channel 1 running without descriptors: its run bit is set.
     fn running() -> (Opened, Vec<Register>) {
-        let opened = target::open(&Target::Mock).unwrap();
+        let opened = target::open(&Target::default()).unwrap();
         let base = channel_base(Direction::H2c, 1);
         ChannelBlock::CONTROL
             .write(opened.card.dma_bar(), base, ChannelControl::new().with_run(true))
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn guard_clearing_reads_are_found_in_span() {
-        let opened = target::open(&Target::Mock).unwrap();
+        let opened = target::open(&Target::default()).unwrap();
         let all = registers::of(&opened);
         let harm = |role, at, words| read_hazard(&opened.card, &all, stretch(role, at, words));
         assert_eq!(harm(Role::Dma, 0x40, 1), None);
@@ -248,7 +248,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("plain.yaml");
         std::fs::write(&file, "schema_version: 1\npci: {subsystem_device: 7}\n").unwrap();
-        let opened = target::open(&Target::MockFile(file)).unwrap();
+        let opened = target::open(&format!("mock:{}", file.display()).parse::<Target>().unwrap()).unwrap();
         let all = registers::of(&opened);
         for role in [Role::User, Role::Bypass] {
             let place = stretch(role, 0, 1);

@@ -386,7 +386,7 @@ mod tests {
     fn registers_and_fields_all_have_documentation() {
         let mut count = 0;
         for name in ["default", "us-plus-x8-stream", "artix-x1"] {
-            let opened = target::observe(&Target::MockFile(name.into())).unwrap();
+            let opened = target::observe(&format!("mock:{name}").parse::<Target>().unwrap()).unwrap();
             for register in of(&opened) {
                 assert!(!register.doc().is_empty() && !register.summary().is_empty(), "{}", register.name);
                 // Reserved bits are shown when they are set.

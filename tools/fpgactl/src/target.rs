@@ -2,18 +2,21 @@
 
 use core::fmt;
 use core::str::FromStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_driver::netmodel::Impairments;
+use fpga_driver::pci::DmaPoolOptions;
 use fpga_driver::pci::catch_bus_errors;
-use fpga_driver::pci::vfio::{VfToken, VfioBackend, VfioInterface, VfioOpenError, VfioOptions};
-use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
+use fpga_driver::pci::vfio::{VfToken, VfioInterface};
 use fpga_driver::sim::{CardDescription, DescriptionError};
 use fpga_driver::sim::{SimNetwork, ThreadOptions};
-use fpga_driver::vfio_user::{VfioUserBackend, VfioUserOptions};
-use fpga_driver::{Backend, BarOffset, Card, CardAddr, CardRange, NetworkInterface, OpenOptions};
+use fpga_driver::vfio_user::VfioUserOptions;
+use fpga_driver::{
+    AccessOptions, Backend, BarOffset, Card, CardAddr, CardRange, CardSpec, CardSpecError, NetworkInterface,
+    OpenError, OpenOptions,
+};
 
 use fpga_register_map::{RegisterMap, hint, nearest};
 
@@ -21,18 +24,25 @@ use crate::cli::GlobalArgs;
 use crate::error::CliError;
 use crate::record::Recording;
 
-/// Card as the command line names it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Target {
-    /// The built-in simulated card.
-    #[default]
-    Mock,
-    /// Simulated card from a description: a file, or the name of a built-in one.
-    MockFile(PathBuf),
-    /// Real card, through VFIO.
-    Pci(PciAddress, AccessChoice),
-    /// Simulated card that another process serves.
-    VfioUser(PathBuf, AccessChoice),
+/// Card as the command line names it, and its access if it is not in this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Which one.
+    pub spec: CardSpec,
+    /// How it is accessed.
+    pub access: AccessChoice,
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Self::from(CardSpec::Simulated { description: None })
+    }
+}
+
+impl From<CardSpec> for Target {
+    fn from(spec: CardSpec) -> Self {
+        Self { spec, access: AccessChoice::default() }
+    }
 }
 
 /// Options for opening a card outside this process, as given on the command line; the rest comes from the environment.
@@ -49,6 +59,12 @@ pub struct AccessChoice {
 }
 
 impl AccessChoice {
+    fn options(&self) -> AccessOptions {
+        let mut options = AccessOptions::default();
+        (options.vfio, options.vf_token) = (self.interface, self.token);
+        options.message_timeout(self.message_timeout(VfioUserOptions::default().deadline))
+    }
+
     /// Timeout of a message to a server: no longer than the command's.
     fn message_timeout(&self, default: Duration) -> Duration {
         let within = self.timeout.map_or(default, |timeout| default.min(timeout.max(MIN_MESSAGE_TIMEOUT)));
@@ -71,24 +87,12 @@ fn idle_timeout(timeout: Option<Duration>) -> Duration {
 
 /// Reasons why text names no card.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ParseTargetError {
-    /// Nothing follows the colon.
-    #[error("the {what} is missing after \"{before}\"")]
-    Missing {
-        /// Expected text.
-        what: &'static str,
-        /// Prefix before it.
-        before: &'static str,
-    },
-    /// Neither a known form nor a PCI address.
-    #[error("{source}; other forms are mock, mock:FILE.yaml, mock:NAME and vfio-user:SOCKET{}", meant.as_deref().map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
-    Pci {
-        /// Error of the text as an address.
-        source: ParsePciAddressError,
-        /// Suggested card.
-        meant: Option<String>,
-    },
+#[error("{source}{}", meant.as_deref().map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
+pub struct ParseTargetError {
+    /// Error of the text.
+    source: CardSpecError,
+    /// Suggested card.
+    meant: Option<String>,
 }
 
 /// Names of the built-in cards.
@@ -117,68 +121,46 @@ impl FromStr for Target {
     type Err = ParseTargetError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "mock" {
-            return Ok(Self::Mock);
-        }
-        let rest = |before: &'static str, what| match text.strip_prefix(before) {
-            Some("") => Err(ParseTargetError::Missing { what, before }),
-            other => Ok(other.map(PathBuf::from)),
-        };
-        if let Some(file) = rest("mock:", "card description")? {
-            return Ok(Self::MockFile(file));
-        }
-        if let Some(socket) = rest("vfio-user:", "socket")? {
-            return Ok(Self::VfioUser(socket, AccessChoice::default()));
-        }
-        match text.parse() {
-            Ok(address) => Ok(Self::Pci(address, AccessChoice::default())),
-            Err(source) => Err(ParseTargetError::Pci { source, meant: suggest(text) }),
-        }
+        text.parse().map(|spec: CardSpec| Self::from(spec)).map_err(|source| {
+            let meant = matches!(source, CardSpecError::Unknown { .. }).then(|| suggest(text)).flatten();
+            ParseTargetError { source, meant }
+        })
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mock => f.write_str("mock"),
-            Self::MockFile(file) => write!(f, "mock:{}", file.display()),
-            Self::Pci(address, _) => write!(f, "{address}"),
-            Self::VfioUser(socket, _) => write!(f, "vfio-user:{}", socket.display()),
-        }
+        self.spec.fmt(f)
     }
 }
 
 impl Target {
-    /// Same card, opened as `choice` says if it is not in this process.
+    /// The same card, accessed as `access` says if it is not in this process.
     #[must_use]
-    pub fn through(self, choice: AccessChoice) -> Self {
-        match self {
-            Self::Pci(address, _) => Self::Pci(address, choice),
-            Self::VfioUser(socket, _) => Self::VfioUser(socket, choice),
-            other => other,
-        }
+    pub fn through(self, access: AccessChoice) -> Self {
+        if self.is_simulated() { self } else { Self { access, ..self } }
     }
 
     /// Returns whether the card is simulated in this process.
     #[must_use]
     pub const fn is_simulated(&self) -> bool {
-        matches!(self, Self::Mock | Self::MockFile(_))
+        matches!(self.spec, CardSpec::Simulated { .. })
     }
 
     /// Returns whether another process serves the card.
     #[must_use]
     pub const fn is_served(&self) -> bool {
-        matches!(self, Self::VfioUser(..))
+        matches!(self.spec, CardSpec::VfioUser(_))
     }
 
-    /// Description of the simulated card; `None` for another kind of card.
+    /// Description of a simulated card; `None` for another kind of card.
     ///
     /// # Errors
     /// [`CliError::Description`].
     pub fn description(&self) -> Result<Option<CardDescription>, CliError> {
-        match self {
-            Self::Mock => Ok(Some(CardDescription::default())),
-            Self::MockFile(file) => Ok(Some(load(file)?)),
+        match &self.spec {
+            CardSpec::Simulated { description: None } => Ok(Some(CardDescription::default())),
+            CardSpec::Simulated { description: Some(file) } => load(file).map(Some),
             _ => Ok(None),
         }
     }
@@ -289,10 +271,7 @@ pub trait CardOpener {
 
     /// Time limit of the command.
     fn timeout(&self) -> Option<Duration> {
-        match self.target() {
-            Target::Pci(_, choice) | Target::VfioUser(_, choice) => choice.timeout,
-            Target::Mock | Target::MockFile(_) => None,
-        }
+        self.target().access.timeout
     }
 
     /// Register map of its user BAR.
@@ -355,16 +334,16 @@ impl CardOpener for CardChoice {
 
 /// Backend of a card outside this process; `None` for one inside.
 fn outside(target: &Target) -> Result<Option<Arc<dyn Backend>>, CliError> {
-    Ok(match target {
-        Target::VfioUser(socket, choice) => {
-            let options = VfioUserOptions::default();
-            let options = options.deadline(choice.message_timeout(options.deadline));
-            catch();
-            Some(Arc::new(VfioUserBackend::open_with(socket, options)?))
-        }
-        Target::Pci(address, choice) => Some(Arc::new(real(*address, *choice)?)),
-        Target::Mock | Target::MockFile(_) => None,
-    })
+    if target.is_simulated() {
+        return Ok(None);
+    }
+    catch();
+    let backend = target.spec.backend(&target.access.options()).map_err(|error| match error {
+        OpenError::Vfio(error) => CliError::from(error),
+        OpenError::VfioUser(error) => error.into(),
+        error => error.into(),
+    })?;
+    Ok(Some(backend))
 }
 
 /// Catches bus errors in this program's process: BARs may be mapped, a card that is pulled out causes an error message, and memory that a
@@ -375,35 +354,19 @@ pub(crate) fn catch() {
     }
 }
 
-fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioBackend, CliError> {
-    catch();
-    let mut options = VfioOptions::from_environment().map_err(VfioOpenError::from)?;
-    options.interface = choice.interface.unwrap_or(options.interface);
-    options.vf_token = choice.token.or(options.vf_token);
-    Ok(VfioBackend::open_with(&address.to_string(), options)?)
-}
-
-/// Name of a built-in description, unless there is a file of that name.
-fn builtin_name(file: &Path) -> Option<&str> {
-    file.to_str().filter(|name| !name.contains(['/', '\\', '.']) && !file.exists())
-}
-
 /// Loads a file, or, if there is none, a built-in description: names of built-in ones have neither folders nor an extension.
 ///
 /// # Errors
 /// [`CliError::Description`], [`CliError::NoSuchCard`].
 pub fn load(file: &Path) -> Result<CardDescription, CliError> {
-    match builtin_name(file) {
-        Some(name) => CardDescription::builtin(name).map_err(|error| match error {
-            DescriptionError::UnknownName { name, known } => {
-                let hint = hint(&name, builtins()).unwrap_or_default();
-                let hint = if hint.is_empty() { hint } else { format!("{hint} ") };
-                CliError::NoSuchCard { name, hint: format!("{hint}there are {known}") }
-            }
-            other => other.into(),
-        }),
-        None => Ok(CardDescription::load(file)?),
-    }
+    CardDescription::find(file).map_err(|error| match error {
+        DescriptionError::UnknownName { name, known } => {
+            let hint = hint(&name, builtins()).unwrap_or_default();
+            let hint = if hint.is_empty() { hint } else { format!("{hint} ") };
+            CliError::NoSuchCard { name, hint: format!("{hint}there are {known}") }
+        }
+        other => other.into(),
+    })
 }
 
 /// An opened card.
@@ -438,7 +401,7 @@ impl Opened {
         options: OpenOptions,
     ) -> Result<Self, CliError> {
         let options = options.idle_timeout(idle_timeout(choice.timeout()));
-        let card = Card::open_with(Arc::clone(&transport), options)?;
+        let card = Card::from_backend_with(Arc::clone(&transport), options)?;
         Ok(Self::of(choice, card, transport))
     }
 
@@ -557,10 +520,7 @@ pub fn open_pair(
         (Some(first), Some(peer)) => match peer.description()? {
             // A peer from a file keeps its node id, and an error reports a conflict with the first card. Built-in cards all have the same
             // node id.
-            Some(second)
-                if peer != target
-                    && matches!(peer, Target::MockFile(file) if builtin_name(file).is_none()) =>
-            {
+            Some(second) if peer != target && is_described_in_file(&peer.spec) => {
                 simulated_pair(choice, first, second, network)
             }
             Some(second) => {
@@ -578,6 +538,10 @@ pub fn open_pair(
         }
         (None, Some(peer)) => Ok((open(choice)?, open(&Peer { target: peer, design: choice.design() })?)),
     }
+}
+
+fn is_described_in_file(spec: &CardSpec) -> bool {
+    matches!(spec, CardSpec::Simulated { description: Some(file) } if CardDescription::builtin_name(file).is_none())
 }
 
 fn mixed(card: &Target, peer: &Target) -> CliError {
@@ -608,21 +572,13 @@ fn simulated_pair(
     let network = network.impairments(sim.impairments).seed(sim.seed).build()?;
     let options = choice.design().options();
     let first = Opened::new(choice, choice.with_observer(network.backend(0)), options.clone())?;
-    Ok((first, Opened::new(&Target::Mock, network.backend(1), options)?))
+    Ok((first, Opened::new(&Target::default(), network.backend(1), options)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn target_every_form_round_trips() {
-        for text in ["mock", "mock:cards/a.yaml", "0000:65:00.0", "vfio-user:/run/card.sock"] {
-            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
-        }
-        assert_eq!("65:00.1".parse::<Target>().unwrap().to_string(), "0000:65:00.1");
-    }
 
     #[test]
     fn target_timeout_limits_messages_and_idle_timeout() {
@@ -646,7 +602,7 @@ mod tests {
         assert_eq!(idle_timeout(Some(seconds(1))), Duration::from_millis(50));
         assert_eq!(idle_timeout(Some(seconds(3600))), seconds(2));
         assert_eq!(idle_timeout(Some(Duration::from_millis(1))), MIN_IDLE_TIMEOUT);
-        let card = CardChoice::new(Target::Mock, Design::default(), None, None).within(Some(seconds(1)));
+        let card = CardChoice::new(Target::default(), Design::default(), None, None).within(Some(seconds(1)));
         assert_eq!(CardOpener::timeout(&card), Some(seconds(1)));
     }
 
@@ -658,13 +614,13 @@ mod tests {
             message_timeout: Some(Duration::from_secs(1)),
             timeout: None,
         };
-        assert_eq!(Target::Mock.through(choice), Target::Mock);
+        assert_eq!(Target::default().through(choice), Target::default());
         let card: Target = "65:00.1".parse().unwrap();
-        assert!(matches!(card.clone().through(choice), Target::Pci(_, set) if set == choice));
+        assert_eq!(card.clone().through(choice).access, choice);
         assert_ne!(card.clone().through(choice), card);
         assert_eq!(card.clone().through(choice).to_string(), card.to_string());
         let served: Target = "vfio-user:/run/card".parse().unwrap();
-        assert!(matches!(served.through(choice), Target::VfioUser(_, set) if set == choice));
+        assert_eq!(served.through(choice).access, choice);
     }
 
     #[test]
@@ -685,8 +641,9 @@ mod tests {
     fn target_cards_without_common_network_are_refused() {
         let network = SimOptions::default();
         let pci: Target = "0000:65:00.0".parse().unwrap();
+        let simulated = Target::default();
         for (card, peer) in
-            [(&pci, None), (&pci, Some(&Target::Mock)), (&Target::Mock, Some(&pci)), (&pci, Some(&pci))]
+            [(&pci, None), (&pci, Some(&simulated)), (&simulated, Some(&pci)), (&pci, Some(&pci))]
         {
             let error = open_pair(card, peer, network.clone()).unwrap_err();
             assert_eq!(error.exit_status(), 2, "{error}");

@@ -35,7 +35,8 @@ fn endpoint(network: &SimNetwork, card: usize) -> Endpoint {
     let mut options = EndpointOptions::default();
     // For frames of megabytes, and a subscriber that does not poll.
     options.event_entries = 1 << 16;
-    Endpoint::open_with(&Card::open(network.backend(card)).expect("a card"), &options).expect("an endpoint")
+    Endpoint::open_with(&Card::from_backend(network.backend(card)).expect("a card"), &options)
+        .expect("an endpoint")
 }
 
 /// Creates a publisher with `slots` on card 0 of `network`, and a subscriber with the options from `each` on every other card.

@@ -208,7 +208,7 @@ fn publisher_invalid_sizes_are_refused_at_open() {
     let refused = |change: &dyn Fn(&mut PublisherOptions)| {
         let mut options = options();
         change(&mut options);
-        let endpoint = Endpoint::open(&Card::open(network.backend(0)).unwrap()).unwrap();
+        let endpoint = Endpoint::open(&Card::from_backend(network.backend(0)).unwrap()).unwrap();
         Publisher::new(endpoint, options).unwrap_err()
     };
     let geometry = |change: &dyn Fn(&mut PublisherOptions)| match refused(change) {
@@ -284,7 +284,7 @@ fn impossible_credit_drops_only_that_subscriber() {
         rig.subscribers[1] = None;
         let mut options = EndpointOptions::default();
         options.incarnation = Some(99);
-        let card = Card::open(rig.network.backend(2)).unwrap();
+        let card = Card::from_backend(rig.network.backend(2)).unwrap();
         let mut end = Endpoint::open_with(&card, &options).unwrap();
         let window =
             end.open_region(rig.publisher.node(), CardRange::new(CardAddr::new(0), 1 << 20)).unwrap().remote;

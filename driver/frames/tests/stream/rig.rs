@@ -262,7 +262,7 @@ pub(crate) fn endpoint_with(
     options.incarnation = Some(life);
     options.give_up = Duration::from_millis(50);
     change(&mut options);
-    Endpoint::open_with(&Card::open(network.backend(card)).unwrap(), &options).unwrap()
+    Endpoint::open_with(&Card::from_backend(network.backend(card)).unwrap(), &options).unwrap()
 }
 
 /// Number and CRC: a frame composed of two others, or an old one under a new number, does not match.

@@ -383,7 +383,7 @@ fn after(
         AfterFault::Reset => {
             drop((lane, opened));
             let seam = bench.open_backend();
-            let refused = Card::open(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>);
+            let refused = Card::from_backend(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>);
             assert!(
                 refused.is_err() || bench.backend().resets_between_owners(),
                 "{way:?}: a card that needs a reset is not opened as if it were well"

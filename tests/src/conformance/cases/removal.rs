@@ -28,7 +28,7 @@ fn program(
     pools: &mut Vec<fpga_driver::pci::DmaPool>,
     way: TestSetup,
 ) -> Result<(), Box<dyn Error>> {
-    let card = Card::open(Arc::<FaultInjectingBackend>::clone(seam) as Arc<dyn Backend>)?;
+    let card = Card::from_backend(Arc::<FaultInjectingBackend>::clone(seam) as Arc<dyn Backend>)?;
     pools.push(card.memory().clone());
     card.enable_interrupts()?;
     let at = CardAddr::new(1 << 20);

@@ -9,7 +9,7 @@ use crate::cli::DoctorArgs;
 use crate::error::CliError;
 use crate::output::{self, Report, render, table};
 use crate::settings::Settings;
-use crate::target::Target;
+use fpga_driver::CardSpec;
 
 /// One check.
 #[derive(Debug, Serialize)]
@@ -77,8 +77,8 @@ impl Report for DoctorReport {
 /// [`CliError::Host`]; [`CliError::NotReady`] after the report.
 pub fn run(settings: &Settings, args: &DoctorArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let roots = args.host.roots();
-    let cards = match &*settings.card {
-        Target::Pci(address, _) => vec![PciFunction::read(&roots, *address)?],
+    let cards = match &settings.card.spec {
+        CardSpec::Pci(address) => vec![PciFunction::read(&roots, *address)?],
         _ => Vec::new(),
     };
     let report = DoctorReport::new(examine(&roots, &cards)?);

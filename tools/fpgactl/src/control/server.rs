@@ -263,7 +263,7 @@ mod tests {
     fn control_pulse_of_masked_line_holds_until_enabled() {
         let network = network();
         let pulse = r#"{"do":"pulse-user-interrupt","line":3}"#;
-        let card = Card::open(network.backend(0)).unwrap();
+        let card = Card::from_backend(network.backend(0)).unwrap();
         assert_eq!(ask(&network, pulse).acknowledged, Some(false));
         let irq = card.user_interrupt(3).unwrap();
         assert_eq!((irq.take(), irq.is_pending()), (Ok(1), Ok(false)));

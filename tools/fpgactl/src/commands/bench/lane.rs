@@ -332,7 +332,7 @@ mod tests {
     /// Only the last buffer differs.
     #[test]
     fn working_set_unmoved_buffer_is_found() {
-        let opened = target::open(&Target::Mock).unwrap();
+        let opened = target::open(&Target::default()).unwrap();
         let card = &opened.card;
         SET.write_to_card(card, &mut card.h2c(0).unwrap()).unwrap();
         let mut c2h: BenchChannel<C2hChannel> =

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use fpga_driver::endpoint::ReceiveTables;
 use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR};
-use fpga_driver::{Backend, Card};
+use fpga_driver::{Backend, Card, CardSpec};
 use fpga_host::{PciAddress, PciFunction, Roots, examine};
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ use crate::outfile::OutFile;
 use crate::output::{Report, pairs};
 use crate::registers;
 use crate::settings::Settings;
-use crate::target::{self, CardOpener as _, Opened, Target};
+use crate::target::{self, CardOpener as _, Opened};
 use crate::units::binary_size;
 use scrub::Scrub;
 
@@ -98,11 +98,12 @@ pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError>
     let roots = args.host.roots();
     let mut out = OutFile::create(&args.out)?;
     let mut scrub = Scrub::of_this_machine(&roots);
-    if let Target::MockFile(path) | Target::VfioUser(path, _) = &*settings.card {
+    let spec = &settings.card.spec;
+    if let CardSpec::Simulated { description: Some(path) } | CardSpec::VfioUser(path) = spec {
         scrub.add(&path.display().to_string(), "<path>");
     }
-    let address = match &*settings.card {
-        Target::Pci(address, _) => Some(*address),
+    let address = match spec {
+        CardSpec::Pci(address) => Some(*address),
         _ => None,
     };
     let mut sections = vec![Section::new("versions", Ok::<_, String>(versions(settings, &roots)))];
@@ -146,15 +147,18 @@ fn versions(settings: &Settings, roots: &Roots) -> String {
         let path = roots.proc.join("sys/kernel").join(what);
         std::fs::read_to_string(path).map_or_else(|error| error.to_string(), |text| text.trim().to_owned())
     };
-    let opened = match &*settings.card {
-        Target::Mock => "simulated, in this process".to_owned(),
-        Target::MockFile(_) => "simulated, in this process, from a description".to_owned(),
-        Target::Pci(address, choice) => {
-            let interface =
-                choice.interface.map_or_else(|| "auto".to_owned(), |interface| format!("{interface:?}"));
+    let opened = match &settings.card.spec {
+        CardSpec::Simulated { description: None } => "simulated, in this process".to_owned(),
+        CardSpec::Pci(address) => {
+            let interface = settings
+                .card
+                .access
+                .interface
+                .map_or_else(|| "auto".to_owned(), |interface| format!("{interface:?}"));
             format!("{address}, through VFIO (interface: {interface})")
         }
-        Target::VfioUser(..) => "served by another process (vfio-user)".to_owned(),
+        CardSpec::VfioUser(_) => "served by another process (vfio-user)".to_owned(),
+        _ => "simulated, in this process, from a description".to_owned(),
     };
     pairs(&[
         ("fpgactl", env!("CARGO_PKG_VERSION").to_owned()),
@@ -195,7 +199,7 @@ fn card(settings: &Settings) -> Vec<Section> {
     };
     let mut sections = vec![Section::new("configuration space", config_space::text(&*transport))];
     let options = settings.card.design().options().observe(true);
-    match Card::open_with(Arc::clone(&transport), options) {
+    match Card::from_backend_with(Arc::clone(&transport), options) {
         Ok(card) => sections.extend(opened(settings, card, transport)),
         Err(error) => sections.push(Section::new("card", Err::<String, _>(error))),
     }

@@ -130,7 +130,7 @@ impl LinkedCard {
     }
 
     fn endpoint(&self) -> Result<Endpoint, CliError> {
-        let card = Card::open(Arc::clone(&self.transport))?;
+        let card = Card::from_backend(Arc::clone(&self.transport))?;
         let mut options = EndpointOptions::default();
         options.escape_timeout = ESCAPE_TIMEOUT;
         options.event_entries = EVENT_RING_ENTRIES_MAX;

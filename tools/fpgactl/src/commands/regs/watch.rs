@@ -213,7 +213,7 @@ mod tests {
     use crate::target::Target;
 
     fn changes(words: &[u32]) -> Vec<Vec<(bool, Change)>> {
-        let opened = target::observe(&Target::Mock).unwrap();
+        let opened = target::observe(&Target::default()).unwrap();
         let all = registers::of(&opened);
         let names = ["ni.control", "ni.control.enable", "ni.threshold"];
         let named: Vec<_> = names.iter().map(|name| registers::find("mock", &all, name).unwrap()).collect();

@@ -451,7 +451,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("plain.yaml");
         std::fs::write(&file, "schema_version: 1\npci: {subsystem_device: 7}\n").unwrap();
-        let card = crate::target::Target::MockFile(file);
+        let card: crate::target::Target = format!("mock:{}", file.display()).parse().unwrap();
         let opened = crate::target::observe(&card).unwrap();
         let mut watched = Monitor::of(opened).unwrap();
         let (look, chosen) = (watched.sample().unwrap(), ViewState::new(OutputStyle::default()));

@@ -1,0 +1,231 @@
+//! Names of cards, and the backends that they stand for.
+
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fpga_pci::vfio::{VfToken, VfioBackend, VfioInterface, VfioOpenError, VfioOptions};
+use fpga_pci::{Backend, ParsePciAddressError, PciAddress};
+use fpga_vfio_user::{VfioUserBackend, VfioUserOptions};
+
+use crate::error::OpenError;
+use crate::range::CardRange;
+
+/// A card, as users name it. The text form is the same for programs and for `fpgactl --card`:
+///
+/// | Text | Card |
+/// |---|---|
+/// | `0000:65:00.0`, `65:00.0` | PCI function bound to vfio-pci |
+/// | `vfio-user:SOCKET` | card that another process serves, for example `fpgactl card serve` |
+/// | `mock` | simulated card in this process |
+/// | `mock:NAME` | the same with the shape of a real board; `fpgactl card list` lists the names |
+/// | `mock:FILE.yaml` | the same from a card description |
+///
+/// Simulated cards can be named by every program, and opened if `fpga-driver` has the feature `sim`.
+///
+/// ```
+/// use fpga_driver::CardSpec;
+///
+/// let card: CardSpec = "65:00.0".parse()?;
+/// assert_eq!(card.to_string(), "0000:65:00.0");
+/// # Ok::<(), fpga_driver::CardSpecError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CardSpec {
+    /// PCI function bound to vfio-pci.
+    Pci(PciAddress),
+    /// Path of the socket of a vfio-user server.
+    VfioUser(PathBuf),
+    /// Simulated card in this process.
+    Simulated {
+        /// Name of a built-in card description, or path of a file with one; `None`: the default card.
+        description: Option<PathBuf>,
+    },
+}
+
+/// Text that names no card.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CardSpecError {
+    /// Nothing after the colon.
+    #[error("the {what} is missing after \"{before}\"")]
+    Missing {
+        /// What should follow.
+        what: &'static str,
+        /// What it should follow.
+        before: &'static str,
+    },
+    /// No known form, and not a PCI address either.
+    #[error("{source}; other forms are mock, mock:FILE.yaml, mock:NAME and vfio-user:SOCKET")]
+    Unknown {
+        /// Why it is not a PCI address.
+        source: ParsePciAddressError,
+    },
+}
+
+impl FromStr for CardSpec {
+    type Err = CardSpecError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "mock" {
+            return Ok(Self::Simulated { description: None });
+        }
+        let rest = |before: &'static str, what| match text.strip_prefix(before) {
+            Some("") => Err(CardSpecError::Missing { what, before }),
+            other => Ok(other.map(PathBuf::from)),
+        };
+        if let Some(file) = rest("mock:", "card description")? {
+            return Ok(Self::Simulated { description: Some(file) });
+        }
+        if let Some(socket) = rest("vfio-user:", "socket")? {
+            return Ok(Self::VfioUser(socket));
+        }
+        text.parse().map(Self::Pci).map_err(|source| CardSpecError::Unknown { source })
+    }
+}
+
+impl fmt::Display for CardSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pci(address) => write!(f, "{address}"),
+            Self::VfioUser(socket) => write!(f, "vfio-user:{}", socket.display()),
+            Self::Simulated { description: None } => f.write_str("mock"),
+            Self::Simulated { description: Some(file) } => write!(f, "mock:{}", file.display()),
+        }
+    }
+}
+
+impl From<PciAddress> for CardSpec {
+    fn from(address: PciAddress) -> Self {
+        Self::Pci(address)
+    }
+}
+
+/// How a card outside this process is accessed. What is `None` is taken from the environment ([`VfioOptions::from_environment`]), then from
+/// the defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct AccessOptions {
+    /// The kernel's interface for PCI cards.
+    pub vfio: Option<VfioInterface>,
+    /// Secret shared with the other functions of an SR-IOV device.
+    pub vf_token: Option<VfToken>,
+    /// Maximum time for a message to a vfio-user server and its answer.
+    pub message_timeout: Option<Duration>,
+}
+
+impl AccessOptions {
+    /// Opens PCI cards through `interface`.
+    #[must_use]
+    pub const fn vfio(mut self, interface: VfioInterface) -> Self {
+        self.vfio = Some(interface);
+        self
+    }
+
+    /// Presents `token` to the SR-IOV device.
+    #[must_use]
+    pub const fn vf_token(mut self, token: VfToken) -> Self {
+        self.vf_token = Some(token);
+        self
+    }
+
+    /// Maximum time for a message to a vfio-user server and its answer.
+    #[must_use]
+    pub const fn message_timeout(mut self, limit: Duration) -> Self {
+        self.message_timeout = Some(limit);
+        self
+    }
+
+    fn open_pci(&self, address: PciAddress) -> Result<VfioBackend, VfioOpenError> {
+        let mut options = VfioOptions::from_environment()?;
+        options.interface = self.vfio.unwrap_or(options.interface);
+        options.vf_token = self.vf_token.or(options.vf_token);
+        VfioBackend::open_with(&address.to_string(), options)
+    }
+}
+
+impl CardSpec {
+    /// Opens the card's backend, which leaves the card as it is. [`Card::from_backend`](crate::Card::from_backend) opens the card behind it;
+    /// a [`Recorder`](crate::record::Recorder) can be put between the two.
+    ///
+    /// # Errors
+    /// [`OpenError::Vfio`], [`OpenError::VfioUser`], [`OpenError::Simulated`], [`OpenError::NoSimulator`].
+    pub fn backend(&self, access: &AccessOptions) -> Result<Arc<dyn Backend>, OpenError> {
+        self.reach(access).map(|(backend, _)| backend)
+    }
+
+    /// The card's backend, and where its memory is if the card's description tells.
+    pub(crate) fn reach(
+        &self,
+        access: &AccessOptions,
+    ) -> Result<(Arc<dyn Backend>, Option<CardRange>), OpenError> {
+        match self {
+            Self::Pci(address) => Ok((Arc::new(access.open_pci(*address)?), None)),
+            Self::VfioUser(socket) => {
+                let options = VfioUserOptions::default();
+                let limit = access.message_timeout.unwrap_or(options.deadline);
+                Ok((Arc::new(VfioUserBackend::open_with(socket, options.deadline(limit))?), None))
+            }
+            Self::Simulated { description } => self.simulate(description.as_deref()),
+        }
+    }
+
+    #[cfg(feature = "sim")]
+    fn simulate(
+        &self,
+        description: Option<&Path>,
+    ) -> Result<(Arc<dyn Backend>, Option<CardRange>), OpenError> {
+        use fpga_registers::CardAddr;
+        use fpga_sim::{CardDescription, SimNetwork};
+
+        let failed = |source: Box<dyn std::error::Error + Send + Sync>| OpenError::Simulated {
+            card: self.to_string(),
+            source,
+        };
+        let card =
+            description.map(CardDescription::find).transpose().map_err(|error| failed(error.into()))?;
+        let card = card.unwrap_or_default();
+        let memory = CardRange::new(CardAddr::new(card.memory.base), card.memory.size);
+        let network = SimNetwork::builder().card(card).build().map_err(|error| failed(error.into()))?;
+        Ok((network.backend(0), Some(memory)))
+    }
+
+    #[cfg(not(feature = "sim"))]
+    fn simulate(&self, _: Option<&Path>) -> Result<(Arc<dyn Backend>, Option<CardRange>), OpenError> {
+        Err(OpenError::NoSimulator { card: self.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn spec_every_form_round_trips() {
+        for text in ["mock", "mock:cards/a.yaml", "0000:65:00.0", "vfio-user:/run/card.sock"] {
+            assert_eq!(text.parse::<CardSpec>().unwrap().to_string(), text);
+        }
+        assert_eq!("65:00.1".parse::<CardSpec>().unwrap().to_string(), "0000:65:00.1");
+    }
+
+    #[test]
+    fn spec_without_name_after_colon_is_refused() {
+        let missing = |what, before| Err(CardSpecError::Missing { what, before });
+        assert_eq!("mock:".parse::<CardSpec>(), missing("card description", "mock:"));
+        assert_eq!("vfio-user:".parse::<CardSpec>(), missing("socket", "vfio-user:"));
+    }
+
+    proptest! {
+        #[test]
+        fn spec_that_parses_round_trips(text in ".{0,40}") {
+            if let Ok(spec) = text.parse::<CardSpec>() {
+                prop_assert_eq!(spec.to_string().parse::<CardSpec>(), Ok(spec));
+            }
+        }
+    }
+}
