@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::error::Error;
 
-use fpga_driver::ring::RefusalReason;
+use fpga_driver::RefusalReason;
 use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Backend, Card, CardAddr, ChannelOptions, DmaBuffer, SubmitError, Ticket};
 

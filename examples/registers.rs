@@ -5,9 +5,9 @@
 
 use std::error::Error;
 
-use fpga_driver::registers::catalog::{CardLayout, RegisterInfo};
-use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock, UserMask};
 use fpga_driver::{Card, CardAddr};
+use fpga_registers::catalog::{CardLayout, RegisterInfo};
+use fpga_registers::xdma::{IRQ_BASE, IrqBlock, UserMask};
 
 /// Reads a register of the DMA BAR and prints it with its fields.
 fn show(card: &Card, register: &RegisterInfo) -> Result<(), Box<dyn Error>> {

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use fpga_driver::endpoint::SendOptions;
-use fpga_driver::netmodel::Order;
+use fpga_driver::sim::Order;
 use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
 

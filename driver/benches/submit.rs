@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, ChannelOptions, RunMode};
+use fpga_sim::SimNetwork;
 
 const DEPTH: u64 = 256;
 const SIZE: usize = 64;

@@ -15,7 +15,7 @@
 //!
 //! A [`DmaBuffer`] has one owner. Submitting moves it in; the completion, the refusal or the error moves it back out, exactly once. If the
 //! engine cannot be confirmed idle, the buffer is not returned: it stays in quarantine and is never reused
-//! ([`DmaPool::quarantined`](pci::DmaPool::quarantined) lists such buffers with the reason).
+//! ([`DmaPool::quarantined`] lists such buffers with the reason).
 //!
 //! # Threads
 //!
@@ -67,19 +67,17 @@ pub use error::{
     TransferFailed,
 };
 pub use fault::{ChannelFault, FaultCause, FaultPosition};
-pub use fpga_firmware::{self as firmware, NodeId};
-pub use fpga_netmodel as netmodel;
+pub use fpga_firmware::{Incarnation, NodeId};
+pub use fpga_pci::vfio::{VfToken, VfioInterface, VfioOpenError};
 pub use fpga_pci::{
-    self as pci, Backend, Bounced, DeviceEvent, DeviceEvents, DmaBuffer, ReadVolatile, RegisteredMemory,
-    SharedSlice, WriteVolatile,
+    Backend, Backoff, Bar, BarError, Bounced, Clock, ConfigError, DeviceEvent, DeviceEvents, DmaAccess,
+    DmaAllocError, DmaBuffer, DmaPool, DmaPoolOptions, HugePages, InterruptError, MmioError, PciAddress,
+    ReadVolatile, RegisteredMemory, ResetLevel, SharedMemory, SharedSlice, WriteVolatile, catch_bus_errors,
 };
-pub use fpga_protocol as protocol;
-pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
-pub use fpga_ring::cdma_ring::{self, CopyEntry as CdmaSegment};
-pub use fpga_ring::ring;
-#[cfg(feature = "sim")]
-pub use fpga_sim as sim;
-pub use fpga_vfio_user as vfio_user;
+pub use fpga_registers::{BarOffset, CardAddr, Iova, xdma::Direction};
+pub use fpga_ring::cdma_ring::CopyEntry as CdmaSegment;
+pub use fpga_ring::ring::RefusalReason;
+pub use fpga_vfio_user::VfioUserOpenError;
 pub use identify::NI_SUBSYSTEM;
 pub use info::{CardInfo, PciIds, XdmaInfo};
 pub use name::{CardName, ChannelName};
@@ -93,6 +91,16 @@ pub use stream::{
     StreamError, StreamStatistics,
 };
 pub use user_interrupt::{UserInterrupt, UserInterruptError, UserInterrupts};
+
+/// Simulated cards for tests of applications, and the network between them. [`Card::open`] of `"mock"` needs none of it.
+#[cfg(feature = "sim")]
+pub mod sim {
+    pub use fpga_netmodel::{Impairments, Order};
+    pub use fpga_sim::{
+        CardDescription, CardFailure, DescriptionError, FaultPlan, SimBackend, SimNetwork, SimNetworkBuilder,
+        SimNetworkError, ThreadOptions,
+    };
+}
 
 /// Compiles and runs the README's program as a test.
 #[cfg(all(doctest, feature = "sim"))]

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use fpga_card::CardDescription;
-use fpga_driver::pci::DmaPoolStats;
-use fpga_driver::protocol::Nanos;
-use fpga_driver::registers::xdma::{
+use fpga_driver::{BarOffset, Card, CardAddr, Direction, OpenOptions};
+use fpga_pci::DmaPoolStats;
+use fpga_protocol::Nanos;
+use fpga_registers::xdma::{
     ChannelBlock, MAX_CHANNELS, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, channel_base,
 };
-use fpga_driver::sim::SimNetwork;
-use fpga_driver::{BarOffset, Card, CardAddr, Direction, OpenOptions};
+use fpga_sim::SimNetwork;
 use proptest::test_runner::{Config, RngSeed};
 
 /// Number of the BAR with the XDMA registers on a built-in card; the user BAR has the number below it.

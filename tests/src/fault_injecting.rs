@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use fpga_driver::pci::{
+use fpga_driver::{Backend, BarOffset, CardAddr, Iova};
+use fpga_pci::{
     AccessCounters, Bar, BarError, BarInfo, Clock, ConfigError, DeviceEvents, DmaAccess, DmaMapError,
     Interrupt, InterruptError, MemoryKind, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
 };
-use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock};
-use fpga_driver::sim::{CardFailure, SimBackend, SimNetwork};
-use fpga_driver::{Backend, BarOffset, CardAddr, Iova};
+use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
+use fpga_sim::{CardFailure, SimBackend, SimNetwork};
 
 /// Register that reads as a fixed value.
 #[derive(Debug, Clone, Copy)]

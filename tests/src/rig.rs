@@ -3,14 +3,14 @@
 use core::fmt;
 
 use fpga_card::CardDescription;
-use fpga_driver::pci::SharedSlice;
-use fpga_driver::registers::xdma::{SGDMA_COMMON_BASE, SgdmaCommonBlock};
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_driver::{
     C2hChannel, Card, CardAddr, ChannelError, ChannelEvents, ChannelOptions, Completion, Direction,
     DmaBuffer, H2cChannel, MemoryHandle, Refused, RegisterRefused, RegisteredMemory, ResourceError, RunMode,
     ScatterGatherEntry, SubmitError, Ticket, TransferFailed, WaitOptions,
 };
+use fpga_pci::SharedSlice;
+use fpga_registers::xdma::{SGDMA_COMMON_BASE, SgdmaCommonBlock};
+use fpga_sim::{SimNetwork, ThreadOptions};
 
 use crate::cards::{self, peek, poke, with_channels};
 

@@ -8,10 +8,10 @@ use fpga_driver::endpoint::{
     EndpointError, EndpointOptions, Notification, RegionHandle, RemoteRegion, SendCompletion, SendOptions,
     SendTicket,
 };
-use fpga_driver::netmodel::Impairments;
-use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::{SimNetwork, SimNetworkBuilder};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
+use fpga_netmodel::Impairments;
+use fpga_protocol::Nanos;
+use fpga_sim::{SimNetwork, SimNetworkBuilder};
 
 use crate::{DeliveryOrder, cards};
 

@@ -7,16 +7,16 @@ use core::time::Duration;
 use std::io::{Read, Write};
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
-use fpga_driver::firmware::generated::Scheme;
-use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::{SimNetwork, SimNetworkBuilder};
 use fpga_driver::{
     Bounced, C2hChannel, C2hStreamOptions, Card, CardAddr, CardRange, CdmaRingOptions, ChannelOptions,
     Completion, DescriptorPath, DmaBuffer, Endpoint, H2cChannel, MemoryHandle, PacketFragment, RunMode,
     ScatterGatherEntry, WaitMode, WaitOptions, bulk,
 };
+use fpga_firmware::generated::Scheme;
+use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
 use fpga_pci::testing::CountingAllocator;
+use fpga_protocol::Nanos;
+use fpga_sim::{SimNetwork, SimNetworkBuilder};
 use fpga_tests::cards::{described, network, open, with_channels};
 use fpga_tests::rig::{Rig, SETUPS};
 use fpga_tests::testbed::Testbed;

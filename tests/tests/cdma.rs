@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, NetworkInterface, OpenOptions, ResourceError};
+use fpga_sim::SimNetwork;
 use fpga_tests::bytes;
 use fpga_tests::cards::{described, network, open, open_with, peek, poke, with_channels};
 

@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fpga_driver::pci::{DmaAccess, HugePages, SharedMemory};
-use fpga_driver::ring::RefusalReason;
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{
     Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, H2cChannel,
     ResourceError, SubmitError, WaitMode, WaitOptions,
 };
+use fpga_pci::{DmaAccess, HugePages, SharedMemory};
+use fpga_ring::ring::RefusalReason;
+use fpga_sim::SimNetwork;
 use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, assert_pool, network, open, peek, poke, seeded, with_channels};
 use proptest::prelude::*;

@@ -6,13 +6,13 @@ use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
 
 use fpga_driver::endpoint::{EndpointError, SendOptions};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::registers::xdma::{CONFIG_BASE, ConfigBlock};
-use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_driver::{
     BarOffset, Card, CardAddr, CdmaError, ChannelError, ChannelOptions, NodeId, SubmitError, TransferError,
     bulk,
 };
+use fpga_protocol::Nanos;
+use fpga_registers::xdma::{CONFIG_BASE, ConfigBlock};
+use fpga_sim::{CardFailure, SimNetwork};
 use fpga_tests::testbed::{self, Testbed};
 use fpga_tests::{DeliveryOrder, Pair, SOURCE, bytes, cards};
 

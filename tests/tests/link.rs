@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use fpga_card::CardDescription;
 use fpga_driver::endpoint::{EndpointOptions, SendOptions, SharedEndpoint};
-use fpga_driver::firmware::generated::Scheme;
-use fpga_driver::sim::link::{UdpLink, UdpLinkOptions};
-use fpga_driver::sim::{SimNetwork, SimNetworkBuilder, SimNetworkError, ThreadOptions};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
+use fpga_firmware::generated::Scheme;
+use fpga_sim::link::{UdpLink, UdpLinkOptions};
+use fpga_sim::{SimNetwork, SimNetworkBuilder, SimNetworkError, ThreadOptions};
 use fpga_tests::bytes;
 use fpga_tests::cards::{described, peek, poke};
 

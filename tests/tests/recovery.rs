@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
-use fpga_driver::pci::{ResetLevel, config};
 use fpga_driver::recovery::{self, RecoveryStep, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport};
-use fpga_driver::registers::cdma::CdmaBlock;
-use fpga_driver::registers::pci::header;
-use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_driver::{
     Backend, BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Endpoint, FaultCause,
     OpenError, OpenOptions, RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, ResourceError,
     RunMode, WaitOptions,
 };
+use fpga_pci::{ResetLevel, config};
+use fpga_registers::cdma::CdmaBlock;
+use fpga_registers::pci::header;
+use fpga_registers::xdma::{ChannelBlock, channel_base};
+use fpga_sim::{CardFailure, SimNetwork};
 use fpga_tests::bytes;
 use fpga_tests::cards::{DMA_BAR, described, fast_network, network, open, peek, register, with_channels};
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};

@@ -4,15 +4,15 @@
 use std::collections::VecDeque;
 
 use fpga_driver::CardAddr;
-use fpga_driver::firmware::generated::{Permissions, Scheme};
-use fpga_driver::firmware::{Incarnation, NodeId};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
-use fpga_driver::protocol::scheme::any::{SchemeConfig, SchemeSet};
-use fpga_driver::protocol::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use fpga_driver::protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender};
-use fpga_driver::protocol::sender::{Command, Notify};
+use fpga_firmware::generated::{Permissions, Scheme};
+use fpga_firmware::{Incarnation, NodeId};
 use fpga_pci::testing::CountingAllocator;
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
+use fpga_protocol::scheme::any::{SchemeConfig, SchemeSet};
+use fpga_protocol::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use fpga_protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender};
+use fpga_protocol::sender::{Command, Notify};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -5,14 +5,14 @@
 //! packets that wait for the first one of their segment, and duplicates.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
-use fpga_driver::firmware::Incarnation;
-use fpga_driver::netmodel::{Conditions, Delay, Loss, Order, Probability};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::protocol::receiver::ReceiverConfig;
-use fpga_driver::protocol::sender::{Notify, SenderConfig};
+use fpga_firmware::Incarnation;
+use fpga_netmodel::{Conditions, Delay, Loss, Order, Probability};
 use fpga_netsim::scenario::RECEIVER;
 use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology};
 use fpga_pci::testing::CountingAllocator;
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::ReceiverConfig;
+use fpga_protocol::sender::{Notify, SenderConfig};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

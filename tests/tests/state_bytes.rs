@@ -1,11 +1,11 @@
 //! The tables of `fpga_protocol::state` are complete: the heap use of sender, receiver and mirror equals the sum of their tables.
 
-use fpga_driver::firmware::{Incarnation, NodeId};
-use fpga_driver::protocol::mirror::Mirror;
-use fpga_driver::protocol::receiver::{Receiver, ReceiverConfig};
-use fpga_driver::protocol::sender::{Sender, SenderConfig};
-use fpga_driver::protocol::state::StateTable;
+use fpga_firmware::{Incarnation, NodeId};
 use fpga_pci::testing::CountingAllocator;
+use fpga_protocol::mirror::Mirror;
+use fpga_protocol::receiver::{Receiver, ReceiverConfig};
+use fpga_protocol::sender::{Sender, SenderConfig};
+use fpga_protocol::state::StateTable;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -5,13 +5,13 @@
 use std::any::Any;
 
 use fpga_driver::endpoint::SendOptions;
-use fpga_driver::pci::{DmaPool, DmaPoolOptions};
-use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{
     Backend, Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Endpoint, NetworkInterface,
     NodeId, OpenOptions,
 };
+use fpga_pci::{DmaPool, DmaPoolOptions};
+use fpga_registers::xdma::{ChannelBlock, channel_base};
+use fpga_sim::SimNetwork;
 use fpga_tests::bytes;
 use fpga_tests::cards::{
     DMA_BAR, assert_closed, assert_pool, channels_idle, open, open_with, peek, poke, register,

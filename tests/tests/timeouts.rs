@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::endpoint::{EndpointError, SendOptions, SharedEndpoint};
-use fpga_driver::pci::Bounced;
-use fpga_driver::registers::cdma::CdmaBlock;
-use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{
     Backend, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, NodeId, OpenOptions,
     TransferError, WaitMode, WaitOptions,
 };
+use fpga_pci::Bounced;
+use fpga_registers::cdma::CdmaBlock;
+use fpga_registers::xdma::{ChannelBlock, channel_base};
+use fpga_sim::SimNetwork;
 use fpga_tests::cards::{DMA_BAR, with_channels};
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 use fpga_tests::testbed::options;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
-use fpga_driver::pci::QuarantineReason;
-use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_driver::validate::{self, Report, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Direction, OpenOptions};
+use fpga_pci::QuarantineReason;
+use fpga_registers::xdma::{ChannelBlock, channel_base};
+use fpga_sim::{CardFailure, SimNetwork};
 use fpga_tests::bytes;
 use fpga_tests::cards::{
     DMA_BAR, assert_closed, assert_pool, described, fast_network, network, open, peek, poke, register,

@@ -10,20 +10,18 @@ use std::time::{Duration, Instant};
 
 use fpga_card::CardDescription;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
-use fpga_driver::pci::{
-    ConnectionError, DmaAccess, HugePages, MmioError, ResetLevel, ServerError, SharedMemory,
-};
-use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
-use fpga_driver::sim::SimNetwork;
-use fpga_driver::sim::served::CardServer;
-use fpga_driver::vfio_user::socket::Connection;
-use fpga_driver::vfio_user::{VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 use fpga_driver::{
     Backend, BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction,
     Endpoint, OpenOptions, RecoveryLevel, RecoveryOptions, WaitMode, WaitOptions, recovery,
 };
+use fpga_pci::{ConnectionError, DmaAccess, HugePages, MmioError, ResetLevel, ServerError, SharedMemory};
+use fpga_registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
+use fpga_sim::SimNetwork;
+use fpga_sim::served::CardServer;
 use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, described, peek, poke, with_channels};
+use fpga_vfio_user::socket::Connection;
+use fpga_vfio_user::{VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Timeout that no working operation reaches.

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::endpoint::SendOptions;
-use fpga_driver::pci::{MmioError, QuarantineReason};
-use fpga_driver::registers::cdma::CdmaBlock;
-use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{
     Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, DmaBuffer, Endpoint, FaultCause,
     H2cChannel, NodeId, OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError, TransferError,
     WriteVolatile,
 };
+use fpga_pci::{MmioError, QuarantineReason};
+use fpga_registers::cdma::CdmaBlock;
+use fpga_registers::xdma::{ChannelBlock, channel_base};
+use fpga_sim::SimNetwork;
 use fpga_tests::bytes;
 use fpga_tests::cards::{DMA_BAR, assert_pool, fast_network, peek, with_channels};
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};

@@ -15,7 +15,7 @@
 //! order.
 
 use fpga_driver::SharedSlice;
-use fpga_driver::firmware::crc::crc32c;
+use fpga_firmware::crc::crc32c;
 
 use crate::sequence::Sequence;
 

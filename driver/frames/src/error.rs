@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use fpga_driver::endpoint::{EndpointError, SendError};
-use fpga_driver::protocol::sender::TransferError;
 use fpga_driver::{ChannelError, ChannelFault, NodeId, ResourceError, SubmitError};
+use fpga_protocol::sender::TransferError;
 
 use crate::arrivals::ArrivalError;
 use crate::blocks::BlockError;

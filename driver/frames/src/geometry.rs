@@ -61,7 +61,7 @@ impl Geometry {
     /// Creates the geometry of frames of up to `max_data_length` bytes of data, with a value of up to `max_value_length` bytes in front.
     ///
     /// # Errors
-    /// [`GeometryError::NoData`], [`GeometryError::NotPowerOfTwo`].
+    /// [`GeometryError::NoData`], [`GeometryError::FrameTooLong`].
     pub fn new(max_value_length: u32, max_data_length: u64) -> Result<Self, GeometryError> {
         if max_data_length == 0 {
             return Err(GeometryError::NoData);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fpga_driver::Endpoint;
-use fpga_driver::pci::Backoff;
+use fpga_pci::Backoff;
 
 /// Maximum sleep between two polls. An idle stream costs little CPU time, and a frame is delayed by at most this time.
 const MAX_SLEEP: Duration = Duration::from_micros(50);

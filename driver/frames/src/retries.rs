@@ -5,8 +5,8 @@
 
 use core::fmt;
 
-use fpga_driver::protocol::Nanos;
 use fpga_driver::{ChannelFault, FaultCause};
+use fpga_protocol::Nanos;
 
 /// Pause before the second retry. The first retry is made at once, and each further pause is twice as long. A failure that ends after some
 /// milliseconds, such as a link retraining, does not end a stream.

@@ -13,9 +13,9 @@
 mod rig;
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
-use fpga_driver::registers::xdma::ChannelError;
-use fpga_driver::sim::SimNetwork;
 use fpga_frames::{Frame, PublishError, SubscriberOptions, TakeError};
+use fpga_registers::xdma::ChannelError;
+use fpga_sim::SimNetwork;
 use rand_core::Rng;
 use rig::{Rig, checksum, lossy, options};
 

@@ -8,9 +8,9 @@
 #[expect(dead_code, reason = "what other tests use of it")]
 mod rig;
 
-use fpga_driver::protocol::sender::TransferError;
-use fpga_driver::sim::SimNetwork;
 use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberError, SubscriberOptions};
+use fpga_protocol::sender::TransferError;
+use fpga_sim::SimNetwork;
 use rand_core::Rng;
 use rig::{Rig, Seen, lossy, options};
 

@@ -14,8 +14,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_frames::{PublishError, Publisher, Subscriber, SubscriberOptions};
+use fpga_sim::{SimNetwork, ThreadOptions};
 use rustix::thread::SecureComputingMode;
 
 const FRAMES: usize = 1_000;

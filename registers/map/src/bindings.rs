@@ -53,7 +53,7 @@ pub struct Options {
 impl Default for Options {
     /// For a program that uses the driver, which re-exports the package.
     fn default() -> Self {
-        Self { registers: "::fpga_driver::registers".to_owned() }
+        Self { registers: "::fpga_registers".to_owned() }
     }
 }
 

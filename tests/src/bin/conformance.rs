@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use fpga_driver::pci::vfio::VfioInterface;
 use fpga_driver::{Backend, CardSpec};
+use fpga_pci::vfio::VfioInterface;
 use fpga_tests::conformance::backends::{ExternalCard, INLINE, ServedCard, THREADED};
 use fpga_tests::conformance::fault_control::FaultControl;
 use fpga_tests::conformance::{

@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 use fpga_card::CardDescription;
 use fpga_card::fault_plan::FaultsDescription;
 use fpga_driver::Backend;
-use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::served::{CardServer, MessageCount};
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
-use fpga_driver::vfio_user::VfioUserBackend;
+use fpga_protocol::Nanos;
+use fpga_sim::served::{CardServer, MessageCount};
+use fpga_sim::{SimNetwork, ThreadOptions};
+use fpga_vfio_user::VfioUserBackend;
 
 use super::fault_control::FaultControl;
 use super::{Build, Capability, Fixture, TestBackend, UserLevel};

@@ -6,12 +6,12 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use fpga_card::fault_plan::FaultEntry;
-use fpga_driver::sim::SimNetwork;
-use fpga_driver::sim::served::MessageCount;
 use fpga_driver::{
     Backend, Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, MemoryHandle, OpenOptions,
     RecoveryLevel, RecoveryOptions, ResourceError, RunMode, WaitOptions, recovery,
 };
+use fpga_sim::SimNetwork;
+use fpga_sim::served::MessageCount;
 
 use super::{Build, Capability, Cost, Fixture, Skip, TestBackend, UserLevel, Verdict, faults};
 use crate::fault_injecting::FaultInjectingBackend;
@@ -270,7 +270,7 @@ impl Opened {
         let Self { card, seam, .. } = self;
         drop(card);
         assert!(seam.mappings().is_empty(), "mapped after closing: {:x?}", seam.mappings());
-        let command = fpga_driver::pci::config::read_u16(&*seam, COMMAND).expect("configuration space");
+        let command = fpga_pci::config::read_u16(&*seam, COMMAND).expect("configuration space");
         assert_eq!(command & BUS_MASTER, 0, "the card may still do DMA: command register {command:#06x}");
     }
 }

@@ -8,8 +8,8 @@ mod table;
 
 use core::fmt;
 
-use fpga_driver::registers::xdma::ChannelError as StatusBit;
 use fpga_driver::{CdmaError, CdmaFaultCause, ChannelError, Direction, FaultCause, RunMode};
+use fpga_registers::xdma::ChannelError as StatusBit;
 
 use fpga_card::fault_plan::{FaultEntry, FaultsDescription};
 
@@ -100,7 +100,7 @@ impl ExpectedError {
     /// Classifies an error of a channel.
     #[must_use]
     pub const fn of(error: &ChannelError) -> Option<Self> {
-        use fpga_driver::pci::MmioError;
+        use fpga_pci::MmioError;
         match error {
             ChannelError::Gone { .. } | ChannelError::Mmio { source: MmioError::Gone { .. }, .. } => {
                 Some(Self::Gone)

@@ -5,14 +5,14 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpga_driver::pci::barrier;
-use fpga_driver::registers::xdma::{
-    Adjacent, ChannelBlock, ChannelControl, ChannelInterrupts, ChannelStatus, Descriptor, DescriptorControl,
-    SgdmaBlock, channel_base, sgdma_base,
-};
 use fpga_driver::{
     Backend, Card, CardAddr, ChannelOptions, Direction, Iova, MemoryHandle, OpenOptions, RegisteredMemory,
     RunMode, ScatterGatherEntry, WaitMode,
+};
+use fpga_pci::barrier;
+use fpga_registers::xdma::{
+    Adjacent, ChannelBlock, ChannelControl, ChannelInterrupts, ChannelStatus, Descriptor, DescriptorControl,
+    SgdmaBlock, channel_base, sgdma_base,
 };
 use rand_core::Rng;
 use rand_pcg::Pcg64;

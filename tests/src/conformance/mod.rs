@@ -31,8 +31,8 @@ use std::time::Duration;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName, FaultsDescription};
 use fpga_driver::Backend;
-use fpga_driver::sim::SimNetwork;
-use fpga_driver::sim::served::MessageCount;
+use fpga_sim::SimNetwork;
+use fpga_sim::served::MessageCount;
 
 pub use builds::Build;
 pub use case_context::CaseContext;

@@ -12,15 +12,15 @@ mod work;
 
 pub(crate) use std::time::Duration;
 
-pub(crate) use fpga_driver::cdma_ring::{ConfigError, RefusalReason};
-pub(crate) use fpga_driver::registers::cdma::{CdmaBlock, Cdmasr};
-pub(crate) use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock};
-pub(crate) use fpga_driver::sim::{CardFailure, SimNetwork};
 pub(crate) use fpga_driver::{
     BarOffset, Card, CardAddr, CdmaCompletion, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError,
     CdmaRingOptions, CdmaSegment, CdmaSubmitError, DescriptorPath, NetworkInterface, OpenOptions, Ticket,
     WaitMode, WaitOptions,
 };
+pub(crate) use fpga_registers::cdma::{CdmaBlock, Cdmasr};
+pub(crate) use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
+pub(crate) use fpga_ring::cdma_ring::{ConfigError, RefusalReason};
+pub(crate) use fpga_sim::{CardFailure, SimNetwork};
 pub(crate) use fpga_tests::cards::{
     DMA_BAR, assert_closed, assert_pool, described, fast_network, network, open, open_with, peek, poke,
     register, seeded, with_channels,

@@ -1,7 +1,7 @@
 //! Cost of a transfer, counted by the card: register reads and writes, interrupts.
 
 use fpga_driver::RunMode;
-use fpga_driver::pci::AccessCounters;
+use fpga_pci::AccessCounters;
 use fpga_tests::rig::TestSetup;
 
 use super::*;

@@ -1,12 +1,12 @@
 //! Channels that end while they have work: on request, by being dropped, by a thread's panic, by a reset, because the card is removed,
 //! because the engine does not stop. Memory that the card may still reach stays in quarantine; all other memory is returned.
 
-use fpga_driver::pci::{MmioError, QuarantineReason, ResetLevel};
-use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_driver::{
     Backend, Card, FaultCause, MemoryHandle, ResourceError, RunMode, ScatterGatherEntry, Ticket,
 };
+use fpga_pci::{MmioError, QuarantineReason, ResetLevel};
+use fpga_registers::xdma::{ChannelBlock, channel_base};
+use fpga_sim::{CardFailure, SimNetwork};
 use fpga_tests::cards::{DMA_BAR, channels_idle, fast_network, network, open, with_channels};
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 use fpga_tests::rig::{Channel, TestSetup};

@@ -4,14 +4,14 @@
 use core::time::Duration;
 
 use fpga_card::FaultKind;
-use fpga_driver::registers::xdma::{
-    ChannelBlock, ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, channel_base,
-};
-use fpga_driver::ring::CountFault;
 use fpga_driver::{
     Card, ChannelFault, FaultCause, NetworkInterface, OpenOptions, ResourceError, RunMode, Ticket,
     TransferError,
 };
+use fpga_registers::xdma::{
+    ChannelBlock, ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, channel_base,
+};
+use fpga_ring::ring::CountFault;
 use fpga_tests::cards::{DMA_BAR, described, fast_network, network, open_with, peek, poke, with_channels};
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 use fpga_tests::rig::TestSetup;

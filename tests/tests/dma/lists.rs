@@ -1,7 +1,7 @@
 //! Scatter-gather lists: several entries, one transfer.
 
-use fpga_driver::ring::RefusalReason;
 use fpga_driver::{MemoryHandle, ScatterGatherEntry};
+use fpga_ring::ring::RefusalReason;
 use fpga_tests::cards::{peek, poke};
 use fpga_tests::rig::TestSetup;
 

@@ -1,9 +1,9 @@
 //! Transfers from and to parts of registered memory.
 
-use fpga_driver::pci::{DmaAccess, SharedMemory};
-use fpga_driver::ring::RefusalReason;
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, ChannelOptions, Ticket};
+use fpga_pci::{DmaAccess, SharedMemory};
+use fpga_ring::ring::RefusalReason;
+use fpga_sim::SimNetwork;
 use fpga_tests::cards::{peek, poke, with_channels};
 use fpga_tests::rig::TestSetup;
 
@@ -378,7 +378,7 @@ fn registered_transfer_longer_than_descriptor_is_split() {
     const LENGTH: usize = (1 << 28) + 4097;
     for way in SETUPS.into_iter().filter(|way| matches!(way.direction, Direction::C2h)) {
         let network = fpga_tests::cards::network(with_channels(2, 2));
-        let mut memory = fpga_driver::pci::DmaPoolOptions::default();
+        let mut memory = fpga_pci::DmaPoolOptions::default();
         memory.limit = 1 << 30;
         let card = fpga_tests::cards::open_with(&network, fpga_driver::OpenOptions::default().memory(memory));
         let mut rig = Rig::on(network, card, way, way.options());

@@ -1,8 +1,8 @@
 //! Ring sizes and options: invalid ones, and the fixed card address.
 
 use fpga_card::AccessLog;
-use fpga_driver::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
 use fpga_driver::{ChannelOptions, FaultCause, MemoryHandle, ResourceError, ScatterGatherEntry};
+use fpga_ring::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
 use fpga_tests::cards::{described, network, open, peek, poke};
 use fpga_tests::rig::TestSetup;
 

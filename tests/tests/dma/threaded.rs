@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 
 use fpga_driver::ChannelEvents;
-use fpga_driver::sim::CardFailure;
+use fpga_sim::CardFailure;
 use fpga_tests::rig::THREADED;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::os::fd::AsFd;
 
-use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, ChannelEvents, WaitMode};
+use fpga_protocol::Nanos;
+use fpga_sim::SimNetwork;
 use fpga_tests::cards::{network, open, with_channels};
 use fpga_tests::fault_injecting::FaultInjectingBackend;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -6,7 +6,7 @@ use super::*;
 use std::sync::Arc;
 
 use fpga_driver::Backend;
-use fpga_driver::registers::cdma::CdmaBlock;
+use fpga_registers::cdma::CdmaBlock;
 use fpga_tests::fault_injecting::FaultInjectingBackend;
 
 /// The CDMA's registers in the user BAR of the built-in card.

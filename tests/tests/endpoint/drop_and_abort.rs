@@ -1,6 +1,6 @@
 //! Event rings that are too small, contradictory options, endpoints that end.
 
-use fpga_driver::netmodel::Impairments;
+use fpga_netmodel::Impairments;
 
 use super::*;
 

@@ -1,9 +1,9 @@
 //! A flood of packets from other nodes must not end an endpoint while its host does not poll.
 
-use fpga_driver::firmware::event::{EventKind, FaultReason};
-use fpga_driver::firmware::generated::Capabilities;
-use fpga_driver::firmware::ids::{Incarnation, OpNumber, TransferId};
-use fpga_driver::firmware::wire::{Ack, Common, Control, Flags, Hello, Nack, SegmentDone, WIRE_VERSION};
+use fpga_firmware::event::{EventKind, FaultReason};
+use fpga_firmware::generated::Capabilities;
+use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
+use fpga_firmware::wire::{Ack, Common, Control, Flags, Hello, Nack, SegmentDone, WIRE_VERSION};
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn bad_packet_flood_without_polling_loses_no_event() {
     // A packet of an unknown type with a valid checksum.
     let mut nonsense = vec![WIRE_VERSION, 200];
     nonsense.resize(24, 0);
-    assert_eq!(fpga_driver::firmware::wire::finish(&mut nonsense, 20), Ok(24));
+    assert_eq!(fpga_firmware::wire::finish(&mut nonsense, 20), Ok(24));
     frames.push(nonsense);
     let now = net.network.now();
     net.network.with_card(1, |card| {

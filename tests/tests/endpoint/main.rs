@@ -30,13 +30,13 @@ use fpga_card::CardDescription;
 use fpga_driver::endpoint::{
     EndpointError, EndpointOptions, RemoteRegion, SendError, SendNotify, SendOptions,
 };
-use fpga_driver::firmware::event::NackReason;
-use fpga_driver::firmware::generated::{Scheme, ni};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::protocol::mirror::{Difference, Field};
-use fpga_driver::protocol::sender::TransferError;
-use fpga_driver::sim::CardFailure;
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Endpoint, NodeId, ResourceError};
+use fpga_firmware::event::NackReason;
+use fpga_firmware::generated::{Scheme, ni};
+use fpga_protocol::Nanos;
+use fpga_protocol::mirror::{Difference, Field};
+use fpga_protocol::sender::TransferError;
+use fpga_sim::CardFailure;
 use fpga_tests::cards::{assert_closed, described, seeded};
 use fpga_tests::testbed::{Testbed, options};
 use fpga_tests::{DeliveryOrder, bytes};

@@ -2,8 +2,8 @@
 //! completed without it, and its mirror matches the card again after one poll.
 
 use fpga_driver::endpoint::{SendCompletion, SendTicket};
-use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
+use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
+use fpga_sim::{SimNetwork, ThreadOptions};
 
 use super::*;
 

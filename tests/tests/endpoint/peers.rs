@@ -1,11 +1,11 @@
 //! Capabilities that nodes report to each other.
 
 use fpga_driver::endpoint::{Mismatch, SharedEndpoint};
-use fpga_driver::firmware::Incarnation;
-use fpga_driver::firmware::generated::{Capabilities, Flags};
-use fpga_driver::firmware::wire::{Common, Control, Hello};
-use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
-use fpga_driver::sim::SimNetwork;
+use fpga_firmware::Incarnation;
+use fpga_firmware::generated::{Capabilities, Flags};
+use fpga_firmware::wire::{Common, Control, Hello};
+use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
+use fpga_sim::SimNetwork;
 
 use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fpga_driver::firmware::generated::{escape, registry};
-use fpga_driver::protocol::mirror::Operation;
-use fpga_driver::protocol::receiver::EntryView;
+use fpga_firmware::generated::{escape, registry};
+use fpga_protocol::mirror::Operation;
+use fpga_protocol::receiver::EntryView;
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Message schemes, whose senders are in the card: the same tests of bytes, memory windows, reads and endings.
 
 use fpga_driver::endpoint::{ReadFailure, SendCompletion};
-use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
+use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Parameters of schemes: each has an effect, and invalid values are refused.
 
 use fpga_driver::endpoint::Tuning;
-use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
+use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
 
 use super::*;
 
@@ -124,7 +124,7 @@ fn tuning_invalid_value_is_refused_without_trace() {
     // The next owner of the card does not inherit the tuning.
     open(Scheme::SenderWindow, &[], &|tuning| tuning.window = Some(3)).unwrap();
     open(Scheme::SenderWindow, &[], &|_| {}).unwrap();
-    let window = fpga_driver::firmware::generated::ni::SCHEME_WINDOW + 4 * Scheme::SenderWindow.value();
+    let window = fpga_firmware::generated::ni::SCHEME_WINDOW + 4 * Scheme::SenderWindow.value();
     let at = BarOffset::new((ni::BLOCK_OFFSET + window).into());
     assert_eq!(card.user_bar().unwrap().read32(at).unwrap(), 0);
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fpga_driver::endpoint::SharedEndpoint;
-use fpga_driver::netmodel::Impairments;
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_driver::{Backend, OpenOptions};
+use fpga_netmodel::Impairments;
+use fpga_sim::{SimNetwork, ThreadOptions};
 use fpga_tests::cards::poke;
 use fpga_tests::fault_injecting::FaultInjectingBackend;
 

@@ -12,19 +12,17 @@ use std::time::Duration;
 use fpga_card::CardDescription;
 use fpga_driver::Bounced;
 use fpga_driver::bulk::{self, BulkError};
-use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, IDENTITY_MAGIC};
-use fpga_driver::firmware::identity::{IdentityError, ReadError};
-use fpga_driver::pci::{DmaPoolOptions, QuarantineReason};
-use fpga_driver::registers::xdma::{
-    ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock,
-};
-use fpga_driver::ring::RefusalReason;
-use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_driver::{
     Card, CardAddr, ChannelError, ChannelFault, ChannelOptions, Completion, Direction, DmaBuffer, FaultCause,
     H2cChannel, NetworkInterface, OpenError, OpenOptions, ResourceError, SubmitError, TransferError,
     WaitOptions,
 };
+use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, IDENTITY_MAGIC};
+use fpga_firmware::identity::{IdentityError, ReadError};
+use fpga_pci::{DmaPoolOptions, QuarantineReason};
+use fpga_registers::xdma::{ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
+use fpga_ring::ring::RefusalReason;
+use fpga_sim::{CardFailure, SimNetwork};
 use fpga_tests::bytes;
 use fpga_tests::cards::{
     DMA_BAR, assert_closed, assert_pool, described, fast_network, network, open, open_with, peek, poke,

@@ -1,12 +1,12 @@
 //! Invalid stream data and stream errors: a typed error, no data returned that did not arrive, and normal packets afterwards.
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan};
-use fpga_driver::sim::CardFailure;
 use fpga_driver::stream::PacketFault;
 use fpga_driver::{
     BarOffset, ChannelError, FaultCause, PacketFragment, ResourceError, StreamError, SubmitError,
     TransferError,
 };
+use fpga_sim::CardFailure;
 
 use super::*;
 

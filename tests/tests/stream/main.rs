@@ -11,11 +11,11 @@ mod waits;
 
 use core::time::Duration;
 
-use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_driver::{
     C2hStream, C2hStreamOptions, Card, ChannelOptions, H2cStream, MemoryHandle, RunMode, WaitOptions,
 };
+use fpga_protocol::Nanos;
+use fpga_sim::{SimNetwork, ThreadOptions};
 use fpga_tests::bytes;
 use fpga_tests::cards::{self, described};
 

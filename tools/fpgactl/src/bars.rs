@@ -3,8 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-use fpga_driver::pci::{Bar, BarInfo};
 use fpga_driver::{BarRoles, CardInfo};
+use fpga_pci::{Bar, BarInfo};
 use fpga_register_map::hint;
 
 use crate::error::CliError;

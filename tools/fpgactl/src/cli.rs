@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use fpga_driver::firmware::generated::Scheme as Rules;
-use fpga_driver::pci::vfio::{VfToken, VfioInterface};
-use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
+use fpga_firmware::generated::Scheme as Rules;
+use fpga_pci::vfio::{VfToken, VfioInterface};
+use fpga_registers::xdma::MAX_CHANNELS;
 
 mod card;
 mod host;

@@ -142,7 +142,7 @@ mod tests {
         assert!(found.len() > 100, "{}", found.len());
         for file in found {
             for literal in literals(&fs::read_to_string(&file).unwrap()) {
-                if literal == fpga_driver::pci::FAULT_LOG {
+                if literal == fpga_pci::FAULT_LOG {
                     continue;
                 }
                 let shown = to_cli_terms(literal.as_str());

@@ -17,8 +17,8 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use fpga_driver::netmodel::{BitRate, Blackout};
 use fpga_input::FileKind;
+use fpga_netmodel::{BitRate, Blackout};
 
 use crate::cli::{self, Notifier};
 use crate::impair::{self, ImpairArgs, JitterDistribution, ReorderModel};

@@ -7,7 +7,7 @@
 mod client;
 mod server;
 
-use fpga_driver::sim::FaultsDescription;
+use fpga_sim::FaultsDescription;
 use serde::{Deserialize, Serialize};
 
 pub use client::{ControlError, ask};

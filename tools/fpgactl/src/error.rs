@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use fpga_driver::bulk::BulkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
-use fpga_driver::pci::vfio::VfioOpenError;
-use fpga_driver::pci::{BarError, MemoryError, MmioError};
-use fpga_driver::protocol::sender::TransferError as NetworkError;
-use fpga_driver::sim::SimNetworkError;
-use fpga_driver::vfio_user::VfioUserOpenError;
 use fpga_driver::{
     CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, StreamError, TransferError,
 };
+use fpga_pci::vfio::VfioOpenError;
+use fpga_pci::{BarError, MemoryError, MmioError};
+use fpga_protocol::sender::TransferError as NetworkError;
+use fpga_sim::SimNetworkError;
+use fpga_vfio_user::VfioUserOpenError;
 
 use fpga_host::HostError;
 use fpga_host::bind::BindError;
@@ -376,16 +376,16 @@ pub enum CliError {
     Config(#[from] ConfigError),
     /// A card description is invalid.
     #[error(transparent)]
-    Description(#[from] fpga_driver::sim::DescriptionError),
+    Description(#[from] fpga_sim::DescriptionError),
     /// The simulated cards could not be built.
     #[error("simulated cards: {0}")]
     SimNetwork(#[from] SimNetworkError),
     /// Cards in other processes cannot be reached.
     #[error("--link {0}")]
-    Link(#[from] fpga_driver::sim::link::LinkError),
+    Link(#[from] fpga_sim::link::LinkError),
     /// The card could not be served.
     #[error(transparent)]
-    Serve(#[from] fpga_driver::sim::served::ServeError),
+    Serve(#[from] fpga_sim::served::ServeError),
     /// A fault plan is invalid.
     #[error("{}: this is no plan of faults: {problem}; it has the keys of the section `faults` of a card description", path.display())]
     Plan {

@@ -5,9 +5,9 @@
 //! one client. So the remaining question is whether an engine without an owner runs. If so, its descriptors are still being fetched, and
 //! writes must be intentional.
 
-use fpga_driver::registers::catalog::Block;
-use fpga_driver::registers::xdma::{ChannelBlock, MSIX_TABLE_BASE, channel_base};
 use fpga_driver::{BarOffset, Card, ChannelName};
+use fpga_registers::catalog::Block;
+use fpga_registers::xdma::{ChannelBlock, MSIX_TABLE_BASE, channel_base};
 
 use crate::bars::Role;
 use crate::error::CliError;
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::registers;
     use crate::target::{self, Opened, Target};
-    use fpga_driver::registers::xdma::{ChannelControl, Direction};
+    use fpga_registers::xdma::{ChannelControl, Direction};
 
     fn stretch(role: Role, at: u64, words: u64) -> BarSpan {
         BarSpan { role: Some(role), at: BarOffset::new(at), length: words * WORD }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fpga_driver::netmodel::{
+use fpga_netmodel::{
     BitRate, Blackout, Bursts, Conditions, Delay, DistributionError, Impairments, Loss, Order, Probability,
     Rate,
 };
-use fpga_driver::protocol::Nanos;
+use fpga_protocol::Nanos;
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn impair_every_distribution_keeps_mean() {
-        use fpga_driver::netmodel::ImpairedLink;
+        use fpga_netmodel::ImpairedLink;
         let mean = 10_000_u64;
         for law in JitterDistribution::value_variants() {
             let args = ImpairArgs {

@@ -49,7 +49,7 @@ use std::sync::Arc;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches};
-use fpga_driver::pci::FAULT_LOG;
+use fpga_pci::FAULT_LOG;
 use fpga_register_map::nearest;
 use tracing_subscriber::EnvFilter;
 

@@ -5,15 +5,15 @@ mod names;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use fpga_driver::firmware::catalog as ni_catalog;
-use fpga_driver::firmware::generated::BlockType;
-use fpga_driver::firmware::identity::Identity;
-use fpga_driver::pci::{Bar, MmioError};
-use fpga_driver::registers::catalog::{self, BarRole, CardLayout, RegisterSpec};
-use fpga_driver::registers::{AccessKind, Decoded, DecodedField, FieldKind};
 use fpga_driver::{BarOffset, Card};
+use fpga_firmware::catalog as ni_catalog;
+use fpga_firmware::generated::BlockType;
+use fpga_firmware::identity::Identity;
+use fpga_pci::{Bar, MmioError};
 use fpga_register_map::RegisterMap;
 use fpga_register_map::schema::Bits;
+use fpga_registers::catalog::{self, BarRole, CardLayout, RegisterSpec};
+use fpga_registers::{AccessKind, Decoded, DecodedField, FieldKind};
 use serde::Serialize;
 
 use crate::error::CliError;

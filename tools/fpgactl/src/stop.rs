@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use fpga_driver::sim::served::SocketFile;
+use fpga_sim::served::SocketFile;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};

@@ -6,17 +6,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_driver::netmodel::Impairments;
-use fpga_driver::pci::DmaPoolOptions;
-use fpga_driver::pci::catch_bus_errors;
-use fpga_driver::pci::vfio::{VfToken, VfioInterface};
-use fpga_driver::sim::{CardDescription, DescriptionError};
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
-use fpga_driver::vfio_user::VfioUserOptions;
 use fpga_driver::{
     AccessOptions, Backend, BarOffset, Card, CardAddr, CardRange, CardSpec, CardSpecError, NetworkInterface,
     OpenError, OpenOptions,
 };
+use fpga_netmodel::Impairments;
+use fpga_pci::DmaPoolOptions;
+use fpga_pci::catch_bus_errors;
+use fpga_pci::vfio::{VfToken, VfioInterface};
+use fpga_sim::{CardDescription, DescriptionError};
+use fpga_sim::{SimNetwork, ThreadOptions};
+use fpga_vfio_user::VfioUserOptions;
 
 use fpga_register_map::{RegisterMap, hint, nearest};
 

@@ -105,7 +105,9 @@ fn graph(metadata: &Metadata) -> BTreeMap<String, Uses> {
     let ours: BTreeSet<&str> = metadata.packages.iter().map(|package| package.name.as_str()).collect();
     let uses = |package: &Package| {
         let mut uses = Uses::new();
-        for dependency in package.dependencies.iter().filter(|found| ours.contains(found.name.as_str())) {
+        // A package that depends on itself in its tests turns a feature on for them.
+        let others = package.dependencies.iter().filter(|found| found.name != package.name);
+        for dependency in others.filter(|found| ours.contains(found.name.as_str())) {
             let how = match (dependency.kind.as_deref(), dependency.optional) {
                 (Some("dev"), _) => "tests only",
                 (Some(_), _) => "build",

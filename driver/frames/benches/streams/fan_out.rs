@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{C2hChannel, CardRange, DmaBuffer, Endpoint, H2cChannel, NodeId};
 use fpga_frames::{Event, Publisher, Subscriber, SubscriberOptions};
+use fpga_sim::SimNetwork;
 
 use super::{endpoint, median, network, stream};
 

@@ -16,10 +16,10 @@ mod publish;
 mod stalled;
 
 use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, Endpoint};
 use fpga_frames::{Publisher, PublisherOptions, Subscriber, SubscriberOptions};
 use fpga_pci::testing::CountingAllocator;
+use fpga_sim::SimNetwork;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

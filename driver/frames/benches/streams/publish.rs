@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_frames::{Event, Subscriber, SubscriberOptions};
 use fpga_pci::testing::CountingAllocator;
+use fpga_sim::{SimNetwork, ThreadOptions};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -12,7 +12,7 @@
 //!
 //! The first 16 bytes and the fifth message are the same in every version, so that versions can recognise each other.
 
-use fpga_driver::firmware::crc::crc32c;
+use fpga_firmware::crc::crc32c;
 
 use crate::blocks::{Reader, VERSION, Writer};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpga_driver::protocol::Nanos;
+use fpga_protocol::Nanos;
 
 use super::{Publisher, PublisherStatistics};
 use crate::error::PublisherError;

@@ -1,9 +1,9 @@
 //! Movement of frames: channel, transfers, credits.
 
 use fpga_driver::endpoint::{SendCompletion, SendError, SendOptions, SendTicket};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::protocol::sender::{SubmitError as Busy, TransferError};
 use fpga_driver::{ChannelFault, Completion, SubmitError};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::{SubmitError as Busy, TransferError};
 
 use super::frame::FrameMemory;
 use super::{

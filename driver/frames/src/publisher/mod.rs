@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
 use fpga_driver::endpoint::SendTicket;
-use fpga_driver::protocol::Nanos;
 use fpga_driver::{C2hChannel, Card, ChannelOptions, DmaBuffer, Endpoint, H2cChannel, NodeId};
+use fpga_protocol::Nanos;
 
 use crate::blocks::{BLOCK, FrameHeader};
 use crate::bootstrap::Listener;

@@ -1,7 +1,7 @@
 //! Status blocks for subscribers: heartbeat, frames that will not come, and the end of the stream.
 
 use fpga_driver::Completion;
-use fpga_driver::protocol::Nanos;
+use fpga_protocol::Nanos;
 
 use super::{ControlBlock, DropReason, Publisher, Purpose, Upload};
 use crate::blocks::{BLOCK_BYTES, StatusBlock};

@@ -3,9 +3,9 @@
 use core::fmt;
 
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendError};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::protocol::sender::TransferError;
 use fpga_driver::{ChannelFault, DmaBuffer, NodeId};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::TransferError;
 
 use crate::blocks::BlockError;
 use crate::credits::{Credits, InvalidCredit};

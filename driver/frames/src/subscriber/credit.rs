@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fpga_driver::endpoint::{SendError, SendOptions};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::protocol::sender::{SubmitError as Busy, TransferError};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::{SubmitError as Busy, TransferError};
 
 use super::{Subscriber, nanos};
 use crate::blocks::{BLOCK_BYTES, CreditBlock};

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendTicket};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::protocol::sender::TransferError;
 use fpga_driver::{C2hChannel, ChannelFault, ChannelOptions, DmaBuffer, Endpoint, H2cChannel, NodeId};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::TransferError;
 
 use crate::arrivals::Arrivals;
 use crate::blocks::{BLOCK, BLOCK_BYTES, StatusBlock};

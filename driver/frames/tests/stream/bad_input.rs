@@ -6,7 +6,6 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use fpga_driver::endpoint::{EndpointOptions, SendOptions};
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
 use fpga_frames::blocks::CreditBlock;
 use fpga_frames::bootstrap::wire::{Hello, Inbox, Join, Message, Reason, Refusal, Window};
@@ -14,6 +13,7 @@ use fpga_frames::{
     BootstrapError, DropReason, GeometryError, JoinError, Publisher, PublisherError, PublisherEvent,
     PublisherOptions, Sequence, SubscriberOptions,
 };
+use fpga_sim::SimNetwork;
 
 use crate::rig::{Rig, assert_whole, endpoint, options};
 

@@ -1,9 +1,9 @@
 //! Frames arrive whole and in order, and missing frames are counted.
 
 use fpga_card::CardDescription;
-use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::SimNetwork;
 use fpga_frames::{PublishError, Sequence, SubscriberOptions};
+use fpga_protocol::Nanos;
+use fpga_sim::SimNetwork;
 use rand_core::Rng;
 
 use crate::rig::{Rig, assert_whole, lossy, options};

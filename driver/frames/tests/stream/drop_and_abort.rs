@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::CardFailure;
 use fpga_frames::{
     DropReason, Event, PublishError, PublisherError, PublisherEvent, Sequence, Subscriber, SubscriberError,
     SubscriberOptions, TakeError,
 };
+use fpga_protocol::Nanos;
+use fpga_sim::CardFailure;
 
 use crate::rig::{Rig, assert_whole, options};
 

@@ -1,16 +1,16 @@
 //! One test for each erratum of document 003; docs/errata.md lists them.
 
-use fpga_driver::netmodel::{Blackout, Impairments};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::SimNetwork;
 use fpga_frames::{
     Credits, DropReason, PublishError, PublisherEvent, Sequence, SubscriberOptions, TakeError,
 };
+use fpga_netmodel::{Blackout, Impairments};
+use fpga_protocol::Nanos;
+use fpga_sim::SimNetwork;
 
 use crate::rig::{Rig, assert_whole, options};
 
 /// Network that delivers nothing for `length` milliseconds from `from` on, by the network's clock.
-fn network_with_outage(from: u64, length: u64) -> fpga_driver::sim::SimNetworkBuilder {
+fn network_with_outage(from: u64, length: u64) -> fpga_sim::SimNetworkBuilder {
     let mut impairments = Impairments::default();
     let outage = Blackout { from: Nanos::from_millis(from), length: Nanos::from_millis(length) };
     impairments.blackouts.push(outage);

@@ -2,9 +2,9 @@
 //! the channel, with the failure as its error.
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::registers::xdma::ChannelError;
 use fpga_frames::{PublisherError, PublisherEvent, RetriedTransfer, Sequence, SubscriberError};
+use fpga_protocol::Nanos;
+use fpga_registers::xdma::ChannelError;
 
 use crate::rig::{Rig, assert_whole, options};
 

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::SimNetwork;
 use fpga_frames::{Event, JoinError, Sequence, SubscriberOptions};
+use fpga_protocol::Nanos;
+use fpga_sim::SimNetwork;
 
 use crate::rig::{Rig, assert_whole, lossy, options};
 

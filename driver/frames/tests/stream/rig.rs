@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::firmware::crc::crc32c;
-use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
-use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, Endpoint, SharedSlice};
+use fpga_firmware::crc::crc32c;
 use fpga_frames::{
     Event, JoinError, Published, Publisher, PublisherOptions, ReceivedFrame, Sequence, Subscriber,
     SubscriberOptions, TakeError,
 };
+use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
+use fpga_sim::SimNetwork;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -94,7 +94,7 @@ impl Rig {
     }
 
     pub(crate) fn on(
-        network: fpga_driver::sim::SimNetworkBuilder,
+        network: fpga_sim::SimNetworkBuilder,
         subscribers: usize,
         options: PublisherOptions,
     ) -> Self {

@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fpga_driver::Endpoint;
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_frames::{Event, PublishError, Publisher, Sequence, Subscriber, SubscriberOptions};
+use fpga_sim::{SimNetwork, ThreadOptions};
 
 use crate::rig::{Seen, assert_whole, check, checksum, endpoint_with, lossy, options};
 

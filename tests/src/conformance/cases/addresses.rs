@@ -5,12 +5,12 @@
 //! the IOMMU's log, in a simulated card's fault log, and in the self-test, which checks the data that has arrived.
 
 use fpga_card::FaultKind;
-use fpga_driver::pci::{DmaAccess, DmaPoolOptions, SharedMemory};
-use fpga_driver::registers::xdma::ChannelError as StatusBit;
 use fpga_driver::validate::Status;
 use fpga_driver::{
     CardAddr, ChannelFault, FaultCause, MemoryHandle, OpenOptions, ScatterGatherEntry, Ticket,
 };
+use fpga_pci::{DmaAccess, DmaPoolOptions, SharedMemory};
+use fpga_registers::xdma::ChannelError as StatusBit;
 
 use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;

@@ -1,11 +1,11 @@
 //! The copy engine's errors: one copy at a time, and in the middle of a ring's chain.
 
 use fpga_card::fault_plan::{FaultEntry, FaultName};
-use fpga_driver::firmware::generated::BlockType;
 use fpga_driver::{
     CardAddr, Cdma, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError, CdmaRingOptions, CdmaSubmitError,
     DescriptorPath, NetworkInterface, OpenOptions, WaitOptions,
 };
+use fpga_firmware::generated::BlockType;
 
 use super::cdma::{FROM, RING, TO, engine, read, write};
 use super::{Case, CaseContext, Verdict, case};

@@ -4,9 +4,9 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use fpga_driver::pci::config;
-use fpga_driver::sim::served::MessageCount;
 use fpga_driver::{Backend as _, Card, RunMode, WaitMode, WaitOptions};
+use fpga_pci::config;
+use fpga_sim::served::MessageCount;
 
 use super::{Case, CaseContext, Verdict, case};
 use crate::conformance::Cost;

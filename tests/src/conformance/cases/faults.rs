@@ -5,14 +5,12 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName, Opportunity};
-use fpga_driver::registers::xdma::{
-    ChannelBlock, ChannelError as StatusBit, SgdmaBlock, channel_base, sgdma_base,
-};
 use fpga_driver::stream::{C2hStreamOptions, PacketFault};
 use fpga_driver::{
     Backend, Card, CardAddr, DeviceEvent, Direction, NetworkInterface, OpenOptions, ResourceError,
     StreamError, WaitMode, WaitOptions,
 };
+use fpga_registers::xdma::{ChannelBlock, ChannelError as StatusBit, SgdmaBlock, channel_base, sgdma_base};
 
 use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;

@@ -1,7 +1,7 @@
 //! Opening, inspecting, closing, and opening again.
 
 use fpga_driver::ResourceError;
-use fpga_driver::registers::xdma::MAX_CHANNELS;
+use fpga_registers::xdma::MAX_CHANNELS;
 
 use super::{Case, CaseContext, Verdict, case};
 

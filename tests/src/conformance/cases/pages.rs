@@ -3,8 +3,8 @@
 
 use std::fs;
 
-use fpga_driver::pci::{DmaPoolOptions, HugePages};
 use fpga_driver::{Direction, OpenOptions, RunMode};
+use fpga_pci::{DmaPoolOptions, HugePages};
 
 use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;

@@ -1,10 +1,10 @@
 //! Resets under load, stale handles, the recovery steps, re-opening.
 
-use fpga_driver::pci::{MmioError, ResetError, ResetLevel};
 use fpga_driver::recovery::RecoveryStepOutcome;
 use fpga_driver::{
     Backend, ChannelError, FaultCause, RecoveryLevel, RecoveryOptions, RunMode, SubmitError, TransferError,
 };
+use fpga_pci::{MmioError, ResetError, ResetLevel};
 
 use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
@@ -187,7 +187,7 @@ fn stale_handles(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let bar = opened.card.dma_bar().clone();
     reset(&opened)?;
-    let at = fpga_driver::registers::xdma::CONFIG_BASE;
+    let at = fpga_registers::xdma::CONFIG_BASE;
     let read = bar.read32(at);
     assert!(matches!(read, Err(MmioError::Stale { .. } | MmioError::Gone { .. })), "{read:?}");
     let taken = opened.card.h2c(0).map(drop);

@@ -1,9 +1,9 @@
 //! Registers: identifiers, aliases of masks, and invalid accesses.
 
 use fpga_driver::BarOffset;
-use fpga_driver::pci::{Backend, MmioError, config};
-use fpga_driver::registers::pci::{command, header};
-use fpga_driver::registers::xdma::{
+use fpga_pci::{Backend, MmioError, config};
+use fpga_registers::pci::{command, header};
+use fpga_registers::xdma::{
     CONFIG_BASE, ChannelBlock, ConfigBlock, IRQ_BASE, IrqBlock, Target, UserMask, channel_base,
 };
 

@@ -5,8 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName};
-use fpga_driver::sim::CardFailure;
 use fpga_driver::{Backend, Card, CardAddr, Direction, RunMode, ScatterGatherEntry, WaitMode, WaitOptions};
+use fpga_sim::CardFailure;
 
 use super::{Case, CaseContext, Verdict, case};
 use crate::conformance::Capability;
@@ -25,7 +25,7 @@ const REMOVAL: &[Capability] = &[Capability::Removal];
 /// the first error. `pools` gets the pool as soon as there is one.
 fn program(
     seam: &Arc<FaultInjectingBackend>,
-    pools: &mut Vec<fpga_driver::pci::DmaPool>,
+    pools: &mut Vec<fpga_pci::DmaPool>,
     way: TestSetup,
 ) -> Result<(), Box<dyn Error>> {
     let card = Card::from_backend(Arc::<FaultInjectingBackend>::clone(seam) as Arc<dyn Backend>)?;

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName};
-use fpga_driver::protocol::Nanos;
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, H2cStream, PacketFault, PacketFragment, StreamError};
 use fpga_driver::{
     Backend as _, BarOffset, ChannelError, ChannelOptions, MemoryHandle, ResourceError, RunMode, WaitMode,
     WaitOptions,
 };
+use fpga_protocol::Nanos;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 

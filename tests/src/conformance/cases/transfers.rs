@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use fpga_driver::pci::{DmaAccess, SharedMemory};
 use fpga_driver::{
     ChannelOptions, MemoryHandle, RunMode, ScatterGatherEntry, SubmitError, Ticket, WaitMode, WaitOptions,
     bulk,
 };
+use fpga_pci::{DmaAccess, SharedMemory};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 

@@ -5,12 +5,12 @@ use core::time::Duration;
 use std::os::fd::AsFd;
 use std::thread;
 
-use fpga_driver::pci::ResetLevel;
-use fpga_driver::sim::CardFailure;
 use fpga_driver::user_interrupt::Delivery;
 use fpga_driver::{
     Backend, OpenOptions, ResourceError, UserInterrupt, UserInterruptError, UserInterrupts, WaitMode,
 };
+use fpga_pci::ResetLevel;
+use fpga_sim::CardFailure;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Case, CaseContext, Verdict, case};

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{ChannelName, Direction};
+use fpga_registers::xdma::MAX_CHANNELS;
 
 use super::CpuList;
 use crate::units;

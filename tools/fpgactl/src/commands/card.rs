@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use fpga_driver::sim::{BarLayout, BarRole, LinkRate, SimNetwork, StreamLogic, USER_INTERRUPTS};
+use fpga_sim::{BarLayout, BarRole, LinkRate, SimNetwork, StreamLogic, USER_INTERRUPTS};
 use serde::Serialize;
 
 use crate::cli::CardCommand;

@@ -1,7 +1,7 @@
 //! `card control`: injects faults into a served card.
 
-use fpga_driver::sim::FaultsDescription;
 use fpga_input::FileKind;
+use fpga_sim::FaultsDescription;
 use serde::Serialize;
 
 use crate::cli::{ControlArgs, ControlCommand, Level};

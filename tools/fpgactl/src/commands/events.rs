@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use fpga_driver::ResourceError;
-use fpga_driver::pci::{DeviceEvent, DeviceEvents};
+use fpga_pci::{DeviceEvent, DeviceEvents};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;

@@ -1,12 +1,12 @@
 //! `info`: facts about a card.
 
 use fpga_driver::endpoint::SchemeList;
-use fpga_driver::firmware::catalog;
-use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR, Capabilities};
-use fpga_driver::firmware::identity::{Block, Identity};
-use fpga_driver::pci::{BarInfo, BarKind};
-use fpga_driver::registers::catalog::CardLayout;
 use fpga_driver::{CardInfo, NiInfo, XdmaInfo};
+use fpga_firmware::catalog;
+use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR, Capabilities};
+use fpga_firmware::identity::{Block, Identity};
+use fpga_pci::{BarInfo, BarKind};
+use fpga_registers::catalog::CardLayout;
 use serde::Serialize;
 
 use crate::bars::Role;

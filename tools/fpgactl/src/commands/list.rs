@@ -1,7 +1,7 @@
 //! `list`: the cards of this machine, and the simulated ones.
 
-use fpga_driver::sim::CardDescription;
 use fpga_host::{IommuGroup, LinkParameters, OtherFunction, PciFunction, Roots, functions};
+use fpga_sim::CardDescription;
 use serde::Serialize;
 
 use crate::cli::ListArgs;

@@ -4,11 +4,11 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use fpga_driver::pci::Backoff;
 use fpga_driver::{
     C2hStreamOptions, Card, ChannelName, Direction, H2cStream, ReadVolatile, RunMode, TransferError,
     WriteVolatile,
 };
+use fpga_pci::Backoff;
 
 use super::dma::{DataLocation, DmaReport};
 use crate::error::CliError;

@@ -6,8 +6,8 @@
 use std::io::Write;
 
 use fpga_driver::recovery::{self, RecoveryError, RecoveryStepOutcome, RecoveryStepReport};
-use fpga_driver::registers::xdma::Direction;
 use fpga_driver::{ChannelName, RecoveryLevel, RecoveryOptions, RecoveryReport};
+use fpga_registers::xdma::Direction;
 use serde::Serialize;
 
 use crate::cli::{AbortArgs, ChannelChoice, ResetArgs, ResetLevel};

@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Instant;
 
-use fpga_driver::sim::link::{LinkCounters, UdpLink, UdpLinkOptions};
-use fpga_driver::sim::served::{CardServer, Listener, ServeCounts};
-use fpga_driver::sim::{LinkRate, SimNetwork};
+use fpga_sim::link::{LinkCounters, UdpLink, UdpLinkOptions};
+use fpga_sim::served::{CardServer, Listener, ServeCounts};
+use fpga_sim::{LinkRate, SimNetwork};
 use serde::Serialize;
 
 use crate::cli::ServeArgs;

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, CommandFactory, ValueHint};
 use clap_complete::Shell;
-use fpga_driver::sim::CardDescription;
+use fpga_sim::CardDescription;
 use serde::Serialize;
 
 use crate::cli::Cli;

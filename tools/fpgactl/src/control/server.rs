@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use fpga_driver::sim::served::{Listener, LogLimit};
-use fpga_driver::sim::{CardFailure, FaultPlan, FaultsDescription, SimNetwork, USER_INTERRUPTS};
+use fpga_sim::served::{Listener, LogLimit};
+use fpga_sim::{CardFailure, FaultPlan, FaultsDescription, SimNetwork, USER_INTERRUPTS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use crate::control::client::ask as ask_at;
     use fpga_driver::Card;
-    use fpga_driver::sim::CardDescription;
+    use fpga_sim::CardDescription;
 
     fn network() -> SimNetwork {
         SimNetwork::builder().card(CardDescription::default()).build().unwrap()

@@ -1,8 +1,8 @@
 //! Names on the command line: registers, fields, names of values; and suggestions for unknown names.
 
-use fpga_driver::registers::AccessKind;
 use fpga_register_map::schema::Bits;
 use fpga_register_map::{hint, parse_number};
+use fpga_registers::AccessKind;
 
 use super::{Origin, Register};
 use crate::error::CliError;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fpga_driver::netmodel::BitRate;
 use fpga_driver::{BarOffset, CardAddr};
+use fpga_netmodel::BitRate;
 
 /// Text that is not a valid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use fpga_driver::vfio_user::socket::Connection;
-use fpga_driver::vfio_user::wire::{Kind, RegionAccess, Request, Version, encode_request};
+use fpga_vfio_user::socket::Connection;
+use fpga_vfio_user::wire::{Kind, RegionAccess, Request, Version, encode_request};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use fpga_driver::vfio_user::socket::Connection;
-use fpga_driver::vfio_user::wire::{RegionAccess, Request, Version, encode_request};
+use fpga_vfio_user::socket::Connection;
+use fpga_vfio_user::wire::{RegionAccess, Request, Version, encode_request};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::commands::{CommandEnvironment, Listed, commands};
@@ -275,7 +275,7 @@ fn served_card_in_use_is_reported_with_advice() {
     let path = socket.to_str().unwrap();
     let server = Server::start(&["--socket", path], &format!("ready {path}\n"));
     let card = format!("vfio-user:{path}");
-    let first = fpga_driver::vfio_user::VfioUserBackend::open(&socket).unwrap();
+    let first = fpga_vfio_user::VfioUserBackend::open(&socket).unwrap();
     let said = fails(&["info", "--card", &card], 1);
     for part in [path, "in use", "another client", "end the program"] {
         assert!(said.contains(part), "{said}");

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use fpga_driver::pci::RegisteredMemory;
 use fpga_driver::{
     Bounced, C2hChannel, Card, CardAddr, ChannelError, ChannelName, ChannelOptions, Completion, H2cChannel,
     MemoryHandle, ReadVolatile, ResourceError, SharedSlice, SubmitError, Ticket, TransferError, WaitOptions,
     WriteVolatile, bulk,
 };
+use fpga_pci::RegisteredMemory;
 
 use crate::error::CliError;
 use crate::progress::Deadline;
@@ -310,7 +310,7 @@ fn dma(error: impl Into<TransferError>) -> CliError {
 mod tests {
     use super::*;
     use crate::target::{self, Target};
-    use fpga_driver::pci::Backoff;
+    use fpga_pci::Backoff;
 
     const SET: WorkingSet = WorkingSet { size: 100, slots: 700, card: CardAddr::new(0x3000), seed: 5 };
 

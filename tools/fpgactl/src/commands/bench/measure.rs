@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fpga_driver::pci::Backoff;
 use fpga_driver::{C2hChannel, Card, H2cChannel, Ticket, WaitMode};
+use fpga_pci::Backoff;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::lane::{BenchChannel, Channel};

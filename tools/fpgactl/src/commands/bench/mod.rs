@@ -23,9 +23,9 @@ mod report;
 use core::time::Duration;
 use std::io::{IsTerminal, Write};
 
-use fpga_driver::pci::AccessCounters;
-use fpga_driver::ring::MAX_DESCRIPTOR_LENGTH;
 use fpga_driver::{CardAddr, ChannelOptions, Direction, RunMode, WaitMode};
+use fpga_pci::AccessCounters;
+use fpga_ring::ring::MAX_DESCRIPTOR_LENGTH;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::chart;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use fpga_driver::pci::AccessCounters;
+use fpga_pci::AccessCounters;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 

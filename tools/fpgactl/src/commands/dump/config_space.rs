@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 
 use fpga_driver::Backend;
-use fpga_driver::pci::{ConfigError, config};
+use fpga_pci::{ConfigError, config};
 
 /// Size of the configuration space that every function has, and of the extended one of PCI Express (PCIe Base 5.0, 7.2).
 const CONVENTIONAL: usize = 256;

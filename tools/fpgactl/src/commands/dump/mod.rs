@@ -12,8 +12,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use fpga_driver::endpoint::ReceiveTables;
-use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR};
 use fpga_driver::{Backend, Card, CardSpec};
+use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR};
 use fpga_host::{PciAddress, PciFunction, Roots, examine};
 use serde::Serialize;
 

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::firmware::crc::crc32c;
-use fpga_driver::firmware::generated::EVENT_RING_ENTRIES_MAX;
-use fpga_driver::sim::SimNetwork;
-use fpga_driver::sim::link::{UdpLink, UdpLinkOptions};
 use fpga_driver::{Backend, Card, Endpoint, SharedSlice};
+use fpga_firmware::crc::crc32c;
+use fpga_firmware::generated::EVENT_RING_ENTRIES_MAX;
 use fpga_frames::InternalErrors;
+use fpga_sim::SimNetwork;
+use fpga_sim::link::{UdpLink, UdpLinkOptions};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 

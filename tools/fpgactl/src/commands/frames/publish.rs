@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fpga_driver::ReadVolatile;
-use fpga_driver::sim::served::LogLimit;
 use fpga_frames::{
     DropReason, Frame, PublishError, Publisher, PublisherEvent, PublisherOptions, SubscriberStatistics,
     TakeError,
 };
+use fpga_sim::served::LogLimit;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

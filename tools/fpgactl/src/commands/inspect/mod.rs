@@ -106,7 +106,7 @@ fn has_messages(schemes: &[&str]) -> bool {
 const REGISTRY: &str = Scheme::Registry.name();
 
 /// Converts a span to microseconds, for JSON.
-fn in_micros(span: fpga_driver::protocol::Nanos) -> f64 {
+fn in_micros(span: fpga_protocol::Nanos) -> f64 {
     Duration::from_nanos(span.get()).as_secs_f64() * 1e6
 }
 

@@ -1,10 +1,10 @@
 //! `registry` and `escape`: tables of the receiving card, and whether its host's mirror agrees.
 
 use fpga_driver::endpoint::{EscapeSlot, ReceiveTables};
-use fpga_driver::firmware::MessageId;
-use fpga_driver::protocol::Nanos;
-use fpga_driver::protocol::mirror::Table;
-use fpga_driver::protocol::receiver::EntryView;
+use fpga_firmware::MessageId;
+use fpga_protocol::Nanos;
+use fpga_protocol::mirror::Table;
+use fpga_protocol::receiver::EntryView;
 use serde::Serialize;
 
 use super::{

@@ -1,10 +1,10 @@
 //! `ops` and `queues`: tables of the sending host.
 
 use fpga_driver::endpoint::{ReceiveTables, SendingContext};
-use fpga_driver::protocol::Nanos;
-use fpga_driver::protocol::op_table::OpState;
-use fpga_driver::protocol::segment::TransferClass;
-use fpga_driver::protocol::sender::TransferStage;
+use fpga_protocol::Nanos;
+use fpga_protocol::op_table::OpState;
+use fpga_protocol::segment::TransferClass;
+use fpga_protocol::sender::TransferStage;
 use serde::Serialize;
 
 use super::{
@@ -384,7 +384,7 @@ impl QueuesReport {
                 TransferStage::InProgress => "under way",
                 _ => "announcing",
             },
-            transfer: transfer.transfer.map(fpga_driver::firmware::TransferId::get),
+            transfer: transfer.transfer.map(fpga_firmware::TransferId::get),
             node: transfer.node.get(),
             destination: transfer.destination.to_string(),
             length: transfer.length,

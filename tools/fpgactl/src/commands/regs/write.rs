@@ -1,6 +1,6 @@
 //! `regs write`: writes one register by name, and reads it before and after.
 
-use fpga_driver::registers::AccessKind;
+use fpga_registers::AccessKind;
 use serde::Serialize;
 
 use super::{FieldRow, RegisterValueRow, fields_table};

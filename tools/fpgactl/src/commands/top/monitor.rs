@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fpga_driver::endpoint::ReceiveTables;
-use fpga_driver::protocol::Nanos;
+use fpga_protocol::Nanos;
 
 use super::snapshot::{Sampler, Snapshot};
 use crate::cli::TopArgs;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use fpga_driver::Card;
 use fpga_driver::endpoint::{EndpointCounters, ReceiveCounters};
-use fpga_driver::pci::AccessCounters;
-use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_pci::AccessCounters;
+use fpga_registers::xdma::{ChannelBlock, channel_base};
 use serde::Serialize;
 
 use super::monitor::MonitorTarget;
@@ -300,11 +300,7 @@ fn channels(card: &Card) -> Vec<Channel> {
             let read = || {
                 let control = ChannelBlock::CONTROL.read(bar, base)?;
                 let status = ChannelBlock::STATUS.read(bar, base)?;
-                Ok::<_, fpga_driver::pci::MmioError>((
-                    control,
-                    status,
-                    ChannelBlock::COMPLETED.read(bar, base)?,
-                ))
+                Ok::<_, fpga_pci::MmioError>((control, status, ChannelBlock::COMPLETED.read(bar, base)?))
             };
             let gone = |decoded: String| Channel {
                 name: name.to_string(),

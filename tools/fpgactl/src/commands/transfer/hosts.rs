@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SchemeList, SendTicket};
-use fpga_driver::firmware::generated::Scheme as Rules;
-use fpga_driver::pci::Backoff;
-use fpga_driver::protocol::sender::Completion;
 use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, H2cChannel, NodeId, ReadVolatile, bulk};
+use fpga_firmware::generated::Scheme as Rules;
+use fpga_pci::Backoff;
+use fpga_protocol::sender::Completion;
 
 use super::plan::Plan;
 use super::{STALL_NS, card_span, remainder};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fpga_driver::Endpoint;
 use fpga_driver::endpoint::SendTicket;
-use fpga_driver::pci::Backoff;
-use fpga_driver::protocol::Nanos;
-use fpga_driver::protocol::mirror::Difference;
+use fpga_pci::Backoff;
+use fpga_protocol::Nanos;
+use fpga_protocol::mirror::Difference;
 
 use super::hosts::{ReceivingHost, SendingHost};
 use super::plan::Plan;

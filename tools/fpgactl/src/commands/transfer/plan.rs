@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fpga_driver::NiInfo;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions, Tuning};
-use fpga_driver::protocol::scheme::tuning::max_window;
+use fpga_protocol::scheme::tuning::max_window;
 
 use super::hosts::{ReceivingHost, SendingHost};
 use crate::cli::{Notifier, Scheme, TransferArgs};
