@@ -55,7 +55,7 @@ impl DmaPool {
         let (start, length) = (BaseAddress::of(memory.view()), memory.len());
         Ok(RegisteredMemory(Allocation {
             pool: Arc::clone(&self.0),
-            home: AllocationOrigin::Caller { _memory: memory },
+            home: AllocationOrigin::Caller { _memory: Box::new(memory) },
             start,
             iova,
             length,
