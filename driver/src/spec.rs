@@ -20,7 +20,7 @@ use crate::range::CardRange;
 /// | `0000:65:00.0`, `65:00.0` | PCI function bound to vfio-pci |
 /// | `vfio-user:SOCKET` | card that another process serves, for example `fpgactl card serve` |
 /// | `mock` | simulated card in this process |
-/// | `mock:NAME` | the same with the shape of a real board; `fpgactl card list` lists the names |
+/// | `mock:NAME` | the same with the shape of a real board; the error of an unknown name lists the names |
 /// | `mock:FILE.yaml` | the same from a card description |
 ///
 /// Simulated cards can be named by every program, and opened if `fpga-driver` has the feature `sim`.
