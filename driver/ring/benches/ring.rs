@@ -51,7 +51,7 @@ fn plain(c: &mut Criterion) {
     for credits in [false, true] {
         let Ok(mut ring) = Ring::<u64>::new(config) else { return };
         let mut memory = Memory(vec![[0; 4]; 512]);
-        let name = if credits { "plain, credits x256" } else { "plain, stop run x256" };
+        let name = if credits { "plain, credits x256" } else { "plain, batch mode x256" };
         let mut count = 0u32;
         group.bench_function(name, |b| {
             b.iter(|| {

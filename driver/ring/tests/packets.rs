@@ -1,5 +1,5 @@
 //! Packets of a C2H stream ring, with a model of the engine that fills its buffers.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
 use std::collections::VecDeque;
 

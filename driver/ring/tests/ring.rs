@@ -2,7 +2,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test helper that cannot go on may as well stop the test"
+    reason = "a test helper that cannot continue may as well stop the test"
 )]
 
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ impl Memory {
     /// Descriptor that the engine reads at `address`. It is consumed: a descriptor that a later run does not write again must not be
     /// fetched again.
     fn fetch(&mut self, address: u64) -> Descriptor {
-        let offset = address.checked_sub(self.base).expect("fetch below the ring");
+        let offset = address.checked_sub(self.base).expect("fetch from below the ring");
         assert_eq!(offset % 32, 0);
         let words = self.descriptors[usize::try_from(offset / 32).unwrap()]
             .take()
@@ -100,7 +100,7 @@ fn submit(ring: &mut Ring<u32>, list: &[(u64, u64)], payload: u32) -> Result<(),
     match ring.submit(Request { host: &host, card: CardAddr::new(0x8000) }, payload) {
         Ok(_) => Ok(()),
         Err(refusal) => {
-            assert_eq!(refusal.payload, payload, "handed back");
+            assert_eq!(refusal.payload, payload, "returned to the caller");
             Err(refusal.reason)
         }
     }
@@ -138,7 +138,7 @@ fn ring_queued_during_run_becomes_next_batch() {
     assert_eq!(ring.start_run(&mut memory), None, "one run at a time");
     assert_eq!(ring.complete(1), Ok(1));
     assert_eq!(ring.start_run(&mut memory), None);
-    assert_eq!(ring.complete(1), Ok(0), "the same count is no news");
+    assert_eq!(ring.complete(1), Ok(0), "the same count is not progress");
     assert_eq!(ring.complete(2), Ok(1));
     let run = ring.start_run(&mut memory).unwrap();
     assert_eq!((run.descriptors, run.first_index), (1, 2));

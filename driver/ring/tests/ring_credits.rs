@@ -2,7 +2,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test helper that cannot go on may as well stop the test"
+    reason = "a test helper that cannot continue may as well stop the test"
 )]
 
 use std::collections::VecDeque;
@@ -68,7 +68,7 @@ impl Engine {
         assert_eq!(self.address / 4096, (self.address + count * 32 - 1) / 4096, "a block crosses a page");
         for n in 0..count {
             let at = usize::try_from((self.address + n * 32 - self.base) / 32).unwrap();
-            assert!(self.memory[at].control().has_magic(), "fetch of what was never written");
+            assert!(self.memory[at].control().has_magic(), "fetch of a descriptor that was never written");
             assert!(!self.memory[at].control().stop());
             self.fetched.push_back(self.memory[at]);
         }
@@ -292,7 +292,7 @@ fn ring_credit_mode_reports_once_per_batch() {
     assert_eq!((second.credits, second.start), (2, None));
     engine.doorbell(second);
     assert_eq!(ring.post_credits(&mut engine), None);
-    assert_eq!(ring.start_run(&mut engine), None, "no stop run inside an endless one");
+    assert_eq!(ring.start_run(&mut engine), None, "no batch run inside a circular ring");
     while engine.fetch() {}
     let reports: Vec<_> = std::iter::from_fn(|| engine.execute()).map(|(.., reports)| reports).collect();
     assert_eq!(reports, [false, false, true, false, true]);
@@ -335,7 +335,7 @@ fn ring_credit_mode_stale_writeback_is_ignored() {
     assert_eq!(ring.complete_writeback(2), Ok(0), "as before");
     assert_eq!(ring.complete_writeback(5), Ok(0), "still behind");
     assert_eq!(ring.complete_writeback(8), Ok(1), "ahead again");
-    assert!(ring.complete_writeback(7).is_err(), "but it never goes back");
+    assert!(ring.complete_writeback(7).is_err(), "but it never decreases");
 }
 
 #[test]

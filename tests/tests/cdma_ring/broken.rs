@@ -22,7 +22,7 @@ fn cdma_ring_false_registers_are_detected() {
             DescriptorRoute::Bypass => {
                 vec![(
                     word(bypass, BarOffset::new(BASE + 2 * 64 + 0x1C), 0x0BAD_0000),
-                    "no descriptor status",
+                    "not a descriptor status",
                 )]
             }
         };

@@ -48,7 +48,7 @@ impl DescriptorSlice {
 
 /// Queued descriptors to be written to card memory: one slice, or two where the ring wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the descriptors have to be written to card memory, and then posted"]
+#[must_use = "write the descriptors to card memory, then post them"]
 pub struct Batch {
     pieces: [DescriptorSlice; 2],
     /// Number of descriptors in all slices.

@@ -108,20 +108,24 @@ impl RingConfig {
 #[non_exhaustive]
 pub enum ConfigError {
     /// Entry count out of range.
-    #[error("a CDMA ring of {found} descriptors: give a power of two from 2 to {MAX_ENTRIES}")]
+    #[error(
+        "a CDMA ring of {found} descriptors is not possible: give a power of two from 2 to {MAX_ENTRIES}"
+    )]
     Entries {
         /// Requested entries.
         found: u32,
     },
     /// Operation count out of range.
-    #[error("room for {found} operations in a CDMA ring: give a power of two from 1 to {MAX_ENTRIES}")]
+    #[error(
+        "{found} operation slots in a CDMA ring are not possible: give a power of two from 1 to {MAX_ENTRIES}"
+    )]
     Operations {
         /// Requested operations.
         found: u32,
     },
     /// Descriptor memory unaligned or outside the permitted addresses.
     #[error(
-        "CDMA descriptors of {bytes} bytes at {found}: align them to 64 bytes, within one 4 GiB block that the engine can address"
+        "CDMA descriptor memory of {bytes} bytes at {found} is not usable: align it to 64 bytes, within one 4 GiB block that the engine can address"
     )]
     Base {
         /// Requested address.
@@ -130,19 +134,23 @@ pub enum ConfigError {
         bytes: u64,
     },
     /// Length field out of range.
-    #[error("a CDMA length field of {found} bits: builds have 8 to {MAX_LENGTH_BITS}")]
+    #[error(
+        "a CDMA length field of {found} bits is not possible: give the build's value, 8 to {MAX_LENGTH_BITS}"
+    )]
     LengthBits {
         /// Bits given.
         found: u8,
     },
     /// Data path out of range.
-    #[error("a CDMA data path of {found} bytes: builds have a power of two from 4 to 128")]
+    #[error(
+        "a CDMA data path of {found} bytes is not possible: give the build's value, a power of two from 4 to 128"
+    )]
     DataBytes {
         /// Bytes given.
         found: u32,
     },
     /// Address width out of range.
-    #[error("{found} CDMA address bits: builds have 32 to 64")]
+    #[error("{found} CDMA address bits are not possible: give the build's value, 32 to 64")]
     AddressBits {
         /// Bits given.
         found: u8,

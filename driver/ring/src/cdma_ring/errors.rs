@@ -33,10 +33,12 @@ pub enum RefusalReason {
         usable: u32,
     },
     /// The request has no bytes to copy.
-    #[error("an empty copy: the engine has no zero-length descriptor; complete it without the engine")]
+    #[error("the copy has 0 bytes: the engine has no zero-length descriptor; complete it without the engine")]
     Empty,
     /// A range ends beyond the build's address width.
-    #[error("{length} bytes at {start} leave the {address_bits} address bits of the CDMA build")]
+    #[error(
+        "{length} bytes at {start} exceed the {address_bits} address bits of the CDMA build; choose a lower address"
+    )]
     AddressRange {
         /// First address.
         start: CardAddr,
@@ -47,7 +49,7 @@ pub enum RefusalReason {
     },
     /// Source and destination of one segment overlap: the engine reads ahead, so the result would be undefined.
     #[error(
-        "{} bytes from {} to {} overlap; copy through another place",
+        "{} bytes from {} to {} overlap; copy through another buffer",
         segment.length, segment.source, segment.destination
     )]
     Overlap {
@@ -65,7 +67,7 @@ pub enum RefusalReason {
     },
     /// The build has no realignment engine, and an address is unaligned.
     #[error(
-        "{address} is not a multiple of {alignment}, which a CDMA build without data realignment needs; align it, or have what does not fit go through host memory"
+        "{address} is not a multiple of {alignment}, which a CDMA build without data realignment needs; align it, or copy the unaligned part through host memory"
     )]
     Misaligned {
         /// The unaligned address.
@@ -91,13 +93,17 @@ pub enum ProgressFault {
         status: SgStatus,
     },
     /// Reserved bits are set; all ones means that the device is gone.
-    #[error("{word:#010x} is no descriptor status: the device is gone or something else wrote there")]
+    #[error(
+        "{word:#010x} is not a descriptor status: the device is gone, or another master wrote to the descriptor; reset the engine"
+    )]
     NotAStatus {
         /// The value found.
         word: u32,
     },
     /// The current-descriptor register does not name a posted descriptor.
-    #[error("the current-descriptor register holds {address}, which is no posted descriptor")]
+    #[error(
+        "the current-descriptor register holds {address}, which is not a posted descriptor; reset the engine"
+    )]
     NotPosted {
         /// Value of the register.
         address: CardAddr,

@@ -146,19 +146,25 @@ impl RingConfig {
 #[non_exhaustive]
 pub enum ConfigError {
     /// Entry count out of range.
-    #[error("a descriptor ring of {found} entries: give a power of two from 2 to {MAX_ENTRIES}")]
+    #[error(
+        "a descriptor ring of {found} entries is not possible: give a power of two from 2 to {MAX_ENTRIES}"
+    )]
     Entries {
         /// Requested entries.
         found: u32,
     },
     /// Operation count out of range.
-    #[error("room for {found} operations in a ring: give a power of two from 1 to {MAX_ENTRIES}")]
+    #[error(
+        "{found} operation slots in a ring are not possible: give a power of two from 1 to {MAX_ENTRIES}"
+    )]
     Operations {
         /// Requested operations.
         found: u32,
     },
     /// Descriptor memory unaligned or outside the address space.
-    #[error("descriptor memory of {bytes} bytes at {found}: align it to 32 bytes, inside the address space")]
+    #[error(
+        "descriptor memory of {bytes} bytes at {found} is not usable: align it to 32 bytes, inside the address space"
+    )]
     Base {
         /// Requested address.
         found: Iova,
@@ -166,13 +172,15 @@ pub enum ConfigError {
         bytes: u64,
     },
     /// Descriptor length limit out of range.
-    #[error("descriptors of up to {found} bytes: give a multiple of 4096 up to {MAX_DESCRIPTOR_LENGTH}")]
+    #[error(
+        "descriptors of up to {found} bytes are not possible: give a multiple of 4096 up to {MAX_DESCRIPTOR_LENGTH}"
+    )]
     DescriptorLength {
         /// Requested limit.
         found: u32,
     },
     /// Block length out of range.
-    #[error("blocks of {found} adjacent descriptors: give 1 to 64")]
+    #[error("blocks of {found} adjacent descriptors are not possible: give 1 to 64")]
     Block {
         /// Requested limit.
         found: u8,
@@ -181,14 +189,14 @@ pub enum ConfigError {
     #[error("a stream channel's direction and card side differ: use StreamOut with H2C, StreamIn with C2H")]
     StreamDirection,
     /// Invalid beat size.
-    #[error("beats of {found} bytes: give a power of two up to 4096")]
+    #[error("beats of {found} bytes are not possible: give a power of two up to 4096")]
     Beat {
         /// Requested bytes.
         found: u32,
     },
     /// Metadata write-backs unaligned or outside the address space.
     #[error(
-        "metadata write-backs of {bytes} bytes at {found}: align them to 32 bytes, inside the address space"
+        "metadata write-back memory of {bytes} bytes at {found} is not usable: align them to 32 bytes, inside the address space"
     )]
     Writebacks {
         /// Requested address.

@@ -30,10 +30,12 @@ pub enum RefusalReason {
         entries: u32,
     },
     /// The request has no bytes to move.
-    #[error("an empty request: the engine has no zero-length descriptor; complete it without the device")]
+    #[error(
+        "the request has 0 bytes: the engine has no zero-length descriptor; complete it without the device"
+    )]
     Empty,
     /// A host range ends beyond the address space, or the lengths add up to more than 2^64 bytes.
-    #[error("host range of {} bytes at {} leaves the address space", range.length, range.start)]
+    #[error("host range of {} bytes at {} exceeds the address space; check address and length", range.length, range.start)]
     HostAddress {
         /// The first faulty range.
         range: HostRange,
@@ -48,7 +50,7 @@ pub enum RefusalReason {
     },
     /// A part inside a stream packet is not a multiple of a beat (PG195, `invalid_length`).
     #[error(
-        "a part of {length} bytes inside a packet is not whole beats: every part but the last must be a multiple of {beat} bytes"
+        "a buffer of {length} bytes inside a packet is not whole beats: make every buffer except the last a multiple of {beat} bytes"
     )]
     PartialBeat {
         /// Length of the part in bytes.
@@ -72,14 +74,16 @@ pub enum CountFault {
         count: u32,
     },
     /// Reserved bits are set; all ones means that the device is gone.
-    #[error("{word:#010x} is no completed count: the device is gone or something else wrote there")]
+    #[error(
+        "{word:#010x} is not a completed count: the device is gone, or another writer overwrote it; recover the channel"
+    )]
     NotACount {
         /// The value found.
         word: u32,
     },
     /// More than was posted, or less than was reported before.
     #[error(
-        "the device reports {reported} completed descriptors; {known} were known and {posted} are posted"
+        "the device reports {reported} completed descriptors, but {known} were known and {posted} are posted; recover the channel"
     )]
     BeyondPosted {
         /// Count reported by the device.

@@ -40,7 +40,7 @@ pub struct PacketSpan {
 pub enum PacketFault {
     /// The descriptor counts as complete, but no metadata was written back for it.
     #[error(
-        "descriptor {entry} counts as complete without metadata; is the write-back disabled (control bit 27), or its address mapped read-only?"
+        "descriptor {entry} counts as complete without metadata; check that the write-back is enabled (control bit 27) and its address mapped writable"
     )]
     Missing {
         /// Entry of the ring.
@@ -48,7 +48,7 @@ pub enum PacketFault {
     },
     /// The magic number in the first word is not 0x52B4.
     #[error(
-        "descriptor {entry}: {word:#010x} is no metadata (0x52b4 in bits 31:16); something else wrote there"
+        "descriptor {entry}: {word:#010x} is not metadata (0x52b4 in bits 31:16); check for another writer to this memory"
     )]
     Magic {
         /// Entry of the ring.
@@ -57,7 +57,9 @@ pub enum PacketFault {
         word: u32,
     },
     /// More bytes than the buffer has.
-    #[error("descriptor {entry}: {length} bytes are reported for a buffer of {buffer}")]
+    #[error(
+        "descriptor {entry}: the device reports {length} bytes for a buffer of {buffer} bytes; recover the channel"
+    )]
     Length {
         /// Entry of the ring.
         entry: u32,
@@ -68,7 +70,7 @@ pub enum PacketFault {
     },
     /// An end of packet without any byte: a last beat has at least one (PG195, TKEEP).
     #[error(
-        "descriptor {entry}: an end of packet without any byte; was only a part of the metadata written?"
+        "descriptor {entry}: end of packet with 0 bytes; the metadata may be incomplete, so recover the channel"
     )]
     Empty {
         /// Entry of the ring.
@@ -76,7 +78,7 @@ pub enum PacketFault {
     },
     /// Closed before it was full, without an end of packet: only the write flush timeout does that, and it is off.
     #[error(
-        "descriptor {entry}: {length} of {buffer} bytes and no end of packet, though the write flush timeout is off: the end was lost"
+        "descriptor {entry}: {length} of {buffer} bytes without end of packet while the write flush timeout is off: the end was lost; recover the channel"
     )]
     NoEnd {
         /// Entry of the ring.
@@ -88,7 +90,7 @@ pub enum PacketFault {
     },
     /// The packet has filled every buffer and continues.
     #[error(
-        "a packet is longer than all buffers of the ring together ({bytes} bytes so far); take more or larger ones"
+        "a packet is longer than all buffers of the ring together ({bytes} bytes so far); use more or larger buffers"
     )]
     TooLong {
         /// Bytes so far.

@@ -11,7 +11,7 @@ use fpga_registers::cast::{index, low32};
 
 /// Doorbell values of one run: those of the channel's SGDMA registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the run is posted in memory; the registers have to be written for the engine to see it"]
+#[must_use = "the run is posted in memory; write the registers so that the engine sees it"]
 pub struct Run {
     /// Address of the first descriptor, for SGDMA 0x80/0x84.
     pub first: Iova,
@@ -25,7 +25,7 @@ pub struct Run {
 
 /// Doorbell values in credit mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the credits have to be written for the engine to fetch what was posted"]
+#[must_use = "write the credits so that the engine fetches the posted descriptors"]
 pub struct CreditGrant {
     /// Present if the run begins: the engine must be started before it gets the credits.
     pub start: Option<Run>,

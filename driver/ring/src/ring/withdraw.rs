@@ -8,19 +8,21 @@ use fpga_registers::cast::{index, low32};
 #[non_exhaustive]
 pub enum WithdrawError {
     /// The operation has ended, or was never submitted.
-    #[error("operation {number} is not in the ring: it has ended, or was never submitted")]
+    #[error(
+        "operation {number} is not in the ring: it has completed or was never submitted; check the number"
+    )]
     Unknown {
         /// Number of the operation.
         number: u64,
     },
     /// The engine may have seen some of its descriptors: stop it, then [`Ring::halt`].
-    #[error("operation {number} is posted: the engine has to be stopped first")]
+    #[error("operation {number} is posted: stop the engine first")]
     Posted {
         /// Number of the operation.
         number: u64,
     },
     /// A part of the packet is in the card. Without the rest, the next packet would continue it.
-    #[error("operation {number} is a packet of which a part has been sent: it has to go to its end")]
+    #[error("operation {number} is a partly sent packet: let it complete")]
     Started {
         /// Number of the operation.
         number: u64,

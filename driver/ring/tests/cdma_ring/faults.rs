@@ -107,7 +107,7 @@ fn cdma_ring_drain_in_any_state_reports_engine_progress() {
     assert_eq!(rest, [(1, true, 252), (2, false, 0), (3, false, 0)]);
     assert!(!bench.ring.is_faulted() && !bench.ring.has_queued() && !bench.ring.has_published());
     assert_eq!((bench.ring.free_entries(), bench.ring.outstanding()), (15, 0));
-    assert_eq!(bench.ring.start_address(), at(BASE + 8 * 64), "it goes on where it was");
+    assert_eq!(bench.ring.start_address(), at(BASE + 8 * 64), "it continues at the same position");
 }
 
 #[test]

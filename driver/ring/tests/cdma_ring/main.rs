@@ -1,6 +1,6 @@
 //! The copy engine's descriptor ring, compared with a simulated engine that knows only card memory and its pointers, and with a list of the
 //! requests.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
 mod faults;
 mod model;
@@ -102,7 +102,7 @@ impl Engine {
                 self.entries[n as usize] = image.0[n as usize];
             }
         }
-        assert_eq!(self.word(batch.arrival.0), batch.arrival.1, "what the read-back has to show");
+        assert_eq!(self.word(batch.arrival.0), batch.arrival.1, "expected read-back value");
     }
 
     fn word(&self, address: CardAddr) -> u32 {
@@ -215,8 +215,8 @@ impl CdmaTestbed {
                 Ok(())
             }
             Err(refusal) => {
-                assert_eq!(refusal.payload, payload, "handed back");
-                assert_eq!(self.ring.free_entries(), free, "no trace");
+                assert_eq!(refusal.payload, payload, "returned to the caller");
+                assert_eq!(self.ring.free_entries(), free, "ring unchanged");
                 if let RefusalReason::Full { needed: said, free: left } = refusal.reason {
                     assert!(u64::from(said) == needed && left == free && needed > u64::from(free));
                 }

@@ -61,7 +61,7 @@ fn cdma_ring_current_pointer_is_accepted_only_where_possible() {
     // The engine has not moved: its pointer is at its last stop, the entry before.
     assert_eq!(bench.by_pointer(), Ok(0));
     bench.engine.step();
-    assert_eq!(bench.by_pointer(), Ok(0), "under way, not complete");
+    assert_eq!(bench.by_pointer(), Ok(0), "in progress, not complete");
     bench.engine.step();
     assert_eq!(bench.by_pointer(), Ok(1));
     // At the tail but busy: the tail's own descriptor is not complete.
@@ -82,7 +82,7 @@ fn cdma_ring_current_pointer_is_accepted_only_where_possible() {
         assert_eq!(bench.ring.complete_current(at(wrong), true), Err(fault), "{wrong:#x}");
         assert!(bench.ring.is_faulted());
         assert_eq!(bench.submit(&[segment(0, 0x1000, 1)]), Err(RefusalReason::Faulted));
-        assert_eq!(bench.ring.poll_completion(), None, "nothing is believed");
+        assert_eq!(bench.ring.poll_completion(), None, "no count is accepted");
         bench.recover();
         assert!(!bench.ring.is_faulted());
     }
@@ -107,14 +107,14 @@ fn cdma_ring_probe_is_one_per_batch_and_operation() {
     bench.ring.submit(&[segment(0, 0x1200, 1)], 100).unwrap();
     bench.publish();
     bench.post();
-    assert_eq!(bench.ring.probe().unwrap().index, 4, "the look stays where it is");
+    assert_eq!(bench.ring.probe().unwrap().index, 4, "the poll position does not move");
     (0..4).for_each(|_| bench.engine.step());
     let probe = bench.ring.probe_for(token).unwrap();
     assert_eq!(bench.ring.complete_status(probe, bench.engine.word(probe.status)), Ok(4));
     assert_eq!(bench.ring.probe_for(token), None, "complete");
     (0..4).for_each(|_| bench.engine.step());
     assert_eq!(bench.by_status(), Ok(1));
-    assert_eq!(bench.ring.probe().unwrap().index, 5, "then it goes to the newest");
+    assert_eq!(bench.ring.probe().unwrap().index, 5, "then it moves to the newest descriptor");
     assert_eq!(bench.by_status(), Ok(1));
     let payloads: Vec<_> =
         std::iter::from_fn(|| bench.ring.poll_completion()).map(|done| done.payload).collect();

@@ -150,9 +150,9 @@ fn cdma_ring_partly_moved_operation_counts_earlier_bytes() {
     let part = ring.submit_rest(&[segment(0, 0x200, 300)], 7, 3).unwrap();
     assert_eq!(ring.submit_rest(&[], 0, 4).unwrap_err().reason, RefusalReason::Empty);
     let batch = ring.publish(&mut image).unwrap();
-    assert_eq!(batch.descriptors, 3, "one, none, and two of 252 bytes at most");
+    assert_eq!(batch.descriptors, 3, "one, none, and two of at most 252 bytes");
     ring.post().unwrap();
-    assert_eq!(ring.poll_completion(), None, "not before those before it");
+    assert_eq!(ring.poll_completion(), None, "not before earlier operations");
     let status = SgStatus::new().with_completed(true).into_bits();
     let probe = ring.probe_for(first).unwrap();
     assert_eq!(ring.complete_status(probe, status), Ok(1));
