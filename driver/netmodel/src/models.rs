@@ -18,14 +18,14 @@ const MAX_FLIPS: usize = 3;
 #[non_exhaustive]
 pub enum DistributionError {
     /// Not between 0 and 1.
-    #[error("a probability of {found}: give 0 to 1")]
+    #[error("probability {found} is out of range: give 0 to 1")]
     Probability {
         /// Value given.
         found: f64,
     },
     /// Invalid bursts, or bursts that cannot cause the requested loss.
     #[error(
-        "bursts of {length} frames that lose {rate} of all: give a length of at least 1 and a loss below 1"
+        "burst loss with mean length {length} frames and rate {rate} is out of range: give a length of at least 1 and a loss below 1"
     )]
     Bursts {
         /// Requested share of lost frames.
@@ -212,7 +212,7 @@ fn standard_normal(first: f64, second: f64) -> f64 {
     libm::sqrt(-2.0 * libm::log(1.0 - first)) * libm::cos(core::f64::consts::TAU * second)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a random delay needs no more than 53 bits")]
+#[expect(clippy::cast_precision_loss, reason = "a random delay uses at most 53 bits")]
 const fn float(nanos: Nanos) -> f64 {
     nanos.get() as f64
 }
@@ -220,7 +220,7 @@ const fn float(nanos: Nanos) -> f64 {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the conversion saturates, and zero is the least delay"
+    reason = "the conversion saturates, and zero is the smallest delay"
 )]
 const fn nanos(value: f64) -> Nanos {
     Nanos::new(value as u64)

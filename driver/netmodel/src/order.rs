@@ -50,7 +50,7 @@ impl Order {
 #[non_exhaustive]
 pub enum OrderError {
     /// The buffer is too small for the order.
-    #[error("a delivery order over {needed} frames in a buffer of {capacity}: enlarge the buffer")]
+    #[error("the delivery order needs {needed} frames, the buffer holds {capacity}: enlarge the buffer")]
     Capacity {
         /// Number of frames that the order holds.
         needed: usize,
@@ -58,15 +58,13 @@ pub enum OrderError {
         capacity: usize,
     },
     /// A position is missing, repeated or out of range.
-    #[error(
-        "the script is no permutation: position {position} is missing, so another is doubled or out of range"
-    )]
+    #[error("the script is not a permutation: position {position} is missing; list each position once")]
     NotAPermutation {
         /// First missing position.
         position: usize,
     },
     /// Depth 0 or an empty script.
-    #[error("a delivery order over no frames: hold at least one")]
+    #[error("a delivery order over 0 frames is not possible: give at least 1")]
     Empty,
 }
 
@@ -390,7 +388,10 @@ mod tests {
             let most = (0..out.len())
                 .map(|at| out[..at].iter().rev().take(300).filter(|before| **before > out[at]).count())
                 .max();
-            assert!(most.is_some_and(|most| most <= degree as usize), "{most:?} overtake one");
+            assert!(
+                most.is_some_and(|most| most <= degree as usize),
+                "maximum {most:?} frames overtake one frame"
+            );
             assert!(most.is_some_and(|most| most >= degree as usize / 2), "only {most:?} of {degree}");
             let mut sorted = out.clone();
             sorted.sort_unstable();
@@ -415,7 +416,7 @@ mod tests {
             while let Some(frame) = network.poll(Nanos::new(now)) {
                 assert!(
                     now <= offered[frame as usize] + 100,
-                    "{frame} came {} late",
+                    "frame {frame} was delayed by {} positions",
                     now - offered[frame as usize]
                 );
                 out.push(frame);

@@ -132,7 +132,7 @@ fn link_data_and_control_conditions_are_separate() {
 fn close(found: usize, of: usize, expected: f64) {
     let (found, of) = (f64::from(u32::try_from(found).unwrap()), f64::from(u32::try_from(of).unwrap()));
     let deviation = (expected * (1.0 - expected) / of).sqrt();
-    assert!((found / of - expected).abs() < 4.0 * deviation, "{found} of {of}, not {expected}");
+    assert!((found / of - expected).abs() < 4.0 * deviation, "found {found} of {of}, expected {expected}");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn link_delay_distributions_have_mean_and_bounds() {
         let delays: Vec<f64> =
             out.iter().map(|(at, f)| (at.get() as f64 / 1000.0) - f64::from(f.number)).collect();
         let found = delays.iter().sum::<f64>() / delays.len() as f64;
-        assert!((found - mean).abs() < mean * 0.03, "{delay:?}: mean {found}, not {mean}");
+        assert!((found - mean).abs() < mean * 0.03, "{delay:?}: mean {found}, expected {mean}");
         assert!(delays.iter().all(|d| (least..=most).contains(d)), "{delay:?}");
     }
 }
@@ -242,7 +242,7 @@ fn link_invalid_distribution_parameters_are_refused() {
         assert!(matches!(Probability::new(wrong), Err(DistributionError::Probability { .. })));
         assert!(matches!(Bursts::of(wrong, 2.0), Err(DistributionError::Bursts { .. })));
     }
-    assert!(Bursts::of(0.9, 1.0).is_err(), "bursts of one frame cannot lose more than every other");
+    assert!(Bursts::of(0.9, 1.0).is_err(), "bursts of one frame lose at most every second frame");
     assert!(Bursts::of(0.1, 0.5).is_err());
     assert_eq!(Probability::new(1.0), Ok(Probability::ALWAYS));
     assert_eq!(Probability::one_in(0), Probability::NEVER);
