@@ -327,10 +327,8 @@ impl Timers {
     }
 }
 
-const _: () = assert!(
-    size_of::<Timer>() * 8 == 128 && size_of::<TimerChunk>() == 64,
-    "the module's description says so"
-);
+const _: () =
+    assert!(size_of::<Timer>() * 8 == 128 && size_of::<TimerChunk>() == 64, "documented in the module");
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //!
 //! For every answer, the sender does not panic, ends each transfer once and holds nothing afterwards. An answer that matches no packet in
 //! flight is counted as stale and changes nothing. A transfer fails only if the answer contains values that only its receiver can know.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
 use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};

@@ -3,7 +3,7 @@
 //! For every packet, the receiver neither panics nor writes outside the open window. A packet that is not written is counted by its cause.
 //! After its senders have sent nothing for long enough, no entry, slot, record or timer remains. Concurrent operations are not affected,
 //! except by values that only the sender can vouch for: its progress, and the position of its bytes.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
 mod common;
 

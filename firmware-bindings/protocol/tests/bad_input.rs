@@ -15,7 +15,7 @@
 //! that). A transfer of no bytes sends nothing. A transfer to the own node must not overlap its source, because a retransmission reads it
 //! again (`SendError::Overlap` of the driver). These, and requests to an endpoint that no card can execute, are in the whole-stack tests
 //! of endpoints.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
 mod common;
 

@@ -4,7 +4,7 @@
 //! command's destination accepts packets. A destination delays its commands itself if it has its maximum number of packets in flight, does
 //! not answer, or has another regular command partly sent. So does a receiver that refuses packets while op numbers are short: each packet
 //! that has to give its number back lets one more segment pass.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
 use std::collections::BTreeSet;
 

@@ -3,7 +3,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test helper that cannot go on may as well stop the test"
+    reason = "a test helper that cannot continue may as well stop the test"
 )]
 
 mod common;

@@ -1,5 +1,5 @@
 //! The op table compared with a map, with random time steps.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,6 +1,6 @@
 //! A sender's host that pauses for longer than its receiver remembers: stopped by a signal, or with its machine suspended. The card keeps
 //! running, and its answers are there when the host resumes.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! The sender alone: queues, fairness, retries, and results of transfers.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -1,5 +1,5 @@
 //! Timing of the sender: round trip estimate, retransmissions, and give-up time.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
 use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId};

@@ -381,7 +381,7 @@ mod tests {
         let mut flow = flow(None);
         assert_eq!(flow.release_time(Nanos::ZERO, TO), None);
         flow.sent(Nanos::ZERO, TO, 1000);
-        assert_eq!(flow.release_time(Nanos::ZERO, TO), None, "the full rate is the line's own");
+        assert_eq!(flow.release_time(Nanos::ZERO, TO), None, "the full rate is the line rate");
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
         // A byte takes one nanosecond, at half the rate two.
         flow.sent(Nanos::new(10), TO, 100);

@@ -207,7 +207,7 @@ mod tests {
         let gone = Event { time: 99, kind: EventKind::EscapeReleased, ..other };
         assert_eq!(mirror.handle_event(&gone), Ok(()));
         mirror.handle_event(&event(EventKind::Escaped)).unwrap();
-        assert_eq!(mirror.handle_event(&gone), vacant, "another packet than the one that waits");
+        assert_eq!(mirror.handle_event(&gone), vacant, "not the waiting packet");
         let far = Event { index: 2, ..event(EventKind::Escaped) };
         let error = MirrorError::Index { table: Table::Escape, index: 2, entries: 2 };
         assert_eq!(mirror.handle_event(&far), Err(error));

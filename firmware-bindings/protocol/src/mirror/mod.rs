@@ -138,7 +138,7 @@ pub enum Field {
 
 /// Field in which mirror and card differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("{table} {index}: {field:?} is {card:#x} on the card, {mirror:#x} by its events")]
+#[error("{table} {index}: {field:?} is {card:#x} on the card, but {mirror:#x} according to its events")]
 pub struct Difference {
     /// Table of the entry.
     pub table: Table,
@@ -157,7 +157,9 @@ pub struct Difference {
 #[non_exhaustive]
 pub enum MirrorError {
     /// The entry or slot does not exist.
-    #[error("an event about {table} {index}, of {entries}: the event or the capability register is wrong")]
+    #[error(
+        "an event names {table} {index}, but the table has {entries} entries: the event or the capability register is wrong"
+    )]
     Index {
         /// Table named.
         table: Table,
@@ -168,7 +170,7 @@ pub enum MirrorError {
     },
     /// An operation was registered in an entry whose operation is in progress.
     #[error(
-        "entry {index} was registered while its operation of generation {generation} is in progress: an event is missing"
+        "entry {index} was registered while its operation of generation {generation} was in progress: an event is missing"
     )]
     Occupied {
         /// Entry named.
@@ -178,7 +180,7 @@ pub enum MirrorError {
     },
     /// An event names an operation that is not in progress.
     #[error(
-        "an event about generation {generation} of entry {index}, which is not in progress: an event is missing"
+        "an event names generation {generation} of entry {index}, which is not in progress: an event is missing"
     )]
     NotInProgress {
         /// Entry named.
@@ -187,13 +189,13 @@ pub enum MirrorError {
         generation: u32,
     },
     /// A packet was stored in an escape slot that is occupied.
-    #[error("a packet came to escape slot {slot}, in which one waits: an event is missing")]
+    #[error("a packet was stored in escape slot {slot}, which is occupied: an event is missing")]
     SlotOccupied {
         /// Slot named.
         slot: u16,
     },
     /// A packet left an escape slot that is vacant or holds another packet.
-    #[error("a packet left escape slot {slot} that does not wait there: an event is missing")]
+    #[error("a packet was removed from escape slot {slot}, which does not hold it: an event is missing")]
     SlotVacant {
         /// Slot named.
         slot: u16,

@@ -62,13 +62,13 @@ impl Default for OpTableConfig {
 #[non_exhaustive]
 pub enum OpTableError {
     /// Entry count out of range.
-    #[error("an op table of {found} entries: give 1 to {MAX_ENTRIES}")]
+    #[error("an op table of {found} entries is not possible: give 1 to {MAX_ENTRIES}")]
     Entries {
         /// Number of entries given.
         found: u32,
     },
     /// Generation width out of range.
-    #[error("op numbers with {found} generation bits: give 1 to 16")]
+    #[error("op numbers with {found} generation bits are not possible: give 1 to 16")]
     GenerationBits {
         /// Number of bits given.
         found: u8,

@@ -47,7 +47,7 @@ impl MemoryWindow {
 #[non_exhaustive]
 pub enum WindowError {
     /// The window index does not exist.
-    #[error("memory window {index}: this interface has {count}, counted from 0")]
+    #[error("memory window {index} does not exist: this interface has {count}, numbered from 0")]
     Index {
         /// Index given.
         index: u32,
@@ -55,7 +55,9 @@ pub enum WindowError {
         count: u32,
     },
     /// The range is empty, or beyond the address space.
-    #[error("a memory window of {length} bytes at {base}: give at least one byte, inside the address space")]
+    #[error(
+        "a memory window of {length} bytes at {base} is not possible: give at least one byte, inside the address space"
+    )]
     Range {
         /// First byte given.
         base: CardAddr,

@@ -101,7 +101,7 @@ impl ReceiverConfig {
 #[non_exhaustive]
 pub enum ReceiverConfigError {
     /// Packet size out of range.
-    #[error("packets of 2^{log2} bytes: give 2^6 to 2^12")]
+    #[error("packets of 2^{log2} bytes are not possible: give 2^6 to 2^12")]
     PacketSize {
         /// Exponent given.
         log2: u8,
@@ -119,6 +119,6 @@ pub enum ReceiverConfigError {
         most: u32,
     },
     /// A timeout is zero.
-    #[error("a registry or escape timeout of zero: give at least one nanosecond")]
+    #[error("the registry or escape timeout is 0: give at least 1 ns")]
     Timeout,
 }

@@ -116,7 +116,9 @@ pub trait ReceiveMemory {
 
 /// Write that the card memory refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("card memory refuses {length} bytes at {address}: no memory there, or a read-only part")]
+#[error(
+    "card memory refuses {length} bytes at {address}: the range is not memory, or is read-only; check the address"
+)]
 pub struct MemoryFault {
     /// Address of the first byte.
     pub address: CardAddr,

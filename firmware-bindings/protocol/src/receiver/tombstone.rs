@@ -133,7 +133,7 @@ impl Completed {
             (false, false) => {
                 debug_assert!(
                     used < self.runs.len(),
-                    "a transfer was admitted without room for its tombstone"
+                    "a transfer was admitted without a free tombstone slot"
                 );
                 if used < self.runs.len() {
                     self.runs.copy_within(at..used, at + 1);

@@ -134,7 +134,7 @@ impl SchemeSet {
 
 /// Sender of a message of any scheme, reused for one message after another.
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "the modules of these names say it")]
+#[expect(missing_docs, reason = "documented in the modules of these names")]
 #[non_exhaustive]
 pub enum AnyMessageSender {
     ReceiverWindow(receiver_window::Sender),
@@ -146,7 +146,7 @@ pub enum AnyMessageSender {
 
 /// Receiver of a message of any scheme, reused for one message after another.
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "the modules of these names say it")]
+#[expect(missing_docs, reason = "documented in the modules of these names")]
 #[non_exhaustive]
 pub enum AnyMessageReceiver {
     ReceiverWindow(receiver_window::Receiver),

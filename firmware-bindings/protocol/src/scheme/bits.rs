@@ -215,7 +215,7 @@ impl PacketWindow {
             let span = 64 - at % 64;
             #[expect(
                 clippy::cast_possible_truncation,
-                reason = "the low half; the rest comes with the next word"
+                reason = "the low half; the next word has the high half"
             )]
             let low = left as u64;
             *self.word_mut(at) |= low << (at % 64);

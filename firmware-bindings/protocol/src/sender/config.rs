@@ -143,19 +143,19 @@ impl SenderConfig {
 #[non_exhaustive]
 pub enum ConfigError {
     /// Packet size out of range.
-    #[error("packets of 2^{log2} bytes: give 2^6 to 2^12")]
+    #[error("packets of 2^{log2} bytes are not possible: give 2^6 to 2^12")]
     PacketSize {
         /// Exponent given.
         log2: u8,
     },
     /// Mask width out of range.
-    #[error("a reception mask of {found} bits: give 1 to 256")]
+    #[error("a reception mask of {found} bits is not possible: give 1 to 256")]
     MaskBits {
         /// Width given.
         found: u16,
     },
     /// The segment does not fit the mask.
-    #[error("segments of {segment} bytes: give 1 to {limit}, mask bits times packet size")]
+    #[error("segments of {segment} bytes are not possible: give 1 to {limit} (mask bits times packet size)")]
     SegmentSize {
         /// Segment size given, in bytes.
         segment: u32,
@@ -163,7 +163,9 @@ pub enum ConfigError {
         limit: u32,
     },
     /// A regular transfer would exceed one segment.
-    #[error("a big-transfer threshold of {threshold} bytes above the segment size of {segment}: lower it")]
+    #[error(
+        "the big-transfer threshold of {threshold} bytes exceeds the segment size of {segment}: lower it"
+    )]
     Threshold {
         /// Threshold given.
         threshold: u32,
@@ -181,7 +183,7 @@ pub enum ConfigError {
         most: u32,
     },
     /// A timeout is zero.
-    #[error("a timeout or a time to give up of zero: give at least one nanosecond")]
+    #[error("a timeout or give-up time is 0: give at least 1 ns")]
     Retry,
     /// See [`OpTableError`].
     #[error(transparent)]

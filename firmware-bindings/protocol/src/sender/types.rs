@@ -82,7 +82,7 @@ pub enum SubmitError {
     },
     /// Back-pressure: too many different destinations have transfers.
     #[error(
-        "{capacity} destinations have transfers already: wait for one to finish before using node {node}"
+        "all {capacity} destination slots have transfers: wait for one to finish before using node {node}"
     )]
     Destinations {
         /// Maximum number of destinations.
@@ -92,7 +92,7 @@ pub enum SubmitError {
     },
     /// The source or the destination ends beyond the address space.
     #[error(
-        "{length} bytes from {start} leave the 64-bit address space: check address and length of source and destination"
+        "{length} bytes from {start} exceed the 64-bit address space: check address and length of source and destination"
     )]
     Address {
         /// Start of the invalid range.
@@ -101,24 +101,24 @@ pub enum SubmitError {
         length: u64,
     },
     /// More than 2^32 - 1 segments.
-    #[error("{length} bytes are more segments than a transfer can number: split it")]
+    #[error("{length} bytes need more segments than a transfer can number: split it")]
     TooLong {
         /// Length given, in bytes.
         length: u64,
     },
     /// Only the registry scheme supports notification by the sender.
     #[error(
-        "a notice by the sender: in this scheme the receiver tells its own application; use Notify::Receiver"
+        "a notice by the sender is not possible: in this scheme the receiver notifies its own application; use Notify::Receiver"
     )]
     Notify,
     /// The transfer asks for a scheme that the sender does not have.
-    #[error("the scheme {scheme}: this sender does not go by it; name one that it was set up with, or none")]
+    #[error("this sender does not run the scheme {scheme}: name a scheme that it was set up with, or none")]
     Scheme {
         /// Scheme given.
         scheme: Scheme,
     },
     /// [`NodeId::ANY`] is not a destination.
-    #[error("node {node} cannot be a destination: name one node")]
+    #[error("node {node} is not a valid destination: name one node")]
     Node {
         /// Node given.
         node: NodeId,
@@ -316,7 +316,7 @@ pub enum TransferError {
     /// No answer within the give-up time, or within the maximum number of tries of one packet.
     #[error(
         "node {node} does not answer: packet for {address} sent {tries} times, {acknowledged} packets of the transfer \
-         acknowledged; check the node and the path (or, for 0 times, what keeps the sender busy), then submit again"
+         acknowledged; check the node and the path (for 0 times, the load of the sender), then submit again"
     )]
     Unanswered {
         /// Receiving node.
@@ -367,8 +367,8 @@ pub enum TransferError {
     /// give-up time, so that the segment's first packet, or the next segment, could have registered again a transfer
     /// that was complete.
     #[error(
-        "node {node} has forgotten the transfer to {address}, or may have: it was reset, or heard nothing for its registry \
-         timeout, for instance because this host stood still; {acknowledged} packets were acknowledged, the last one sent \
+        "node {node} may no longer know the transfer to {address}: it was reset, or received nothing for its registry \
+         timeout, for example because this host was suspended; {acknowledged} packets were acknowledged, the last one sent \
          {tries} times; submit the transfer again"
     )]
     Forgotten {
@@ -383,8 +383,8 @@ pub enum TransferError {
     },
     /// The receiver runs another scheme.
     #[error(
-        "node {node} does not receive by this scheme: nothing was written to {address}; open the endpoints of both cards with \
-         the same one"
+        "node {node} does not receive with this scheme: nothing was written to {address}; open the endpoints of both cards with \
+         the same scheme"
     )]
     Scheme {
         /// Receiving node.
@@ -394,8 +394,8 @@ pub enum TransferError {
     },
     /// The NI that was to send the transfer by itself refuses the command.
     #[error(
-        "the card's interface does not take the transfer to {address} at node {node}: its source is not in card memory, or it \
-         has less room than it says; check the source, and the card's build"
+        "the card's interface does not accept the transfer to {address} at node {node}: its source is not in card memory, or the \
+         interface has fewer slots than it reports; check the source, and the card's build"
     )]
     NotTaken {
         /// Receiving node.
@@ -405,8 +405,8 @@ pub enum TransferError {
     },
     /// The command's own deadline passed.
     #[error(
-        "the transfer to {address} at node {node} missed its deadline: {acknowledged} packets were acknowledged, the one sent \
-         most often was sent {tries} times; give it more time, a higher priority or less to wait for, and submit it again"
+        "the transfer to {address} at node {node} missed its deadline: {acknowledged} packets were acknowledged, one packet \
+         was sent {tries} times; give it a later deadline or a higher priority, or reduce the load, and submit it again"
     )]
     Deadline {
         /// Receiving node.
@@ -420,8 +420,8 @@ pub enum TransferError {
     },
     /// The caller cancelled the transfer.
     #[error(
-        "the transfer to {address} at node {node} was cancelled, {acknowledged} packets acknowledged; a part of it may be in \
-         place: submit it again to have it whole"
+        "the transfer to {address} at node {node} was cancelled, {acknowledged} packets acknowledged; a part of it may have \
+         been written: submit it again to write all of it"
     )]
     Cancelled {
         /// Receiving node.

@@ -1,5 +1,5 @@
 //! A receiver with memory, and packets for it.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 #![allow(dead_code, unreachable_pub, reason = "every test file uses its own part")]
 
 use fpga_firmware::event::{Event, EventKind, NackReason};

@@ -17,7 +17,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test helper that cannot go on may as well stop the test"
+    reason = "a test helper that cannot continue may as well stop the test"
 )]
 
 mod case;

@@ -1,6 +1,6 @@
 //! The source document's rules, read literally, fail where the errata say so. The corrected model does not fail, and the receiver behaves
 //! like the model.
-#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,6 +1,6 @@
 //! Nodes that run the message schemes, over networks with every kind of impairment.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on may as well stop")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue may as well stop")]
 
 mod contexts;
 mod delayed_duplicates;

@@ -1,6 +1,6 @@
 //! The schemes as pairs of ends: all reachable states with a few packets, and the literal readings of the documents, which fail.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on may as well stop")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue may as well stop")]
 
 mod any;
 mod errata;

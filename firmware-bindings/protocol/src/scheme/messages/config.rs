@@ -193,8 +193,6 @@ pub enum MessageConfigError {
         most: u32,
     },
     /// A timeout is zero.
-    #[error(
-        "a time to ask again, to give up, of silence or of a tombstone is zero: give at least one nanosecond"
-    )]
+    #[error("a retry, give-up, silence or tombstone time is 0: give at least 1 ns")]
     Timeout,
 }

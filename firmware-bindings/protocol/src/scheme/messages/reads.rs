@@ -90,14 +90,14 @@ pub struct ReadTicket(MessageId);
 #[non_exhaustive]
 pub enum ReadError {
     /// Back-pressure: all reads are in use.
-    #[error("all {capacity} reads are under way: wait for one to end")]
+    #[error("all {capacity} read slots are in use: wait for a read to complete")]
     Full {
         /// Maximum number of reads in progress.
         capacity: u32,
     },
     /// The read has no bytes, its range leaves the address space, or its node is invalid.
     #[error(
-        "a read of {length} bytes from {source_address} at node {node} to {base} cannot be: give one node and at least one byte"
+        "a read of {length} bytes from {source_address} at node {node} to {base} is not possible: name one node, and give at least one byte"
     )]
     Range {
         /// Node given.
@@ -111,7 +111,7 @@ pub enum ReadError {
     },
     /// No answer to the request.
     #[error(
-        "node {node} does not answer a read from {address}, asked {tries} times: check the node and the path"
+        "node {node} does not answer a read from {address} after {tries} requests: check the node and the path"
     )]
     Unanswered {
         /// Node of the read.
@@ -132,7 +132,7 @@ pub enum ReadError {
         reason: NackReason,
     },
     /// The node accepted the request and did not send all data.
-    #[error("node {node} accepted a read from {address} and fell silent: read again")]
+    #[error("node {node} accepted a read from {address} and then sent nothing: read again")]
     Silent {
         /// Node of the read.
         node: NodeId,
