@@ -107,7 +107,7 @@ struct Rig {
 
 impl Rig {
     fn new(direction: Direction, length: u64, flagged: u64) -> Self {
-        #[expect(clippy::expect_used, reason = "without a card there is nothing to measure")]
+        #[expect(clippy::expect_used, reason = "the benchmark needs a card")]
         let card = Card::new(CardDescription::default()).expect("the built-in card");
         let mut host = FlatMemory(vec![1; usize::try_from(DATA - HOST + SPAN).unwrap_or(0)]);
         for index in 0..RING {
@@ -176,7 +176,7 @@ fn measure(direction: Direction, length: u32, flagged: u64) {
     let run = |work: fn(&mut Rig) -> bool| {
         let mut rig = Rig::new(direction, length.into(), flagged);
         let time = best(40, items, || (0..batches).for_each(|_| rig.batch(BATCH, work)));
-        assert_eq!(rig.card.counters().descriptors, 41 * u64::from(items), "every descriptor was done");
+        assert_eq!(rig.card.counters().descriptors, 41 * u64::from(items), "all descriptors completed");
         assert!(rig.card.faults().is_empty());
         time
     };

@@ -572,7 +572,7 @@ pub enum CardError {
     Description(#[from] Problem),
     /// The operating system refuses to map card memory of this size.
     #[error(
-        "key `memory.size`: {size:#x} bytes cannot be mapped ({reason}); make it smaller, or allow this process more address space"
+        "key `memory.size`: cannot map {size:#x} bytes ({reason}); choose a smaller size, or raise this process's address space limit"
     )]
     Memory {
         /// Bytes requested.

@@ -176,7 +176,7 @@ mod tests {
         assert!(memory.copy(0, (1 << 20) - 4, 5).is_none());
         assert!(memory.copy((1 << 20) - 4, 0, 5).is_none());
         assert!(memory.copy(u64::MAX, 0, 5).is_none());
-        assert_eq!(memory.resident_pages(), 0, "what was refused wrote nothing");
+        assert_eq!(memory.resident_pages(), 0, "a refused write changes nothing");
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         read(&memory, 0x1_FFFF, &mut bytes);
         assert_eq!(bytes, [0; 3]);
         write(&mut memory, 0x1_FFFF, &[1]);
-        assert_eq!(memory.resident_pages(), 1, "the page written last is forgotten too");
+        assert_eq!(memory.resident_pages(), 1, "the page written last is cleared too");
     }
 
     proptest! {

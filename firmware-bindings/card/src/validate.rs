@@ -20,7 +20,7 @@ const GRANULE: u64 = 64 * 1024;
 #[non_exhaustive]
 pub enum Problem {
     /// Unknown schema version.
-    #[error("schema version {found} is not known; write schema_version: {SCHEMA_VERSION}")]
+    #[error("schema version {found} is not supported; write schema_version: {SCHEMA_VERSION}")]
     SchemaVersion {
         /// The version in the file.
         found: u32,
@@ -74,7 +74,7 @@ pub enum Problem {
         registers: u8,
     },
     /// The order of the BARs names one twice and omits another.
-    #[error("name each of user, dma and bypass once, whether or not the card has it")]
+    #[error("name each of user, dma and bypass exactly once, including BARs that the card does not have")]
     BarOrder,
     /// Card memory and transmit windows overlap.
     #[error("the transmit windows at {base:#x} overlap card memory; place window_base above it")]

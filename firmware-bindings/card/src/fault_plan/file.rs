@@ -145,19 +145,19 @@ const fn every() -> u32 {
 #[non_exhaustive]
 pub enum FaultProblem {
     /// The fault needs this key.
-    #[error("this fault needs the key `{key}`")]
+    #[error("this fault needs the key `{key}`; add it")]
     Missing {
         /// The key.
         key: &'static str,
     },
     /// The fault does not use this key.
-    #[error("this fault has no `{key}`; leave it out")]
+    #[error("this fault does not use the key `{key}`; remove it")]
     Unused {
         /// The key.
         key: &'static str,
     },
     /// No error has this name.
-    #[error("no error is called `{found}`; there are {known}")]
+    #[error("unknown error `{found}`; choose one of {known}")]
     UnknownError {
         /// The name.
         found: String,
@@ -165,7 +165,9 @@ pub enum FaultProblem {
         known: String,
     },
     /// The error belongs to channels of the other direction.
-    #[error("a channel of this direction has no such error; name one of the other direction, or none")]
+    #[error(
+        "channels of this direction do not have this error; name a channel of the other direction, or no channel"
+    )]
     OtherDirection,
     /// A number is outside its range.
     #[error("{found} is out of range; allowed: {least} to {most}")]
@@ -407,9 +409,7 @@ impl<'de> Deserialize<'de> for ChannelName {
             })
         });
         known.into_iter().find(|(_, known)| *known == name).map(|(channel, _)| channel).ok_or_else(|| {
-            D::Error::custom(format_args!(
-                "no channel is called `{name}`; there are h2c0 to h2c3, c2h0 to c2h3"
-            ))
+            D::Error::custom(format_args!("unknown channel `{name}`; give h2c0 to h2c3 or c2h0 to c2h3"))
         })
     }
 }

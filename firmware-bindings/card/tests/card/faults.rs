@@ -518,7 +518,7 @@ fn fault_never_striking_plan_changes_nothing() {
 fn fault_plan_error_is_located() {
     let cases = [
         ("  seed: 1\n  list:\n    - fault: nonsense\n", 6, "fault", "unknown variant"),
-        ("  list:\n    - { fault: stall, channel: h2c4 }\n", 5, "fault", "no channel is called `h2c4`"),
+        ("  list:\n    - { fault: stall, channel: h2c4 }\n", 5, "fault", "unknown channel `h2c4`"),
         ("  list:\n    - fault: stall\n      chanel: h2c0\n", 6, "chanel", "unknown field"),
         (
             "  list:\n    - fault: stall\n    - fault: late_interrupt\n      vector: 1\n",
@@ -530,7 +530,7 @@ fn fault_plan_error_is_located() {
             "  list:\n  - fault: stall\n    skip: 4\n  - fault: all_ones\n    channel: h2c0\n",
             8,
             "faults.list[1].channel",
-            "no `channel`",
+            "does not use the key `channel`",
         ),
         (
             "  list:\n    - fault: torn_writeback\n      bytes: 4\n",
