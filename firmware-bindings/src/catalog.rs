@@ -31,7 +31,9 @@ pub struct BlockInfo {
 
 /// Number that is not a value of an enum of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{value:#x} is no {of}: damaged data, or a newer contract than this software knows")]
+#[error(
+    "{value:#x} is not a valid {of}: the data is damaged, or its contract is newer than this software; update the software"
+)]
 pub struct UnknownValue {
     /// The enum.
     pub of: &'static str,

@@ -87,7 +87,7 @@ impl Registration {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the flags that are told are in the low byte")]
+#[expect(clippy::cast_possible_truncation, reason = "the reported flags are in the low byte")]
 const fn low_byte(flags: Flags) -> u8 {
     flags.bits() as u8
 }
@@ -97,7 +97,7 @@ const fn low_byte(flags: Flags) -> u8 {
 #[non_exhaustive]
 pub enum EventError {
     /// The entry was never written.
-    #[error("the event ring's entry was not written yet: wait for its sequence number")]
+    #[error("the event ring's entry has not been written yet: wait for its sequence number")]
     Empty,
     /// All bits are set: the card does not answer.
     #[error("the event reads as all ones: the card is gone, reopen it")]

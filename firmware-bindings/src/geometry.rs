@@ -37,7 +37,9 @@ pub enum GeometryError {
         log2: u8,
     },
     /// The segment's index is not below the count.
-    #[error("segment {segment} of a transfer of {count} segments: indices start at 0")]
+    #[error(
+        "segment {segment} of a transfer of {count} segments does not exist: give an index from 0 to the count minus 1"
+    )]
     SegmentIndex {
         /// Index found.
         segment: SegmentIndex,
@@ -45,7 +47,9 @@ pub enum GeometryError {
         count: u32,
     },
     /// The segment's length is 0 or more than 256 packets.
-    #[error("segment of {length} bytes in packets of {packet_size}: 1 byte to 256 packets are possible")]
+    #[error(
+        "segment of {length} bytes in packets of {packet_size} bytes is out of range: give 1 byte to 256 packets"
+    )]
     SegmentLength {
         /// Bytes found.
         length: u32,
@@ -53,7 +57,7 @@ pub enum GeometryError {
         packet_size: u32,
     },
     /// The packet count does not match length and packet size.
-    #[error("{found} packets announced where the segment's length gives {expected}")]
+    #[error("{found} packets announced, but the segment's length gives {expected}")]
     PacketCount {
         /// Count found.
         found: u16,
@@ -61,7 +65,7 @@ pub enum GeometryError {
         expected: u16,
     },
     /// A range goes beyond the end of the 64-bit address space.
-    #[error("{length} bytes from {address} go beyond the address space")]
+    #[error("{length} bytes at {address} exceed the address space")]
     AddressRange {
         /// First byte.
         address: CardAddr,
@@ -82,7 +86,7 @@ pub enum GeometryError {
     },
     /// The first segment does not start with the transfer, or another one does; or the same for the last segment and the end.
     #[error(
-        "segment {segment} of {count} is not where its index says: segments follow each other without a gap"
+        "segment {segment} of {count} is not at the offset that its index gives: segments follow each other without gaps"
     )]
     SegmentOffset {
         /// Index of the segment.

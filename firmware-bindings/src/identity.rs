@@ -71,7 +71,7 @@ pub enum IdentityError {
     /// The first word is not the magic.
     #[error(
         "the user BAR starts with {found:#010x} where {IDENTITY_MAGIC:#010x} is expected: this bitstream has no network \
-         interface of ours; open the card without it, or load the right bitstream"
+         interface of this project; open the card without it, or load the right bitstream"
     )]
     WrongMagic {
         /// First word found.
@@ -102,7 +102,7 @@ pub enum IdentityError {
     },
     /// The block table is longer than the identity block can hold.
     #[error(
-        "the block table claims {count} entries, {IDENTITY_MAX_BLOCKS} are possible: the bitstream is damaged"
+        "the block table announces {count} entries, the maximum is {IDENTITY_MAX_BLOCKS}: the bitstream is damaged; load it again"
     )]
     BlockCount {
         /// BLOCK_COUNT found.
@@ -117,7 +117,7 @@ pub enum IdentityError {
         needed: usize,
     },
     /// A block is empty, or not on word boundaries.
-    #[error("block {block} is empty or not on word boundaries: the bitstream is damaged")]
+    #[error("block {block} is empty or not aligned to words: the bitstream is damaged; load it again")]
     MisplacedBlock {
         /// The block.
         block: Block,
@@ -152,7 +152,7 @@ pub enum IdentityError {
     },
     /// A block has an unsupported version.
     #[error(
-        "block {block}: this software knows version {supported} of it; use the software that belongs to the bitstream"
+        "block {block}: this software supports version {supported}; use the software that belongs to the bitstream"
     )]
     WrongBlockVersion {
         /// The block.
@@ -161,7 +161,9 @@ pub enum IdentityError {
         supported: u16,
     },
     /// A block that may exist only once appears twice.
-    #[error("there are two {block_type} blocks where one is expected: the bitstream's block table is wrong")]
+    #[error(
+        "the block table lists two {block_type} blocks, expected one: the bitstream's block table is wrong"
+    )]
     Duplicate {
         /// The block's type.
         block_type: BlockType,

@@ -91,7 +91,7 @@ impl CommandFields {
 #[non_exhaustive]
 pub enum WindowError {
     /// Header or op numbers do not fit into the buffer.
-    #[error("the header block needs {needed} bytes and {available} are there: provide MAX_HEADER_BLOCK")]
+    #[error("the header block needs {needed} bytes, the buffer has {available}: provide MAX_HEADER_BLOCK")]
     TooShort {
         /// Bytes needed.
         needed: usize,
@@ -99,11 +99,11 @@ pub enum WindowError {
         available: usize,
     },
     /// The sequence is 0, which no commit word can equal.
-    #[error("window sequence 0: count from 1, and leave 0 out when the count wraps")]
+    #[error("window sequence 0 is not valid: count from 1, and skip 0 when the count wraps")]
     ZeroSequence,
     /// The commit word and the header differ.
     #[error(
-        "commit word {commit} for the header {sequence}: the header was not written completely before the commit"
+        "commit word {commit} does not match the header's sequence number {sequence}: write the header completely before the commit"
     )]
     Torn {
         /// Word committed.
@@ -113,35 +113,35 @@ pub enum WindowError {
     },
     /// A flag is not in the map.
     #[error(
-        "window flags {found:#x}: leave reserved bits 0, and set one of NOTIFY_RECEIVER and NO_NOTICE at most"
+        "window flags {found:#x} are not valid: leave reserved bits 0, and set at most one of NOTIFY_RECEIVER and NO_NOTICE"
     )]
     Flags {
         /// All flags found.
         found: u32,
     },
     /// Unknown window kind.
-    #[error("unknown window kind {found}: 0 is data, 1 a notice of arrival, 2 a command")]
+    #[error("unknown window kind {found}: give 0 (data), 1 (notice of arrival) or 2 (command)")]
     Kind {
         /// Number found.
         found: u8,
     },
     /// A command names a scheme for which the interface executes no transfers.
     #[error(
-        "a command by the scheme {found}: 1 to 5 are those whose transfers the interface makes, 0 its default"
+        "scheme {found} of a command is not valid: give 1 to 5 for a scheme that the interface executes, or 0 for its default"
     )]
     Scheme {
         /// Number found.
         found: u8,
     },
     /// The destination is not a node.
-    #[error("the window's destination is 0xffffffff, which is no node")]
+    #[error("the window's destination 0xffffffff is not a node: name one node")]
     Destination,
     /// A reserved byte is set.
     #[error("the window header has reserved bytes set: clear the block before filling it")]
     Reserved,
     /// The window's packets are not packets of its segment.
     #[error(
-        "window of {count} packets from packet {first} of a segment of {segment_packets}: take at least one, and none beyond"
+        "window of {count} packets from packet {first} is outside its segment of {segment_packets}: give at least one packet, within the segment"
     )]
     PacketRange {
         /// Index of the first packet.
@@ -152,7 +152,7 @@ pub enum WindowError {
         segment_packets: u16,
     },
     /// The number of op numbers differs from the header's packet count.
-    #[error("{given} op numbers for {count} packets: give each packet one")]
+    #[error("{given} op numbers for {count} packets: give one per packet")]
     OpCount {
         /// Op numbers given.
         given: usize,
@@ -160,9 +160,7 @@ pub enum WindowError {
         count: u16,
     },
     /// The transfer is older than the oldest live one.
-    #[error(
-        "transfer {transfer} is older than the oldest live one, {oldest_live}: it may not be sent any more"
-    )]
+    #[error("transfer {transfer} is older than the oldest live one, {oldest_live}: do not send it any more")]
     OldestLive {
         /// Transfer of the window.
         transfer: TransferId,
@@ -170,7 +168,7 @@ pub enum WindowError {
         oldest_live: TransferId,
     },
     /// A notice of arrival or a command for an empty transfer.
-    #[error("window for an empty transfer: those send no packets")]
+    #[error("window for an empty transfer: do not send packets for it")]
     EmptyTransfer,
     /// The segment contradicts itself or its transfer.
     #[error(transparent)]

@@ -11,7 +11,9 @@ use crate::ids::{NodeId, SegmentIndex, TransferId};
 #[non_exhaustive]
 pub enum WireError {
     /// Shorter than any packet.
-    #[error("{length} bytes are no packet: the shortest has {needed}; look for a truncating link")]
+    #[error(
+        "{length} bytes are too short for a packet, the minimum is {needed}: check the link for truncation"
+    )]
     TooShort {
         /// Bytes given.
         length: usize,
@@ -20,7 +22,7 @@ pub enum WireError {
     },
     /// The checksum is wrong: the packet was damaged in transit, truncated or padded.
     #[error(
-        "checksum {found:#010x} where the bytes give {computed:#010x}: damaged on the way, the sender will repeat it"
+        "checksum {found:#010x}, computed {computed:#010x}: the packet was damaged in flight, the sender will retransmit it"
     )]
     Checksum {
         /// Checksum in the packet.
@@ -29,7 +31,7 @@ pub enum WireError {
         computed: u32,
     },
     /// Unsupported wire version.
-    #[error("wire version {found}, this node speaks {supported}: update the older node")]
+    #[error("wire version {found}, this node supports {supported}: update the older node")]
     Version {
         /// Version found.
         found: u8,
@@ -37,13 +39,13 @@ pub enum WireError {
         supported: u8,
     },
     /// Unknown packet kind.
-    #[error("unknown packet kind {found}: the peer breaks wire version 1")]
+    #[error("unknown packet kind {found}: the peer violates wire version 1")]
     Kind {
         /// Number found.
         found: u8,
     },
     /// The length differs from the length that the fields imply.
-    #[error("{kind} packet of {found} bytes where its fields give {expected}: the peer breaks the format")]
+    #[error("{kind} packet of {found} bytes, its fields give {expected}: the peer violates the format")]
     Length {
         /// Kind of the packet.
         kind: PacketKind,
@@ -53,7 +55,7 @@ pub enum WireError {
         found: usize,
     },
     /// Flags that are unknown or not allowed for this kind.
-    #[error("{kind} packet with flags {found}: it may carry none of these")]
+    #[error("{kind} packet with flags {found}, which this kind does not allow: the peer violates the format")]
     Flags {
         /// Kind of the packet.
         kind: PacketKind,
@@ -61,7 +63,7 @@ pub enum WireError {
         found: Flags,
     },
     /// A node id is the reserved one.
-    #[error("packet from node {from} to node {to}: 4294967295 is no node; set NODE_ID")]
+    #[error("packet from node {from} to node {to}: 4294967295 is not a node; set NODE_ID")]
     ReservedNode {
         /// Source found.
         from: NodeId,
@@ -69,13 +71,15 @@ pub enum WireError {
         to: NodeId,
     },
     /// A reserved field is not 0.
-    #[error("{kind} packet with a reserved field set: the peer breaks the format")]
+    #[error("{kind} packet with a reserved field set: the peer violates the format")]
     Reserved {
         /// Kind of the packet.
         kind: PacketKind,
     },
     /// The payload is empty or longer than the packet size.
-    #[error("payload of {length} bytes in packets of {packet_size}: 1 to {packet_size} are possible")]
+    #[error(
+        "payload of {length} bytes in packets of {packet_size} bytes: the allowed range is 1 to {packet_size}"
+    )]
     PayloadLength {
         /// Bytes of the payload.
         length: usize,
@@ -84,7 +88,7 @@ pub enum WireError {
     },
     /// The packet's transfer is older than the oldest live one of its sender.
     #[error(
-        "transfer {transfer} is older than the sender's oldest live one, {oldest_live}: the sender contradicts itself"
+        "transfer {transfer} is older than the sender's oldest live one, {oldest_live}: the sender's fields contradict each other"
     )]
     OldestLive {
         /// Transfer of the packet.
@@ -93,7 +97,7 @@ pub enum WireError {
         oldest_live: TransferId,
     },
     /// A START packet's payload does not start at the segment's start.
-    #[error("START packet for {address} in a segment at {base}: it has to carry packet 0")]
+    #[error("START packet for {address} in a segment at {base}: it must carry packet 0")]
     StartAddress {
         /// Address of the payload.
         address: CardAddr,
@@ -101,7 +105,9 @@ pub enum WireError {
         base: CardAddr,
     },
     /// A START packet's payload is not that of the segment's first packet.
-    #[error("START packet of {found} payload bytes where segment {segment}'s first packet has {expected}")]
+    #[error(
+        "START packet of {found} payload bytes, but the first packet of segment {segment} has {expected}"
+    )]
     StartPayload {
         /// Bytes found.
         found: usize,
@@ -114,7 +120,7 @@ pub enum WireError {
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// A NACK without a known reason, or an ACK with one.
-    #[error("{kind} packet with reason {found}: the peer breaks the format")]
+    #[error("{kind} packet with unknown reason {found}: the peer violates the format")]
     Reason {
         /// Kind of the packet.
         kind: PacketKind,
@@ -122,7 +128,7 @@ pub enum WireError {
         found: u8,
     },
     /// The scheme does not use messages, or is unknown.
-    #[error("{kind} packet of scheme {found}: it carries no messages")]
+    #[error("{kind} packet of scheme {found}, which is not a message scheme: the peer violates the format")]
     Scheme {
         /// Kind of the packet.
         kind: PacketKind,
@@ -131,7 +137,7 @@ pub enum WireError {
     },
     /// A message contradicts itself or its transfer.
     #[error(
-        "{kind} packet of a message of {length} bytes in a transfer of {transfer_length}: 1 byte to 4096 packets, inside it"
+        "{kind} packet of a message of {length} bytes in a transfer of {transfer_length}: a message has 1 byte to 4096 packets, within the transfer"
     )]
     Message {
         /// Kind of the packet.
@@ -150,7 +156,7 @@ pub enum WireError {
         index: u16,
     },
     /// Unknown answer, or one that this kind of packet does not carry.
-    #[error("{kind} packet with answer {found}: the peer breaks the format")]
+    #[error("{kind} packet with unknown answer {found}: the peer violates the format")]
     Answer {
         /// Kind of the packet.
         kind: PacketKind,
@@ -158,10 +164,10 @@ pub enum WireError {
         found: u8,
     },
     /// A READ_REQUEST with length 0 or number 0.
-    #[error("READ_REQUEST packet of no bytes or with number 0: those send no packets")]
+    #[error("READ_REQUEST packet of 0 bytes or with number 0: the peer violates the format")]
     EmptyRead,
     /// Load values of a link are out of range.
-    #[error("link {link} with rate {rate} and queue {queue} of 1000: the hop breaks the format")]
+    #[error("link {link} with rate {rate} and queue {queue} of 1000: the hop violates the format")]
     LinkState {
         /// The link.
         link: u32,
@@ -171,11 +177,11 @@ pub enum WireError {
         queue: u16,
     },
     /// An ARRIVED packet with length 0.
-    #[error("ARRIVED packet of an empty transfer: those send no packets")]
+    #[error("ARRIVED packet of an empty transfer: the peer violates the format")]
     EmptyTransfer,
     /// A HELLO packet with an impossible number of mask bits, or without a wire version.
     #[error(
-        "HELLO packet with {mask_bits} mask bits and wire version {wire_version}: 1 to 256 bits, version 1 or later"
+        "HELLO packet with {mask_bits} mask bits and wire version {wire_version}: allowed are 1 to 256 bits and version 1 or later"
     )]
     HelloLimits {
         /// Mask bits found.
@@ -198,7 +204,7 @@ impl WireError {
 #[non_exhaustive]
 pub enum EncodeError {
     /// The packet does not fit into the buffer.
-    #[error("the packet needs {needed} bytes and the buffer has {available}: provide MAX_PACKET_LENGTH")]
+    #[error("the packet needs {needed} bytes, the buffer has {available}: provide MAX_PACKET_LENGTH")]
     BufferTooSmall {
         /// Bytes of the packet.
         needed: usize,
