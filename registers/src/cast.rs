@@ -1,7 +1,7 @@
 //! Narrowing conversions that the packages of this workspace share, each with its reason.
 
 /// Returns the low 32 bits: ring positions are running 64-bit counts whose low bits are the index.
-#[expect(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
+#[expect(clippy::cast_possible_truncation, reason = "the caller asks for the low bits")]
 #[must_use]
 #[inline]
 pub const fn low32(value: u64) -> u32 {
@@ -9,7 +9,7 @@ pub const fn low32(value: u64) -> u32 {
 }
 
 /// Returns the low 16 bits.
-#[expect(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
+#[expect(clippy::cast_possible_truncation, reason = "the caller asks for the low bits")]
 #[must_use]
 #[inline]
 pub const fn low16(value: u32) -> u16 {

@@ -3,7 +3,7 @@
 /// Splits a 64-bit value into its low and high word.
 #[must_use]
 pub(crate) const fn split(value: u64) -> (u32, u32) {
-    #[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+    #[expect(clippy::cast_possible_truncation, reason = "the caller asks for the halves")]
     let halves = (value as u32, (value >> 32) as u32);
     halves
 }

@@ -152,7 +152,7 @@ impl<R: Read> Read for BoundedFile<R> {
 #[non_exhaustive]
 pub enum ReadError {
     /// The system refused.
-    #[error("{} {}: cannot read it: {source}; {}", kind.name, file.display(), advice(source))]
+    #[error("{} {}: cannot read the file: {source}; {}", kind.name, file.display(), advice(source))]
     Unreadable {
         /// The kind of file that was expected.
         kind: FileKind,
@@ -173,7 +173,7 @@ pub enum ReadError {
     },
     /// The file exceeds the limit of its kind.
     #[error(
-        "{} {}: the file has {} bytes, above the limit of {} ({}); check that this is the file that was meant",
+        "{} {}: the file has {} bytes, above the limit of {} ({}); check that this is the intended file",
         kind.name, file.display(), size.map_or_else(|| format!("more than {}", kind.limit), |size| size.to_string()),
         kind.limit, binary_size(kind.limit)
     )]
@@ -214,7 +214,7 @@ pub enum ReadError {
     },
     /// Aliases repeat too many values.
     #[error(
-        "{} {}: its aliases repeat too many values (at most {limit} in all); write the values out, or use fewer aliases",
+        "{} {}: its aliases repeat too many values (at most {limit} in total); write the values out, or use fewer aliases",
         kind.name, file.display()
     )]
     Aliases {
@@ -245,13 +245,15 @@ pub fn advice(error: &io::Error) -> &'static str {
         io::ErrorKind::NotFound => "check the path",
         io::ErrorKind::PermissionDenied => "check the permissions of the file and of its directory",
         io::ErrorKind::IsADirectory => "name a file, not a directory",
-        io::ErrorKind::NotADirectory => "check the path: a part of it is a file",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room or choose another place",
-        io::ErrorKind::FileTooLarge => {
-            "the file is larger than the limit of this process (ulimit -f) or of the file system allows; raise the limit, or write less"
+        io::ErrorKind::NotADirectory => "check the path: one of its directories is a file",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free space on the device, or choose another location"
         }
-        io::ErrorKind::ReadOnlyFilesystem => "choose another place",
-        _ => "check the file and the device that it is on",
+        io::ErrorKind::FileTooLarge => {
+            "the file is larger than the limit of this process (ulimit -f) or of the file system allows; raise the limit, or write less data"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "choose another location",
+        _ => "check the file and its device",
     }
 }
 

@@ -65,7 +65,7 @@ pub enum BindingsError {
     #[error(transparent)]
     Map(#[from] MapError),
     /// Two names of the map yield the same name in Rust.
-    #[error("register map {}: {first} and {second} would both be `{name}` in Rust: give one of them another name", file.display())]
+    #[error("register map {}: {first} and {second} both become `{name}` in Rust: rename one of them", file.display())]
     Collision {
         /// The map.
         file: PathBuf,
@@ -77,13 +77,13 @@ pub enum BindingsError {
         second: String,
     },
     /// The file's name is not a valid module name.
-    #[error("register map {}: its name without the ending becomes the module's, so it has to begin with a letter and hold letters, digits, _ and - alone", file.display())]
+    #[error("register map {}: its file name without the ending becomes the module's name: begin it with a letter, and use only letters, digits, _ and -", file.display())]
     FileName {
         /// The map.
         file: PathBuf,
     },
     /// Not called from a build script.
-    #[error("OUT_DIR is not set: this is for build scripts, which cargo runs")]
+    #[error("OUT_DIR is not set: call this from a build script that cargo runs")]
     NoOutDir,
     /// The module could not be written.
     #[error("{}: cannot write the bindings: {source}", file.display())]

@@ -147,10 +147,10 @@ impl Register {
 /// Reason why a field of access kind `field` is not permitted in such a register.
 fn forbidden(field: Access, register: Access) -> Option<&'static str> {
     if field.kind().is_readable() && !register.kind().is_readable() {
-        return Some("what cannot be read as a whole has no part that can");
+        return Some("a register that cannot be read has no readable field; change one access");
     }
     if field.kind().is_writable() && !register.kind().is_writable() {
-        return Some("what cannot be written as a whole has no part that can");
+        return Some("a register that cannot be written has no writable field; change one access");
     }
     None
 }

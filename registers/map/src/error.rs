@@ -46,19 +46,19 @@ pub enum MapError {
 #[non_exhaustive]
 pub enum Problem {
     /// Invalid name.
-    #[error("\"{0}\" is no name: write letters, digits and underscores, a letter first, 64 at most")]
+    #[error("\"{0}\" is not a name: write letters, digits and underscores, a letter first, 64 at most")]
     Name(String),
     /// The name is used twice.
-    #[error("there are two of this name (upper and lower case are the same): give one of them another")]
+    #[error("two entries have this name (upper and lower case are the same): rename one of them")]
     Twice,
     /// An enum without values.
-    #[error("it has no values: give at least one")]
+    #[error("the enum has no values: give at least one")]
     Empty,
     /// The number already has a name.
-    #[error("{0} has this value already: give each value one name")]
+    #[error("{0} already has this value: give each value one name")]
     TwoNames(String),
     /// Not a multiple of four.
-    #[error("{0:#x} is no multiple of 4: registers are words of 32 bits")]
+    #[error("{0:#x} is not a multiple of 4: align registers to 32-bit words")]
     Unaligned(u64),
     /// The range exceeds its limit.
     #[error("it ends at {end:#x}, beyond {limit:#x}, {of}")]
@@ -71,9 +71,7 @@ pub enum Problem {
         of: &'static str,
     },
     /// Two registers overlap.
-    #[error(
-        "it overlaps {other} at {at:#x}; only a register that is read and one that is written may share a place"
-    )]
+    #[error("it overlaps {other} at {at:#x}; only a read-only and a write-only register may share an offset")]
     Overlap {
         /// The other register.
         other: String,
@@ -89,7 +87,7 @@ pub enum Problem {
         at: u64,
     },
     /// Undefined name.
-    #[error("there is no {kind} {name}; {}", hint.as_deref().map_or_else(|| format!("list it under `{kind}s`"), |hint| format!("did you mean {hint}?")))]
+    #[error("{kind} {name} does not exist; {}", hint.as_deref().map_or_else(|| format!("list it under `{kind}s`"), |hint| format!("did you mean {hint}?")))]
     Unknown {
         /// Kind of the missing item: `enum` or `block`.
         kind: &'static str,
@@ -99,13 +97,13 @@ pub enum Problem {
         hint: Option<String>,
     },
     /// Circular use of `like`.
-    #[error("it is like itself: {0}; leave `like` out of one of them")]
+    #[error("`like` refers back to the same block: {0}; remove `like` from one of them")]
     Cycle(String),
     /// Fields that share bits.
-    #[error("it shares bits with field {0}: every bit belongs to one field at most")]
+    #[error("it shares bits with field {0}: a bit belongs to at most one field")]
     SharedBits(String),
     /// The number does not fit.
-    #[error("{value:#x} does not fit into {bits} bits: {most:#x} is the most", most = u64::MAX >> (64 - (*bits).clamp(1, 64)))]
+    #[error("{value:#x} does not fit into {bits} bits: the maximum is {most:#x}", most = u64::MAX >> (64 - (*bits).clamp(1, 64)))]
     TooLarge {
         /// The number.
         value: u64,
@@ -129,7 +127,7 @@ pub enum Problem {
     Width(u32),
     /// Invalid array: no elements, or overlapping elements.
     #[error(
-        "{count} with {stride} bytes from one to the next: give a count of 1 at least, and a stride that is a multiple of 4 and {least} at least"
+        "count {count} with a stride of {stride} bytes is not possible: give a count of at least 1, and a stride that is a multiple of 4 and at least {least}"
     )]
     Array {
         /// Number of elements.
@@ -140,10 +138,10 @@ pub enum Problem {
         least: u64,
     },
     /// A stride without a count.
-    #[error("a stride without a count: give a count, or leave the stride out")]
+    #[error("a stride without a count: give a count, or remove the stride")]
     Stride,
     /// The access kind of a field does not fit its register.
-    #[error("the field is {field}, and its register {register}: {rule}")]
+    #[error("the field is {field}, its register is {register}: {rule}")]
     FieldAccess {
         /// The field's access kind.
         field: &'static str,
@@ -153,10 +151,10 @@ pub enum Problem {
         rule: &'static str,
     },
     /// Too many registers.
-    #[error("that makes more than {0} registers; describe memory as memory, with `peek`")]
+    #[error("the map has more than {0} registers; leave memory out of the map, and read it with `peek`")]
     TooMany(usize),
     /// Unknown schema version.
-    #[error("version {0} is not known; write schema_version: 1")]
+    #[error("version {0} is not supported; write schema_version: 1")]
     Version(u32),
 }
 
@@ -165,7 +163,7 @@ pub enum Problem {
 #[non_exhaustive]
 pub enum NameError {
     /// Unknown register or field.
-    #[error("there is no register {name} in map {map}{}", hint.as_deref().map_or_else(String::new, |hint| format!("; {hint}")))]
+    #[error("map {map} has no register {name}{}", hint.as_deref().map_or_else(String::new, |hint| format!("; {hint}")))]
     Unknown {
         /// Name of the map.
         map: String,
@@ -175,7 +173,7 @@ pub enum NameError {
         hint: Option<String>,
     },
     /// The text is neither a number nor the name of a value.
-    #[error("{name}: \"{text}\" is no number and names no value; {}", if known.is_empty() { "its values have no names".to_owned() } else { format!("its values are {known}") })]
+    #[error("{name}: \"{text}\" is neither a number nor the name of a value; {}", if known.is_empty() { "its values have no names".to_owned() } else { format!("its values are {known}") })]
     Value {
         /// The register or field.
         name: String,
@@ -185,7 +183,7 @@ pub enum NameError {
         known: String,
     },
     /// The number does not fit.
-    #[error("{name}: {value:#x} does not fit: it has {bits} bits, so {most:#x} at most")]
+    #[error("{name}: {value:#x} does not fit: it has {bits} bits, so the maximum is {most:#x}")]
     OutOfRange {
         /// The register or field.
         name: String,

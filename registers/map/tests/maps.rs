@@ -105,17 +105,17 @@ fn map_errors_have_position() {
             &["m.yaml:3:9: key `blocks`: invalid type: integer `5`, expected a sequence"],
         ),
         (blocks("- {name: b, offset: -4}\n"), "m.yaml:4:21", &["key `blocks[0].offset`", "u64"]),
-        (blocks("- {name: b, offset: 2}\n"), "m.yaml:4:21", &["block b", "0x2 is no multiple of 4"]),
-        (blocks("- {name: 3b, offset: 0}\n"), "m.yaml:4:10", &["\"3b\" is no name", "letters, digits"]),
+        (blocks("- {name: b, offset: 2}\n"), "m.yaml:4:21", &["block b", "0x2 is not a multiple of 4"]),
+        (blocks("- {name: 3b, offset: 0}\n"), "m.yaml:4:10", &["\"3b\" is not a name", "letters, digits"]),
         (
             blocks("- {name: b, offset: 0}\n- {name: B, offset: 8}\n"),
             "m.yaml:5:10",
-            &["block B", "two of this name"],
+            &["block B", "two entries have this name"],
         ),
         (
             blocks("- {name: b, offset: 0, like: ccc}\n- {name: cc, offset: 8}\n"),
             "m.yaml:4:30",
-            &["no block ccc", "did you mean cc?"],
+            &["block ccc does not exist", "did you mean cc?"],
         ),
         (
             blocks(
@@ -133,9 +133,9 @@ fn map_errors_have_position() {
         (
             blocks("- {name: a, offset: 0, size: 64, count: 4, stride: 32}\n"),
             "m.yaml:4:52",
-            &["4 with 32 bytes", "64 at least"],
+            &["count 4 with a stride of 32 bytes", "at least 64"],
         ),
-        (blocks("- {name: a, offset: 0, count: 0}\n"), "m.yaml:4:31", &["a count of 1 at least"]),
+        (blocks("- {name: a, offset: 0, count: 0}\n"), "m.yaml:4:31", &["a count of at least 1"]),
         (blocks("- {name: a, offset: 0, stride: 8}\n"), "m.yaml:4:32", &["a stride without a count"]),
         (
             blocks("- {name: a, offset: 0xfffffffffffffffc, size: 64}\n"),
@@ -162,7 +162,7 @@ fn map_errors_have_position() {
         (
             block("  - {name: r, offset: 0, count: 2, stride: 2}\n"),
             "m.yaml:7:44",
-            &["multiple of 4 and 4 at least"],
+            &["multiple of 4 and at least 4"],
         ),
         (block("  - {name: r, offset: 0, stride: 4}\n"), "m.yaml:7:34", &["stride without a count"]),
         (
@@ -188,12 +188,12 @@ fn map_errors_have_position() {
         (
             block("  - {name: r, offset: 0}\n  - {name: R, offset: 4}\n"),
             "m.yaml:8:12",
-            &["b.R", "two of this name"],
+            &["b.R", "two entries have this name"],
         ),
         (
             block("  - {name: r, offset: 0, width: 64}\n  - {name: r_low, offset: 8}\n"),
             "m.yaml:8:12",
-            &["b.r_low", "two of this name"],
+            &["b.r_low", "two entries have this name"],
         ),
         (
             blocks("- {name: b, offset: 0, size: 8, registers: [{name: r, offset: 8}]}\n"),
@@ -203,7 +203,7 @@ fn map_errors_have_position() {
         (
             block("  - {name: r, offset: 0, enum: Mod}\n"),
             "m.yaml:7:32",
-            &["there is no enum Mod; list it under `enums`"],
+            &["enum Mod does not exist; list it under `enums`"],
         ),
         (
             block("  - name: r\n    offset: 0\n    fields: [{name: f, bits: 40}]\n"),
@@ -225,14 +225,14 @@ fn map_errors_have_position() {
                 "  - name: r\n    offset: 0\n    access: ro\n    fields: [{name: f, bits: 3, access: rw}]\n",
             ),
             "m.yaml:10:41",
-            &["the field is rw, and its register ro"],
+            &["the field is rw, its register is ro"],
         ),
         (
             format!(
                 "{head}enums: [{{name: E, variants: [{{name: a, value: 1}}, {{name: b, value: 1}}]}}]\nblocks: []\n"
             ),
             "m.yaml:3:68",
-            &["enum E, b: a has this value already"],
+            &["enum E, b: a already has this value"],
         ),
         (
             format!(
@@ -305,7 +305,7 @@ fn map_anchors_and_aliases_are_expanded() {
     assert_eq!(fields("b.t"), &fields("b.r")[1..]);
     // Excessive repetition is reported with its position.
     let said = parse(&text.replace("[*whole]", "[*whole, *whole]")).unwrap_err().to_string();
-    assert!(said.contains("b.t.mode") && said.contains("two of this name"), "{said}");
+    assert!(said.contains("b.t.mode") && said.contains("two entries have this name"), "{said}");
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn map_wrong_name_suggests_similar() {
         ("scaler.control.moed", "did you mean scaler.control.mode?"),
         ("scaler.controll.mode", "did you mean scaler.control?"),
         ("scaler.gian[1]", "did you mean scaler.gain[0]?"),
-        ("frobnicate", "no register frobnicate in map scaler"),
+        ("frobnicate", "map scaler has no register frobnicate"),
         ("", "no register"),
         ("scaler.", "no register"),
         ("scaler.control.", "no register"),
@@ -412,13 +412,13 @@ fn map_registers_are_accessed_by_name() {
         ("scaler.window.last", "1", "is RO: only the card sets it"),
         ("scaler.key.low", "1", "is WO: the rest of its register cannot be read"),
         ("scaler.control.mode", "run", "write the whole register"),
-        ("scaler.window.first", "0x1000", "it has 12 bits, so 0xfff at most"),
+        ("scaler.window.first", "0x1000", "it has 12 bits, so the maximum is 0xfff"),
         ("scaler.window.first", "4294967296", "it has 12 bits"),
         ("scaler.gain[0]", "0x1_0000_0000", "it has 32 bits"),
         ("scaler.mode", "walk", "its values are idle, run, drain"),
-        ("scaler.gain[0]", "-1", "is no number and names no value"),
-        ("scaler.gain[0]", "0x", "is no number"),
-        ("scaler.gain[0]", "+1", "is no number"),
+        ("scaler.gain[0]", "-1", "is neither a number nor the name of a value"),
+        ("scaler.gain[0]", "0x", "is neither a number"),
+        ("scaler.gain[0]", "+1", "is neither a number"),
     ] {
         let error = registers.set(name, text).unwrap_err().to_string();
         assert!(error.starts_with(name) && error.contains(part), "{name} {text}: {error}");

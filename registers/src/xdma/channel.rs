@@ -6,7 +6,7 @@ use crate::xdma::{Direction, Identifier};
 register_block! {
     /// Registers of one channel; both directions have the same layout. See [`channel_base`](super::channel_base).
     pub struct ChannelBlock [0x100] {
-        /// What is here, `0x1FC0_xxxx` (H2C) or `0x1FC1_xxxx` (C2H).
+        /// Block identifier, `0x1FC0_xxxx` (H2C) or `0x1FC1_xxxx` (C2H).
         0x00 identifier IDENTIFIER: Ro<Identifier>;
         /// Run bit and which events are recorded.
         0x04 control CONTROL: Rw<ChannelControl> = 0;

@@ -6,7 +6,7 @@ use crate::xdma::Identifier;
 register_block! {
     /// Configuration of the PCIe side, and some settings.
     pub struct ConfigBlock [0x100] {
-        /// What is here, `0x1FC3_xxxx`.
+        /// Block identifier, `0x1FC3_xxxx`.
         0x00 identifier IDENTIFIER: Ro<Identifier>;
         /// The function's address on the bus.
         0x04 bus_device_function BUS_DEVICE_FUNCTION: Ro<BusDeviceFunction>;

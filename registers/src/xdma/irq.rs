@@ -7,7 +7,7 @@ use crate::xdma::{Direction, Identifier};
 register_block! {
     /// Masks, requests and vector numbers of all interrupts.
     pub struct IrqBlock [0x100] {
-        /// What is here, `0x1FC2_xxxx`.
+        /// Block identifier, `0x1FC2_xxxx`.
         0x00 identifier IDENTIFIER: Ro<Identifier>;
         /// User interrupts that may be sent. Enabling one whose request is up sends it.
         0x04 user_enable USER_ENABLE: Rw<UserMask> = 0;

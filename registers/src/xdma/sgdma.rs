@@ -6,7 +6,7 @@ register_block! {
     /// Descriptor fetch registers of a channel; both directions have the same layout. See
     /// [`sgdma_base`](super::sgdma_base).
     pub struct SgdmaBlock [0x100] {
-        /// What is here, `0x1FC4_xxxx` (H2C) or `0x1FC5_xxxx` (C2H).
+        /// Block identifier, `0x1FC4_xxxx` (H2C) or `0x1FC5_xxxx` (C2H).
         0x00 identifier IDENTIFIER: Ro<Identifier>;
         skip _reserved_04 [31];
         /// Low word of the host address of the first descriptor, a multiple of 32.

@@ -9,7 +9,7 @@ use crate::xdma::{Direction, Identifier};
 register_block! {
     /// Halt and credit mode of the descriptor engines.
     pub struct SgdmaCommonBlock [0x100] {
-        /// What is here, `0x1FC6_xxxx`.
+        /// Block identifier, `0x1FC6_xxxx`.
         0x00 identifier IDENTIFIER: Ro<Identifier>;
         skip _reserved_04 [3];
         /// Channels that must not fetch descriptors.

@@ -148,7 +148,7 @@ fn failed_operation_exits_1() {
     for (args, parts) in [
         (&["transfer", "/no/such/file"][..], &["/no/such/file", "No such file", "check the path"][..]),
         (&["transfer", input, "--out", "/no/such/dir/out"], &["/no/such/dir/out", "cannot write"]),
-        (&["transfer", input, "--out", "/dev/full"], &["/dev/full", "make room"]),
+        (&["transfer", input, "--out", "/dev/full"], &["/dev/full", "free space"]),
         (&["dma", "write", "/no/such/file", "--addr", "0"], &["/no/such/file"]),
         (&["dma", "write", input, "--addr", "8GiB"], &["h2c0", "0x200000000"]),
         (&["dma", "write", input, "--addr", "0xffffffffffffffff"], &["h2c0"]),

@@ -411,7 +411,7 @@ fn record_or_replay_invalid_is_refused() {
     assert!(ran.status == 1 && ran.stderr.contains("check the path"), "{}", ran.stderr);
     let ran = fpgactl(&["replay", &log(""), "--ignore", "ni.treshold"]);
     assert!(ran.status == 2 && ran.stderr.contains("did you mean ni.threshold?"), "{}", ran.stderr);
-    for (out, part) in [("/no/such/dir/log", "mkdir -p"), ("/dev/full", "make room")] {
+    for (out, part) in [("/no/such/dir/log", "mkdir -p"), ("/dev/full", "free space")] {
         let ran = fpgactl(&["info", "--record", out]);
         assert!(
             ran.status == 1 && ran.stderr.contains("cannot write it") && ran.stderr.contains(part),
