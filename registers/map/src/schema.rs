@@ -23,15 +23,15 @@ pub struct File {
     /// Version of this format: 1.
     #[cfg_attr(test, schemars(range(min = 1, max = 1)))]
     pub schema_version: u32,
-    /// What the map describes, in a word or two.
+    /// Short title of the map.
     pub name: String,
-    /// More about it.
+    /// Description of the map.
     #[serde(default)]
     pub doc: String,
-    /// Names of values, for registers and fields to refer to.
+    /// Enums: named values that registers and fields refer to.
     #[serde(default)]
     pub enums: Vec<Enumeration>,
-    /// Registers that lie together.
+    /// Blocks of registers.
     pub blocks: Vec<Block>,
 }
 
@@ -43,10 +43,10 @@ pub struct File {
 pub struct Enumeration {
     /// Letters, digits and underscores.
     pub name: String,
-    /// What the values are.
+    /// Description of the enum.
     #[serde(default)]
     pub doc: String,
-    /// The values that have names.
+    /// Named values.
     pub variants: Vec<Variant>,
 }
 
@@ -58,14 +58,14 @@ pub struct Enumeration {
 pub struct Variant {
     /// Letters, digits and underscores.
     pub name: String,
-    /// The number; it has to fit where the enum is used.
+    /// Value; it must fit into every field that uses the enum.
     pub value: u32,
-    /// What it means.
+    /// Description of the value.
     #[serde(default)]
     pub doc: String,
 }
 
-/// Registers that lie together: a kernel, an engine.
+/// Block of registers, for example of a kernel or an engine.
 #[derive(Debug, Clone, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -73,21 +73,21 @@ pub struct Variant {
 pub struct Block {
     /// Letters, digits and underscores.
     pub name: String,
-    /// Bytes from the start of the user BAR, a multiple of 4.
+    /// Offset in the user BAR in bytes, a multiple of 4.
     pub offset: u64,
-    /// Bytes that it takes up; nothing of it may lie beyond, and no other block within. Where it is left out: up to its last register.
+    /// Size in bytes. It contains all registers of the block and no other block. Default: up to the last register.
     pub size: Option<u64>,
-    /// How many there are of it, one after the other: their names end in a number in brackets, from 0 on.
+    /// Number of copies. Their names end in an index in brackets, from 0.
     #[cfg_attr(test, schemars(range(min = 1)))]
     pub count: Option<u32>,
-    /// Bytes from one to the next; where it is left out: its size.
+    /// Distance between two copies in bytes. Default: the size.
     pub stride: Option<u64>,
-    /// It has the registers of the block of this name, and those listed here.
+    /// Name of a block whose registers this block has too, in addition to those listed here.
     pub like: Option<String>,
-    /// What it is for.
+    /// Purpose.
     #[serde(default)]
     pub doc: String,
-    /// Its registers.
+    /// Registers of the block.
     #[serde(default)]
     pub registers: Vec<Register>,
 }
@@ -100,29 +100,29 @@ pub struct Block {
 pub struct Register {
     /// Letters, digits and underscores.
     pub name: Box<str>,
-    /// Bytes from the start of the block, a multiple of 4.
+    /// Offset in the block in bytes, a multiple of 4.
     pub offset: u32,
-    /// What reading and writing does.
+    /// Effect of reads and writes.
     #[serde(default)]
     pub access: Access,
     /// Bits: 32, or 64 for a pair of words, NAME_low and NAME_high, the low one first.
     #[serde(default = "word")]
     #[cfg_attr(test, schemars(extend("enum" = [32, 64])))]
     pub width: u32,
-    /// Value after reset, where it is known.
+    /// Value after reset, if known.
     pub reset: Option<u64>,
-    /// How many there are, one after the other: their names end in a number in brackets, from 0 on.
+    /// Number of copies. Their names end in an index in brackets, from 0.
     #[cfg_attr(test, schemars(range(min = 1)))]
     pub count: Option<u32>,
-    /// Bytes from one to the next, a multiple of 4; where it is left out: 4.
+    /// Distance between two copies in bytes, a multiple of 4. Default: 4.
     pub stride: Option<u32>,
-    /// The enum that names its values.
+    /// Name of the enum with the names of the values.
     #[serde(rename = "enum")]
     pub values: Option<Box<str>>,
-    /// What it is for.
+    /// Purpose.
     #[serde(default)]
     pub doc: Box<str>,
-    /// Its fields.
+    /// Fields of the register.
     #[serde(default)]
     pub fields: Box<[Field]>,
 }
@@ -131,7 +131,7 @@ const fn word() -> u32 {
     32
 }
 
-/// Some bits of a register.
+/// Field: a range of bits of a register.
 #[derive(Debug, Clone, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -142,12 +142,12 @@ pub struct Field {
     /// One bit, as a number, or "high:low", the highest and the lowest one.
     #[cfg_attr(test, schemars(with = "tests::BitsText"))]
     pub bits: Bits,
-    /// What reading and writing does, where that is not what it does to the rest of the register.
+    /// Effect of reads and writes, if it differs from that of the register.
     pub access: Option<Access>,
-    /// The enum that names its values.
+    /// Name of the enum with the names of the values.
     #[serde(rename = "enum")]
     pub values: Option<Box<str>>,
-    /// What it is for.
+    /// Purpose.
     #[serde(default)]
     pub doc: Box<str>,
 }
@@ -256,7 +256,7 @@ impl<'de> Deserialize<'de> for Bits {
     }
 }
 
-/// What reading and writing does.
+/// Effect of reads and writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -266,15 +266,15 @@ pub enum Access {
     /// Read and write.
     #[default]
     Rw,
-    /// Write only: nothing to read.
+    /// Write only; not readable.
     Wo,
     /// Reads; ones written clear bits, zeroes do nothing.
     Rw1c,
-    /// Ones written set bits or start something, zeroes do nothing; nothing to read.
+    /// Ones written set bits or start an action, zeroes do nothing; not readable.
     W1s,
-    /// Ones written clear bits of another register, zeroes do nothing; nothing to read.
+    /// Ones written clear bits of another register, zeroes do nothing; not readable.
     W1c,
-    /// Read only, and a read changes it: clears its bits, takes a word out of a queue.
+    /// Read only, and a read has an effect: it clears bits, or removes a word from a queue.
     Rc,
 }
 
@@ -312,7 +312,7 @@ impl Access {
 mod tests {
     use super::*;
 
-    /// What [`Bits`] is read from, for the schema.
+    /// Form of [`Bits`] in the file.
     #[derive(schemars::JsonSchema)]
     #[serde(untagged)]
     #[expect(dead_code, reason = "made for its shape")]

@@ -432,7 +432,7 @@ fn map_registers_are_accessed_by_name() {
         let error = registers.read(name).unwrap_err().to_string();
         assert!(error.contains(part), "{name}: {error}");
     }
-    assert_eq!(io.log.borrow().len(), 1, "what is refused accesses nothing: {:?}", io.log.borrow());
+    assert_eq!(io.log.borrow().len(), 1, "a refused access reaches no register: {:?}", io.log.borrow());
     let error = registers.read("scaler.mode").unwrap_err();
     assert!(matches!(&error, AccessError::Io { name, .. } if name == "scaler.mode"), "{error}");
     assert_eq!(error.to_string(), "scaler.mode: the bus is on fire");
