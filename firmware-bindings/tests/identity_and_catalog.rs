@@ -1,6 +1,6 @@
 //! Who is refused and why; the register catalogue; the checksum.
 
-#![expect(clippy::unwrap_used, reason = "what helpers of tests do not expect fails the test")]
+#![expect(clippy::unwrap_used, reason = "an unexpected value in a test helper fails the test")]
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

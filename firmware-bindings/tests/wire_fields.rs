@@ -1,6 +1,6 @@
 //! What a packet's fields may say: every rule at its edges, and round trips of whatever passes.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what helpers of tests do not expect fails the test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "an unexpected value in a test helper fails the test")]
 
 use fpga_firmware::generated::{Capabilities, layout};
 use fpga_firmware::geometry::GeometryError;

@@ -3,7 +3,7 @@
 //! The golden bytes are typed by hand, not made by the code under test; only their checksum is computed, by a bitwise
 //! CRC-32C of this file. Buffers are filled with 0xa5 before, so that a byte that nobody writes shows.
 
-#![expect(clippy::expect_used, reason = "what helpers of tests do not expect fails the test")]
+#![expect(clippy::expect_used, reason = "an unexpected value in a test helper fails the test")]
 
 mod samples;
 

@@ -105,7 +105,7 @@ impl Value {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a field takes what it has room for")]
+#[expect(clippy::cast_possible_truncation, reason = "a field keeps the bits that fit")]
 fn change((header, payload): &mut Packet, field: Field, value: Value) {
     let of32 = |right: u32| value.of(right.into()) as u32;
     let address = |right: CardAddr| CardAddr::new(value.of(right.get()));
@@ -192,7 +192,7 @@ fn deliver(rig: &mut Rig, packet: &Packet) -> Vec<Output> {
     let after = counts(rig);
     assert_eq!(core::array::from_fn(|n| after[n] - counted[n]), said, "{:?}", packet.0);
     let written = &rig.memory.writes[before.1..];
-    assert!(causes(rig) > before.0 || !written.is_empty(), "went without a trace: {:?}", packet.0);
+    assert!(causes(rig) > before.0 || !written.is_empty(), "was lost without a report: {:?}", packet.0);
     for (at, bytes) in written {
         let end = at.checked_add(bytes.len() as u64).unwrap();
         assert!(OPEN.contains(at) && end <= OPEN.end, "{} bytes at {at:#x}", bytes.len());
@@ -279,7 +279,7 @@ fn receiver_packet_with_one_wrong_field_keeps_invariants() {
                     let may_be_untold = field == Field::Flags;
                     assert!(
                         its_own_word || told == 1 || may_be_untold && told == 0,
-                        "{what}: told {told} times"
+                        "{what}: notified {told} times"
                     );
                     assert_forgets(&mut rig);
                     cases += 1;

@@ -111,8 +111,8 @@ fn receiver_packet_contradicting_registration_is_refused() {
         ("at the end of the address space", 1, |header, _| header.address = CardAddr::new(u64::MAX - 62)),
         ("a byte too few", 1, |_, payload| payload.truncate(63)),
         ("a short packet's place", 1, |header, _| header.address = CardAddr::new(BASE + 128)),
-        ("more than is left", 2, |_, payload| payload.push(0)),
-        ("less than is left", 2, |_, payload| payload.truncate(16)),
+        ("more than the remaining bytes", 2, |_, payload| payload.push(0)),
+        ("less than the remaining bytes", 2, |_, payload| payload.truncate(16)),
         ("begins elsewhere", 0, |header, _| {
             start(header, |start| start.base = CardAddr::new(BASE + 64));
         }),
@@ -288,7 +288,7 @@ fn receiver_arrived_for_unknown_transfer_changes_nothing() {
     let counters = rig.receiver.counters();
     assert_eq!((counters.duplicates, counters.bad_packets, counters.notices), (9, 3, 0));
     assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (1, 1));
-    assert_eq!(acks(&rig.send(&Shape::single(0, 2), 1)).len(), 1, "what is under way goes on");
+    assert_eq!(acks(&rig.send(&Shape::single(0, 2), 1)).len(), 1, "transfers in progress continue");
     assert_eq!(rig.receiver.counters().notices, 1);
 }
 

@@ -136,7 +136,7 @@ impl State {
             if !self.pending.contains(&true) {
                 break;
             }
-            assert!(round < packets.len(), "nothing goes on any more: pending {:?}", self.pending);
+            assert!(round < packets.len(), "no progress: pending {:?}", self.pending);
         }
         let receiver = &self.rig.receiver;
         let left =

@@ -66,7 +66,7 @@ impl State {
             next.written |= bit;
         }
         let due = if next.oracle.arrived & 1 == 1 { next.oracle.arrived } else { 0 };
-        assert_eq!(next.written, due, "memory holds what arrived, from the start on");
+        assert_eq!(next.written, due, "memory holds the received bytes, from the start");
         for op in acks(&outputs) {
             assert_ne!(next.written & 1 << op.slot(), 0, "acknowledged but not in memory");
             next.oracle.acknowledged |= 1 << op.slot();
@@ -82,7 +82,7 @@ impl State {
         assert_eq!(
             next.oracle.completions,
             u8::from(next.oracle.arrived == all),
-            "complete exactly when nothing misses"
+            "complete exactly when no packet is missing"
         );
         if next.oracle.completions == 1 {
             assert_eq!(next.receiver.registry_occupancy(), 0);

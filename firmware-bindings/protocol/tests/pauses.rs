@@ -137,9 +137,9 @@ impl Pair {
     }
 
     fn assert_exactly_once(&self, completion: &Completion) {
-        assert!(self.notices <= 1, "told {} times", self.notices);
-        assert_eq!(self.late, 0, "written after it was told");
-        assert!(completion.result.is_err() || self.notices == 1, "ended well and not told");
+        assert!(self.notices <= 1, "notified {} times", self.notices);
+        assert_eq!(self.late, 0, "written after the notification");
+        assert!(completion.result.is_err() || self.notices == 1, "succeeded without a notification");
     }
 }
 

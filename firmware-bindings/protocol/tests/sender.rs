@@ -307,7 +307,7 @@ fn an_unreachable_node_blocks_nobody() {
         sender.handle_timeout(now);
     }
     assert!(served > 0);
-    assert_eq!(served % 2, 0, "every transfer to node 2 ended well");
+    assert_eq!(served % 2, 0, "every transfer to node 2 succeeded");
     assert!(sender.is_idle() || sender.ops().count() == 0);
 }
 

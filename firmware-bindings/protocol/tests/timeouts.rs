@@ -99,7 +99,7 @@ fn timeout_first_burst_shrinks_after_first_answers() {
     for packet in 0..20 {
         now = at(10 + 5 * packet as u64);
         sender.handle_timeout(now);
-        assert_eq!(sender.poll_transmit(now), None, "nothing is sent again while answers come");
+        assert_eq!(sender.poll_transmit(now), None, "nothing is retransmitted while answers arrive");
         if !lost.contains(&packet) {
             sender.handle_ack(now, answer(&first, packet));
         }

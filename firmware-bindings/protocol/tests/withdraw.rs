@@ -109,7 +109,7 @@ impl RunOutcome {
                 return;
             }
             let timers = [self.sender.poll_timeout(), self.rig.receiver.poll_timeout()];
-            let at = timers.into_iter().flatten().min().expect("somebody waits for something");
+            let at = timers.into_iter().flatten().min().expect("at least one transfer waits");
             let outputs = self.rig.advance(at.saturating_sub(self.rig.now));
             self.sender.handle_timeout(self.rig.now);
             self.take(&outputs);

@@ -344,11 +344,7 @@ fn burst_restart_reports_before_clearing() {
     bench.write(DMA, 0x0C, 1);
     bench.start(H2C0, DESCRIPTORS + 64, 0, START_INTERRUPT);
     bench.card.work(Nanos::ZERO, &mut bench.host, 100);
-    assert_eq!(
-        (bench.read(DMA, 0x40), bench.read(DMA, 0x48)),
-        (0b010, 1),
-        "only the second run is left to see"
-    );
+    assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (0b010, 1), "only the second run is visible");
     assert_eq!(bench.host.interrupts, [0], "but the first one was announced");
 }
 

@@ -339,11 +339,11 @@ fn cdma_threshold_and_delay_interrupts() {
     assert_eq!(bench.read(USER, SR) & (IOC | 0xFF_0000), IOC | 2 << 16, "fires and reloads");
     bench.write(USER, SR, IOC);
     bench.run();
-    assert_eq!(bench.read(USER, SR) & (IOC | DELAY), 0, "one left over");
+    assert_eq!(bench.read(USER, SR) & (IOC | DELAY), 0, "one remains");
     let deadline = bench.card.next_deadline().expect("the delay timer runs");
     bench.now = deadline.get();
     bench.step();
-    assert_eq!(bench.read(USER, SR) & (IOC | DELAY), DELAY, "the timer covers what is left");
+    assert_eq!(bench.read(USER, SR) & (IOC | DELAY), DELAY, "the timer covers the remaining ones");
     assert_eq!(bench.card.next_deadline(), None);
     bench.write(USER, CR, 0);
     assert_eq!(bench.read(USER, SR) & DELAY, 0, "cleared with SGMode");

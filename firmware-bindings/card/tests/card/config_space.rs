@@ -88,7 +88,7 @@ fn with(set: impl FnOnce(&mut CardDescription)) -> Card {
 fn check(rows: &[Row]) {
     for at in (0..0x1000).step_by(4) {
         let row = rows.iter().find(|row| row.0 == at).copied();
-        let (_, reset, writable, _, section) = row.unwrap_or((at, 0, 0, 0, "nothing is here"));
+        let (_, reset, writable, _, section) = row.unwrap_or((at, 0, 0, 0, "no capability at this offset"));
         let mut card = Card::new(small()).expect("valid");
         assert_eq!(read(&mut card, at), reset, "{at:#x} after power-on: {section}");
         write(&mut card, at, u32::MAX);
@@ -134,7 +134,7 @@ fn config_space_any_width_and_alignment_agree() {
     }
     let mut past = [0; 6];
     whole.config_read(0xFFD, &mut past);
-    assert_eq!(past, [0, 0, 0, 0xFF, 0xFF, 0xFF], "nobody answers beyond 4 KiB");
+    assert_eq!(past, [0, 0, 0, 0xFF, 0xFF, 0xFF], "no answer beyond 4 KiB");
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn config_space_flr_present_as_described() {
         bench.card.config_write(0x78, &0xD830_u16.to_le_bytes());
         if flr {
             assert_eq!(half(&mut bench.card, 0x78), 0x2830, "payload size stays (PCIe 6.6.2)");
-            assert_eq!(half(&mut bench.card, 0x80), 0x40, "so does what the link agreed on");
+            assert_eq!(half(&mut bench.card, 0x80), 0x40, "negotiated link parameters stay too");
             assert_eq!((read(&mut bench.card, 0x10), half(&mut bench.card, 0x04)), (0, 0));
         } else {
             assert_eq!(half(&mut bench.card, 0x78), 0x5830, "the bit reads as 0 and does nothing");
@@ -339,7 +339,7 @@ fn config_space_errors_are_logged_and_reported_as_enabled() {
             write(&mut bench.card, 0x10C, if fatal { bit } else { 0 });
             bench.card.report_error(PciError::Uncorrectable(*error));
             bench.run();
-            assert!(bench.host.errors.is_empty(), "{error:?}: nobody enabled reporting");
+            assert!(bench.host.errors.is_empty(), "{error:?}: reporting is not enabled");
             assert_eq!(read(&mut bench.card, 0x104), bit, "{error:?} is logged all the same");
             assert_eq!(read(&mut bench.card, 0x118), u32::from(*error as u8), "first error");
             let detected = if fatal { 0b0100 } else { 0b0010 }

@@ -76,7 +76,7 @@ fn fault_interrupts_lost_late_or_spurious() {
         run(&mut bench, 1, START_INTERRUPT);
         let expected = if round == 1 { 1 } else { round - 1 };
         assert_eq!(bench.host.interrupts.len(), expected, "the second one is lost, round {round}");
-        assert_eq!(bench.read(DMA, 0x44), 0b110, "the registers know");
+        assert_eq!(bench.read(DMA, 0x44), 0b110, "the registers have it");
     }
     let mut bench = with("    - { fault: late_interrupt, delay_ns: 5000 }");
     run(&mut bench, 1, START_INTERRUPT);
@@ -263,7 +263,7 @@ fn fault_reset_or_removal_during_run() {
         let mut bench = with(&format!("    - {{ fault: {fault}, on: descriptor, skip: 2 }}"));
         bench.host.put(DATA, &[5; 64]);
         run(&mut bench, 8, START_INTERRUPT);
-        assert_eq!(bench.read(DMA, 0x48), u32::MAX, "decoding is off, or nobody is there");
+        assert_eq!(bench.read(DMA, 0x48), u32::MAX, "decoding is off, or the card is removed");
         assert_eq!(bench.card.counters().descriptors, 3);
         assert_eq!(bench.card.is_removed(), gone);
         if !gone {
@@ -297,7 +297,7 @@ fn fault_at_descriptor_strikes_in_bursts_too() {
             let lives_on = fault == "all_ones";
             let expected = if lives_on { 16 } else { u64::from(skip) + 1 };
             assert_eq!(bench.card.counters().descriptors, expected, "{fault} after {skip}");
-            assert_eq!(bench.host.interrupts.is_empty(), !lives_on, "what is gone says nothing");
+            assert_eq!(bench.host.interrupts.is_empty(), !lives_on, "a removed card sends nothing");
         }
     }
 }

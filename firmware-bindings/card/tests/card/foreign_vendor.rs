@@ -89,7 +89,7 @@ impl Driver {
         };
         let mut driver = Self { guest, method, dma, user, bypass, engines: Vec::new(), enable: 0, start: 0 };
         for at in [0x2004, 0x2010, 0x2040, 0x2044, 0x2048, 0x204C] {
-            assert_eq!(driver.read(at), 0, "nothing is left over at {at:#x}");
+            assert_eq!(driver.read(at), 0, "no bit remains set at {at:#x}");
         }
         driver.write(0x2018, !0);
         driver.write(0x200C, !0);
@@ -260,7 +260,7 @@ impl Driver {
                 } else {
                     assert!(self.guest.host.line);
                 }
-                assert_eq!(self.read(0x2044), bit, "who asks");
+                assert_eq!(self.read(0x2044), bit, "requesting channel");
                 self.write(0x2018, bit);
                 assert_eq!(self.read(0x2040), 0, "flush, and the user's");
                 assert!(!self.guest.host.line);

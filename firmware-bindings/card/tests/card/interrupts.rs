@@ -61,9 +61,9 @@ fn intx_is_level() {
     transfer(&mut bench);
     assert!(bench.host.line);
     bench.read(DMA, 0x44);
-    assert!(!bench.card.line_asserted(), "at once for who asks");
+    assert!(!bench.card.line_asserted(), "immediately for a poll");
     bench.run();
-    assert!(!bench.host.line, "with the next step for who is told");
+    assert!(!bench.host.line, "with the next step for a notification");
     assert!(bench.host.interrupts.is_empty() && bench.host.messages.is_empty());
 }
 
@@ -77,7 +77,7 @@ fn intx_follows_command_register_without_bus_master() {
     assert_eq!(status(&mut bench) & 1 << 3, 1 << 3, "the status bit does not care");
     set_word(&mut bench, 0x04, 0x0002);
     bench.run();
-    assert!(bench.host.line, "its messages are no memory writes");
+    assert!(bench.host.line, "its messages are not memory writes");
     bench.card.config_write(0x44, &[3]);
     bench.run();
     assert!(!bench.host.line, "a sleeping function is silent");
@@ -182,7 +182,7 @@ fn msix_overrides_msi_and_intx() {
     set_word(&mut bench, 0x4A, 1);
     bench.run();
     assert!(!bench.host.line, "a function that sends messages has no line (PCIe 7.7.1.2)");
-    assert_eq!(bench.host.messages, [0], "what was asserted is told again");
+    assert_eq!(bench.host.messages, [0], "an asserted interrupt is reported again");
     assert_eq!(status(&mut bench) & 1 << 3, 0);
     bench.card.enable_msix(32);
     bench.run();

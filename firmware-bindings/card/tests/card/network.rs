@@ -187,7 +187,7 @@ fn ni_capabilities_and_settings_match_description() {
     bench.write(USER, log, 1);
     assert_eq!(bench.read(USER, log + u64::from(fault_log::VALID)), 0);
     bench.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
-    assert_eq!(bench.ni_read(ni::CONTROL), 0, "there is no ring yet");
+    assert_eq!(bench.ni_read(ni::CONTROL), 0, "the ring does not exist yet");
     bench.ni_write(ni::EVENT_RING_SIZE, 100);
     assert_eq!(bench.ni_read(ni::EVENT_RING_SIZE), 0, "not a power of two");
 }
@@ -256,7 +256,7 @@ fn ni_registry_window_shows_operation() {
     exchange(&mut a, &mut b, |_| 0);
     assert_eq!(b.memory(TARGET + 3, 2048), data);
     assert_eq!(b.read(USER, block + u64::from(registry::OCCUPANCY)), 0);
-    assert_eq!(b.read(USER, block + u64::from(registry::FLAGS)) & 1, 1, "the shadow keeps what was latched");
+    assert_eq!(b.read(USER, block + u64::from(registry::FLAGS)) & 1, 1, "the shadow keeps the latched value");
     b.write(USER, block, entry.index.into());
     assert_eq!(b.read(USER, block + u64::from(registry::FLAGS)), 0);
 }
@@ -531,7 +531,7 @@ fn ni_table_events_beyond_quarter_are_dropped_until_reported() {
     assert_eq!((count(EventKind::Notice), count(EventKind::Dropped)), (40, 1));
     assert_eq!(count(EventKind::Registered) + count(EventKind::Completed) + dropped, 80);
     // In order up to there, and none after it.
-    let told = events.iter().position(|kind| *kind == EventKind::Dropped).expect("it is told");
+    let told = events.iter().position(|kind| *kind == EventKind::Dropped).expect("it is notified");
     assert_eq!(told, 64);
     assert!(events[told + 1..].iter().all(|kind| *kind == EventKind::Notice));
     send(&mut b, 41);

@@ -149,7 +149,7 @@ fn function_only_implemented_bits_are_writable() {
     bench.card.config_write(0x78, &0x58B0_u16.to_le_bytes());
     assert_eq!(bench.read(DMA, 0x3008), 2, "no more than the function can do");
     bench.card.config_write(0x44, &[3]);
-    assert_eq!(bench.read(DMA, 0x3000), u32::MAX, "nobody answers in D3hot");
+    assert_eq!(bench.read(DMA, 0x3000), u32::MAX, "no answer in D3hot");
     bench.card.config_write(0x44, &[0]);
     assert_eq!(bench.read(DMA, 0x3000), 0x1FC3_0006);
 }

@@ -33,7 +33,7 @@ fn quirk_every_second_dma_bar_read_fails() {
     let mut word = [0; 4];
     for _ in 0..3 {
         bench.card.bar_peek(DMA, 0x2000, &mut word);
-        assert_eq!(u32::from_le_bytes(word), 0x1FC2_0006, "looking from outside disturbs nothing");
+        assert_eq!(u32::from_le_bytes(word), 0x1FC2_0006, "peeking from outside changes nothing");
     }
     assert_eq!(bench.read(DMA, 0x2000), u32::MAX, "eight reads before this one");
 }
@@ -46,7 +46,7 @@ fn quirk_busy_lingers_until_status_read() {
         bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
         bench.run();
         assert_eq!(bench.read(DMA, status), 1 << 4 | 1, "magic error, and busy");
-        assert_eq!(bench.read(DMA, 0x40) & 1, 0, "the second look shows the truth");
+        assert_eq!(bench.read(DMA, 0x40) & 1, 0, "the second read returns the true value");
         // Without an error, busy does not linger.
         bench.write(DMA, 0x0C, 1);
         chain(&mut bench, &[64], STOP | COMPLETED);
@@ -58,7 +58,7 @@ fn quirk_busy_lingers_until_status_read() {
     bench.host.descriptor(DESCRIPTORS, 0, 64, DATA, 0, 0);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
     bench.run();
-    assert_eq!(bench.read(DMA, 0x40), 1 << 4, "a sound card");
+    assert_eq!(bench.read(DMA, 0x40), 1 << 4, "a card without quirks");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn quirk_silent_user_bar() {
     bench.write(USER, 0x2008, 1);
     bench.run();
     assert!(bench.card.faults().is_empty(), "posted writes vanish without a trace");
-    assert_eq!(bench.read(DMA, 0x2000), 0x1FC2_0006, "the DMA BAR is sound");
+    assert_eq!(bench.read(DMA, 0x2000), 0x1FC2_0006, "the DMA BAR works");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn quirk_silent_slave_hangs_channel_until_reset() {
         assert_eq!(last_fault(&bench).0, FaultKind::AxiSilent);
         assert_eq!(last_fault(&bench).2, 0x8000);
         if base == H2C0 {
-            assert_eq!(bench.memory(0x8000 - 64, 64), [0x77; 64], "what lies before the range arrived");
+            assert_eq!(bench.memory(0x8000 - 64, 64), [0x77; 64], "data before the range arrived");
         }
         bench.write(DMA, base + 0x0C, 1);
         bench.run();
@@ -204,7 +204,7 @@ fn quirk_reprogramming_loses_config_space_and_memory() {
     assert_eq!(bytes, [0; 4], "the BAR has no address");
     bench.card.config_read(0, &mut bytes);
     assert_eq!(u32::from_le_bytes(bytes), 0x903F_10EE, "but the function answers");
-    assert_eq!(bench.read(DMA, 0x2000), u32::MAX, "nobody decodes memory accesses");
+    assert_eq!(bench.read(DMA, 0x2000), u32::MAX, "memory decoding is off");
     assert!(!bench.step(), "and nothing runs");
     bench.card.set_command(true, true);
     assert_eq!(bench.read(DMA, 0x88), 0);

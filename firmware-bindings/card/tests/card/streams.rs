@@ -320,8 +320,8 @@ fn stream_clear_run_drops_empty_descriptor() {
         bench.write(DMA, C2H0 + 0x0C, 1);
         if !at_once {
             bench.run();
-            assert_eq!(bench.read(DMA, C2H0 + 0x40), 1 << 6, "idle, because it was told to stop");
-            assert_eq!(bench.read(DMA, C2H0 + 0x48), 1, "what was dropped is not counted");
+            assert_eq!(bench.read(DMA, C2H0 + 0x40), 1 << 6, "idle, because Run was cleared");
+            assert_eq!(bench.read(DMA, C2H0 + 0x48), 1, "dropped data is not counted");
         }
         assert_eq!((metadata(&mut bench, 0), metadata(&mut bench, 1)), (ended(100), NOT_WRITTEN));
         receive(&mut bench, 0, &[64, 64], START_POLL);

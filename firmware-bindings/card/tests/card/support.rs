@@ -187,7 +187,7 @@ impl CardTestbed {
                 return;
             }
         }
-        panic!("the card never came to rest");
+        panic!("the card never became idle");
     }
 
     pub(crate) fn memory(&self, at: u64, length: usize) -> Vec<u8> {

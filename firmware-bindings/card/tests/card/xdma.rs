@@ -203,7 +203,7 @@ fn user_bar_narrow_write_reaches_plain_register() {
     let control = u64::from(ni::BLOCK_OFFSET + ni::CONTROL);
     let copier = u64::from(cdma::BLOCK_OFFSET + 0x18);
     let crooked = u64::from(ni::BLOCK_OFFSET + ni::INCARNATION) + 2;
-    assert_eq!(ni::INCARNATION + 4, ni::CONTROL, "what comes behind it has effects");
+    assert_eq!(ni::INCARNATION + 4, ni::CONTROL, "the following reads have effects");
     for (noted, (at, width)) in (1..).zip([(control, 1), (0, 2), (copier, 1), (crooked, 4)]) {
         let dword = at & !3;
         let before = [bench.read(USER, dword), bench.read(USER, dword + 4)];
@@ -337,7 +337,7 @@ fn xdma_block_across_4_kib_is_magic_error() {
     bench.start(H2C0, first, 2, START_INTERRUPT);
     bench.run();
     assert_eq!(bench.read(DMA, 0x40), 1 << 4);
-    assert_eq!(bench.read(DMA, 0x48), 2, "what lies before the boundary runs");
+    assert_eq!(bench.read(DMA, 0x48), 2, "descriptors before the boundary run");
     assert!(bench.card.faults().iter().any(|fault| fault.kind == FaultKind::BlockCrossesPage));
 }
 

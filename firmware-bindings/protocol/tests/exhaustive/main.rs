@@ -99,15 +99,12 @@ fn search_sender_restart_at_any_moment() {
     for (packets, losses, copies) in [(2, 2, 2), (3, 1, 1)] {
         let budget = Budget { restarts: 1, ..budget(losses, copies) };
         let case = Case { packets, budget, ..PLAIN };
-        let states = assert_no_violation("a sender that starts anew", case);
+        let states = assert_no_violation("a restarted sender", case);
         assert!(states > 5_000, "{states}");
     }
     // The earlier incarnation holds the only entry.
     let budget = Budget { restarts: 1, ..budget(1, 1) };
-    assert_no_violation(
-        "a sender that starts anew, one entry",
-        Case { packets: 2, budget, ..SMALL_RECEIVER },
-    );
+    assert_no_violation("a restarted sender, one entry", Case { packets: 2, budget, ..SMALL_RECEIVER });
 }
 
 /// The new incarnation's first packet, refused at first, is retransmitted before the last packets of the earlier incarnation arrive.
@@ -115,10 +112,10 @@ fn search_sender_restart_at_any_moment() {
 fn search_restart_without_pause_corrupts_second_incarnation() {
     let budget = Budget { restarts: 1, early: 1, ..Budget::default() };
     let case = Case { packets: 2, budget, ..PLAIN };
-    assert_no_violation("a pause between lives", case);
+    assert_no_violation("a pause between incarnations", case);
     // The receiver also mistakes a late packet of an ended incarnation for a newer one, and forgets the current one.
     let Faults { hangs, false_completions, bad_writes } =
-        look("no pause between lives", Case { packet_lifetime: Nanos::ZERO, ..case }).faults;
+        look("no pause between incarnations", Case { packet_lifetime: Nanos::ZERO, ..case }).faults;
     assert!(hangs > 0 && false_completions > 0 && bad_writes > 0);
 }
 
@@ -129,7 +126,7 @@ fn search_abandoned_operations_expire() {
         Case { packets: 2, budget: Budget { deaths: 1, restarts: 1, ..budget(1, 1) }, ..PLAIN },
         Case { packets: 2, budget: Budget { deaths: 1, ..budget(1, 1) }, ..SMALL_RECEIVER },
     ] {
-        assert_no_violation("a sender that is gone", case);
+        assert_no_violation("a sender that has stopped", case);
     }
 }
 
@@ -205,17 +202,17 @@ fn search_larger_state_spaces() {
     let last = Case { packets: 7, starts_last: true, ..PLAIN };
     for (name, case) in [
         ("two operations of 3 packets", Case { transfers: 2, mask_bits: 3, ..three }),
-        ("3 packets, and a new life", Case { budget: again(1, 0, 2, 2), ..three }),
-        ("3 packets, a new life, and none", Case { budget: again(1, 1, 2, 2), ..three }),
+        ("3 packets, and a new incarnation", Case { budget: again(1, 0, 2, 2), ..three }),
+        ("3 packets, a new incarnation, and none", Case { budget: again(1, 1, 2, 2), ..three }),
         (
-            "two operations of 2 packets, and a new life",
+            "two operations of 2 packets, and a new incarnation",
             Case { packets: 2, transfers: 2, budget: again(1, 0, 1, 1), ..PLAIN },
         ),
         (
-            "one entry, 3 packets, and a new life",
+            "one entry, 3 packets, and a new incarnation",
             Case { packets: 3, budget: again(1, 0, 1, 2), ..SMALL_RECEIVER },
         ),
-        ("5 packets of a sender that is gone", Case { packets: 5, budget: again(0, 1, 2, 2), ..PLAIN }),
+        ("5 packets of a sender that has stopped", Case { packets: 5, budget: again(0, 1, 2, 2), ..PLAIN }),
         ("7 packets, start last", Case { budget: budget(2, 4), ..last }),
         (
             "two operations of 3 packets, starts last",

@@ -177,7 +177,7 @@ fn e1_5_literal_match_by_address_completes_with_foreign_bytes() {
     // Two operations to the same address, one of them incomplete: its packet sets the other's bit.
     let order = [new[0], new[1], old[2]];
     let (model, _) = run(Literal::MatchByAddress, &order, &[], false);
-    assert_eq!(model.told.get(&1), Some(&1), "told of the new one");
+    assert_eq!(model.told.get(&1), Some(&1), "notified of the new one");
     assert_eq!(model.memory[&2], old[2], "with the old one's bytes");
     let (model, _) = run(Literal::None, &order, &[], false);
     assert_eq!(model.told.get(&1), None);

@@ -56,7 +56,7 @@ fn first_packet_acknowledged_base_and_delay_told() {
             sending.handle_answer(answered, &answer);
         }
         assert_eq!((sending.base(), sending.take_delay()), (base, delay), "{scheme}");
-        assert_eq!(sending.take_delay(), None, "{scheme}: told once");
+        assert_eq!(sending.take_delay(), None, "{scheme}: notified once");
     }
 }
 
@@ -145,7 +145,7 @@ fn receiver_counter_short_round_starts_next_once_all_sent() {
     };
     assert_eq!(sender.poll_packet(START).map(|packet| packet.index), Some(0));
     sender.handle_answer(START, &short(0));
-    assert_eq!(rounds(&mut sender), [(0, 1)], "packets may still be under way");
+    assert_eq!(rounds(&mut sender), [(0, 1)], "packets may still be in flight");
     sender.handle_answer(START, &short(0));
     assert_eq!(rounds(&mut sender), [(1, 0), (1, 1)]);
     sender.handle_answer(START, &short(0));

@@ -213,7 +213,7 @@ fn e0_8_packet_beyond_window_is_requested_at_limited_rate() {
     println!("each time: {each:?}, once: {once:?}, credit: {credit:?}");
     assert!(each.sent >= once.sent && once.sent > credit.sent, "{each:?} {once:?} {credit:?}");
     assert!([each, once, credit].iter().all(|went| went.done.is_some()));
-    assert_eq!(credit.sent, 512 + 3, "what was lost, and nothing else");
+    assert_eq!(credit.sent, 512 + 3, "the lost packets, and no others");
 }
 
 #[test]
@@ -308,11 +308,7 @@ fn e0_15_silent_receiver_is_probed_with_last_packet() {
         waits.push(due.saturating_sub(last).get() / ROUND_TRIP.get());
         last = due;
     }
-    assert_eq!(
-        waits,
-        [4, 8, 16, 32, 64, 64, 64],
-        "round trips; and it does not end by itself: who holds it does"
-    );
+    assert_eq!(waits, [4, 8, 16, 32, 64, 64, 64], "round trips; the owner ends it");
 }
 
 #[test]

@@ -99,13 +99,13 @@ fn vendor_one_handler_serves_all_requests() {
             }
             let asserted = |driver: &Driver| method == Method::Line && driver.guest.host.line;
             assert_eq!(asserted(&driver), method == Method::Line);
-            assert_eq!(driver.read(0x2044), all, "all ask");
+            assert_eq!(driver.read(0x2044), all, "all request");
             driver.write(0x2018, all);
             assert_eq!(driver.read(0x2040), 1, "and the user's, which the handler leaves to others");
             assert_eq!(asserted(&driver), method == Method::Line, "so the line stays");
             driver.guest.write(user, 0x1004, 1 << 12);
             assert!(!asserted(&driver), "masked, or cleared");
-            assert_eq!(driver.read(0x204C), all, "what is masked is pending");
+            assert_eq!(driver.read(0x204C), all, "a masked interrupt is pending");
             for place in 0..count {
                 let engine = (order + place) % count;
                 let Engine { base, number, .. } = driver.engines[engine];

@@ -120,15 +120,15 @@ fn vendor_performance_ring_runs_until_stopped() {
         }
         assert_eq!(driver.read(base + 0x40), 1, "busy, and nothing else");
         let first = driver.read(base + 0x48);
-        assert!(driver.read(base + 0x48) > first, "it goes on by itself");
+        assert!(driver.read(base + 0x48) > first, "it continues without software");
         let cycles = driver.read(base + 0xC4);
         let beats = driver.read(base + 0xCC);
         assert!(cycles > 0 && beats > 0 && beats.is_multiple_of(64), "{cycles} cycles, {beats} beats");
         for at in [0xC8, 0xD0, 0xD4, 0xD8] {
-            assert_eq!(driver.read(base + at), 0, "upper halves, and what newer cores do not have");
+            assert_eq!(driver.read(base + at), 0, "upper halves, and registers that newer cores do not have");
         }
         driver.write(base + 0x04, driver.start & !1);
-        assert_eq!(driver.read(base + 0x40), 0, "idle; nobody asked for the idle bit");
+        assert_eq!(driver.read(base + 0x40), 0, "idle; the idle bit is not enabled");
         let host = &driver.guest.host;
         assert!(host.interrupts.is_empty() && !host.line, "nothing was flagged");
     }
@@ -152,7 +152,7 @@ fn vendor_fixed_address_mode() {
         driver.run(to_card, &[(DATA, 256)], 0x4000);
         let mut seen = [0; 128];
         driver.guest.card.peek(fpga_registers::CardAddr::new(0x4000), &mut seen).expect("memory");
-        assert_eq!(seen[..64], data[192..], "the last beat is what stays");
+        assert_eq!(seen[..64], data[192..], "the last beat stays");
         assert_eq!(seen[64..], [0; 64], "and nothing lies behind it");
         assert!(driver.guest.card.faults().is_empty());
         // Off again: addresses increment as before.
