@@ -405,8 +405,8 @@ pub enum TransferError {
     },
     /// The command's own deadline passed.
     #[error(
-        "the transfer to {address} at node {node} missed its deadline: {acknowledged} packets were acknowledged, one packet \
-         was sent {tries} times; give it a later deadline or a higher priority, or reduce the load, and submit it again"
+        "the transfer to {address} at node {node} missed its deadline: {acknowledged} packets were acknowledged, the most repeated \
+         one was sent {tries} times; give it a later deadline or a higher priority, or reduce the load, and submit it again"
     )]
     Deadline {
         /// Receiving node.
