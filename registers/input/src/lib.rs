@@ -152,7 +152,7 @@ impl<R: Read> Read for BoundedFile<R> {
 #[non_exhaustive]
 pub enum ReadError {
     /// The system refused.
-    #[error("{} {}: cannot read the file: {source}; {}", kind.name, file.display(), advice(source))]
+    #[error("{} {}: cannot read it: {source}; {}", kind.name, file.display(), advice(source))]
     Unreadable {
         /// The kind of file that was expected.
         kind: FileKind,
