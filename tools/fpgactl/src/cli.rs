@@ -43,22 +43,23 @@ use crate::units;
     name = "fpgactl",
     version,
     max_term_width = 100,
-    after_help = "CARD is `mock` (a simulated card in this process, fresh for every command), `mock:FILE.yaml` (one that you describe), \
-                  `mock:NAME` (a built-in one with the shape of a real board, such as us-plus-x16; a wrong name lists them), a PCI address such as 0000:65:00.0 (through VFIO) or `vfio-user:SOCKET`.\n\
+    after_help = "CARD is `mock` (a simulated card in this process, new for every command), `mock:FILE.yaml` (with a card description), \
+                  `mock:NAME` (a built-in description of a real board's kind, such as us-plus-x16; a wrong name lists them), a PCI address \
+                  such as 0000:65:00.0 (through VFIO) or `vfio-user:SOCKET`.\n\
                   Sizes and addresses: 4096, 0x1000, 4KiB, 64MiB. Durations: 10us, 5ms, 2s.\n\
-                  A file named - is standard input or standard output; where standard output carries data, reports and JSON go to standard \
-                  error. An existing output file is replaced when the new one is complete, and stays as it is otherwise. A reader that closes \
+                  A file named - is standard input or standard output; if standard output carries data, reports and JSON go to standard \
+                  error. An existing output file is replaced when the new one is complete, and is not changed otherwise. A reader that closes \
                   the pipe (| head) ends the command with status 0.\n\
                   Exit status: 0 done; 1 failed or refused; 2 wrong usage: an option, value or name (of a register, field, channel, BAR \
-                  or built-in card) that there is not, or a number that does not fit. Ctrl-C (SIGINT) and SIGTERM: a job stops, says how far it came, and ends with \
-                  1; what runs until it is told to end (top, events, regs watch, stream, card serve) ends in order, with 0. A second one \
-                  ends either at once, with 130 or 143."
+                  or built-in card) that does not exist, or a number out of range. Ctrl-C (SIGINT) and SIGTERM abort a job, which reports its progress (status 1), and \
+                  stop a server or live view (top, events, regs watch, stream, card serve; status 0). A second signal ends either at \
+                  once, with 130 or 143."
 )]
 pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
     pub global: GlobalArgs,
-    /// What to do.
+    /// Command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -67,40 +68,40 @@ pub struct Cli {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct GlobalArgs {
-    /// Which card [default: mock]
+    /// Card to use [default: mock]
     #[arg(long, global = true, value_name = "CARD")]
     pub card: Option<Target>,
-    /// How a card at a PCI address is opened: auto, group (and container) or iommufd [default: $FPGA_VFIO, or auto]
+    /// Kernel interface for a card at a PCI address: auto, group (and container) or iommufd [default: $FPGA_VFIO, or auto]
     #[arg(long, global = true, value_name = "INTERFACE")]
     pub vfio: Option<VfioInterface>,
-    /// Secret of a virtual function and its physical function, a UUID [default: $FPGA_VF_TOKEN]
+    /// VF token: secret shared by a virtual function and its physical function, a UUID [default: $FPGA_VF_TOKEN]
     #[arg(long, global = true, value_name = "UUID")]
     pub vf_token: Option<VfToken>,
-    /// How long one message to the server of a vfio-user: card may take before the server is taken for dead [default: 5s]
+    /// Timeout of one message to the server of a vfio-user: card; after it the server counts as failed [default: 5s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = units::duration)]
     pub message_timeout: Option<Duration>,
-    /// Number of the BAR with the registers of the DMA engine, for cards whose configuration space does not tell
+    /// Number of the BAR with the registers of the DMA engine, for cards where it cannot be detected
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=5))]
     pub dma_bar: Option<u8>,
     /// Offset of the copy engine (AXI CDMA) in the user BAR, for designs without an identity block
     #[arg(long, global = true, value_name = "OFFSET", value_parser = units::offset)]
     pub cdma_offset: Option<BarOffset>,
-    /// Read the identity block of the network interface, although the card's subsystem ids are not those of a design with one
+    /// Read the identity block of the network interface even if the card's subsystem ids do not announce one
     #[arg(long, global = true)]
     pub ni: bool,
     /// Names of the user BAR's registers, from a YAML file (-: standard input): docs/register-maps.md
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub map: Option<PathBuf>,
-    /// Write every register access of the command to this file (-: standard output), with names and times; `replay` runs it again
+    /// Write every register access of the command to this file (-: standard output), with names and times, for `replay`
     #[arg(long, global = true, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Defaults for options, from a YAML file: docs/command-line.md
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,
-    /// Print one JSON document on standard output, and nothing else there
+    /// Print one JSON document on standard output, and no other output there
     #[arg(long, global = true)]
     pub json: bool,
-    /// Log more to standard error: -v what happens, -vv details
+    /// Log more to standard error: -v events, -vv details
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Colour the output: auto, always or never. Auto: on a terminal, unless NO_COLOR is set [default: auto]
@@ -109,10 +110,10 @@ pub struct GlobalArgs {
     /// Show no progress bar
     #[arg(long, global = true)]
     pub no_progress: bool,
-    /// Give up after this time, by the wall clock [default: no limit but the driver's on each step]
+    /// Maximum wall-clock time of the command [default: only the driver's limit for each step]
     ///
-    /// Opening the card and stopping its engines are part of it: a card that hangs delays the end by up to a tenth. A simulated card
-    /// in this process (mock) has a clock of its own, which each single wait counts, too: such a wait may end earlier.
+    /// The time includes opening the card and stopping its engines: a card that hangs delays the end by up to a tenth. On a simulated card
+    /// in this process (mock), the limit also applies to each single wait by the card's virtual clock: such a wait may end earlier.
     #[arg(long, global = true, value_name = "DURATION", value_parser = units::duration)]
     pub timeout: Option<Duration>,
 }
@@ -130,25 +131,25 @@ pub enum Command {
     Transfer(TransferArgs),
     /// Move data between host memory and card memory
     Dma {
-        /// Which way.
+        /// Direction.
         #[command(subcommand)]
         command: DmaCommand,
     },
     /// Copy inside the card
     Cdma {
-        /// What.
+        /// Subcommand.
         #[command(subcommand)]
         command: CdmaCommand,
     },
     /// List the cards of this machine, with drivers, IOMMU groups and links, and the simulated ones
     List(ListArgs),
-    /// Check whether this machine is ready for cards, and say what to do
+    /// Check whether this machine is ready for cards, with the necessary actions
     Doctor(DoctorArgs),
-    /// Give a card to vfio-pci, so that programs can use it
+    /// Bind a card to vfio-pci, so that programs can use it
     Bind(BindArgs),
-    /// Give a card back to the driver that it had
+    /// Return a card to its previous driver
     Release(ReleaseArgs),
-    /// Show what the card is: BARs, DMA engine, identity block, network interface
+    /// Show the properties of the card: BARs, DMA engine, identity block, network interface
     #[command(after_help = "Examples:\n  \
                         fpgactl info\n  \
                         fpgactl info --card 0000:65:00.0 --json\n  \
@@ -156,7 +157,7 @@ pub enum Command {
     Info,
     /// Show registers by name, with their fields
     Regs {
-        /// What.
+        /// Subcommand.
         #[command(subcommand)]
         command: RegsCommand,
     },
@@ -166,19 +167,19 @@ pub enum Command {
     Peek(PeekArgs),
     /// Write a raw 32-bit word of a BAR
     Poke(PokeArgs),
-    /// Write one file for a report of a fault: registers, configuration space, counters, versions, kernel log, doctor
+    /// Write one file for a bug report: registers, configuration space, counters, versions, kernel log, doctor
     Dump(DumpArgs),
     /// Test the card: registers, every channel, interrupts, credits, copy engine, network interface
     Validate(ValidateArgs),
-    /// Stop what an earlier owner left running
+    /// Stop engines that an earlier process left running
     Abort(AbortArgs),
-    /// Bring a card back: stop its engines, then reset it as far as asked for
+    /// Recover a card: stop its engines, then reset it up to the requested level
     Reset(ResetArgs),
     /// List the packets in flight: op numbers, tries, ages, deadlines
     Ops(ListingArgs),
-    /// List the queues of transfers, and how far each transfer is
+    /// List the queues of transfers, and the progress of each transfer
     Queues(ListingArgs),
-    /// List the receive registry, its masks drawn packet by packet
+    /// List the receive registry, with its masks drawn packet by packet
     Registry(ListingArgs),
     /// List the packets in the escape channel
     Escape(ListingArgs),
@@ -186,29 +187,29 @@ pub enum Command {
     Stats(ListingArgs),
     /// Watch channels, queues, op table, registry, escape channel, rates and errors live
     Top(TopArgs),
-    /// Watch a card: print errors on its bus and the system's wish to have it back
+    /// Watch a card: print bus errors and device-release requests (REQ)
     Events(EventsArgs),
     /// Show user interrupts, and wait for them
     Irq {
-        /// What.
+        /// Subcommand.
         #[command(subcommand)]
         command: IrqCommand,
     },
     /// Work with card descriptions
     Card {
-        /// What.
+        /// Subcommand.
         #[command(subcommand)]
         command: CardCommand,
     },
     /// Frame streams: one publisher, many subscribers, in real time
     Stream {
-        /// Which side.
+        /// Side.
         #[command(subcommand)]
         command: StreamCommand,
     },
     /// Simulate the schemes on whole networks, without cards
     Sim {
-        /// What.
+        /// Subcommand.
         #[command(subcommand)]
         command: SimCommand,
     },
@@ -218,14 +219,14 @@ pub enum Command {
                         fpgactl completions zsh > ~/.zfunc/_fpgactl   # where ~/.zfunc is in $fpath\n  \
                         fpgactl completions fish > ~/.config/fish/completions/fpgactl.fish")]
     Completions {
-        /// Which shell
+        /// Shell
         shell: clap_complete::Shell,
     },
     /// Write the manual pages
     #[command(after_help = "Examples:\n  \
                         fpgactl man --out /usr/local/share/man/man1")]
     Man {
-        /// Directory to write them to
+        /// Output directory
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
@@ -293,13 +294,13 @@ impl Command {
     pub const fn cleanup_advice(&self) -> &'static str {
         match self {
             Self::Bind(_) | Self::Release(_) => {
-                "look with `fpgactl list` which driver the card has, and run the command again"
+                "check the card's driver with `fpgactl list`, and run the command again"
             }
             Self::Abort(_) | Self::Reset(_) => {
                 "the card may be half reset: run `fpgactl reset` before it is used"
             }
             Self::Cdma { .. } => {
-                "a part may have been copied, and the copy engine may be running: `fpgactl abort` stops it"
+                "a part may have been copied, and the copy engine may still run: stop it with `fpgactl abort`"
             }
             Self::Poke(_) | Self::Regs { command: RegsCommand::Write { .. } } => {
                 "read the register to see whether it was written"
@@ -317,34 +318,34 @@ impl Command {
                         fpgactl events --card 0000:65:00.0\n  \
                         fpgactl events --card 0000:65:00.0 --count 1 --timeout 60s --json")]
 pub struct EventsArgs {
-    /// End after so many [default: watch until the card is wanted back]
+    /// Number of events after which the command ends [default: until a device-release request]
     #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub count: u64,
 }
 
-/// Who tells the receiving application.
+/// Origin of the notification of the receiving application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Notifier {
-    /// The receiving card, when the last packet arrives
+    /// The receiving card notifies when the last packet arrives
     Receiver,
-    /// The sender, when everything is acknowledged
+    /// The sender notifies when every packet is acknowledged
     Sender,
 }
 
-/// By which rules both cards go.
+/// Scheme of both cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Scheme {
     /// A receive registry with a mask per segment; the driver sends
     Registry,
-    /// The receiver slides a window and asks for what is missing; the card sends, as by all that follow
+    /// The receiver tracks a window and requests missing packets; the card sends, as in the schemes below
     ReceiverWindow,
-    /// The sender keeps a window and sends all of it again
+    /// The sender keeps a window and retransmits all of it
     SenderWindow,
-    /// The receiver counts, and one packet short makes the sender begin anew
+    /// The receiver counts packets; if one is missing, the sender restarts the message
     ReceiverCounter,
-    /// Bitmaps in every acknowledgement, a time-out that follows the delays
+    /// Bitmaps in every acknowledgement, and a timeout that follows the measured delays
     AdaptiveWindow,
-    /// Selective repeat: loss by the order of sending, with a tail probe
+    /// Selective retransmission: loss detection by the order of sending, with a tail probe
     Selective,
 }
 
@@ -386,63 +387,62 @@ impl Scheme {
 /// Options of `transfer`.
 #[derive(Debug, Clone, Args)]
 pub struct TransferArgs {
-    /// What to send; -: standard input, of which a chunk at a time is kept in $TMPDIR [default: random bytes]
+    /// File to send; -: standard input, buffered in $TMPDIR one chunk at a time [default: random bytes]
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// The receiving card [default: a second simulated card like the first]
+    /// Receiving card [default: a second simulated card like the first]
     #[arg(long, value_name = "CARD")]
     pub peer: Option<Target>,
-    /// Send so many random bytes [default: 64MiB; of one that is looked at on its way, 1MiB]
+    /// Number of random bytes to send [default: 64MiB; for listings of a transfer in progress, 1MiB]
     #[arg(long, value_name = "N", value_parser = units::bytes, conflicts_with = "file")]
     pub size: Option<u64>,
-    /// Transfers longer than this are cut into segments [default: 16KiB, at most a segment]
+    /// Transfer length above which a transfer is cut into segments [default: 16KiB, at most a segment]
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub threshold: Option<u64>,
-    /// Bytes of a segment, or of a message in schemes other than registry [default: as many as a mask holds, at most 16KiB; of a
+    /// Bytes of a segment, or of a message in schemes other than registry [default: of a segment, what a mask covers, at most 16KiB; of a
     /// message, 256 packets]
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub segment: Option<u64>,
-    /// Payload bytes of a packet, 64 to 4096, a power of two [default: what the card is built for]
+    /// Payload bytes of a packet, 64 to 4096, a power of two [default: the card's packet size]
     #[arg(long, value_name = "N", value_parser = packet_size)]
     pub packet: Option<u32>,
-    /// Longer data becomes several transfers of so many bytes through the same card memory [default: 256MiB]
+    /// Maximum bytes of one transfer; longer data becomes several transfers through the same card memory [default: 256MiB]
     #[arg(long, value_name = "N", value_parser = chunk_size)]
     pub chunk: Option<u64>,
-    /// Who tells the receiving application [default: receiver]
+    /// Origin of the notification of the receiving application [default: receiver]
     #[arg(long, value_enum)]
     pub notify: Option<Notifier>,
     /// Seed of the random bytes and of the delivery order [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Write what arrives to this file; -: standard output
+    /// File for the received data; -: standard output
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// How many packets the simulated network holds back and releases in random order, 0 to 4096; 0: in order [default: 64]
+    /// Number of packets that the simulated network holds back and releases in random order, 0 to 4096; 0: in order [default: 64]
     #[arg(long, value_name = "N", value_parser = reorder_depth)]
     pub reorder: Option<u16>,
-    /// By which rules both cards go; of several, S,S,..., the transfers of a file longer than a chunk take turns
+    /// Scheme of both cards; with several, S,S,..., the transfers of a file longer than a chunk use them in turn
     #[arg(long, value_name = "S", value_enum, value_delimiter = ',', default_value = "registry")]
     pub scheme: Vec<Scheme>,
-    /// Packets of the window of schemes other than registry, the receiver's or the sender's, by the scheme [default: 128, sender-window 32,
-    /// selective 512]
+    /// Window of schemes other than registry, in packets, at the receiver or the sender [default: 128, sender-window 32, selective 512]
     #[arg(long, value_name = "N")]
     pub window: Option<u32>,
-    /// Scheme receiver-window: the receiver tells the sender how far it may send
+    /// Scheme receiver-window: the receiver reports to the sender up to which packet it may send
     #[arg(long)]
     pub credit: bool,
-    /// Scheme receiver-window: ask for all that follows a hole after so many requests for it alone, 1 to 255 [default: 3]
+    /// Scheme receiver-window: number of requests for a gap alone before all packets after it are requested too, 1 to 255 [default: 3]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(1..))]
     pub resend_after: Option<u8>,
-    /// Round trip that the timers of schemes other than registry are made for [default: 100us]
+    /// Round trip time from which the timers of schemes other than registry are set [default: 100us]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub round_trip: Option<Duration>,
-    /// A transfer that has not ended by then ends with an error, whatever its progress [default: none]
+    /// Time after which an unfinished transfer ends with an error, whatever its progress [default: none]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub deadline: Option<Duration>,
-    /// Goes before transfers of the same card with a lower number, 0 to 255 [default: 0]
+    /// Priority over transfers of the same card with a lower number, 0 to 255 [default: 0]
     #[arg(long, value_name = "N")]
     pub priority: Option<u8>,
-    /// What else the simulated network does.
+    /// Other impairments of the simulated network.
     #[command(flatten)]
     pub impair: ImpairArgs,
 }
@@ -450,10 +450,10 @@ pub struct TransferArgs {
 /// Options of `ops`, `queues`, `registry`, `escape` and `stats`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "A simulated card in this process is fresh for every command, so a transfer is made as `fpgactl transfer` makes it, \
-                        stopped at --at, looked at and abandoned: ops and queues of the sending host, registry and escape of the \
-                        receiving card, stats of both. A card elsewhere is looked at as it is, unless --peer, --size or a file asks for \
-                        a transfer.\n\n\
+    after_help = "A simulated card in this process is new for every command, so the command starts a transfer as `fpgactl transfer` \
+                        does, pauses it at --at, lists the state and abandons the transfer: ops and queues of the sending host, \
+                        registry and escape of the receiving card, stats of both. The state of another card is read as it is, unless \
+                        --peer, --size or a file requests a transfer.\n\n\
                         Examples:\n  \
                         fpgactl registry --size 1MiB --loss 5% --reorder 128\n  \
                         fpgactl ops --at 90% --loss 10% --json\n  \
@@ -461,7 +461,7 @@ pub struct TransferArgs {
                         fpgactl escape --card vfio-user:/tmp/a --peer vfio-user:/tmp/b --at 25%"
 )]
 pub struct ListingArgs {
-    /// How much of the transfer is acknowledged when the listing is taken
+    /// Acknowledged share of the transfer at which the listing is taken
     #[arg(long, value_name = "P", default_value = "50%", value_parser = units::probability)]
     pub at: f64,
     /// The transfer.
@@ -479,13 +479,13 @@ pub enum DmaCommand {
                         gunzip -c FILE.gz | fpgactl dma write - --addr 0x1000\n  \
                         fpgactl dma write FILE --packet 1KiB --card mock:us-plus-x8-source")]
     Write {
-        /// What to write; -: standard input
+        /// File to write; -: standard input
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Card address to write to [needed, except where the channels are AXI4-Stream]
+        /// Card address to write to [required, except with AXI4-Stream channels]
         #[arg(long, value_name = "A", value_parser = units::address)]
         addr: Option<CardAddr>,
-        /// AXI4-Stream: bytes of a packet, the last one may be shorter [default: 4KiB]
+        /// AXI4-Stream: bytes of a packet; the last one may be shorter [default: 4KiB]
         #[arg(long, value_name = "N", value_parser = stream_packet, conflicts_with = "addr")]
         packet: Option<u32>,
         /// H2C channel
@@ -498,22 +498,22 @@ pub enum DmaCommand {
                         fpgactl dma read --addr 0x1000 --len 4KiB --out - | xxd\n  \
                         fpgactl dma read --packets 20 --out FILE --index FILE.csv --card mock:us-plus-x8-source")]
     Read {
-        /// Card address to read from [needed, except where the channels are AXI4-Stream]
+        /// Card address to read from [required, except with AXI4-Stream channels]
         #[arg(long, value_name = "A", value_parser = units::address, requires = "len")]
         addr: Option<CardAddr>,
         /// Bytes to read
         #[arg(long, value_name = "N", value_parser = units::bytes, requires = "addr")]
         len: Option<u64>,
-        /// AXI4-Stream: how many packets to receive [default: 1]
+        /// AXI4-Stream: number of packets to receive [default: 1]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "addr")]
         packets: Option<u64>,
-        /// AXI4-Stream: bytes of the longest packet [default: 64KiB]
+        /// AXI4-Stream: maximum bytes of a packet [default: 64KiB]
         #[arg(long, value_name = "N", value_parser = stream_packet, conflicts_with = "addr")]
         packet: Option<u32>,
         /// File to write; -: standard output
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
-        /// AXI4-Stream: write where each packet begins in FILE, and its length, to this CSV file
+        /// AXI4-Stream: write the offset of each packet in FILE, and its length, to this CSV file
         #[arg(long, value_name = "FILE.csv", conflicts_with = "addr")]
         index: Option<PathBuf>,
         /// C2H channel
@@ -538,10 +538,10 @@ pub struct BenchArgs {
     /// Operations in flight per channel, 1 to 32768
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=32768))]
     pub depth: u32,
-    /// Which way; both: an H2C and a C2H channel in turn
+    /// Direction; both: an H2C and a C2H channel in turn
     #[arg(long, value_name = "WAY,...", value_delimiter = ',', value_enum, default_value = "h2c,c2h")]
     pub direction: Vec<BenchDirection>,
-    /// How to wait: look at memory, sleep until an interrupt, or the one for 20 µs and then the other
+    /// Wait mode: poll memory, sleep until an interrupt, or poll for 20 µs and then sleep
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', value_enum, default_value = "poll")]
     pub mode: Vec<BenchMode>,
     /// Channels per direction, driven in turn by one thread
@@ -550,7 +550,7 @@ pub struct BenchArgs {
     /// Measuring time of each row, in seconds: most of it the throughput run, then latencies and closed batches
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub seconds: Duration,
-    /// How the ring is kept running
+    /// Run mode of the ring
     #[arg(long, value_name = "RING", value_enum, default_value = "stop")]
     pub ring: BenchRing,
     /// Operations submitted per round, 1 to 32768
@@ -562,18 +562,18 @@ pub struct BenchArgs {
     /// Write a picture of rate and latency by size to this file; -: standard output
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
-    /// Draw charts below the report, too [default: on a terminal, where there are several sizes]
+    /// Also draw charts below the report [default: on a terminal, with several sizes]
     #[arg(long)]
     pub chart: bool,
-    /// Operations whose latency is measured, at most, as far as there is time (at least 100); 0: none
+    /// Maximum number of operations whose latency is measured, as time permits (at least 100); 0: none
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
     pub samples: u64,
-    /// Batches whose CPU time is measured, at most, as far as there is time (at least 16); 0: none
+    /// Maximum number of batches whose CPU time is measured, as time permits (at least 16); 0: none
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
     pub batches: u64,
 }
 
-/// Which way `dma bench` moves data.
+/// Direction of the data of `dma bench`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BenchDirection {
     /// Host to card
@@ -608,7 +608,7 @@ impl BenchDirection {
 /// How `dma bench` waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BenchMode {
-    /// Look at the count in host memory
+    /// Poll the count in host memory
     Poll,
     /// Sleep until an interrupt
     Irq,
@@ -631,9 +631,9 @@ impl BenchMode {
 /// How `dma bench` keeps the ring running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BenchRing {
-    /// Runs that end in a stop
+    /// Batch mode: each batch ends in a Stop
     Stop,
-    /// A circular ring, fed with credits
+    /// Credit mode: a circular ring with descriptor credits
     Credit,
 }
 
@@ -682,12 +682,12 @@ pub enum CdmaCommand {
                         fpgactl peek dma 0\n  \
                         fpgactl peek user 0x100 16 --card 0000:65:00.0 --force")]
 pub struct PeekArgs {
-    /// Which BAR: dma, user, bypass, or its number
+    /// BAR: dma, user, bypass, or its number
     pub bar: BarChoice,
-    /// Where in the BAR, a multiple of 4
+    /// Offset in the BAR, a multiple of 4
     #[arg(value_parser = units::offset)]
     pub offset: BarOffset,
-    /// How many words, 1 to 65536
+    /// Number of words, 1 to 65536
     #[arg(value_parser = word_count, default_value = "1")]
     pub count: u32,
     /// Read even if that may hang the card or change it
@@ -701,15 +701,15 @@ pub struct PeekArgs {
                         fpgactl poke dma 0x90 0\n  \
                         fpgactl poke user 0x100 0xdeadbeef --card 0000:65:00.0 --force")]
 pub struct PokeArgs {
-    /// Which BAR: dma, user, bypass, or its number
+    /// BAR: dma, user, bypass, or its number
     pub bar: BarChoice,
-    /// Where in the BAR, a multiple of 4
+    /// Offset in the BAR, a multiple of 4
     #[arg(value_parser = units::offset)]
     pub offset: BarOffset,
     /// The 32-bit word, for example 0x1000
     #[arg(value_parser = units::word)]
     pub value: u32,
-    /// Write even if that may hang the card or disturb what is under way
+    /// Write even if that may hang the card or disturb operations in progress
     #[arg(long)]
     pub force: bool,
 }
@@ -717,10 +717,11 @@ pub struct PokeArgs {
 /// Options of `validate`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Every test ends as pass, warn (something optional does not work; the message says which setting to keep \
-                        away from), fail or skip (with the reason). Exit status 1 if a test failed. The card memory that is used is \
-                        saved before and restored after. --timeout limits each step, by default to 2 s. On a card that something else \
-                        uses, --plan says first what would be disturbed. Ctrl-C skips what is left; what was saved is put back.\n\n\
+    after_help = "Every test ends as pass, warn (an optional feature does not work; the message names the setting to \
+                        avoid), fail or skip (with the reason). Exit status 1 if a test failed. The card memory that is used is \
+                        saved before and restored after. --timeout limits each step, by default to 2 s. On a card that another process \
+                        uses, run --plan first: it lists what would be disturbed. Ctrl-C skips the remaining tests; saved state is \
+                        restored.\n\n\
                         Examples:\n  \
                         fpgactl validate\n  \
                         fpgactl validate --card 0000:65:00.0 --plan\n  \
@@ -728,7 +729,7 @@ pub struct PokeArgs {
                         fpgactl validate --card 0000:65:00.0 --scratch 0x100000 --scratch-size 1MiB"
 )]
 pub struct ValidateArgs {
-    /// Card memory to test in [default: the end of it; needed where its size cannot be found out]
+    /// Scratch memory: card memory to test in [default: the end of card memory; required where its size cannot be detected]
     #[arg(long, value_name = "A", value_parser = units::address)]
     pub scratch: Option<CardAddr>,
     /// Bytes of that memory, at least 4KiB [default: 2MiB]
@@ -737,10 +738,10 @@ pub struct ValidateArgs {
     /// Seed of the random bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Say what would be disturbed, and test nothing
+    /// List what would be disturbed, and test nothing
     #[arg(long)]
     pub plan: bool,
-    /// AXI4-Stream: send and receive packets. Where nothing arrives at a C2H channel, it stays busy until the card is reset
+    /// AXI4-Stream: send and receive packets. A C2H channel at which no packet arrives stays busy until the card is reset
     #[arg(long)]
     pub streams: bool,
 }
@@ -748,9 +749,9 @@ pub struct ValidateArgs {
 /// Options of `abort`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "A card belongs to one process at a time, so there is nothing of a running program to stop here: what is \
-                        stopped was left behind by one that was killed. The report says what each channel was doing. The card is \
-                        not given the right to do DMA. An engine that does not stop needs `fpgactl reset`.\n\n\
+    after_help = "A card belongs to one process at a time, so this command does not stop transfers of a running program: it stops \
+                        engines that a killed process left running. The report shows the earlier state of each channel. Bus mastering \
+                        stays off. An engine that does not stop needs `fpgactl reset`.\n\n\
                         Examples:\n  \
                         fpgactl abort --card 0000:65:00.0\n  \
                         fpgactl abort --card 0000:65:00.0 --channel 0\n  \
@@ -781,12 +782,12 @@ fn channel_choice(text: &str) -> Result<ChannelChoice, String> {
     }
 }
 
-/// How far `reset` goes.
+/// Highest recovery step of `reset`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ResetLevel {
     /// Stop every engine by its registers
     Channel,
-    /// Then a function-level reset; public XDMA cards offer none
+    /// Then a function-level reset; public XDMA cards do not offer it
     Function,
     /// Then a hot reset of the bus: every function below the port
     Bus,
@@ -795,15 +796,15 @@ pub enum ResetLevel {
 /// Options of `reset`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "The rungs are climbed from the mildest on, and the report says what each one found and did. The reset of \
-                        --level is done even if the card is well before it. Exit status 1 if the card is not well at the end, or \
-                        if a reset was asked for and the card was not reset.\n\n\
+    after_help = "The recovery steps run from the mildest one up to --level; the report shows the result of each step. The reset of \
+                        --level is done even if the card is healthy before it. Exit status 1 if the card is unhealthy at the end, or \
+                        if a reset was requested and the card was not reset.\n\n\
                         Examples:\n  \
                         fpgactl reset --card 0000:65:00.0\n  \
                         fpgactl reset --card 0000:65:00.0 --level bus --json"
 )]
 pub struct ResetArgs {
-    /// How far to go
+    /// Highest recovery step
     #[arg(long, value_enum, default_value_t = ResetLevel::Channel)]
     pub level: ResetLevel,
 }
