@@ -86,7 +86,7 @@ pub enum CliError {
     },
     /// The received data differs from the data sent.
     #[error(
-        "the data that arrived differs from what was sent at offset {offset} ({offset:#x}): sent {sent:#04x}, received {received:#04x}, in transfer {transfer} at card address {address} of {card}; send it again, and with -vv if it happens again"
+        "the received data differs from the sent data at offset {offset} ({offset:#x}): sent {sent:#04x}, received {received:#04x}, in transfer {transfer} at card address {address} of {card}; run the command again, with -vv if the error is repeated"
     )]
     Mismatch {
         /// First differing byte of the whole stream.
@@ -104,7 +104,7 @@ pub enum CliError {
     },
     /// The network interfaces still have entries in use after everything has arrived.
     #[error(
-        "the data arrived and was verified, but {ops} op table entries of {sender} and {registry} registry entries and {escape} escape slots of {receiver} are still in use; this is a fault of driver or card, look at `fpgactl regs dump`"
+        "the data arrived and was verified, but {ops} op table entries of {sender} and {registry} registry entries and {escape} escape slots of {receiver} are still in use; this is a fault of driver or card, check the state with `fpgactl regs dump`"
     )]
     StillAllocated {
         /// The sending card.
@@ -120,7 +120,7 @@ pub enum CliError {
     },
     /// Neither end makes progress.
     #[error(
-        "transfer {transfer}: nothing happened for {waited:?} of the card's time ({missing}); look at the counters of both network interfaces"
+        "transfer {transfer}: no progress for {waited:?} of the card's time ({missing}); check the counters of both network interfaces"
     )]
     Stalled {
         /// Number of the transfer, from 1.
@@ -208,7 +208,7 @@ pub enum CliError {
     },
     /// The receiving card's memory cannot be read.
     #[error(
-        "{card}: its only C2H channel carries events, so that nothing is left to read its memory with; use a card with two C2H channels or with event push"
+        "{card}: its only C2H channel carries events, and no channel remains to read its memory; use a card with two C2H channels or with event push"
     )]
     NoReadChannel {
         /// Card name.
@@ -216,7 +216,7 @@ pub enum CliError {
     },
     /// Both cards use the same node id.
     #[error(
-        "{first} and {second} are both node {node} of the network, which could not tell them apart; give one another ni.node_id"
+        "{first} and {second} are both node {node} of the network, and node ids must be unique; give one of them another ni.node_id"
     )]
     SameNode {
         /// The sending card.
@@ -227,7 +227,7 @@ pub enum CliError {
         node: u32,
     },
     /// The time limit of the command line is over.
-    #[error("{what}: not done after {limit:?} (--timeout); give more time, or see with -v where it stands")]
+    #[error("{what}: not done after {limit:?} (--timeout); give more time, or see its progress with -v")]
     TimedOut {
         /// Operation in progress.
         what: String,
@@ -236,7 +236,7 @@ pub enum CliError {
     },
     /// A signal stopped the command.
     #[error(
-        "stopped by a signal{} while {what} was under way; engines are stopped, and nothing is left of it",
+        "stopped by a signal{} while {what} was in progress; engines are stopped, and nothing was kept",
         done.map_or_else(String::new, |done| format!(" after {done} bytes ({})", binary_size(done)))
     )]
     Stopped {
@@ -307,7 +307,7 @@ pub enum CliError {
     },
     /// Reading the register changes it.
     #[error(
-        "{card}: reading {name} changes the card: it is clear-on-read, so whoever else waits for these bits loses them; add --force if that is meant"
+        "{card}: reading {name} changes the card: it is clear-on-read, so other processes that wait for these bits lose them; add --force to read it all the same"
     )]
     SideEffect {
         /// Card name.
@@ -328,7 +328,7 @@ pub enum CliError {
         reason: String,
     },
     /// The access may do harm.
-    #[error("{card}: {what}: {harm}; add --force if that is meant")]
+    #[error("{card}: {what}: {harm}; add --force to do it all the same")]
     Hazard {
         /// Card name.
         card: String,
@@ -387,7 +387,7 @@ pub enum CliError {
     #[error(transparent)]
     Serve(#[from] fpga_sim::served::ServeError),
     /// A fault plan is invalid.
-    #[error("{}: this is no plan of faults: {problem}; it has the keys of the section `faults` of a card description", path.display())]
+    #[error("{}: this is not a fault plan: {problem}; write the keys of the section `faults` of a card description", path.display())]
     Plan {
         /// File path.
         path: PathBuf,
@@ -410,7 +410,7 @@ pub enum CliError {
     #[error(transparent)]
     Bind(#[from] BindError),
     /// Checks of the machine failed; the report lists them.
-    #[error("{failed} of {checks} checks failed; the report says what to do about each")]
+    #[error("{failed} of {checks} checks failed; the report has the advice for each")]
     NotReady {
         /// Number of failed checks.
         failed: usize,
@@ -456,7 +456,7 @@ pub enum CliError {
         source: MmioError,
     },
     /// Tests of the self-test failed; the report lists them.
-    #[error("{card}: {failed} of {tests} tests failed; the report says what to do about each")]
+    #[error("{card}: {failed} of {tests} tests failed; the report has the advice for each")]
     TestsFailed {
         /// Card name.
         card: String,
@@ -491,7 +491,7 @@ pub enum CliError {
     },
     /// A signal stopped the self-test; the report shows its progress.
     #[error(
-        "{card}: stopped by a signal after {done} of {tests} tests; what was saved of the card is put back"
+        "{card}: stopped by a signal after {done} of {tests} tests; the saved state of the card is restored"
     )]
     TestsStopped {
         /// Card name.
@@ -567,7 +567,7 @@ pub enum CliError {
     },
     /// Frames do not match their checksums.
     #[error(
-        "{damaged} of {frames} frames are not what their checksums say; the report is on standard output"
+        "{damaged} of {frames} frames do not match their checksums; the report is on standard output"
     )]
     DamagedFrames {
         /// Number of damaged frames.

@@ -18,15 +18,15 @@ const QUEUE: Duration = Duration::from_millis(1);
 /// Maximum time that a held-back packet waits for other packets to overtake it.
 const TIMEOUT: Nanos = Nanos::from_micros(20);
 
-/// By which law the delay varies that `--jitter` gives the mean of.
+/// Distribution of the delay whose mean `--jitter` specifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JitterDistribution {
     /// Exponential: mostly short, sometimes several times the mean
     Exponential,
-    /// Anything between none and twice the mean, equally likely
+    /// Uniform between zero and twice the mean
     Uniform,
-    /// Normal around the mean, half the mean its standard deviation, never below none
+    /// Normal around the mean, with half the mean as standard deviation, never below zero
     Normal,
     /// Log-normal (sigma 1): a long tail
     LogNormal,
@@ -48,13 +48,13 @@ impl JitterDistribution {
     }
 }
 
-/// What `--reorder` counts.
+/// Meaning of the number of `--reorder`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReorderModel {
-    /// Packets held back; any of them is the next
+    /// Number of packets held back, of which a random one is next
     Shuffle,
-    /// Packets by which one can be overtaken at most: the degree of disorder
+    /// Degree of disorder: maximum number of packets that overtake one packet
     Degree,
 }
 
@@ -65,7 +65,7 @@ pub struct ImpairArgs {
     /// Share of packets that are lost, for example 0.5% or 0.005
     #[arg(long, value_name = "P", value_parser = units::probability)]
     pub loss: Option<f64>,
-    /// Packets are lost in bursts of so many on average, as many in all as --loss says
+    /// Average length of loss bursts in packets; --loss remains the overall share
     #[arg(long, value_name = "N", value_parser = burst_length)]
     pub burst: Option<f64>,
     /// Share of acknowledgements and other control packets that are lost [default: --loss]
@@ -83,25 +83,25 @@ pub struct ImpairArgs {
     /// Share of control packets that arrive with wrong bits [default: --corrupt]
     #[arg(long, value_name = "P", value_parser = units::probability)]
     pub control_corrupt: Option<f64>,
-    /// How long every packet travels
+    /// Delay of every packet
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub delay: Option<Duration>,
-    /// How much longer a packet travels, on average, by chance
+    /// Mean of the additional random delay of a packet
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub jitter: Option<Duration>,
-    /// By which law that varies [default: exponential]
+    /// Distribution of --jitter [default: exponential]
     #[arg(long, value_name = "LAW", value_enum)]
     pub jitter_law: Option<JitterDistribution>,
-    /// What the number of --reorder means [default: shuffle]
+    /// Meaning of the number of --reorder [default: shuffle]
     #[arg(long, value_name = "LAW", value_enum)]
     pub reorder_law: Option<ReorderModel>,
-    /// A time in which nothing gets through: when it begins, and how long it lasts
+    /// Blackout, a time in which every packet is lost: start and length
     #[arg(long, value_name = "FROM,LENGTH", value_parser = blackout)]
     pub blackout: Vec<Blackout>,
-    /// How fast the network sends, for example 10Gbit: one packet after the other [default: at once]
+    /// Bit rate of the network, for example 10Gbit [default: unlimited]
     #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
     pub rate: Option<BitRate>,
-    /// How long a packet may have to wait for those before it; one that would have to wait longer is lost [default with --rate: 1ms]
+    /// Maximum queueing time of a packet; a packet that would wait longer is lost [default with --rate: 1ms]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub queue: Option<Duration>,
 }
@@ -260,7 +260,7 @@ impl ImpairArgs {
 pub(crate) fn burst_length(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(length) if (1.0..1e6).contains(&length) => Ok(length),
-        _ => Err(format!("\"{text}\" is no length of a burst; give 1 to 1000000 packets")),
+        _ => Err(format!("\"{text}\" is not a burst length; give 1 to 1000000 packets")),
     }
 }
 
@@ -269,7 +269,7 @@ pub(crate) fn burst_length(text: &str) -> Result<f64, String> {
 /// # Errors
 /// A message for people.
 pub(crate) fn blackout(text: &str) -> Result<Blackout, String> {
-    let wrong = || format!("\"{text}\" is no time without packets; write for example 5ms,10ms");
+    let wrong = || format!("\"{text}\" is not a blackout; write for example 5ms,10ms");
     let (from, length) = text.split_once(',').ok_or_else(wrong)?;
     let span = |text: &str| units::duration(text.trim()).map(nanos).map_err(|error| error.to_string());
     Ok(Blackout { from: span(from)?, length: span(length)? })

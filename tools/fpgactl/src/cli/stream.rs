@@ -21,14 +21,14 @@ pub enum StreamCommand {
 /// How a card of this process reaches others.
 #[derive(Debug, Clone, Args)]
 pub struct StreamLinkArgs {
-    /// Join a simulated card of this process to those of others by UDP: where it receives, then where others do. Without further
-    /// addresses whoever sends first is answered
+    /// Connect a simulated card of this process to those of other processes by UDP: its receive address, then those of the others.
+    /// Without further addresses it answers the first sender
     #[arg(long, value_name = "udp:ADDR", value_parser = udp_address)]
     pub link: Vec<SocketAddr>,
-    /// Node id of that card [default: what the description says]
+    /// Node id of that card [default: from the description]
     #[arg(long, value_name = "NODE", requires = "link", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
     pub node: Option<u32>,
-    /// Seed of what happens to packets, and of a publisher's test pattern
+    /// Seed of the network's random choices, and of a publisher's test pattern
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Share of the packets of that card that are lost, for example 1% or 0.01
@@ -39,48 +39,48 @@ pub struct StreamLinkArgs {
 /// Options of `stream publish`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Prints one line, `ready ADDRESS`, on standard error when subscribers can come. Without --rate a frame is published when \
-                  every subscriber has room for it, so that none is missed; with it, frames are published at that rate, and who has no \
-                  room misses them. Each frame carries its number and a CRC-32C of its data, which `stream subscribe` checks. Ends at \
-                  the end of what is to be published, after --count frames, or with SIGINT or SIGTERM: then what was accepted arrives \
-                  first, and subscribers are told. With --every, each report is a line with --json.\n\n\
+    after_help = "Prints one line, `ready ADDRESS`, on standard error when subscribers can connect. Without --rate a frame is published when \
+                  every subscriber has a free slot, so that no frame is missed; with it, frames are published at that rate, and a \
+                  subscriber without a free slot misses them. Each frame carries its number and a CRC-32C of its data, which `stream subscribe` checks. Ends at \
+                  the end of the input, after --count frames, or with SIGINT or SIGTERM: accepted frames arrive first, and subscribers \
+                  are notified of the end. With --every, each report is a line with --json.\n\n\
                   Examples:\n  \
                   fpgactl stream publish --card vfio-user:/tmp/a --listen 10.0.0.1:7400 --rate 1000 --frame 64KiB\n  \
                   fpgactl stream publish FILE --frame 1MiB --subscribers 2 --link udp:127.0.0.1:7001 --link udp:127.0.0.1:7002"
 )]
 pub struct PublishArgs {
-    /// What to publish; `-`: standard input [default: a test pattern, without end]
+    /// File to publish; `-`: standard input [default: an endless test pattern]
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Where subscribers come to
+    /// Listen address for subscribers
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7400")]
     pub listen: SocketAddr,
     /// Bytes of a frame; the last one of a file may be shorter
     #[arg(long, value_name = "N", value_parser = units::bytes, default_value = "64KiB")]
     pub frame: u64,
-    /// Of the test pattern: most frames have from half of N to N bytes, and one in 32 from half of --frame to all of it [default: all
-    /// have --frame bytes]
+    /// Frame sizes of the test pattern: most frames have N/2 to N bytes, and one in 32 half to all of --frame [default: all have --frame
+    /// bytes]
     #[arg(long, value_name = "N", value_parser = units::bytes, conflicts_with = "file")]
     pub mostly: Option<u64>,
-    /// Frames a second [default: as subscribers have room]
+    /// Frames per second [default: as subscribers have free slots]
     #[arg(long, value_name = "N", value_parser = frames_per_second)]
     pub rate: Option<f64>,
     /// Frames at most [default: until the end]
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Begin when there are so many subscribers
+    /// Number of subscribers at which publishing begins
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub subscribers: u32,
-    /// Subscribers at most
+    /// Maximum number of subscribers
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub max_subscribers: u32,
-    /// Slots of the pool: frames on their way at once
+    /// Slots of the frame pool: maximum number of frames in flight
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub slots: u32,
-    /// Subscribers hear something at least so often; after six of these in silence they take the publisher for dead
+    /// Heartbeat period; a subscriber that receives nothing for six periods treats the publisher as failed
     #[arg(long, value_name = "DURATION", value_parser = heartbeat, default_value = "500ms")]
     pub heartbeat: Duration,
-    /// Report so often what was published so far [default: at the end]
+    /// Period of progress reports [default: at the end only]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub every: Option<Duration>,
     /// How a simulated card reaches others.
@@ -91,33 +91,33 @@ pub struct PublishArgs {
 /// Options of `stream subscribe`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Frames that carry a checksum, as those of `stream publish` do, are checked; a frame that is not what its checksum says \
-                  ends the command with status 1. Missed frames are counted, and are no failure. Ends with the stream, after --count \
+    after_help = "Frames that carry a checksum, as those of `stream publish` do, are checked; a frame that does not match its checksum \
+                  ends the command with status 1. Missed frames are counted, and are not a failure. Ends with the stream, after --count \
                   frames, or with SIGINT or SIGTERM. With --every, each report is a line with --json.\n\n\
                   Examples:\n  \
                   fpgactl stream subscribe 10.0.0.1:7400 --card vfio-user:/tmp/b --json\n  \
                   fpgactl stream subscribe 127.0.0.1:7400 --out frames --link udp:127.0.0.1:7002 --link udp:127.0.0.1:7001 --node 2"
 )]
 pub struct SubscribeArgs {
-    /// Where the publisher listens: an address, or a name that is looked up
+    /// Listen address of the publisher, or a host name
     #[arg(value_name = "HOST:PORT", value_parser = host_and_port)]
     pub publisher: String,
-    /// A folder for a file of each frame; `-`: all of them to standard output, one after the other [default: they are checked alone]
+    /// Directory for one file per frame; `-`: all frames to standard output [default: frames are only checked]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Frames at most [default: until the end]
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Frames that may wait to be read, a power of two
+    /// Number of frames that can wait to be read, a power of two
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub slots: u32,
-    /// Take so long for each frame, as a slow program would
+    /// Delay for each frame, to imitate a slow program
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub delay: Option<Duration>,
-    /// Report so often what has come so far [default: at the end]
+    /// Period of progress reports [default: at the end only]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub every: Option<Duration>,
-    /// Try so long to find the publisher [default: once]
+    /// Time for which the connection is retried [default: one try]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub retry: Option<Duration>,
     /// How a simulated card reaches others.
@@ -134,7 +134,7 @@ fn host_and_port(text: &str) -> Result<String, String> {
             && (!host.contains(':') || text.parse::<SocketAddr>().is_ok())
     });
     parts.map(|_| text.to_owned()).ok_or_else(|| {
-        format!("\"{text}\" is no place of a publisher; write for example 10.0.0.1:7400, camera.local:7400 or [fd00::1]:7400")
+        format!("\"{text}\" is not the address of a publisher; write for example 10.0.0.1:7400, camera.local:7400 or [fd00::1]:7400")
     })
 }
 
@@ -144,13 +144,13 @@ fn heartbeat(text: &str) -> Result<Duration, String> {
     if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) {
         Ok(span)
     } else {
-        Err(format!("\"{text}\" is no heartbeat: give 1ms to 24h"))
+        Err(format!("\"{text}\" is not a heartbeat period; give 1ms to 24h"))
     }
 }
 
 fn frames_per_second(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && (1e-3..=1e7).contains(&rate) => Ok(rate),
-        _ => Err(format!("\"{text}\" is no number of frames a second from 0.001 to 10000000")),
+        _ => Err(format!("\"{text}\" is not a number of frames per second from 0.001 to 10000000")),
     }
 }

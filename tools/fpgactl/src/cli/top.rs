@@ -12,10 +12,10 @@ use crate::units;
 #[command(
     after_help = "On a terminal: q quits, h lists the keys. Anywhere else, and with --count, --once or --json, one report after the other \
                   (with --json a document a line).\n\n\
-                  A simulated card in this process is fresh for every command, so it is given a load: the transfer that the options \
-                  describe, again and again. Its time is its own: from look to look it is --step further, so that masks can be \
-                  watched packet by packet. A card elsewhere is looked at as it is, unless --peer, --size or a file asks for a load. A \
-                  card that is looked at is not stopped and not set.\n\n\
+                  A simulated card in this process is new for every command, so it runs a load: the transfer that the options \
+                  describe, repeatedly. Its virtual time advances by --step between samples, so that masks can be \
+                  watched packet by packet. Another card is sampled as it is, unless --peer, --size or a file requests a load. \
+                  Sampling does not stop or change a card.\n\n\
                   Examples:\n  \
                   fpgactl top --loss 5% --reorder 128\n  \
                   fpgactl top --card 0000:65:00.0 --interval 1s\n  \
@@ -23,16 +23,16 @@ use crate::units;
                   fpgactl top --loss 1% --step 10us --count 100 --json | jq .registry.occupancy"
 )]
 pub struct TopArgs {
-    /// Time from look to look
+    /// Time between samples
     #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = interval)]
     pub interval: Duration,
-    /// Of a simulated card's own time, so much from look to look
+    /// Virtual time of a simulated card between samples
     #[arg(long, value_name = "DURATION", default_value = "100us", value_parser = step)]
     pub step: Duration,
-    /// End after so many looks [default: until q, Ctrl-C or the end of the pipe]
+    /// Number of samples after which the command ends [default: until q, Ctrl-C or the end of the pipe]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// End after one look
+    /// End after one sample
     #[arg(long, conflicts_with = "count")]
     pub once: bool,
     /// The load.
@@ -54,7 +54,7 @@ fn within(text: &str, least: Duration, most: Duration) -> Result<Duration, Strin
         return Ok(span);
     }
     let shown = |span| humantime::format_duration(span).to_string();
-    Err(format!("\"{text}\" is no time between looks; give {} to {}", shown(least), shown(most)))
+    Err(format!("\"{text}\" is not a time between samples; give {} to {}", shown(least), shown(most)))
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

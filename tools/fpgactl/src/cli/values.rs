@@ -14,7 +14,7 @@ pub(crate) fn channel_name(text: &str) -> Result<ChannelName, String> {
     let wrong = || {
         let meant =
             suggest_channel(text).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
-        format!("\"{text}\" is no channel; write h2c0 to h2c3 or c2h0 to c2h3{meant}")
+        format!("\"{text}\" is not a channel; write h2c0 to h2c3 or c2h0 to c2h3{meant}")
     };
     let (direction, number) = match (text.strip_prefix("h2c"), text.strip_prefix("c2h")) {
         (Some(number), _) => (Direction::H2c, number),
@@ -40,10 +40,10 @@ fn suggest_channel(text: &str) -> Option<String> {
 pub(super) fn channel_number(text: &str) -> Result<u8, String> {
     text.parse().map_err(|_| match channel_name(text) {
         Ok(name) => format!(
-            "\"{text}\" is a channel's name, and the direction is the command's; write {}",
+            "\"{text}\" is a channel's name, but the command determines the direction; write {}",
             name.number
         ),
-        Err(_) => format!("\"{text}\" is no number of a channel; give 0 to {}", MAX_CHANNELS - 1),
+        Err(_) => format!("\"{text}\" is not a channel number; give 0 to {}", MAX_CHANNELS - 1),
     })
 }
 
@@ -69,7 +69,7 @@ pub(super) fn stream_packet(text: &str) -> Result<u32, String> {
 /// Parses a chunk size: any size but 0.
 pub(crate) fn chunk_size(text: &str) -> Result<u64, String> {
     match units::bytes(text) {
-        Ok(0) => Err("a chunk of 0 bytes never gets anywhere; give at least 1".to_owned()),
+        Ok(0) => Err("a chunk of 0 bytes makes no progress; give at least 1".to_owned()),
         other => other.map_err(|error| error.to_string()),
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         Err(_) => units::duration(text).map_err(|error| error.to_string())?,
     };
     if span.is_zero() || span > Duration::from_secs(3600) {
-        return Err(format!("\"{text}\" is no length of a run; give more than 0 and at most 3600 seconds"));
+        return Err(format!("\"{text}\" is not a measuring time; give more than 0 and at most 3600 seconds"));
     }
     Ok(span)
 }
@@ -100,7 +100,7 @@ pub(crate) fn pin(text: &str) -> Result<CpuList, String> {
     let parsed = text.split_once(',').and_then(|(card, host)| {
         Some(CpuList { card: card.trim().parse().ok()?, host: host.trim().parse().ok()? })
     });
-    parsed.ok_or_else(|| format!("\"{text}\" names no two CPUs; write for example 1,0"))
+    parsed.ok_or_else(|| format!("\"{text}\" does not name two CPUs; write for example 1,0"))
 }
 
 /// Parses the number of words to read one by one.
@@ -109,7 +109,7 @@ pub(crate) fn word_count(text: &str) -> Result<u32, String> {
     match units::bytes(text).ok().and_then(|count| u32::try_from(count).ok()) {
         Some(count) if (1..=most).contains(&count) => Ok(count),
         _ => Err(format!(
-            "\"{text}\" is no number of words from 1 to {most}; `dma read` moves more, and faster"
+            "\"{text}\" is not a number of words from 1 to {most}; use `dma read` for more"
         )),
     }
 }
@@ -118,7 +118,7 @@ pub(crate) fn word_count(text: &str) -> Result<u32, String> {
 pub(crate) fn udp_address(text: &str) -> Result<SocketAddr, String> {
     let address = text.strip_prefix("udp:").and_then(|rest| rest.parse().ok());
     address.ok_or_else(|| {
-        format!("\"{text}\" is no link; write for example udp:192.168.0.1:7000 or udp:[::1]:7000")
+        format!("\"{text}\" is not a link; write for example udp:192.168.0.1:7000 or udp:[::1]:7000")
     })
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn reorder_depth(text: &str) -> Result<u16, String> {
     let most = 4096;
     match text.parse() {
         Ok(depth) if depth <= most => Ok(depth),
-        _ => Err(format!("\"{text}\" is no number of packets from 0 to {most}")),
+        _ => Err(format!("\"{text}\" is not a number of packets from 0 to {most}")),
     }
 }
 

@@ -281,11 +281,11 @@ fn stream_invalid_options_are_refused() {
     for (args, expected) in [
         (&["publish"][..], "--link"),
         (&["publish", "--loss", "1%"], "--link"),
-        (&["publish", "--heartbeat", "25h"], "no heartbeat"),
-        (&["publish", "--rate", "0"], "no number of frames a second"),
+        (&["publish", "--heartbeat", "25h"], "not a heartbeat period"),
+        (&["publish", "--rate", "0"], "not a number of frames per second"),
         (&["subscribe", "nowhere"], "camera.local:7400"),
         (&["subscribe", "::1:7400"], "[fd00::1]:7400"),
-        (&["subscribe", "camera:0"], "no place of a publisher"),
+        (&["subscribe", "camera:0"], "not the address of a publisher"),
         (&["publish", "FILE", "--mostly", "1KiB"], "--mostly"),
     ] {
         let ran = fpgactl(&[&["stream"][..], args].concat());

@@ -431,7 +431,7 @@ fn serve_invalid_links_are_refused() {
     let serve =
         |more: &[&str], status| fails(&[&["card", "serve", "--socket", &socket], more].concat(), status);
     for wrong in ["10.0.0.1:7", "tcp:10.0.0.1:7", "udp:10.0.0.1", "udp:"] {
-        assert!(serve(&["--link", wrong], 2).contains("is no link"), "{wrong}");
+        assert!(serve(&["--link", wrong], 2).contains("is not a link"), "{wrong}");
     }
     let message = serve(&["--link", "udp:192.0.2.1:7000"], 1);
     assert!(message.contains("address of this machine"), "{message}");

@@ -351,7 +351,7 @@ fn validate_signal_restores_memory() {
     let tests = report["tests"].as_array().unwrap();
     let stopped = tests.iter().filter(|test| test["message"] == "the test was stopped").count();
     assert!(child.wait().unwrap().code() == Some(1) && stopped > 5, "{stopped}: {rest}");
-    assert!(rest.contains("stopped by a signal after") && rest.contains("put back"), "{rest}");
+    assert!(rest.contains("stopped by a signal after") && rest.contains("is restored"), "{rest}");
     let last = tests.last().unwrap();
     assert_eq!((&last["name"], &last["status"]), (&"memory.restore".into(), &"pass".into()));
     let out = folder.path().join("out");

@@ -53,7 +53,7 @@ fn top_without_terminal_prints_text() {
     for (args, part) in [
         (["top", "--once", "--count", "2"], "cannot be used with"),
         (["top", "--interval", "0s", "--once"], "--interval"),
-        (["top", "--step", "2s", "--once"], "no time between looks"),
+        (["top", "--step", "2s", "--once"], "not a time between samples"),
     ] {
         let ran = fpgactl(&args[..if args[3] == "--once" && args[1] == "--once" { 2 } else { 4 }]);
         assert!(ran.status == 2 && ran.stderr.contains(part), "{args:?}: {}", ran.stderr);

@@ -136,7 +136,7 @@ fn listing_unavailable_is_refused() {
         (["registry", "--at", "101%"], 2, "no probability"),
         (["ops", "--loss", "2"], 2, "no probability"),
         (["escape", "--card", "vfio-user:/nowhere"], 1, "/nowhere"),
-        (["stats", "--blackout", "5ms"], 2, "no time without packets"),
+        (["stats", "--blackout", "5ms"], 2, "is not a blackout"),
     ] {
         let ran = fpgactl(&args);
         assert_eq!(ran.status, status, "{ran:?}");
