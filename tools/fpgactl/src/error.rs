@@ -566,9 +566,7 @@ pub enum CliError {
         source: fpga_frames::SubscriberError,
     },
     /// Frames do not match their checksums.
-    #[error(
-        "{damaged} of {frames} frames do not match their checksums; the report is on standard output"
-    )]
+    #[error("{damaged} of {frames} frames do not match their checksums; the report is on standard output")]
     DamagedFrames {
         /// Number of damaged frames.
         damaged: u64,

@@ -28,8 +28,8 @@ pub enum CardCommand {
 /// Options of `card control`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Whoever uses the card meanwhile sees what a program sees whose card fails. Programs may write to the control socket \
-                        themselves: a JSON document a line, answered by one: {\"do\":\"faults\",\"faults\":{\"list\":[...]}}, \
+    after_help = "A client of the card observes these changes as failures of a real card. Programs may also write to the control \
+                        socket: one JSON document per line, each answered by one: {\"do\":\"faults\",\"faults\":{\"list\":[...]}}, \
                         {\"do\":\"pull-out\"}, {\"do\":\"put-back\"}, {\"do\":\"user-interrupt\",\"line\":0,\"on\":true}, \
                         {\"do\":\"pulse-user-interrupt\",\"line\":0}, {\"do\":\"stats\"}, {\"do\":\"state\"}.\n\n\
                         Examples:\n  \
@@ -38,20 +38,20 @@ pub enum CardCommand {
                         fpgactl card control /tmp/control pull-out"
 )]
 pub struct ControlArgs {
-    /// The control socket: what `card serve` got as --control
+    /// Control socket: the --control path of `card serve`
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
-    /// What.
+    /// Action.
     #[command(subcommand)]
     pub command: ControlCommand,
 }
 
-/// What is done to a served card.
+/// Action on a served card.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ControlCommand {
-    /// Replace the plan of what is to go wrong; what has gone wrong stays so
+    /// Replace the fault plan; faults that have occurred remain
     Faults {
-        /// The plan: a file like the section `faults` of a card description [default: nothing goes wrong any more]
+        /// Fault plan: a file like the section `faults` of a card description [default: no further faults]
         #[arg(value_name = "FILE.yaml")]
         file: Option<PathBuf>,
     },
@@ -63,22 +63,22 @@ pub enum ControlCommand {
     Replug,
     /// Raise or lower an interrupt line of the card's user logic (usr_irq_req): a level, which stays until it is changed, or a pulse
     UserInterrupt {
-        /// Which line: 0 to 15
+        /// Interrupt line: 0 to 15
         #[arg(value_name = "N", value_parser = clap::value_parser!(u8).range(0..16))]
         line: u8,
         /// High, low, or high for one interrupt
         level: Level,
     },
-    /// Say how often each planned fault could have struck, and how often it has
+    /// Print for each planned fault the number of opportunities and the number of occurrences
     State,
-    /// Print what the card and its server have counted so far: what `card serve --stats` writes at the end
+    /// Print the current counters of the card and its server, which `card serve --stats` writes at the end
     Stats,
 }
 
 /// The level of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Level {
-    /// High: it asks for an interrupt
+    /// High: requests an interrupt
     On,
     /// Low
     Off,
@@ -91,8 +91,8 @@ pub enum Level {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Prints one line, `ready SOCKET`, when a client can connect (with --json a document in one line). One client at a time \
-                        is served; when it has gone, the next one finds the card as it was left, with bus mastering off. QEMU takes \
-                        the card with\n  \
+                        is served; after it disconnects, the next one finds the card in the same state, with bus mastering off. QEMU \
+                        connects the card with\n  \
                         -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'\n\
                         and memory that can be shared (-object memory-backend-memfd,share=on).\n\n\
                         With --control, `fpgactl card control` pulls the card out, puts it back and makes it fail while it is served. \
@@ -105,38 +105,38 @@ pub enum Level {
                         fpgactl card serve --socket /tmp/a --node 1 --link udp:10.0.0.1:7000 --link udp:10.0.0.2:7000"
 )]
 pub struct ServeArgs {
-    /// Where to listen
+    /// Socket to listen on
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
     /// Description of the card: a file, or the name of a built-in one [default: --card, if that is a simulated one]
     #[arg(long, value_name = "FILE.yaml")]
     pub card_file: Option<PathBuf>,
-    /// Write what the card counted to this file (-: standard output), at the end
+    /// Write the card's counters to this file (-: standard output) at the end
     #[arg(long, value_name = "FILE.json")]
     pub stats: Option<PathBuf>,
-    /// Where to listen for `card control`
+    /// Control socket to listen on for `card control`
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// DMA moves no faster than the described link (`link.rate: described`) [default: what the description says]
+    /// DMA moves no faster than the described link (`link.rate: described`) [default: from the description]
     #[arg(long)]
     pub link_rate: bool,
-    /// The card's node id on the network [default: what the description says]
+    /// Node id of the card on the network [default: from the description]
     #[arg(long, value_name = "NODE", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
     pub node: Option<u32>,
-    /// Join the networks of other processes by UDP: the first address is where this one receives, further ones are where others do.
-    /// Without further ones whoever sends first is answered
+    /// Connect to the networks of other processes by UDP: first the receive address of this process, then those of the others.
+    /// Without further addresses it answers the first sender
     #[arg(long, value_name = "udp:ADDR", value_parser = udp_address)]
     pub link: Vec<SocketAddr>,
-    /// Largest IP packet that every network between the processes carries whole, in bytes. Packets of up to 1KiB fit 1500
+    /// MTU: largest IP packet in bytes that every network between the processes carries unfragmented. Packets of up to 1KiB fit 1500
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..), requires = "link")]
     pub link_mtu: u16,
-    /// How many packets the simulated network holds back and releases in random order, 0 to 4096; 0: in order
+    /// Number of packets that the simulated network holds back and releases in random order, 0 to 4096; 0: in order
     #[arg(long, value_name = "N", value_parser = reorder_depth, default_value_t = 0)]
     pub reorder: u16,
-    /// Seed of what happens to packets
+    /// Seed of the network's random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// What the card's network does to what it sends.
+    /// Impairments of the packets that the card sends.
     #[command(flatten)]
     pub impair: ImpairArgs,
 }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use fpga_host::Roots;
 
-/// Which machine is looked at.
+/// Machine to examine.
 #[derive(Debug, Clone, Default, Args)]
 pub struct HostArgs {
-    /// Look at the machine whose sys, proc, dev, lib and run are below this directory [default: /]
+    /// Root directory with sys, proc, dev, lib and run of the machine to examine [default: /]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
 }
@@ -24,8 +24,8 @@ impl HostArgs {
 /// Options of `list`.
 #[derive(Debug, Clone, Default, Args)]
 #[command(
-    after_help = "Known ids are those that the vendor's driver lists; a design with ids of its own is shown by --all, and can be named all \
-                        the same.\n\n\
+    after_help = "Known ids are those that the vendor's driver lists; --all also shows designs with other ids, which other commands \
+                        accept by address.\n\n\
                         Examples:\n  \
                         fpgactl list\n  \
                         fpgactl list --all\n  \
@@ -43,9 +43,9 @@ pub struct ListArgs {
 /// Options of `doctor`.
 #[derive(Debug, Clone, Default, Args)]
 #[command(
-    after_help = "Each line is one check: pass; warn (works, but slower or less safely than it could); fail (no card can be used like \
-                        that); skip (another check's failure, or the kind of card, makes it pointless); then what to do. Exit status 1 if \
-                        a check failed. Nothing is changed and no card is opened. The checks are of all cards with known ids, or of the \
+    after_help = "Each line is one check: pass; warn (works, but slower or less safely than possible); fail (no card is usable); \
+                        skip (does not apply, because of another failed check or the kind of card); then the advice. Exit status 1 if \
+                        a check failed. Nothing is changed and no card is opened. The checks cover all cards with known ids, or of the \
                         one that --card names.\n\n\
                         Examples:\n  \
                         fpgactl doctor\n  \
@@ -61,8 +61,8 @@ pub struct DoctorArgs {
 /// Options of `bind`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Which driver the function had is kept in /run/fpga/bound until it is released, or the machine restarts (which undoes \
-                        bindings, too). If anything fails, the function gets its old driver back. Needs root.\n\n\
+    after_help = "The previous driver is recorded in /run/fpga/bound until the function is released, or the machine restarts (which \
+                        also undoes bindings). If a step fails, the function returns to its previous driver. Needs root.\n\n\
                         Examples:\n  \
                         fpgactl bind 0000:65:00.0\n  \
                         fpgactl bind 0000:65:00.1 --force   # a function with ids that are not known"
@@ -71,7 +71,7 @@ pub struct BindArgs {
     /// Address of the function, as `fpgactl list` prints it
     #[arg(value_name = "BDF")]
     pub address: String,
-    /// Bind it even if it has ids that no known card has
+    /// Bind it even if its ids are not those of a known card
     #[arg(long)]
     pub force: bool,
     /// The machine.
@@ -82,8 +82,8 @@ pub struct BindArgs {
 /// Options of `release`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "A function that was not bound by `fpgactl bind` goes to whichever driver of the kernel's wants it. One that a program \
-                        has open is not touched. Needs root.\n\n\
+    after_help = "A function that was not bound by `fpgactl bind` goes to the kernel driver that matches it. A function that a \
+                        program has open is not released. Needs root.\n\n\
                         Examples:\n  \
                         fpgactl release 0000:65:00.0"
 )]
@@ -99,15 +99,15 @@ pub struct ReleaseArgs {
 /// Options of `dump`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "The file is text, for people. The card is looked at as it is: nothing of it is stopped, set or cleared, so this works \
-                        where an engine hangs, and what cannot be told of a card says why. Left out of every part are the host's and \
+    after_help = "The file is readable text. The card is only read: no state of it is stopped, set or cleared, so the command works \
+                        with a hanging engine, and a part that cannot be read has the reason instead. Every part omits the host's and \
                         users' names, paths, serial numbers, MAC and IP addresses and UUIDs.\n\n\
                         Examples:\n  \
                         fpgactl dump --card 0000:65:00.0 --out report.txt\n  \
                         sudo fpgactl dump --card 0000:65:00.0 --out report.txt   # with the kernel's log"
 )]
 pub struct DumpArgs {
-    /// The file to write; -: standard output
+    /// Output file; -: standard output
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// The machine.

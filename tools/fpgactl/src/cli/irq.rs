@@ -5,9 +5,9 @@ use clap::{Args, Subcommand};
 /// User interrupts.
 #[derive(Debug, Clone, Subcommand)]
 pub enum IrqCommand {
-    /// Show the lines of user logic (usr_irq_req): enabled, pending, vector, and how often they have interrupted
+    /// Show the lines of user logic (usr_irq_req): enabled, pending, vector, and number of interrupts
     #[command(
-        after_help = "Nothing of the card is changed. COUNT: interrupts that the line has asked for since the card was made; only simulated \
+        after_help = "The card is not changed. COUNT: interrupts that the line has requested since the card was created; only simulated \
                         cards of this process count them.\n\n\
                         Examples:\n  \
                         fpgactl irq list --card 0000:65:00.0\n  \
@@ -24,18 +24,18 @@ pub enum IrqCommand {
     after_help = "The card is opened, the lines are enabled while the command runs, and masked when it ends. A line that is high by then \
                         interrupts at once. An interrupt is a rise of the line: one that stays high is printed once. Where the line has a vector \
                         of its own, rises that come faster than they are printed are counted (requests); where it shares one, or is polled, they \
-                        are one.\n\n\
-                        Exit status: 0 as many as were asked for; 1 --timeout is over, a signal came, or the card failed; 2 there is no such \
-                        line. With --json one document a line.\n\n\
+                        count as one.\n\n\
+                        Exit status: 0 after --count interrupts; 1 after --timeout, a signal, or a failure of the card; 2 if the line does not \
+                        exist. With --json one document per line.\n\n\
                         Examples:\n  \
                         fpgactl irq wait 3 --card 0000:65:00.0\n  \
                         fpgactl irq wait 0 1 2 --count 100 --timeout 60s --json --card vfio-user:/tmp/card"
 )]
 pub struct IrqWaitArgs {
-    /// Which lines: 0 to 15
+    /// Interrupt lines: 0 to 15
     #[arg(value_name = "LINE", required = true)]
     pub lines: Vec<u8>,
-    /// End after so many interrupts, of all lines together
+    /// Number of interrupts, over all lines, after which the command ends
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub count: u64,
 }

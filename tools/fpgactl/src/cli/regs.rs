@@ -49,20 +49,20 @@ pub enum RegsCommand {
         /// The whole 32-bit word or the field, for example 0x1000, or the name of a value
         #[arg(allow_negative_numbers = true)]
         value: String,
-        /// Write it even if that disturbs what is under way
+        /// Write it even if that disturbs operations in progress
         #[arg(long)]
         force: bool,
     },
-    /// Read registers over and over, and show what changes
+    /// Read registers repeatedly, and show changes
     Watch(WatchArgs),
 }
 
 /// Options of `regs watch`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "On a terminal each register has a line that changes in place, with what has changed since the last look in bold. Elsewhere, and where TERM is dumb, there \
-                        is a line for each register at first, and then one for every change; with --json each line is a document. Ends after \
-                        --count looks, and on Ctrl-C.\n\n\
+    after_help = "On a terminal each register has a line that is updated in place, with changes since the last sample in bold. Elsewhere, \
+                        and with TERM=dumb, one line per register is printed first, and then one per change; with --json each line is a \
+                        document. Ends after --count samples, and on Ctrl-C.\n\n\
                         Examples:\n  \
                         fpgactl regs watch h2c0.status h2c0.completed\n  \
                         fpgactl regs watch ni.status.enabled --interval 100ms --count 50 --json\n  \
@@ -72,10 +72,10 @@ pub struct WatchArgs {
     /// Registers or fields, for example h2c0.status or ni.control.enable
     #[arg(required = true)]
     pub names: Vec<String>,
-    /// From one look to the next
+    /// Time between samples
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
     pub interval: Duration,
-    /// End after so many looks [default: on Ctrl-C]
+    /// Number of samples after which the command ends [default: on Ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Read them even if that changes the card
@@ -86,10 +86,10 @@ pub struct WatchArgs {
 /// Options of `replay`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "The log is what `--record FILE` of any command wrote, or was written by hand: one access a line. Writes are made as they were, and \
-                        what is read is compared; the first difference ends the replay, with exit status 1. The value `any` of a read is not \
-                        compared. The card gets no right to do DMA. Nothing is accessed if a channel runs, or if the log writes what the system \
-                        programs (MSI-X), or touches a design that is not known, unless that is forced.\n\n\
+    after_help = "The log was written by `--record FILE` of any command, or by hand: one access per line. Writes are repeated, and \
+                        read values are compared; the first difference ends the replay, with exit status 1. The value `any` of a read is not \
+                        compared. Bus mastering stays off. Without --force, the replay is refused if a channel runs, or if the log writes \
+                        the MSI-X table, or accesses an unknown design.\n\n\
                         Examples:\n  \
                         fpgactl regs write ni.threshold 0x8000 --record log\n  \
                         fpgactl replay log --card vfio-user:/tmp/card\n  \
@@ -102,10 +102,10 @@ pub struct ReplayArgs {
     /// Registers whose values may differ
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub ignore: Vec<String>,
-    /// Let as much time pass between accesses as when they were recorded
+    /// Keep the recorded time between accesses
     #[arg(long)]
     pub paced: bool,
-    /// Replay it even if that disturbs what is under way
+    /// Replay it even if that disturbs operations in progress
     #[arg(long)]
     pub force: bool,
 }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use fpga_netsim::figures::Figure;
 
-/// What `sim` does.
+/// Commands of `sim`.
 #[derive(Debug, Subcommand)]
 pub enum SimCommand {
-    /// Run a scenario and write what became of every flow
+    /// Run a scenario and write the result of every flow
     Run(SimRunArgs),
     /// Check scenario files without running them
     Check(SimCheckArgs),
@@ -43,7 +43,7 @@ pub struct SimCheckArgs {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Writes DIR/SCENARIO.csv, a line for each flow of each run, and DIR/SCENARIO.svg, the distribution of the flows' times. \
-                  A flow that a scheme gives up is a failure: it is counted, and is no failure of this command.\n\n\
+                  A flow that a scheme gives up is counted as a failure; the command succeeds all the same.\n\n\
                   `fpgactl sim schema` describes every key; the samples are in /usr/share/doc/fpgactl/examples/scenarios (in the sources: \
                   examples/scenarios).\n\n\
                   A scenario (all but the first key and traffic can be left out):\n  \
@@ -75,7 +75,7 @@ pub struct SimRunArgs {
     /// The scenario
     #[arg(value_name = "SCENARIO.yaml")]
     pub scenario: PathBuf,
-    /// Runs, each with a seed of its own
+    /// Number of runs, each with its own seed
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub runs: u32,
     /// Seed of the first run, from which all others follow [default: the scenario's, or 0]
@@ -84,7 +84,7 @@ pub struct SimRunArgs {
     /// Threads [default: one per processor]; the result is the same for any number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Directory to write to, made if it is not there; -: the CSV file alone to standard output
+    /// Output directory, created if it does not exist; -: only the CSV file, to standard output
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
     /// Draw a chart below the report, too [default: on a terminal]
@@ -103,16 +103,16 @@ pub struct SimRunArgs {
                   fpgactl sim figure all --quick --out figures"
 )]
 pub struct SimFigureArgs {
-    /// Which one
+    /// Figure to make
     #[arg(value_enum, value_name = "NAME")]
     pub name: FigureName,
-    /// Directory to write to, made if it is not there; -: the CSV file of one figure to standard output
+    /// Output directory, created if it does not exist; -: the CSV file of one figure to standard output
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
     /// Draw charts below the report, too [default: on a terminal]
     #[arg(long)]
     pub chart: bool,
-    /// 100 runs of each point: for a look, not for publication
+    /// 100 runs of each point: for a preview, not for publication
     #[arg(long, conflicts_with = "runs")]
     pub quick: bool,
     /// Runs of each point [default: 1000]
@@ -126,12 +126,12 @@ pub struct SimFigureArgs {
     pub threads: Option<u16>,
 }
 
-/// Which figures.
+/// Figure names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FigureName {
     /// Every one of them
     All,
-    /// Time by size, nothing lost (document 004, figure 4)
+    /// Time by size without loss (document 004, figure 4)
     LossFree,
     /// Time by size at 5 ‰ of loss (004, figure 5)
     Lossy,
@@ -143,9 +143,9 @@ pub enum FigureName {
     StateBits,
     /// Time by segment size, with the closed form and the tuner (001, figure 5)
     Segmentation,
-    /// What the receiver's own completion saves (001)
+    /// Time saved by the receiver's own completion (001)
     ReceiveNotify,
-    /// Needless resends and incast (002)
+    /// Spurious retransmissions and incast (002)
     Adaptive,
     /// Every scheme over loss and disorder
     Selective,

@@ -108,9 +108,7 @@ pub(crate) fn word_count(text: &str) -> Result<u32, String> {
     let most = 65536;
     match units::bytes(text).ok().and_then(|count| u32::try_from(count).ok()) {
         Some(count) if (1..=most).contains(&count) => Ok(count),
-        _ => Err(format!(
-            "\"{text}\" is not a number of words from 1 to {most}; use `dma read` for more"
-        )),
+        _ => Err(format!("\"{text}\" is not a number of words from 1 to {most}; use `dma read` for more")),
     }
 }
 
