@@ -64,9 +64,9 @@ pub fn read_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Option<St
         .collect();
     match clearing.as_slice() {
         [] => None,
-        [name] => Some(format!("{name} is clear-on-read, so whoever else waits for its bits loses them")),
+        [name] => Some(format!("{name} is clear-on-read, so other processes that wait for its bits lose them")),
         names => Some(format!(
-            "{} are clear-on-read, so whoever else waits for their bits loses them",
+            "{} are clear-on-read, so other processes that wait for their bits lose them",
             names.join(", ")
         )),
     }
@@ -84,7 +84,7 @@ pub fn write_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Result<O
         return Ok(None);
     }
     if stretch.at.get().saturating_add(stretch.length) > MSIX_TABLE_BASE.get() {
-        let harm = "this is the MSI-X page, which the system programs: interrupts would be lost, or go where nobody expects them";
+        let harm = "this is the MSI-X page, which the system programs: interrupts would be lost, or go to a wrong destination";
         return Ok(Some(harm.to_owned()));
     }
     let mut running = Vec::new();

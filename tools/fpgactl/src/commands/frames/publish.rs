@@ -97,7 +97,7 @@ impl Report for PublishReport {
             ),
             ("rate", format!("{:.1} frames/s ({:.3} s)", self.frames_per_second, self.seconds)),
             ("sent", format!("{} ({} arrived, {} failed)", self.sent, self.arrived, self.failed)),
-            ("skipped", format!("{} for want of room", self.skipped)),
+            ("skipped", format!("{} without a free slot", self.skipped)),
             ("goodput", format!("{:.3} GB/s to all subscribers together", self.goodput_gb_per_s)),
         ]);
         if self.late > 0 {
