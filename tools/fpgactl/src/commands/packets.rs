@@ -117,10 +117,8 @@ fn oldest(
             return Err(CliError::Stopped { what: format!("sending by {}", tx.name()), done: None });
         }
         if began.elapsed() >= limit {
-            let what = format!(
-                "{}: the card takes no more packets; check that a receiver takes them",
-                tx.name()
-            );
+            let what =
+                format!("{}: the card takes no more packets; check that a receiver takes them", tx.name());
             return Err(CliError::TimedOut { what, limit });
         }
     }
