@@ -64,7 +64,9 @@ pub fn read_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Option<St
         .collect();
     match clearing.as_slice() {
         [] => None,
-        [name] => Some(format!("{name} is clear-on-read, so other processes that wait for its bits lose them")),
+        [name] => {
+            Some(format!("{name} is clear-on-read, so other processes that wait for its bits lose them"))
+        }
         names => Some(format!(
             "{} are clear-on-read, so other processes that wait for their bits lose them",
             names.join(", ")
