@@ -1,4 +1,4 @@
-//! What a packet costs: encoding and checking a DATA packet of 512 bytes, checksum included.
+//! Cost of a packet: encoding and checking a DATA packet of 512 bytes, checksum included.
 
 use std::hint::black_box;
 
@@ -37,8 +37,8 @@ fn packets(criterion: &mut Criterion) {
     let header = header();
     let payload = [0x5a; PAYLOAD];
     let mut buffer = [0; MAX_PACKET_LENGTH];
-    #[expect(clippy::expect_used, reason = "a wrong header ends the benchmark")]
-    let length = header.encode(&payload, &mut buffer).expect("the header is legal");
+    #[expect(clippy::expect_used, reason = "an invalid header ends the benchmark")]
+    let length = header.encode(&payload, &mut buffer).expect("the header is valid");
     let packet = buffer.get(..length).unwrap_or_default().to_vec();
     group.bench_function("crc32c of 568 bytes", |bencher| {
         bencher.iter(|| crc32c(black_box(packet.get(..568).unwrap_or_default())));

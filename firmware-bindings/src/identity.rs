@@ -4,7 +4,7 @@
 //! already. An [`Identity`] guarantees that the contract is this package's, that every block lies in the BAR, on a word boundary, apart
 //! from the others, and is large enough for its registers, and that the blocks that the NI needs exist.
 //!
-//! Read it only on a card that is known to implement this contract (by its PCI subsystem id, or because the user says so): a read of
+//! Read it only on a card that is known to implement this contract (by its PCI subsystem id, or by the user's choice): a read of
 //! offset 0 may do anything on another design.
 
 #![warn(clippy::indexing_slicing)]

@@ -1,4 +1,4 @@
-//! Who is refused and why; the register catalogue; the checksum.
+//! Refused cards and the reasons; the register catalogue; the checksum.
 
 #![expect(clippy::unwrap_used, reason = "an unexpected value in a test helper fails the test")]
 
@@ -170,11 +170,11 @@ fn identity_check_reads_only_own_registers() {
     let (outcome, touched) = read(usual());
     assert_eq!(outcome, Ok(identity::check(&usual(), BAR).unwrap()));
     assert_eq!(touched, (0..4 * usual().len() as u64).step_by(4).collect::<Vec<_>>());
-    // Of a card that is not ours, the first word and no more.
+    // Only the first word of a foreign card is read.
     let (outcome, touched) = read(vec![0x1234_5678; 100]);
     assert_eq!(outcome, Err(ReadError::Refused(IdentityError::WrongMagic { found: 0x1234_5678 })));
     assert_eq!(touched, [0]);
-    // A count that nobody believes is not followed.
+    // An impossible count is not used.
     let mut words = usual();
     words[5] = 0x4000_0000;
     let (outcome, touched) = read(words);

@@ -70,7 +70,7 @@ fn window_header_encode_and_parse() {
     assert_eq!(window().encode(&OPS, &mut buffer), Ok(136));
     assert_eq!(&buffer[..136], &golden_window()[..]);
     assert_eq!(&buffer[136..], [0xa5; 14]);
-    // What follows the header block is not part of it.
+    // Bytes after the header block are not part of it.
     let (header, ops) = WindowHeader::decode(&buffer).unwrap();
     assert_eq!(header, window());
     assert_eq!((ops.len(), ops.get(0), ops.get(1), ops.get(2)), (2, Some(OPS[0]), Some(OPS[1]), None));
@@ -164,7 +164,7 @@ fn window_header_makes_packets() {
 
 #[test]
 fn window_header_arrival_makes_arrived_packet() {
-    // What describes packets is not looked at, whatever it says.
+    // The packet fields are ignored.
     let notice =
         WindowHeader { kind: WindowKind::Arrival, packet_count: 0, packet_size_log2: 200, ..window() };
     let mut buffer = [0xa5; 128];
@@ -327,7 +327,7 @@ proptest! {
     }
 }
 
-/// What a registration says of flags and scheme fits one byte, and comes back as it went in.
+/// Flags and scheme of a registration fit into one byte and round-trip.
 #[test]
 fn event_registration_round_trips_in_one_byte() {
     let both = Flags::SILENT.with(Flags::NOTIFY_RECEIVER);
@@ -339,7 +339,7 @@ fn event_registration_round_trips_in_one_byte() {
             assert_eq!(Event { kind: EventKind::Ack, ..event }.registration(), None);
         }
     }
-    // Other flags of a packet are not told, and numbers of schemes to come are nobody's.
+    // Other flags of a packet are not reported; numbers of future schemes give no scheme.
     assert_eq!(Registration::byte(Flags::from_bits(u16::MAX), Scheme::Registry), 14);
     let unknown = Event { tries: 0xff, ..Event::new(EventKind::Registered) };
     assert_eq!(

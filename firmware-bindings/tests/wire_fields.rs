@@ -1,4 +1,4 @@
-//! What a packet's fields may say: every rule at its edges, and round trips of whatever passes.
+//! Allowed values of packet fields: every rule at its limits, and round trips of accepted packets.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "an unexpected value in a test helper fails the test")]
 
@@ -46,7 +46,7 @@ fn encoded(header: &DataHeader, payload_length: usize) -> Result<Vec<u8>, Encode
     Ok(buffer)
 }
 
-/// The rule that a changed START packet breaks. Encoding stands for parsing: both run the same check.
+/// Returns the rule that a changed START packet breaks. Encoding covers parsing too: both run the same check.
 fn broken(segment: u32, change: impl FnOnce(&mut DataHeader, &mut StartFields, &mut usize)) -> WireError {
     let (mut header, mut length) = start_of(segment);
     let mut fields = header.start.unwrap();
@@ -92,7 +92,7 @@ fn data_peek_matches_parse() {
         let DataHeader { common, transfer, segment, .. } = header;
         let name = SegmentName { source: common.source, incarnation: common.incarnation, transfer, segment };
         assert_eq!(SegmentName::peek(&bytes), Some(name));
-        // Whatever follows, it is not looked at; less than a header is nothing, as is another kind.
+        // The following bytes are ignored. Less than a header, and another kind, give no key.
         assert_eq!(SegmentName::peek(&bytes[..DATA_HEADER_LENGTH]), Some(name));
         assert_eq!(SegmentName::peek(&bytes[..DATA_HEADER_LENGTH - 1]), None);
         for kind in 0..=u8::MAX {
@@ -395,7 +395,7 @@ proptest! {
         prop_assert_eq!(Packet::parse(&buffer[..length]), Ok(Packet::Control(control)));
     }
 
-    /// Whatever parses is what encoding makes of it: there is one spelling of every packet.
+    /// Encoding a parsed packet gives the same bytes: every packet has one encoding.
     #[test]
     fn packet_has_one_encoding((header, payload) in payload_packet(), place in any::<prop::sample::Index>(), value: u8) {
         let mut buffer = [0xa5; MAX_PACKET_LENGTH];

@@ -1,7 +1,7 @@
 //! The five tests of every packet format (deconstruct, construct, impossible length, parse, emit) over golden bytes.
 //!
-//! The golden bytes are typed by hand, not made by the code under test; only their checksum is computed, by a bitwise
-//! CRC-32C of this file. Buffers are filled with 0xa5 before, so that a byte that nobody writes shows.
+//! The golden bytes are written manually, not made by the code under test; only their checksum is computed, by a bitwise
+//! CRC-32C of this file. Buffers are filled with 0xa5 before, so that an unwritten byte is detected.
 
 #![expect(clippy::expect_used, reason = "an unexpected value in a test helper fails the test")]
 
@@ -15,9 +15,9 @@ use fpga_firmware::wire::{
 };
 use samples::{GOLDEN, Sample, bitwise_crc, sample, with_crc};
 
-/// Parses bytes whose checksum has been made right again.
+/// Parses bytes after their checksum was corrected.
 fn refusal(body: &[u8]) -> WireError {
-    Packet::parse(&with_crc(body)).expect_err("has to be refused")
+    Packet::parse(&with_crc(body)).expect_err("must be refused")
 }
 
 fn emitted(sample: &Sample, buffer: &mut [u8]) -> Result<usize, EncodeError> {
@@ -107,7 +107,7 @@ fn golden_packets_construct_in_two_steps() {
             assert_eq!(fpga_firmware::wire::finish(&mut buffer, at + payload.len()), Ok(expected.len()));
             assert_eq!(buffer, expected);
         }
-        // Into a buffer of every length that is too short.
+        // Into buffers of every insufficient length.
         for available in 0..expected.len() {
             let mut buffer = vec![0xa5; available];
             let refused = EncodeError::BufferTooSmall { needed: expected.len(), available };
@@ -302,7 +302,7 @@ fn golden(kind: PacketKind) -> Vec<u8> {
         .expect("every kind has one")
 }
 
-/// A link's rate and queue are parts of a whole, and whoever is named is a node.
+/// A link's rate and queue are at most `LINK_WHOLE`, and its node fields are valid node ids.
 #[test]
 fn link_packet_impossible_values_are_refused() {
     for kind in [PacketKind::LinkPassive, PacketKind::LinkActive] {
@@ -329,7 +329,7 @@ fn link_packet_impossible_values_are_refused() {
     }
 }
 
-/// What an answer does not use is 0, and a map comes in the one kind of packet that has room for it.
+/// Fields that an answer does not use are 0, and only MESSAGE_MAP carries a map.
 #[test]
 fn message_answer_unused_fields_must_be_zero() {
     for found in 0..=u8::MAX {

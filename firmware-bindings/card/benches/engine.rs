@@ -1,8 +1,8 @@
-//! What a descriptor costs the simulated card: one channel in credit mode, host memory flat and close by.
+//! Cost of a descriptor in the simulated card: one channel in credit mode, flat host memory in the same process.
 //!
 //! `cargo bench -p fpga-card [-- FILTER]`. Columns: nanoseconds per descriptor one unit at a time and in bursts, and
-//! what copying the same bytes between the same places costs without any card. The best of several rounds counts:
-//! what disturbs a round makes it longer, nothing makes it shorter.
+//! of a plain copy of the same bytes between the same addresses without a card. The best of several rounds counts,
+//! because a disturbance can only make a round longer.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,12 +11,12 @@ use fpga_card::{Card, CardDescription, DmaFault, DmaSpace, HostPort, Interrupt};
 use fpga_protocol::time::Nanos;
 use fpga_registers::Iova;
 
-/// Where host memory lies in the card's view.
+/// IOVA of host memory.
 const HOST: u64 = 0x1_0000_0000;
 const RING: u64 = 512;
 const WRITEBACK: u64 = HOST + RING * 32;
 const DATA: u64 = HOST + 0x1_0000;
-/// Data of both sides: more than the nearest caches hold, less than the last one does.
+/// Data size of both sides: larger than the inner caches, smaller than the last-level cache.
 const SPAN: u64 = 4 << 20;
 const DMA_BAR: u8 = 1;
 const NOW: Nanos = Nanos::new(1);
@@ -47,7 +47,7 @@ impl DmaSpace for FlatMemory {
     }
 }
 
-/// Short copies without a call: making it costs more than the copy.
+/// Short copies without a call, because the call costs more than the copy.
 #[inline]
 fn copy(from: &[u8], into: &mut [u8]) {
     match (from.len(), into.len()) {
@@ -98,7 +98,7 @@ impl Direction {
 }
 
 /// A card whose channel waits for credits on a ring of `RING` descriptors of `length` bytes; every `flagged`-th
-/// descriptor asks for a write-back.
+/// descriptor requests a write-back.
 struct Rig {
     card: Card,
     host: FlatMemory,
@@ -142,7 +142,7 @@ impl Rig {
         self.card.bar_write(DMA_BAR, at, &value.to_le_bytes(), &mut self.host);
     }
 
-    /// Grants `batch` descriptors and lets the card work until nothing is left to do.
+    /// Grants `batch` credits and lets the card work until it is idle.
     fn batch(&mut self, batch: u32, work: fn(&mut Self) -> bool) {
         self.write(self.direction.channel() + 0x408C, batch);
         while work(self) {}
@@ -203,7 +203,7 @@ fn measure(direction: Direction, length: u32, flagged: u64) {
     );
 }
 
-/// What a look at a card costs that has nothing to do.
+/// Cost of one step of an idle card.
 fn idle() {
     let mut rig = Rig::new(Direction::ToCard, 64, 1);
     while rig.step() {}
@@ -213,7 +213,7 @@ fn idle() {
     println!("idle round: {stepped:.2} ns stepped, {bursts:.2} ns in bursts");
 }
 
-/// A doorbell for every descriptor: what a card adds to the latency of a transfer.
+/// One doorbell per descriptor: the latency that the card adds to a transfer.
 fn alone() {
     const TRANSFERS: u32 = 100_000;
     let time = |work: fn(&mut Rig) -> bool| {

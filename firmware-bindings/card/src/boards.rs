@@ -1,7 +1,7 @@
 //! Built-in card descriptions: the simulated card itself, and models of real boards.
 //!
 //! A model fixes what software has to discover: ids, BARs and their order, channels, data width, vectors, link and memory. A board with a
-//! user BAR contains this project's logic (its subsystem id says so). The others have the vendor's example design. `cards/README.md` lists
+//! user BAR contains this project's logic, as its subsystem id indicates. The others have the vendor's example design. `cards/README.md` lists
 //! them side by side.
 
 use crate::description::{CardDescription, DEFAULT_CARD_FILE, DescriptionError};

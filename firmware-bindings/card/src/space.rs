@@ -302,8 +302,8 @@ impl CardSpace {
             let same_page = source / page == target / page;
             // Between pages, a unit of work ends at the end of either page. Within one page, all bytes are read before any is written,
             // because the ranges may overlap.
-            let room = if same_page { count } else { usize::try_from(page - target % page).unwrap_or(count) };
-            let count = count.min(room);
+            let most = if same_page { count } else { usize::try_from(page - target % page).unwrap_or(count) };
+            let count = count.min(most);
             let clear = self.hooks.until_next(to.get(), count);
             if (!same_page || clear == count) && self.memory.copy(source, target, clear).is_some() {
                 return Ok(clear);

@@ -1,7 +1,7 @@
 //! Receive registry: one packet among 64 live operations, in turn (no two packets of one operation in a row) and in a row.
 //!
-//! A packet is its whole way through the receiver, with the answer read where a network interface would send it; the copy of
-//! its payload to memory is left out.
+//! The time of a packet covers its whole path through the receiver, including the read of the answer that a network interface
+//! would send. The copy of its payload to memory is not included.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ struct Sink(u64);
 
 impl ReceiveMemory for Sink {
     fn write(&mut self, at: CardAddr, _: &[u8]) -> Result<(), MemoryFault> {
-        // The copy is not what is measured.
+        // The copy is not part of the measurement.
         self.0 ^= at.get();
         Ok(())
     }
@@ -53,7 +53,7 @@ fn packet(transfer: u32, index: u16) -> DataHeader {
     }
 }
 
-/// Headers and answers as a network interface has them: one after the other.
+/// Delivers headers and takes answers one by one, as a network interface does.
 fn deliver(receiver: &mut Receiver, headers: &[DataHeader]) -> u64 {
     let mut sink = Sink(0);
     for header in headers {
@@ -67,7 +67,7 @@ fn deliver(receiver: &mut Receiver, headers: &[DataHeader]) -> u64 {
     sink.0
 }
 
-/// Without taking the answers: match, mask and decision alone.
+/// Match, mask and decision alone, without taking the answers.
 fn decide(receiver: &mut Receiver, headers: &[DataHeader]) -> u64 {
     let mut sink = Sink(0);
     for header in headers {
@@ -94,7 +94,7 @@ fn receiver(windows: u32) -> Option<Receiver> {
         permissions: Permissions::WRITE,
     };
     receiver.access_mut().install(windows - 1, window).ok()?;
-    // More than once, so that the queue of answers has been as long as it will be.
+    // More than once, so that the queue of answers has reached its final capacity.
     for _ in 0..15 {
         decide(&mut receiver, &in_turn(0..1));
     }
@@ -121,7 +121,7 @@ fn packets(c: &mut Criterion) {
             b.iter_batched_ref(
                 || receiver.clone(),
                 |receiver| run(receiver, &headers),
-                // One receiver at a time: several would drive each other out of the cache.
+                // One receiver at a time: several would evict each other from the cache.
                 BatchSize::PerIteration,
             );
         });
@@ -138,7 +138,7 @@ impl Place {
         Self(transfer << 16 | segment << 8 | index)
     }
 
-    /// Makes `header`, a DATA packet's, this one's.
+    /// Changes `header`, of a DATA packet, into the header of this packet.
     fn put(self, header: &mut DataHeader) {
         let (transfer, segment, index) = (self.0 >> 16, self.0 >> 8 & 0xFF, self.0 & 0xFF);
         header.transfer = TransferId::new(transfer);
@@ -149,7 +149,7 @@ impl Place {
     }
 }
 
-/// Packets as a network interface has them: the next ones in its inbox, where they have just been put, and announced to the
+/// Delivers packets as a network interface does: the next ones are in its inbox, were just written, and are announced to the
 /// receiver.
 fn deliver_bursts(receiver: &mut Receiver, places: &[Place]) -> u64 {
     let mut inbox = [DataHeader { segment_count: 256, ..packet(0, 1) }; 16];

@@ -1,10 +1,10 @@
 //! Timers with a million of them running: start and stop, in the order in which a network acknowledges and at random.
 //!
-//! Time goes on as it would: a packet is acknowledged long before its timer runs out, and what was stopped is found in the
-//! wheel when its slot's time comes; that is part of the figure.
+//! Time advances as in real traffic: a packet is acknowledged long before its timer expires, and a stopped timer is found in
+//! the wheel when the time of its slot comes. The result includes that work.
 //!
-//! At random it is memory that is measured, and what memory costs depends on the machine and on who else uses it. So the same
-//! runs measure a read of as much memory, each where the last one says, in turn with the timers; the ratio is what to compare.
+//! In random order the benchmark measures memory latency, which depends on the machine and its load. Therefore the same runs
+//! alternate the timers with dependent random reads of as much memory; compare the ratio.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -17,10 +17,10 @@ const RUNNING: u32 = 1_000_000;
 /// 100 Gbit/s in packets of 512 bytes.
 const PACKET_TIME: u64 = 41;
 const TIMEOUT: u64 = 100_000_000;
-/// Bytes of a line of the cache, in words of 32 bits.
+/// Size of a cache line in 32-bit words.
 const LINE: usize = 16;
 
-/// The numbers below `count`, in an order that is the same every time.
+/// The numbers below `count`, in an order that is the same in every run.
 fn shuffled(count: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count).collect();
     let mut dice = 1u64;
@@ -32,7 +32,7 @@ fn shuffled(count: u32) -> Vec<u32> {
     order
 }
 
-/// A million timers that run, and what is done with them.
+/// A million running timers.
 struct Sender {
     timers: Timers,
     now: u64,
@@ -51,7 +51,7 @@ impl Sender {
         Self { timers, now, order, at: 0 }
     }
 
-    /// A packet is acknowledged, and the next one takes its place.
+    /// Acknowledges a packet and sends the next one in its slot.
     #[inline]
     fn restart(&mut self) {
         let timer = self.order[self.at];
@@ -59,14 +59,14 @@ impl Sender {
         self.now += PACKET_TIME;
         self.timers.stop(timer);
         self.timers.start(timer, Nanos::new(self.now + TIMEOUT));
-        // As a sender does: a look at what has run out, which is nothing.
+        // As a sender does: a poll for expired timers, which finds none.
         if self.timers.next().is_some_and(|next| next.get() <= self.now) {
             while self.timers.expired(Nanos::new(self.now)).is_some() {}
         }
     }
 }
 
-/// As much memory as the timers take, read line by line at random, where each says which is next.
+/// As much memory as the timers use, read line by line in random order; each line contains the number of the next.
 struct Walk {
     lines: Vec<[u32; LINE]>,
     at: u32,
@@ -101,7 +101,7 @@ fn start_and_stop(c: &mut Criterion) {
     group.finish();
 }
 
-/// Runs in turn, each long enough to pass the slots of several levels.
+/// Alternating runs, each long enough to pass the slots of several levels.
 const PAIRS: usize = 21;
 const ROUNDS: u32 = 500_000;
 
@@ -121,7 +121,7 @@ fn median(mut all: Vec<f64>) -> f64 {
 fn against_memory(_: &mut Criterion) {
     let (mut sender, mut walk) = (Sender::new(shuffled(RUNNING)), Walk::new());
     let (mut timers, mut memory, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    // The first run is there to fill what can be filled.
+    // The first run warms up caches and tables.
     for pair in 0..=PAIRS {
         let timer = nanoseconds(|| sender.restart());
         let read = nanoseconds(|| walk.step());

@@ -39,7 +39,7 @@ pub enum WireError {
         supported: u8,
     },
     /// Unknown packet kind.
-    #[error("unknown packet kind {found}: the peer violates wire version 1")]
+    #[error("unknown packet kind {found}: the peer violates the format")]
     Kind {
         /// Number found.
         found: u8,

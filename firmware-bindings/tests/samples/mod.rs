@@ -1,4 +1,4 @@
-//! One packet of every kind, as bytes typed by hand and as the value that they stand for.
+//! One packet of every kind, as bytes written manually and as the value that they encode.
 
 use fpga_firmware::generated::{Capabilities, Scheme};
 use fpga_firmware::wire::{
@@ -185,7 +185,7 @@ const HELLO: [u8; 32] = [
     0x0c, 0x0b, 0x0a, 0x09,
     12, 2, // packet size, wire version
     0x00, 0x01, // mask bits: 256
-    0x05, 0x00, 0x00, 0x80, // capabilities: event push, packet events, one that nobody knows
+    0x05, 0x00, 0x00, 0x80, // capabilities: event push, packet events, an unknown one
     0x21, 0x00, 0x00, 0x00, // schemes 0 and 5
     0x80, 0x84, 0x1e, 0x00, // registry timeout: 2 s
 ];
@@ -282,7 +282,7 @@ const MESSAGE_MAP: [u8; 72] = [
     0x07, 0x00, 0x00, 0x00, // the receiver's context
     0x05, 0x00, 0x00, 0x00, // base
     0x64, 0x63, 0x62, 0x61, // sequence that is answered
-    8, 1, // map, had been here
+    8, 1, // map, duplicate
     0x03, 0x02, // ahead
     0x06, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // here: base + ahead + 1 and 2,
     0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // and base + ahead + 64
@@ -317,7 +317,7 @@ pub(crate) fn with_crc(body: &[u8]) -> Vec<u8> {
     [body, &bitwise_crc(body).to_le_bytes()].concat()
 }
 
-/// The value that the golden bytes of this kind stand for.
+/// The value that the golden bytes of this kind encode.
 #[expect(clippy::panic, reason = "a kind without a sample fails the test")]
 pub(crate) fn sample(kind: PacketKind) -> Sample {
     let common = Common {

@@ -544,7 +544,7 @@ impl Ni {
 
     /// Turns a packet for the sending side into an event; answers a hello.
     fn answer(&mut self, control: &Control) -> u64 {
-        let Common { source: from, incarnation: life, .. } = control.common();
+        let Common { source: from, incarnation, .. } = control.common();
         let ours = Incarnation::new(self.settings.incarnation);
         let event = match control {
             // An answer to a packet of an earlier incarnation, or to none: no operation waits for it.
@@ -562,7 +562,7 @@ impl Ni {
                 segment: ack.segment,
                 op: ack.op,
                 tries: ack.tries,
-                generation: life.get(),
+                generation: incarnation.get(),
                 ..Event::new(EventKind::Ack)
             },
             Control::Nack(nack) => Event {
@@ -573,7 +573,7 @@ impl Ni {
                 segment: nack.segment,
                 op: nack.op,
                 tries: nack.tries,
-                generation: life.get(),
+                generation: incarnation.get(),
                 ..Event::new(EventKind::Nack)
             },
             Control::SegmentDone(done) => Event {
@@ -581,7 +581,7 @@ impl Ni {
                 incarnation: done.peer_incarnation,
                 transfer: done.transfer,
                 segment: done.segment,
-                generation: life.get(),
+                generation: incarnation.get(),
                 ..Event::new(EventKind::SegmentDone)
             },
             Control::Hello(_) => {
@@ -592,7 +592,7 @@ impl Ni {
             Control::HelloReply(_) if self.asked == 0 => return 0,
             Control::HelloReply(hello) => Event {
                 node: from,
-                generation: life.get(),
+                generation: incarnation.get(),
                 op: OpNumber::new(hello.wire_version.into()),
                 tries: hello.packet_size_log2,
                 index: hello.mask_bits,

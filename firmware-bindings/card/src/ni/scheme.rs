@@ -458,8 +458,8 @@ impl MessageNode {
 
     /// Next packet to send or event to report, except packets of messages.
     ///
-    /// Progress of a transfer is reported only if `room` returns true: there is space for events that are not essential.
-    pub(super) fn poll(&mut self, room: impl FnOnce() -> bool) -> Option<NodeAction> {
+    /// Progress of a transfer is reported only if `has_space` returns true: there is space for events that are not essential.
+    pub(super) fn poll(&mut self, has_space: impl FnOnce() -> bool) -> Option<NodeAction> {
         if let Some(said) = self.receiver.poll_action() {
             return Some(match said {
                 Action::Event(event) => NodeAction::Event(self.shifted(event)),
@@ -474,7 +474,7 @@ impl MessageNode {
                 }
             });
         }
-        if self.sender.has_progress() && room() {
+        if self.sender.has_progress() && has_space() {
             while let Some(progress) = self.sender.poll_progress() {
                 if let Some(number) = self.number_of(progress.ticket) {
                     return Some(NodeAction::Event(progress_event(number, &progress)));

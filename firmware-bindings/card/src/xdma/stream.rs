@@ -22,8 +22,8 @@
 //!   [`CardCounters::odd_stream_buffers`](crate::CardCounters::odd_stream_buffers).
 //! * A C2H descriptor is closed when it is full, when the packet ends, or by the write flush timeout. A packet that ends exactly with the
 //!   descriptor is one write-back, with EOP. Its metadata is written before the descriptor counts as complete.
-//! * The write flush timeout counts from the last byte of the open descriptor. It does not close a descriptor without any byte unless the
-//!   description says so: PG195 speaks of flushing "the write data it already received".
+//! * The write flush timeout counts from the last byte of the open descriptor. It does not close a descriptor without any byte unless
+//!   `stream.flush_empty` is set: PG195 speaks of flushing "the write data it already received".
 //! * A packet in which an H2C channel was stopped stays open: the bytes of the next descriptor continue it.
 
 use super::channel::{Channel, control, status};

@@ -143,7 +143,7 @@ const BOARDS: [Board; 10] = [
 /// Channels of an AXI4-Stream build do not access memory.
 const STREAM: (u64, u64) = (0, 0);
 
-fn bench(board: &Board) -> CardTestbed {
+fn testbed(board: &Board) -> CardTestbed {
     CardTestbed::with(CardDescription::builtin(board.name).expect(board.name))
 }
 
@@ -151,9 +151,9 @@ fn dma_bar(board: &Board) -> u8 {
     board.bars.iter().find(|bar| bar.1 == BarRole::Dma).expect("every board has one").0
 }
 
-fn config(bench: &mut CardTestbed, at: u16) -> u32 {
+fn config(testbed: &mut CardTestbed, at: u16) -> u32 {
     let mut bytes = [0; 4];
-    bench.card.config_read(at, &mut bytes);
+    testbed.card.config_read(at, &mut bytes);
     u32::from_le_bytes(bytes)
 }
 
@@ -179,45 +179,49 @@ fn boards_every_name_has_board_and_row() {
 #[test]
 fn boards_config_space_matches_description() {
     for board in &BOARDS {
-        let mut bench = bench(board);
+        let mut testbed = testbed(board);
         let name = board.name;
-        assert_eq!(config(&mut bench, 0), u32::from(board.device) << 16 | 0x10EE, "{name}");
+        assert_eq!(config(&mut testbed, 0), u32::from(board.device) << 16 | 0x10EE, "{name}");
         // Software reads the user BAR only on cards whose subsystem id announces this project's blocks.
         let ours = board.bars.iter().any(|bar| bar.1 == BarRole::User);
-        assert_eq!(config(&mut bench, 0x2C) >> 16, if ours { 0x4E49 } else { 0x0007 }, "{name}");
+        assert_eq!(config(&mut testbed, 0x2C) >> 16, if ours { 0x4E49 } else { 0x0007 }, "{name}");
         let (speed, lanes) = (u32::from(board.link.0), u32::from(board.link.1));
         for at in [0x7C, 0x80] {
-            let word = if at == 0x7C { config(&mut bench, at) } else { config(&mut bench, at) >> 16 };
+            let word = if at == 0x7C { config(&mut testbed, at) } else { config(&mut testbed, at) >> 16 };
             assert_eq!((word & 0xF, word >> 4 & 0x3F), (speed, lanes), "{name}: link at {at:#x}");
         }
         let chain = GuestMachine::new(CardDescription::builtin(name).expect(name)).capabilities();
         if board.vectors == 0 {
             // One message, 64-bit address, no masks (according to listings of a 7024 and a 7021).
             assert_eq!(chain, [0x01, 0x05, 0x10], "{name}");
-            assert_eq!(config(&mut bench, 0x48) >> 16, 0x0080, "{name}");
+            assert_eq!(config(&mut testbed, 0x48) >> 16, 0x0080, "{name}");
         } else {
             assert_eq!(chain, [0x01, 0x05, 0x11, 0x10], "{name}");
-            assert_eq!((config(&mut bench, 0x60) >> 16 & 0x7FF) + 1, board.vectors.into(), "{name}: vectors");
+            assert_eq!(
+                (config(&mut testbed, 0x60) >> 16 & 0x7FF) + 1,
+                board.vectors.into(),
+                "{name}: vectors"
+            );
         }
         let seven = board.device >> 12 == 7;
-        assert_eq!(config(&mut bench, 0x40) >> 16, if seven { 0x7803 } else { 0x0003 }, "{name}: PME");
+        assert_eq!(config(&mut testbed, 0x40) >> 16, if seven { 0x7803 } else { 0x0003 }, "{name}: PME");
         for (at, offset) in [(0x64, 0x8000), (0x68, 0x8FE0)].into_iter().filter(|_| board.vectors > 0) {
             assert_eq!(
-                config(&mut bench, at),
+                config(&mut testbed, at),
                 offset | u32::from(dma_bar(board)),
                 "{name}: table at {at:#x}"
             );
         }
         // BARs as firmware sizes them.
         for at in (0x10..0x28).step_by(4) {
-            bench.card.config_write(at, &[0xFF; 4]);
+            testbed.card.config_write(at, &[0xFF; 4]);
         }
         let mut found = Vec::new();
         let mut index = 0;
         while index < 6 {
-            let low = config(&mut bench, 0x10 + 4 * index);
+            let low = config(&mut testbed, 0x10 + 4 * index);
             let wide = low & 0b110 == 0b100;
-            let high = if wide { config(&mut bench, 0x14 + 4 * index) } else { u32::MAX };
+            let high = if wide { config(&mut testbed, 0x14 + 4 * index) } else { u32::MAX };
             let mask = u64::from(high) << 32 | u64::from(low & !0xF);
             if low != 0 {
                 found.push((index as u8, (!mask).wrapping_add(1), if wide { 64 } else { 32 }));
@@ -226,7 +230,7 @@ fn boards_config_space_matches_description() {
         }
         let expected: Vec<_> = board.bars.iter().map(|bar| (bar.0, bar.2, bar.3)).collect();
         assert_eq!(found, expected, "{name}: BARs");
-        let roles: Vec<_> = bench.card.bars().iter().map(|bar| (bar.index, bar.role)).collect();
+        let roles: Vec<_> = testbed.card.bars().iter().map(|bar| (bar.index, bar.role)).collect();
         assert_eq!(roles, board.bars.iter().map(|bar| (bar.0, bar.1)).collect::<Vec<_>>(), "{name}");
     }
 }
@@ -263,13 +267,13 @@ fn boards_device_ids_follow_vendor_pattern() {
 #[test]
 fn boards_registers_match_description() {
     for board in &BOARDS {
-        let mut bench = bench(board);
+        let mut testbed = testbed(board);
         let (name, dma) = (board.name, dma_bar(board));
         let code = [64, 128, 256, 512].iter().position(|width| *width == board.width).expect("a width");
-        assert_eq!(bench.read(dma, 0x3018), code as u32, "{name}: width");
+        assert_eq!(testbed.read(dma, 0x3018), code as u32, "{name}: width");
         for (base, count) in [(0x0000, board.channels.0), (0x1000, board.channels.1)] {
             for channel in 0..4 {
-                let word = bench.read(dma, base + 0x100 * channel);
+                let word = testbed.read(dma, base + 0x100 * channel);
                 let stream = if board.memory == STREAM { 1 << 15 } else { 0 };
                 let expected = 0x1FC0_0006 | (base as u32) << 4 | stream | (channel as u32) << 8;
                 let there = channel < u64::from(count);
@@ -278,11 +282,11 @@ fn boards_registers_match_description() {
         }
         for (index, role, ..) in board.bars {
             match role {
-                BarRole::User => assert_eq!(bench.read(*index, 0x1004) & 2, 2, "{name}: an idle CDMA"),
+                BarRole::User => assert_eq!(testbed.read(*index, 0x1004) & 2, 2, "{name}: an idle CDMA"),
                 BarRole::Bypass => {
-                    let at = bench.card.description().bars.bypass.as_ref().expect("described").card_address;
-                    bench.poke(at, &[1, 2, 3, 4]);
-                    assert_eq!(bench.read(*index, 0), 0x0403_0201, "{name}");
+                    let at = testbed.card.description().bars.bypass.as_ref().expect("described").card_address;
+                    testbed.poke(at, &[1, 2, 3, 4]);
+                    assert_eq!(testbed.read(*index, 0), 0x0403_0201, "{name}");
                 }
                 _ => {}
             }
@@ -294,11 +298,11 @@ fn boards_registers_match_description() {
 #[test]
 fn boards_channels_reach_whole_memory_only() {
     for board in BOARDS.iter().filter(|board| board.memory != STREAM) {
-        let mut bench = bench(board);
+        let mut testbed = testbed(board);
         let (name, dma) = (board.name, dma_bar(board));
         let (first, size) = board.memory;
         let data = pattern(256, 5);
-        bench.host.put(DATA, &data);
+        testbed.host.put(DATA, &data);
         let cases = [
             (first, true),
             (first + size - 256, true),
@@ -309,21 +313,21 @@ fn boards_channels_reach_whole_memory_only() {
             for channel in 0..u64::from(board.channels.0) {
                 for (base, source, destination) in [(0, DATA, card), (0x1000, card, DATA + 0x1000)] {
                     let base = base + 0x100 * channel;
-                    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 256, source, destination, 0);
-                    bench.write(dma, base + 0x0C, 1);
+                    testbed.host.descriptor(DESCRIPTORS, MAGIC | STOP, 256, source, destination, 0);
+                    testbed.write(dma, base + 0x0C, 1);
                     for (at, value) in
                         [(0x4080, DESCRIPTORS as u32), (0x4084, 0), (0x4088, 0), (0x04, 0x00FF_FE7F)]
                     {
-                        bench.write(dma, base + at, value);
+                        testbed.write(dma, base + at, value);
                     }
-                    bench.run();
+                    testbed.run();
                     let decode = if base < 0x1000 { 1 << 14 } else { 1 << 9 };
                     let expected = if reached { 0b10 } else { decode };
-                    assert_eq!(bench.read(dma, base + 0x40), expected, "{name}: {base:#x} at {card:#x}");
+                    assert_eq!(testbed.read(dma, base + 0x40), expected, "{name}: {base:#x} at {card:#x}");
                 }
             }
             if reached {
-                assert_eq!(bench.host.get(DATA + 0x1000, 256), data, "{name}: {card:#x}");
+                assert_eq!(testbed.host.get(DATA + 0x1000, 256), data, "{name}: {card:#x}");
             }
         }
     }
@@ -344,9 +348,9 @@ fn boards_quirky_has_every_quirk() {
     );
     let silent = quirks.silent_memory.expect("a range");
     assert_eq!(silent.base + silent.size, description.memory.base + description.memory.size);
-    let mut bench = CardTestbed::with(description);
-    assert_eq!([bench.read(DMA, 0x2000), bench.read(DMA, 0x2000)], [0x1FC2_0006, u32::MAX]);
-    assert_eq!(bench.read(USER, 0), u32::MAX);
+    let mut testbed = CardTestbed::with(description);
+    assert_eq!([testbed.read(DMA, 0x2000), testbed.read(DMA, 0x2000)], [0x1FC2_0006, u32::MAX]);
+    assert_eq!(testbed.read(USER, 0), u32::MAX);
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn description() -> impl Strategy<Value = CardDescription> {
 }
 
 /// Writes `links` in the direction of channel `base`, in blocks of `block` descriptors that end at 4 KiB.
-fn chain(bench: &mut CardTestbed, base: u64, first: u64, after: u64, block: u64, links: &[Link]) -> u32 {
+fn chain(testbed: &mut CardTestbed, base: u64, first: u64, after: u64, block: u64, links: &[Link]) -> u32 {
     let slot = |index: u64| (first + index) % SLOTS;
     let count = links.len() as u64;
     // Number of contiguous descriptors from `index` on, within its block.
@@ -193,7 +193,7 @@ fn chain(bench: &mut CardTestbed, base: u64, first: u64, after: u64, block: u64,
         let control = link.magic | adjacent << 8 | link.flags;
         let (source, destination) =
             if base < 0x1000 { (link.host, link.card) } else { (link.card, link.host) };
-        bench.host.descriptor(
+        testbed.host.descriptor(
             DESCRIPTORS + 32 * slot(index),
             control,
             link.length,
@@ -205,34 +205,34 @@ fn chain(bench: &mut CardTestbed, base: u64, first: u64, after: u64, block: u64,
     together(0) - 1
 }
 
-fn perform(bench: &mut CardTestbed, base: u64, act: &Stimulus, bursts: bool) {
+fn perform(testbed: &mut CardTestbed, base: u64, act: &Stimulus, bursts: bool) {
     match act {
         Stimulus::Chain { first, after, block, links, start } => {
-            let adjacent = chain(bench, base, *first, *after, *block, links);
+            let adjacent = chain(testbed, base, *first, *after, *block, links);
             if let Some(control) = start {
-                bench.write(DMA, base + 0x0C, 1);
-                bench.start(base, DESCRIPTORS + 32 * first, adjacent, *control);
+                testbed.write(DMA, base + 0x0C, 1);
+                testbed.start(base, DESCRIPTORS + 32 * first, adjacent, *control);
             }
         }
-        Stimulus::Credits(count) => bench.write(DMA, base + 0x408C, *count),
+        Stimulus::Credits(count) => testbed.write(DMA, base + 0x408C, *count),
         Stimulus::Register { at, value } => {
-            bench.write(DMA, if *at < 0x1000 { base + at } else { *at }, *value)
+            testbed.write(DMA, if *at < 0x1000 { base + at } else { *at }, *value)
         }
-        Stimulus::Poison { at, length } => bench.card.poison(CardAddr::new(*at), *length),
-        Stimulus::Silence { at, length } => bench.card.silence(CardAddr::new(*at), *length),
-        Stimulus::Completed(count) => bench.card.override_completed_count(*count),
+        Stimulus::Poison { at, length } => testbed.card.poison(CardAddr::new(*at), *length),
+        Stimulus::Silence { at, length } => testbed.card.silence(CardAddr::new(*at), *length),
+        Stimulus::Completed(count) => testbed.card.override_completed_count(*count),
         Stimulus::Strike { fault, after } => {
             let fault = PlannedFault::new(fault.clone()).after(*after);
-            bench.card.set_fault_plan(&FaultPlan::new(1).with(fault));
+            testbed.card.set_fault_plan(&FaultPlan::new(1).with(fault));
         }
-        Stimulus::BusMaster(on) => bench.card.set_command(true, *on),
+        Stimulus::BusMaster(on) => testbed.card.set_command(true, *on),
         Stimulus::Units { count, piece } => {
-            bench.now += 100;
-            let now = Nanos::new(bench.now);
+            testbed.now += 100;
+            let now = Nanos::new(testbed.now);
             let mut left = *count;
             if bursts {
                 while left > 0 {
-                    let done = bench.card.work(now, &mut bench.host, left.min(*piece));
+                    let done = testbed.card.work(now, &mut testbed.host, left.min(*piece));
                     assert!(done <= left.min(*piece));
                     if done == 0 {
                         break;
@@ -240,29 +240,29 @@ fn perform(bench: &mut CardTestbed, base: u64, act: &Stimulus, bursts: bool) {
                     left -= done;
                 }
             } else {
-                while left > 0 && bench.card.step(now, &mut bench.host) {
+                while left > 0 && testbed.card.step(now, &mut testbed.host) {
                     left -= 1;
                 }
             }
         }
         Stimulus::Reset => {
-            if bench.card.is_removed() {
-                bench.card.replug();
+            if testbed.card.is_removed() {
+                testbed.card.replug();
             }
-            bench.card.reset();
-            bench.card.set_command(true, true);
-            bench.card.enable_msix(32);
+            testbed.card.reset();
+            testbed.card.set_command(true, true);
+            testbed.card.enable_msix(32);
         }
     }
 }
 
-fn registers(bench: &mut CardTestbed) -> Vec<u32> {
+fn registers(testbed: &mut CardTestbed) -> Vec<u32> {
     let mut words = Vec::new();
     for block in 0..9_u64 {
         for channel in 0..4_u64 {
             for word in 0..64_u64 {
                 let mut bytes = [0; 4];
-                bench.card.bar_peek(DMA, block << 12 | channel << 8 | word << 2, &mut bytes);
+                testbed.card.bar_peek(DMA, block << 12 | channel << 8 | word << 2, &mut bytes);
                 words.push(u32::from_le_bytes(bytes));
             }
         }
@@ -270,8 +270,8 @@ fn registers(bench: &mut CardTestbed) -> Vec<u32> {
     words
 }
 
-fn faults(bench: &CardTestbed) -> Vec<Fault> {
-    bench.card.faults().iter().copied().collect()
+fn faults(testbed: &CardTestbed) -> Vec<Fault> {
+    testbed.card.faults().iter().copied().collect()
 }
 
 /// Fault hooks in force: address and length of the poisoned and of the silent range.
@@ -282,12 +282,12 @@ struct Hooks {
 }
 
 /// Card memory, including the ranges of fault hooks.
-fn card_memory(bench: &mut CardTestbed, hooks: Hooks) -> Vec<u8> {
-    bench.card.poison(CardAddr::ZERO, 0);
-    bench.card.silence(CardAddr::ZERO, 0);
-    let bytes = bench.memory(0, COMPARED);
-    bench.card.poison(CardAddr::new(hooks.poison.0), hooks.poison.1);
-    bench.card.silence(CardAddr::new(hooks.silence.0), hooks.silence.1);
+fn card_memory(testbed: &mut CardTestbed, hooks: Hooks) -> Vec<u8> {
+    testbed.card.poison(CardAddr::ZERO, 0);
+    testbed.card.silence(CardAddr::ZERO, 0);
+    let bytes = testbed.memory(0, COMPARED);
+    testbed.card.poison(CardAddr::new(hooks.poison.0), hooks.poison.1);
+    testbed.card.silence(CardAddr::new(hooks.silence.0), hooks.silence.1);
     bytes
 }
 
@@ -307,45 +307,49 @@ fn compare(stepped: &mut CardTestbed, worked: &mut CardTestbed, hooks: Hooks) ->
     // A line that rose more than once before it was sampled gives one message, never none.
     for vector in 0..32 {
         let count =
-            |bench: &CardTestbed| bench.host.interrupts.iter().filter(|sent| **sent == vector).count();
+            |testbed: &CardTestbed| testbed.host.interrupts.iter().filter(|sent| **sent == vector).count();
         let (single, burst) = (count(stepped), count(worked));
         prop_assert!(burst <= single && (burst > 0) == (single > 0), "vector {vector}: {single} and {burst}");
     }
-    for bench in [stepped, worked] {
-        bench.host.interrupts.clear();
-        bench.host.reads.clear();
-        bench.host.writes.clear();
+    for testbed in [stepped, worked] {
+        testbed.host.interrupts.clear();
+        testbed.host.reads.clear();
+        testbed.host.writes.clear();
     }
     Ok(())
 }
 
-fn bench(description: &CardDescription) -> CardTestbed {
-    let mut bench = CardTestbed::with(description.clone());
-    bench.host.map_read_only(0x40_0000, 0x1_0000);
-    bench.host.put(DATA, &pattern(0x1_0000, 7));
-    bench.poke(0, &pattern(COMPARED, 8));
+fn testbed(description: &CardDescription) -> CardTestbed {
+    let mut testbed = CardTestbed::with(description.clone());
+    testbed.host.map_read_only(0x40_0000, 0x1_0000);
+    testbed.host.put(DATA, &pattern(0x1_0000, 7));
+    testbed.poke(0, &pattern(COMPARED, 8));
     // Every channel has its own vector.
-    bench.write(DMA, 0x20A0, 0x0302_0100);
-    bench.write(DMA, 0x20A4, 0x0706_0504);
-    bench.write(DMA, 0x2010, u32::MAX);
-    bench
+    testbed.write(DMA, 0x20A0, 0x0302_0100);
+    testbed.write(DMA, 0x20A4, 0x0706_0504);
+    testbed.write(DMA, 0x2010, u32::MAX);
+    testbed
 }
 
 #[test]
 fn burst_restart_reports_before_clearing() {
-    let mut bench = CardTestbed::new();
-    bench.write(DMA, 0x2010, 1);
-    bench.write(DMA, 0x90, 1 << 2);
-    bench.host.descriptor(DESCRIPTORS, MAGIC | COMPLETED, 0x1_0100, DATA, 0, DESCRIPTORS + 32);
-    bench.host.descriptor(DESCRIPTORS + 64, MAGIC | STOP, 64, DATA, 0, 0);
-    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-    assert_eq!(bench.card.work(Nanos::ZERO, &mut bench.host, 3), 3, "two fetches, and the first page");
+    let mut testbed = CardTestbed::new();
+    testbed.write(DMA, 0x2010, 1);
+    testbed.write(DMA, 0x90, 1 << 2);
+    testbed.host.descriptor(DESCRIPTORS, MAGIC | COMPLETED, 0x1_0100, DATA, 0, DESCRIPTORS + 32);
+    testbed.host.descriptor(DESCRIPTORS + 64, MAGIC | STOP, 64, DATA, 0, 0);
+    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    assert_eq!(testbed.card.work(Nanos::ZERO, &mut testbed.host, 3), 3, "two fetches, and the first page");
     // Set Run again while the first descriptor is in flight: it ends, and then everything starts over.
-    bench.write(DMA, 0x0C, 1);
-    bench.start(H2C0, DESCRIPTORS + 64, 0, START_INTERRUPT);
-    bench.card.work(Nanos::ZERO, &mut bench.host, 100);
-    assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (0b010, 1), "only the second run is visible");
-    assert_eq!(bench.host.interrupts, [0], "but the first one was announced");
+    testbed.write(DMA, 0x0C, 1);
+    testbed.start(H2C0, DESCRIPTORS + 64, 0, START_INTERRUPT);
+    testbed.card.work(Nanos::ZERO, &mut testbed.host, 100);
+    assert_eq!(
+        (testbed.read(DMA, 0x40), testbed.read(DMA, 0x48)),
+        (0b010, 1),
+        "only the second run is visible"
+    );
+    assert_eq!(testbed.host.interrupts, [0], "but the first one was announced");
 }
 
 #[test]
@@ -353,9 +357,9 @@ fn burst_blocks_wrap_at_buffer_end() {
     let mut description = small();
     // Smallest buffer: 64 descriptors, in which blocks of 37 start at every position.
     (description.xdma.h2c_channels, description.xdma.c2h_channels, description.xdma.data_width) = (1, 1, 64);
-    let mut bench = CardTestbed::with(description);
+    let mut testbed = CardTestbed::with(description);
     let data = pattern(64 * 500, 3);
-    bench.host.put(DATA, &data);
+    testbed.host.put(DATA, &data);
     let links: Vec<_> = (0..500)
         .map(|index| Link {
             magic: MAGIC,
@@ -366,13 +370,13 @@ fn burst_blocks_wrap_at_buffer_end() {
             adjacency: 0,
         })
         .collect();
-    let adjacent = chain(&mut bench, H2C0, 0, 0, 37, &links);
-    bench.start(H2C0, DESCRIPTORS, adjacent, START_INTERRUPT);
-    bench.card.work(Nanos::ZERO, &mut bench.host, u32::MAX);
-    assert_eq!(bench.read(DMA, 0x48), 500);
-    let reads = bench.host.reads.iter().filter(|(at, _)| *at < DATA).count() as u64;
-    assert!(reads > bench.card.counters().descriptor_fetches, "some blocks were read in two parts");
-    assert!(bench.memory(0, data.len()) == data);
+    let adjacent = chain(&mut testbed, H2C0, 0, 0, 37, &links);
+    testbed.start(H2C0, DESCRIPTORS, adjacent, START_INTERRUPT);
+    testbed.card.work(Nanos::ZERO, &mut testbed.host, u32::MAX);
+    assert_eq!(testbed.read(DMA, 0x48), 500);
+    let reads = testbed.host.reads.iter().filter(|(at, _)| *at < DATA).count() as u64;
+    assert!(reads > testbed.card.counters().descriptor_fetches, "some blocks were read in two parts");
+    assert!(testbed.memory(0, data.len()) == data);
 }
 
 proptest! {
@@ -386,7 +390,7 @@ proptest! {
         acts in prop::collection::vec(act(), 1..25),
     ) {
         let base = if to_host { C2H0 } else { H2C0 };
-        let (mut stepped, mut worked) = (bench(&description), bench(&description));
+        let (mut stepped, mut worked) = (testbed(&description), testbed(&description));
         let mut hooks = Hooks::default();
         for act in &acts {
             match act {
@@ -414,13 +418,13 @@ proptest! {
     ) {
         let mut description = small();
         (description.xdma.h2c_channels, description.xdma.c2h_channels) = (2, 2);
-        let (mut stepped, mut worked) = (bench(&description), bench(&description));
-        for (bench, bursts) in [(&mut stepped, false), (&mut worked, true)] {
+        let (mut stepped, mut worked) = (testbed(&description), testbed(&description));
+        for (testbed, bursts) in [(&mut stepped, false), (&mut worked, true)] {
             // Transmit windows with empty headers, whose faults are reported in an event ring in host memory.
-            bench.write(USER, 0x2080, 0x13_0000);
-            bench.write(USER, 0x2088, 16);
-            bench.write(USER, 0x2008, 0b101);
-            bench.host.map(0x50_0000, 0x8_0000);
+            testbed.write(USER, 0x2080, 0x13_0000);
+            testbed.write(USER, 0x2088, 16);
+            testbed.write(USER, 0x2008, 0b101);
+            testbed.host.map(0x50_0000, 0x8_0000);
             for (number, (links, block, control)) in (0..).zip(&channels) {
                 let base = if number < 2 { number << 8 } else { C2H0 + ((number - 2) << 8) };
                 // Each channel has a quarter of the slots, of host memory and of card memory.
@@ -434,34 +438,34 @@ proptest! {
                     })
                     .collect();
                 let first = number * SLOTS / 4;
-                let adjacent = chain(bench, base, first, first, *block, &links);
+                let adjacent = chain(testbed, base, first, first, *block, &links);
                 let last = DESCRIPTORS + 32 * (first + links.len() as u64 - 1);
-                let word = bench.host.get_word(last) | STOP;
-                bench.host.put(last, &word.to_le_bytes());
-                bench.write(DMA, base + 0x88, (WRITEBACK + 64 * number) as u32);
-                bench.start(base, DESCRIPTORS + 32 * first, adjacent, *control & !(1 << 25));
+                let word = testbed.host.get_word(last) | STOP;
+                testbed.host.put(last, &word.to_le_bytes());
+                testbed.write(DMA, base + 0x88, (WRITEBACK + 64 * number) as u32);
+                testbed.start(base, DESCRIPTORS + 32 * first, adjacent, *control & !(1 << 25));
             }
             for (index, (source, destination, count)) in (0_u64..).zip(&copies) {
                 let at = 0x80_0000 + 64 * index;
                 let next = at + 64;
                 let words = [next, 0x90_0000 + source, 0xA0_0000 + destination, u64::from(*count)];
                 let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                bench.poke(at, &bytes);
+                testbed.poke(at, &bytes);
             }
-            bench.write(USER, 0x1000, 8);
-            bench.write(USER, 0x1008, 0x80_0000);
-            bench.write(USER, 0x1010, 0x80_0000 + 64 * (copies.len() as u32 - 1));
-            bench.write(USER, 0x1014, 0);
+            testbed.write(USER, 0x1000, 8);
+            testbed.write(USER, 0x1008, 0x80_0000);
+            testbed.write(USER, 0x1010, 0x80_0000 + 64 * (copies.len() as u32 - 1));
+            testbed.write(USER, 0x1014, 0);
             for window in 0..events {
-                let base = bench.card.description().ni.window_base;
-                bench.poke(base + window * 0x8000 + 0xFC0, &[1, 0, 0, 0]);
+                let base = testbed.card.description().ni.window_base;
+                testbed.poke(base + window * 0x8000 + 0xFC0, &[1, 0, 0, 0]);
             }
-            while if bursts { bench.card.work(Nanos::ZERO, &mut bench.host, piece) > 0 } else { bench.card.step(Nanos::ZERO, &mut bench.host) } {}
+            while if bursts { testbed.card.work(Nanos::ZERO, &mut testbed.host, piece) > 0 } else { testbed.card.step(Nanos::ZERO, &mut testbed.host) } {}
         }
         prop_assert_eq!(stepped.card.counters().events, worked.card.counters().events);
         prop_assert!(worked.card.counters().events > 0 && worked.card.counters().cdma_descriptors > 0);
-        let sorted = |bench: &CardTestbed| {
-            let mut faults: Vec<_> = faults(bench).iter().map(|fault| (fault.unit.code(), fault.kind as u8, fault.address, fault.detail)).collect();
+        let sorted = |testbed: &CardTestbed| {
+            let mut faults: Vec<_> = faults(testbed).iter().map(|fault| (fault.unit.code(), fault.kind as u8, fault.address, fault.detail)).collect();
             faults.sort_unstable();
             faults
         };
@@ -476,7 +480,7 @@ proptest! {
         prop_assert!(b.interrupts <= a.interrupts);
         (a.interrupts, b.interrupts) = (0, 0);
         prop_assert_eq!(a, b);
-        let vectors = |bench: &CardTestbed| bench.host.interrupts.iter().copied().collect::<std::collections::BTreeSet<_>>();
+        let vectors = |testbed: &CardTestbed| testbed.host.interrupts.iter().copied().collect::<std::collections::BTreeSet<_>>();
         prop_assert_eq!(vectors(&stepped), vectors(&worked));
     }
 }

@@ -290,18 +290,18 @@ fn config_space_sizes_and_speeds_follow_description() {
 
 #[test]
 fn config_space_unknown_power_state_is_not_entered() {
-    let mut bench = CardTestbed::new();
+    let mut testbed = CardTestbed::new();
     for (wanted, state) in [(1, 0), (2, 0), (3, 3), (2, 3), (1, 3), (0, 0)] {
-        bench.card.config_write(0x44, &[wanted]);
-        assert_eq!(half(&mut bench.card, 0x44) & 3, state, "after asking for D{wanted}");
-        let identifier = bench.read(DMA, 0x3000);
+        testbed.card.config_write(0x44, &[wanted]);
+        assert_eq!(half(&mut testbed.card, 0x44) & 3, state, "after asking for D{wanted}");
+        let identifier = testbed.read(DMA, 0x3000);
         assert_eq!(identifier == u32::MAX, state == 3, "registers answer in D0 alone");
     }
-    bench.write(DMA, 0x90, 6);
-    bench.card.config_write(0x44, &[3]);
-    bench.card.config_write(0x44, &[0]);
-    assert_eq!(bench.read(DMA, 0x90), 6, "NoSoftRst+: nothing is lost on the way");
-    assert!(bench.card.config().bus_master());
+    testbed.write(DMA, 0x90, 6);
+    testbed.card.config_write(0x44, &[3]);
+    testbed.card.config_write(0x44, &[0]);
+    assert_eq!(testbed.read(DMA, 0x90), 6, "NoSoftRst+: nothing is lost on the way");
+    assert!(testbed.card.config().bus_master());
 }
 
 #[test]
@@ -309,24 +309,24 @@ fn config_space_flr_present_as_described() {
     for flr in [false, true] {
         let mut description = small();
         description.pci.flr = flr;
-        let mut bench = CardTestbed::with(description);
-        assert_eq!(read(&mut bench.card, 0x74) >> 28 & 1, u32::from(flr));
-        bench.card.config_write(0x10, &0x1234_0000_u32.to_le_bytes());
-        bench.card.config_write(0x78, &0x5830_u16.to_le_bytes());
-        bench.card.config_write(0x80, &[0x40]);
-        bench.write(DMA, 0x90, 6);
-        bench.poke(0, b"kept");
-        bench.card.config_write(0x78, &0xD830_u16.to_le_bytes());
+        let mut testbed = CardTestbed::with(description);
+        assert_eq!(read(&mut testbed.card, 0x74) >> 28 & 1, u32::from(flr));
+        testbed.card.config_write(0x10, &0x1234_0000_u32.to_le_bytes());
+        testbed.card.config_write(0x78, &0x5830_u16.to_le_bytes());
+        testbed.card.config_write(0x80, &[0x40]);
+        testbed.write(DMA, 0x90, 6);
+        testbed.poke(0, b"kept");
+        testbed.card.config_write(0x78, &0xD830_u16.to_le_bytes());
         if flr {
-            assert_eq!(half(&mut bench.card, 0x78), 0x2830, "payload size stays (PCIe 6.6.2)");
-            assert_eq!(half(&mut bench.card, 0x80), 0x40, "negotiated link parameters stay too");
-            assert_eq!((read(&mut bench.card, 0x10), half(&mut bench.card, 0x04)), (0, 0));
+            assert_eq!(half(&mut testbed.card, 0x78), 0x2830, "payload size stays (PCIe 6.6.2)");
+            assert_eq!(half(&mut testbed.card, 0x80), 0x40, "negotiated link parameters stay too");
+            assert_eq!((read(&mut testbed.card, 0x10), half(&mut testbed.card, 0x04)), (0, 0));
         } else {
-            assert_eq!(half(&mut bench.card, 0x78), 0x5830, "the bit reads as 0 and does nothing");
+            assert_eq!(half(&mut testbed.card, 0x78), 0x5830, "the bit reads as 0 and does nothing");
         }
-        bench.card.set_command(true, true);
-        assert_eq!(bench.read(DMA, 0x90), if flr { 0 } else { 6 });
-        assert_eq!(bench.memory(0, 4), b"kept");
+        testbed.card.set_command(true, true);
+        assert_eq!(testbed.read(DMA, 0x90), if flr { 0 } else { 6 });
+        assert_eq!(testbed.memory(0, 4), b"kept");
     }
 }
 
@@ -335,70 +335,70 @@ fn config_space_errors_are_logged_and_reported_as_enabled() {
     for error in UncorrectableError::ALL {
         for fatal in [false, true] {
             let bit = 1_u32 << *error as u8;
-            let mut bench = CardTestbed::new();
-            write(&mut bench.card, 0x10C, if fatal { bit } else { 0 });
-            bench.card.report_error(PciError::Uncorrectable(*error));
-            bench.run();
-            assert!(bench.host.errors.is_empty(), "{error:?}: reporting is not enabled");
-            assert_eq!(read(&mut bench.card, 0x104), bit, "{error:?} is logged all the same");
-            assert_eq!(read(&mut bench.card, 0x118), u32::from(*error as u8), "first error");
+            let mut testbed = CardTestbed::new();
+            write(&mut testbed.card, 0x10C, if fatal { bit } else { 0 });
+            testbed.card.report_error(PciError::Uncorrectable(*error));
+            testbed.run();
+            assert!(testbed.host.errors.is_empty(), "{error:?}: reporting is not enabled");
+            assert_eq!(read(&mut testbed.card, 0x104), bit, "{error:?} is logged all the same");
+            assert_eq!(read(&mut testbed.card, 0x118), u32::from(*error as u8), "first error");
             let detected = if fatal { 0b0100 } else { 0b0010 }
                 | if *error == UncorrectableError::UnsupportedRequest { 0b1000 } else { 0 };
-            assert_eq!(half(&mut bench.card, 0x7A), detected, "{error:?} in device status");
-            write(&mut bench.card, 0x104, 0);
-            assert_eq!(read(&mut bench.card, 0x104), bit, "zeros clear nothing");
-            write(&mut bench.card, 0x104, u32::MAX);
-            assert_eq!((read(&mut bench.card, 0x104), read(&mut bench.card, 0x118)), (0, 0));
+            assert_eq!(half(&mut testbed.card, 0x7A), detected, "{error:?} in device status");
+            write(&mut testbed.card, 0x104, 0);
+            assert_eq!(read(&mut testbed.card, 0x104), bit, "zeros clear nothing");
+            write(&mut testbed.card, 0x104, u32::MAX);
+            assert_eq!((read(&mut testbed.card, 0x104), read(&mut testbed.card, 0x118)), (0, 0));
             // Enabled in device control.
-            bench.card.set_error_reporting(true);
-            bench.card.report_error(PciError::Uncorrectable(*error));
-            bench.run();
+            testbed.card.set_error_reporting(true);
+            testbed.card.report_error(PciError::Uncorrectable(*error));
+            testbed.run();
             let message = if fatal { ErrorMessage::Fatal } else { ErrorMessage::NonFatal };
-            assert_eq!(bench.host.errors, [message], "{error:?}");
+            assert_eq!(testbed.host.errors, [message], "{error:?}");
             // Masked.
-            write(&mut bench.card, 0x108, bit);
-            bench.card.report_error(PciError::Uncorrectable(*error));
-            bench.run();
-            assert_eq!(bench.host.errors.len(), 1, "{error:?} masked");
+            write(&mut testbed.card, 0x108, bit);
+            testbed.card.report_error(PciError::Uncorrectable(*error));
+            testbed.run();
+            assert_eq!(testbed.host.errors.len(), 1, "{error:?} masked");
         }
     }
     for error in CorrectableError::ALL {
-        let mut bench = CardTestbed::new();
-        bench.card.set_error_reporting(true);
-        write(&mut bench.card, 0x114, 0);
-        bench.card.report_error(PciError::Correctable(*error));
-        bench.run();
-        assert_eq!(bench.host.errors, [ErrorMessage::Correctable], "{error:?}");
-        assert_eq!(read(&mut bench.card, 0x110), 1 << *error as u8);
-        assert_eq!(half(&mut bench.card, 0x7A), 1);
-        bench.card.config_write(0x7A, &[1]);
-        bench.card.config_write(0x110, &[0xFF; 4]);
-        assert_eq!((read(&mut bench.card, 0x110), half(&mut bench.card, 0x7A)), (0, 0));
+        let mut testbed = CardTestbed::new();
+        testbed.card.set_error_reporting(true);
+        write(&mut testbed.card, 0x114, 0);
+        testbed.card.report_error(PciError::Correctable(*error));
+        testbed.run();
+        assert_eq!(testbed.host.errors, [ErrorMessage::Correctable], "{error:?}");
+        assert_eq!(read(&mut testbed.card, 0x110), 1 << *error as u8);
+        assert_eq!(half(&mut testbed.card, 0x7A), 1);
+        testbed.card.config_write(0x7A, &[1]);
+        testbed.card.config_write(0x110, &[0xFF; 4]);
+        assert_eq!((read(&mut testbed.card, 0x110), half(&mut testbed.card, 0x7A)), (0, 0));
     }
 }
 
 #[test]
 fn config_space_system_errors_follow_command_register() {
-    let mut bench = CardTestbed::new();
-    bench.card.config_write(0x04, &0x0106_u16.to_le_bytes());
-    bench.card.report_error(PciError::Uncorrectable(UncorrectableError::PoisonedTlp));
-    bench.run();
-    assert_eq!(bench.host.errors, [ErrorMessage::NonFatal]);
-    assert_eq!(half(&mut bench.card, 0x06) & 1 << 14, 1 << 14, "signalled system error");
-    bench.card.reset();
-    assert_eq!(read(&mut bench.card, 0x104), 1 << 12, "the log survives a reset (sticky)");
-    assert_eq!(half(&mut bench.card, 0x06), 0x10);
+    let mut testbed = CardTestbed::new();
+    testbed.card.config_write(0x04, &0x0106_u16.to_le_bytes());
+    testbed.card.report_error(PciError::Uncorrectable(UncorrectableError::PoisonedTlp));
+    testbed.run();
+    assert_eq!(testbed.host.errors, [ErrorMessage::NonFatal]);
+    assert_eq!(half(&mut testbed.card, 0x06) & 1 << 14, 1 << 14, "signalled system error");
+    testbed.card.reset();
+    assert_eq!(read(&mut testbed.card, 0x104), 1 << 12, "the log survives a reset (sticky)");
+    assert_eq!(half(&mut testbed.card, 0x06), 0x10);
 }
 
 #[test]
 fn config_space_refused_requests_show_in_status() {
-    let mut bench = CardTestbed::new();
-    bench.start(0, 0x0BAD_0000, 0, 0x00F8_3E1F);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x40), 1 << 19, "descriptor fetch refused");
-    assert_eq!(half(&mut bench.card, 0x06) & 0xF900, 1 << 13, "received master abort (PCIe 7.5.1.1.4)");
-    bench.card.config_write(0x06, &0xFFFF_u16.to_le_bytes());
-    assert_eq!(half(&mut bench.card, 0x06), 0x0010, "cleared by writing ones; the capability bit stays");
+    let mut testbed = CardTestbed::new();
+    testbed.start(0, 0x0BAD_0000, 0, 0x00F8_3E1F);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x40), 1 << 19, "descriptor fetch refused");
+    assert_eq!(half(&mut testbed.card, 0x06) & 0xF900, 1 << 13, "received master abort (PCIe 7.5.1.1.4)");
+    testbed.card.config_write(0x06, &0xFFFF_u16.to_le_bytes());
+    assert_eq!(half(&mut testbed.card, 0x06), 0x0010, "cleared by writing ones; the capability bit stays");
 }
 
 /// According to listings of 7-series cards; off by default.

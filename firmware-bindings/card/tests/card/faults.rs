@@ -22,14 +22,14 @@ fn parse(faults: &str) -> Result<CardDescription, DescriptionError> {
 
 /// Creates a card whose file has these faults.
 fn with(faults: &str) -> CardTestbed {
-    let mut bench = CardTestbed::with(parse(&format!("  list:\n{faults}\n")).expect("a plan"));
-    bench.write(DMA, 0x90, 0x00FF_FE7E);
-    bench.write(DMA, 0x1090, 0x00FF_FE7E);
-    bench.write(DMA, 0x2014, 0xFF);
-    bench.write(DMA, 0x20A0, 0x0302_0100);
-    bench.write(DMA, 0x20A4, 0x0706_0504);
-    bench.write(DMA, 0x88, WRITEBACK as u32);
-    bench
+    let mut testbed = CardTestbed::with(parse(&format!("  list:\n{faults}\n")).expect("a plan"));
+    testbed.write(DMA, 0x90, 0x00FF_FE7E);
+    testbed.write(DMA, 0x1090, 0x00FF_FE7E);
+    testbed.write(DMA, 0x2014, 0xFF);
+    testbed.write(DMA, 0x20A0, 0x0302_0100);
+    testbed.write(DMA, 0x20A4, 0x0706_0504);
+    testbed.write(DMA, 0x88, WRITEBACK as u32);
+    testbed
 }
 
 fn plan(faults: impl IntoIterator<Item = PlannedFault>) -> FaultPlan {
@@ -37,16 +37,16 @@ fn plan(faults: impl IntoIterator<Item = PlannedFault>) -> FaultPlan {
 }
 
 /// One run of `count` descriptors of 64 bytes on H2C 0; each one requests a write-back.
-fn run(bench: &mut CardTestbed, count: u32, start: u32) {
-    bench.write(DMA, 0x0C, 1);
+fn run(testbed: &mut CardTestbed, count: u32, start: u32) {
+    testbed.write(DMA, 0x0C, 1);
     for index in 0..count {
         let last = index + 1 == count;
         let at = DESCRIPTORS + 32 * u64::from(index);
         let control = MAGIC | COMPLETED | if last { STOP } else { 0 };
-        bench.host.descriptor(at, control, 64, DATA, 0x100 * u64::from(index), at + 32);
+        testbed.host.descriptor(at, control, 64, DATA, 0x100 * u64::from(index), at + 32);
     }
-    bench.start(H2C0, DESCRIPTORS, 0, start);
-    bench.run();
+    testbed.start(H2C0, DESCRIPTORS, 0, start);
+    testbed.run();
 }
 
 /// Programs also write plans, for cards that other processes serve.
@@ -71,51 +71,51 @@ list:
 
 #[test]
 fn fault_interrupts_lost_late_or_spurious() {
-    let mut bench = with("    - { fault: lost_interrupt, vector: 0, skip: 1 }");
+    let mut testbed = with("    - { fault: lost_interrupt, vector: 0, skip: 1 }");
     for round in 1..=3 {
-        run(&mut bench, 1, START_INTERRUPT);
+        run(&mut testbed, 1, START_INTERRUPT);
         let expected = if round == 1 { 1 } else { round - 1 };
-        assert_eq!(bench.host.interrupts.len(), expected, "the second one is lost, round {round}");
-        assert_eq!(bench.read(DMA, 0x44), 0b110, "the registers have it");
+        assert_eq!(testbed.host.interrupts.len(), expected, "the second one is lost, round {round}");
+        assert_eq!(testbed.read(DMA, 0x44), 0b110, "the registers have it");
     }
-    let mut bench = with("    - { fault: late_interrupt, delay_ns: 5000 }");
-    run(&mut bench, 1, START_INTERRUPT);
-    assert!(bench.host.interrupts.is_empty());
-    assert!(bench.card.next_deadline().is_some(), "something is due");
-    bench.card.step(Nanos::new(bench.now + 4_900), &mut bench.host);
-    assert!(bench.host.interrupts.is_empty());
-    bench.card.step(Nanos::new(bench.now + 5_000), &mut bench.host);
-    assert_eq!(bench.host.interrupts, [0]);
-    let mut bench = with("    - { fault: spurious_interrupt, vector: 9, skip: 3, times: 2 }");
+    let mut testbed = with("    - { fault: late_interrupt, delay_ns: 5000 }");
+    run(&mut testbed, 1, START_INTERRUPT);
+    assert!(testbed.host.interrupts.is_empty());
+    assert!(testbed.card.next_deadline().is_some(), "something is due");
+    testbed.card.step(Nanos::new(testbed.now + 4_900), &mut testbed.host);
+    assert!(testbed.host.interrupts.is_empty());
+    testbed.card.step(Nanos::new(testbed.now + 5_000), &mut testbed.host);
+    assert_eq!(testbed.host.interrupts, [0]);
+    let mut testbed = with("    - { fault: spurious_interrupt, vector: 9, skip: 3, times: 2 }");
     for _ in 0..10 {
-        bench.read(DMA, 0x2000);
+        testbed.read(DMA, 0x2000);
     }
-    bench.run();
-    assert_eq!(bench.host.interrupts, [9, 9]);
+    testbed.run();
+    assert_eq!(testbed.host.interrupts, [9, 9]);
     // On the line, the rise is lost, not the level.
-    let mut bench = with("    - { fault: lost_interrupt }");
-    bench.card.disable_msix();
-    run(&mut bench, 1, START_INTERRUPT);
-    assert!(!bench.host.line && bench.card.line_asserted());
+    let mut testbed = with("    - { fault: lost_interrupt }");
+    testbed.card.disable_msix();
+    run(&mut testbed, 1, START_INTERRUPT);
+    assert!(!testbed.host.line && testbed.card.line_asserted());
 }
 
 #[test]
 fn fault_stalled_channel_is_busy_until_reset() {
-    let mut bench = with("    - { fault: stall, channel: h2c0, skip: 2 }");
-    run(&mut bench, 5, START_INTERRUPT);
-    assert_eq!((bench.read(DMA, 0x48), bench.read(DMA, 0x40) & 1), (2, 1));
-    bench.write(DMA, 0x0C, 1);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x40) & 1, 1, "clearing Run does not help");
-    bench.write(DMA, 0x10C, 1);
-    chain(&mut bench, &[64], STOP);
-    bench.start(0x100, DESCRIPTORS, 0, START_INTERRUPT);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x148), 1, "the other channels work");
-    bench.card.reset();
-    bench.card.set_command(true, true);
-    run(&mut bench, 5, START_INTERRUPT);
-    assert_eq!(bench.read(DMA, 0x48), 5, "a plan strikes as often as it says, resets or not");
+    let mut testbed = with("    - { fault: stall, channel: h2c0, skip: 2 }");
+    run(&mut testbed, 5, START_INTERRUPT);
+    assert_eq!((testbed.read(DMA, 0x48), testbed.read(DMA, 0x40) & 1), (2, 1));
+    testbed.write(DMA, 0x0C, 1);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x40) & 1, 1, "clearing Run does not help");
+    testbed.write(DMA, 0x10C, 1);
+    chain(&mut testbed, &[64], STOP);
+    testbed.start(0x100, DESCRIPTORS, 0, START_INTERRUPT);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x148), 1, "the other channels work");
+    testbed.card.reset();
+    testbed.card.set_command(true, true);
+    run(&mut testbed, 5, START_INTERRUPT);
+    assert_eq!(testbed.read(DMA, 0x48), 5, "a plan strikes as often as it says, resets or not");
 }
 
 #[test]
@@ -129,26 +129,26 @@ fn fault_counts_are_wrong_as_planned() {
         ("impossible_count, count: 9, channel: c2h0, times: null", [(4, 4), (2, 2)]),
     ];
     for (fault, expected) in cases {
-        let mut bench = with(&format!("    - {{ fault: {fault} }}"));
+        let mut testbed = with(&format!("    - {{ fault: {fault} }}"));
         for (count, (register, writeback)) in [4, 2].into_iter().zip(expected) {
-            run(&mut bench, count, START_POLL);
-            assert_eq!(bench.host.get_word(WRITEBACK), writeback, "{fault}");
-            assert_eq!(bench.read(DMA, 0x48), register, "{fault}");
+            run(&mut testbed, count, START_POLL);
+            assert_eq!(testbed.host.get_word(WRITEBACK), writeback, "{fault}");
+            assert_eq!(testbed.read(DMA, 0x48), register, "{fault}");
         }
     }
 }
 
 #[test]
 fn fault_writebacks_missing_or_torn() {
-    let mut bench = with("    - { fault: missing_writeback, skip: 3 }");
-    run(&mut bench, 4, START_POLL);
-    assert_eq!(bench.host.get_word(WRITEBACK), 3, "the last one is missing");
-    assert_eq!(bench.read(DMA, 0x48), 4);
+    let mut testbed = with("    - { fault: missing_writeback, skip: 3 }");
+    run(&mut testbed, 4, START_POLL);
+    assert_eq!(testbed.host.get_word(WRITEBACK), 3, "the last one is missing");
+    assert_eq!(testbed.read(DMA, 0x48), 4);
     for (bytes, expected) in [(1, 0xFFFF_FF01_u32), (2, 0xFFFF_0001), (3, 0xFF00_0001)] {
-        let mut bench = with(&format!("    - {{ fault: torn_writeback, channel: h2c0, bytes: {bytes} }}"));
-        bench.host.put(WRITEBACK, &[0xFF; 4]);
-        run(&mut bench, 1, START_POLL);
-        assert_eq!(bench.host.get_word(WRITEBACK), expected);
+        let mut testbed = with(&format!("    - {{ fault: torn_writeback, channel: h2c0, bytes: {bytes} }}"));
+        testbed.host.put(WRITEBACK, &[0xFF; 4]);
+        run(&mut testbed, 1, START_POLL);
+        assert_eq!(testbed.host.get_word(WRITEBACK), expected);
     }
 }
 
@@ -161,24 +161,24 @@ fn fault_every_status_bit_in_both_directions() {
                     Direction::H2c => (ChannelName::H2c(0), H2C0),
                     Direction::C2h => (ChannelName::C2h(0), C2H0),
                 };
-                let mut bench = CardTestbed::new();
+                let mut testbed = CardTestbed::new();
                 let fault = InjectedFault::StatusError { channel: Some(name), error: *error };
-                bench.card.set_fault_plan(&plan([PlannedFault::new(fault).after(1)]));
+                testbed.card.set_fault_plan(&plan([PlannedFault::new(fault).after(1)]));
                 for index in 0..3 {
                     let at = DESCRIPTORS + 32 * index;
                     let control = MAGIC | if index == 2 { STOP } else { 0 };
                     let (source, destination) = if base == H2C0 { (DATA, 0) } else { (0, DATA) };
-                    bench.host.descriptor(at, control, 64, source, destination, at + 32);
+                    testbed.host.descriptor(at, control, 64, source, destination, at + 32);
                 }
-                bench.write(DMA, base + 0x88, WRITEBACK as u32);
+                testbed.write(DMA, base + 0x88, WRITEBACK as u32);
                 let gate = 1_u32 << error.bit();
                 let start = if recorded { START_ALL } else { START_ALL & !gate } | 1 << 26;
-                bench.start(base, DESCRIPTORS, 0, start);
-                bench.run();
-                let (status, count) = (bench.read(DMA, base + 0x40), bench.read(DMA, base + 0x48));
+                testbed.start(base, DESCRIPTORS, 0, start);
+                testbed.run();
+                let (status, count) = (testbed.read(DMA, base + 0x40), testbed.read(DMA, base + 0x48));
                 if recorded {
                     assert_eq!((status, count), (gate, 1), "{error:?}: stops at the second descriptor");
-                    assert_eq!(bench.host.get_word(WRITEBACK), 1 << 31 | 1, "{error:?}");
+                    assert_eq!(testbed.host.get_word(WRITEBACK), 1 << 31 | 1, "{error:?}");
                 } else if error.bit() <= 5 {
                     assert_eq!((status, count), (0, 1), "{error:?}: stops, whether or not it is recorded");
                 } else {
@@ -188,13 +188,13 @@ fn fault_every_status_bit_in_both_directions() {
                         "{error:?}: neither recorded nor a reason to stop"
                     );
                 }
-                let struck: Vec<_> = bench.card.fault_progress().map(|(_, struck)| struck).collect();
+                let struck: Vec<_> = testbed.card.fault_progress().map(|(_, struck)| struck).collect();
                 assert_eq!(struck, [1]);
                 // The channel works again.
-                bench.write(DMA, base + 0x0C, 1);
-                bench.start(base, DESCRIPTORS, 0, START_ALL);
-                bench.run();
-                assert_eq!(bench.read(DMA, base + 0x48), 3);
+                testbed.write(DMA, base + 0x0C, 1);
+                testbed.start(base, DESCRIPTORS, 0, START_ALL);
+                testbed.run();
+                assert_eq!(testbed.read(DMA, base + 0x48), 3);
             }
         }
     }
@@ -202,57 +202,57 @@ fn fault_every_status_bit_in_both_directions() {
 
 #[test]
 fn fault_host_refuses_fetch_and_data() {
-    let mut bench =
+    let mut testbed =
         with("    - { fault: refused_fetch, skip: 1 }\n    - { fault: refused_data, channel: c2h0 }");
-    bench.host.put(DATA, &[7; 64]);
-    run(&mut bench, 3, START_INTERRUPT);
-    assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (1 << 19 | 1 << 2, 1));
-    let kinds: Vec<_> = bench.card.faults().iter().map(|fault| fault.kind).collect();
+    testbed.host.put(DATA, &[7; 64]);
+    run(&mut testbed, 3, START_INTERRUPT);
+    assert_eq!((testbed.read(DMA, 0x40), testbed.read(DMA, 0x48)), (1 << 19 | 1 << 2, 1));
+    let kinds: Vec<_> = testbed.card.faults().iter().map(|fault| fault.kind).collect();
     assert_eq!(kinds, [FaultKind::Injected, FaultKind::DescriptorFetchRefused]);
-    bench.poke(0, &[9; 64]);
-    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 64, 0, DATA, 0);
-    bench.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT);
-    bench.run();
-    assert_eq!((bench.read(DMA, 0x1040), bench.read(DMA, 0x1048)), (0b10, 1), "nothing shows");
-    assert_eq!(bench.host.get(DATA, 64), [7; 64], "but nothing arrived");
+    testbed.poke(0, &[9; 64]);
+    testbed.host.descriptor(DESCRIPTORS, MAGIC | STOP, 64, 0, DATA, 0);
+    testbed.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT);
+    testbed.run();
+    assert_eq!((testbed.read(DMA, 0x1040), testbed.read(DMA, 0x1048)), (0b10, 1), "nothing shows");
+    assert_eq!(testbed.host.get(DATA, 64), [7; 64], "but nothing arrived");
     assert_eq!(
-        bench.card.faults().iter().next_back().map(|fault| fault.kind),
+        testbed.card.faults().iter().next_back().map(|fault| fault.kind),
         Some(FaultKind::HostWriteLost)
     );
-    let mut bench = with("    - { fault: refused_data, channel: h2c0 }");
-    run(&mut bench, 2, START_INTERRUPT);
-    assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (1 << 9, 0));
-    assert_eq!(bench.memory(0, 64), [0; 64]);
+    let mut testbed = with("    - { fault: refused_data, channel: h2c0 }");
+    run(&mut testbed, 2, START_INTERRUPT);
+    assert_eq!((testbed.read(DMA, 0x40), testbed.read(DMA, 0x48)), (1 << 9, 0));
+    assert_eq!(testbed.memory(0, 64), [0; 64]);
 }
 
 #[test]
 fn fault_registers_read_all_ones_from_chosen_access() {
     for fault in ["all_ones", "surprise_removal"] {
         for skip in 0..12 {
-            let mut bench = CardTestbed::with(
+            let mut testbed = CardTestbed::with(
                 parse(&format!("  list: [{{ fault: {fault}, skip: {skip} }}]\n")).expect("a plan"),
             );
             for access in 0..12 {
-                let value = bench.read(DMA, 0x2000);
+                let value = testbed.read(DMA, 0x2000);
                 assert_eq!(value == u32::MAX, access >= skip, "{fault} at {skip}, access {access}");
             }
-            bench.write(DMA, 0x90, 6);
-            bench.run();
+            testbed.write(DMA, 0x90, 6);
+            testbed.run();
             let mut ids = [0; 4];
-            bench.card.config_read(0, &mut ids);
+            testbed.card.config_read(0, &mut ids);
             assert_eq!(u32::from_le_bytes(ids) == u32::MAX, fault == "surprise_removal");
-            bench.card.reset();
-            bench.card.set_command(true, true);
-            assert_eq!(bench.card.is_removed(), fault == "surprise_removal");
-            let back = bench.read(DMA, 0x2000);
+            testbed.card.reset();
+            testbed.card.set_command(true, true);
+            assert_eq!(testbed.card.is_removed(), fault == "surprise_removal");
+            let back = testbed.read(DMA, 0x2000);
             assert_eq!(
                 back == u32::MAX,
                 fault == "surprise_removal",
                 "only a reset of a card that is there helps"
             );
-            bench.card.replug();
-            bench.card.set_command(true, true);
-            assert_eq!((bench.read(DMA, 0x2000), bench.read(DMA, 0x90)), (0x1FC2_0006, 0));
+            testbed.card.replug();
+            testbed.card.set_command(true, true);
+            assert_eq!((testbed.read(DMA, 0x2000), testbed.read(DMA, 0x90)), (0x1FC2_0006, 0));
         }
     }
 }
@@ -260,18 +260,18 @@ fn fault_registers_read_all_ones_from_chosen_access() {
 #[test]
 fn fault_reset_or_removal_during_run() {
     for (fault, gone) in [("reset", false), ("surprise_removal", true)] {
-        let mut bench = with(&format!("    - {{ fault: {fault}, on: descriptor, skip: 2 }}"));
-        bench.host.put(DATA, &[5; 64]);
-        run(&mut bench, 8, START_INTERRUPT);
-        assert_eq!(bench.read(DMA, 0x48), u32::MAX, "decoding is off, or the card is removed");
-        assert_eq!(bench.card.counters().descriptors, 3);
-        assert_eq!(bench.card.is_removed(), gone);
+        let mut testbed = with(&format!("    - {{ fault: {fault}, on: descriptor, skip: 2 }}"));
+        testbed.host.put(DATA, &[5; 64]);
+        run(&mut testbed, 8, START_INTERRUPT);
+        assert_eq!(testbed.read(DMA, 0x48), u32::MAX, "decoding is off, or the card is removed");
+        assert_eq!(testbed.card.counters().descriptors, 3);
+        assert_eq!(testbed.card.is_removed(), gone);
         if !gone {
-            bench.card.set_command(true, true);
-            assert_eq!((bench.read(DMA, 0x48), bench.read(DMA, 0x40)), (0, 0));
-            assert_eq!(bench.memory(0x200, 64), [5; 64], "memory stays");
+            testbed.card.set_command(true, true);
+            assert_eq!((testbed.read(DMA, 0x48), testbed.read(DMA, 0x40)), (0, 0));
+            assert_eq!(testbed.memory(0x200, 64), [5; 64], "memory stays");
         }
-        assert!(!bench.step());
+        assert!(!testbed.step());
     }
 }
 
@@ -280,24 +280,24 @@ fn fault_reset_or_removal_during_run() {
 fn fault_at_descriptor_strikes_in_bursts_too() {
     for fault in ["reset", "surprise_removal", "all_ones"] {
         for skip in 0..7_u32 {
-            let mut bench = with(&format!("    - {{ fault: {fault}, on: descriptor, skip: {skip} }}"));
-            bench.host.put(DATA, &[5; 64]);
+            let mut testbed = with(&format!("    - {{ fault: {fault}, on: descriptor, skip: {skip} }}"));
+            testbed.host.put(DATA, &[5; 64]);
             for (at, value) in [(0x0C, 1), (0x10C, 1), (0x190, 6)] {
-                bench.write(DMA, at, value);
+                testbed.write(DMA, at, value);
             }
             for index in 0..8 {
                 let at = DESCRIPTORS + 32 * index;
                 let control = MAGIC | if index == 7 { STOP } else { 0 };
-                bench.host.descriptor(at, control, 64, DATA, 0x100 * (index + 1), at + 32);
+                testbed.host.descriptor(at, control, 64, DATA, 0x100 * (index + 1), at + 32);
             }
-            bench.start(H2C0, DESCRIPTORS, 0, START_POLL);
+            testbed.start(H2C0, DESCRIPTORS, 0, START_POLL);
             // There would be further work after the fault.
-            bench.start(0x100, DESCRIPTORS, 0, START_INTERRUPT);
-            while bench.card.work(Nanos::ZERO, &mut bench.host, 64) > 0 {}
-            let lives_on = fault == "all_ones";
-            let expected = if lives_on { 16 } else { u64::from(skip) + 1 };
-            assert_eq!(bench.card.counters().descriptors, expected, "{fault} after {skip}");
-            assert_eq!(bench.host.interrupts.is_empty(), !lives_on, "a removed card sends nothing");
+            testbed.start(0x100, DESCRIPTORS, 0, START_INTERRUPT);
+            while testbed.card.work(Nanos::ZERO, &mut testbed.host, 64) > 0 {}
+            let answers = fault == "all_ones";
+            let expected = if answers { 16 } else { u64::from(skip) + 1 };
+            assert_eq!(testbed.card.counters().descriptors, expected, "{fault} after {skip}");
+            assert_eq!(testbed.host.interrupts.is_empty(), !answers, "a removed card sends nothing");
         }
     }
 }
@@ -305,49 +305,49 @@ fn fault_at_descriptor_strikes_in_bursts_too() {
 #[test]
 fn fault_removed_card_raises_nothing_and_line_falls() {
     for msix in [true, false] {
-        let mut bench = with("    - { fault: surprise_removal, on: descriptor, skip: 1 }");
+        let mut testbed = with("    - { fault: surprise_removal, on: descriptor, skip: 1 }");
         if !msix {
-            bench.card.disable_msix();
+            testbed.card.disable_msix();
             // INTA, whose vector is 0: the vector of the first channel.
-            bench.write(DMA, 0x20A0, 0);
+            testbed.write(DMA, 0x20A0, 0);
         }
-        bench.host.descriptor(DESCRIPTORS, MAGIC | COMPLETED, 64, DATA, 0, DESCRIPTORS + 32);
-        bench.host.descriptor(DESCRIPTORS + 32, MAGIC | COMPLETED | STOP, 64, DATA, 0, 0);
-        bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-        while bench.host.interrupts.is_empty() && !bench.host.line {
-            assert!(bench.step(), "the first descriptor is announced");
+        testbed.host.descriptor(DESCRIPTORS, MAGIC | COMPLETED, 64, DATA, 0, DESCRIPTORS + 32);
+        testbed.host.descriptor(DESCRIPTORS + 32, MAGIC | COMPLETED | STOP, 64, DATA, 0, 0);
+        testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+        while testbed.host.interrupts.is_empty() && !testbed.host.line {
+            assert!(testbed.step(), "the first descriptor is announced");
         }
-        bench.run();
-        assert!(bench.card.is_removed());
+        testbed.run();
+        assert!(testbed.card.is_removed());
         // Any action of software: a change of the method, a register write.
-        bench.card.config_write(0x04, &[6, 0]);
-        bench.write(DMA, 0x2014, 0xFF);
-        bench.run();
-        let (messages, rises) = (bench.host.interrupts.len(), bench.host.rises);
-        assert_eq!((messages, rises, bench.host.line), if msix { (1, 0, false) } else { (0, 1, false) });
-        bench.card.replug();
-        bench.card.set_command(true, true);
-        bench.card.enable_msix(32);
-        bench.write(DMA, 0x90, 6);
-        bench.write(DMA, 0x2014, 0xFF);
-        run(&mut bench, 1, START_INTERRUPT);
-        assert_eq!(bench.host.interrupts.len(), messages + 1, "back, it raises them again");
+        testbed.card.config_write(0x04, &[6, 0]);
+        testbed.write(DMA, 0x2014, 0xFF);
+        testbed.run();
+        let (messages, rises) = (testbed.host.interrupts.len(), testbed.host.rises);
+        assert_eq!((messages, rises, testbed.host.line), if msix { (1, 0, false) } else { (0, 1, false) });
+        testbed.card.replug();
+        testbed.card.set_command(true, true);
+        testbed.card.enable_msix(32);
+        testbed.write(DMA, 0x90, 6);
+        testbed.write(DMA, 0x2014, 0xFF);
+        run(&mut testbed, 1, START_INTERRUPT);
+        assert_eq!(testbed.host.interrupts.len(), messages + 1, "back, it raises them again");
     }
 }
 
 #[test]
 fn fault_link_error_is_reported() {
     for enabled in [false, true] {
-        let mut bench = with(
+        let mut testbed = with(
             "    - { fault: pci_error, error: malformed_tlp, skip: 1 }\n    - { fault: pci_error, error: poisoned_tlp, on: descriptor }",
         );
-        bench.card.set_error_reporting(enabled);
-        run(&mut bench, 1, START_INTERRUPT);
+        testbed.card.set_error_reporting(enabled);
+        run(&mut testbed, 1, START_INTERRUPT);
         let expected: &[_] = if enabled { &[ErrorMessage::NonFatal] } else { &[] };
         // The setup took more than one access, before reporting was enabled.
-        assert_eq!(bench.host.errors, expected);
+        assert_eq!(testbed.host.errors, expected);
         let mut status = [0; 4];
-        bench.card.config_read(0x104, &mut status);
+        testbed.card.config_read(0x104, &mut status);
         assert_eq!(u32::from_le_bytes(status), 1 << 18 | 1 << 12);
     }
 }
@@ -357,24 +357,24 @@ fn fault_every_cdma_error() {
     for (error, bit) in
         [("internal", 4), ("slave", 5), ("decode", 6), ("sg_internal", 8), ("sg_slave", 9), ("sg_decode", 10)]
     {
-        let mut bench = with(&format!("    - {{ fault: cdma_error, error: {error} }}"));
+        let mut testbed = with(&format!("    - {{ fault: cdma_error, error: {error} }}"));
         let scattered = error.starts_with("sg_");
         if scattered {
             for (word, value) in [0x4040_u32, 0, 0, 0, 0x1000, 0, 64, 0].into_iter().enumerate() {
-                bench.poke(0x4000 + 4 * word as u64, &value.to_le_bytes());
+                testbed.poke(0x4000 + 4 * word as u64, &value.to_le_bytes());
             }
             for (at, value) in
                 [(0x1000, 1 << 3), (0x1008, 0x4000), (0x100C, 0), (0x1010, 0x4000), (0x1014, 0)]
             {
-                bench.write(USER, at, value);
+                testbed.write(USER, at, value);
             }
         } else {
             for (at, value) in [(0x1018, 0), (0x101C, 0), (0x1020, 0x1000), (0x1024, 0), (0x1028, 64)] {
-                bench.write(USER, at, value);
+                testbed.write(USER, at, value);
             }
         }
-        bench.run();
-        assert_eq!(bench.read(USER, 0x1004) & 0x0000_4770, 1 << bit | 1 << 14, "{error}");
+        testbed.run();
+        assert_eq!(testbed.read(USER, 0x1004) & 0x0000_4770, 1 << bit | 1 << 14, "{error}");
     }
 }
 
@@ -382,96 +382,96 @@ fn fault_every_cdma_error() {
 #[test]
 fn fault_cdma_stall_is_busy_until_card_reset() {
     const CHUNK_BYTES: u32 = 64 << 10;
-    let mut bench = with("    - { fault: cdma_stall, skip: 1 }");
+    let mut testbed = with("    - { fault: cdma_stall, skip: 1 }");
     let (from, to) = (0, 4 * CHUNK_BYTES);
-    bench.poke(0, &[7; 2 * CHUNK_BYTES as usize]);
-    let copy = |bench: &mut CardTestbed| {
+    testbed.poke(0, &[7; 2 * CHUNK_BYTES as usize]);
+    let copy = |testbed: &mut CardTestbed| {
         for (at, value) in [(0x1018, from), (0x101C, 0), (0x1020, to), (0x1024, 0), (0x1028, 2 * CHUNK_BYTES)]
         {
-            bench.write(USER, at, value);
+            testbed.write(USER, at, value);
         }
-        bench.run();
+        testbed.run();
     };
-    copy(&mut bench);
+    copy(&mut testbed);
     // Bits 1 (idle), 4 to 6 and 8 to 10 (errors), 12 to 14 (interrupts) of the status register.
-    assert_eq!(bench.read(USER, 0x1004) & 0x7772, 0, "neither idle nor failed");
-    let moved = bench.memory(to.into(), 2 * CHUNK_BYTES as usize);
+    assert_eq!(testbed.read(USER, 0x1004) & 0x7772, 0, "neither idle nor failed");
+    let moved = testbed.memory(to.into(), 2 * CHUNK_BYTES as usize);
     assert_eq!((moved[CHUNK_BYTES as usize - 1], moved[CHUNK_BYTES as usize]), (7, 0));
-    assert!(bench.card.faults().iter().any(|fault| fault.kind == FaultKind::AxiSilent));
-    bench.write(USER, 0x1000, 1 << 2);
-    bench.run();
-    assert_eq!(bench.read(USER, 0x1000) & 1 << 2, 1 << 2, "its own reset does not end");
-    bench.card.reset();
-    bench.card.set_command(true, true);
-    copy(&mut bench);
-    assert_eq!(bench.read(USER, 0x1004) & 0x1772, 1 << 1 | 1 << 12, "idle, and done");
+    assert!(testbed.card.faults().iter().any(|fault| fault.kind == FaultKind::AxiSilent));
+    testbed.write(USER, 0x1000, 1 << 2);
+    testbed.run();
+    assert_eq!(testbed.read(USER, 0x1000) & 1 << 2, 1 << 2, "its own reset does not end");
+    testbed.card.reset();
+    testbed.card.set_command(true, true);
+    copy(&mut testbed);
+    assert_eq!(testbed.read(USER, 0x1004) & 0x1772, 1 << 1 | 1 << 12, "idle, and done");
 }
 
 /// Sends a packet of 100 bytes through the loopback of a stream build, into two descriptors of 64 bytes. Returns the metadata of both, and
 /// the received data.
-fn stream(bench: &mut CardTestbed) -> ([u32; 4], Vec<u8>) {
+fn stream(testbed: &mut CardTestbed) -> ([u32; 4], Vec<u8>) {
     let (metadata, target, ring) = (WRITEBACK + 0x1000, DATA + 0x2000, DESCRIPTORS + 0x1000);
-    bench.host.put(metadata, &[0; 64]);
-    bench.host.put(target, &[0; 128]);
-    bench.host.put(DATA, &[7; 100]);
-    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP | 0x10, 100, DATA, 0, 0);
+    testbed.host.put(metadata, &[0; 64]);
+    testbed.host.put(target, &[0; 128]);
+    testbed.host.put(DATA, &[7; 100]);
+    testbed.host.descriptor(DESCRIPTORS, MAGIC | STOP | 0x10, 100, DATA, 0, 0);
     for index in 0..2 {
         let control = MAGIC | if index == 1 { STOP } else { 0 };
         let at = ring + 32 * index;
-        bench.host.descriptor(at, control, 64, metadata + 32 * index, target + 64 * index, at + 32);
+        testbed.host.descriptor(at, control, 64, metadata + 32 * index, target + 64 * index, at + 32);
     }
     for base in [H2C0, C2H0] {
-        bench.write(DMA, base + 0x0C, 1);
+        testbed.write(DMA, base + 0x0C, 1);
     }
-    bench.start(C2H0, ring, 0, START_INTERRUPT);
-    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-    bench.run();
-    let words = [0, 4, 32, 36].map(|offset| bench.host.get_word(metadata + offset));
-    (words, bench.host.get(target, 128))
+    testbed.start(C2H0, ring, 0, START_INTERRUPT);
+    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    testbed.run();
+    let words = [0, 4, 32, 36].map(|offset| testbed.host.get_word(metadata + offset));
+    (words, testbed.host.get(target, 128))
 }
 
 #[test]
 fn fault_stream_metadata_wrong_and_packet_endless() {
     let run = |fault: &str| {
         let text = format!("  list:\n    - {{ fault: {fault} }}\nxdma: {{ stream: true }}\n");
-        let mut bench = CardTestbed::with(parse(&text).expect("a plan"));
-        let (words, bytes) = stream(&mut bench);
-        (words, bytes, bench)
+        let mut testbed = CardTestbed::with(parse(&text).expect("a plan"));
+        let (words, bytes) = stream(&mut testbed);
+        (words, bytes, testbed)
     };
     let whole = [0x52B4_0000, 64, 0x52B4_0001, 36];
     assert_eq!(run("stall, channel: h2c3").0, whole, "nothing that concerns these channels");
     assert_eq!(run("missing_metadata").0, [0, 0, 0x52B4_0001, 36]);
     assert_eq!(run("torn_metadata, skip: 1").0, [0x52B4_0000, 64, 0x52B4_0001, 0]);
     assert_eq!(run("wrong_metadata, channel: c2h0, words: [1, 2]").0, [1, 2, 0x52B4_0001, 36]);
-    let (words, bytes, mut bench) = run("lost_packet_end, channel: c2h0, times: null");
+    let (words, bytes, mut testbed) = run("lost_packet_end, channel: c2h0, times: null");
     assert_eq!(words, [0x52B4_0000, 64, 0, 0], "the second descriptor waits for more");
     assert_eq!(bytes[..100], [7; 100]);
-    assert_eq!(bench.read(DMA, C2H0 + 0x40) & 1, 1, "busy");
-    assert_eq!(bench.card.push_stream(0, &[9; 28], true), 28);
-    bench.run();
-    assert_eq!(bench.host.get_word(WRITEBACK + 0x1020), 0x52B4_0000, "full, and still no end");
+    assert_eq!(testbed.read(DMA, C2H0 + 0x40) & 1, 1, "busy");
+    assert_eq!(testbed.card.push_stream(0, &[9; 28], true), 28);
+    testbed.run();
+    assert_eq!(testbed.host.get_word(WRITEBACK + 0x1020), 0x52B4_0000, "full, and still no end");
     let (words, bytes, _) = run("refused_data, channel: c2h0");
     assert_eq!((words, &bytes[..64]), (whole, &[0; 64][..]), "lost without a trace in the metadata");
-    let (words, _, mut bench) = run("refused_data, channel: h2c0");
-    assert_eq!((words, bench.read(DMA, 0x40)), ([0; 4], 1 << 9));
-    let (words, _, mut bench) = run("stall, channel: c2h0");
-    assert_eq!((words, bench.read(DMA, C2H0 + 0x40)), ([0; 4], 1));
+    let (words, _, mut testbed) = run("refused_data, channel: h2c0");
+    assert_eq!((words, testbed.read(DMA, 0x40)), ([0; 4], 1 << 9));
+    let (words, _, mut testbed) = run("stall, channel: c2h0");
+    assert_eq!((words, testbed.read(DMA, C2H0 + 0x40)), ([0; 4], 1));
 }
 
 #[test]
 fn fault_chances_follow_seed() {
     let struck = |seed| {
-        let mut bench = CardTestbed::new();
+        let mut testbed = CardTestbed::new();
         let fault = InjectedFault::MissingWriteback { channel: None };
         let mut plan = FaultPlan::new(seed);
         plan.list.push(PlannedFault::new(fault).always().with_probability(4));
-        bench.card.set_fault_plan(&plan);
-        bench.write(DMA, 0x88, WRITEBACK as u32);
+        testbed.card.set_fault_plan(&plan);
+        testbed.write(DMA, 0x88, WRITEBACK as u32);
         let mut missing = Vec::new();
         for round in 0..200 {
-            bench.host.put(WRITEBACK, &[0; 4]);
-            run(&mut bench, 1, START_POLL);
-            if bench.host.get_word(WRITEBACK) == 0 {
+            testbed.host.put(WRITEBACK, &[0; 4]);
+            run(&mut testbed, 1, START_POLL);
+            if testbed.host.get_word(WRITEBACK) == 0 {
                 missing.push(round);
             }
         }
@@ -486,21 +486,21 @@ fn fault_chances_follow_seed() {
 #[test]
 fn fault_never_striking_plan_changes_nothing() {
     let observe = |faults: Option<FaultPlan>| {
-        let mut bench = CardTestbed::new();
+        let mut testbed = CardTestbed::new();
         if let Some(plan) = faults {
-            bench.card.set_fault_plan(&plan);
+            testbed.card.set_fault_plan(&plan);
         }
-        bench.host.put(DATA, &pattern(64, 4));
-        bench.write(DMA, 0x88, WRITEBACK as u32);
-        bench.write(DMA, 0x90, 6);
-        bench.write(DMA, 0x2014, 1);
-        bench.card.clear_counters();
-        run(&mut bench, 40, START_POLL | 6);
+        testbed.host.put(DATA, &pattern(64, 4));
+        testbed.write(DMA, 0x88, WRITEBACK as u32);
+        testbed.write(DMA, 0x90, 6);
+        testbed.write(DMA, 0x2014, 1);
+        testbed.card.clear_counters();
+        run(&mut testbed, 40, START_POLL | 6);
         (
-            *bench.card.counters(),
-            bench.host.writes.clone(),
-            bench.host.interrupts.clone(),
-            bench.memory(0, 0x2800),
+            *testbed.card.counters(),
+            testbed.host.writes.clone(),
+            testbed.host.interrupts.clone(),
+            testbed.memory(0, 0x2800),
         )
     };
     let never = [
@@ -579,40 +579,40 @@ fn fault_plan_error_is_located() {
 /// vfio-pci resets a card when its owner closes it; the fault log is read afterwards.
 #[test]
 fn fault_log_survives_reset_and_counts_restart() {
-    let mut bench = CardTestbed::new();
-    bench.start(0, 0xBAD0_0000, 0, 0x00FF_FE7F);
-    bench.run();
-    let before: Vec<_> = bench.card.faults().iter().copied().collect();
+    let mut testbed = CardTestbed::new();
+    testbed.start(0, 0xBAD0_0000, 0, 0x00FF_FE7F);
+    testbed.run();
+    let before: Vec<_> = testbed.card.faults().iter().copied().collect();
     assert_eq!(
         before.iter().map(|fault| fault.kind).collect::<Vec<_>>(),
         [FaultKind::DescriptorFetchRefused]
     );
-    bench.card.reset();
-    assert_eq!(bench.card.faults().iter().copied().collect::<Vec<_>>(), before);
-    assert_eq!((bench.card.faults().total(), bench.card.faults().ever()), (0, 1));
+    testbed.card.reset();
+    assert_eq!(testbed.card.faults().iter().copied().collect::<Vec<_>>(), before);
+    assert_eq!((testbed.card.faults().total(), testbed.card.faults().ever()), (0, 1));
 }
 
 /// A block whose end is not mapped: the descriptors that arrived run, the refused read is one attempt, and nothing is read twice.
 #[test]
 fn fault_refused_fetch_is_one_attempt() {
     for mapped in [0, 1, 2, 5, 8] {
-        let mut bench = CardTestbed::new();
+        let mut testbed = CardTestbed::new();
         let at = 0x80_0000;
-        bench.host.map(at, 32 * mapped);
+        testbed.host.map(at, 32 * mapped);
         for index in 0..mapped as u64 {
             let (next, control) = (at + 32 * (index + 1), MAGIC | 0x700);
-            bench.host.descriptor(at + 32 * index, control, 64, 0x10_0000, 0x1000, next);
+            testbed.host.descriptor(at + 32 * index, control, 64, 0x10_0000, 0x1000, next);
         }
-        bench.host.reads.clear();
-        bench.start(0, at, 7, 0x00FF_FE7F);
-        bench.run();
-        let fetches: Vec<_> = bench.host.reads.iter().filter(|read| read.0 >= at).copied().collect();
+        testbed.host.reads.clear();
+        testbed.start(0, at, 7, 0x00FF_FE7F);
+        testbed.run();
+        let fetches: Vec<_> = testbed.host.reads.iter().filter(|read| read.0 >= at).copied().collect();
         // Eight of them lead to a ninth, which is in another block.
         let expected = if mapped == 8 { vec![(at, 256), (at + 256, 256)] } else { vec![(at, 256)] };
         assert_eq!(fetches, expected, "{mapped} descriptors are there");
-        assert_eq!(bench.read(DMA, 0x48), mapped as u32, "those that arrived run");
-        assert_eq!(bench.read(DMA, 0x40) & !0b110, 1 << 19, "then the fetch is reported");
-        assert_eq!(bench.card.faults().len(), 1);
-        assert_eq!(bench.card.faults().iter().next().unwrap().address, at + 32 * mapped as u64);
+        assert_eq!(testbed.read(DMA, 0x48), mapped as u32, "those that arrived run");
+        assert_eq!(testbed.read(DMA, 0x40) & !0b110, 1 << 19, "then the fetch is reported");
+        assert_eq!(testbed.card.faults().len(), 1);
+        assert_eq!(testbed.card.faults().iter().next().unwrap().address, at + 32 * mapped as u64);
     }
 }

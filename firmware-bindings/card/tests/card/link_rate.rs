@@ -19,43 +19,43 @@ const RUN: u32 = 1;
 fn cyclic(rate: LinkRate) -> CardTestbed {
     let mut description = small();
     description.link.rate = rate;
-    let mut bench = CardTestbed::with(description);
+    let mut testbed = CardTestbed::with(description);
     for n in 0..RING {
         let next = DESCRIPTORS + (n + 1) % RING * 32;
-        bench.host.descriptor(DESCRIPTORS + n * 32, MAGIC | COMPLETED, LENGTH, DATA, n * 0x1000, next);
+        testbed.host.descriptor(DESCRIPTORS + n * 32, MAGIC | COMPLETED, LENGTH, DATA, n * 0x1000, next);
     }
     // Start the performance counters.
-    bench.write(DMA, H2C0 + 0xC0, 0b100);
-    bench.start(H2C0, DESCRIPTORS, 0, RUN);
-    bench
+    testbed.write(DMA, H2C0 + 0xC0, 0b100);
+    testbed.start(H2C0, DESCRIPTORS, 0, RUN);
+    testbed
 }
 
-fn completed(bench: &mut CardTestbed) -> u64 {
-    bench.read(DMA, H2C0 + 0x48).into()
+fn completed(testbed: &mut CardTestbed) -> u64 {
+    testbed.read(DMA, H2C0 + 0x48).into()
 }
 
-fn work(bench: &mut CardTestbed, now: u64, units: u32) {
-    bench.now = now;
-    bench.card.work(Nanos::new(now), &mut bench.host, units);
+fn work(testbed: &mut CardTestbed, now: u64, units: u32) {
+    testbed.now = now;
+    testbed.card.work(Nanos::new(now), &mut testbed.host, units);
 }
 
 /// Reason for completions in bursts: without a rate a descriptor takes no time, and an engine executes all its descriptors in one turn.
 #[test]
 fn cyclic_ring_without_rate_completes_in_bursts() {
-    let mut bench = cyclic(LinkRate::Unlimited);
+    let mut testbed = cyclic(LinkRate::Unlimited);
     // Fetches fill the channel's buffer first.
-    work(&mut bench, 0, 1000);
-    assert!(completed(&mut bench) > RING, "more than once round in an instant");
+    work(&mut testbed, 0, 1000);
+    assert!(completed(&mut testbed) > RING, "more than once round in an instant");
 }
 
 #[test]
 fn cyclic_ring_with_rate_completes_singly() {
-    let mut bench = cyclic(LinkRate::Described);
+    let mut testbed = cyclic(LinkRate::Described);
     let mut seen = Vec::new();
     for now in (0..100 * DESCRIPTOR_TIME_NS).step_by(10) {
-        let before = completed(&mut bench);
-        work(&mut bench, now, 64);
-        let done = completed(&mut bench) - before;
+        let before = completed(&mut testbed);
+        work(&mut testbed, now, 64);
+        let done = completed(&mut testbed) - before;
         assert!(done <= 1, "{done} at {now} ns");
         if done == 1 {
             seen.push(now);
@@ -70,50 +70,57 @@ fn cyclic_ring_with_rate_completes_singly() {
 /// started.
 #[test]
 fn link_rate_late_wake_up_loses_and_gains_nothing() {
-    let mut bench = cyclic(LinkRate::Described);
+    let mut testbed = cyclic(LinkRate::Described);
     // The channel's buffer is filled, and the first descriptor moves.
-    work(&mut bench, 0, 1000);
-    assert_eq!(completed(&mut bench), 1);
+    work(&mut testbed, 0, 1000);
+    assert_eq!(completed(&mut testbed), 1);
     for now in (1..=20).map(|n| n * 50_000) {
-        let due = bench.card.next_deadline().expect("the link will be free");
+        let due = testbed.card.next_deadline().expect("the link will be free");
         assert!(due.get() <= now, "{due:?} at {now}");
         for _ in 0..100 {
-            work(&mut bench, now, 64);
+            work(&mut testbed, now, 64);
         }
-        let (done, expected) = (completed(&mut bench), now / DESCRIPTOR_TIME_NS);
+        let (done, expected) = (completed(&mut testbed), now / DESCRIPTOR_TIME_NS);
         assert!(done.abs_diff(expected) <= 1 + expected / 100, "{done} after {now} ns, not {expected}");
-        let beats = u64::from(bench.read(DMA, H2C0 + 0xCC));
+        let beats = u64::from(testbed.read(DMA, H2C0 + 0xCC));
         assert!(beats <= now / 4 + u64::from(LENGTH) / 64, "{beats} beats in {} clocks", now / 4);
     }
     // An idle link accumulates no credit.
-    bench.write(DMA, H2C0 + 0x04, 0);
+    testbed.write(DMA, H2C0 + 0x04, 0);
     for now in [1_100_000, 1_200_000, 5_000_000] {
-        work(&mut bench, now, 64);
+        work(&mut testbed, now, 64);
     }
-    bench.write(DMA, H2C0 + 0xC0, 0b110);
-    bench.start(H2C0, DESCRIPTORS, 0, RUN);
-    work(&mut bench, 5_000_000, 64);
-    assert!(completed(&mut bench) <= 1);
+    testbed.write(DMA, H2C0 + 0xC0, 0b110);
+    testbed.start(H2C0, DESCRIPTORS, 0, RUN);
+    work(&mut testbed, 5_000_000, 64);
+    assert!(completed(&mut testbed) <= 1);
 }
 
 #[test]
 fn link_rate_channels_share_direction() {
     let mut description = small();
     description.link.rate = LinkRate::Described;
-    let mut bench = CardTestbed::with(description);
+    let mut testbed = CardTestbed::with(description);
     for n in 0..RING {
         let next = DESCRIPTORS + (n + 1) % RING * 32;
-        bench.host.descriptor(DESCRIPTORS + n * 32, MAGIC, LENGTH, DATA, n * 0x1000, next);
+        testbed.host.descriptor(DESCRIPTORS + n * 32, MAGIC, LENGTH, DATA, n * 0x1000, next);
         let (at, next) = (0x1000 + n * 32, 0x1000 + (n + 1) % RING * 32);
-        bench.host.descriptor(DESCRIPTORS + at, MAGIC, LENGTH, n * 0x1000, DATA + 0x8000, DESCRIPTORS + next);
+        testbed.host.descriptor(
+            DESCRIPTORS + at,
+            MAGIC,
+            LENGTH,
+            n * 0x1000,
+            DATA + 0x8000,
+            DESCRIPTORS + next,
+        );
     }
-    bench.start(H2C0, DESCRIPTORS, 0, RUN);
-    bench.start(H2C0 + 0x100, DESCRIPTORS, 0, RUN);
-    bench.start(0x1000, DESCRIPTORS + 0x1000, 0, RUN);
+    testbed.start(H2C0, DESCRIPTORS, 0, RUN);
+    testbed.start(H2C0 + 0x100, DESCRIPTORS, 0, RUN);
+    testbed.start(0x1000, DESCRIPTORS + 0x1000, 0, RUN);
     for now in (0..100 * DESCRIPTOR_TIME_NS).step_by(10) {
-        work(&mut bench, now, 64);
+        work(&mut testbed, now, 64);
     }
-    let counts = [H2C0, H2C0 + 0x100, 0x1000].map(|base| u64::from(bench.read(DMA, base + 0x48)));
+    let counts = [H2C0, H2C0 + 0x100, 0x1000].map(|base| u64::from(testbed.read(DMA, base + 0x48)));
     assert!(
         (98..=102).contains(&(counts[0] + counts[1])) && counts[0].abs_diff(counts[1]) <= 1,
         "{counts:?}"

@@ -56,16 +56,16 @@ fn node(id: u32) -> CardTestbed {
     prepare(CardTestbed::with(description))
 }
 
-fn prepare(mut bench: CardTestbed) -> CardTestbed {
-    bench.ni_write(ni::INCARNATION, 0x100);
-    bench.ni_write(ni::EVENT_RING_BASE_LOW, RING as u32);
-    bench.ni_write(ni::EVENT_RING_SIZE, 256);
-    bench.ni_write(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
-    bench
+fn prepare(mut testbed: CardTestbed) -> CardTestbed {
+    testbed.ni_write(ni::INCARNATION, 0x100);
+    testbed.ni_write(ni::EVENT_RING_BASE_LOW, RING as u32);
+    testbed.ni_write(ni::EVENT_RING_SIZE, 256);
+    testbed.ni_write(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
+    testbed
 }
 
 /// Opens a megabyte at TARGET to every node.
-fn open(bench: &mut CardTestbed) {
+fn open(testbed: &mut CardTestbed) {
     let base = u64::from(memory::BLOCK_OFFSET);
     for (register, value) in [
         (memory::INDEX, 0),
@@ -78,10 +78,10 @@ fn open(bench: &mut CardTestbed) {
         (memory::PERMISSIONS, 1),
         (memory::COMMIT, MEMORY_COMMIT_INSTALL),
     ] {
-        bench.write(USER, base + u64::from(register), value);
+        testbed.write(USER, base + u64::from(register), value);
     }
-    assert_eq!(bench.read(USER, base + u64::from(memory::VALID)), 1);
-    assert_eq!(bench.read(USER, base + u64::from(memory::OCCUPANCY)), 1);
+    assert_eq!(testbed.read(USER, base + u64::from(memory::VALID)), 1);
+    assert_eq!(testbed.read(USER, base + u64::from(memory::OCCUPANCY)), 1);
 }
 
 fn header(sequence: u32, to: u32, length: u32) -> WindowHeader {
@@ -114,17 +114,17 @@ fn ops(count: u16) -> Vec<OpNumber> {
 }
 
 /// Fills window `window` and commits it.
-fn fill(bench: &mut CardTestbed, window: u64, header: &WindowHeader, payload: &[u8], commit: u32) {
-    let base =
-        u64::from(bench.ni_read(ni::WINDOW_BASE_LOW)) | u64::from(bench.ni_read(ni::WINDOW_BASE_HIGH)) << 32;
-    let at = base + window * u64::from(bench.ni_read(ni::WINDOW_STRIDE));
+fn fill(testbed: &mut CardTestbed, window: u64, header: &WindowHeader, payload: &[u8], commit: u32) {
+    let base = u64::from(testbed.ni_read(ni::WINDOW_BASE_LOW))
+        | u64::from(testbed.ni_read(ni::WINDOW_BASE_HIGH)) << 32;
+    let at = base + window * u64::from(testbed.ni_read(ni::WINDOW_STRIDE));
     let mut block = [0; 2048];
     let length = header.encode(&ops(header.packet_count), &mut block).expect("a header");
-    bench.poke(at, &block[..length]);
-    let payload_at = bench.ni_read(ni::WINDOW_PAYLOAD_OFFSET);
-    bench.poke(at + u64::from(payload_at), payload);
-    let commit_at = bench.ni_read(ni::WINDOW_COMMIT_OFFSET);
-    bench.poke(at + u64::from(commit_at), &commit.to_le_bytes());
+    testbed.poke(at, &block[..length]);
+    let payload_at = testbed.ni_read(ni::WINDOW_PAYLOAD_OFFSET);
+    testbed.poke(at + u64::from(payload_at), payload);
+    let commit_at = testbed.ni_read(ni::WINDOW_COMMIT_OFFSET);
+    testbed.poke(at + u64::from(commit_at), &commit.to_le_bytes());
 }
 
 /// Lets both cards work and exchange frames until they are idle; `shuffle` selects the frame in flight to deliver next.
@@ -155,41 +155,44 @@ fn kinds(events: &[Event]) -> Vec<EventKind> {
 
 #[test]
 fn ni_identity_block_is_accepted() {
-    let mut bench = CardTestbed::new();
-    let words: Vec<u32> = (0..256).map(|index| bench.read(USER, 4 * index)).collect();
+    let mut testbed = CardTestbed::new();
+    let words: Vec<u32> = (0..256).map(|index| testbed.read(USER, 4 * index)).collect();
     let identity: Identity = check(&words, 0x1_0000).unwrap();
     assert_eq!(identity.blocks().len(), 9);
     let mut description = small();
     description.ni.checksum_override = Some(1);
-    let mut bench = CardTestbed::with(description);
-    let words: Vec<u32> = (0..256).map(|index| bench.read(USER, 4 * index)).collect();
+    let mut testbed = CardTestbed::with(description);
+    let words: Vec<u32> = (0..256).map(|index| testbed.read(USER, 4 * index)).collect();
     assert!(matches!(check(&words, 0x1_0000), Err(IdentityError::WrongChecksum { .. })));
 }
 
 #[test]
 fn ni_capabilities_and_settings_match_description() {
-    let mut bench = CardTestbed::new();
-    assert_eq!(bench.ni_read(ni::NODE_ID), 1);
-    assert_eq!(bench.ni_read(ni::PACKET_SIZE_LOG2), 9);
-    assert_eq!(bench.ni_read(ni::MASK_BITS), 32);
-    assert_eq!(bench.ni_read(ni::WINDOW_PAYLOAD_SIZE), 16384);
-    assert_eq!(bench.ni_read(ni::WINDOW_FREE), 0xFF);
-    assert_eq!(bench.ni_read(ni::MEMORY_SIZE_LOW), 64 << 20);
-    assert_eq!(bench.ni_read(ni::REGISTRY_TIMEOUT_US), 2_000_000);
-    bench.ni_write(ni::NODE_ID, u32::MAX);
-    assert_eq!(bench.ni_read(ni::NODE_ID), 1, "NODE_ANY is refused");
-    assert_eq!(bench.ni_read(ni::STATUS), ni::status::FAULTED);
+    let mut testbed = CardTestbed::new();
+    assert_eq!(testbed.ni_read(ni::NODE_ID), 1);
+    assert_eq!(testbed.ni_read(ni::PACKET_SIZE_LOG2), 9);
+    assert_eq!(testbed.ni_read(ni::MASK_BITS), 32);
+    assert_eq!(testbed.ni_read(ni::WINDOW_PAYLOAD_SIZE), 16384);
+    assert_eq!(testbed.ni_read(ni::WINDOW_FREE), 0xFF);
+    assert_eq!(testbed.ni_read(ni::MEMORY_SIZE_LOW), 64 << 20);
+    assert_eq!(testbed.ni_read(ni::REGISTRY_TIMEOUT_US), 2_000_000);
+    testbed.ni_write(ni::NODE_ID, u32::MAX);
+    assert_eq!(testbed.ni_read(ni::NODE_ID), 1, "NODE_ANY is refused");
+    assert_eq!(testbed.ni_read(ni::STATUS), ni::status::FAULTED);
     let log = u64::from(fault_log::BLOCK_OFFSET);
-    bench.write(USER, log, 0);
-    assert_eq!(bench.read(USER, log + u64::from(fault_log::REASON)), FaultReason::BadSetting.value().into());
-    assert_eq!(bench.read(USER, log + u64::from(fault_log::DETAIL)), ni::BLOCK_OFFSET + ni::NODE_ID);
-    assert_eq!(bench.read(USER, log + u64::from(fault_log::COUNT)), 1);
-    bench.write(USER, log, 1);
-    assert_eq!(bench.read(USER, log + u64::from(fault_log::VALID)), 0);
-    bench.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
-    assert_eq!(bench.ni_read(ni::CONTROL), 0, "the ring does not exist yet");
-    bench.ni_write(ni::EVENT_RING_SIZE, 100);
-    assert_eq!(bench.ni_read(ni::EVENT_RING_SIZE), 0, "not a power of two");
+    testbed.write(USER, log, 0);
+    assert_eq!(
+        testbed.read(USER, log + u64::from(fault_log::REASON)),
+        FaultReason::BadSetting.value().into()
+    );
+    assert_eq!(testbed.read(USER, log + u64::from(fault_log::DETAIL)), ni::BLOCK_OFFSET + ni::NODE_ID);
+    assert_eq!(testbed.read(USER, log + u64::from(fault_log::COUNT)), 1);
+    testbed.write(USER, log, 1);
+    assert_eq!(testbed.read(USER, log + u64::from(fault_log::VALID)), 0);
+    testbed.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
+    assert_eq!(testbed.ni_read(ni::CONTROL), 0, "the ring does not exist yet");
+    testbed.ni_write(ni::EVENT_RING_SIZE, 100);
+    assert_eq!(testbed.ni_read(ni::EVENT_RING_SIZE), 0, "not a power of two");
 }
 
 #[test]

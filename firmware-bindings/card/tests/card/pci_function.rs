@@ -142,28 +142,28 @@ fn function_only_implemented_bits_are_writable() {
     assert_eq!(word(&mut card, 0x04) & 0xFFFF, 0x0546);
     card.config_write(0x78, &0xFFFF_u16.to_le_bytes());
     assert_eq!(word(&mut card, 0x78) & 0xFFFF, 0x79FF, "no function-level reset");
-    let mut bench = CardTestbed::new();
-    assert_eq!(bench.read(DMA, 0x300C), 2, "512-byte read requests");
-    bench.card.config_write(0x78, &0x5830_u16.to_le_bytes());
-    assert_eq!((bench.read(DMA, 0x3008), bench.read(DMA, 0x300C)), (1, 5), "as the kernel set them");
-    bench.card.config_write(0x78, &0x58B0_u16.to_le_bytes());
-    assert_eq!(bench.read(DMA, 0x3008), 2, "no more than the function can do");
-    bench.card.config_write(0x44, &[3]);
-    assert_eq!(bench.read(DMA, 0x3000), u32::MAX, "no answer in D3hot");
-    bench.card.config_write(0x44, &[0]);
-    assert_eq!(bench.read(DMA, 0x3000), 0x1FC3_0006);
+    let mut testbed = CardTestbed::new();
+    assert_eq!(testbed.read(DMA, 0x300C), 2, "512-byte read requests");
+    testbed.card.config_write(0x78, &0x5830_u16.to_le_bytes());
+    assert_eq!((testbed.read(DMA, 0x3008), testbed.read(DMA, 0x300C)), (1, 5), "as the kernel set them");
+    testbed.card.config_write(0x78, &0x58B0_u16.to_le_bytes());
+    assert_eq!(testbed.read(DMA, 0x3008), 2, "no more than the function can do");
+    testbed.card.config_write(0x44, &[3]);
+    assert_eq!(testbed.read(DMA, 0x3000), u32::MAX, "no answer in D3hot");
+    testbed.card.config_write(0x44, &[0]);
+    assert_eq!(testbed.read(DMA, 0x3000), 0x1FC3_0006);
 }
 
 #[test]
 fn function_without_memory_decoding_reads_all_ones() {
-    let mut bench = CardTestbed::new();
-    bench.card.set_command(false, true);
-    assert_eq!(bench.read(DMA, 0x2000), u32::MAX);
-    bench.write(DMA, 0x301C, 0);
-    bench.card.set_command(true, true);
-    assert_eq!(bench.read(DMA, 0x301C), 1, "the write was lost");
-    assert_eq!(bench.read(5, 0), u32::MAX, "no such BAR");
-    assert_eq!(bench.read(DMA, 0x1_0000), u32::MAX, "beyond the BAR");
+    let mut testbed = CardTestbed::new();
+    testbed.card.set_command(false, true);
+    assert_eq!(testbed.read(DMA, 0x2000), u32::MAX);
+    testbed.write(DMA, 0x301C, 0);
+    testbed.card.set_command(true, true);
+    assert_eq!(testbed.read(DMA, 0x301C), 1, "the write was lost");
+    assert_eq!(testbed.read(5, 0), u32::MAX, "no such BAR");
+    assert_eq!(testbed.read(DMA, 0x1_0000), u32::MAX, "beyond the BAR");
 }
 
 #[test]
@@ -173,26 +173,26 @@ fn function_bypass_bar_is_card_memory() {
         bypass.size = 1 << 20;
         bypass.card_address = 3 << 20;
     }
-    let mut bench = CardTestbed::with(description);
+    let mut testbed = CardTestbed::with(description);
     let data = pattern(1001, 8);
-    bench.card.bar_write(BYPASS, 0x123, &data, &mut bench.host);
-    assert_eq!(bench.memory((3 << 20) + 0x123, 1001), data);
+    testbed.card.bar_write(BYPASS, 0x123, &data, &mut testbed.host);
+    assert_eq!(testbed.memory((3 << 20) + 0x123, 1001), data);
     let mut back = vec![0; 1001];
-    bench.card.bar_read(BYPASS, 0x123, &mut back);
+    testbed.card.bar_read(BYPASS, 0x123, &mut back);
     assert_eq!(back, data);
 }
 
 #[test]
 fn function_accesses_are_counted_and_logged() {
-    let mut bench = CardTestbed::new();
-    bench.card.set_access_log(AccessLog::bounded(3));
-    bench.read(DMA, 0x2000);
-    bench.read(DMA, 0x3000);
-    bench.write(DMA, 0x04, 6);
-    word(&mut bench.card, 0);
-    let counters = *bench.card.counters();
+    let mut testbed = CardTestbed::new();
+    testbed.card.set_access_log(AccessLog::bounded(3));
+    testbed.read(DMA, 0x2000);
+    testbed.read(DMA, 0x3000);
+    testbed.write(DMA, 0x04, 6);
+    word(&mut testbed.card, 0);
+    let counters = *testbed.card.counters();
     assert_eq!((counters.mmio_reads, counters.mmio_writes, counters.config_reads), (2, 1, 1));
-    let AccessLog::Bounded { entries, .. } = bench.card.access_log() else { panic!("a bounded log") };
+    let AccessLog::Bounded { entries, .. } = testbed.card.access_log() else { panic!("a bounded log") };
     let seen: Vec<_> =
         entries.iter().map(|access| (access.target, access.offset, access.write, access.value)).collect();
     assert_eq!(
@@ -204,27 +204,27 @@ fn function_accesses_are_counted_and_logged() {
         ]
     );
     let (sender, receiver) = std::sync::mpsc::channel();
-    bench.card.set_access_log(AccessLog::Sink(Box::new(move |access| {
+    testbed.card.set_access_log(AccessLog::Sink(Box::new(move |access| {
         let _ = sender.send(access.offset);
     })));
-    bench.read(DMA, 0x48);
+    testbed.read(DMA, 0x48);
     assert_eq!(receiver.try_recv(), Ok(0x48));
     let mut bytes = [0; 4];
-    bench.card.bar_peek(DMA, 0x2000, &mut bytes);
-    assert_eq!(bench.card.counters().mmio_reads, 3, "peeking counts nothing");
+    testbed.card.bar_peek(DMA, 0x2000, &mut bytes);
+    assert_eq!(testbed.card.counters().mmio_reads, 3, "peeking counts nothing");
 }
 
 #[test]
 fn function_reset_keeps_memory_only() {
-    let mut bench = CardTestbed::new();
-    bench.poke(0x1000, b"kept");
-    bench.write(DMA, 0x90, 6);
-    bench.write(USER, 0x2004, 77);
-    bench.card.reset();
-    assert_eq!(bench.memory(0x1000, 4), b"kept");
-    assert_eq!(bench.read(DMA, 0x90), u32::MAX, "memory decoding is off again");
-    bench.card.set_command(true, true);
-    assert_eq!((bench.read(DMA, 0x90), bench.read(USER, 0x2004)), (0, 0));
+    let mut testbed = CardTestbed::new();
+    testbed.poke(0x1000, b"kept");
+    testbed.write(DMA, 0x90, 6);
+    testbed.write(USER, 0x2004, 77);
+    testbed.card.reset();
+    assert_eq!(testbed.memory(0x1000, 4), b"kept");
+    assert_eq!(testbed.read(DMA, 0x90), u32::MAX, "memory decoding is off again");
+    testbed.card.set_command(true, true);
+    assert_eq!((testbed.read(DMA, 0x90), testbed.read(USER, 0x2004)), (0, 0));
 }
 
 #[test]
@@ -240,24 +240,24 @@ fn function_large_card_memory_is_lazy() {
 }
 
 /// Every register of the shared catalogue is at its offset, has its reset value, keeps written values only where the catalogue allows it,
-/// and has read side effects only where the catalogue says so.
+/// and has read side effects only where the catalogue lists them.
 #[test]
 fn function_registers_match_catalogue() {
-    let mut bench = CardTestbed::new();
-    bench.card.disable_msix();
+    let mut testbed = CardTestbed::new();
+    testbed.card.disable_msix();
     let layout = CardLayout::new(4, 4).with_cdma(BarOffset::new(0x1000));
     let mut checked = 0;
     for register in layout.registers() {
         let bar = if register.bar() == catalog::BarRole::User { USER } else { DMA };
         let at = register.address().get();
         if let Some(reset) = register.reset() {
-            assert_eq!(bench.read(bar, at), reset, "{} after reset", register.name());
+            assert_eq!(testbed.read(bar, at), reset, "{} after reset", register.name());
             checked += 1;
         }
         if register.access() == AccessKind::ReadOnly {
-            let before = bench.read(bar, at);
-            bench.write(bar, at, !before);
-            assert_eq!(bench.read(bar, at), before, "{} is read-only", register.name());
+            let before = testbed.read(bar, at);
+            testbed.write(bar, at, !before);
+            assert_eq!(testbed.read(bar, at), before, "{} is read-only", register.name());
         }
     }
     assert!(checked > 200, "{checked}");

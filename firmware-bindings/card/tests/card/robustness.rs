@@ -125,46 +125,46 @@ fn act() -> impl Strategy<Value = Stimulus> {
     ]
 }
 
-fn perform(bench: &mut CardTestbed, act: Stimulus) {
+fn perform(testbed: &mut CardTestbed, act: Stimulus) {
     match act {
-        Stimulus::Read { bar, at, length } => bench.card.bar_read(bar, at, &mut vec![0; length]),
-        Stimulus::Write { bar, at, bytes } => bench.card.bar_write(bar, at, &bytes, &mut bench.host),
-        Stimulus::Register { bar, at, value } => bench.write(bar, at, value),
-        Stimulus::Config { at, bytes } => bench.card.config_write(at, &bytes),
-        Stimulus::ReadConfig { at, length } => bench.card.config_read(at, &mut vec![0; length]),
+        Stimulus::Read { bar, at, length } => testbed.card.bar_read(bar, at, &mut vec![0; length]),
+        Stimulus::Write { bar, at, bytes } => testbed.card.bar_write(bar, at, &bytes, &mut testbed.host),
+        Stimulus::Register { bar, at, value } => testbed.write(bar, at, value),
+        Stimulus::Config { at, bytes } => testbed.card.config_write(at, &bytes),
+        Stimulus::ReadConfig { at, length } => testbed.card.config_read(at, &mut vec![0; length]),
         Stimulus::Descriptor { slot, words } => {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            bench.host.put(0x10_0000 + 32 * slot, &bytes);
+            testbed.host.put(0x10_0000 + 32 * slot, &bytes);
         }
         Stimulus::CardDescriptor { slot, words } => {
             let [_, length, rest @ ..] = words;
             let bytes: Vec<u8> = rest.into_iter().chain([length, 0]).flat_map(u32::to_le_bytes).collect();
-            bench.poke(64 * slot, &bytes);
-            bench.card.set_command(true, true);
-            bench.write(USER, 0x1000, 8);
-            bench.write(USER, 0x1008, 64 * slot as u32);
-            bench.write(USER, 0x1010, 64 * (slot as u32 + 3));
-            bench.write(USER, 0x1014, 0);
+            testbed.poke(64 * slot, &bytes);
+            testbed.card.set_command(true, true);
+            testbed.write(USER, 0x1000, 8);
+            testbed.write(USER, 0x1008, 64 * slot as u32);
+            testbed.write(USER, 0x1010, 64 * (slot as u32 + 3));
+            testbed.write(USER, 0x1014, 0);
         }
         Stimulus::Start { base, slot, adjacent, control } => {
-            bench.card.set_command(true, true);
-            bench.start(base, 0x10_0000 + 32 * slot, adjacent, control);
+            testbed.card.set_command(true, true);
+            testbed.start(base, 0x10_0000 + 32 * slot, adjacent, control);
         }
         Stimulus::Frame(frame) => {
-            bench.card.expect_frame(&frame);
-            bench.card.receive_frame(Nanos::new(bench.now), &frame);
+            testbed.card.expect_frame(&frame);
+            testbed.card.receive_frame(Nanos::new(testbed.now), &frame);
         }
         Stimulus::Steps(count) => {
             for _ in 0..count {
-                if !bench.step() {
+                if !testbed.step() {
                     break;
                 }
             }
         }
-        Stimulus::Time(span) => bench.now += span,
-        Stimulus::Reset => bench.card.reset(),
-        Stimulus::Faults(plan) => bench.card.set_fault_plan(&plan),
-        Stimulus::Replug => bench.card.replug(),
+        Stimulus::Time(span) => testbed.now += span,
+        Stimulus::Reset => testbed.card.reset(),
+        Stimulus::Faults(plan) => testbed.card.set_fault_plan(&plan),
+        Stimulus::Replug => testbed.card.replug(),
     }
 }
 
@@ -186,16 +186,16 @@ proptest! {
         description.interrupts.msi_masking = quirk(6);
         description.ni.registry_entries = 4;
         description.ni.escape_slots = 4;
-        let mut bench = CardTestbed::with(description);
+        let mut testbed = CardTestbed::with(description);
         for act in acts {
-            perform(&mut bench, act);
+            perform(&mut testbed, act);
         }
         // It may run forever (a ring without Stop), but a reset always ends that.
         for _ in 0..200 {
-            bench.step();
+            testbed.step();
         }
-        bench.card.reset();
-        bench.run();
+        testbed.card.reset();
+        testbed.run();
     }
 
     #[test]
@@ -205,9 +205,9 @@ proptest! {
         plausible in any::<bool>(),
         count in 0_u16..300,
     ) {
-        let mut bench = CardTestbed::new();
-        bench.write(USER, 0x2008, 1);
-        let base = bench.card.description().ni.window_base;
+        let mut testbed = CardTestbed::new();
+        testbed.write(USER, 0x2008, 1);
+        let base = testbed.card.description().ni.window_base;
         let mut block = block;
         block[..4].copy_from_slice(&sequence.to_le_bytes());
         if plausible {
@@ -216,11 +216,11 @@ proptest! {
             block[66..68].copy_from_slice(&count.to_le_bytes());
             block[68..70].copy_from_slice(&[9, 0]);
         }
-        bench.poke(base, &block);
-        bench.poke(base + 0xFC0, &1_u32.to_le_bytes());
-        bench.run();
-        prop_assert_eq!(bench.read(USER, 0x204C), 0xFF);
-        while let Some(frame) = bench.card.take_frame() {
+        testbed.poke(base, &block);
+        testbed.poke(base + 0xFC0, &1_u32.to_le_bytes());
+        testbed.run();
+        prop_assert_eq!(testbed.read(USER, 0x204C), 0xFF);
+        while let Some(frame) = testbed.card.take_frame() {
             prop_assert!(fpga_firmware::wire::Packet::parse(&frame).is_ok());
         }
     }
@@ -232,13 +232,13 @@ proptest! {
         target in 0_u64..300_000,
         seed: u32,
     ) {
-        let mut bench = CardTestbed::new();
+        let mut testbed = CardTestbed::new();
         let total: u32 = lengths.iter().sum();
         let data = pattern(total as usize, seed);
         let (out, back) = (0x20_0000 + source, 0x40_0000);
-        bench.host.map(0x20_0000, 0x10_0000);
-        bench.host.map(back, 0x10_0000);
-        bench.host.put(out, &data);
+        testbed.host.map(0x20_0000, 0x10_0000);
+        testbed.host.map(back, 0x10_0000);
+        testbed.host.put(out, &data);
         for (direction, base) in [(0, 0x0000), (1, 0x1000)] {
             let mut offset = 0;
             for (index, length) in lengths.iter().enumerate() {
@@ -246,16 +246,16 @@ proptest! {
                 let flags = if index + 1 == lengths.len() { STOP | COMPLETED } else { 0 };
                 let (from, to) =
                     if direction == 0 { (out + offset, target + offset) } else { (target + offset, back + offset) };
-                bench.host.descriptor(at, MAGIC | flags, *length, from, to, at + 64);
+                testbed.host.descriptor(at, MAGIC | flags, *length, from, to, at + 64);
                 offset += u64::from(*length);
             }
-            bench.start(base, 0x10_0000, 0, 0x00F8_3E1F);
-            bench.run();
-            prop_assert_eq!(bench.read(DMA, base + 0x48), lengths.len() as u32);
+            testbed.start(base, 0x10_0000, 0, 0x00F8_3E1F);
+            testbed.run();
+            prop_assert_eq!(testbed.read(DMA, base + 0x48), lengths.len() as u32);
         }
-        prop_assert!(bench.host.get(back, total as usize) == data);
+        prop_assert!(testbed.host.get(back, total as usize) == data);
         let mut byte = [0];
-        bench.card.peek(CardAddr::new(target + u64::from(total)), &mut byte).expect("memory");
+        testbed.card.peek(CardAddr::new(target + u64::from(total)), &mut byte).expect("memory");
         prop_assert_eq!(byte, [0]);
     }
 }

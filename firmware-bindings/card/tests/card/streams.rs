@@ -28,36 +28,36 @@ fn loopback() -> CardTestbed {
 }
 
 /// One H2C descriptor for every length; the last one ends the packet and the run.
-fn send(bench: &mut CardTestbed, channel: u64, lengths: &[u32], last: u32) {
+fn send(testbed: &mut CardTestbed, channel: u64, lengths: &[u32], last: u32) {
     let mut source = DATA;
     for (n, length) in lengths.iter().enumerate() {
         let at = DESCRIPTORS + 32 * n as u64;
         let ends = n + 1 == lengths.len();
         let control = MAGIC | if ends { STOP | COMPLETED | last } else { 0 };
         // The destination is ignored.
-        bench.host.descriptor(at, control, *length, source, u64::MAX, at + 32);
+        testbed.host.descriptor(at, control, *length, source, u64::MAX, at + 32);
         source += u64::from(*length);
     }
-    bench.start(H2C0 + 0x100 * channel, DESCRIPTORS, 0, START_INTERRUPT | LENGTH_RECORDED);
+    testbed.start(H2C0 + 0x100 * channel, DESCRIPTORS, 0, START_INTERRUPT | LENGTH_RECORDED);
 }
 
 /// C2H descriptors of `length` bytes each.
-fn receive(bench: &mut CardTestbed, channel: u64, lengths: &[u32], control: u32) {
+fn receive(testbed: &mut CardTestbed, channel: u64, lengths: &[u32], control: u32) {
     let mut target = TARGET;
-    bench.host.put(METADATA, &[0; 512]);
+    testbed.host.put(METADATA, &[0; 512]);
     for (n, length) in lengths.iter().enumerate() {
         let at = C2H_DESCRIPTORS + 32 * n as u64;
         let ends = if n + 1 == lengths.len() { STOP | COMPLETED } else { COMPLETED };
-        bench.host.descriptor(at, MAGIC | ends, *length, METADATA + 32 * n as u64, target, at + 32);
+        testbed.host.descriptor(at, MAGIC | ends, *length, METADATA + 32 * n as u64, target, at + 32);
         target += u64::from(*length);
     }
     let base = C2H0 + 0x100 * channel;
-    bench.write(DMA, base + 0x88, (WRITEBACK + 4 * channel) as u32);
-    bench.start(base, C2H_DESCRIPTORS, 0, control);
+    testbed.write(DMA, base + 0x88, (WRITEBACK + 4 * channel) as u32);
+    testbed.start(base, C2H_DESCRIPTORS, 0, control);
 }
 
-fn metadata(bench: &mut CardTestbed, n: u64) -> (u32, u32) {
-    (bench.host.get_word(METADATA + 32 * n), bench.host.get_word(METADATA + 32 * n + 4))
+fn metadata(testbed: &mut CardTestbed, n: u64) -> (u32, u32) {
+    (testbed.host.get_word(METADATA + 32 * n), testbed.host.get_word(METADATA + 32 * n + 4))
 }
 
 const NOT_WRITTEN: (u32, u32) = (0, 0);
@@ -71,28 +71,28 @@ fn goes_on(length: u32) -> (u32, u32) {
 }
 
 /// Advances time by `nanoseconds`, from one deadline of the card to the next as a network does.
-fn pass(bench: &mut CardTestbed, nanoseconds: u64) {
-    let end = bench.now + nanoseconds;
-    while bench.now < end {
-        let next = bench.card.next_deadline().map_or(end, Nanos::get);
-        bench.now = next.clamp(bench.now + 1, end);
-        bench.card.work(Nanos::new(bench.now), &mut bench.host, 1000);
+fn pass(testbed: &mut CardTestbed, nanoseconds: u64) {
+    let end = testbed.now + nanoseconds;
+    while testbed.now < end {
+        let next = testbed.card.next_deadline().map_or(end, Nanos::get);
+        testbed.now = next.clamp(testbed.now + 1, end);
+        testbed.card.work(Nanos::new(testbed.now), &mut testbed.host, 1000);
     }
 }
 
 #[test]
 fn stream_packet_loops_back() {
     for length in [1, 63, 64, 65, 4096, 5001] {
-        let mut bench = loopback();
+        let mut testbed = loopback();
         let data = pattern(length as usize, length);
-        bench.host.put(DATA, &data);
-        send(&mut bench, 1, &[length], EOP);
-        receive(&mut bench, 1, &[8192], START_INTERRUPT);
-        bench.run();
-        assert_eq!(metadata(&mut bench, 0), ended(length));
-        assert_eq!(bench.host.get(TARGET, length as usize), data);
-        assert_eq!((bench.read(DMA, H2C0 + 0x140), bench.read(DMA, C2H0 + 0x140)), (0b110, 0b110));
-        let counters = bench.card.counters();
+        testbed.host.put(DATA, &data);
+        send(&mut testbed, 1, &[length], EOP);
+        receive(&mut testbed, 1, &[8192], START_INTERRUPT);
+        testbed.run();
+        assert_eq!(metadata(&mut testbed, 0), ended(length));
+        assert_eq!(testbed.host.get(TARGET, length as usize), data);
+        assert_eq!((testbed.read(DMA, H2C0 + 0x140), testbed.read(DMA, C2H0 + 0x140)), (0b110, 0b110));
+        let counters = testbed.card.counters();
         assert_eq!((counters.packets_taken, counters.packets_given, counters.stream_writebacks), (1, 1, 1));
         assert_eq!((counters.h2c_bytes, counters.c2h_bytes), (length.into(), length.into()));
     }
@@ -100,22 +100,22 @@ fn stream_packet_loops_back() {
 
 #[test]
 fn stream_packet_spans_descriptors_and_short_one_closes() {
-    let mut bench = loopback();
+    let mut testbed = loopback();
     let data = pattern(1000, 1);
-    bench.host.put(DATA, &data);
-    send(&mut bench, 0, &[128, 512, 360], EOP);
-    bench.run();
+    testbed.host.put(DATA, &data);
+    send(&mut testbed, 0, &[128, 512, 360], EOP);
+    testbed.run();
     // The packet of 1000 bytes fills two descriptors and a part of the third; 10 and 256 bytes follow, the latter exactly one descriptor.
-    assert_eq!(bench.card.push_stream(0, &pattern(10, 2), true), 10);
-    assert_eq!(bench.card.push_stream(0, &pattern(256, 3), true), 256);
-    receive(&mut bench, 0, &[384, 384, 384, 384, 256], START_POLL);
-    bench.run();
-    let found: Vec<_> = (0..5).map(|n| metadata(&mut bench, n)).collect();
+    assert_eq!(testbed.card.push_stream(0, &pattern(10, 2), true), 10);
+    assert_eq!(testbed.card.push_stream(0, &pattern(256, 3), true), 256);
+    receive(&mut testbed, 0, &[384, 384, 384, 384, 256], START_POLL);
+    testbed.run();
+    let found: Vec<_> = (0..5).map(|n| metadata(&mut testbed, n)).collect();
     assert_eq!(found, [goes_on(384), goes_on(384), ended(232), ended(10), ended(256)]);
-    assert_eq!(bench.host.get(TARGET, 1000), data);
-    assert_eq!(bench.host.get(TARGET + 3 * 384, 10), pattern(10, 2));
-    assert_eq!(bench.host.get(TARGET + 4 * 384, 256), pattern(256, 3));
-    assert_eq!(bench.host.get_word(WRITEBACK), 5, "the write-back counts descriptors");
+    assert_eq!(testbed.host.get(TARGET, 1000), data);
+    assert_eq!(testbed.host.get(TARGET + 3 * 384, 10), pattern(10, 2));
+    assert_eq!(testbed.host.get(TARGET + 4 * 384, 256), pattern(256, 3));
+    assert_eq!(testbed.host.get_word(WRITEBACK), 5, "the write-back counts descriptors");
 }
 
 /// The vendor's streaming test: the same number of bytes each way, a descriptor per page, results of 32 bytes, one run each, with every
@@ -124,9 +124,9 @@ fn stream_packet_spans_descriptors_and_short_one_closes() {
 fn stream_loopback_as_vendor_test() {
     for (h2c, c2h) in [(START_INTERRUPT, START_INTERRUPT), (START_POLL, START_POLL)] {
         for (offset, length) in [(0, 1024), (0, 12_288), (64, 9000), (4032, 8192), (17, 100)] {
-            let mut bench = loopback();
+            let mut testbed = loopback();
             let data = pattern(length as usize, length);
-            bench.host.put(DATA + offset, &data);
+            testbed.host.put(DATA + offset, &data);
             // Split at the page boundaries of a buffer.
             let mut cuts = vec![(0, (4096 - offset as u32 % 4096).min(length))];
             while let Some((start, count)) =
@@ -139,39 +139,39 @@ fn stream_loopback_as_vendor_test() {
                 let (n, start) = (n as u64, u64::from(*start));
                 let flags = if n as usize == last { 0x13 } else { (last as u32 - n as u32 - 1) << 8 };
                 let at = DESCRIPTORS + 32 * n;
-                bench.host.descriptor(at, MAGIC | flags, *count, DATA + offset + start, 0, at + 32);
+                testbed.host.descriptor(at, MAGIC | flags, *count, DATA + offset + start, 0, at + 32);
                 let at = C2H_DESCRIPTORS + 32 * n;
                 let result = METADATA + 32 * n;
-                bench.host.descriptor(at, MAGIC | flags, *count, result, TARGET + start, at + 32);
+                testbed.host.descriptor(at, MAGIC | flags, *count, result, TARGET + start, at + 32);
             }
-            bench.write(DMA, C2H0 + 0x88, WRITEBACK as u32);
-            bench.start(C2H0, C2H_DESCRIPTORS, last as u32, c2h);
-            bench.start(H2C0, DESCRIPTORS, last as u32, h2c);
-            bench.run();
+            testbed.write(DMA, C2H0 + 0x88, WRITEBACK as u32);
+            testbed.start(C2H0, C2H_DESCRIPTORS, last as u32, c2h);
+            testbed.start(H2C0, DESCRIPTORS, last as u32, h2c);
+            testbed.run();
             for (n, (_, count)) in cuts.iter().enumerate() {
                 let expected = if n == last { ended(*count) } else { goes_on(*count) };
-                assert_eq!(metadata(&mut bench, n as u64), expected, "{length} bytes at {offset}");
+                assert_eq!(metadata(&mut testbed, n as u64), expected, "{length} bytes at {offset}");
             }
-            assert_eq!(bench.host.get(TARGET, length as usize), data);
-            assert_eq!(bench.read(DMA, C2H0 + 0x48), last as u32 + 1);
+            assert_eq!(testbed.host.get(TARGET, length as usize), data);
+            assert_eq!(testbed.read(DMA, C2H0 + 0x48), last as u32 + 1);
         }
     }
 }
 
 #[test]
 fn stream_metadata_precedes_count_and_can_be_disabled() {
-    let mut bench = loopback();
-    bench.card.push_stream(0, &[1; 100], true);
-    receive(&mut bench, 0, &[256], START_POLL);
-    bench.run();
-    let order: Vec<_> = bench.host.writes.iter().map(|(at, _)| *at).collect();
+    let mut testbed = loopback();
+    testbed.card.push_stream(0, &[1; 100], true);
+    receive(&mut testbed, 0, &[256], START_POLL);
+    testbed.run();
+    let order: Vec<_> = testbed.host.writes.iter().map(|(at, _)| *at).collect();
     assert_eq!(order, [TARGET, METADATA, WRITEBACK]);
-    let mut bench = loopback();
-    bench.card.push_stream(0, &[1; 100], true);
-    receive(&mut bench, 0, &[256], START_POLL | 1 << 27);
-    bench.run();
-    assert_eq!(metadata(&mut bench, 0), NOT_WRITTEN);
-    assert_eq!((bench.host.get_word(WRITEBACK), bench.card.counters().stream_writebacks), (1, 0));
+    let mut testbed = loopback();
+    testbed.card.push_stream(0, &[1; 100], true);
+    receive(&mut testbed, 0, &[256], START_POLL | 1 << 27);
+    testbed.run();
+    assert_eq!(metadata(&mut testbed, 0), NOT_WRITTEN);
+    assert_eq!((testbed.host.get_word(WRITEBACK), testbed.card.counters().stream_writebacks), (1, 0));
 }
 
 #[test]
@@ -184,40 +184,40 @@ fn stream_partial_beats_are_recorded_and_continue() {
         (&[BEAT][..], 0, 0),
     ] {
         let total: u32 = lengths.iter().sum();
-        let mut bench = loopback();
+        let mut testbed = loopback();
         let data = pattern(total as usize, total);
-        bench.host.put(DATA, &data);
-        send(&mut bench, 0, lengths, last);
-        receive(&mut bench, 0, &[8192], START_INTERRUPT);
-        bench.run();
+        testbed.host.put(DATA, &data);
+        send(&mut testbed, 0, lengths, last);
+        receive(&mut testbed, 0, &[8192], START_INTERRUPT);
+        testbed.run();
         let recorded = u32::from(partial > 0) << 5;
-        assert_eq!(bench.read(DMA, 0x48), lengths.len() as u32, "{lengths:?}");
-        assert_eq!(bench.read(DMA, 0x40), 0b110 | recorded, "{lengths:?}");
-        assert_eq!((bench.card.counters().partial_beats, bench.card.faults().len()), (partial, 0));
-        assert_eq!(bench.host.get(TARGET, data.len()), data, "packed, as behind a width converter");
+        assert_eq!(testbed.read(DMA, 0x48), lengths.len() as u32, "{lengths:?}");
+        assert_eq!(testbed.read(DMA, 0x40), 0b110 | recorded, "{lengths:?}");
+        assert_eq!((testbed.card.counters().partial_beats, testbed.card.faults().len()), (partial, 0));
+        assert_eq!(testbed.host.get(TARGET, data.len()), data, "packed, as behind a width converter");
         if last == EOP {
-            assert_eq!(metadata(&mut bench, 0), ended(total));
+            assert_eq!(metadata(&mut testbed, 0), ended(total));
         }
     }
     // Without control bit 5, which no known driver sets, only the card's own counter shows it.
-    let mut bench = loopback();
-    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 65, DATA, 0, 0);
-    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-    bench.run();
-    assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (0b10, 1));
-    assert_eq!(bench.card.counters().partial_beats, 1);
+    let mut testbed = loopback();
+    testbed.host.descriptor(DESCRIPTORS, MAGIC | STOP, 65, DATA, 0, 0);
+    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    testbed.run();
+    assert_eq!((testbed.read(DMA, 0x40), testbed.read(DMA, 0x48)), (0b10, 1));
+    assert_eq!(testbed.card.counters().partial_beats, 1);
 }
 
 #[test]
 fn stream_empty_packet_end_is_refused() {
     for (recorded, control) in [(1 << 5, LENGTH_RECORDED), (0, 0)] {
-        let mut bench = loopback();
-        bench.host.descriptor(DESCRIPTORS, MAGIC, BEAT, DATA, 0, DESCRIPTORS + 32);
-        bench.host.descriptor(DESCRIPTORS + 32, MAGIC | STOP | EOP, 0, DATA + 64, 0, 0);
-        bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | control);
-        bench.run();
-        assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (recorded, 1));
-        let fault = *bench.card.faults().iter().last().unwrap();
+        let mut testbed = loopback();
+        testbed.host.descriptor(DESCRIPTORS, MAGIC, BEAT, DATA, 0, DESCRIPTORS + 32);
+        testbed.host.descriptor(DESCRIPTORS + 32, MAGIC | STOP | EOP, 0, DATA + 64, 0, 0);
+        testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | control);
+        testbed.run();
+        assert_eq!((testbed.read(DMA, 0x40), testbed.read(DMA, 0x48)), (recorded, 1));
+        let fault = *testbed.card.faults().iter().last().unwrap();
         assert_eq!(
             (fault.kind, fault.unit, fault.address),
             (FaultKind::EmptyPacket, Unit::H2c(0), DATA + 64)
@@ -229,81 +229,81 @@ fn stream_empty_packet_end_is_refused() {
 fn stream_odd_buffers_are_filled_and_counted() {
     // Half the documents' granule is whole beats on a narrow data path, so bit 5 does not report it.
     for (width, recorded) in [(256, 0), (512, 1 << 5)] {
-        let mut bench = described(|description| description.xdma.data_width = width);
+        let mut testbed = described(|description| description.xdma.data_width = width);
         let data = pattern(96, 3);
-        bench.card.push_stream(0, &data, true);
-        receive(&mut bench, 0, &[64, 32], START_INTERRUPT | LENGTH_RECORDED);
-        bench.run();
-        assert_eq!(bench.read(DMA, C2H0 + 0x40), 0b110 | recorded, "{width}");
-        assert_eq!((metadata(&mut bench, 0), metadata(&mut bench, 1)), (goes_on(64), ended(32)));
-        assert_eq!(bench.host.get(TARGET, 96), data);
-        assert_eq!(bench.card.counters().odd_stream_buffers, 1);
+        testbed.card.push_stream(0, &data, true);
+        receive(&mut testbed, 0, &[64, 32], START_INTERRUPT | LENGTH_RECORDED);
+        testbed.run();
+        assert_eq!(testbed.read(DMA, C2H0 + 0x40), 0b110 | recorded, "{width}");
+        assert_eq!((metadata(&mut testbed, 0), metadata(&mut testbed, 1)), (goes_on(64), ended(32)));
+        assert_eq!(testbed.host.get(TARGET, 96), data);
+        assert_eq!(testbed.card.counters().odd_stream_buffers, 1);
     }
 }
 
 #[test]
 fn stream_full_fifo_holds_sender() {
-    let mut bench = described(|description| description.stream.fifo_bytes = 4096);
+    let mut testbed = described(|description| description.stream.fifo_bytes = 4096);
     let data = pattern(10_000, 4);
-    bench.host.put(DATA, &data);
-    send(&mut bench, 0, &[10_000], EOP);
-    bench.run();
-    assert_eq!((bench.read(DMA, 0x40), bench.card.counters().h2c_bytes), (1, 4096));
-    receive(&mut bench, 0, &[16_384], START_INTERRUPT);
-    bench.run();
-    assert_eq!((bench.read(DMA, 0x40), metadata(&mut bench, 0)), (0b110, ended(10_000)));
-    assert_eq!(bench.host.get(TARGET, 10_000), data);
+    testbed.host.put(DATA, &data);
+    send(&mut testbed, 0, &[10_000], EOP);
+    testbed.run();
+    assert_eq!((testbed.read(DMA, 0x40), testbed.card.counters().h2c_bytes), (1, 4096));
+    receive(&mut testbed, 0, &[16_384], START_INTERRUPT);
+    testbed.run();
+    assert_eq!((testbed.read(DMA, 0x40), metadata(&mut testbed, 0)), (0b110, ended(10_000)));
+    assert_eq!(testbed.host.get(TARGET, 10_000), data);
     // The FIFO holds as many packets as beats: small packets fill it too.
-    let pushed = (0..100).filter(|_| bench.card.push_stream(0, &[7], true) == 1).count();
+    let pushed = (0..100).filter(|_| testbed.card.push_stream(0, &[7], true) == 1).count();
     assert_eq!(pushed, 4096 / BEAT as usize);
 }
 
 #[test]
 fn stream_sink_not_ready_keeps_channel_busy() {
-    let mut bench = described(|description| description.stream.logic = StreamLogic::Source);
-    bench.card.set_stream_ready(0, false);
-    send(&mut bench, 0, &[4096], EOP);
-    bench.run();
-    bench.write(DMA, 0x0C, 1);
-    bench.run();
+    let mut testbed = described(|description| description.stream.logic = StreamLogic::Source);
+    testbed.card.set_stream_ready(0, false);
+    send(&mut testbed, 0, &[4096], EOP);
+    testbed.run();
+    testbed.write(DMA, 0x0C, 1);
+    testbed.run();
     assert_eq!(
-        (bench.read(DMA, 0x40), bench.card.counters().h2c_bytes),
+        (testbed.read(DMA, 0x40), testbed.card.counters().h2c_bytes),
         (1, 0),
         "clearing run does not help"
     );
-    bench.card.set_stream_ready(0, true);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x40), 0b110);
-    assert_eq!((bench.card.counters().h2c_bytes, bench.card.counters().packets_taken), (4096, 1));
+    testbed.card.set_stream_ready(0, true);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x40), 0b110);
+    assert_eq!((testbed.card.counters().h2c_bytes, testbed.card.counters().packets_taken), (4096, 1));
 }
 
 #[test]
 fn stream_channel_without_data_stays_busy() {
-    let mut bench = described(|description| description.stream.stop_drops_empty = false);
-    receive(&mut bench, 0, &[256, 256], START_INTERRUPT);
-    bench.run();
-    assert_eq!(bench.read(DMA, C2H0 + 0x40), 1);
-    bench.write(DMA, C2H0 + 0x0C, 1);
-    bench.write(DMA, 0x3060, 4);
-    bench.run();
-    bench.now += 1_000_000_000;
-    bench.run();
-    assert_eq!(bench.read(DMA, C2H0 + 0x40), 1, "nothing was received that could be flushed");
+    let mut testbed = described(|description| description.stream.stop_drops_empty = false);
+    receive(&mut testbed, 0, &[256, 256], START_INTERRUPT);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, C2H0 + 0x40), 1);
+    testbed.write(DMA, C2H0 + 0x0C, 1);
+    testbed.write(DMA, 0x3060, 4);
+    testbed.run();
+    testbed.now += 1_000_000_000;
+    testbed.run();
+    assert_eq!(testbed.read(DMA, C2H0 + 0x40), 1, "nothing was received that could be flushed");
     // Data lets it finish only the descriptor in flight.
-    bench.card.push_stream(0, &[1; 300], true);
-    bench.run();
-    assert_eq!((bench.read(DMA, C2H0 + 0x40), bench.read(DMA, C2H0 + 0x48)), (0b100, 1));
-    assert_eq!((metadata(&mut bench, 0), metadata(&mut bench, 1)), (goes_on(256), NOT_WRITTEN));
+    testbed.card.push_stream(0, &[1; 300], true);
+    testbed.run();
+    assert_eq!((testbed.read(DMA, C2H0 + 0x40), testbed.read(DMA, C2H0 + 0x48)), (0b100, 1));
+    assert_eq!((metadata(&mut testbed, 0), metadata(&mut testbed, 1)), (goes_on(256), NOT_WRITTEN));
     // The remaining data is available to the next run.
-    receive(&mut bench, 0, &[256], START_INTERRUPT);
-    bench.run();
-    assert_eq!(metadata(&mut bench, 0), ended(44));
+    receive(&mut testbed, 0, &[256], START_INTERRUPT);
+    testbed.run();
+    assert_eq!(metadata(&mut testbed, 0), ended(44));
     // Otherwise only a reset helps.
-    receive(&mut bench, 0, &[256], START_INTERRUPT);
-    bench.run();
-    bench.card.reset();
-    bench.card.set_command(true, true);
-    assert_eq!(bench.read(DMA, C2H0 + 0x40), 0);
+    receive(&mut testbed, 0, &[256], START_INTERRUPT);
+    testbed.run();
+    testbed.card.reset();
+    testbed.card.set_command(true, true);
+    assert_eq!(testbed.read(DMA, C2H0 + 0x40), 0);
 }
 
 /// A run is stopped with an open descriptor without data: the descriptor is dropped, and later data belongs to the next run, whether that
@@ -311,145 +311,145 @@ fn stream_channel_without_data_stays_busy() {
 #[test]
 fn stream_clear_run_drops_empty_descriptor() {
     for at_once in [false, true] {
-        let mut bench = loopback();
-        receive(&mut bench, 0, &[256, 256, 256], START_POLL);
-        bench.card.push_stream(0, &[1; 100], true);
-        bench.run();
-        assert_eq!(bench.read(DMA, C2H0 + 0x48), 1);
-        bench.write(DMA, C2H0 + 0x08, 1 << 6);
-        bench.write(DMA, C2H0 + 0x0C, 1);
+        let mut testbed = loopback();
+        receive(&mut testbed, 0, &[256, 256, 256], START_POLL);
+        testbed.card.push_stream(0, &[1; 100], true);
+        testbed.run();
+        assert_eq!(testbed.read(DMA, C2H0 + 0x48), 1);
+        testbed.write(DMA, C2H0 + 0x08, 1 << 6);
+        testbed.write(DMA, C2H0 + 0x0C, 1);
         if !at_once {
-            bench.run();
-            assert_eq!(bench.read(DMA, C2H0 + 0x40), 1 << 6, "idle, because Run was cleared");
-            assert_eq!(bench.read(DMA, C2H0 + 0x48), 1, "dropped data is not counted");
+            testbed.run();
+            assert_eq!(testbed.read(DMA, C2H0 + 0x40), 1 << 6, "idle, because Run was cleared");
+            assert_eq!(testbed.read(DMA, C2H0 + 0x48), 1, "dropped data is not counted");
         }
-        assert_eq!((metadata(&mut bench, 0), metadata(&mut bench, 1)), (ended(100), NOT_WRITTEN));
-        receive(&mut bench, 0, &[64, 64], START_POLL);
-        bench.run();
-        bench.card.push_stream(0, &[2; 100], true);
-        bench.run();
-        assert_eq!((metadata(&mut bench, 0), metadata(&mut bench, 1)), (goes_on(64), ended(36)));
-        assert_eq!(bench.read(DMA, C2H0 + 0x48), 2);
+        assert_eq!((metadata(&mut testbed, 0), metadata(&mut testbed, 1)), (ended(100), NOT_WRITTEN));
+        receive(&mut testbed, 0, &[64, 64], START_POLL);
+        testbed.run();
+        testbed.card.push_stream(0, &[2; 100], true);
+        testbed.run();
+        assert_eq!((metadata(&mut testbed, 0), metadata(&mut testbed, 1)), (goes_on(64), ended(36)));
+        assert_eq!(testbed.read(DMA, C2H0 + 0x48), 2);
     }
 }
 
 /// Received data is not dropped: the descriptor stays open for the rest.
 #[test]
 fn stream_clear_run_keeps_descriptor_with_data() {
-    let mut bench = loopback();
-    receive(&mut bench, 0, &[256, 256], START_POLL);
-    bench.card.push_stream(0, &[1; 100], false);
-    bench.run();
-    bench.write(DMA, C2H0 + 0x0C, 1);
-    bench.run();
-    assert_eq!(bench.read(DMA, C2H0 + 0x40) & 1, 1);
-    bench.card.push_stream(0, &[2; 28], true);
-    bench.run();
-    assert_eq!((metadata(&mut bench, 0), bench.read(DMA, C2H0 + 0x40) & 1), (ended(128), 0));
+    let mut testbed = loopback();
+    receive(&mut testbed, 0, &[256, 256], START_POLL);
+    testbed.card.push_stream(0, &[1; 100], false);
+    testbed.run();
+    testbed.write(DMA, C2H0 + 0x0C, 1);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, C2H0 + 0x40) & 1, 1);
+    testbed.card.push_stream(0, &[2; 28], true);
+    testbed.run();
+    assert_eq!((metadata(&mut testbed, 0), testbed.read(DMA, C2H0 + 0x40) & 1), (ended(128), 0));
 }
 
 #[test]
 fn stream_run_without_credits_stops() {
-    let mut bench = loopback();
-    bench.write(DMA, 0x6024, 1 << 16);
-    receive(&mut bench, 0, &[256, 256], START_POLL);
-    bench.run();
-    assert_eq!(bench.read(DMA, C2H0 + 0x40), 1, "waiting is busy");
-    bench.write(DMA, C2H0 + 0x408C, 1);
-    bench.card.push_stream(0, &[9; 64], true);
-    bench.card.push_stream(0, &[9; 65], true);
-    bench.run();
-    assert_eq!((metadata(&mut bench, 0), metadata(&mut bench, 1)), (ended(64), NOT_WRITTEN));
-    bench.write(DMA, C2H0 + 0x0C, 1);
-    bench.run();
-    assert_eq!(bench.read(DMA, C2H0 + 0x40) & 1, 0, "no descriptor is in flight");
+    let mut testbed = loopback();
+    testbed.write(DMA, 0x6024, 1 << 16);
+    receive(&mut testbed, 0, &[256, 256], START_POLL);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, C2H0 + 0x40), 1, "waiting is busy");
+    testbed.write(DMA, C2H0 + 0x408C, 1);
+    testbed.card.push_stream(0, &[9; 64], true);
+    testbed.card.push_stream(0, &[9; 65], true);
+    testbed.run();
+    assert_eq!((metadata(&mut testbed, 0), metadata(&mut testbed, 1)), (ended(64), NOT_WRITTEN));
+    testbed.write(DMA, C2H0 + 0x0C, 1);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, C2H0 + 0x40) & 1, 0, "no descriptor is in flight");
 }
 
 #[test]
 fn stream_flush_timeout_closes_descriptor_with_data() {
     const EXPONENT: u32 = 10;
     let clocks = (4 << EXPONENT) as u64;
-    let mut bench = loopback();
-    bench.write(DMA, 0x3060, EXPONENT);
-    assert_eq!(bench.read(DMA, 0x3060), EXPONENT);
-    receive(&mut bench, 0, &[256, 256], START_POLL);
-    bench.card.push_stream(0, &[1; 100], false);
-    bench.run();
-    assert_eq!(metadata(&mut bench, 0), NOT_WRITTEN);
+    let mut testbed = loopback();
+    testbed.write(DMA, 0x3060, EXPONENT);
+    assert_eq!(testbed.read(DMA, 0x3060), EXPONENT);
+    receive(&mut testbed, 0, &[256, 256], START_POLL);
+    testbed.card.push_stream(0, &[1; 100], false);
+    testbed.run();
+    assert_eq!(metadata(&mut testbed, 0), NOT_WRITTEN);
     // The last byte came within the last 100 ns.
-    pass(&mut bench, clocks - 200);
-    assert_eq!(metadata(&mut bench, 0), NOT_WRITTEN, "not too early");
-    pass(&mut bench, 200);
-    assert_eq!(metadata(&mut bench, 0), goes_on(100));
-    assert_eq!(bench.read(DMA, C2H0 + 0x48), 1);
+    pass(&mut testbed, clocks - 200);
+    assert_eq!(metadata(&mut testbed, 0), NOT_WRITTEN, "not too early");
+    pass(&mut testbed, 200);
+    assert_eq!(metadata(&mut testbed, 0), goes_on(100));
+    assert_eq!(testbed.read(DMA, C2H0 + 0x48), 1);
     // The packet continues in the next descriptor.
-    bench.card.push_stream(0, &[2; 50], true);
-    bench.run();
-    assert_eq!(metadata(&mut bench, 1), ended(50));
+    testbed.card.push_stream(0, &[2; 50], true);
+    testbed.run();
+    assert_eq!(metadata(&mut testbed, 1), ended(50));
     // A build that also flushes empty descriptors.
-    let mut bench = described(|description| {
+    let mut testbed = described(|description| {
         description.stream.flush_empty = true;
         description.stream.stop_drops_empty = false;
     });
-    bench.write(DMA, 0x3060, EXPONENT);
-    receive(&mut bench, 0, &[256, 256], START_POLL);
-    bench.run();
-    bench.write(DMA, C2H0 + 0x0C, 1);
-    pass(&mut bench, clocks);
-    assert_eq!(metadata(&mut bench, 0), goes_on(0));
-    assert_eq!(bench.read(DMA, C2H0 + 0x40) & 1, 0);
+    testbed.write(DMA, 0x3060, EXPONENT);
+    receive(&mut testbed, 0, &[256, 256], START_POLL);
+    testbed.run();
+    testbed.write(DMA, C2H0 + 0x0C, 1);
+    pass(&mut testbed, clocks);
+    assert_eq!(metadata(&mut testbed, 0), goes_on(0));
+    assert_eq!(testbed.read(DMA, C2H0 + 0x40) & 1, 0);
 }
 
 #[test]
 fn stream_source_follows_description() {
-    let mut bench = described(|description| {
+    let mut testbed = described(|description| {
         description.stream.logic = StreamLogic::Source;
         description.stream.source.packets = Some(3);
         (description.stream.source.shortest, description.stream.source.longest) = (1, 300);
         description.stream.source.gap_ns = 100_000;
     });
-    let source = bench.card.description().stream.source.clone();
-    receive(&mut bench, 2, &[512; 4], START_POLL);
-    bench.run();
-    assert_eq!(metadata(&mut bench, 0), NOT_WRITTEN, "a gap comes first");
+    let source = testbed.card.description().stream.source.clone();
+    receive(&mut testbed, 2, &[512; 4], START_POLL);
+    testbed.run();
+    assert_eq!(metadata(&mut testbed, 0), NOT_WRITTEN, "a gap comes first");
     for n in 0..3 {
-        pass(&mut bench, 100_000);
+        pass(&mut testbed, 100_000);
         let expected = source.packet(2, n);
-        assert_eq!(metadata(&mut bench, n), ended(expected.len() as u32));
-        assert_eq!(bench.host.get(TARGET + 512 * n, expected.len()), expected);
+        assert_eq!(metadata(&mut testbed, n), ended(expected.len() as u32));
+        assert_eq!(testbed.host.get(TARGET + 512 * n, expected.len()), expected);
     }
-    pass(&mut bench, 1_000_000);
-    assert_eq!(metadata(&mut bench, 3), NOT_WRITTEN, "no fourth one");
+    pass(&mut testbed, 1_000_000);
+    assert_eq!(metadata(&mut testbed, 3), NOT_WRITTEN, "no fourth one");
     assert_ne!(source.packet(2, 0), source.packet(1, 0));
     assert_ne!(source.packet(2, 0), source.packet(2, 1));
 }
 
 #[test]
 fn stream_source_keeps_rate() {
-    let mut bench = described(|description| {
+    let mut testbed = described(|description| {
         description.stream.logic = StreamLogic::Source;
         let source = &mut description.stream.source;
         (source.shortest, source.longest, source.bytes_per_us) = (1000, 1000, 100);
     });
-    receive(&mut bench, 0, &[1024; 16], START_POLL);
-    while bench.read(DMA, C2H0 + 0x48) < 16 {
-        bench.run();
-        bench.now = bench.now.max(bench.card.next_deadline().map_or(0, Nanos::get));
+    receive(&mut testbed, 0, &[1024; 16], START_POLL);
+    while testbed.read(DMA, C2H0 + 0x48) < 16 {
+        testbed.run();
+        testbed.now = testbed.now.max(testbed.card.next_deadline().map_or(0, Nanos::get));
     }
     // The first of 16 packets comes at once, each of the others 10 us after its predecessor.
-    assert!((150_000..151_000).contains(&bench.now), "{}", bench.now);
+    assert!((150_000..151_000).contains(&testbed.now), "{}", testbed.now);
 }
 
 #[test]
 fn stream_endless_packet_never_ends() {
-    let mut bench = described(|description| {
+    let mut testbed = described(|description| {
         description.stream.logic = StreamLogic::Source;
         description.stream.source.endless_packet = true;
     });
-    receive(&mut bench, 0, &[4096; 8], START_POLL);
-    bench.run();
-    assert!((0..8).all(|n| metadata(&mut bench, n) == goes_on(4096)));
-    assert_eq!((bench.read(DMA, C2H0 + 0x40), bench.read(DMA, C2H0 + 0x48)), (0, 8), "the run ends");
+    receive(&mut testbed, 0, &[4096; 8], START_POLL);
+    testbed.run();
+    assert!((0..8).all(|n| metadata(&mut testbed, n) == goes_on(4096)));
+    assert_eq!((testbed.read(DMA, C2H0 + 0x40), testbed.read(DMA, C2H0 + 0x48)), (0, 8), "the run ends");
 }
 
 #[test]
@@ -459,48 +459,48 @@ fn stream_metadata_faults_apply() {
         (StreamWritebackFault::Torn, (0x52B4_0001, 0)),
         (StreamWritebackFault::Words([0xDEAD_0001, 7]), (0xDEAD_0001, 7)),
     ] {
-        let mut bench = loopback();
-        bench.card.break_stream_writeback(Some(fault));
-        bench.card.push_stream(0, &[1; 100], true);
-        receive(&mut bench, 0, &[256], START_POLL);
-        bench.run();
-        assert_eq!((metadata(&mut bench, 0), bench.host.get_word(WRITEBACK)), (expected, 1));
+        let mut testbed = loopback();
+        testbed.card.break_stream_writeback(Some(fault));
+        testbed.card.push_stream(0, &[1; 100], true);
+        receive(&mut testbed, 0, &[256], START_POLL);
+        testbed.run();
+        assert_eq!((metadata(&mut testbed, 0), testbed.host.get_word(WRITEBACK)), (expected, 1));
     }
 }
 
 #[test]
 fn stream_refused_read_stops_sender() {
-    let mut bench = loopback();
+    let mut testbed = loopback();
     let at = DESCRIPTORS;
-    bench.host.descriptor(at, MAGIC, 64, DATA, 0, at + 32);
-    bench.host.descriptor(at + 32, MAGIC | STOP | EOP, 64, 0x9000_0000, 0, 0);
-    bench.start(H2C0, at, 0, START_INTERRUPT);
-    bench.run();
-    assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (1 << 9, 1));
+    testbed.host.descriptor(at, MAGIC, 64, DATA, 0, at + 32);
+    testbed.host.descriptor(at + 32, MAGIC | STOP | EOP, 64, 0x9000_0000, 0, 0);
+    testbed.start(H2C0, at, 0, START_INTERRUPT);
+    testbed.run();
+    assert_eq!((testbed.read(DMA, 0x40), testbed.read(DMA, 0x48)), (1 << 9, 1));
     // The packet stays open: later data continues it.
-    send(&mut bench, 0, &[64], EOP);
-    receive(&mut bench, 0, &[256], START_POLL);
-    bench.write(DMA, 0x0C, 1);
-    send(&mut bench, 0, &[64], EOP);
-    bench.run();
-    assert_eq!(metadata(&mut bench, 0), ended(128));
+    send(&mut testbed, 0, &[64], EOP);
+    receive(&mut testbed, 0, &[256], START_POLL);
+    testbed.write(DMA, 0x0C, 1);
+    send(&mut testbed, 0, &[64], EOP);
+    testbed.run();
+    assert_eq!(metadata(&mut testbed, 0), ended(128));
 }
 
 /// Steps and bursts give the same results: random packets through random descriptors, in either mode.
 #[test]
 fn stream_bursts_equal_steps() {
     for burst in [1, 64] {
-        let mut bench = loopback();
+        let mut testbed = loopback();
         let lengths: Vec<u32> = (0..60_u32).map(|n| n.wrapping_mul(2_654_435_761) % 700 + 1).collect();
         for length in &lengths {
-            bench.card.push_stream(3, &pattern(*length as usize, *length), true);
+            testbed.card.push_stream(3, &pattern(*length as usize, *length), true);
         }
-        receive(&mut bench, 3, &[704; 16], START_POLL);
-        while bench.card.work(Nanos::new(bench.now), &mut bench.host, burst) > 0 {}
+        receive(&mut testbed, 3, &[704; 16], START_POLL);
+        while testbed.card.work(Nanos::new(testbed.now), &mut testbed.host, burst) > 0 {}
         for (n, length) in (0..16).zip(&lengths) {
-            assert_eq!(metadata(&mut bench, n), ended(*length));
+            assert_eq!(metadata(&mut testbed, n), ended(*length));
             assert_eq!(
-                bench.host.get(TARGET + 704 * n, *length as usize),
+                testbed.host.get(TARGET + 704 * n, *length as usize),
                 pattern(*length as usize, *length)
             );
         }

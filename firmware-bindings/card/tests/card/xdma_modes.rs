@@ -7,61 +7,61 @@ use fpga_protocol::time::Nanos;
 
 #[test]
 fn xdma_fixed_address_mode() {
-    let mut bench = CardTestbed::new();
+    let mut testbed = CardTestbed::new();
     let data = pattern(256, 3);
-    bench.host.put(DATA, &data);
-    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 256, DATA, 0x1000, 0);
-    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 25);
-    bench.run();
-    assert_eq!(bench.memory(0x1000, 64), &data[192..], "the last beat stays");
-    assert_eq!(bench.memory(0x1040, 64), [0; 64]);
-    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 192, 0x1000, DATA + 0x400, 0);
-    bench.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 25);
-    bench.run();
-    assert_eq!(bench.host.get(DATA + 0x400, 192), data[192..].repeat(3));
-    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 100, DATA, 0x1000, 0);
-    bench.write(DMA, 0x0C, 1);
-    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 25);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x40), 1 << 3, "lengths must be whole beats");
-    let fault = *bench.card.faults().iter().last().unwrap();
+    testbed.host.put(DATA, &data);
+    testbed.host.descriptor(DESCRIPTORS, MAGIC | STOP, 256, DATA, 0x1000, 0);
+    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 25);
+    testbed.run();
+    assert_eq!(testbed.memory(0x1000, 64), &data[192..], "the last beat stays");
+    assert_eq!(testbed.memory(0x1040, 64), [0; 64]);
+    testbed.host.descriptor(DESCRIPTORS, MAGIC | STOP, 192, 0x1000, DATA + 0x400, 0);
+    testbed.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 25);
+    testbed.run();
+    assert_eq!(testbed.host.get(DATA + 0x400, 192), data[192..].repeat(3));
+    testbed.host.descriptor(DESCRIPTORS, MAGIC | STOP, 100, DATA, 0x1000, 0);
+    testbed.write(DMA, 0x0C, 1);
+    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 25);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x40), 1 << 3, "lengths must be whole beats");
+    let fault = *testbed.card.faults().iter().last().unwrap();
     assert_eq!((fault.kind, fault.address, fault.detail), (FaultKind::Misaligned, 0x1000, 100));
 }
 
 #[test]
 fn xdma_credit_mode_fetches_only_granted() {
-    let mut bench = CardTestbed::new();
-    chain(&mut bench, &[16, 16, 16, 16], STOP | COMPLETED);
-    bench.write(DMA, 0x408C, 5);
-    assert_eq!(bench.read(DMA, 0x408C), 0, "no credits outside credit mode");
-    bench.write(DMA, 0x6024, 1);
-    assert_eq!(bench.read(DMA, 0x6020), 1);
-    bench.start(H2C0, DESCRIPTORS, 3, START_INTERRUPT);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x48), 0);
-    assert_eq!(bench.read(DMA, 0x40), 1, "waiting is busy");
-    bench.write(DMA, 0x408C, 2);
-    bench.write(DMA, 0x408C, 1);
-    assert_eq!(bench.read(DMA, 0x408C), 3, "writes add");
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x48), 3);
-    assert_eq!(bench.read(DMA, 0x408C), 0);
-    bench.write(DMA, 0x408C, 4);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x48), 4);
-    bench.write(DMA, 0x0C, 1);
-    assert_eq!(bench.read(DMA, 0x408C), 0, "cleared by the falling edge of run");
+    let mut testbed = CardTestbed::new();
+    chain(&mut testbed, &[16, 16, 16, 16], STOP | COMPLETED);
+    testbed.write(DMA, 0x408C, 5);
+    assert_eq!(testbed.read(DMA, 0x408C), 0, "no credits outside credit mode");
+    testbed.write(DMA, 0x6024, 1);
+    assert_eq!(testbed.read(DMA, 0x6020), 1);
+    testbed.start(H2C0, DESCRIPTORS, 3, START_INTERRUPT);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x48), 0);
+    assert_eq!(testbed.read(DMA, 0x40), 1, "waiting is busy");
+    testbed.write(DMA, 0x408C, 2);
+    testbed.write(DMA, 0x408C, 1);
+    assert_eq!(testbed.read(DMA, 0x408C), 3, "writes add");
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x48), 3);
+    assert_eq!(testbed.read(DMA, 0x408C), 0);
+    testbed.write(DMA, 0x408C, 4);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x48), 4);
+    testbed.write(DMA, 0x0C, 1);
+    assert_eq!(testbed.read(DMA, 0x408C), 0, "cleared by the falling edge of run");
 }
 
 #[test]
 fn xdma_credit_mode_runs_with_one_write_per_batch() {
-    let mut bench = CardTestbed::new();
-    bench.host.put(DATA, &pattern(64, 9));
+    let mut testbed = CardTestbed::new();
+    testbed.host.put(DATA, &pattern(64, 9));
     for index in 0..4_u64 {
         let next = DESCRIPTORS + 32 * ((index + 1) % 4);
         // The ring's last descriptor ends the block; the first one starts a block of four.
         let adjacent = if index == 3 { 3 } else { 2 - (index as u32).min(2) };
-        bench.host.descriptor(
+        testbed.host.descriptor(
             DESCRIPTORS + 32 * index,
             MAGIC | adjacent << 8 | COMPLETED,
             16,
@@ -70,148 +70,148 @@ fn xdma_credit_mode_runs_with_one_write_per_batch() {
             next,
         );
     }
-    bench.write(DMA, 0x6024, 1);
-    bench.write(DMA, 0x88, WRITEBACK as u32);
-    bench.start(H2C0, DESCRIPTORS, 3, START_POLL);
+    testbed.write(DMA, 0x6024, 1);
+    testbed.write(DMA, 0x88, WRITEBACK as u32);
+    testbed.start(H2C0, DESCRIPTORS, 3, START_POLL);
     let mut total = 0;
     for batch in [1, 4, 3, 2, 4, 1, 1] {
-        bench.write(DMA, 0x408C, batch);
-        bench.run();
+        testbed.write(DMA, 0x408C, batch);
+        testbed.run();
         total += batch;
-        assert_eq!(bench.host.get_word(WRITEBACK), total);
+        assert_eq!(testbed.host.get_word(WRITEBACK), total);
     }
-    assert_eq!(bench.read(DMA, 0x40), 1);
+    assert_eq!(testbed.read(DMA, 0x40), 1);
 }
 
 #[test]
 fn xdma_fetch_halt_holds_chain() {
-    let mut bench = CardTestbed::new();
-    chain(&mut bench, &[16], STOP);
-    bench.write(DMA, 0x6014, 1);
-    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x48), 0);
-    bench.write(DMA, 0x6018, 1);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x48), 1);
+    let mut testbed = CardTestbed::new();
+    chain(&mut testbed, &[16], STOP);
+    testbed.write(DMA, 0x6014, 1);
+    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x48), 0);
+    testbed.write(DMA, 0x6018, 1);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x48), 1);
 }
 
 #[test]
 fn xdma_channel_interrupts_follow_masks_vectors_and_edges() {
-    let mut bench = CardTestbed::new();
-    chain(&mut bench, &[16], STOP | COMPLETED);
-    bench.write(DMA, 0x90, 0x00F8_3E1E);
-    bench.write(DMA, 0x20A0, 0x0302_0105);
-    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-    bench.run();
-    assert!(bench.host.interrupts.is_empty(), "the channel is masked in the IRQ block");
-    assert_eq!(bench.read(DMA, 0x204C), 1, "pending");
-    assert_eq!(bench.read(DMA, 0x2044), 0, "requested: source and mask");
-    bench.write(DMA, 0x2014, 0xFF);
-    assert_eq!(bench.host.interrupts, [5], "enabling an asserted source interrupts, by its vector");
-    assert_eq!(bench.read(DMA, 0x2044), 1);
-    bench.run();
-    assert_eq!(bench.host.interrupts, [5], "one message per edge");
-    assert_eq!(bench.read(DMA, 0x44), 0b110);
-    assert_eq!(bench.read(DMA, 0x204C), 0, "cleared with the engine's status");
+    let mut testbed = CardTestbed::new();
+    chain(&mut testbed, &[16], STOP | COMPLETED);
+    testbed.write(DMA, 0x90, 0x00F8_3E1E);
+    testbed.write(DMA, 0x20A0, 0x0302_0105);
+    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    testbed.run();
+    assert!(testbed.host.interrupts.is_empty(), "the channel is masked in the IRQ block");
+    assert_eq!(testbed.read(DMA, 0x204C), 1, "pending");
+    assert_eq!(testbed.read(DMA, 0x2044), 0, "requested: source and mask");
+    testbed.write(DMA, 0x2014, 0xFF);
+    assert_eq!(testbed.host.interrupts, [5], "enabling an asserted source interrupts, by its vector");
+    assert_eq!(testbed.read(DMA, 0x2044), 1);
+    testbed.run();
+    assert_eq!(testbed.host.interrupts, [5], "one message per edge");
+    assert_eq!(testbed.read(DMA, 0x44), 0b110);
+    assert_eq!(testbed.read(DMA, 0x204C), 0, "cleared with the engine's status");
     // C2H channels follow directly after the implemented H2C channels.
-    bench.write(DMA, 0x1090, 0xFF_FFFF);
-    bench.write(DMA, 0x20A4, 0x0000_0009);
-    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 16, 0, DATA, 0);
-    bench.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x204C), 1 << 4);
-    assert_eq!(bench.host.interrupts, [5, 9]);
-    bench.write(DMA, 0x2018, 1 << 4);
-    bench.write(DMA, 0x2014, 1 << 4);
-    assert_eq!(bench.host.interrupts, [5, 9, 9]);
+    testbed.write(DMA, 0x1090, 0xFF_FFFF);
+    testbed.write(DMA, 0x20A4, 0x0000_0009);
+    testbed.host.descriptor(DESCRIPTORS, MAGIC | STOP, 16, 0, DATA, 0);
+    testbed.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x204C), 1 << 4);
+    assert_eq!(testbed.host.interrupts, [5, 9]);
+    testbed.write(DMA, 0x2018, 1 << 4);
+    testbed.write(DMA, 0x2014, 1 << 4);
+    assert_eq!(testbed.host.interrupts, [5, 9, 9]);
 }
 
 #[test]
 fn xdma_vendor_interrupt_handshake() {
-    let mut bench = CardTestbed::new();
-    chain(&mut bench, &[16], STOP | COMPLETED);
-    bench.write(DMA, 0x90, 0x00F8_3E1E);
-    bench.write(DMA, 0x2014, 0xFF);
+    let mut testbed = CardTestbed::new();
+    chain(&mut testbed, &[16], STOP | COMPLETED);
+    testbed.write(DMA, 0x90, 0x00F8_3E1E);
+    testbed.write(DMA, 0x2014, 0xFF);
     for round in 1..=3 {
-        bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-        bench.run();
-        assert_eq!(bench.host.interrupts.len(), round);
+        testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+        testbed.run();
+        assert_eq!(testbed.host.interrupts.len(), round);
         // Interrupt handler: mask at the channel. Worker: read and clear, stop, count, unmask.
-        bench.write(DMA, 0x98, 0x00F8_3E1E);
-        assert_eq!(bench.read(DMA, 0x44), 0b110);
-        bench.write(DMA, 0x04, START_INTERRUPT & !1);
-        assert_eq!(bench.read(DMA, 0x48), 1);
-        bench.write(DMA, 0x94, 0x00F8_3E1E);
+        testbed.write(DMA, 0x98, 0x00F8_3E1E);
+        assert_eq!(testbed.read(DMA, 0x44), 0b110);
+        testbed.write(DMA, 0x04, START_INTERRUPT & !1);
+        assert_eq!(testbed.read(DMA, 0x48), 1);
+        testbed.write(DMA, 0x94, 0x00F8_3E1E);
     }
 }
 
 #[test]
 fn msix_masking_and_pending_bits() {
-    let mut bench = CardTestbed::new();
-    bench.card.disable_msix();
-    chain(&mut bench, &[16], STOP | COMPLETED);
-    assert_eq!(bench.read(DMA, 0x800C) & 1, 1, "entries start masked");
-    bench.write(DMA, 0x8000, 0xFEE0_0000);
-    bench.write(DMA, 0x8008, 0x41);
-    assert_eq!((bench.read(DMA, 0x8000), bench.read(DMA, 0x8008)), (0xFEE0_0000, 0x41));
-    bench.write(DMA, 0x90, 0x6);
-    bench.write(DMA, 0x2014, 1);
+    let mut testbed = CardTestbed::new();
+    testbed.card.disable_msix();
+    chain(&mut testbed, &[16], STOP | COMPLETED);
+    assert_eq!(testbed.read(DMA, 0x800C) & 1, 1, "entries start masked");
+    testbed.write(DMA, 0x8000, 0xFEE0_0000);
+    testbed.write(DMA, 0x8008, 0x41);
+    assert_eq!((testbed.read(DMA, 0x8000), testbed.read(DMA, 0x8008)), (0xFEE0_0000, 0x41));
+    testbed.write(DMA, 0x90, 0x6);
+    testbed.write(DMA, 0x2014, 1);
     // Enable with the function masked, as Linux does.
-    bench.card.config_write(0x62, &0xC000_u16.to_le_bytes());
-    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-    bench.run();
-    assert!(bench.host.interrupts.is_empty());
-    assert_eq!(bench.read(DMA, 0x8FE0), 1, "pending");
-    bench.card.config_write(0x62, &0x8000_u16.to_le_bytes());
-    bench.run();
-    assert!(bench.host.interrupts.is_empty(), "the entry is still masked");
-    bench.write(DMA, 0x800C, 0);
-    assert_eq!(bench.host.interrupts, [0]);
-    assert_eq!(bench.read(DMA, 0x8FE0), 0);
+    testbed.card.config_write(0x62, &0xC000_u16.to_le_bytes());
+    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    testbed.run();
+    assert!(testbed.host.interrupts.is_empty());
+    assert_eq!(testbed.read(DMA, 0x8FE0), 1, "pending");
+    testbed.card.config_write(0x62, &0x8000_u16.to_le_bytes());
+    testbed.run();
+    assert!(testbed.host.interrupts.is_empty(), "the entry is still masked");
+    testbed.write(DMA, 0x800C, 0);
+    assert_eq!(testbed.host.interrupts, [0]);
+    assert_eq!(testbed.read(DMA, 0x8FE0), 0);
 }
 
 #[test]
 fn msix_enabled_late_loses_nothing() {
-    let mut bench = CardTestbed::new();
-    bench.card.disable_msix();
-    chain(&mut bench, &[16], STOP | COMPLETED);
-    bench.write(DMA, 0x90, 0x6);
-    bench.write(DMA, 0x2014, 1);
-    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-    bench.run();
-    assert!(bench.host.interrupts.is_empty());
-    bench.card.enable_msix(1);
-    bench.run();
-    assert_eq!(bench.host.interrupts, [0]);
+    let mut testbed = CardTestbed::new();
+    testbed.card.disable_msix();
+    chain(&mut testbed, &[16], STOP | COMPLETED);
+    testbed.write(DMA, 0x90, 0x6);
+    testbed.write(DMA, 0x2014, 1);
+    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    testbed.run();
+    assert!(testbed.host.interrupts.is_empty());
+    testbed.card.enable_msix(1);
+    testbed.run();
+    assert_eq!(testbed.host.interrupts, [0]);
 }
 
 #[test]
 fn xdma_performance_counters() {
-    let mut bench = CardTestbed::new();
-    chain(&mut bench, &[4096], STOP);
-    bench.write(DMA, 0xC0, 0b010);
-    bench.write(DMA, 0xC0, 0b101);
-    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0xCC), 4096 / 64, "beats of 64 bytes");
-    let cycles = bench.read(DMA, 0xC4);
-    bench.now += 1000;
-    bench.step();
-    assert_eq!(bench.read(DMA, 0xC4), cycles, "auto: the Stop descriptor ended the count");
-    bench.write(DMA, 0xC0, 0b010);
-    assert_eq!(bench.read(DMA, 0xCC), 0);
+    let mut testbed = CardTestbed::new();
+    chain(&mut testbed, &[4096], STOP);
+    testbed.write(DMA, 0xC0, 0b010);
+    testbed.write(DMA, 0xC0, 0b101);
+    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0xCC), 4096 / 64, "beats of 64 bytes");
+    let cycles = testbed.read(DMA, 0xC4);
+    testbed.now += 1000;
+    testbed.step();
+    assert_eq!(testbed.read(DMA, 0xC4), cycles, "auto: the Stop descriptor ended the count");
+    testbed.write(DMA, 0xC0, 0b010);
+    assert_eq!(testbed.read(DMA, 0xCC), 0);
 }
 
 #[test]
 fn xdma_beat_takes_at_least_one_clock() {
     // All of it at one point of the card's time.
-    let mut bench = CardTestbed::new();
-    chain(&mut bench, &[4096; 16], STOP);
-    bench.write(DMA, 0xC0, 0b101);
-    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-    bench.card.work(Nanos::new(bench.now), &mut bench.host, 1000);
-    let (cycles, beats) = (bench.read(DMA, 0xC4), bench.read(DMA, 0xCC));
+    let mut testbed = CardTestbed::new();
+    chain(&mut testbed, &[4096; 16], STOP);
+    testbed.write(DMA, 0xC0, 0b101);
+    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    testbed.card.work(Nanos::new(testbed.now), &mut testbed.host, 1000);
+    let (cycles, beats) = (testbed.read(DMA, 0xC4), testbed.read(DMA, 0xCC));
     assert_eq!(beats, 16 * 4096 / 64);
     assert!(cycles >= beats, "{cycles} clocks for {beats} beats");
 }
@@ -220,17 +220,17 @@ fn xdma_beat_takes_at_least_one_clock() {
 fn xdma_long_descriptor_quirk_is_reproduced() {
     let mut description = small();
     description.xdma.long_descriptor_quirk = true;
-    let mut bench = CardTestbed::with(description);
+    let mut testbed = CardTestbed::with(description);
     // Two blocks of two, with descriptors above 4 KiB.
     for (index, (at, adjacent, next)) in
         [(0, 0, 32), (32, 1, 0x1000), (0x1000, 0, 0x1020), (0x1020, 0, 0)].into_iter().enumerate()
     {
         let flags = if index == 3 { STOP } else { 0 };
         let control = MAGIC | adjacent << 8 | flags;
-        bench.host.descriptor(DESCRIPTORS + at, control, 8192, DATA, 0, DESCRIPTORS + next);
+        testbed.host.descriptor(DESCRIPTORS + at, control, 8192, DATA, 0, DESCRIPTORS + next);
     }
-    bench.start(H2C0, DESCRIPTORS, 1, START_INTERRUPT);
-    bench.run();
-    assert_eq!(bench.read(DMA, 0x40), 1 << 4);
-    assert_eq!(bench.read(DMA, 0x48), 2);
+    testbed.start(H2C0, DESCRIPTORS, 1, START_INTERRUPT);
+    testbed.run();
+    assert_eq!(testbed.read(DMA, 0x40), 1 << 4);
+    assert_eq!(testbed.read(DMA, 0x48), 2);
 }

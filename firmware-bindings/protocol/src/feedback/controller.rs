@@ -76,22 +76,22 @@ impl Controller {
     fn note(&mut self, now: Nanos, state: LinkLoad) -> u32 {
         let memory = self.config.memory;
         let mut count = 0;
-        let (mut own, mut room, mut oldest) = (None, None, (Nanos::MAX, 0));
+        let (mut own, mut free, mut oldest) = (None, None, (Nanos::MAX, 0));
         for (at, place) in self.links.iter_mut().enumerate() {
             match *place {
                 Some((link, _)) if link == state.link => own = Some(at),
                 Some((_, heard)) if heard.saturating_add(memory) < now => {
                     *place = None;
-                    room = Some(at);
+                    free = Some(at);
                 }
                 Some((_, heard)) => {
                     count += 1;
                     oldest = oldest.min((heard, at));
                 }
-                None => room = Some(at),
+                None => free = Some(at),
             }
         }
-        if let Some(place) = self.links.get_mut(own.or(room).unwrap_or(oldest.1)) {
+        if let Some(place) = self.links.get_mut(own.or(free).unwrap_or(oldest.1)) {
             *place = Some((state.link, now));
         }
         count + 1

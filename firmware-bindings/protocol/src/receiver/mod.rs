@@ -255,7 +255,7 @@ impl Receiver {
     }
 
     /// Returns the next answer to send or event to report, by reference. A copy of data that was just written would
-    /// cost as much on the path of every packet as the registry look-up.
+    /// cost as much on the path of every packet as the registry lookup.
     #[inline]
     #[must_use]
     pub fn poll_output(&mut self) -> Option<&Output> {

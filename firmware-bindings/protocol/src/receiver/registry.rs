@@ -146,7 +146,7 @@ impl Operation<'_> {
     }
 }
 
-/// Slot of the hash index: an entry's number and, above it, bits of the hash of its key, so that a look-up rarely reads
+/// Slot of the hash index: an entry's number and, above it, bits of the hash of its key, so that a lookup rarely reads
 /// any entry but the one that it searches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct IndexEntry(u32);
@@ -182,7 +182,7 @@ const INDEX_ENTRIES_PER_OPERATION: usize = 4;
 /// Number of entries up to which entries and index (80 KiB) fit the private caches of a processor.
 const PREFETCH_THRESHOLD: usize = 1024;
 
-/// Receive registry. A look-up checks the last hit, then a hash index of four tagged slots per entry with linear
+/// Receive registry. A lookup checks the last hit, then a hash index of four tagged slots per entry with linear
 /// probing. A packet reads one cache line of the index and one of the entries, independent of their number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Registry {
@@ -309,7 +309,7 @@ impl Registry {
         while self.places[hole] != IndexEntry::new(hash, slot) {
             hole = (hole + 1) & wrap;
         }
-        // Close the gap by moving back the slots that probed past it. Deletion markers would slow later look-ups.
+        // Close the gap by moving back the slots that probed past it. Deletion markers would slow later lookups.
         let mut at = hole;
         loop {
             at = (at + 1) & wrap;
@@ -471,7 +471,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a plain map: same results for any order of insertions, removals and look-ups, also when the
+        /// Compares with a plain map: same results for any order of insertions, removals and lookups, also when the
         /// registry is full and where home slots collide.
         #[test]
         fn registry_matches_map(entries in 1u32..20, steps in prop::collection::vec((0u32..64, any::<bool>()), 1..300)) {

@@ -213,8 +213,8 @@ impl Receiver {
     /// sender trying. From then on the other incarnation is forgotten, with all its records: no sender waits for them,
     /// and they may occupy the whole registry.
     fn is_admitted(&mut self, now: Nanos, header: &DataHeader) -> bool {
-        let life = (header.common.source, header.common.incarnation);
-        if let Some(at) = self.peers.find_source(life.0, life.1) {
+        let origin = (header.common.source, header.common.incarnation);
+        if let Some(at) = self.peers.find_source(origin.0, origin.1) {
             let admitted = self.peers.source(at).admitted;
             if admitted > now {
                 return false;
@@ -225,7 +225,7 @@ impl Receiver {
             }
             return true;
         }
-        if !self.peers.contains_node(life.0) {
+        if !self.peers.contains_node(origin.0) {
             return true;
         }
         if self.peers.free_source().is_none() && (self.moved_on || self.next_sweep <= now) {
@@ -233,7 +233,7 @@ impl Receiver {
         }
         if let Some(at) = self.peers.free_source() {
             let admitted = now.saturating_add(self.config.packet_lifetime);
-            self.peers.open_source(at, life, header.oldest_live, now, admitted);
+            self.peers.open_source(at, origin, header.oldest_live, now, admitted);
             self.next_sweep = self.next_sweep.min(now.saturating_add(self.config.registry_timeout));
         }
         false
@@ -280,8 +280,8 @@ impl Receiver {
     ) -> Option<u16> {
         let StartRecords { source, new_source, transfer, new_transfer } = place;
         if new_source {
-            let life = (header.common.source, header.common.incarnation);
-            self.peers.open_source(source, life, header.oldest_live, now, Nanos::ZERO);
+            let origin = (header.common.source, header.common.incarnation);
+            self.peers.open_source(source, origin, header.oldest_live, now, Nanos::ZERO);
         }
         if new_transfer {
             self.peers.open_transfer(

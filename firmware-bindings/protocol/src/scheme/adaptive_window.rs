@@ -141,10 +141,10 @@ impl Sender {
     }
 
     /// Restarts with another message. Delay samples of the path are kept unless the message goes to another node
-    /// (`stranger`).
-    pub fn begin(&mut self, count: u32, stranger: bool) {
+    /// (`new_node`).
+    pub fn begin(&mut self, count: u32, new_node: bool) {
         self.flight.begin(count);
-        if stranger {
+        if new_node {
             self.delays.clear();
             self.trip = RoundTrip::default();
         }

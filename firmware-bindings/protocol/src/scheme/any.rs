@@ -221,14 +221,14 @@ impl AnyMessageSender {
         }
     }
 
-    /// Restarts with a message of `count` packets. `stranger`: it goes to another node than the previous one.
-    pub fn begin(&mut self, now: Nanos, count: u32, stranger: bool) {
+    /// Restarts with a message of `count` packets. `new_node`: it goes to another node than the previous one.
+    pub fn begin(&mut self, now: Nanos, count: u32, new_node: bool) {
         match self {
             Self::ReceiverWindow(end) => end.begin(count, now),
             Self::SenderWindow(end) => end.begin(count),
             Self::ReceiverCounter(end) => end.begin(count),
-            Self::AdaptiveWindow(end) => end.begin(count, stranger),
-            Self::Selective(end) => end.begin(count, stranger),
+            Self::AdaptiveWindow(end) => end.begin(count, new_node),
+            Self::Selective(end) => end.begin(count, new_node),
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct Receiver {
     window: u32,
     count: Option<u32>,
     /// Age of a gap at which its packets are requested; `None`: only the sender decides.
-    patience: Option<Nanos>,
+    gap_timeout: Option<Nanos>,
     /// One above the highest packet received: now, at the last mark and at the one before.
     highest: [u32; 3],
     /// Time of the last mark.
@@ -33,17 +33,17 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Creates a receiver for a message of any length, with a window of 1 to 512 packets. With a `patience`, packets
+    /// Creates a receiver for a message of any length, with a window of 1 to 512 packets. With a `gap_timeout`, packets
     /// that are missing for longer than that are requested at once [E2-4]; a gap is detected after 1 to 1.5 times that
     /// time.
     #[must_use]
-    pub const fn new(window: u32, patience: Option<Nanos>) -> Self {
+    pub const fn new(window: u32, gap_timeout: Option<Nanos>) -> Self {
         Self {
             base: 0,
             received: PacketWindow::EMPTY,
             window,
             count: None,
-            patience,
+            gap_timeout,
             highest: [0; 3],
             mark: Nanos::ZERO,
             answers: AnswerQueue::NONE,
@@ -52,7 +52,7 @@ impl Receiver {
 
     /// Restarts with another message.
     pub const fn begin(&mut self) {
-        *self = Self::new(self.window, self.patience);
+        *self = Self::new(self.window, self.gap_timeout);
     }
 
     /// Whether packet `index` has been received.
@@ -63,8 +63,8 @@ impl Receiver {
 
     /// Returns the overdue packets from the base on.
     fn overdue_packets(&mut self, now: Nanos) -> u128 {
-        let Some(patience) = self.patience else { return 0 };
-        let half = Nanos::new(patience.get() / 2).max(Nanos::new(1));
+        let Some(gap_timeout) = self.gap_timeout else { return 0 };
+        let half = Nanos::new(gap_timeout.get() / 2).max(Nanos::new(1));
         let [highest, last, before] = self.highest;
         let since = now.saturating_sub(self.mark);
         if since >= half {
@@ -81,7 +81,7 @@ impl Receiver {
 impl MessageReceiver for Receiver {
     fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Disposition {
         let index = packet.index;
-        let fate = match index.checked_sub(self.base) {
+        let disposition = match index.checked_sub(self.base) {
             _ if self.is_complete() => Disposition::Duplicate,
             None => Disposition::Duplicate,
             Some(ahead) if ahead >= span(self.window) => return Disposition::Dropped,
@@ -108,9 +108,9 @@ impl MessageReceiver for Receiver {
             here: self.received.bits(self.base + ahead),
             overdue: wanted,
             echo: packet.sequence,
-            duplicate: fate == Disposition::Duplicate,
+            duplicate: disposition == Disposition::Duplicate,
         }));
-        fate
+        disposition
     }
 
     fn poll_answer(&mut self) -> Option<Answer> {

@@ -179,10 +179,10 @@ impl Sender {
         self.flight.base
     }
 
-    /// Restarts with another message. Delays of the path are kept unless the message goes to another node (`stranger`).
-    pub fn begin(&mut self, count: u32, stranger: bool) {
+    /// Restarts with another message. Delays of the path are kept unless the message goes to another node (`new_node`).
+    pub fn begin(&mut self, count: u32, new_node: bool) {
         self.flight.begin(count);
-        if stranger {
+        if new_node {
             self.trip = RoundTrip::default();
             self.spread = DelayVariation::default();
         }

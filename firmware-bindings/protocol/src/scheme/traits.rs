@@ -206,7 +206,7 @@ impl SchemeSender for RegistrySender {
 
     fn handle_packet(&mut self, now: Nanos, header: &Header) {
         let Header::Control(control) = header else { return };
-        let Common { source: node, incarnation: life, .. } = control.common();
+        let Common { source: node, incarnation: peer_incarnation, .. } = control.common();
         let answer = |incarnation, (transfer, segment), op, tries| sender::Answer {
             node,
             incarnation,
@@ -214,7 +214,7 @@ impl SchemeSender for RegistrySender {
             transfer,
             segment,
             tries,
-            peer_incarnation: life,
+            peer_incarnation,
         };
         match control {
             Control::Ack(ack) => {

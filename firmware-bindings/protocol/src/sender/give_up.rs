@@ -241,15 +241,20 @@ impl Sender {
     ///
     /// A transfer of which the earlier incarnation has acknowledged packets can never be complete at the new one, which
     /// would never notify its application: it ends here. A transfer without acknowledged packets continues.
-    pub(super) fn note_incarnation(&mut self, now: Nanos, destination: u32, life: Incarnation) -> bool {
+    pub(super) fn note_incarnation(
+        &mut self,
+        now: Nanos,
+        destination: u32,
+        incarnation: Incarnation,
+    ) -> bool {
         let record = self.destinations.get_mut(destination);
-        if life == record.life || life == Incarnation::new(0) {
+        if incarnation == record.incarnation || incarnation == Incarnation::new(0) {
             return true;
         }
-        if life == record.former_incarnation {
+        if incarnation == record.former_incarnation {
             return false;
         }
-        record.former_incarnation = core::mem::replace(&mut record.life, life);
+        record.former_incarnation = core::mem::replace(&mut record.incarnation, incarnation);
         if record.former_incarnation != Incarnation::new(0) {
             self.invalidate_destination(now, destination);
         }

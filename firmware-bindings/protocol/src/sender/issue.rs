@@ -131,8 +131,8 @@ impl Sender {
     /// transfer has no packet in flight. A regular command that a big segment has passed takes the last but one
     /// nevertheless, and returns it if the packet stays refused ([`Sender::must_return_op_number`]).
     fn budget(&self, pool: &OpBudget, Candidate { slot, destination, class }: Candidate) -> u32 {
-        let room = self.capacity(destination, slot);
-        if room == 0 {
+        let capacity = self.capacity(destination, slot);
+        if capacity == 0 {
             return 0;
         }
         let passed = u32::from(class == TransferClass::Regular && self.was_passed(destination, slot));
@@ -154,14 +154,14 @@ impl Sender {
             None => {
                 let expected = u32::from(self.has_claim(destination, Claim::Expected));
                 let begun = u32::from(self.has_claim(destination, Claim::Started));
-                if room - expected.min(room) <= begun {
+                if capacity - expected.min(capacity) <= begun {
                     expected + begun - passed.min(begun)
                 } else {
                     expected + begun
                 }
             }
         };
-        budget.min(room.saturating_sub(others))
+        budget.min(capacity.saturating_sub(others))
     }
 
     /// Returns the number of packets that a destination accepts of the transfer at the head of one of its queues,
@@ -275,7 +275,7 @@ impl Sender {
     /// packet is not withdrawn either: the receiver may have registered the operation.
     ///
     /// A delayed duplicate of the refused packet may still register it. The entry then waits, as for any slow sender,
-    /// until the packet is sent again. That happens because every refused first packet yields after
+    /// until the packet is retransmitted. That happens because every refused first packet yields after
     /// [`REFUSALS_BEFORE_YIELD`] refusals. If the command ends meanwhile, the registry timeout or a newer oldest live
     /// transfer releases the entry.
     #[cold]

@@ -212,8 +212,8 @@ impl Sender {
     /// Processes an event of the NI if it answers this sender's packets; returns whether it did.
     pub fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
         let Event { node, incarnation, op, transfer, segment, tries, generation, .. } = *event;
-        let life = Incarnation::new(generation);
-        let answer = Answer { node, incarnation, op, transfer, segment, tries, peer_incarnation: life };
+        let peer_incarnation = Incarnation::new(generation);
+        let answer = Answer { node, incarnation, op, transfer, segment, tries, peer_incarnation };
         match (event.kind, event.nack_reason()) {
             (EventKind::Ack, _) => self.handle_ack(now, answer),
             (EventKind::Nack, Some(reason)) => self.handle_nack(now, answer, reason),

@@ -242,7 +242,7 @@ pub(super) struct Destination {
     /// Times of the first and the latest sample of `trip`.
     pub(super) sampled: SampleTimes,
     /// Incarnation of the node; `former_incarnation`: the one before. 0 if unknown.
-    pub(super) life: Incarnation,
+    pub(super) incarnation: Incarnation,
     pub(super) former_incarnation: Incarnation,
 }
 
@@ -274,7 +274,7 @@ impl Destinations {
             must_pass: 0,
             trip: RoundTrip::default(),
             sampled: SampleTimes::default(),
-            life: Incarnation::new(0),
+            incarnation: Incarnation::new(0),
             former_incarnation: Incarnation::new(0),
         };
         Self { records: alloc::vec![empty; index(capacity)].into_boxed_slice(), used: 0, floor: first }
@@ -330,7 +330,7 @@ impl Destinations {
         record.must_pass = 0;
         record.trip = RoundTrip::default();
         record.sampled = SampleTimes::default();
-        record.life = Incarnation::new(0);
+        record.incarnation = Incarnation::new(0);
         record.former_incarnation = Incarnation::new(0);
         Some(at)
     }

@@ -43,7 +43,7 @@ const SMALL_RECEIVER: Case =
     Case { registry_entries: 1, escape_slots: 1, escape_timeout: Nanos::from_millis(1), ..PLAIN };
 
 /// Searches and prints the result.
-fn look(name: &str, case: Case) -> SearchResult {
+fn search_and_print(name: &str, case: Case) -> SearchResult {
     let found = search(case);
     let SearchResult { states, ends, near, far, faults } = found;
     let Faults { hangs, false_completions, bad_writes } = faults;
@@ -57,7 +57,7 @@ fn look(name: &str, case: Case) -> SearchResult {
 
 /// Searches, asserts that no invariant is violated, and returns the number of states.
 fn assert_no_violation(name: &str, case: Case) -> usize {
-    let SearchResult { states, ends, faults, .. } = look(name, case);
+    let SearchResult { states, ends, faults, .. } = search_and_print(name, case);
     assert!(ends > 0, "{name} {case:?}");
     assert_eq!(faults, Faults::default(), "{name} {case:?}");
     states
@@ -115,7 +115,8 @@ fn search_restart_without_pause_corrupts_second_incarnation() {
     assert_no_violation("a pause between incarnations", case);
     // The receiver also mistakes a late packet of an ended incarnation for a newer one, and forgets the current one.
     let Faults { hangs, false_completions, bad_writes } =
-        look("no pause between incarnations", Case { packet_lifetime: Nanos::ZERO, ..case }).faults;
+        search_and_print("no pause between incarnations", Case { packet_lifetime: Nanos::ZERO, ..case })
+            .faults;
     assert!(hangs > 0 && false_completions > 0 && bad_writes > 0);
 }
 

@@ -17,7 +17,7 @@ fn held_back(rounds: u32, seed: u64) -> u64 {
         .loss(Loss::Independent(chance(0.02)))
         .copies(chance(0.5), Delay::Uniform { least: Nanos::from_micros(5), most: PACKET_LIFETIME });
     let impairments = Impairments::both(conditions).distance(Nanos::from_micros(2));
-    let mut zombies = 0;
+    let mut duplicates = 0;
     for rules in all_rules() {
         let nodes = [0, 1].map(|at| {
             let (mut sender, mut receiver) = configs(rules, at);
@@ -45,22 +45,22 @@ fn held_back(rounds: u32, seed: u64) -> u64 {
             used += 1;
         }
         assert!(used > 8);
-        zombies += net.nodes[1].receiver.counters().zombies;
+        duplicates += net.nodes[1].receiver.counters().zombies;
     }
-    zombies
+    duplicates
 }
 
 #[test]
 fn e0_17_delayed_packets_with_reused_numbers_change_nothing() {
-    let zombies: u64 = (0..2).map(|seed| held_back(60, seed)).sum();
-    assert!(zombies > 500, "{zombies}");
+    let duplicates: u64 = (0..2).map(|seed| held_back(60, seed)).sum();
+    assert!(duplicates > 500, "{duplicates}");
 }
 
 /// A million messages; some minutes.
 #[test]
 #[ignore = "minutes: a million messages"]
 fn e0_17_million_messages_stay_separate() {
-    let zombies: u64 = (0..125).map(|seed| held_back(1000, 1000 + seed)).sum();
-    println!("{zombies} zombies");
-    assert!(zombies > 1_000_000);
+    let duplicates: u64 = (0..125).map(|seed| held_back(1000, 1000 + seed)).sum();
+    println!("{duplicates} delayed duplicates");
+    assert!(duplicates > 1_000_000);
 }

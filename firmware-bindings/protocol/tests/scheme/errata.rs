@@ -196,8 +196,8 @@ fn e0_8_packet_beyond_window_is_requested_at_limited_rate() {
         let mut receiver = Receiver::new(Config { retry_queries, ..config }, START);
         let mut sum = 0;
         for time in 0..10 {
-            let fate = receiver.handle_packet(Nanos::new(time * 100), &packet(100, 512));
-            assert_eq!(fate, Disposition::Dropped);
+            let disposition = receiver.handle_packet(Nanos::new(time * 100), &packet(100, 512));
+            assert_eq!(disposition, Disposition::Dropped);
             sum += std::iter::from_fn(|| receiver.poll_answer()).count();
         }
         sum

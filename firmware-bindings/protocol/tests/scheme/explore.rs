@@ -192,8 +192,10 @@ where
         self.receiver.poll_timeout().is_none()
             && self.data.iter().copied().chain(next).all(|packet| {
                 let mut receiver = self.receiver.clone();
-                let fate = receiver.handle_packet(self.now, &packet);
-                fate != Disposition::Write && receiver.is_complete() && receiver.poll_timeout().is_none()
+                let disposition = receiver.handle_packet(self.now, &packet);
+                disposition != Disposition::Write
+                    && receiver.is_complete()
+                    && receiver.poll_timeout().is_none()
             })
     }
 

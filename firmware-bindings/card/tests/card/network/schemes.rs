@@ -11,14 +11,14 @@ const COUNTER: u32 = 1 << 3;
 
 /// Node with `scheme` as default and other schemes, with memory opened to all nodes.
 fn node_with_scheme(id: u32, scheme: u32, others: u32) -> CardTestbed {
-    let mut bench = node(id);
-    bench.ni_write(ni::CONTROL, 0);
-    bench.ni_write(ni::SCHEME, scheme);
-    bench.ni_write(ni::SCHEMES_ON, others);
-    assert_eq!((bench.ni_read(ni::SCHEME), bench.ni_read(ni::SCHEMES_ON)), (scheme, others));
-    bench.ni_write(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
-    open(&mut bench);
-    bench
+    let mut testbed = node(id);
+    testbed.ni_write(ni::CONTROL, 0);
+    testbed.ni_write(ni::SCHEME, scheme);
+    testbed.ni_write(ni::SCHEMES_ON, others);
+    assert_eq!((testbed.ni_read(ni::SCHEME), testbed.ni_read(ni::SCHEMES_ON)), (scheme, others));
+    testbed.ni_write(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
+    open(&mut testbed);
+    testbed
 }
 
 /// Command with `scheme`, of 1000 bytes.
@@ -39,35 +39,35 @@ fn ends(events: &[Event]) -> Vec<(Outcome, u32, u16)> {
 
 #[test]
 fn ni_scheme_change_needs_disabled_interface() {
-    let mut bench = node(1);
-    assert!(Capabilities::from_bits(bench.read(USER, 0x10)).contains(Capabilities::MIXED));
-    assert_eq!(bench.ni_read(ni::SCHEMES_ON), 0);
-    let refused = |bench: &mut CardTestbed, register, value| {
-        let old = bench.ni_read(register);
-        bench.ni_write(register, value);
-        bench.run();
-        let told = bench.events();
+    let mut testbed = node(1);
+    assert!(Capabilities::from_bits(testbed.read(USER, 0x10)).contains(Capabilities::MIXED));
+    assert_eq!(testbed.ni_read(ni::SCHEMES_ON), 0);
+    let refused = |testbed: &mut CardTestbed, register, value| {
+        let old = testbed.ni_read(register);
+        testbed.ni_write(register, value);
+        testbed.run();
+        let told = testbed.events();
         let counted = told.iter().any(|event| {
             event.fault_reason() == Some(FaultReason::BadSetting)
                 && event.count == ni::BLOCK_OFFSET + register
                 || event.fault_reason() == Some(FaultReason::BadSetting) && event.count == register
         });
         assert!(counted, "{told:?}");
-        assert_eq!(bench.ni_read(register), old);
+        assert_eq!(testbed.ni_read(register), old);
     };
-    refused(&mut bench, ni::SCHEMES_ON, SELECTIVE);
-    bench.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
+    refused(&mut testbed, ni::SCHEMES_ON, SELECTIVE);
+    testbed.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
     for value in [1 << 6, u32::MAX, ALL + 1] {
-        refused(&mut bench, ni::SCHEMES_ON, value);
+        refused(&mut testbed, ni::SCHEMES_ON, value);
     }
     for value in [ALL, 0, 1, SELECTIVE, ALL] {
-        bench.ni_write(ni::SCHEMES_ON, value);
-        assert_eq!(bench.ni_read(ni::SCHEMES_ON), value);
+        testbed.ni_write(ni::SCHEMES_ON, value);
+        assert_eq!(testbed.ni_read(ni::SCHEMES_ON), value);
     }
     // A reset of the interface keeps it, like all settings.
-    bench.ni_write(ni::CONTROL, ni::control::RESET);
-    assert_eq!(bench.ni_read(ni::SCHEMES_ON), ALL);
-    assert!(bench.events().is_empty(), "nothing of this was refused");
+    testbed.ni_write(ni::CONTROL, ni::control::RESET);
+    assert_eq!(testbed.ni_read(ni::SCHEMES_ON), ALL);
+    assert!(testbed.events().is_empty(), "nothing of this was refused");
 
     let mut alone = small();
     alone.ni.commands = 0;
@@ -127,9 +127,9 @@ fn ni_segments_and_messages_share_windows() {
 #[test]
 fn ni_registry_entries_name_scheme() {
     let (mut a, mut b) = (node_with_scheme(1, 0, ALL), node_with_scheme(2, 0, ALL));
-    let peek = |bench: &mut CardTestbed, block: u32, index: u32, flags: u32| {
-        bench.write(USER, u64::from(block), index);
-        bench.read(USER, u64::from(block + flags))
+    let peek = |testbed: &mut CardTestbed, block: u32, index: u32, flags: u32| {
+        testbed.write(USER, u64::from(block), index);
+        testbed.read(USER, u64::from(block + flags))
     };
     fill(&mut a, 0, &header(1, 2, 1000), &[1; 1000], 1);
     fill(&mut a, 1, &command(2, 2, Some(Scheme::Selective)), &[], 2);
@@ -196,22 +196,22 @@ fn ni_inactive_scheme_is_refused() {
 
 #[test]
 fn ni_scheme_parameters_kept_while_disabled() {
-    let mut bench = node(1);
-    bench.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
+    let mut testbed = node(1);
+    testbed.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
     let window = |scheme: Scheme| ni::SCHEME_WINDOW + 4 * scheme.value();
-    let write = |bench: &mut CardTestbed, register, value| {
-        let old = bench.ni_read(register);
-        bench.ni_write(register, value);
-        bench.run();
+    let write = |testbed: &mut CardTestbed, register, value| {
+        let old = testbed.ni_read(register);
+        testbed.ni_write(register, value);
+        testbed.run();
         let refused =
-            bench.events().iter().any(|event| event.fault_reason() == Some(FaultReason::BadSetting));
-        let found = bench.ni_read(register);
+            testbed.events().iter().any(|event| event.fault_reason() == Some(FaultReason::BadSetting));
+        let found = testbed.ni_read(register);
         assert_eq!(found, if refused { old } else { value }, "{register:#x}");
         !refused
     };
     // The same for every set of active schemes.
     for on in [0, ALL] {
-        bench.ni_write(ni::SCHEMES_ON, on);
+        testbed.ni_write(ni::SCHEMES_ON, on);
         for (scheme, most) in [
             (Scheme::Registry, 0),
             (Scheme::ReceiverWindow, 128),
@@ -221,7 +221,7 @@ fn ni_scheme_parameters_kept_while_disabled() {
             (Scheme::Selective, 512),
         ] {
             for (value, fits) in [(most, true), (most + 1, false), (u32::MAX, false), (0, true)] {
-                assert_eq!(write(&mut bench, window(scheme), value), fits, "{scheme}: {value}");
+                assert_eq!(write(&mut testbed, window(scheme), value), fits, "{scheme}: {value}");
             }
         }
         for (register, value, fits) in [
@@ -233,12 +233,12 @@ fn ni_scheme_parameters_kept_while_disabled() {
             (ni::ADAPTIVE_OPTIONS, 2, false),
             (ni::ADAPTIVE_WALK_NS, u32::MAX, true),
         ] {
-            assert_eq!(write(&mut bench, register, value), fits, "{register:#x}: {value:#x}");
+            assert_eq!(write(&mut testbed, register, value), fits, "{register:#x}: {value:#x}");
         }
     }
-    bench.ni_write(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
-    assert!(!write(&mut bench, window(Scheme::Selective), 7));
+    testbed.ni_write(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
+    assert!(!write(&mut testbed, window(Scheme::Selective), 7));
     // A reset of the interface keeps them, a hardware reset does not.
-    bench.ni_write(ni::CONTROL, ni::control::RESET);
-    assert_eq!(bench.ni_read(ni::ADAPTIVE_WALK_NS), u32::MAX);
+    testbed.ni_write(ni::CONTROL, ni::control::RESET);
+    assert_eq!(testbed.ni_read(ni::ADAPTIVE_WALK_NS), u32::MAX);
 }

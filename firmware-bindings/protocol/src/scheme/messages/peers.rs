@@ -20,8 +20,8 @@ pub(super) struct ContextKey {
 
 impl ContextKey {
     fn hash(&self) -> u64 {
-        let life = u64::from(self.node.get()) << 32 | u64::from(self.incarnation.get());
-        let mixed = (life ^ u64::from(self.context) << 13).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let origin = u64::from(self.node.get()) << 32 | u64::from(self.incarnation.get());
+        let mixed = (origin ^ u64::from(self.context) << 13).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 24
     }
 }
@@ -103,14 +103,9 @@ impl PeerTable {
 mod tests {
     use super::*;
 
-    fn peer(node: u32, fortune: MessageState, heard: u64) -> PeerRecord {
+    fn peer(node: u32, state: MessageState, heard: u64) -> PeerRecord {
         let key = ContextKey { node: NodeId::new(node), incarnation: Incarnation::new(9), context: 3 };
-        PeerRecord {
-            key,
-            message: MessageId::from_parts(3, 1),
-            state: fortune,
-            last_heard: Nanos::new(heard),
-        }
+        PeerRecord { key, message: MessageId::from_parts(3, 1), state, last_heard: Nanos::new(heard) }
     }
 
     #[test]
@@ -132,12 +127,12 @@ mod tests {
     fn room_of_ended_message_given_away_after_rest() {
         let mut peers = PeerTable::new(1);
         let next = peer(2, MessageState::Live(0), 0).key;
-        for (fortune, after) in
+        for (state, after) in
             [(MessageState::Done, Some(0)), (MessageState::GivenUp, Some(0)), (MessageState::Live(7), None)]
         {
-            peers.put(0, peer(1, fortune, 100));
-            let rooms = [99, 100, 101].map(|rested| peers.find_free(&next, Nanos::new(rested)));
-            assert_eq!(rooms, [None, None, after], "{fortune:?}");
+            peers.put(0, peer(1, state, 100));
+            let free = [99, 100, 101].map(|rested| peers.find_free(&next, Nanos::new(rested)));
+            assert_eq!(free, [None, None, after], "{state:?}");
         }
     }
 }

@@ -241,9 +241,9 @@ impl Receiver {
     }
 
     fn has_space(&mut self) -> bool {
-        let room = self.actions.capacity() - self.actions.len() >= self.burst;
-        self.counters.unpolled += u64::from(!room);
-        room
+        let has_space = self.actions.capacity() - self.actions.len() >= self.burst;
+        self.counters.unpolled += u64::from(!has_space);
+        has_space
     }
 
     fn queue_answer(&mut self, key: &ContextKey, message: MessageId, context: Option<u16>, body: AnswerBody) {
@@ -562,14 +562,14 @@ impl Receiver {
             self.access.allowing_write(context.window, key.node, window_key, address, expected.into());
         let packet =
             Packet { index: number, tail: header.tail, round: header.round, sequence: header.sequence };
-        let fate = match allowed {
+        let disposition = match allowed {
             Some(window) => {
                 context.window = window;
                 context.end.handle_packet(now, &packet)
             }
             None => Disposition::Write,
         };
-        match fate {
+        match disposition {
             Disposition::Write => {
                 let written = allowed.is_some() && memory.write(address, payload).is_ok();
                 if !written {

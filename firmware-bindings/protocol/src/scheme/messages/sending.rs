@@ -487,7 +487,7 @@ impl Sender {
             left: record.messages - record.done - 1,
         };
         self.transfers.begin_message(transfer);
-        let stranger = self.take_end(slot, scheme) != command.node;
+        let new_node = self.take_end(slot, scheme) != command.node;
         let context = &mut self.contexts[index(slot)];
         let asks = context.end.requests_context();
         context.stage = if asks { Stage::RequestDue } else { Stage::Sending };
@@ -502,7 +502,7 @@ impl Sender {
         context.sent = 0;
         context.last_heard = now;
         context.tries = 0;
-        context.end.begin(now, context.count, stranger);
+        context.end.begin(now, context.count, new_node);
         self.touch(slot);
     }
 
@@ -523,8 +523,8 @@ impl Sender {
             Stage::RequestSent(at) | Stage::BackedOff(at) => at,
             Stage::Sending => context.end.poll_timeout().unwrap_or(Nanos::MAX),
         };
-        let patience = context.last_heard.saturating_add(self.config.give_up);
-        self.timers.start(slot, own.min(patience));
+        let give_up = context.last_heard.saturating_add(self.config.give_up);
+        self.timers.start(slot, own.min(give_up));
     }
 
     fn common(&self, node: NodeId) -> Common {

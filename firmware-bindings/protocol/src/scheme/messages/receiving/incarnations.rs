@@ -40,7 +40,7 @@ struct PendingIncarnation {
 struct NodeRecord {
     node: NodeId,
     /// Incarnation whose messages are accepted.
-    life: Incarnation,
+    incarnation: Incarnation,
     /// Number of its messages in progress.
     messages: u32,
     /// Time at which the last of them began or ended.
@@ -90,11 +90,11 @@ impl NodeTable {
     pub(super) fn admit(
         &mut self,
         now: Nanos,
-        (node, life): (NodeId, Incarnation),
+        (node, incarnation): (NodeId, Incarnation),
         lifetime: Nanos,
         rested: Nanos,
     ) -> Admission {
-        let alone = NodeRecord { node, life, messages: 0, touched: now, waiting: None };
+        let alone = NodeRecord { node, incarnation, messages: 0, touched: now, waiting: None };
         let is_over = |known: &NodeRecord| known.messages == 0 && known.touched < rested;
         let (mut found, mut free) = (None, None);
         for at in self.probes(node) {
@@ -118,12 +118,12 @@ impl NodeTable {
             *place = Some(alone);
             return Admission::Admitted(at);
         };
-        if known.life == life {
+        if known.incarnation == incarnation {
             return Admission::Admitted(at);
         }
         let is_forgotten = is_over(known);
         match &mut known.waiting {
-            Some(waiting) if waiting.incarnation == life => {
+            Some(waiting) if waiting.incarnation == incarnation => {
                 waiting.last_heard = now;
                 if waiting.admitted > now {
                     return Admission::Refused;
@@ -133,7 +133,7 @@ impl NodeTable {
             _ if is_forgotten => {}
             waiting => {
                 *waiting = Some(PendingIncarnation {
-                    incarnation: life,
+                    incarnation,
                     admitted: now.saturating_add(lifetime),
                     last_heard: now,
                 });
@@ -155,12 +155,12 @@ impl NodeTable {
     }
 
     /// Records that a message of this incarnation has ended. Those of an earlier one are not counted.
-    pub(super) fn end(&mut self, (node, life): (NodeId, Incarnation), now: Nanos) {
+    pub(super) fn end(&mut self, (node, incarnation): (NodeId, Incarnation), now: Nanos) {
         for at in self.probes(node) {
             if let Some(Some(known)) = self.places.get_mut(at)
                 && known.node == node
             {
-                if known.life == life {
+                if known.incarnation == incarnation {
                     known.messages = known.messages.saturating_sub(1);
                     known.touched = now;
                 }

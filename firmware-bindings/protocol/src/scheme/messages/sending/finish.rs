@@ -29,8 +29,8 @@ impl Sender {
             return;
         }
         let transfer = self.contexts[index(slot)].transfer;
-        let life = answer.common.incarnation;
-        if *self.transfers.get_mut(transfer).incarnation.get_or_insert(life) != life {
+        let incarnation = answer.common.incarnation;
+        if *self.transfers.get_mut(transfer).incarnation.get_or_insert(incarnation) != incarnation {
             // The state of the other incarnation is lost, including acknowledged packets.
             let error = self.refused(slot, NackReason::Unknown);
             self.fail(now, transfer, error);
