@@ -241,8 +241,8 @@ fn run_descriptors(
     let mut flying: VecDeque<BulkChunk> = VecDeque::with_capacity(DEPTH);
     let (mut sent, mut done, mut ended) = (0u64, 0u64, false);
     let unfit = |sent| BulkError::Short { done: sent, length: limit };
-    let transport = channel.backend();
-    let whole = Deadline::after(&*transport, options.total);
+    let backend = channel.backend();
+    let whole = Deadline::after(&*backend, options.total);
     loop {
         if ready.is_none()
             && !ended
@@ -276,7 +276,7 @@ fn run_descriptors(
             }
         }
         let Some(piece) = flying.pop_front() else { break };
-        let left = Duration::from_nanos(whole.left(transport.now()));
+        let left = Duration::from_nanos(whole.left(backend.now()));
         let buffer = buffer_of(channel.wait(piece.ticket, options.total(left))?)?;
         empty(&buffer, done)?;
         free.push(buffer);

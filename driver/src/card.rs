@@ -78,17 +78,16 @@ impl Card {
     ///
     /// # Errors
     /// See [`OpenError`]. Nothing stays enabled after an error.
-    pub fn from_backend_with(transport: Arc<dyn Backend>, options: OpenOptions) -> Result<Self, OpenError> {
-        let name = transport.name().to_owned();
-        let ids = read_ids(&*transport, &name)?;
-        let roles = discover::roles(&*transport, options.dma_bar)?;
+    pub fn from_backend_with(backend: Arc<dyn Backend>, options: OpenOptions) -> Result<Self, OpenError> {
+        let name = backend.name().to_owned();
+        let ids = read_ids(&*backend, &name)?;
+        let roles = discover::roles(&*backend, options.dma_bar)?;
         let open =
-            |index| transport.open_bar(index).map_err(|source| OpenError::Bar { card: name.clone(), source });
+            |index| backend.open_bar(index).map_err(|source| OpenError::Bar { card: name.clone(), source });
         let dma_bar = open(roles.dma.index)?;
         discover::confirm(&name, roles.dma.index, &dma_bar)?;
         let user_bar = roles.user.map(|bar| open(bar.index)).transpose()?;
-        let began =
-            Self::prepare(&*transport, &options, name.clone(), ids, roles, &dma_bar, user_bar.as_ref());
+        let began = Self::prepare(&*backend, &options, name.clone(), ids, roles, &dma_bar, user_bar.as_ref());
         // A card that is removed during these steps reads as all ones, which can look like another bitstream or like a card without
         // channels. So check that it is still present before using any result.
         if discover::reads_all_ones(&dma_bar) {
@@ -96,15 +95,15 @@ impl Card {
         }
         let info = began?;
         if !options.observe {
-            transport.set_bus_master(true).map_err(|source| OpenError::Config { card: name, source })?;
+            backend.set_bus_master(true).map_err(|source| OpenError::Config { card: name, source })?;
         }
-        let pool = DmaPool::new(Arc::clone(&transport), options.memory);
-        Ok(Self { shared: Shared::new(transport, info, pool, dma_bar, user_bar, &options) })
+        let pool = DmaPool::new(Arc::clone(&backend), options.memory);
+        Ok(Self { shared: Shared::new(backend, info, pool, dma_bar, user_bar, &options) })
     }
 
     /// Reads the card's properties and stops what an earlier owner left running.
     fn prepare(
-        transport: &dyn Backend,
+        backend: &dyn Backend,
         options: &OpenOptions,
         name: String,
         ids: PciIds,
@@ -119,7 +118,7 @@ impl Card {
             return Ok(CardInfo { name, ids, roles, xdma, identity, cdma, ni });
         }
         for channel in xdma.channels() {
-            quiesce(dma_bar, transport, &name, channel, idle_timeout(options))?;
+            quiesce(dma_bar, backend, &name, channel, idle_timeout(options))?;
         }
         let mask_off = || -> Result<(), MmioError> {
             IrqBlock::CHANNEL_ENABLE.write(dma_bar, IRQ_BASE, ChannelMask::from_bits(0))?;
@@ -163,19 +162,19 @@ impl Card {
     /// thread has slept. For loops that poll several channels or endpoints. Call [`Backoff::reset`](fpga_pci::Backoff::reset) after a poll
     /// that found work.
     pub fn back_off(&self, backoff: &mut fpga_pci::Backoff) -> bool {
-        backoff.back_off(&*self.shared.transport, u64::MAX)
+        backoff.back_off(&*self.shared.backend, u64::MAX)
     }
 
     /// Waits for `span` without accessing the card: this thread sleeps, and a simulated card in this process works meanwhile. For loops
     /// whose polls have found nothing for a while.
     pub fn pause(&self, span: core::time::Duration) {
-        self.shared.transport.pause(span);
+        self.shared.backend.pause(span);
     }
 
     /// Returns the card's access counters; `None` on real cards, which do not count.
     #[must_use]
     pub fn counters(&self) -> Option<AccessCounters> {
-        self.shared.transport.counters()
+        self.shared.backend.counters()
     }
 
     /// Returns the card's DMA pool.
@@ -367,7 +366,7 @@ impl Card {
             return Err(ResourceError::Absent {
                 card: self.shared.name.clone(),
                 what: "the CDMA engine",
-                reason: "the card has no identity block that says where its registers are; give their offset in the user BAR (OpenOptions::cdma_offset)",
+                reason: "the card has no identity block with the offset of its registers; give their offset in the user BAR (OpenOptions::cdma_offset)",
             });
         };
         self.cdma_at(at)
@@ -423,13 +422,13 @@ impl Card {
                 level,
             });
         }
-        let transport = &self.shared.transport;
-        let mut wanted = transport.interrupt_vectors().min(channels + USER_INTERRUPTS);
+        let backend = &self.shared.backend;
+        let mut wanted = backend.interrupt_vectors().min(channels + USER_INTERRUPTS);
         if wanted == 0 {
             wanted = channels;
         }
         let enabled = loop {
-            match transport.enable_interrupts(wanted) {
+            match backend.enable_interrupts(wanted) {
                 // The device has more vectors than the system grants: take the granted number.
                 Err(InterruptError::TooMany { available, .. }) if (1..wanted).contains(&available) => {
                     wanted = available;
@@ -439,7 +438,7 @@ impl Card {
         };
         let granted = InterruptVectors { vectors: wanted, channels, level: false };
         let undo = || {
-            let _ = transport.disable_interrupts();
+            let _ = backend.disable_interrupts();
         };
         if granted.is_shared() {
             tracing::warn!(card = %self.shared.name, vectors = wanted, channels,
@@ -454,7 +453,7 @@ impl Card {
         // For a legacy interrupt, the two low bits of the vector number select the pin (PG195). A function has one pin, which configuration
         // space names (PCI 6.2.4).
         let pin = if is_level_triggered {
-            config::read_u8(&**transport, header::INTERRUPT_PIN).unwrap_or(1)
+            config::read_u8(&**backend, header::INTERRUPT_PIN).unwrap_or(1)
         } else {
             1
         };
@@ -495,7 +494,7 @@ impl Card {
     /// [`ResourceError::Interrupt`] if the system provides no file descriptor.
     pub fn events(&self) -> Result<DeviceEvents, ResourceError> {
         let failed = |source| ResourceError::Interrupt { card: self.shared.name.clone(), source };
-        self.shared.transport.events().map_err(failed)
+        self.shared.backend.events().map_err(failed)
     }
 }
 

@@ -68,17 +68,17 @@ impl BarRoles {
     ///
     /// # Errors
     /// [`OpenError::NoBars`], [`OpenError::BarAbsent`], [`OpenError::DmaBarUnclear`], [`OpenError::BarTooSmall`].
-    pub fn of(transport: &dyn Backend, dma_bar: Option<u8>) -> Result<Self, OpenError> {
-        roles(transport, dma_bar)
+    pub fn of(backend: &dyn Backend, dma_bar: Option<u8>) -> Result<Self, OpenError> {
+        roles(backend, dma_bar)
     }
 }
 
 /// Chooses the DMA BAR and derives the other roles from their position relative to it. Reads only configuration space.
-pub(crate) fn roles(transport: &dyn Backend, forced: Option<u8>) -> Result<BarRoles, OpenError> {
-    let card = || transport.name().to_owned();
+pub(crate) fn roles(backend: &dyn Backend, forced: Option<u8>) -> Result<BarRoles, OpenError> {
+    let card = || backend.name().to_owned();
     // PG195 does not order I/O port BARs.
     let memory = |bar: &BarInfo| bar.kind != BarKind::Io;
-    let present: Vec<BarInfo> = transport.bars().into_iter().flatten().filter(memory).collect();
+    let present: Vec<BarInfo> = backend.bars().into_iter().flatten().filter(memory).collect();
     if present.is_empty() {
         return Err(OpenError::NoBars { card: card() });
     }
@@ -88,7 +88,7 @@ pub(crate) fn roles(transport: &dyn Backend, forced: Option<u8>) -> Result<BarRo
             .find(|bar| bar.index == index)
             .map(|bar| (*bar, DmaBarReason::Requested))
             .ok_or_else(|| OpenError::BarAbsent { card: card(), role: "DMA", index })?,
-        None => choose(transport, &present).ok_or_else(|| OpenError::DmaBarUnclear {
+        None => choose(backend, &present).ok_or_else(|| OpenError::DmaBarUnclear {
             card: card(),
             found: present.iter().map(|bar| (bar.index, bar.size)).collect(),
         })?,
@@ -109,8 +109,8 @@ pub(crate) fn roles(transport: &dyn Backend, forced: Option<u8>) -> Result<BarRo
     Ok(BarRoles { dma, dma_reason, user, bypass })
 }
 
-fn choose(transport: &dyn Backend, present: &[BarInfo]) -> Option<(BarInfo, DmaBarReason)> {
-    if let Ok(Some(msix)) = config::find_msix(transport)
+fn choose(backend: &dyn Backend, present: &[BarInfo]) -> Option<(BarInfo, DmaBarReason)> {
+    if let Ok(Some(msix)) = config::find_msix(backend)
         && u64::from(msix.table_offset) == MSIX_TABLE_BASE.get()
         && u64::from(msix.pba_offset) == MSIX_PBA_BASE.get()
         && msix.table_bar == msix.pba_bar

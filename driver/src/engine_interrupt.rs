@@ -55,7 +55,7 @@ impl EngineInterrupt {
 
     /// Sleeps until the interrupt; `None` after `at_most`.
     pub(crate) fn wait(&self, at_most: Duration) -> Result<Option<u64>, InterruptError> {
-        self.card.transport.wait_interrupt(&self.interrupt, at_most)
+        self.card.backend.wait_interrupt(&self.interrupt, at_most)
     }
 
     /// Rearms a legacy line. Call it after a wakeup that found nothing: another source asserts the line then.

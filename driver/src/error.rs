@@ -31,7 +31,7 @@ pub enum OpenError {
     Simulated {
         /// Which card.
         card: String,
-        /// What is wrong.
+        /// Problem.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// This program cannot simulate cards.
@@ -68,7 +68,7 @@ pub enum OpenError {
     },
     /// A required BAR is missing.
     #[error(
-        "{card}: there is no BAR {index} for the role of the {role} BAR; `fpgactl info` lists the BARs, give the right one"
+        "{card}: BAR {index}, which is to be the {role} BAR, does not exist; `fpgactl info` lists the BARs, give the right one"
     )]
     BarAbsent {
         /// Name of the card.
@@ -181,7 +181,7 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum ResourceError {
     /// The channel number is too high.
-    #[error("{card}: there is no channel {channel}; the card has {}", channel.others(*available))]
+    #[error("{card}: channel {channel} does not exist; the card has {}", channel.others(*available))]
     NoSuchChannel {
         /// Name of the card.
         card: CardName,
@@ -213,7 +213,7 @@ pub enum ResourceError {
     },
     /// The card was opened for inspection only ([`OpenOptions::observe`](crate::OpenOptions::observe)).
     #[error(
-        "{card}: the card was opened to be looked at (OpenOptions::observe): nothing of it can be taken or set up; open it without"
+        "{card}: the card was opened for inspection only (OpenOptions::observe): channels and interrupts cannot be used; open it without that option"
     )]
     Observed {
         /// Name of the card.
@@ -269,7 +269,7 @@ pub enum ResourceError {
     },
     /// The card does not support descriptor credit mode.
     #[error(
-        "{card}: {channel} does not take descriptor credit mode (its bit at 0x6020 stays 0); use stop runs, the default"
+        "{card}: {channel} does not support descriptor credit mode (its bit at 0x6020 stays 0); use batch mode, the default"
     )]
     CreditModeUnsupported {
         /// Name of the card.

@@ -18,16 +18,16 @@ pub(crate) fn mmio(card: &str, source: MmioError) -> OpenError {
     OpenError::Mmio { card: card.to_owned(), source }
 }
 
-pub(crate) fn read_ids(transport: &dyn Backend, name: &str) -> Result<PciIds, OpenError> {
+pub(crate) fn read_ids(backend: &dyn Backend, name: &str) -> Result<PciIds, OpenError> {
     let read = || -> Result<PciIds, ConfigError> {
-        let (vendor, device) = config::identity(transport)?;
+        let (vendor, device) = config::identity(backend)?;
         let subsystem = (
-            config::read_u16(transport, header::SUBSYSTEM_VENDOR_ID)?,
-            config::read_u16(transport, header::SUBSYSTEM_ID)?,
+            config::read_u16(backend, header::SUBSYSTEM_VENDOR_ID)?,
+            config::read_u16(backend, header::SUBSYSTEM_ID)?,
         );
-        let enabled = config::read_u16(transport, header::COMMAND)?;
+        let enabled = config::read_u16(backend, header::COMMAND)?;
         if vendor != fpga_registers::pci::VENDOR_NONE && enabled & command::MEMORY_SPACE == 0 {
-            transport.config_write(header::COMMAND, &(enabled | command::MEMORY_SPACE).to_le_bytes())?;
+            backend.config_write(header::COMMAND, &(enabled | command::MEMORY_SPACE).to_le_bytes())?;
         }
         Ok(PciIds { vendor, device, subsystem })
     };

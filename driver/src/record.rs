@@ -125,14 +125,14 @@ impl Recorder {
 struct RecordedBar {
     inner: Bar,
     /// Backend, for its clock.
-    transport: Arc<dyn Backend>,
+    backend: Arc<dyn Backend>,
     observer: Arc<dyn Observer>,
     index: u8,
 }
 
 impl RecordedBar {
     fn notify_observer(&self, at: BarOffset, way: AccessDirection, width: Width, value: Option<u64>) {
-        let access = Access { time: self.transport.now(), bar: self.index, at, direction: way, width, value };
+        let access = Access { time: self.backend.now(), bar: self.index, at, direction: way, width, value };
         self.observer.accessed(&access);
     }
 
@@ -226,8 +226,8 @@ impl Backend for Recorder {
 
     fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
         let inner = self.inner.open_bar(index)?;
-        let (transport, observer) = (Arc::clone(&self.inner), Arc::clone(&self.observer));
-        Ok(Bar::new(Arc::new(RecordedBar { inner, transport, observer, index })))
+        let (backend, observer) = (Arc::clone(&self.inner), Arc::clone(&self.observer));
+        Ok(Bar::new(Arc::new(RecordedBar { inner, backend, observer, index })))
     }
 
     fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {

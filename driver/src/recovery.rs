@@ -162,8 +162,8 @@ impl Card {
             false => RegisterState::AllOnes,
         };
         let interrupts = shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len();
-        let ladder = RecoverySequence {
-            transport: &*shared.transport,
+        let sequence = RecoverySequence {
+            backend: &*shared.backend,
             name: &shared.name,
             dma_index: shared.info.roles.dma.index,
             info: Some(&shared.info),
@@ -171,7 +171,7 @@ impl Card {
             claims: &claims,
             options,
         };
-        ladder.escalate(registers)
+        sequence.escalate(registers)
     }
 }
 
@@ -183,19 +183,19 @@ impl Card {
 /// # Errors
 /// See [`RecoveryError`].
 pub fn recover(
-    transport: &Arc<dyn Backend>,
+    backend: &Arc<dyn Backend>,
     open: &OpenOptions,
     options: &RecoveryOptions,
 ) -> Result<RecoveryReport, RecoveryError> {
-    let transport = &**transport;
-    let name = transport.name().to_owned();
-    let ids = match read_ids(transport, &name) {
+    let backend = &**backend;
+    let name = backend.name().to_owned();
+    let ids = match read_ids(backend, &name) {
         Err(OpenError::Gone { card }) => return Err(RecoveryError::gone(card)),
         other => other?,
     };
-    let roles = discover::roles(transport, open.dma_bar)?;
+    let roles = discover::roles(backend, open.dma_bar)?;
     let open_bar =
-        |index| transport.open_bar(index).map_err(|source| OpenError::Bar { card: name.clone(), source });
+        |index| backend.open_bar(index).map_err(|source| OpenError::Bar { card: name.clone(), source });
     let dma = open_bar(roles.dma.index)?;
     let mut info = None;
     let mut registers = RegisterState::AllOnes;
@@ -214,8 +214,8 @@ pub fn recover(
         check_channel(&name, info, channel)?;
     }
     let claims = Claims::none();
-    let ladder = RecoverySequence {
-        transport,
+    let sequence = RecoverySequence {
+        backend,
         name: &name,
         dma_index: roles.dma.index,
         info: info.as_ref(),
@@ -223,7 +223,7 @@ pub fn recover(
         claims: &claims,
         options,
     };
-    ladder.escalate(registers)
+    sequence.escalate(registers)
 }
 
 fn check_channel(card: &str, info: &CardInfo, channel: ChannelName) -> Result<(), RecoveryError> {

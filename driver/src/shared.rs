@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     /// Opened for inspection only: nothing may be taken, stopped or set.
     observed: bool,
     idle_timeout: u64,
-    pub(crate) transport: Arc<dyn Backend>,
+    pub(crate) backend: Arc<dyn Backend>,
 }
 
 const CDMA_TAKEN: u32 = 1 << 8;
@@ -113,7 +113,7 @@ impl Drop for ChannelClaim {
 
 impl Shared {
     pub(crate) fn new(
-        transport: Arc<dyn Backend>,
+        backend: Arc<dyn Backend>,
         info: CardInfo,
         pool: DmaPool,
         dma_bar: Bar,
@@ -139,7 +139,7 @@ impl Shared {
             flush: AtomicBool::new(false),
             observed: options.observe,
             idle_timeout: idle_timeout(options),
-            transport,
+            backend,
         })
     }
 
@@ -273,8 +273,7 @@ impl Drop for Shared {
             return;
         }
         for name in self.channels() {
-            if let Err(error) = quiesce(&self.dma_bar, &*self.transport, &self.name, name, self.idle_timeout)
-            {
+            if let Err(error) = quiesce(&self.dma_bar, &*self.backend, &self.name, name, self.idle_timeout) {
                 let reported = self.reported.load(Ordering::Relaxed);
                 let gone = matches!(error, OpenError::Gone { .. });
                 // Warn about each fact once: all channels of a removed card report the same.
@@ -290,8 +289,8 @@ impl Drop for Shared {
         }
         let _ = IrqBlock::CHANNEL_ENABLE.write(&self.dma_bar, IRQ_BASE, ChannelMask::from_bits(0));
         let _ = IrqBlock::USER_ENABLE.write(&self.dma_bar, IRQ_BASE, UserMask::from_bits(0));
-        let _ = self.transport.disable_interrupts();
-        if let Err(error) = self.transport.set_bus_master(false) {
+        let _ = self.backend.disable_interrupts();
+        if let Err(error) = self.backend.set_bus_master(false) {
             tracing::warn!(card = %self.name, %error, "switching bus mastering off");
         }
     }
@@ -332,7 +331,7 @@ pub(crate) fn idle_timeout(options: &OpenOptions) -> u64 {
 /// Stops a channel and waits until it is idle: the previous owner may have been killed in the middle of a run.
 pub(crate) fn quiesce(
     bar: &Bar,
-    transport: &dyn Backend,
+    backend: &dyn Backend,
     card: &str,
     channel: ChannelName,
     limit: u64,
@@ -341,7 +340,7 @@ pub(crate) fn quiesce(
     let error = |source| OpenError::Mmio { card: card.to_owned(), source };
     ChannelBlock::CONTROL.write(bar, base, ChannelControl::new()).map_err(error)?;
     let mut flush = None;
-    let stopped = poll_until(transport, limit, |waited| {
+    let stopped = poll_until(backend, limit, |waited| {
         let status = ChannelBlock::STATUS.read(bar, base).map_err(error)?;
         if status.into_bits() == u32::MAX {
             return Err(OpenError::Gone { card: card.to_owned() });

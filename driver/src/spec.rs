@@ -53,9 +53,9 @@ pub enum CardSpecError {
     /// Nothing after the colon.
     #[error("the {what} is missing after \"{before}\"")]
     Missing {
-        /// What should follow.
+        /// Expected text.
         what: &'static str,
-        /// What it should follow.
+        /// Preceding text.
         before: &'static str,
     },
     /// No known form, and not a PCI address either.

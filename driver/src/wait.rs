@@ -26,15 +26,15 @@ const MAX_SLEEP: Duration = Duration::from_millis(10);
 /// `look` is called with the time waited so far. The clock is read before each poll, so time that this thread loses between the two also
 /// counts for the engine.
 pub(crate) fn poll_until<T, E>(
-    transport: &dyn Backend,
+    backend: &dyn Backend,
     limit: u64,
     mut look: impl FnMut(u64) -> Result<Option<T>, E>,
 ) -> Result<Result<T, u64>, E> {
-    let deadline = Deadline::after(transport, Duration::from_nanos(limit));
+    let deadline = Deadline::after(backend, Duration::from_nanos(limit));
     let mut backoff = Backoff::new().sleep_after(SPIN_NS).max_sleep(MAX_SLEEP);
     let (mut last, mut end) = (0, limit);
     loop {
-        let now = transport.now();
+        let now = backend.now();
         let waited = deadline.waited(now);
         if let Some(seen) = look(waited)? {
             return Ok(Ok(seen));
@@ -46,7 +46,7 @@ pub(crate) fn poll_until<T, E>(
             return Ok(Err(waited));
         }
         last = waited;
-        backoff.back_off(transport, end - waited);
+        backoff.back_off(backend, end - waited);
     }
 }
 
@@ -78,12 +78,12 @@ mod tests {
 
     #[test]
     fn poll_until_long_wait_polls_rarely_and_ends_soon() {
-        let (seen, looks) = poll_once(1000, IDLE_TIMEOUT_NS, |_| false);
+        let (seen, polls) = poll_once(1000, IDLE_TIMEOUT_NS, |_| false);
         assert!(
             seen.is_err_and(|waited| (IDLE_TIMEOUT_NS..=IDLE_TIMEOUT_NS + 1000).contains(&waited)),
             "{seen:?}"
         );
-        assert!(looks < 1000, "{looks} looks in vain");
+        assert!(polls < 1000, "{polls} polls");
         // Measures the delay of a wait that is over after this time.
         for over in [1_000, 100_000, 1_000_000, 30_000_000, 1_500_000_000] {
             let network = SimNetwork::builder().cards(1).time(Nanos::ZERO, Nanos::new(1000)).build().unwrap();

@@ -7,7 +7,7 @@ use crate::credits::{FramePosition, possible_slots};
 #[non_exhaustive]
 pub enum ArrivalError {
     /// The slot does not exist.
-    #[error("a frame has arrived in slot {slot} of {slots}")]
+    #[error("a notification names slot {slot}, but the subscriber has {slots} slots")]
     NoSlot {
         /// Slot number.
         slot: u32,
@@ -15,14 +15,14 @@ pub enum ArrivalError {
         slots: u32,
     },
     /// A frame in a slot that was not returned.
-    #[error("a frame has arrived in slot {slot}, which was not given back: what is read from it may be torn")]
+    #[error("a frame arrived in slot {slot}, which was not returned: data read from this slot may be torn")]
     Occupied {
         /// The slot.
         slot: u32,
     },
     /// The publisher reports positions as ended for which it had no free slot.
     #[error(
-        "the publisher says that frames up to position {found} have ended, where at most {limit} can have been sent"
+        "the publisher reports the end of all frames before position {found}, but it can have sent frames only up to position {limit}"
     )]
     AlreadyEnded {
         /// Reported position.

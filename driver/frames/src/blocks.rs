@@ -41,7 +41,9 @@ pub enum BlockError {
         found: usize,
     },
     /// The CRC does not match.
-    #[error("its CRC-32C is {found:#010x} instead of {computed:#010x}: it is damaged, or half written")]
+    #[error(
+        "its CRC-32C is {found:#010x} instead of {computed:#010x}: it is damaged or incompletely written"
+    )]
     Crc {
         /// CRC in the block.
         found: u32,
@@ -55,13 +57,13 @@ pub enum BlockError {
         found: [u8; 4],
     },
     /// Another version.
-    #[error("its version is {found}, and {VERSION} is known here")]
+    #[error("its version is {found}, but only version {VERSION} is supported")]
     Version {
         /// Version in the block.
         found: u16,
     },
     /// Another kind of block.
-    #[error("it is of kind {found}, where {expected} belongs")]
+    #[error("its kind is {found} instead of {expected}")]
     Kind {
         /// Kind in the block.
         found: u16,
@@ -70,7 +72,7 @@ pub enum BlockError {
     },
     /// A block of another stream.
     #[error(
-        "it belongs to stream {found:#x}, not to {expected:#x}: a publisher that was started again has another stream; join it"
+        "it belongs to stream {found:#x}, not to {expected:#x}: a restarted publisher has another stream; join again"
     )]
     Stream {
         /// Stream in the block.
@@ -79,7 +81,7 @@ pub enum BlockError {
         expected: u64,
     },
     /// The lengths contradict each other.
-    #[error("its lengths contradict each other or what has arrived")]
+    #[error("its lengths contradict each other or the received length")]
     Lengths,
 }
 
@@ -117,7 +119,7 @@ impl Writer<'_> {
                 *head = bytes;
                 self.0 = rest;
             }
-            None => debug_assert!(false, "a block has room for all its fields"),
+            None => debug_assert!(false, "a block has space for all its fields"),
         }
         self
     }
@@ -318,18 +320,18 @@ mod tests {
     proptest! {
         #[test]
         fn block_encode_decode_round_trips(
-            stream: u64, number: u64, data in 0..200_usize, room in 0..100_u32, a: u32, b: u32, flag: bool, time: u64,
+            stream: u64, number: u64, data in 0..200_usize, space in 0..100_u32, a: u32, b: u32, flag: bool, time: u64,
         ) {
             let header = FrameHeader {
                 stream,
                 sequence: Sequence::new(number),
                 data_length: data as u64,
-                value_length: room / 2,
-                max_value_length: room,
+                value_length: space / 2,
+                max_value_length: space,
                 time,
             };
             let mut frame = header.encode().to_vec();
-            frame.resize(BLOCK + room as usize + data, 7);
+            frame.resize(BLOCK + space as usize + data, 7);
             prop_assert_eq!(FrameHeader::decode(&frame, frame.len(), stream), Ok(header));
             frame.push(0);
             prop_assert_eq!(FrameHeader::decode(&frame, frame.len(), stream), Err(BlockError::Lengths));

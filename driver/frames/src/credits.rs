@@ -20,7 +20,7 @@ pub const MAX_SLOTS: u32 = 4096;
 /// Impossible credit: more than was ever sent, or less than before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it says that it is done with frames up to position {found}, where {consumed} to {started} are possible: the subscriber is broken, or somebody else writes its counter"
+    "it returned frames up to position {found}, but only positions {consumed} to {started} are possible: the subscriber is faulty, or another client writes its counter"
 )]
 pub struct InvalidCredit {
     /// Reported position.

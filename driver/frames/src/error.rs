@@ -36,7 +36,7 @@ pub struct InternalErrors {
     pub lost_uploads: u64,
     /// Slots whose memory is lost, because the card may still reach it.
     pub lost_slots: u64,
-    /// Credit or status blocks whose transfer failed; they are sent again.
+    /// Credit or status blocks whose transfer failed. They are retransmitted.
     pub resent: u64,
     /// Positions that were returned because their frame will not come.
     pub voided: u64,
@@ -49,7 +49,7 @@ pub struct InternalErrors {
 #[non_exhaustive]
 pub enum RemoteError {
     /// The received bytes are not a frame.
-    #[error("what arrived in slot {slot} is no frame of this stream: {source}")]
+    #[error("the data in slot {slot} is not a frame of this stream: {source}")]
     Frame {
         /// Slot of the frame.
         slot: u32,
@@ -63,7 +63,7 @@ pub enum RemoteError {
     #[error(transparent)]
     Arrival(#[from] ArrivalError),
     /// The received status block is not valid.
-    #[error("what the publisher wrote as its state cannot be read: {0}")]
+    #[error("the publisher wrote an invalid status block: {0}")]
     Status(BlockError),
 }
 
@@ -105,7 +105,7 @@ pub enum PublisherError {
     Submit(#[from] SubmitError),
     /// A transfer between host and card that fails at every retry.
     #[error(
-        "{what} could not be moved between host and card {failures} times, one after the other, the last time so: {last}"
+        "the transfer of {what} between host and card failed {failures} times in a row; last failure: {last}"
     )]
     Fault {
         /// Kind of transfer.
@@ -125,7 +125,7 @@ pub enum PublisherError {
     },
     /// Closing took too long.
     #[error(
-        "{card}: after {waited:?} there are still {frames} frames on their way; wait longer, or drop the publisher, and with it those frames"
+        "{card}: {frames} frames are still in flight after {waited:?}; wait longer, or drop the publisher and lose these frames"
     )]
     TimedOut {
         /// Name of the card.
@@ -143,7 +143,7 @@ pub enum PublisherError {
 pub enum TakeError {
     /// All slots and all frames that ordinary memory may hold are in use.
     #[error(
-        "all {slots} slots and {heap_slots} frames in ordinary memory are in use: frames are made faster than they leave, or are held; poll, publish or drop some, or open the publisher with more slots"
+        "all {slots} slots and {heap_slots} frames in ordinary memory are in use: frames are taken faster than they are sent, or are held; poll, publish or drop frames, or open the publisher with more slots"
     )]
     Full {
         /// Number of slots in the pool.
@@ -152,7 +152,7 @@ pub enum TakeError {
         heap_slots: u32,
     },
     /// The stream is closing.
-    #[error("the stream is being closed: no more frames")]
+    #[error("the stream is closing and accepts no more frames")]
     Closing,
     /// The publisher failed.
     #[error(transparent)]
@@ -165,7 +165,7 @@ pub enum TakeError {
 pub enum PublishError {
     /// There are subscribers, and none of them has a free slot.
     #[error(
-        "frame {sequence}: none of the {subscribers} subscribers has room: they read too slowly, or not at all"
+        "frame {sequence}: none of the {subscribers} subscribers has a free slot: they read too slowly, or not at all"
     )]
     NoFreeSlot {
         /// Sequence number of the frame.
@@ -182,10 +182,10 @@ pub enum PublishError {
         source: SubmitError,
     },
     /// The frame belongs to another publisher, or has no memory. No number is used.
-    #[error("the frame is another publisher's: publish it there")]
+    #[error("the frame belongs to another publisher: publish it there")]
     Foreign,
     /// The stream is closing. No number is used.
-    #[error("the stream is being closed: no more frames")]
+    #[error("the stream is closing and accepts no more frames")]
     Closing,
     /// The frame is too long. No number is used.
     #[error(transparent)]
@@ -209,7 +209,7 @@ pub enum JoinError {
     },
     /// The card could write more events than its event ring holds between two polls that are far apart.
     #[error(
-        "{card}: {slots} slots for frames of up to {segments} segments each can make {needed} events while nobody looks, and three eighths of an event ring of {entries} have to hold them; join with fewer slots, or open the endpoint with more event entries (up to 65536)"
+        "{card}: {slots} slots for frames of up to {segments} segments each can raise {needed} events between two polls, more than three eighths of the event ring of {entries} entries; join with fewer slots, or open the endpoint with more event entries (up to 65536)"
     )]
     EventRing {
         /// Name of the card.
@@ -224,7 +224,7 @@ pub enum JoinError {
         entries: u32,
     },
     /// The publisher sent an impossible value.
-    #[error("the publisher at node {node} says what cannot be: {what}")]
+    #[error("the publisher at node {node} sent an impossible value: {what}")]
     Offer {
         /// Node of the publisher.
         node: NodeId,
@@ -254,7 +254,7 @@ pub enum SubscriberError {
     Submit(#[from] SubmitError),
     /// A transfer between host and card that fails at every retry.
     #[error(
-        "{what} could not be moved between host and card {failures} times, one after the other, the last time so: {last}"
+        "the transfer of {what} between host and card failed {failures} times in a row; last failure: {last}"
     )]
     Fault {
         /// Kind of transfer.
@@ -269,7 +269,7 @@ pub enum SubscriberError {
     Send(#[from] SendError),
     /// The publisher no longer accepts credits.
     #[error(
-        "the publisher at node {node} is gone: {failures} credits failed one after the other, the last one so: {last}; join again"
+        "the publisher at node {node} does not accept credits: {failures} failed in a row, the last one with: {last}; join again"
     )]
     Unreachable {
         /// Node of the publisher.
@@ -281,7 +281,7 @@ pub enum SubscriberError {
     },
     /// Nothing was received for longer than a live publisher stays silent, while this side polled.
     #[error(
-        "nothing was heard of the publisher at node {node} for {silence:?}: it has ended without a word, or the network has; join again"
+        "the publisher at node {node} has sent nothing for {silence:?}: it ended without notice, or the network failed; join again"
     )]
     Silent {
         /// Node of the publisher.

@@ -12,15 +12,18 @@ const ALIGNMENT: u64 = 64;
 #[non_exhaustive]
 pub enum GeometryError {
     /// Frames without data.
-    #[error("frames of 0 bytes of data: say how many bytes a frame has at most")]
+    #[error("frames of 0 bytes of data: give the maximum number of bytes of a frame")]
     NoData,
     /// No slots.
     #[error(
-        "no slots: a stream needs one at least, and one more for every frame that is filled while others are on their way"
+        "no slots: a stream needs at least one, and one more for every frame that is filled while others are in flight"
     )]
     NoSlots,
     /// The number of slots of a subscriber is not a power of two up to the maximum; positions are counted modulo 2^32.
-    #[error("{slots} slots: a subscriber has a power of two of them, up to {}", crate::credits::MAX_SLOTS)]
+    #[error(
+        "{slots} slots: the number of slots of a subscriber must be a power of two, up to {}",
+        crate::credits::MAX_SLOTS
+    )]
     Slots {
         /// Requested number of slots.
         slots: u32,
@@ -40,7 +43,7 @@ pub enum GeometryError {
         memory: u64,
     },
     /// Frames longer than any address range, whatever the number of slots.
-    #[error("frames of {data} bytes of data and {value} bytes of value are longer than addresses reach")]
+    #[error("frames of {data} bytes of data and {value} bytes of value exceed the address range")]
     FrameTooLong {
         /// Length of the data in bytes.
         data: u64,

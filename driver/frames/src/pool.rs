@@ -13,7 +13,7 @@ struct SlotState {
 
 /// A slot was released more often than it was held, or does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("slot {slot} is not held by anybody")]
+#[error("slot {slot} is not in use")]
 pub struct NotHeld {
     /// Slot number.
     pub slot: usize,

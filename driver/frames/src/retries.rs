@@ -30,7 +30,7 @@ impl fmt::Display for RetriedTransfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Frames => "frames",
-            Self::Status => "the stream's status",
+            Self::Status => "status blocks",
             Self::Credits => "credits",
         })
     }

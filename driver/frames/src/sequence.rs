@@ -42,7 +42,7 @@ impl fmt::Display for Sequence {
 /// A frame that precedes one that was received already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "frame {found} after frames up to the one before {expected}: the publisher numbers its frames wrongly"
+    "frame {found} arrived where frame {expected} or a later one was expected: the publisher sends wrong frame numbers"
 )]
 pub struct OutOfSequence {
     /// Sequence number of the frame.

@@ -3,7 +3,7 @@
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
 #[path = "stream/rig.rs"]
-#[expect(dead_code, reason = "what other tests use of it")]
+#[expect(dead_code, reason = "used by other tests")]
 mod rig;
 
 use fpga_frames::PublisherEvent;
@@ -16,7 +16,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 fn run(rig: &mut Rig, frames: u64) {
     for _ in 0..frames {
         let sequence = rig.publish().unwrap().sequence.get();
-        rig.until("everybody has it", |rig| {
+        rig.until("all subscribers receive it", |rig| {
             rig.seen.iter().all(|seen| seen.last == Some(sequence))
                 && rig.publisher.subscribers().all(|view| view.room == view.slots)
         });
@@ -63,7 +63,7 @@ fn stream_skipped_subscriber_allocates_nothing() {
             assert!(held[17].is_on_heap());
             drop(held);
             let sequence = rig.publish().unwrap().sequence.get();
-            rig.until("one has it", |rig| rig.seen[0].last == Some(sequence));
+            rig.until("one subscriber receives it", |rig| rig.seen[0].last == Some(sequence));
         }
     };
     frames(&mut rig, 300);
@@ -88,7 +88,7 @@ fn stream_heap_frames_allocate_nothing() {
             // Polls that find no free slot.
             rig.turn();
             drop(held);
-            rig.until("both have it", |rig| {
+            rig.until("both subscribers receive it", |rig| {
                 rig.seen.iter().all(|seen| seen.last == Some(number))
                     && rig.publisher.subscribers().all(|view| view.room == view.slots)
             });
@@ -115,7 +115,7 @@ fn listener_unrelated_connection_costs_two_allocations() {
     drop(std::net::TcpStream::connect(rig.address).unwrap());
     let (allocations, ()) = CountingAllocator::count(|| {
         // Another client at the same time would raise the count.
-        rig.until("he is turned away", disturbed);
+        rig.until("the client is rejected", disturbed);
     });
     assert!(allocations >= 2, "{allocations}");
 }

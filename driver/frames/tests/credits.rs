@@ -135,7 +135,7 @@ impl State {
         while let Some((place, _)) = self.arrivals.read() {
             assert!(self.arrivals.release(place.position));
         }
-        assert_eq!(self.arrivals.consumed(), self.credits.sent(), "every position is over");
+        assert_eq!(self.arrivals.consumed(), self.credits.sent(), "every position has ended");
         self.credits.consume(self.arrivals.consumed()).unwrap();
         assert_eq!((self.credits.free_slots(), self.credits.needs_status()), (slots, false));
     }
@@ -180,8 +180,8 @@ fn credits_impossible_value_is_refused() {
         assert!(error.to_string().contains("4294967295 to 2"), "{error}");
     }
     assert_eq!(credits.consume(1), Ok(2));
-    assert!(credits.consume(0).is_err(), "backwards");
-    assert_eq!(credits.free_slots(), 1, "what has not ended is not written again");
+    assert!(credits.consume(0).is_err(), "the count decreases");
+    assert_eq!(credits.free_slots(), 1, "a slot whose transfer has not ended is not free");
     assert!(credits.end(u32::MAX, true) && credits.end(0, true));
     assert_eq!(credits.free_slots(), 3);
     for slots in [0, 3, 8192, u32::MAX] {

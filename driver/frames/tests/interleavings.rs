@@ -9,7 +9,7 @@
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
 #[path = "stream/rig.rs"]
-#[expect(dead_code, reason = "what other tests use of it")]
+#[expect(dead_code, reason = "used by other tests")]
 mod rig;
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
@@ -154,7 +154,7 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
                 for _ in 0..8 {
                     rig.publisher.relax();
                 }
-                (0..SUBSCRIBERS).for_each(|number| rig.look(number));
+                (0..SUBSCRIBERS).for_each(|number| rig.poll_subscriber(number));
             }
             Step::Fail => fail(rig, ChannelName::H2c(0), ChannelError::CardWriteSlave),
             Step::FailFetch => fail(rig, ChannelName::C2h(0), ChannelError::CardReadSlave),
@@ -164,7 +164,7 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
         assert!(rig.publisher.free_slots() + slots <= SLOTS, "{steps:?}");
     }
     drop(held);
-    rig.until("rest", |rig| {
+    rig.until("all slots are free", |rig| {
         let statistics = rig.publisher.statistics();
         let read: u64 = rig.seen.iter().map(|seen| seen.count).sum();
         statistics.arrived + statistics.failed == statistics.sent

@@ -84,7 +84,7 @@ fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
                     DropReason::Replaced
                         | DropReason::Unreachable { last: TransferError::Refused { .. }, .. }
                 );
-                assert!(is_replaced, "life {number}, frame {at}: {id} {reason}, {statistics:?}");
+                assert!(is_replaced, "incarnation {number}, frame {at}: {id} {reason}, {statistics:?}");
             }
         }
         for _ in 0..rig.random.next_u32() % 24 {

@@ -3,10 +3,10 @@
 //! not permitted to trace, that test reports this past the test harness, which would capture it.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
-#![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
+#![expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
 
 #[path = "stream/rig.rs"]
-#[expect(dead_code, reason = "what other tests use of it")]
+#[expect(dead_code, reason = "used by other tests")]
 mod rig;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ const MARK: &str = "getppid";
 
 /// Traced program. Not a test of its own.
 #[test]
-#[ignore = "run by the other one, under strace"]
+#[ignore = "run by publish_makes_no_system_call under strace"]
 fn trace_child_publishes_between_marks() {
     let network = SimNetwork::builder().cards(3).threaded(ThreadOptions::default()).build().unwrap();
     let mut publisher = Publisher::new(rig::endpoint(&network, 0, 1), rig::options()).unwrap();
@@ -117,7 +117,10 @@ fn publish_under_seccomp_makes_no_system_call() {
     std::thread::spawn(move || {
         THREAD.store(rustix::thread::gettid().as_raw_pid(), Ordering::Release);
         if let Err(error) = rustix::thread::set_secure_computing_mode(SecureComputingMode::Strict) {
-            skipped("publish_under_seccomp_makes_no_system_call", &format!("no seccomp here: {error}"));
+            skipped(
+                "publish_under_seccomp_makes_no_system_call",
+                &format!("seccomp is not available: {error}"),
+            );
             DONE.store(true, Ordering::Release);
             return;
         }
@@ -160,7 +163,7 @@ fn publish_makes_no_system_call() {
     if !works {
         skipped(
             "publish_makes_no_system_call",
-            "strace is not installed, or may not trace (apt-get install strace)",
+            "strace is not installed or not permitted to trace (apt-get install strace)",
         );
         return;
     }
@@ -181,7 +184,7 @@ fn publish_makes_no_system_call() {
     found.remove("clock_gettime");
     assert!(found.is_empty(), "publish() calls {found:?}");
     println!(
-        "{FRAMES} times publish(), {} system calls in the trace, none of them inside",
+        "{FRAMES} calls of publish(), {} system calls in the trace, none of them inside a call",
         trace.lines().count()
     );
 }

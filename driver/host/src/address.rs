@@ -72,10 +72,10 @@ impl FromStr for PciAddress {
 }
 
 fn parse(text: &str) -> Result<PciAddress, &'static str> {
-    let (place, function) = text.rsplit_once('.').ok_or("there is no '.' before the function")?;
+    let (place, function) = text.rsplit_once('.').ok_or("no '.' before the function")?;
     let mut parts = place.rsplit(':');
     let device = parts.next().ok_or("the device is missing")?;
-    let bus = parts.next().ok_or("there is no ':' between bus and device")?;
+    let bus = parts.next().ok_or("no ':' between bus and device")?;
     let domain = parts.next().unwrap_or("0");
     if parts.next().is_some() {
         return Err("it has more than three parts separated by ':'");

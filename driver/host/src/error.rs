@@ -11,7 +11,7 @@ use crate::{ParsePciAddressError, PciAddress};
 #[non_exhaustive]
 pub enum HostError {
     /// There is no sysfs at the expected path.
-    #[error("there is no sysfs at {}; mount it (mount -t sysfs sysfs /sys), or name another root", path.display())]
+    #[error("sysfs is not mounted at {}; mount it (mount -t sysfs sysfs /sys), or name another root", path.display())]
     NoSysfs {
         /// Expected path.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum HostError {
         source: io::Error,
     },
     /// The content of a file differs from the kernel's format.
-    #[error("{} holds {text:?}, which is no {what}: this is not what the kernel writes there", path.display())]
+    #[error("{} holds {text:?}, which is not a valid {what}: the kernel does not write such a value", path.display())]
     InvalidContent {
         /// Path of the file.
         path: PathBuf,
@@ -43,7 +43,7 @@ pub enum HostError {
         hint: Hint,
     },
     /// There is no function at the address.
-    #[error("there is no PCI function {address}{}", hint)]
+    #[error("PCI function {address} does not exist{}", hint)]
     NoSuchFunction {
         /// Requested address.
         address: PciAddress,
@@ -84,7 +84,7 @@ impl fmt::Display for Hint {
                 several => write!(f, "; cards of this machine are {}", several.join(", ")),
             },
             Self::Nothing => f.write_str(
-                "; `fpgactl list --all` lists what there is, echo 1 > /sys/bus/pci/rescan looks again",
+                "; `fpgactl list --all` lists the existing functions, echo 1 > /sys/bus/pci/rescan scans the bus again",
             ),
         }
     }
@@ -93,10 +93,10 @@ impl fmt::Display for Hint {
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => {
-            "this user may not read it: ask as root, or, in a container, give it the host's /sys"
+            "this user may not read it: run as root, or, in a container, provide the host's /sys"
         }
         io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
-            "this is no sysfs of a Linux kernel: check the root"
+            "this is not the sysfs of a Linux kernel: check the root"
         }
         _ => "check that /sys, /proc and /dev are those of the running kernel",
     }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn host_error_advice_matches_system_error() {
         for (kind, part) in [
-            (io::ErrorKind::PermissionDenied, "ask as root"),
+            (io::ErrorKind::PermissionDenied, "run as root"),
             (io::ErrorKind::NotADirectory, "check the root"),
             (io::ErrorKind::IsADirectory, "check the root"),
             (io::ErrorKind::Other, "those of the running kernel"),

@@ -15,7 +15,7 @@
 //! | `driver`: ours, the vendor's, skipped / none; none but another one may | `machines.rs` / `no_driver` |
 //! | `group`: alone, shared, unprotected, skipped / others have one | `machines.rs` / `doctor_iommu_not_covering_card_is_reported` |
 //! | `permission`: denied, skipped / no file; by the function's own file | `machines.rs` / `doctor_interfaces_to_open_card_are_checked` |
-//! | `link`: as it should be, narrow, a slot's / no link of its own; not known | `machines.rs` / `doctor_unknown_link_is_skipped` |
+//! | `link`: full width, narrow, limited by the slot / no link; unknown | `machines.rs` / `doctor_unknown_link_is_skipped` |
 //! | `reset`: available / none, and not reported | `machines.rs` / `doctor_no_reset_method_is_reported` |
 //! | `vf-token`: needed / not needed | `machines.rs` / `doctor_virtual_function_with_kernel_driver_is_reported` |
 //! | `sysfs` | `machines.rs` |
@@ -167,7 +167,7 @@ fn doctor_interfaces_to_open_card_are_checked() {
 fn doctor_unknown_link_is_skipped() {
     let names = ["current_link_speed", "current_link_width", "max_link_speed", "max_link_width"];
     let remove = |tree: &Tree| names.iter().try_for_each(|name| tree.remove(&format!("{CARD}/{name}")));
-    expect(&outcome("ready", remove, "link"), Status::Skip, &["no link of its own"]);
+    expect(&outcome("ready", remove, "link"), Status::Skip, &["no separate link"]);
     let unknown = |tree: &Tree| {
         tree.file(&format!("{CARD}/current_link_speed"), "Unknown\n")?;
         tree.file(&format!("{CARD}/current_link_width"), "0\n")

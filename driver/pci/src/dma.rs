@@ -511,7 +511,7 @@ impl Drop for Allocation {
         if let Some(region) = state.regions.get_mut(number) {
             let first = self.iova.get() - region.iova.get();
             let given = region.free.give(first, first + self.capacity as u64 - 1);
-            debug_assert!(given, "a piece is given back once");
+            debug_assert!(given, "a range is released once");
         }
     }
 }

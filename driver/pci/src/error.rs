@@ -133,7 +133,7 @@ impl MmioError {
 #[non_exhaustive]
 pub enum BarError {
     /// BAR numbers are 0 to 5.
-    #[error("there is no BAR {index}; BARs are numbered 0 to 5")]
+    #[error("BAR {index} does not exist; BARs are numbered 0 to 5")]
     BadIndex {
         /// Requested number.
         index: u8,
@@ -401,10 +401,10 @@ impl<T: fmt::Display> fmt::Display for DisplayList<'_, T> {
 const fn reset_advice(level: crate::ResetLevel) -> &'static str {
     match level {
         crate::ResetLevel::Function => {
-            "public XDMA cards report none (FLReset-, NoSoftRst+): a hot reset of the slot or a power cycle is left"
+            "public XDMA cards report none (FLReset-, NoSoftRst+): use a hot reset of the slot or a power cycle"
         }
         crate::ResetLevel::Hot => {
-            "it takes a port of its own above the device, and a way to it: a function reset, where there is one, or a power cycle is left"
+            "it requires a separate port above the device, and access to that port: use a function reset, if supported, or a power cycle"
         }
     }
 }
@@ -414,7 +414,7 @@ const fn reset_advice(level: crate::ResetLevel) -> &'static str {
 #[non_exhaustive]
 pub enum ResetError {
     /// The device (or this backend) has no reset of that level.
-    #[error("the device offers no {level} reset here; {}", reset_advice(*level))]
+    #[error("the device supports no {level} reset here; {}", reset_advice(*level))]
     Unsupported {
         /// Requested level.
         level: crate::ResetLevel,
@@ -439,7 +439,7 @@ pub enum ResetError {
         source: OsError,
     },
     /// The reset was done, but the device does not answer afterwards.
-    #[error("the device does not answer after a {level} reset; a power cycle is left")]
+    #[error("the device does not answer after a {level} reset; power-cycle it")]
     NoAnswer {
         /// Requested level.
         level: crate::ResetLevel,
@@ -550,7 +550,7 @@ pub enum DmaAllocError {
     },
     /// The pool has reached its limit.
     #[error(
-        "no room for a DMA buffer of {length} bytes: {in_use} of at most {limit} bytes are in use, {quarantined} in quarantine; wait for transfers to finish or raise the limit"
+        "no memory for a DMA buffer of {length} bytes: {in_use} of at most {limit} bytes are in use, {quarantined} in quarantine; wait for transfers to finish or raise the limit"
     )]
     Exhausted {
         /// Requested length in bytes, as a multiple of 64.

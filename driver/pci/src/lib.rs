@@ -34,7 +34,7 @@
 //! IOMMU confines it to the pool's regions.
 #![expect(
     unsafe_code,
-    reason = "the fence: raw mappings, device memory and ioctls are wrapped here and nowhere else"
+    reason = "the unsafe boundary: raw mappings, device memory and ioctls are wrapped in this package only"
 )]
 
 pub mod backend;

@@ -38,7 +38,7 @@ fn pool_allocate_and_free_without_heap() {
             assert_eq!(second.runs().count(), 1);
             drop(first);
             let area = third.into_registered();
-            assert!(area.memory().store_u32(0, 1).is_err(), "one byte is no word");
+            assert!(area.memory().store_u32(0, 1).is_err(), "one byte is too short for a word");
             drop(second);
             drop(area);
         }

@@ -7,9 +7,9 @@
 //!
 //! For comparison, the same run measures one access to plain memory of the size that a million mappings need: a table that is read word by
 //! word in an order that each word determines, in huge pages and in normal pages.
-#![expect(clippy::expect_used, reason = "what cannot be prepared cannot be measured")]
-#![expect(clippy::print_stdout, reason = "its purpose")]
-#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+#![expect(clippy::expect_used, reason = "a failed preparation ends the benchmark")]
+#![expect(clippy::print_stdout, reason = "prints its results")]
+#![expect(clippy::cast_precision_loss, reason = "approximate figures for readers")]
 
 use fpga_card::DmaSpace;
 use fpga_pci::{DmaAccess, SharedMemory};
@@ -47,7 +47,7 @@ fn measure(name: &str, count: usize, mut run: impl FnMut()) -> f64 {
         .collect();
     spans.sort_by(f64::total_cmp);
     let [least, half] = [spans.first(), spans.get(RUNS / 2)].map(|span| span.copied().unwrap_or(0.0));
-    println!("{name:<52} {half:8.1} ns, at best {least:6.1} ns");
+    println!("{name:<52} {half:8.1} ns, minimum {least:6.1} ns");
     least
 }
 
@@ -105,14 +105,14 @@ fn main() {
     let mut sparse: Vec<u64> = (0..MAPPINGS).map(|_| random(&mut state) >> 28 << 12).collect();
     sparse.sort_unstable();
     sparse.dedup();
-    for (name, addresses) in [("next to each other", dense), ("anywhere", sparse)] {
+    for (name, addresses) in [("adjacent pages", dense), ("scattered pages", sparse)] {
         if !name.contains(&only) {
             continue;
         }
         let began = Instant::now();
         let mut map = filled(&file, &addresses);
         let each = began.elapsed().as_secs_f64() * 1e9 / addresses.len() as f64;
-        println!("{name}: {} mappings, {each:.0} ns to make one", addresses.len());
+        println!("{name}: {} mappings, {each:.0} ns to create one", addresses.len());
         let count = addresses.len() as u64;
         let order: Vec<u64> = (0..LOOKUPS)
             .filter_map(|_| usize::try_from(random(&mut state) % count).ok())
@@ -131,7 +131,7 @@ fn main() {
         reads("  read of 8 bytes, page after page", addresses.get(..LOOKUPS).unwrap_or(&addresses));
         let read = reads("  read of 8 bytes, random order", &order);
         for (pages, access) in plain {
-            println!("    {:.2} plain accesses to memory in pages of {pages}, at best", read / access);
+            println!("    {:.2} plain accesses to memory in pages of {pages}, minimum", read / access);
         }
         measure("  write of 64 bytes, random order", order.len(), || {
             for at in &order {
@@ -140,6 +140,6 @@ fn main() {
         });
         let began = Instant::now();
         assert_eq!(map.unmap_range(Iova::ZERO, 1 << 48), Ok(count * PAGE));
-        println!("  {:.0} ns to undo one", began.elapsed().as_secs_f64() * 1e9 / count as f64);
+        println!("  {:.0} ns to remove one", began.elapsed().as_secs_f64() * 1e9 / count as f64);
     }
 }

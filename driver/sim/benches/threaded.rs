@@ -4,10 +4,10 @@
 //! `cargo bench -p fpga-sim -- [host CPU,card CPU] [seconds per figure] [part of a name]`. Figures are taken in bursts of a few
 //! milliseconds. The fastest and the median burst are shown, with the one-way latency of a cache line between the two CPUs before and
 //! after: on virtual machines this latency changes within seconds and affects every figure.
-#![expect(clippy::expect_used, reason = "what cannot be prepared cannot be measured")]
-#![expect(clippy::print_stdout, reason = "its purpose")]
+#![expect(clippy::expect_used, reason = "a failed preparation ends the benchmark")]
+#![expect(clippy::print_stdout, reason = "prints its results")]
 #![expect(clippy::cast_possible_truncation, reason = "counts are small")]
-#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+#![expect(clippy::cast_precision_loss, reason = "approximate figures for readers")]
 
 use fpga_pci::{Backend, Bar, DmaAccess, HugePages, SharedMemory};
 use fpga_registers::{BarOffset, Iova};
@@ -165,7 +165,7 @@ impl Channel {
     }
 
     /// Runs one batch of `operations` descriptors that ends in a Stop, from the start of the ring.
-    fn stop_run(&mut self, operations: usize, length: usize) {
+    fn run_batch(&mut self, operations: usize, length: usize) {
         for number in 0..operations {
             let last = number + 1 == operations;
             self.fill(number, if last { COMPLETED | STOP } else { 0 }, length);
@@ -202,7 +202,7 @@ fn rate(name: &str, span: &Span, operations: usize, mut burst: impl FnMut(usize)
         spans.push(start.elapsed().as_secs_f64() * 1e9 / operations as f64);
     }
     let (least, half) = (quantile(&mut spans, 0.0), quantile(&mut spans, 0.5));
-    println!("{name:<44} {half:8.1} ns, at best {least:6.1} ns = {:6.1} M/s", 1e3 / least);
+    println!("{name:<44} {half:8.1} ns, minimum {least:6.1} ns = {:6.1} M/s", 1e3 / least);
 }
 
 /// Measures the duration of `once`, with `pause` between repetitions.
@@ -218,7 +218,7 @@ fn latency(name: &str, span: &Span, pause: Duration, mut once: impl FnMut()) {
         spans.push(start.elapsed().as_secs_f64() * 1e9);
     }
     let [least, half, most] = [0.0, 0.5, 0.99].map(|part| quantile(&mut spans, part));
-    println!("{name:<44} p50 {half:8.0} ns, p99 {most:8.0} ns, least {least:6.0} ns");
+    println!("{name:<44} p50 {half:8.0} ns, p99 {most:8.0} ns, minimum {least:6.0} ns");
 }
 
 fn main() {
@@ -243,9 +243,9 @@ fn main() {
     let read = || {
         channel.dma.read32(BarOffset::new(0x40)).expect("a register");
     };
-    latency("register read, one after the other", &span, Duration::ZERO, read);
+    latency("register read, back to back", &span, Duration::ZERO, read);
     latency("register read after a pause", &span, Duration::from_micros(2), read);
-    rate("posted write, one after the other", &span, 20_000, |operations| {
+    rate("posted write, back to back", &span, 20_000, |operations| {
         (0..operations).for_each(|_| channel.write(0x88, 0x10_0800));
     });
     channel.start_credits();
@@ -269,23 +269,23 @@ fn main() {
     }
     // Short bursts: most of them are not interrupted by other programs.
     for (length, operations) in [(64, 32_000), (512, 16_000), (4096, 2560), (65_536, 160)] {
-        rate(&format!("credit ring, depth {DEPTH}, {length} B"), &span, operations, |operations| {
+        rate(&format!("credit mode, depth {DEPTH}, {length} B"), &span, operations, |operations| {
             channel.throughput(operations, length);
         });
     }
     drop(channel);
     let mut channel = Channel::new(card, Duration::MAX);
     channel.set_up();
-    rate("stop runs of 256, 64 B", &span, 256 * 40, |operations| {
-        (0..operations / 256).for_each(|_| channel.stop_run(256, 64));
+    rate("batches of 256, 64 B", &span, 256 * 40, |operations| {
+        (0..operations / 256).for_each(|_| channel.run_batch(256, 64));
     });
-    latency("stop run of one (3 writes) to write-back, 64 B", &span, Duration::ZERO, || {
-        channel.stop_run(1, 64)
+    latency("batch of one (3 writes) to write-back, 64 B", &span, Duration::ZERO, || {
+        channel.run_batch(1, 64)
     });
     channel.data.fill(0, 1, 0).expect("all of it");
     let mut sleepy = Channel::new(card, Duration::ZERO);
     sleepy.set_up();
-    latency("the same, with the network asleep", &span, Duration::ZERO, || sleepy.stop_run(1, 64));
+    latency("the same, with the network asleep", &span, Duration::ZERO, || sleepy.run_batch(1, 64));
     // Simulated networks that never sleep would disturb the next measurement.
     drop((channel, sleepy));
     println!("one way {:.0} ns", one_way(host, card));

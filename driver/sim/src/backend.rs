@@ -20,20 +20,20 @@ use fpga_card::config_space::CONFIG_SIZE;
 /// One opened card. See [`SimNetwork::backend`].
 #[derive(Debug)]
 pub struct SimBackend {
-    world: SimNetwork,
+    network: SimNetwork,
     card: usize,
     name: String,
 }
 
 impl SimBackend {
-    pub(crate) const fn new(world: SimNetwork, card: usize, name: String) -> Self {
-        Self { world, card, name }
+    pub(crate) const fn new(network: SimNetwork, card: usize, name: String) -> Self {
+        Self { network, card, name }
     }
 
     /// Returns the simulated network that the card belongs to.
     #[must_use]
     pub const fn network(&self) -> &SimNetwork {
-        &self.world
+        &self.network
     }
 
     /// Returns the card's number in its simulated network.
@@ -45,7 +45,7 @@ impl SimBackend {
 
 impl Drop for SimBackend {
     fn drop(&mut self) {
-        let mut state = self.world.lock();
+        let mut state = self.network.lock();
         if let Some(slot) = state.slots.get_mut(self.card)
             // Another thread may have opened the card between the drop of the last handle and this point.
             && slot.opened.strong_count() == 0
@@ -69,7 +69,7 @@ impl Backend for SimBackend {
 
     fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
         check_config(at, into.len())?;
-        let mut state = self.world.lock();
+        let mut state = self.network.lock();
         match state.slots.get_mut(self.card) {
             Some(slot) if slot.failure != CardFailure::Gone => slot.card.config_read(at, into),
             _ => into.fill(0xFF),
@@ -79,7 +79,7 @@ impl Backend for SimBackend {
 
     fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
         check_config(at, from.len())?;
-        let mut state = self.world.lock();
+        let mut state = self.network.lock();
         match state.slots.get_mut(self.card) {
             Some(slot) if slot.failure != CardFailure::Gone => slot.card.config_write(at, from),
             _ => {}
@@ -89,7 +89,7 @@ impl Backend for SimBackend {
 
     fn bars(&self) -> [Option<BarInfo>; 6] {
         let mut bars = [None; 6];
-        let state = self.world.lock();
+        let state = self.network.lock();
         let layouts = state.slots.get(self.card).map_or(&[][..], |slot| slot.card.bars());
         for layout in layouts {
             if let Some(bar) = bars.get_mut(usize::from(layout.index)) {
@@ -105,19 +105,19 @@ impl Backend for SimBackend {
         let bars = self.bars();
         let info = bars.get(usize::from(index)).ok_or(BarError::BadIndex { index })?;
         let info = info.as_ref().ok_or(BarError::Absent { index })?;
-        let generation = self.world.lock().slots.get(self.card).map_or(0, |slot| slot.generation);
-        Ok(Bar::new(Arc::new(SimBar::new(self.world.clone(), self.card, index, info.size, generation))))
+        let generation = self.network.lock().slots.get(self.card).map_or(0, |slot| slot.generation);
+        Ok(Bar::new(Arc::new(SimBar::new(self.network.clone(), self.card, index, info.size, generation))))
     }
 
     fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
         let length = memory.len() as u64;
-        let mut state = self.world.lock();
+        let mut state = self.network.lock();
         let slot = state.slots.get_mut(self.card).ok_or(DmaMapError::OutsideRanges { iova, length })?;
         slot.host.map.map(iova, memory, access)
     }
 
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
-        let mut state = self.world.lock();
+        let mut state = self.network.lock();
         let slot = state.slots.get_mut(self.card).ok_or(DmaMapError::NotMapped { iova, length })?;
         slot.host.map.unmap(iova, length)
     }
@@ -131,7 +131,7 @@ impl Backend for SimBackend {
     }
 
     fn interrupt_vectors(&self) -> u32 {
-        let state = self.world.lock();
+        let state = self.network.lock();
         state.slots.get(self.card).map_or(0, |slot| slot.card.description().interrupts.msix_vectors.into())
     }
 
@@ -140,7 +140,7 @@ impl Backend for SimBackend {
         let vectors = u16::try_from(count).ok().filter(|_| count <= available);
         let vectors = vectors.ok_or(InterruptError::TooMany { asked: count, available })?;
         let pairs = (0..count).map(|_| Interrupt::pair()).collect::<Result<Vec<_>, _>>()?;
-        let mut state = self.world.lock();
+        let mut state = self.network.lock();
         let Some(slot) = state.slots.get_mut(self.card) else { return Ok(Vec::new()) };
         if slot.host.signals.is_assigned(Kind::Msix) {
             return Err(InterruptError::AlreadyEnabled);
@@ -152,7 +152,7 @@ impl Backend for SimBackend {
     }
 
     fn disable_interrupts(&self) -> Result<(), InterruptError> {
-        let mut state = self.world.lock();
+        let mut state = self.network.lock();
         if let Some(slot) = state.slots.get_mut(self.card) {
             slot.card.disable_msix();
             slot.host.signals.clear(Kind::Msix);
@@ -165,42 +165,42 @@ impl Backend for SimBackend {
             // Public XDMA cards report FLReset-.
             return Err(ResetError::Unsupported { level });
         }
-        let mut state = self.world.lock();
+        let mut state = self.network.lock();
         let Some(slot) = state.slots.get_mut(self.card) else { return Err(ResetError::NoAnswer { level }) };
         if slot.failure == CardFailure::Gone || slot.card.is_removed() {
             return Err(ResetError::NoAnswer { level });
         }
         slot.reset();
         slot.host.signals.clear_all();
-        if let Some(threaded) = self.world.threaded() {
+        if let Some(threaded) = self.network.threaded() {
             threaded.set_generation(self.card, slot.generation);
         }
         Ok(())
     }
 
     fn now(&self) -> u64 {
-        self.world.now().get()
+        self.network.now().get()
     }
 
     /// Virtual, unless the simulated network has a thread of its own or a link to other processes.
     fn clock(&self) -> Clock {
-        if self.world.is_real_time() { Clock::Monotonic } else { Clock::Virtual }
+        if self.network.is_real_time() { Clock::Monotonic } else { Clock::Virtual }
     }
 
     fn relax(&self) {
-        self.world.relax();
+        self.network.relax();
     }
 
     /// Lets `span` of virtual time pass while the simulated network works. With a thread of its own, the calling thread does its work while
     /// that thread has no CPU, and sleeps if there is nothing to do.
     fn pause(&self, span: core::time::Duration) {
-        if self.world.is_threaded() {
-            if !self.world.work_for_thread() {
+        if self.network.is_threaded() {
+            if !self.network.work_for_thread() {
                 std::thread::sleep(span);
             }
             return;
         }
-        self.world.pause(Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
+        self.network.pause(Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
     }
 
     /// Lets the simulated network work until the interrupt has arrived or `timeout` of virtual time has passed. Sleeps if the network has a
@@ -213,13 +213,13 @@ impl Backend for SimBackend {
         interrupt: &Interrupt,
         timeout: core::time::Duration,
     ) -> Result<Option<u64>, InterruptError> {
-        if self.world.is_threaded() {
+        if self.network.is_threaded() {
             return interrupt.wait(timeout);
         }
         let span = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        if self.world.is_linked() {
+        if self.network.is_linked() {
             let mut count = 0;
-            self.world.run_linked(span, Some(interrupt.as_fd()), || {
+            self.network.run_linked(span, Some(interrupt.as_fd()), || {
                 count = interrupt.try_take();
                 count > 0
             });
@@ -228,7 +228,7 @@ impl Backend for SimBackend {
         let mut count = interrupt.try_take();
         self.relax();
         if count == 0 {
-            self.world.rest_until(span, || {
+            self.network.rest_until(span, || {
                 count = interrupt.try_take();
                 count > 0
             });
@@ -237,7 +237,7 @@ impl Backend for SimBackend {
     }
 
     fn counters(&self) -> Option<AccessCounters> {
-        let state = self.world.lock();
+        let state = self.network.lock();
         let counters = state.slots.get(self.card)?.card.counters();
         Some(AccessCounters {
             mmio_reads: counters.mmio_reads,

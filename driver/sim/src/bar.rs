@@ -9,7 +9,7 @@ use fpga_registers::BarOffset;
 /// One BAR of a card.
 #[derive(Debug)]
 pub(crate) struct SimBar {
-    world: SimNetwork,
+    network: SimNetwork,
     card: usize,
     index: u8,
     size: u64,
@@ -17,8 +17,8 @@ pub(crate) struct SimBar {
 }
 
 impl SimBar {
-    pub(crate) const fn new(world: SimNetwork, card: usize, index: u8, size: u64, generation: u32) -> Self {
-        Self { world, card, index, size, generation }
+    pub(crate) const fn new(network: SimNetwork, card: usize, index: u8, size: u64, generation: u32) -> Self {
+        Self { network, card, index, size, generation }
     }
 
     fn check(&self, at: BarOffset, length: usize, alignment: u64) -> Result<(), MmioError> {
@@ -33,7 +33,7 @@ impl SimBar {
     }
 
     fn read(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {
-        let mut state = self.world.lock();
+        let mut state = self.network.lock();
         let slot = self.slot(&mut state, at)?;
         match slot.failure {
             CardFailure::None => {
@@ -50,7 +50,7 @@ impl SimBar {
     }
 
     fn write(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
-        let mut state = self.world.lock();
+        let mut state = self.network.lock();
         let slot = self.slot(&mut state, at)?;
         // Writes are posted: the writer is not notified that there is no card.
         if slot.failure == CardFailure::None {
@@ -79,7 +79,7 @@ impl Mmio for SimBar {
 
     fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
         self.check(at, 4, 4)?;
-        if let Some(threaded) = self.world.threaded() {
+        if let Some(threaded) = self.network.threaded() {
             match threaded.post(self.card, self.index, self.generation, at.get(), value) {
                 Ok(Ok(())) => return Ok(()),
                 Err(StaleBar) => return Err(MmioError::Stale { at }),

@@ -1,9 +1,9 @@
 //! IOMMU of one card: the host memory that the card reaches, by address, looked up at every access.
 //!
 //! Most accesses go to the same mapping as the previous one of their kind, so that mapping is tried first. An access that does not lie
-//! entirely in it takes the slow path, which alone decides about faults. The slow path is designed for a million mappings: an index finds
-//! aligned blocks (module `blocks`), such as single pages; a tree holds all mappings by address. Both are updated at every change, which
-//! also clears the cached mappings.
+//! entirely in that mapping uses the slow path, which alone decides about faults. The slow path is designed for a million mappings: an
+//! index finds aligned blocks (module `blocks`), such as single pages; a tree holds all mappings by address. Both are updated at every
+//! change, which also clears the cached mappings.
 
 mod backing;
 mod blocks;

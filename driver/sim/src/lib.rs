@@ -7,7 +7,7 @@
 //!
 //! let network = SimNetwork::builder().cards(2).impairments(Order::random(4)).seed(7).build()?;
 //! let card = network.backend(0);
-//! let dma = card.open_bar(1).expect("the built-in card has its DMA BAR there");
+//! let dma = card.open_bar(1).expect("BAR 1 is the DMA BAR of the built-in card");
 //! assert_eq!(dma.read32(fpga_registers::BarOffset::new(0x3000)).expect("in range") >> 16, 0x1FC3);
 //! # Ok::<(), fpga_sim::SimNetworkError>(())
 //! ```

@@ -98,7 +98,7 @@ impl UdpLinkOptions {
 #[non_exhaustive]
 pub enum LinkError {
     /// The socket cannot be created.
-    #[error("udp:{local}: {source}; give an address of this machine and a port that nobody uses")]
+    #[error("udp:{local}: {source}; give an address of this machine and an unused port")]
     Bind {
         /// Address to receive at.
         local: SocketAddr,
@@ -106,7 +106,9 @@ pub enum LinkError {
         source: OsError,
     },
     /// A peer of another address family than the socket.
-    #[error("udp:{local} cannot reach {peer}: one is IPv4, the other IPv6; give addresses of one kind")]
+    #[error(
+        "udp:{local} cannot reach {peer}: one address is IPv4, the other IPv6; give two addresses of the same family"
+    )]
     Family {
         /// Local address.
         local: SocketAddr,
@@ -139,7 +141,7 @@ pub struct LinkCounters {
     pub malformed: u64,
     /// Datagrams from addresses that are not peers.
     pub unknown_senders: u64,
-    /// Frames for a node that is not here, or from a node that is here.
+    /// Frames for a node that is not on this side, or from a node that is on this side.
     pub misdirected: u64,
 }
 
@@ -234,8 +236,8 @@ impl UdpLink {
         }
     }
 
-    /// Returns the next received frame. `is_here` tells whether a node is on this side.
-    pub(crate) fn receive(&mut self, is_here: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
+    /// Returns the next received frame. `is_local` returns whether a node is on this side.
+    pub(crate) fn receive(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
         for _ in 0..MAX_INVALID_DATAGRAMS {
             let (length, from) = match self.socket.recv_from(&mut self.buffer) {
                 Ok(received) => received,
@@ -252,7 +254,7 @@ impl UdpLink {
                 self.counters.malformed += 1;
                 continue;
             };
-            if is_here(opened.source) || !is_here(opened.destination) {
+            if is_local(opened.source) || !is_local(opened.destination) {
                 self.counters.misdirected += 1;
                 continue;
             }

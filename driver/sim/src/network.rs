@@ -71,7 +71,7 @@ pub enum SimNetworkError {
     #[error("network: {0}")]
     Network(#[from] OrderError),
     /// Two cards have the same node id, so that the network could not distinguish them.
-    #[error("cards {first} and {second} both are node {node}; give every card its own ni.node_id")]
+    #[error("cards {first} and {second} both have node id {node}; give each card a different ni.node_id")]
     DuplicateNode {
         /// The node id.
         node: u32,
@@ -82,7 +82,7 @@ pub enum SimNetworkError {
     },
     /// A card's packets do not fit the link's datagrams.
     #[error(
-        "card {card}: its packets of {packet} bytes make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}; give it smaller packets (ni.packet_size), or the link a larger MTU if every network on the way carries it"
+        "card {card}: its packets of {packet} bytes make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}; use smaller packets (ni.packet_size), or a larger MTU of the link if every network on the path supports it"
     )]
     Mtu {
         /// The card.
@@ -97,14 +97,16 @@ pub enum SimNetworkError {
         mtu: usize,
     },
     /// The simulated network's thread cannot be started.
-    #[error("the world's thread cannot be started: {source}; see the limits on processes and memory")]
+    #[error(
+        "the thread of the simulated network cannot be started: {source}; check the limits on processes and memory"
+    )]
     Thread {
         /// Error of the system.
         source: OsError,
     },
     /// The simulated network's thread cannot be bound to its CPU.
     #[error(
-        "the world's thread cannot be bound to CPU {cpu}: {source}; choose one that this process may use"
+        "the thread of the simulated network cannot be bound to CPU {cpu}: {source}; choose a CPU that this process may use"
     )]
     Affinity {
         /// Requested CPU.
@@ -278,9 +280,9 @@ impl SimNetwork {
         opened
     }
 
-    /// Calls `look` with card `card`; `None` if there is no such card.
-    pub fn with_card<T>(&self, card: usize, look: impl FnOnce(&mut Card) -> T) -> Option<T> {
-        self.lock().slots.get_mut(card).map(|slot| look(&mut slot.card))
+    /// Calls `access` with card `card`; `None` if there is no such card.
+    pub fn with_card<T>(&self, card: usize, access: impl FnOnce(&mut Card) -> T) -> Option<T> {
+        self.lock().slots.get_mut(card).map(|slot| access(&mut slot.card))
     }
 
     /// Number of cards.

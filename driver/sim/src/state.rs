@@ -301,7 +301,7 @@ impl State {
     /// to do at this time.
     pub(crate) fn burst(&mut self) -> u64 {
         #[cfg(test)]
-        assert!(!self.panics, "as the test asked for");
+        assert!(!self.panics, "panic requested by the test");
         let mut done = 0;
         for (number, slot) in self.slots.iter_mut().enumerate() {
             done += u64::from(slot.burst(self.now));

@@ -1,5 +1,5 @@
 //! A client's files and the limits of this process. The limits apply to the whole process, so this is a program of its own with one test.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use fpga_card::{DmaFault, DmaSpace};
 use fpga_pci::DmaAccess;

@@ -86,7 +86,7 @@ fn dma_access_spans_mappings_and_stops_at_hole_or_permission() {
     assert_eq!(pages[1].load_u32(4).unwrap(), 0x0202_0202);
     assert_eq!(pages[2].load_u32(0).unwrap(), 0x0303_0303);
     card.unmap_dma(IOVA, 4096).unwrap();
-    assert_eq!(transfer(&*card, &pages[0], 0, 8, from, 0), 1 << 19, "the descriptor is gone too");
+    assert_eq!(transfer(&*card, &pages[0], 0, 8, from, 0), 1 << 19, "the descriptor is unmapped too");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn dma_invalid_mapping_is_refused() {
     assert!(matches!(card.unmap_dma(IOVA, 4096), Err(DmaMapError::NotMapped { .. })));
     assert_eq!(network.mapped_bytes(0), 8192);
     drop(card);
-    assert_eq!(network.mapped_bytes(0), 0, "closing takes the mappings away");
+    assert_eq!(network.mapped_bytes(0), 0, "closing removes the mappings");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn network_time_is_virtual() {
     let card = network.backend(1);
     let before = card.now();
     card.relax();
-    assert_eq!(card.now() - before, 700, "nothing to do");
+    assert_eq!(card.now() - before, 700, "idle time passes");
     network.advance(Nanos::from_millis(3));
     assert_eq!(card.now() - before, 3_000_700);
     assert_eq!(network.step_until_idle(), 0);
@@ -223,12 +223,12 @@ fn network_endless_interrupts_do_not_stop_time() {
         let woken = card.wait_interrupt(&interrupts[0], Duration::from_secs(1)).unwrap();
         assert_eq!(woken, Some(1));
     }
-    assert!(card.now() - began >= 1000 * 1000, "an idle look takes a microsecond");
+    assert!(card.now() - began >= 1000 * 1000, "an idle poll takes a microsecond");
     let began = card.now();
     for _ in 0..1000 {
         assert_eq!(card.wait_interrupt(&interrupts[0], Duration::ZERO).unwrap(), None);
     }
-    assert!(card.now() - began >= 1000 * 1000, "nor does who only looks");
+    assert!(card.now() - began >= 1000 * 1000, "a poll without work also takes a microsecond");
 }
 
 /// A function in D3 does not answer at its BARs, and can be woken; event bits that were set free remain so.

@@ -21,7 +21,7 @@ const C2H: u64 = 0x1000;
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < LONG_TIMEOUT, "never {what}");
+        assert!(began.elapsed() < LONG_TIMEOUT, "timed out: not {what}");
         std::thread::yield_now();
     }
 }
@@ -253,7 +253,7 @@ fn threaded_unmapped_memory_is_not_accessed() {
         page.fill(0, 4096, 0).unwrap();
         // The card continues, for some descriptors at least.
         let before = rig.completed(C2H);
-        until("going on", || rig.completed(C2H).wrapping_sub(before) & 0xFF_FFFF > 3);
+        until("continued", || rig.completed(C2H).wrapping_sub(before) & 0xFF_FFFF > 3);
         let mut bytes = [1; 4096];
         page.read(0, &mut bytes).unwrap();
         assert!(bytes == [0; 4096], "round {round}");
@@ -276,7 +276,7 @@ fn threaded_reset_discards_writes_of_other_threads() {
                     }
                 }
             });
-            until("begun", || began.load(Ordering::Relaxed));
+            until("started", || began.load(Ordering::Relaxed));
             rig.card.reset(ResetLevel::Hot).unwrap();
         });
         assert!(matches!(dma.read32(BarOffset::new(0x88)), Err(MmioError::Stale { .. })));
@@ -359,7 +359,7 @@ fn threaded_time_is_monotonic_clock() {
     let card = network.backend(0);
     let (began, before) = (Instant::now(), card.now());
     card.relax();
-    assert!(!network.step(), "there is nothing for the caller to do");
+    assert!(!network.step(), "a step of the caller does no work");
     network.advance(fpga_protocol::Nanos::from_millis(2));
     let (passed, bound) = (card.now() - before, began.elapsed().as_nanos());
     assert!((2_000_000..=bound).contains(&passed.into()), "{passed} ns of {bound}");

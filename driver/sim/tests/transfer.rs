@@ -168,7 +168,11 @@ fn transfer_in(network: &SimNetwork, data: &[u8]) {
         done += usize::from(event.kind == EventKind::SegmentDone);
     }
     let noticed = std::iter::from_fn(|| b.event()).filter(|event| event.kind == EventKind::Notice).count();
-    assert_eq!((done, noticed), (segments.len(), 1), "every segment once, one notice in all");
+    assert_eq!(
+        (done, noticed),
+        (segments.len(), 1),
+        "every segment completes once, with one notice in total"
+    );
     b.dma(0x1000, data.len() as u32, TARGET, DATA + 4096);
     let mut back = vec![0; data.len()];
     b.host.read(4096, &mut back).expect("inside the memory");
@@ -217,7 +221,7 @@ fn trace(seed: u64) -> (Vec<String>, String) {
 #[test]
 fn transfer_same_seed_repeats_run() {
     let (accesses, outcome) = trace(3);
-    assert!(accesses.len() > 100, "the log has what was done");
+    assert!(accesses.len() > 100, "the log has the accesses");
     assert!((accesses, outcome) == trace(3), "same seed, same run");
     assert!(trace(3) != trace(4), "another seed, another order of the network");
 }

@@ -116,7 +116,7 @@ impl Cdma {
         let Some(bounce) = &mut self.bounce else { return Ok(0) };
         let length = unaligned_prefix_length(whole, bounce.data_bytes);
         let card = Arc::clone(&self.card);
-        let passed = |began: u64| card.transport.now().saturating_sub(began);
+        let passed = |began: u64| card.backend.now().saturating_sub(began);
         let left = || limit.map(|(began, limit)| Duration::from_nanos(limit.saturating_sub(passed(began))));
         let carried = bounce.copy_through_host(&card, &CopyEntry { length, ..*whole }, left);
         carried.map(|()| length).map_err(|(done, reason)| match limit {
@@ -190,10 +190,10 @@ impl<T> CdmaRing<T> {
 
     /// Waits until everything submitted has ended.
     fn wait_for_all(&mut self) -> Result<(), CdmaSubmitError> {
-        let transport = Arc::clone(&self.cdma.card.transport);
+        let backend = Arc::clone(&self.cdma.card.backend);
         while self.ring.operations() != 0 {
             let before = self.ring.ended();
-            let ended = poll_until(&*transport, self.cdma.card.idle_timeout(), |_| {
+            let ended = poll_until(&*backend, self.cdma.card.idle_timeout(), |_| {
                 self.poll()?;
                 Ok::<_, CdmaRingError>((self.ring.ended() != before).then_some(()))
             })?;

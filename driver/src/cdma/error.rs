@@ -221,7 +221,7 @@ pub enum CdmaRingError {
     #[error(transparent)]
     Memory(#[from] ResourceError),
     /// The descriptors could not be queued on the lent channel.
-    #[error("the descriptors' way to the card: {0}")]
+    #[error("the descriptors could not be submitted to the card: {0}")]
     Submit(#[from] SubmitError),
     /// The lent channel failed. The copies whose descriptors it carried have ended.
     #[error("{card} CDMA ring: the descriptors did not reach the card: {reason}")]

@@ -126,7 +126,7 @@ impl Cdma {
         what: &'static str,
         mut look: impl FnMut() -> Result<Option<T>, CdmaError>,
     ) -> Result<T, CdmaError> {
-        let seen = poll_until(&*self.card.transport, limit, |_| look())?;
+        let seen = poll_until(&*self.card.backend, limit, |_| look())?;
         seen.or_else(|waited| {
             let waited_ms = waited / 1_000_000;
             Err(CdmaError::Stuck { card: self.name(), what, waited_ms, status: self.status()? })
@@ -178,13 +178,13 @@ impl Cdma {
     ) -> Result<(), CdmaError> {
         self.check(source, destination, length)?;
         self.check_width(source, destination, length)?;
-        let began = self.card.transport.now();
+        let began = self.card.backend.now();
         let whole = CopyEntry::new(source, destination, length);
         let mut done = self.bounce(&whole, limit.map(|limit| (began, limit)))?;
         if done != 0 && done == length {
             return Ok(());
         }
-        let passed = || self.card.transport.now().saturating_sub(began);
+        let passed = || self.card.backend.now().saturating_sub(began);
         let left = || limit.map_or(u64::MAX, |limit| limit.saturating_sub(passed()));
         let idle = self.wait_idle(COPY_LIMIT_NS.min(left()), "the copy before")?;
         if idle.has_error() {

@@ -207,7 +207,7 @@ fn open_bypass(
     let Some(info) = card.info.roles.bypass else {
         return Err(no_bypass("the card has no bypass BAR".to_owned()));
     };
-    let bar = card.transport.open_bar(info.index).map_err(|error| no_bypass(error.to_string()))?;
+    let bar = card.backend.open_bar(info.index).map_err(|error| no_bypass(error.to_string()))?;
     let (base, bytes) = (config.base, config.bytes());
     if !crate::range::CardRange::new(window, bar.size()).contains(base, bytes) {
         let window_bytes = bar.size();

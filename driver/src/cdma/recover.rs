@@ -157,8 +157,8 @@ impl<T> CdmaRing<T> {
 
     /// Waits until the engine has halted: an error halts it gracefully, and Idle shows that it has stopped (PG034).
     fn wait_halted(&self) -> Result<(), CdmaRingError> {
-        let transport = &*self.cdma.card.transport;
-        let idle = poll_until(transport, self.cdma.card.idle_timeout(), |_| {
+        let backend = &*self.cdma.card.backend;
+        let idle = poll_until(backend, self.cdma.card.idle_timeout(), |_| {
             Ok::<_, CdmaError>(self.cdma.status()?.idle().then_some(()))
         });
         // An engine that stays busy is handled by the reset, which has its own limit.

@@ -167,12 +167,12 @@ impl Cdma {
 
 impl<T> CdmaRing<T> {
     pub(super) fn now(&self) -> u64 {
-        self.cdma.card.transport.now()
+        self.cdma.card.backend.now()
     }
 
     /// Relaxes in a polling loop: a spin-loop hint on hardware; lets a simulated card in this thread take a step.
     pub fn relax(&self) {
-        self.cdma.card.transport.relax();
+        self.cdma.card.backend.relax();
     }
 
     /// Queues a copy of `length` bytes. The engine receives it with the next [`poll`](Self::poll), together with everything queued before.

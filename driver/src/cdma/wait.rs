@@ -30,8 +30,8 @@ impl<T> CdmaRing<T> {
 
     fn wait_for(&mut self, ticket: Ticket, options: WaitOptions) -> Result<CdmaCompletion<T>, CdmaRingError> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let transport = Arc::clone(&self.cdma.card.transport);
-        let deadline = Deadline::after(&*transport, options.timeout.min(options.total));
+        let backend = Arc::clone(&self.cdma.card.backend);
+        let deadline = Deadline::after(&*backend, options.timeout.min(options.total));
         let (mut backoff, mut ended) = (Backoff::new(), self.ring.ended());
         let mut now = self.now();
         loop {
@@ -59,7 +59,7 @@ impl<T> CdmaRing<T> {
                 if core::mem::replace(&mut ended, self.ring.ended()) != self.ring.ended() {
                     backoff.reset();
                 }
-                backoff.back_off(&*transport, deadline.left(now));
+                backoff.back_off(&*backend, deadline.left(now));
             } else {
                 self.sleep(deadline.left(now))?;
             }

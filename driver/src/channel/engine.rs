@@ -306,20 +306,20 @@ impl Engine {
     }
 
     pub(crate) fn relax(&self) {
-        self.card.transport.relax();
+        self.card.backend.relax();
     }
 
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
-        Arc::clone(&self.card.transport)
+        Arc::clone(&self.card.backend)
     }
 
     /// Backs off after a poll that found nothing. Returns whether the thread has slept.
     pub(super) fn back_off(&self, backoff: &mut Backoff) -> bool {
-        backoff.back_off(&*self.card.transport, u64::MAX)
+        backoff.back_off(&*self.card.backend, u64::MAX)
     }
 
     pub(crate) fn now(&self) -> u64 {
-        self.card.transport.now()
+        self.card.backend.now()
     }
 
     /// Returns whether the channel belongs to this opening of the card.
@@ -536,7 +536,7 @@ impl Engine {
     /// stopped and a card that is gone.
     #[cold]
     fn check_stall(&mut self) -> Result<usize, ChannelError> {
-        let now = self.card.transport.now();
+        let now = self.card.backend.now();
         if self.last_progress == 0 {
             self.last_progress = now;
         }

@@ -244,7 +244,7 @@ impl Engine {
         let card = Arc::clone(&self.card);
         let mut last = ChannelStatus::new();
         // Some hardware still shows busy right after an error, so read again (quirk 4).
-        let stopped = poll_until(&*card.transport, limit.min(card.idle_timeout()), |waited| {
+        let stopped = poll_until(&*card.backend, limit.min(card.idle_timeout()), |waited| {
             last = self.status()?;
             if !last.busy() {
                 return Ok(Some(last));

@@ -108,7 +108,7 @@ impl Engine {
         mut done: impl FnMut(&mut Self) -> Result<Option<T>, E>,
     ) -> Result<T, E> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let deadline = Deadline::after(&*self.card.transport, options.timeout.min(options.total));
+        let deadline = Deadline::after(&*self.card.backend, options.timeout.min(options.total));
         let (mut backoff, mut fruitless) = (Backoff::new(), self.empty_polls);
         let mut now = self.now();
         // Polling has no interrupt cost. Consecutive waits by interrupt leave interrupts enabled.
@@ -139,7 +139,7 @@ impl Engine {
                     // Progress: post what follows as soon as it ends.
                     backoff.reset();
                 }
-                if backoff.back_off(&*self.card.transport, deadline.left(now)) {
+                if backoff.back_off(&*self.card.backend, deadline.left(now)) {
                     self.force_stall_check();
                 }
             } else {
@@ -179,7 +179,7 @@ impl Engine {
         let interrupt = self.interrupt.as_ref().ok_or_else(|| self.no_interrupt())?;
         // The sleep is limited by the interval of the status check: an interrupt can be lost.
         let limit = Duration::from_nanos(at_most.min(100 * STALL_CHECK_NS));
-        let woken = self.card.transport.wait_interrupt(interrupt, limit).map_err(|source| {
+        let woken = self.card.backend.wait_interrupt(interrupt, limit).map_err(|source| {
             ChannelError::Interrupt { card: self.card_name(), channel: self.name, source }
         })?;
         let owed = core::mem::take(&mut self.line.owes);

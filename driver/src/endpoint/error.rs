@@ -187,7 +187,7 @@ pub enum EndpointError {
     },
     /// The NI released a transmit window that it did not hold.
     #[error(
-        "{card}: the interface gives back transmit window {index}, which it did not have; the card is damaged: drop the endpoint and open it again"
+        "{card}: the interface released transmit window {index}, which it did not hold; the card is damaged: drop the endpoint and open it again"
     )]
     WindowNotInFlight {
         /// Name of the card.

@@ -31,7 +31,7 @@ use fpga_pci::wait::BackoffStep;
 
 /// Endpoint behind a lock. Clones are handles to the same endpoint.
 ///
-/// It is `Send` and `Sync` and has no thread of its own. A caller that waits polls the endpoint for all handles; completions of other
+/// It is `Send` and `Sync` and starts no thread. A caller that waits polls the endpoint for all handles; completions of other
 /// handles are kept for them. A call holds the lock for one poll of the endpoint, not for the time of the wait. An [`Endpoint`] that one
 /// thread uses alone costs less: it takes no lock and allocates nothing.
 ///
@@ -162,7 +162,7 @@ impl SharedEndpoint {
     }
 
     fn backend(&self) -> &dyn Backend {
-        &*self.card.shared.transport
+        &*self.card.shared.backend
     }
 
     fn name(&self) -> CardName {
@@ -498,7 +498,7 @@ impl SharedEndpoint {
 ///
 /// Dropping it leaves the transfer in progress and discards its completion; [`cancel`](Self::cancel) withdraws the transfer.
 #[derive(Debug)]
-#[must_use = "dropped, the transfer goes on and nobody hears of its end"]
+#[must_use = "if dropped, the transfer continues and its completion is discarded"]
 pub struct PendingSend {
     endpoint: SharedEndpoint,
     ticket: SendTicket,
@@ -556,7 +556,7 @@ impl Drop for PendingSend {
 
 /// Read in progress, with its one completion; otherwise as [`PendingSend`].
 #[derive(Debug)]
-#[must_use = "dropped, the read goes on and nobody hears of its end"]
+#[must_use = "if dropped, the read continues and its completion is discarded"]
 pub struct PendingRead {
     endpoint: SharedEndpoint,
     ticket: ReadTicket,

@@ -244,8 +244,8 @@ impl Endpoint {
         }
         // The read came after the reset: the state of the earlier incarnation in the card is gone, and its packets are in flight.
         let limits = options::sender_config(options, &info);
-        let quiet_until = had_a_life
-            .then(|| Nanos::new(card.shared.transport.now()).saturating_add(limits.packet_lifetime));
+        let quiet_until =
+            had_a_life.then(|| Nanos::new(card.shared.backend.now()).saturating_add(limits.packet_lifetime));
 
         let chain = options.chain.unwrap_or_else(|| {
             CardAddr::new(info.memory.last().get().saturating_sub(RESERVED_CARD_BYTES - 1) & !0xFFF)
@@ -333,7 +333,7 @@ impl Endpoint {
             return refuse("the number of event ring entries", entries.into(), expected);
         }
         if let Some(ops) = options.ops.filter(|ops| *ops > options::max_ops(options, info)) {
-            let expected = "at most about a quarter of the entries of the event ring, where the answers to all of them must have room (EndpointOptions::event_entries)";
+            let expected = "at most about a quarter of the entries of the event ring, which must have space for the answers to all of them (EndpointOptions::event_entries)";
             return refuse("the number of packets in flight", ops.into(), expected);
         }
         let least = options::sender_config(options, info).min_registry_timeout();
@@ -496,7 +496,7 @@ impl Endpoint {
     /// Returns the time on the clock that completions use for their start and end.
     #[must_use]
     pub fn now(&self) -> Nanos {
-        Nanos::new(self.card.shared.transport.now())
+        Nanos::new(self.card.shared.backend.now())
     }
 
     /// Takes events, fills transmit windows and retransmits packets that are due. Returns the amount of work done; 0 means that there is
@@ -620,7 +620,7 @@ impl Endpoint {
 
     /// Relaxes in a polling loop: a spin-loop hint on hardware; lets a simulated card in this thread take a step.
     pub fn relax(&self) {
-        self.card.shared.transport.relax();
+        self.card.shared.backend.relax();
     }
 
     /// Waits until the transfer has ended. Completions of other transfers remain available. After a short time without work this thread
@@ -661,7 +661,7 @@ impl Endpoint {
                 return Poll::Ready(Ok(done));
             }
             match polled {
-                Ok(0) => idle.pause_in_task(&*self.card.shared.transport),
+                Ok(0) => idle.pause_in_task(&*self.card.shared.backend),
                 Ok(_) => idle = IdleWait::from(self.now()),
                 Err(error) => return Poll::Ready(Err(error)),
             }

@@ -330,8 +330,8 @@ impl TransmitPath {
 
     /// Drives the channel until the user's transfer has ended. On timeout the transfer is aborted.
     fn await_user(&mut self, options: WaitOptions) -> Result<(), ChannelError> {
-        let transport = self.h2c.backend();
-        let deadline = Deadline::after(&*transport, options.timeout.min(options.total));
+        let backend = self.h2c.backend();
+        let deadline = Deadline::after(&*backend, options.timeout.min(options.total));
         let mut backoff = Backoff::new();
         let mut now = self.h2c.now();
         loop {
@@ -350,7 +350,7 @@ impl TransmitPath {
             }
             // Read before the next poll: transfers that ended while this thread was delayed have ended in time.
             now = self.h2c.now();
-            if backoff.back_off(&*transport, deadline.left(now)) {
+            if backoff.back_off(&*backend, deadline.left(now)) {
                 self.h2c.force_stall_check();
             }
         }

@@ -61,10 +61,10 @@ impl IdleWait {
     }
 
     /// Pauses in a task, whose thread other tasks need.
-    pub(super) fn pause_in_task(&mut self, transport: &dyn Backend) {
-        let now = Nanos::new(transport.now());
+    pub(super) fn pause_in_task(&mut self, backend: &dyn Backend) {
+        let now = Nanos::new(backend.now());
         let step = self.step(now, now.saturating_add(MAX_TASK_PAUSE));
-        self.backoff.take(step, transport);
+        self.backoff.take(step, backend);
     }
 }
 
@@ -75,14 +75,14 @@ impl WaitAction {
     }
 
     /// Executes the action. Returns whether an interrupt has arrived.
-    pub(super) fn take(&self, idle: &mut IdleWait, transport: &dyn Backend) -> Result<bool, InterruptError> {
+    pub(super) fn take(&self, idle: &mut IdleWait, backend: &dyn Backend) -> Result<bool, InterruptError> {
         match self {
             Self::Poll => {}
             Self::Step(step) => {
-                idle.backoff.take(*step, transport);
+                idle.backoff.take(*step, backend);
             }
             Self::Sleep(interrupt, limit) => {
-                return transport.wait_interrupt(interrupt, *limit).map(|woken| woken.is_some());
+                return backend.wait_interrupt(interrupt, *limit).map(|woken| woken.is_some());
             }
         }
         Ok(false)
@@ -114,7 +114,7 @@ impl Endpoint {
         late: impl FnOnce(&Self) -> EndpointError,
         mut take: impl FnMut(&mut Self) -> Option<T>,
     ) -> Result<T, EndpointError> {
-        let deadline = Deadline::after(&*self.card.shared.transport, timeout);
+        let deadline = Deadline::after(&*self.card.shared.backend, timeout);
         let limit = Nanos::new(deadline.end());
         let mut idle = IdleWait::from(self.now());
         let found = loop {
@@ -128,7 +128,7 @@ impl Endpoint {
                 Ok(_) if deadline.is_over(now.get()) => break Err(late(self)),
                 Ok(0) => {
                     let rest = self.begin_wait(&mut idle, limit)?;
-                    let woken = rest.take(&mut idle, &*self.card.shared.transport);
+                    let woken = rest.take(&mut idle, &*self.card.shared.backend);
                     self.end_wait(&mut idle, &rest, woken)?;
                 }
                 Ok(_) => idle = IdleWait::from(now),

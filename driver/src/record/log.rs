@@ -126,31 +126,33 @@ pub enum LogError {
 #[non_exhaustive]
 pub enum LineProblem {
     /// The first line is not the header of a log.
-    #[error("this is no register log: its first line is \"{HEAD}\", as `--record FILE` writes it")]
+    #[error(
+        "the file is not a register log: the first line must be \"{HEAD}\"; `--record FILE` writes such a log"
+    )]
     Header,
     /// The version of the format is unknown.
-    #[error("version {0} of the format is not known, this program reads version 1")]
+    #[error("format version {0} is not supported; this program reads version 1")]
     Version(String),
     /// The text has no header line.
     #[error("the text is empty; `--record FILE` writes a log")]
     Empty,
     /// The number of words is wrong.
     #[error(
-        "\"{0}\" is no access: write seconds, read or write, BAR, offset and value, such as 0.000001500 read bar1 0x0040 0x00000006"
+        "\"{0}\" is not an access: write seconds, read or write, BAR, offset and value, such as 0.000001500 read bar1 0x0040 0x00000006"
     )]
     Columns(String),
     /// The time is invalid.
-    #[error("\"{0}\" is no time: write seconds, with nine digits behind the point at most")]
+    #[error("\"{0}\" is not a time: write seconds with at most nine fractional digits")]
     Time(String),
     /// The access is neither a read nor a write.
-    #[error("\"{0}\" is no access: write read, write, read64 or write64")]
+    #[error("\"{0}\" is not an access: write read, write, read64 or write64")]
     Way(String),
     /// The BAR is invalid.
-    #[error("\"{0}\" is no BAR: write bar0 to bar5")]
+    #[error("\"{0}\" is not a BAR: write bar0 to bar5")]
     Bar(String),
     /// The offset is invalid.
     #[error(
-        "\"{text}\" is no offset: write bytes from the start of the BAR, a multiple of {width}, such as 0x40"
+        "\"{text}\" is not an offset: write bytes from the start of the BAR, a multiple of {width}, such as 0x40"
     )]
     Offset {
         /// Word that was found.
@@ -159,7 +161,7 @@ pub enum LineProblem {
         width: u64,
     },
     /// The value is invalid.
-    #[error("\"{text}\" is no value: write a number of {width} bytes, such as 0x1, or failed{}", if *read { ", or any" } else { "" })]
+    #[error("\"{text}\" is not a value: write a number of {width} bytes, such as 0x1, or failed{}", if *read { ", or any" } else { "" })]
     Value {
         /// Word that was found.
         text: String,
@@ -169,13 +171,13 @@ pub enum LineProblem {
         read: bool,
     },
     /// The line is longer than the maximum.
-    #[error("it has more than {MAX_LINE_BYTES} bytes")]
+    #[error("the line has more than {MAX_LINE_BYTES} bytes")]
     TooLong,
     /// The log has more accesses than the maximum.
     #[error("the log has more than {MAX_ACCESSES} accesses; replay a part of it")]
     TooMany,
     /// The bytes are not valid text.
-    #[error("it is no text in UTF-8")]
+    #[error("the text is not valid UTF-8")]
     NoText,
 }
 

@@ -49,7 +49,7 @@ pub struct Difference {
 #[non_exhaustive]
 pub enum ReplayError {
     /// The card has no such BAR, or the BAR cannot be opened.
-    #[error("line {line}: {source}; replay it on a card like the one that it was recorded on")]
+    #[error("line {line}: {source}; replay the log on a card with the same BARs as the recorded card")]
     Bar {
         /// Line of the first access to it.
         line: usize,
@@ -58,7 +58,7 @@ pub enum ReplayError {
     },
     /// The BAR is smaller than the recorded one.
     #[error(
-        "line {line}: BAR {bar} ends at {size:#x}, before the access at {at}; replay it on a card like the one that it was recorded on"
+        "line {line}: BAR {bar} ends at {size:#x}, before the access at {at}; replay the log on a card with the same BARs as the recorded card"
     )]
     Outside {
         /// Line of the access.
@@ -83,19 +83,19 @@ const TIMEOUT: Duration = Duration::from_millis(50);
 /// # Errors
 /// [`ReplayError`], before the first access.
 pub fn replay(
-    transport: &dyn Backend,
+    backend: &dyn Backend,
     log: &Log,
     options: &Replay,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Replayed, ReplayError> {
     let mut bars: [Option<Bar>; 6] = [const { None }; 6];
     for entry in log.entries() {
-        let Some(place) = bars.get_mut(usize::from(entry.bar)) else { continue };
-        if place.is_none() {
-            let opened = transport.open_bar(entry.bar);
-            *place = Some(opened.map_err(|source| ReplayError::Bar { line: entry.line, source })?);
+        let Some(slot) = bars.get_mut(usize::from(entry.bar)) else { continue };
+        if slot.is_none() {
+            let opened = backend.open_bar(entry.bar);
+            *slot = Some(opened.map_err(|source| ReplayError::Bar { line: entry.line, source })?);
         }
-        let size = place.as_ref().map_or(0, Bar::size);
+        let size = slot.as_ref().map_or(0, Bar::size);
         let end = entry.at.get().checked_add(entry.width.bytes());
         if end.is_none_or(|end| end > size) {
             return Err(ReplayError::Outside { line: entry.line, bar: entry.bar, size, at: entry.at });
@@ -103,24 +103,24 @@ pub fn replay(
     }
     let mut done = Replayed::default();
     let first = log.entries().first().map_or(Duration::ZERO, |entry| entry.time);
-    let start = transport.now();
+    let start = backend.now();
     for entry in log.entries() {
         let Some(bar) = bars.get(usize::from(entry.bar)).and_then(Option::as_ref) else { continue };
         let due = entry.time.saturating_sub(first);
-        let mut told = false;
+        let mut logged = false;
         loop {
             if !go_on() {
                 done.stopped = true;
                 return Ok(done);
             }
-            let passed = Duration::from_nanos(transport.now().saturating_sub(start));
+            let passed = Duration::from_nanos(backend.now().saturating_sub(start));
             if !options.paced || passed >= due {
                 break;
             }
-            if !core::mem::replace(&mut told, true) {
-                tracing::debug!(line = entry.line, left = ?(due - passed), "waiting for the next access");
+            if !core::mem::replace(&mut logged, true) {
+                tracing::debug!(line = entry.line, remaining = ?(due - passed), "waiting for the time of the next access");
             }
-            transport.pause((due - passed).min(TIMEOUT));
+            backend.pause((due - passed).min(TIMEOUT));
         }
         if (entry.direction, entry.value) == (AccessDirection::Write, Value::Failed) {
             // The recorded write did not take place, and its value is not known.

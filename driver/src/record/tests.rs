@@ -1,5 +1,5 @@
 //! Tests of the log's text format and of replays.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::sync::Mutex;
 
@@ -101,7 +101,7 @@ fn replay_stops_at_first_difference() {
     let done = replay(&*card, &log, &options, &mut || true).unwrap();
     assert_eq!((done.reads, done.writes, done.not_compared, done.difference), (3, 2, 3, None));
     assert_eq!(card.open_bar(1).unwrap().read32(BarOffset::new(0x88)).unwrap(), 0x3000);
-    // With the recorded pace, time of the card's clock passes; without, none.
+    // The card's clock advances only if the recorded pace is kept.
     let before = card.now();
     replay(&*card, &log, &options, &mut || true).unwrap();
     let between = card.now();
@@ -109,10 +109,10 @@ fn replay_stops_at_first_difference() {
     replay(&*card, &log, &options, &mut || true).unwrap();
     assert!(card.now() - between >= 400_000_000 && between - before < 1_000_000);
     // The replay stops when `go_on` returns false.
-    let mut left = 3;
+    let mut remaining = 3;
     let mut go_on = || {
-        left -= 1;
-        left > 0
+        remaining -= 1;
+        remaining > 0
     };
     let done = replay(&*card, &log, &Replay::default(), &mut go_on).unwrap();
     assert!(done.stopped && done.reads + done.writes == 2, "{done:?}");
@@ -149,28 +149,28 @@ fn log_invalid_text_is_refused_with_line() {
     for (text, line, part) in [
         ("", 1, "the text is empty"),
         ("# nothing\n\n", 2, "the text is empty"),
-        ("{\"json\": 1}\n", 1, "this is no register log"),
+        ("{\"json\": 1}\n", 1, "is not a register log"),
         ("\nregister-log 2\n", 2, "version 2"),
         ("register-log\n", 1, "version  of"),
-        ("register-log 1\n0 read bar1 0x40\n", 2, "is no access: write seconds"),
-        ("register-log 1\n0 read bar1 0x40 1 2\n", 2, "is no access: write seconds"),
-        ("register-log 1\n\n# x\n-1 read bar1 0x40 1\n", 4, "\"-1\" is no time"),
-        ("register-log 1\n1.0000000001 read bar1 0x40 1\n", 2, "is no time"),
-        ("register-log 1\n1.+2 read bar1 0x40 1\n", 2, "is no time"),
-        ("register-log 1\n99999999999999999999 read bar1 0x40 1\n", 2, "is no time"),
-        ("register-log 1\n0 peek bar1 0x40 1\n", 2, "\"peek\" is no access"),
+        ("register-log 1\n0 read bar1 0x40\n", 2, "is not an access: write seconds"),
+        ("register-log 1\n0 read bar1 0x40 1 2\n", 2, "is not an access: write seconds"),
+        ("register-log 1\n\n# x\n-1 read bar1 0x40 1\n", 4, "\"-1\" is not a time"),
+        ("register-log 1\n1.0000000001 read bar1 0x40 1\n", 2, "is not a time"),
+        ("register-log 1\n1.+2 read bar1 0x40 1\n", 2, "is not a time"),
+        ("register-log 1\n99999999999999999999 read bar1 0x40 1\n", 2, "is not a time"),
+        ("register-log 1\n0 peek bar1 0x40 1\n", 2, "\"peek\" is not an access"),
         ("register-log 1\n0 read bar6 0x40 1\n", 2, "bar0 to bar5"),
         ("register-log 1\n0 read dma 0x40 1\n", 2, "bar0 to bar5"),
         ("register-log 1\n0 read bar1 0x41 1\n", 2, "a multiple of 4"),
         ("register-log 1\n0 read64 bar1 0x44 1\n", 2, "a multiple of 8"),
-        ("register-log 1\n0 read bar1 +64 1\n", 2, "is no offset"),
+        ("register-log 1\n0 read bar1 +64 1\n", 2, "is not an offset"),
         (
             "register-log 1\n0 read bar1 0x40 0x100000000\n",
             2,
             "a number of 4 bytes, such as 0x1, or failed, or any",
         ),
         ("register-log 1\n0 write bar1 0x40 any\n", 2, "or failed"),
-        ("register-log 1\n0 write bar1 0x40 0x\n", 2, "is no value"),
+        ("register-log 1\n0 write bar1 0x40 0x\n", 2, "is not a value"),
     ] {
         let error = Log::parse(text).unwrap_err();
         assert!(matches!(error, LogError::Line { line: found, .. } if found == line), "{text:?}: {error}");

@@ -93,7 +93,7 @@ impl fmt::Display for RecoveryStepOutcome {
             Self::Recovered => f.write_str("recovered"),
             Self::NotNeeded => f.write_str("not needed"),
             Self::Unsupported { reason } => write!(f, "unsupported: {reason}"),
-            Self::Failed { reason: why } => write!(f, "failed: {why}"),
+            Self::Failed { reason } => write!(f, "failed: {reason}"),
         }
     }
 }
@@ -105,12 +105,12 @@ pub enum RecoveryStepError {
     /// The registers read as all ones.
     #[error(
         "the registers read as all ones although configuration space answers: memory decoding was lost, or the FPGA was \
-         re-programmed; a hot reset of the bus is left"
+         re-programmed; only a hot reset of the bus can help"
     )]
     AllOnes,
     /// The engine does not become idle.
     #[error(
-        "not idle after {waited_ms} ms (status {status}); an AXI slave or a stream does not answer: a reset is left"
+        "not idle after {waited_ms} ms (status {status}); an AXI slave or a stream does not answer: only a reset can help"
     )]
     NotIdle {
         /// Timeout in milliseconds.
@@ -203,7 +203,7 @@ pub enum RecoveryError {
     },
     /// The process uses parts that would be stopped.
     #[error(
-        "{card}: {what} in use in this process; drop the handles first, or force it: their transfers are ended then, and a \
+        "{card}: {what} in use in this process; drop the handles first, or force the recovery: it ends their transfers, and a \
          reset makes them stale"
     )]
     InUse {
@@ -214,8 +214,8 @@ pub enum RecoveryError {
     },
     /// The card was opened for inspection only ([`OpenOptions::observe`](crate::OpenOptions::observe)).
     #[error(
-        "{card}: the card was opened to be looked at (OpenOptions::observe), so nothing of it is stopped or reset; open it without, or \
-         recover it unopened (recovery::recover)"
+        "{card}: the card was opened for inspection only (OpenOptions::observe), so it cannot be stopped or reset; open it without \
+         that option, or recover it without opening it (recovery::recover)"
     )]
     Observed {
         /// Name of the card.
@@ -228,7 +228,7 @@ pub enum RecoveryError {
         card: String,
     },
     /// The channel number is too high.
-    #[error("{card}: there is no channel {channel}; the card has {}", channel.others(*available))]
+    #[error("{card}: channel {channel} does not exist; the card has {}", channel.others(*available))]
     NoSuchChannel {
         /// Name of the card.
         card: String,
@@ -252,7 +252,7 @@ pub enum RecoveryError {
 
 impl RecoveryError {
     pub(super) const fn gone(card: String) -> Self {
-        let advice = "configuration space reads as all ones, so nothing here reaches it; check slot and power, remove the \
+        let advice = "configuration space reads as all ones, so software cannot reach it; check slot and power, remove the \
                       function and rescan the bus, then open it again";
         Self::Gone { card, advice }
     }

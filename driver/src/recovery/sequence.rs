@@ -108,7 +108,7 @@ pub(super) enum RegisterState {
 
 /// Card under recovery.
 pub(super) struct RecoverySequence<'a> {
-    pub(super) transport: &'a dyn Backend,
+    pub(super) backend: &'a dyn Backend,
     pub(super) name: &'a str,
     pub(super) dma_index: u8,
     /// Properties of the card; unknown if the registers do not answer.
@@ -147,30 +147,30 @@ impl RecoverySequence<'_> {
                 });
             }
         }
-        for (level, rung) in
+        for (level, step) in
             [(RecoveryLevel::Function, RecoveryStep::Function), (RecoveryLevel::Bus, RecoveryStep::Bus)]
         {
             // The requested minimum reset is unsupported: a stronger reset, if permitted, includes its effect.
-            let owed = self.options.at_least > RecoveryLevel::Channel && !report.reopen;
-            if level > max_level || (report.well && level > self.options.at_least && !owed) {
+            let is_missing = self.options.at_least > RecoveryLevel::Channel && !report.reopen;
+            if level > max_level || (report.well && level > self.options.at_least && !is_missing) {
                 break;
             }
             // The requested stronger reset includes the effect of this one.
             if report.well && level < self.options.at_least {
                 continue;
             }
-            self.reset(level, rung, &mut report);
+            self.reset(level, step, &mut report);
         }
         Ok(report)
     }
 
     fn timed(
         &self,
-        rung: RecoveryStep,
+        step: RecoveryStep,
         report: &mut RecoveryReport,
         work: impl FnOnce() -> StopResult,
     ) -> bool {
-        let began = self.transport.now();
+        let began = self.backend.now();
         let (found, outcome) = work().unwrap_or_else(|why| {
             let found = match &why {
                 RecoveryStepError::NotIdle { status, .. } => format!("running ({status})"),
@@ -178,35 +178,36 @@ impl RecoverySequence<'_> {
             };
             (found, RecoveryStepOutcome::Failed { reason: why })
         });
-        tracing::info!(card = self.name, %rung, %found, %outcome, "recovery");
-        let duration_ns = self.transport.now().saturating_sub(began);
+        tracing::info!(card = self.name, %step, %found, %outcome, "recovery");
+        let duration_ns = self.backend.now().saturating_sub(began);
         let well = !matches!(outcome, RecoveryStepOutcome::Failed { .. });
-        report.steps.push(RecoveryStepReport { step: rung, found, outcome, duration_ns });
+        report.steps.push(RecoveryStepReport { step, found, outcome, duration_ns });
         well
     }
 
     /// Executes the first level: stops everything that registers can stop.
     fn stop_engines(&self, dma: &Bar, user: Option<&Bar>, report: &mut RecoveryReport) -> bool {
         let Some(info) = self.info else { return false };
-        let mut well = true;
+        let mut healthy = true;
         let channels = info.xdma.channels();
         for name in channels.filter(|name| self.options.channel.is_none_or(|only| only == *name)) {
-            well &= self.timed(RecoveryStep::Channel(name), report, || self.stop_channel(dma, name));
+            healthy &= self.timed(RecoveryStep::Channel(name), report, || self.stop_channel(dma, name));
         }
         if self.options.channel.is_some() {
-            return well;
+            return healthy;
         }
         if let (Some(ni), Some(user)) = (&info.ni, user) {
-            well &= self.timed(RecoveryStep::NetworkInterface, report, || self.stop_events(info, ni, user));
+            healthy &=
+                self.timed(RecoveryStep::NetworkInterface, report, || self.stop_events(info, ni, user));
         }
         if let (Some(at), Some(user)) = (info.cdma, user) {
-            well &= self.timed(RecoveryStep::Cdma, report, || {
+            healthy &= self.timed(RecoveryStep::Cdma, report, || {
                 let registers = user.slice(at, u64::from(CdmaBlock::SIZE))?;
                 self.reset_cdma(&registers)
             });
         }
-        well &= self.timed(RecoveryStep::Interrupts, report, || self.mask_interrupts(info, dma));
-        well
+        healthy &= self.timed(RecoveryStep::Interrupts, report, || self.mask_interrupts(info, dma));
+        healthy
     }
 
     fn stop_channel(&self, dma: &Bar, name: ChannelName) -> StopResult {
@@ -225,7 +226,7 @@ impl RecoverySequence<'_> {
         if quiet && foreign {
             return Ok((found, RecoveryStepOutcome::NotNeeded));
         }
-        // By the clear alias, so that the owner's other bits stay set.
+        // Through the clear alias, so that the owner's other bits stay set.
         ChannelBlock::CONTROL_CLEAR.write(dma, base, ChannelControl::from_bits(1))?;
         self.await_idle(dma, name)?;
         if foreign {
@@ -247,7 +248,7 @@ impl RecoverySequence<'_> {
     fn await_idle(&self, dma: &Bar, name: ChannelName) -> Result<(), RecoveryStepError> {
         let limit = u64::try_from(self.options.limit.as_nanos()).unwrap_or(u64::MAX);
         let mut last = ChannelStatus::new();
-        let idle = poll_until(self.transport, limit, |_| {
+        let idle = poll_until(self.backend, limit, |_| {
             last = status(dma, name)?;
             Ok::<_, RecoveryStepError>((!last.busy()).then_some(()))
         })?;
@@ -261,13 +262,13 @@ impl RecoverySequence<'_> {
         let base = info.identity.as_ref().and_then(|identity| identity.block(BlockType::Ni).ok());
         let control = base.map(|block| user.read32(block.at(ni::CONTROL))).transpose()?.unwrap_or(0);
         let on = control & (ni::control::ENABLE | ni::control::EVENT_ENABLE) != 0;
-        let found = if on { "enabled" } else { "silent" }.to_owned();
+        let found = if on { "enabled" } else { "disabled" }.to_owned();
         if !on {
             return Ok((found, RecoveryStepOutcome::NotNeeded));
         }
         ni.reset(user)?;
-        let whose = if self.claims.foreign_endpoint { " (of an endpoint that is open)" } else { "" };
-        Ok((found + whose, RecoveryStepOutcome::Recovered))
+        let owner = if self.claims.foreign_endpoint { " (in use by an open endpoint)" } else { "" };
+        Ok((found + owner, RecoveryStepOutcome::Recovered))
     }
 
     fn reset_cdma(&self, registers: &Bar) -> StopResult {
@@ -284,13 +285,13 @@ impl RecoverySequence<'_> {
             (false, _) => format!("running ({status})"),
         };
         if self.claims.foreign_cdma {
-            found += " (of somebody who has it open)";
+            found += " (in use by another owner in this process)";
         }
         if quiet {
             return Ok((found, RecoveryStepOutcome::NotNeeded));
         }
         CdmaBlock::CR.write(registers, base, Cdmacr::new().with_reset(true))?;
-        let ended = poll_until(self.transport, IDLE_TIMEOUT_NS, |_| {
+        let ended = poll_until(self.backend, IDLE_TIMEOUT_NS, |_| {
             Ok::<_, RecoveryStepError>((!CdmaBlock::CR.read(registers, base)?.reset()).then_some(()))
         })?;
         ended.or_else(|waited| {
@@ -318,11 +319,11 @@ impl RecoverySequence<'_> {
         Ok((found, RecoveryStepOutcome::Recovered))
     }
 
-    fn reset(&self, level: RecoveryLevel, rung: RecoveryStep, report: &mut RecoveryReport) {
-        let found = if report.well { "well; the reset was asked for" } else { "not well" }.to_owned();
+    fn reset(&self, level: RecoveryLevel, step: RecoveryStep, report: &mut RecoveryReport) {
+        let found = if report.well { "healthy; the reset was requested" } else { "unhealthy" }.to_owned();
         let mut was_reset = false;
         let well = report.well;
-        self.timed(rung, report, || match self.transport.reset(reset_level(level)) {
+        self.timed(step, report, || match self.backend.reset(reset_level(level)) {
             Err(reason @ (ResetError::Unsupported { .. } | ResetError::NotOwned { .. })) => {
                 Ok((found, RecoveryStepOutcome::Unsupported { reason }))
             }
@@ -348,8 +349,8 @@ impl RecoverySequence<'_> {
 
     /// Confirms with a new handle that the card answers after a reset and that nothing is busy.
     fn confirm(&self) -> Result<(), RecoveryStepError> {
-        config::identity(self.transport)?;
-        let dma = self.transport.open_bar(self.dma_index)?;
+        config::identity(self.backend)?;
+        let dma = self.backend.open_bar(self.dma_index)?;
         let irq = IrqBlock::IDENTIFIER.read(&dma, IRQ_BASE)?;
         let config = ConfigBlock::IDENTIFIER.read(&dma, CONFIG_BASE)?;
         if irq.into_bits() == u32::MAX && config.into_bits() == u32::MAX {

@@ -73,7 +73,7 @@ impl UserInterruptLine {
     }
 
     pub(super) fn backend(&self) -> &dyn Backend {
-        &*self.claim.card.transport
+        &*self.claim.card.backend
     }
 
     pub(super) fn card(&self) -> crate::CardName {

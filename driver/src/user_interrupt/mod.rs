@@ -136,7 +136,7 @@ impl Card {
             for register in IrqBlock::USER_VECTORS {
                 vectors.extend(register.read(bar, IRQ_BASE)?.vectors());
             }
-            let counted = self.shared.transport.counters().map(|counters| counters.user_interrupts);
+            let counted = self.shared.backend.counters().map(|counters| counters.user_interrupts);
             let state = |(line, vector): (u8, u8)| UserInterruptState {
                 line,
                 enabled: enabled >> line & 1 != 0,
@@ -261,9 +261,9 @@ fn wait_any(
     timeout: Duration,
     mut take: impl FnMut() -> Result<bool, UserInterruptError>,
 ) -> Result<(), UserInterruptError> {
-    let Some((first, transport)) = lines.first().map(|line| (*line, line.backend())) else { return Ok(()) };
-    let deadline = Deadline::after(transport, timeout);
-    let (mut now, mut checked) = (transport.now(), 0_u64);
+    let Some((first, backend)) = lines.first().map(|line| (*line, line.backend())) else { return Ok(()) };
+    let deadline = Deadline::after(backend, timeout);
+    let (mut now, mut checked) = (backend.now(), 0_u64);
     loop {
         // Before the timeout check: this thread may have been without CPU time for longer than the timeout, and interrupts in the meantime
         // came in time.
@@ -287,7 +287,7 @@ fn wait_any(
         } else {
             back_off(first, interrupt, CHECK_NS.min(left))?;
         }
-        now = transport.now();
+        now = backend.now();
         let waited = deadline.waited(now);
         // A card that is gone sends nothing. Reads of the register detect that as well.
         if waited.saturating_sub(checked) >= CHECK_NS {
@@ -304,12 +304,12 @@ fn pause(waited: u64, longest: u64) -> u64 {
 
 /// Sleeps until an interrupt, for at most `span` nanoseconds.
 fn back_off(line: &UserInterruptLine, interrupt: &Interrupt, span: u64) -> Result<(), UserInterruptError> {
-    let (transport, span) = (line.backend(), Duration::from_nanos(span));
+    let (backend, span) = (line.backend(), Duration::from_nanos(span));
     if line.delivery() == Delivery::Polled {
-        transport.pause(span);
+        backend.pause(span);
         return Ok(());
     }
-    let woken = transport.wait_interrupt(interrupt, span).map_err(|source| line.wait_failed(source))?;
+    let woken = backend.wait_interrupt(interrupt, span).map_err(|source| line.wait_failed(source))?;
     // Interrupts taken from the line's own descriptor belong to the line.
     if let Some(count) = woken
         && core::ptr::eq(interrupt, line.interrupt())
@@ -340,8 +340,8 @@ impl ArrivedFuture<'_> {
         if !line.is_enabled() {
             return Err(UserInterruptError::Disabled { card: line.card(), line: line.number() });
         }
-        let transport = line.backend();
-        let now = transport.now();
+        let backend = line.backend();
+        let now = backend.now();
         let since = *self.since.get_or_insert(now);
         let waited = now.saturating_sub(since);
         if waited.saturating_sub(self.checked) >= CHECK_NS {
@@ -349,7 +349,7 @@ impl ArrivedFuture<'_> {
             line.check()?;
         }
         if waited < TASK_SPIN_NS {
-            transport.relax();
+            backend.relax();
         } else {
             back_off(line, line.interrupt(), pause(waited, MAX_TASK_PAUSE_NS))?;
         }

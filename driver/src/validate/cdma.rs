@@ -20,24 +20,24 @@ const HALT_LIMIT_NS: u64 = 100_000_000;
 /// Unaligned copies: length, source offset, destination offset.
 const UNALIGNED: [(usize, usize, usize); 4] = [(1, 0, 0), (3, 1, 2), (4097, 5, 5), (65_535, 63, 1)];
 
-pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
-    recorder.test(bench, "cdma.copy", |bench| with(bench, copy));
-    recorder.test(bench, "cdma.unaligned", |bench| with(bench, unaligned));
-    recorder.test(bench, "cdma.refusals", |bench| with(bench, refusals));
-    recorder.test(bench, "cdma.error", |bench| with(bench, error_and_reset));
-    recorder.test(bench, "cdma.scatter_gather", |bench| with(bench, scatter_gather));
+pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+    recorder.test(context, "cdma.copy", |context| with(context, copy));
+    recorder.test(context, "cdma.unaligned", |context| with(context, unaligned));
+    recorder.test(context, "cdma.refusals", |context| with(context, refusals));
+    recorder.test(context, "cdma.error", |context| with(context, error_and_reset));
+    recorder.test(context, "cdma.scatter_gather", |context| with(context, scatter_gather));
 }
 
-/// Takes the engine, if there is one that has no owner.
+/// Takes the engine, if it exists and has no owner.
 fn with(
-    bench: &TestContext<'_>,
+    context: &TestContext<'_>,
     work: fn(&TestContext<'_>, &mut Cdma) -> Result<Verdict, TestError>,
 ) -> Result<Verdict, TestError> {
-    match bench.card.cdma() {
-        Ok(mut cdma) => work(bench, &mut cdma),
+    match context.card.cdma() {
+        Ok(mut cdma) => work(context, &mut cdma),
         Err(ResourceError::InUse { .. }) => Ok(skip_reason("the CDMA engine")),
         Err(ResourceError::Absent { .. }) => Ok(Verdict::Skip(
-            "the offset of a CDMA engine in the user BAR is not known: the card has no identity block; if it has an engine, give its offset (OpenOptions::cdma_offset)"
+            "the offset of a CDMA engine in the user BAR is unknown: the card has no identity block; if it has an engine, give its offset (OpenOptions::cdma_offset)"
                 .to_owned(),
         )),
         Err(error) => Err(error.into()),
@@ -46,20 +46,20 @@ fn with(
 
 /// Copies within scratch memory and compares the result, including guard bytes.
 fn check(
-    bench: &TestContext<'_>,
+    context: &TestContext<'_>,
     cdma: &mut Cdma,
     length: usize,
     from: usize,
     to: usize,
 ) -> Result<bool, TestError> {
-    let Some(scratch) = bench.scratch else { return Ok(false) };
+    let Some(scratch) = context.scratch else { return Ok(false) };
     let half = scratch.length / 2 / 128 * 128;
     let needed = GUARD * 2 + from.max(to) + length + 128;
     if needed as u64 > half {
         return Ok(false);
     }
-    let host = bench.host()?;
-    let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {
+    let host = context.host()?;
+    let (Some(mut h2c), Some(mut c2h)) = (context.any(Direction::H2c)?, context.any(Direction::C2h)?) else {
         return Ok(false);
     };
     // Both are inside scratch memory, so the sum is a valid address. The offset of 128 bytes leaves space for a guard and keeps aligned
@@ -67,7 +67,7 @@ fn check(
     let place = |base: u64, offset: usize| CardAddr::new(scratch.start.get() + base + 128 + offset as u64);
     let (source, target) = (place(0, from), place(half, to));
     let mut data = vec![0; length];
-    Pattern::Random.fill(bench.options.seed, source, &mut data);
+    Pattern::Random.fill(context.options.seed, source, &mut data);
     let mut expected = vec![GUARD_BYTE; length + 2 * GUARD];
     let start = CardAddr::new(target.get() - GUARD as u64);
     write(&mut h2c, &host, start, &expected)?;
@@ -83,31 +83,33 @@ fn check(
     Ok(true)
 }
 
-fn copy(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
-    bench.scratch()?;
+fn copy(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
+    context.scratch()?;
     let mut longest = 0;
     for length in ALIGNED {
-        match check(bench, cdma, length, 0, 0) {
+        match check(context, cdma, length, 0, 0) {
             Ok(true) => longest = length,
             Ok(false) => break,
             Err(TestError::Cdma(error @ CdmaError::Narrow { .. })) if longest > 0 => {
-                return Ok(Verdict::Warn(format!("copies of up to {longest} bytes work, but: {error}")));
+                return Ok(Verdict::Warn(format!(
+                    "copies of up to {longest} bytes work, longer ones do not: {error}"
+                )));
             }
             Err(problem) => return Err(problem),
         }
     }
     Ok(if longest == 0 {
-        Verdict::Skip("the scratch memory is too short, or no channel is free to check with".to_owned())
+        Verdict::Skip("the scratch memory is too short, or no channel is free for the check".to_owned())
     } else {
         Verdict::Pass(format!("copies of 128 to {longest} bytes arrived byte for byte"))
     })
 }
 
-fn unaligned(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
-    bench.scratch()?;
+fn unaligned(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
+    context.scratch()?;
     let mut done = 0;
     for (length, from, to) in UNALIGNED {
-        match check(bench, cdma, length, from, to) {
+        match check(context, cdma, length, from, to) {
             Ok(true) => done += 1,
             Ok(false) => break,
             Err(TestError::Cdma(CdmaError::Engine { status, .. })) if status.dma_internal_error() => {
@@ -117,27 +119,27 @@ fn unaligned(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestEr
                 )));
             }
             Err(TestError::Cdma(error @ CdmaError::Narrow { .. })) if done > 0 => {
-                return Ok(Verdict::Warn(format!("{done} unaligned copies work, but: {error}")));
+                return Ok(Verdict::Warn(format!("{done} unaligned copies work, others do not: {error}")));
             }
             Err(problem) => return Err(problem),
         }
     }
     Ok(if done == 0 {
-        Verdict::Skip("the scratch memory is too short, or no channel is free to check with".to_owned())
+        Verdict::Skip("the scratch memory is too short, or no channel is free for the check".to_owned())
     } else {
         Verdict::Pass(format!("{done} copies at odd offsets arrived byte for byte"))
     })
 }
 
 /// Copies that the driver must refuse.
-fn refusals(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
-    let scratch = bench.scratch()?;
+fn refusals(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
+    let scratch = context.scratch()?;
     let onto = CardAddr::new(scratch.start.get() + 64);
     match cdma.copy(scratch.start, onto, 128) {
         Err(CdmaError::Overlap { .. }) => {}
         Ok(()) => {
             return Ok(Verdict::Fail(
-                "a copy onto itself was let through: its result is not defined".to_owned(),
+                "a copy onto an overlapping range was not refused: its result is undefined".to_owned(),
             ));
         }
         Err(error) => return Err(error.into()),
@@ -147,21 +149,21 @@ fn refusals(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestErr
         Err(CdmaError::AddressRange { .. } | CdmaError::CardMemory { .. }) => {
             Ok(Verdict::Pass("overlaps and addresses outside the card are refused".to_owned()))
         }
-        Ok(()) => Ok(Verdict::Fail("a copy from beyond the address space was let through".to_owned())),
+        Ok(()) => Ok(Verdict::Fail("a copy from outside the address space was not refused".to_owned())),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Provokes an error with a length of 0 (PG034: DMAIntErr), and the reset, which is the only way to leave it.
-fn error_and_reset(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
-    let Some(registers) = registers(bench)? else {
-        return Ok(Verdict::Skip("where its registers are is not known".to_owned()));
+/// Provokes an error with a length of 0 (PG034: DMAIntErr), and the reset, which alone clears it.
+fn error_and_reset(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
+    let Some(registers) = registers(context)? else {
+        return Ok(Verdict::Skip("the offset of the engine's registers is unknown".to_owned()));
     };
     cdma.reset()?;
     CdmaBlock::BTT.write(&registers, BarOffset::ZERO, BytesToTransfer::new())?;
     let mut status = Cdmasr::new();
     // An engine that does not halt is reported as a warning below.
-    let _ = poll_until(&*bench.card.shared.transport, bench.limit().min(HALT_LIMIT_NS), |_| {
+    let _ = poll_until(&*context.card.shared.backend, context.limit().min(HALT_LIMIT_NS), |_| {
         status = cdma.status()?;
         Ok::<_, CdmaError>((status.has_error() && status.idle()).then_some(()))
     })?;
@@ -176,14 +178,14 @@ fn error_and_reset(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, 
         Verdict::Pass(format!("a length of 0 halts the engine ({status}), a reset clears it"))
     } else {
         Verdict::Warn(format!(
-            "a length of 0 is no error for this engine (status {status}); it should be one (PG034)"
+            "this engine reports no error for a length of 0 (status {status}), although PG034 requires one"
         ))
     })
 }
 
 /// Returns the engine's registers, as [`Card::cdma`](crate::Card::cdma) locates them.
-fn registers(bench: &TestContext<'_>) -> Result<Option<Bar>, TestError> {
-    let (Some(at), Some(bar)) = (bench.card.info().cdma, bench.card.user_bar()) else { return Ok(None) };
+fn registers(context: &TestContext<'_>) -> Result<Option<Bar>, TestError> {
+    let (Some(at), Some(bar)) = (context.card.info().cdma, context.card.user_bar()) else { return Ok(None) };
     Ok(Some(bar.slice(at, u64::from(CdmaBlock::SIZE))?))
 }
 

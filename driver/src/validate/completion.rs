@@ -8,7 +8,7 @@ use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, PollWriteback};
 use super::context::{
     Availability, HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels,
 };
-use super::memory::pieces;
+use super::memory::descriptors;
 use super::problem::{TestError, Verdict};
 use super::test_channel::{ChainLayout, DescriptorSpec, MAX_DESCRIPTORS, TestChannel, record_all};
 use crate::Direction;
@@ -22,21 +22,21 @@ const SHORT: usize = 5;
 /// Length of each of its descriptors in bytes.
 const BYTES: usize = 256;
 
-pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
-    recorder.test(bench, "writeback", writeback);
-    interrupts(bench, recorder);
-    recorder.test(bench, "abort", |bench| abort(bench));
+pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+    recorder.test(context, "writeback", writeback);
+    interrupts(context, recorder);
+    recorder.test(context, "abort", |context| abort(context));
 }
 
 /// Returns the descriptors of a short run in scratch memory.
 fn short(host: &HostMemory, scratch: CardRange) -> Vec<DescriptorSpec> {
-    pieces(host, 0, scratch.start, SHORT * BYTES, BYTES)
+    descriptors(host, 0, scratch.start, SHORT * BYTES, BYTES)
 }
 
-fn writeback(bench: &mut TestContext<'_>) -> Result<Verdict, TestError> {
-    let scratch = bench.scratch()?;
-    let host = bench.host()?;
-    let (mut rigs, busy) = bench.free()?;
+fn writeback(context: &mut TestContext<'_>) -> Result<Verdict, TestError> {
+    let scratch = context.scratch()?;
+    let host = context.host()?;
+    let (mut rigs, busy) = context.free()?;
     if rigs.is_empty() {
         return Ok(skip_reason("every channel"));
     }
@@ -46,15 +46,15 @@ fn writeback(bench: &mut TestContext<'_>) -> Result<Verdict, TestError> {
         let word = PollWriteback::from_bits(rig.writeback()?);
         if word.into_bits() == 0 {
             return Ok(Verdict::Fail(format!(
-                "{} writes nothing back although control bits 2 and 26 are set: polling does not work, wait by interrupt; an IP \
+                "{} does not write back its count although control bits 2 and 26 are set: polling does not work, wait by interrupt; an IP \
                  older than 2016.1 has no write-back",
                 rig.name
             )));
         }
         if word.error() || word.count() as usize != SHORT {
             return Ok(Verdict::Fail(format!(
-                "{} writes back {:#010x} after a run of {SHORT} descriptors that ended well: completion by polling cannot be \
-                 relied on",
+                "{} writes back {:#010x} after a run of {SHORT} descriptors that succeeded: completion by polling is \
+                 unreliable",
                 rig.name,
                 word.into_bits()
             )));
@@ -66,23 +66,23 @@ fn writeback(bench: &mut TestContext<'_>) -> Result<Verdict, TestError> {
             without_bit.push(rig.name);
         }
     }
-    bench.findings.writeback_needs_enable = Some(without_bit.len() != rigs.len());
+    context.findings.writeback_needs_enable = Some(without_bit.len() != rigs.len());
     let needed = match without_bit.len() {
-        0 => "control bit 2 is needed for it (the driver sets it)".to_owned(),
-        n if n == rigs.len() => "control bit 2 is not needed for it".to_owned(),
-        _ => format!("without control bit 2 only {} do", list(&without_bit)),
+        0 => "this needs control bit 2, which the driver sets".to_owned(),
+        n if n == rigs.len() => "this does not need control bit 2".to_owned(),
+        _ => format!("without control bit 2 only {} do so", list(&without_bit)),
     };
     Ok(Verdict::Pass(format!(
-        "{} channels write their counts back; {needed}{}",
+        "{} channels write back their counts; {needed}{}",
         rigs.len(),
         skipped_channels(&busy)
     )))
 }
 
-fn interrupts(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
-    let names: Vec<ChannelName> = bench.card.info().xdma.channels().collect();
-    let was_enabled = enabled(bench);
-    recorder.test(bench, "interrupts.enable", |bench| match bench.card.enable_interrupts() {
+fn interrupts(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+    let names: Vec<ChannelName> = context.card.info().xdma.channels().collect();
+    let was_enabled = enabled(context);
+    recorder.test(context, "interrupts.enable", |context| match context.card.enable_interrupts() {
         Ok(granted) if granted.is_shared() => {
             let InterruptVectors { vectors, channels, .. } = granted;
             Ok(Verdict::Warn(format!("only {vectors} vectors for {channels} channels: channels share them")))
@@ -95,22 +95,22 @@ fn interrupts(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
         Err(error) => Err(error.into()),
     });
     for name in names {
-        recorder.test(bench, format!("interrupts.{name}"), |bench| one_interrupt(bench, name));
+        recorder.test(context, format!("interrupts.{name}"), |context| one_interrupt(context, name));
     }
-    recorder.test(bench, "interrupts.writeback", |bench| interrupt_and_writeback(bench));
+    recorder.test(context, "interrupts.writeback", |context| interrupt_and_writeback(context));
     if !was_enabled {
-        disable(bench);
+        disable(context);
     }
 }
 
-fn enabled(bench: &TestContext<'_>) -> bool {
-    let interrupts = bench.card.shared.interrupts.lock();
+fn enabled(context: &TestContext<'_>) -> bool {
+    let interrupts = context.card.shared.interrupts.lock();
     !interrupts.unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
 }
 
 /// Disables interrupts again, unless another owner has taken a part of the card with an interrupt meanwhile.
-fn disable(bench: &TestContext<'_>) {
-    let shared = &bench.card.shared;
+fn disable(context: &TestContext<'_>) {
+    let shared = &context.card.shared;
     let claims: Vec<_> =
         shared.info.xdma.channels().filter_map(|name| shared.claim_channel(name).ok()).collect();
     if claims.len() != shared.info.xdma.channels().count() || shared.take_cdma().is_err() {
@@ -119,14 +119,14 @@ fn disable(bench: &TestContext<'_>) {
     shared.release_cdma();
     let mut interrupts = shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let _ = IrqBlock::CHANNEL_ENABLE.write(&shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(0));
-    if shared.transport.disable_interrupts().is_ok() {
+    if shared.backend.disable_interrupts().is_ok() {
         interrupts.clear();
     }
 }
 
 /// Executes a short run with the interrupt enabled; `None` if no interrupt came.
 fn interrupted(
-    bench: &TestContext<'_>,
+    context: &TestContext<'_>,
     rig: &mut TestChannel,
     interrupt: &Interrupt,
     host: &HostMemory,
@@ -137,8 +137,8 @@ fn interrupted(
     let post = rig.write(&short(host, scratch), ChainLayout::default())?;
     rig.enable_interrupt(true)?;
     rig.start(post, record_all())?;
-    let limit = Duration::from_nanos(bench.limit());
-    let woken = bench.card.shared.transport.wait_interrupt(interrupt, limit);
+    let limit = Duration::from_nanos(context.limit());
+    let woken = context.card.shared.backend.wait_interrupt(interrupt, limit);
     // Before a register is read, because the read would push a write-back in flight.
     let word = rig.writeback()?;
     rig.enable_interrupt(false)?;
@@ -146,21 +146,21 @@ fn interrupted(
     match woken {
         Ok(woken) => Ok(woken.map(|_| word)),
         Err(source) => Err(TestError::Resource(ResourceError::Interrupt {
-            card: bench.card.shared.name.clone(),
+            card: context.card.shared.name.clone(),
             source,
         })),
     }
 }
 
-fn one_interrupt(bench: &TestContext<'_>, name: ChannelName) -> Result<Verdict, TestError> {
-    let scratch = bench.scratch()?;
-    let host = bench.host()?;
-    let Availability::Free(mut rig) = bench.take(name)? else { return Ok(skip_reason(name)) };
+fn one_interrupt(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict, TestError> {
+    let scratch = context.scratch()?;
+    let host = context.host()?;
+    let Availability::Free(mut rig) = context.take(name)? else { return Ok(skip_reason(name)) };
     let Some((interrupt, vector)) = rig.interrupt() else {
         return Ok(Verdict::Skip("interrupts are not enabled".to_owned()));
     };
     // The other free channels are idle, so an interrupt on their vectors now belongs to this channel.
-    let (others, _) = bench.free()?;
+    let (others, _) = context.free()?;
     let others: Vec<(ChannelName, usize, Interrupt)> = others
         .iter()
         .filter_map(|other| other.interrupt().map(|(interrupt, vector)| (other.name, vector, interrupt)))
@@ -169,7 +169,7 @@ fn one_interrupt(bench: &TestContext<'_>, name: ChannelName) -> Result<Verdict, 
     for (_, _, other) in &others {
         let _ = other.try_take();
     }
-    let woken = interrupted(bench, &mut rig, &interrupt, &host, scratch)?;
+    let woken = interrupted(context, &mut rig, &interrupt, &host, scratch)?;
     let stray = others.iter().find(|(_, _, other)| other.try_take() != 0);
     Ok(match (woken, stray) {
         (Some(_), None) => Verdict::Pass(format!("vector {vector} fires when a run ends")),
@@ -184,30 +184,30 @@ fn one_interrupt(bench: &TestContext<'_>, name: ChannelName) -> Result<Verdict, 
         (None, None) => Verdict::Fail(format!(
             "no interrupt on vector {vector} within {} ms though the run ended: check that the interrupt is not masked (lspci \
              -vv: MSI-X Enable+ Masked-), or wait by polling",
-            bench.limit() / 1_000_000
+            context.limit() / 1_000_000
         )),
     })
 }
 
 /// A hybrid wait requires that the write-back word is in memory when the interrupt arrives.
-fn interrupt_and_writeback(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let scratch = bench.scratch()?;
-    let host = bench.host()?;
-    let (mut rigs, busy) = bench.free()?;
+fn interrupt_and_writeback(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let scratch = context.scratch()?;
+    let host = context.host()?;
+    let (mut rigs, busy) = context.free()?;
     let mut tried = 0;
     for rig in &mut rigs {
         let Some((interrupt, _)) = rig.interrupt() else { continue };
-        match interrupted(bench, rig, &interrupt, &host, scratch)? {
+        match interrupted(context, rig, &interrupt, &host, scratch)? {
             None => {
                 return Ok(Verdict::Warn(format!(
-                    "{} sends no interrupt while it writes back: do not use WaitMode::Hybrid, wait by one of the two",
+                    "{} sends no interrupt if write-back is enabled: do not use WaitMode::Hybrid, wait by interrupt or by polling",
                     rig.name
                 )));
             }
             Some(0) => {
                 return Ok(Verdict::Warn(format!(
-                    "{}'s interrupt arrives before its write-back, or without it: do not use WaitMode::Hybrid, wait by one of the \
-                     two",
+                    "{}'s interrupt arrives before its write-back, or without it: do not use WaitMode::Hybrid, wait by \
+                     interrupt or by polling",
                     rig.name
                 )));
             }
@@ -215,31 +215,31 @@ fn interrupt_and_writeback(bench: &TestContext<'_>) -> Result<Verdict, TestError
         }
     }
     Ok(if tried == 0 {
-        Verdict::Skip("no channel is free that has an interrupt".to_owned())
+        Verdict::Skip("no channel with an interrupt is free".to_owned())
     } else {
         Verdict::Pass(format!(
-            "the write-back is there when the interrupt arrives, on {tried} channels{}: WaitMode::Hybrid may be used",
+            "the write-back is in memory when the interrupt arrives, on {tried} channels{}: WaitMode::Hybrid may be used",
             skipped_channels(&busy)
         ))
     })
 }
 
 /// Clears Run in the middle of a long run: the engine finishes its current descriptor and executes no further one.
-fn abort(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let scratch = bench.scratch()?;
-    let host = bench.host()?;
-    let (mut rigs, busy) = bench.free()?;
+fn abort(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let scratch = context.scratch()?;
+    let host = context.host()?;
+    let (mut rigs, busy) = context.free()?;
     if rigs.is_empty() {
         return Ok(skip_reason("every channel"));
     }
-    let size = bench.max_transfer_length().min(4096) / 64 * 64;
-    let one = pieces(&host, 0, scratch.start, size, size);
+    let size = context.max_transfer_length().min(4096) / 64 * 64;
+    let one = descriptors(&host, 0, scratch.start, size, size);
     let run: Vec<DescriptorSpec> = one.iter().copied().cycle().take(MAX_DESCRIPTORS).collect();
     let (mut stopped, mut too_fast) = (Vec::new(), Vec::new());
     for rig in &mut rigs {
         let post = rig.write(&run, ChainLayout::default())?;
         rig.start(post, record_all())?;
-        bench.relax();
+        context.relax();
         let status = rig.stop()?;
         if status.descriptor_stopped() {
             too_fast.push(rig.name);
@@ -249,12 +249,12 @@ fn abort(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
         if rig.name.direction == Direction::C2h {
             // An idle engine must not write: a pattern shows later writes.
             host.memory().fill(0, size, 0x5A)?;
-            bench.pause(100_000);
+            context.pause(100_000);
             let mut found = vec![0; size];
             host.memory().read(0, &mut found)?;
             if found.iter().any(|byte| *byte != 0x5A) {
                 return Ok(Verdict::Fail(format!(
-                    "{} still writes to host memory after it was stopped and said that it was idle: do not reuse its buffers \
+                    "{} still writes to host memory after it was stopped and reported idle: do not reuse its buffers \
                      after an abort, reset the card",
                     rig.name
                 )));
@@ -264,12 +264,12 @@ fn abort(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     }
     let bytes = MAX_DESCRIPTORS * size;
     Ok(if stopped.is_empty() {
-        Verdict::Skip(format!("every run of {bytes} bytes was over before it could be stopped"))
+        Verdict::Skip(format!("every run of {bytes} bytes ended before it could be stopped"))
     } else {
         let fast = if too_fast.is_empty() {
             String::new()
         } else {
-            format!("; {} were done before they could be stopped", list(&too_fast))
+            format!("; the runs of {} ended before they could be stopped", list(&too_fast))
         };
         Verdict::Pass(format!(
             "{} stop in the middle of a run and work again{fast}{}",

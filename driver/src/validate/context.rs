@@ -93,11 +93,11 @@ impl<'a> TestContext<'a> {
     }
 
     pub(super) fn now(&self) -> u64 {
-        self.card.shared.transport.now()
+        self.card.shared.backend.now()
     }
 
     pub(super) fn relax(&self) {
-        self.card.shared.transport.relax();
+        self.card.shared.backend.relax();
     }
 
     /// Returns the maximum time of one step, in nanoseconds.
@@ -107,7 +107,7 @@ impl<'a> TestContext<'a> {
 
     /// Waits for `nanoseconds` of the card's time.
     pub(super) fn pause(&self, nanoseconds: u64) {
-        self.card.shared.transport.pause(Duration::from_nanos(nanoseconds));
+        self.card.shared.backend.pause(Duration::from_nanos(nanoseconds));
     }
 
     pub(super) fn host(&self) -> Result<HostMemory, TestError> {
@@ -129,16 +129,16 @@ impl<'a> TestContext<'a> {
                 || range.start.checked_add(range.length).is_none()
             {
                 return Err(Verdict::Fail(format!(
-                    "{} bytes of scratch memory at {} are not inside the card's memory; `fpgactl info` shows where it is",
+                    "{} bytes of scratch memory at {} are not inside the card's memory; `fpgactl info` shows its range",
                     range.length, range.start
                 )));
             }
             return Ok(range);
         }
-        // The caller's statement about the memory of another design is no permission to write to it.
+        // The stated memory range of another design does not permit writes to it.
         let Some(memory) = self.card.info().ni.as_ref().map(|ni| ni.memory) else {
             return Err(Verdict::Skip(
-                "where the card's memory is cannot be found out (no network interface of ours); give a scratch range to test \
+                "the address range of the card's memory is unknown (no network interface of this project); give a scratch range to test \
                  transfers"
                     .to_owned(),
             ));
@@ -146,7 +146,7 @@ impl<'a> TestContext<'a> {
         let usable = memory.length.saturating_sub(RESERVED_CARD_BYTES) & !4095;
         if usable < SCRATCH_MIN {
             return Err(Verdict::Skip(format!(
-                "{} bytes of card memory leave no room to test in",
+                "{} bytes of card memory leave no space for scratch memory",
                 memory.length
             )));
         }
@@ -162,8 +162,8 @@ impl<'a> TestContext<'a> {
 
     /// Returns the length of the longest transfer that fits scratch memory with its guards.
     pub(super) fn max_transfer_length(&self) -> usize {
-        let room = self.scratch.map_or(0, |range| usize::try_from(range.length).unwrap_or(usize::MAX));
-        room.saturating_sub(2 * GUARD).min(MAX_TRANSFER_LENGTH)
+        let available = self.scratch.map_or(0, |range| usize::try_from(range.length).unwrap_or(usize::MAX));
+        available.saturating_sub(2 * GUARD).min(MAX_TRANSFER_LENGTH)
     }
 
     /// Returns all channels of one direction.
@@ -213,7 +213,7 @@ pub(super) enum Availability {
 
 /// Returns the verdict that skips a test of a resource in use.
 pub(super) fn skip_reason(what: impl core::fmt::Display) -> Verdict {
-    Verdict::Skip(format!("{what} is in use in this process; drop the handle to have it tested"))
+    Verdict::Skip(format!("{what} is in use in this process; drop the handle to test it"))
 }
 
 /// Returns the message text about channels that were skipped.
@@ -263,26 +263,26 @@ impl<'a> ResultRecorder<'a> {
     /// Runs one test, unless testing has ended.
     pub(super) fn test(
         &mut self,
-        bench: &mut TestContext<'_>,
+        context: &mut TestContext<'_>,
         name: impl Into<String>,
         work: impl FnOnce(&mut TestContext<'_>) -> Result<Verdict, TestError>,
     ) {
         if self.ended.is_none() && !(self.go_on)() {
             self.ended = Some("the test was stopped");
         }
-        self.tested(bench, name.into(), work);
+        self.tested(context, name.into(), work);
     }
 
     fn tested(
         &mut self,
-        bench: &mut TestContext<'_>,
+        context: &mut TestContext<'_>,
         name: String,
         work: impl FnOnce(&mut TestContext<'_>) -> Result<Verdict, TestError>,
     ) {
-        let began = bench.now();
+        let began = context.now();
         let outcome = match self.ended {
             Some(reason) => Ok(Verdict::Skip(reason.to_owned())),
-            None => work(bench),
+            None => work(context),
         };
         let (status, message) = match outcome {
             Ok(Verdict::Pass(text)) => (Status::Pass, text),
@@ -300,7 +300,7 @@ impl<'a> ResultRecorder<'a> {
                 (Status::Fail, problem.to_string())
             }
         };
-        let duration = Duration::from_nanos(bench.now().saturating_sub(began));
+        let duration = Duration::from_nanos(context.now().saturating_sub(began));
         let result = TestResult { name, status, message, duration };
         (self.sink)(&result);
         self.report.tests.push(result);
@@ -309,18 +309,18 @@ impl<'a> ResultRecorder<'a> {
     /// Runs a test that restores a state. It runs as long as the card answers, even if the caller requested a stop.
     pub(super) fn run_restoring_test(
         &mut self,
-        bench: &mut TestContext<'_>,
+        context: &mut TestContext<'_>,
         name: impl Into<String>,
         work: impl FnOnce(&mut TestContext<'_>) -> Result<Verdict, TestError>,
     ) {
         let ended = if self.answers { self.ended.take() } else { None };
-        self.tested(bench, name.into(), work);
+        self.tested(context, name.into(), work);
         self.ended = self.ended.or(ended);
     }
 
-    pub(super) fn finish(mut self, bench: &TestContext<'_>) -> Report {
-        self.report.scratch = bench.scratch;
-        self.report.findings = bench.findings;
+    pub(super) fn finish(mut self, context: &TestContext<'_>) -> Report {
+        self.report.scratch = context.scratch;
+        self.report.findings = context.findings;
         self.report
     }
 }

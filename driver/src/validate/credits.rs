@@ -22,13 +22,13 @@ const CREDIT_GRANTS: [u16; 8] = [1, 3, 1, 7, 20, 2, 24, 40];
 /// Time after which an engine without credits counts as stopped, in nanoseconds: some round trips.
 const STOP_CONFIRM_NS: u64 = 200_000;
 
-pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
-    recorder.test(bench, "credits.enable", |bench| enable(bench));
-    recorder.test(bench, "credits.run", |bench| run_credit_mode(bench));
+pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+    recorder.test(context, "credits.enable", |context| enable(context));
+    recorder.test(context, "credits.run", |context| run_credit_mode(context));
 }
 
-fn enable(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let (rigs, busy) = bench.free()?;
+fn enable(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let (rigs, busy) = context.free()?;
     if rigs.is_empty() {
         return Ok(skip_reason("every channel"));
     }
@@ -47,16 +47,16 @@ fn enable(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
         ))
     } else {
         Verdict::Warn(format!(
-            "the bits at 0x6020 of {} do not take what is written: keep RunMode::StopRuns (the default)",
+            "the bits at 0x6020 of {} do not keep the written value: keep RunMode::Batch (the default)",
             list(&wrong)
         ))
     })
 }
 
-fn run_credit_mode(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let scratch = bench.scratch()?;
-    let host = bench.host()?;
-    let (mut rigs, busy) = bench.free()?;
+fn run_credit_mode(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let scratch = context.scratch()?;
+    let host = context.host()?;
+    let (mut rigs, busy) = context.free()?;
     if rigs.is_empty() {
         return Ok(skip_reason("every channel"));
     }
@@ -69,7 +69,7 @@ fn run_credit_mode(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
             ChainLayout { first: 0, block: 1, circular: true },
             ChainLayout { first: 120, block: 64, circular: true },
         ] {
-            let wrong = match check_ring(bench, rig, &host, scratch, chain) {
+            let wrong = match check_ring(context, rig, &host, scratch, chain) {
                 Ok(wrong) => wrong,
                 Err(
                     problem @ (TestError::Engine { .. } | TestError::Slow { .. } | TestError::Silent { .. }),
@@ -79,7 +79,7 @@ fn run_credit_mode(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
             if let Some(wrong) = wrong {
                 rig.stop()?;
                 return Ok(Verdict::Warn(format!(
-                    "{} in credit mode, blocks of {}: {wrong}; keep RunMode::StopRuns (the default)",
+                    "{} in credit mode, blocks of {}: {wrong}; keep RunMode::Batch (the default)",
                     rig.name, chain.block
                 )));
             }
@@ -93,7 +93,7 @@ fn run_credit_mode(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let granted: u16 = CREDIT_GRANTS.iter().sum();
     Ok(Verdict::Pass(format!(
         "{} channels execute exactly as many descriptors as they get credits for, {granted} in {} grants around a ring of {RING}{}: \
-         RunMode::CreditRing may be used",
+         RunMode::Credit may be used",
         rigs.len(),
         CREDIT_GRANTS.len(),
         skipped_channels(&busy)
@@ -113,18 +113,18 @@ fn ring_descriptors(rig: &TestChannel, host: &HostMemory, scratch: CardRange) ->
 
 /// Grants credits around a ring without Stop. Returns a description of the first deviation.
 fn check_ring(
-    bench: &TestContext<'_>,
+    context: &TestContext<'_>,
     rig: &mut TestChannel,
     host: &HostMemory,
     scratch: CardRange,
     chain: ChainLayout,
 ) -> Result<Option<String>, TestError> {
     const MARK: u8 = 0xC3;
-    let pieces = ring_descriptors(rig, host, scratch);
+    let descriptors = ring_descriptors(rig, host, scratch);
     host.memory().fill(0, RING * BYTES, MARK)?;
-    let post = rig.write(&pieces, chain)?;
+    let post = rig.write(&descriptors, chain)?;
     rig.start(post, record_all())?;
-    bench.pause(STOP_CONFIRM_NS);
+    context.pause(STOP_CONFIRM_NS);
     if let Some(wrong) = check_count(rig, 0)? {
         return Ok(Some(format!("before any credit {wrong}")));
     }
@@ -133,7 +133,7 @@ fn check_ring(
         rig.grant(grant)?;
         granted += u32::from(grant);
         // Missing descriptors are reported below.
-        let _ = poll_until(&*bench.card.shared.transport, bench.limit(), |_| {
+        let _ = poll_until(&*context.card.shared.backend, context.limit(), |_| {
             if rig.completed()? >= granted {
                 return Ok(Some(()));
             }
@@ -144,7 +144,7 @@ fn check_ring(
             Ok::<_, TestError>(None)
         })?;
         // The engine must not execute more than granted either.
-        bench.pause(STOP_CONFIRM_NS);
+        context.pause(STOP_CONFIRM_NS);
         if let Some(wrong) = check_count(rig, granted)? {
             return Ok(Some(format!("after {granted} credits {wrong}")));
         }
@@ -153,7 +153,7 @@ fn check_ring(
             host.memory().read(0, &mut bytes)?;
             let untouched = bytes.get(granted as usize * BYTES..).unwrap_or_default();
             if untouched.iter().any(|byte| *byte != MARK) {
-                return Ok(Some(format!("after {granted} credits entries beyond them were executed")));
+                return Ok(Some(format!("after {granted} credits more entries were executed")));
             }
         }
     }

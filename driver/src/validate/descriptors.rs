@@ -3,7 +3,7 @@
 use fpga_registers::CardAddr;
 
 use super::context::{HostMemory, ResultRecorder, TestContext, skip_reason, skipped_channels};
-use super::memory::{pieces, read, write};
+use super::memory::{descriptors, read, write};
 use super::pattern::{Expected, GUARD_BYTE, Pattern, compare};
 use super::problem::{TestError, Verdict};
 use super::registers::granularity;
@@ -19,18 +19,18 @@ const BLOCKS: [u32; 3] = [1, 16, 64];
 const LONG: [usize; 2] = [4097, 8192];
 const LONG_DESCRIPTORS: usize = 80;
 
-pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
-    recorder.test(bench, "descriptors.count", |bench| count(bench));
-    recorder.test(bench, "descriptors.small", |bench| small(bench));
+pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+    recorder.test(context, "descriptors.count", |context| count(context));
+    recorder.test(context, "descriptors.small", |context| small(context));
 }
 
-pub(super) fn run_long(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
-    recorder.test(bench, "descriptors.long", |bench| long(bench));
+pub(super) fn run_long(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+    recorder.test(context, "descriptors.long", |context| long(context));
 }
 
 /// Returns the length of a small descriptor in bytes: 16, or more if the card's alignment requires it.
-fn small_bytes(bench: &TestContext<'_>) -> usize {
-    let (address, length) = granularity(bench);
+fn small_bytes(context: &TestContext<'_>) -> usize {
+    let (address, length) = granularity(context);
     16_usize.next_multiple_of(address).next_multiple_of(length)
 }
 
@@ -40,9 +40,9 @@ fn small_descriptors(
     card: CardAddr,
     size: usize,
     count: usize,
-    room: usize,
+    available: usize,
 ) -> Vec<DescriptorSpec> {
-    let places = (room / size).max(1);
+    let places = (available / size).max(1);
     (0..count)
         .map(|n| DescriptorSpec {
             host: host.at(n * size),
@@ -53,26 +53,27 @@ fn small_descriptors(
         .collect()
 }
 
-fn count(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let scratch = bench.scratch()?;
-    let host = bench.host()?;
-    let (mut rigs, busy) = bench.free()?;
+fn count(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let scratch = context.scratch()?;
+    let host = context.host()?;
+    let (mut rigs, busy) = context.free()?;
     if rigs.is_empty() {
         return Ok(skip_reason("every channel"));
     }
-    let size = small_bytes(bench);
+    let size = small_bytes(context);
     for rig in &mut rigs {
         for (first, count) in CHAINS {
-            let pieces = small_descriptors(&host, scratch.start, size, count, bench.max_transfer_length());
-            let post = rig.write(&pieces, ChainLayout { first, ..ChainLayout::default() })?;
+            let descriptors =
+                small_descriptors(&host, scratch.start, size, count, context.max_transfer_length());
+            let post = rig.write(&descriptors, ChainLayout { first, ..ChainLayout::default() })?;
             rig.start(post, record_all())?;
             // The count of an ended run, read before another run starts.
             rig.finish()?;
             let found = rig.completed()?;
             if found as usize != count {
                 return Ok(Verdict::Fail(format!(
-                    "{} reports {found} completed descriptors after a run of {count} that ended well: its counts cannot be relied \
-                     on, and with them neither completions nor the place of an error",
+                    "{} reports {found} completed descriptors after a run of {count} that succeeded: its counts are unreliable, so \
+                     completions and the position of an error are unreliable too",
                     rig.name
                 )));
             }
@@ -87,26 +88,27 @@ fn count(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
 }
 
 /// Many small descriptors in one run: blocks of 64 and fewer, across pages of descriptors.
-fn small(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let scratch = bench.scratch()?;
-    let (out, back) = (bench.host()?, bench.host()?);
-    let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {
+fn small(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let scratch = context.scratch()?;
+    let (out, back) = (context.host()?, context.host()?);
+    let (Some(mut h2c), Some(mut c2h)) = (context.any(Direction::H2c)?, context.any(Direction::C2h)?) else {
         return Ok(skip_reason("every channel of one direction"));
     };
-    let size = small_bytes(bench);
-    let most = bench.max_transfer_length() / size;
+    let size = small_bytes(context);
+    let most = context.max_transfer_length() / size;
     let mut runs = 0;
     for (first, count) in CHAINS {
         let count = count.min(most);
         for block in BLOCKS {
             let chain = ChainLayout { first, block, circular: false };
             let mut expected = vec![0; count * size];
-            Pattern::Random.fill(bench.options.seed ^ u64::from(block), scratch.start, &mut expected);
+            Pattern::Random.fill(context.options.seed ^ u64::from(block), scratch.start, &mut expected);
             out.memory().write(0, &expected)?;
             back.memory().fill(0, expected.len(), GUARD_BYTE)?;
             for (rig, host) in [(&mut h2c, &out), (&mut c2h, &back)] {
-                let pieces = small_descriptors(host, scratch.start, size, count, bench.max_transfer_length());
-                rig.transfer_as(&pieces, chain, record_all())?;
+                let descriptors =
+                    small_descriptors(host, scratch.start, size, count, context.max_transfer_length());
+                rig.transfer_as(&descriptors, chain, record_all())?;
             }
             let mut found = vec![0; expected.len()];
             back.memory().read(0, &mut found)?;
@@ -129,27 +131,27 @@ fn small(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
 }
 
 /// Descriptors above 4 KiB in more than one adjacent block: some IP builds stall on them, or stop with a magic error.
-fn long(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let scratch = bench.scratch()?;
-    let (address, length) = granularity(bench);
+fn long(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let scratch = context.scratch()?;
+    let (address, length) = granularity(context);
     let sizes: Vec<usize> = LONG
         .into_iter()
-        .filter(|size| *size <= bench.max_transfer_length() && size % address == 0 && size % length == 0)
+        .filter(|size| *size <= context.max_transfer_length() && size % address == 0 && size % length == 0)
         .collect();
     if sizes.is_empty() {
         return Ok(Verdict::Skip(
-            "descriptors above 4 KiB do not fit into the scratch memory; give a longer range to try them"
+            "descriptors above 4 KiB do not fit into the scratch memory; give a longer range to test them"
                 .to_owned(),
         ));
     }
-    let (out, back) = (bench.host()?, bench.host()?);
-    let (mut rigs, busy) = bench.free()?;
+    let (out, back) = (context.host()?, context.host()?);
+    let (mut rigs, busy) = context.free()?;
     let Some(at) = rigs.iter().position(|rig| rig.name.direction == Direction::H2c) else {
         return Ok(skip_reason("every H2C channel"));
     };
     // Data that the C2H channels read.
     let mut expected = vec![0; sizes.iter().copied().max().unwrap_or(0)];
-    Pattern::Random.fill(bench.options.seed, scratch.start, &mut expected);
+    Pattern::Random.fill(context.options.seed, scratch.start, &mut expected);
     if let Some(writer) = rigs.get_mut(at) {
         write(writer, &out, scratch.start, &expected)?;
     }
@@ -199,9 +201,9 @@ fn long_run(
     if rig.name.direction == Direction::H2c {
         host.memory().write(0, data)?;
     }
-    let count = host.len().checked_div(step).map_or(count, |room| count.min(room));
+    let count = host.len().checked_div(step).map_or(count, |available| count.min(available));
     let all: Vec<DescriptorSpec> =
-        (0..count).flat_map(|n| pieces(host, n * step, card, data.len(), data.len())).collect();
+        (0..count).flat_map(|n| descriptors(host, n * step, card, data.len(), data.len())).collect();
     rig.transfer_as(&all, ChainLayout { first: 0, block, circular: false }, record_all())?;
     if step == 0 {
         return Ok(());
@@ -226,7 +228,7 @@ fn judge(
     let problem = match tried {
         Ok(()) => return Ok(None),
         Err(TestError::Stuck { channel, waited_ms, status, .. }) => {
-            let hint = ". Several blocks of descriptors above 4 KiB do that on some IP builds: keep ChannelOptions::long_blocks off \
+            let hint = ". Several blocks of descriptors above 4 KiB cause this on some IP builds: keep ChannelOptions::long_blocks off \
                         (the default)";
             return Err(TestError::Stuck { channel, waited_ms, status, hint });
         }
@@ -239,7 +241,7 @@ fn judge(
         Err(problem) => return Err(problem),
     };
     Ok(Some(Verdict::Warn(format!(
-        "{name} does not do {count} descriptors of {size} bytes in blocks of {block} ({problem}). This is a known fault of some IP \
+        "{name} does not execute {count} descriptors of {size} bytes in blocks of {block} ({problem}). This is a known fault of some IP \
          builds: keep ChannelOptions::long_blocks off (the default), or descriptors at 4 KiB"
     ))))
 }

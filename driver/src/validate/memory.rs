@@ -12,7 +12,7 @@ use crate::Direction;
 const STEP: usize = 4096;
 
 /// Returns descriptors for `length` bytes between `host` and `card`, each of at most `step` bytes.
-pub(super) fn pieces(
+pub(super) fn descriptors(
     host: &HostMemory,
     offset: usize,
     card: CardAddr,
@@ -40,7 +40,7 @@ pub(super) fn write(
     let mut card = card.get();
     for part in bytes.chunks(host.len().max(1)) {
         host.memory().write(0, part)?;
-        rig.transfer(&pieces(host, 0, CardAddr::new(card), part.len(), STEP))?;
+        rig.transfer(&descriptors(host, 0, CardAddr::new(card), part.len(), STEP))?;
         card += part.len() as u64;
     }
     Ok(())
@@ -55,71 +55,71 @@ pub(super) fn read(
 ) -> Result<(), TestError> {
     let mut card = card.get();
     for part in into.chunks_mut(host.len().max(1)) {
-        rig.transfer(&pieces(host, 0, CardAddr::new(card), part.len(), STEP))?;
+        rig.transfer(&descriptors(host, 0, CardAddr::new(card), part.len(), STEP))?;
         host.memory().read(0, part)?;
         card += part.len() as u64;
     }
     Ok(())
 }
 
-pub(super) fn save(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
-    bench.no_scratch = "card memory could not be saved, so it is not written to".to_owned();
-    recorder.test(bench, "memory.save", |bench| {
-        if bench.card.info().xdma.stream {
-            let reason = "the channels are AXI4-Stream: there is no card memory behind them";
-            bench.no_scratch = reason.to_owned();
+pub(super) fn save(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+    context.no_scratch = "card memory could not be saved, so it is not written to".to_owned();
+    recorder.test(context, "memory.save", |context| {
+        if context.card.info().xdma.stream {
+            let reason = "the channels are AXI4-Stream: they reach no card memory";
+            context.no_scratch = reason.to_owned();
             return Ok(Verdict::Skip(reason.to_owned()));
         }
-        let range = match bench.choose_scratch() {
+        let range = match context.choose_scratch() {
             Ok(range) => range,
             Err(verdict) => {
                 if let Verdict::Skip(reason) | Verdict::Fail(reason) = &verdict {
-                    bench.no_scratch.clone_from(reason);
+                    context.no_scratch.clone_from(reason);
                 }
                 return Ok(verdict);
             }
         };
         for direction in Direction::ALL {
-            if bench.any(direction)?.is_none() {
-                let reason =
-                    format!("no {direction} channel is free; drop a handle to have transfers tested");
-                bench.no_scratch.clone_from(&reason);
+            if context.any(direction)?.is_none() {
+                let reason = format!("no {direction} channel is free; drop a handle to test transfers");
+                context.no_scratch.clone_from(&reason);
                 return Ok(Verdict::Skip(reason));
             }
         }
-        let host = bench.host()?;
-        let Some(mut rig) = bench.any(Direction::C2h)? else {
+        let host = context.host()?;
+        let Some(mut rig) = context.any(Direction::C2h)? else {
             return Ok(skip_reason("the last C2H channel"));
         };
         let mut saved = vec![0; usize::try_from(range.length).unwrap_or(0)];
         read(&mut rig, &host, range.start, &mut saved)?;
-        bench.saved = saved;
-        bench.scratch = Some(range);
+        context.saved = saved;
+        context.scratch = Some(range);
         Ok(Verdict::Pass(format!("{} bytes at {} to {} saved", range.length, range.start, range.last())))
     });
 }
 
-pub(super) fn restore(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
-    let Some(range) = bench.scratch else { return };
-    recorder.run_restoring_test(bench, "memory.restore", |bench| {
+pub(super) fn restore(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+    let Some(range) = context.scratch else { return };
+    recorder.run_restoring_test(context, "memory.restore", |context| {
         let what = format!("{} bytes at {}", range.length, range.start);
         let lost = |problem: TestError| match problem {
             TestError::Gone | TestError::Stuck { .. } => problem,
             other => TestError::Restore { what: what.clone(), why: other.to_string() },
         };
-        let host = bench.host()?;
-        let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {
+        let host = context.host()?;
+        let (Some(mut h2c), Some(mut c2h)) = (context.any(Direction::H2c)?, context.any(Direction::C2h)?)
+        else {
             return Ok(Verdict::Fail(format!(
-                "{what} hold test data: no channel is free any more to restore them"
+                "{what} still hold test data: no channel is free to restore them"
             )));
         };
-        let saved = core::mem::take(&mut bench.saved);
+        let saved = core::mem::take(&mut context.saved);
         let mut back = vec![0; saved.len()];
         write(&mut h2c, &host, range.start, &saved)
             .and_then(|()| read(&mut c2h, &host, range.start, &mut back))
             .map_err(lost)?;
         let expected = Expected { bytes: &saved, guard: 0, card: range.start };
         compare(|| "restoring card memory".to_owned(), &expected, &back)?;
-        Ok(Verdict::Pass(format!("{what} are as they were")))
+        Ok(Verdict::Pass(format!("{what} are restored")))
     });
 }

@@ -140,19 +140,19 @@ pub fn run_until_stopped(
     go_on: &dyn Fn() -> bool,
     report: &mut dyn FnMut(&TestResult),
 ) -> Report {
-    let mut bench = TestContext::new(card, options);
+    let mut context = TestContext::new(card, options);
     let mut recorder = ResultRecorder::new(card, go_on, report);
-    registers::run(&mut bench, &mut recorder);
-    memory::save(&mut bench, &mut recorder);
-    transfers::run(&mut bench, &mut recorder);
-    descriptors::run(&mut bench, &mut recorder);
-    completion::run(&mut bench, &mut recorder);
-    credits::run(&mut bench, &mut recorder);
-    cdma::run(&mut bench, &mut recorder);
-    network::run(&mut bench, &mut recorder);
+    registers::run(&mut context, &mut recorder);
+    memory::save(&mut context, &mut recorder);
+    transfers::run(&mut context, &mut recorder);
+    descriptors::run(&mut context, &mut recorder);
+    completion::run(&mut context, &mut recorder);
+    credits::run(&mut context, &mut recorder);
+    cdma::run(&mut context, &mut recorder);
+    network::run(&mut context, &mut recorder);
     // Last, because these tests may wedge an engine permanently.
-    descriptors::run_long(&mut bench, &mut recorder);
-    streams::run(&mut bench, &mut recorder);
-    memory::restore(&mut bench, &mut recorder);
-    recorder.finish(&bench)
+    descriptors::run_long(&mut context, &mut recorder);
+    streams::run(&mut context, &mut recorder);
+    memory::restore(&mut context, &mut recorder);
+    recorder.finish(&context)
 }

@@ -24,25 +24,27 @@ const BYTES: usize = 40_003;
 /// realignment (1024 bits at most).
 const OFFSET: u64 = 3 * 128;
 
-pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
-    recorder.test(bench, "ni.identity", |bench| identity(bench));
-    recorder.test(bench, "ni.loopback", |bench| loopback(bench));
+pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+    recorder.test(context, "ni.identity", |context| identity(context));
+    recorder.test(context, "ni.loopback", |context| loopback(context));
 }
 
 fn absent() -> Verdict {
-    Verdict::Skip("the card has no network interface of ours, or it was opened without".to_owned())
+    Verdict::Skip(
+        "the card has no network interface of this project, or it was opened without one".to_owned(),
+    )
 }
 
-fn identity(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let info = bench.card.info();
-    let (Some(identity), Some(ni), Some(bar)) = (&info.identity, &info.ni, bench.card.user_bar()) else {
+fn identity(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let info = context.card.info();
+    let (Some(identity), Some(ni), Some(bar)) = (&info.identity, &info.ni, context.card.user_bar()) else {
         return Ok(absent());
     };
     let again = match Identity::read(bar, bar.size()) {
         Ok(identity) => identity,
         Err(ReadError::Access { error, .. }) if error.is_gone() => return Err(TestError::Gone),
         Err(error) => {
-            alive(bench)?;
+            check_responding(context)?;
             return Ok(Verdict::Fail(error.to_string()));
         }
     };
@@ -51,7 +53,7 @@ fn identity(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let same = again == *identity && NiInfo { node: ni.node, ..now.clone() } == *ni;
     if !same {
         return Ok(Verdict::Fail(
-            "the identity block or the interface's capabilities are not what they were when the card was opened: another bitstream \
+            "the identity block or the interface's capabilities have changed since the card was opened: another bitstream \
              was loaded; open the card again"
                 .to_owned(),
         ));
@@ -76,42 +78,39 @@ fn identity(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
             identity.blocks().len()
         ))
     } else {
-        Verdict::Fail(format!(
-            "capabilities that no interface can have: {}; load another bitstream",
-            odd.join(", ")
-        ))
+        Verdict::Fail(format!("impossible capabilities: {}; load another bitstream", odd.join(", ")))
     })
 }
 
 /// Transfers from the node to itself: transmit path, network, receive path, registry.
-fn loopback(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    if bench.card.info().ni.is_none() {
+fn loopback(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    if context.card.info().ni.is_none() {
         return Ok(absent());
     }
-    let scratch = bench.scratch()?;
-    let Some((source, target, chain)) = places(scratch) else {
+    let scratch = context.scratch()?;
+    let Some((source, target, chain)) = test_ranges(scratch) else {
         return Ok(Verdict::Skip(format!(
-            "{} bytes of scratch memory are too few for it; give 256 KiB",
+            "{} bytes of scratch memory are too few for the test; give 256 KiB",
             scratch.length
         )));
     };
     let mut data = vec![0; BYTES];
-    Pattern::Random.fill(bench.options.seed, source, &mut data);
+    Pattern::Random.fill(context.options.seed, source, &mut data);
     let mut expected = vec![GUARD_BYTE; BYTES + 2 * GUARD];
     let start = CardAddr::new(target.get() - GUARD as u64);
     {
-        let host = bench.host()?;
-        let Some(mut h2c) = bench.any(Direction::H2c)? else { return Ok(skip_reason("every H2C channel")) };
+        let host = context.host()?;
+        let Some(mut h2c) = context.any(Direction::H2c)? else { return Ok(skip_reason("every H2C channel")) };
         write(&mut h2c, &host, source, &data)?;
         write(&mut h2c, &host, start, &expected)?;
     }
     let mut options = EndpointOptions { chain: Some(chain), ..EndpointOptions::default() };
-    options.give_up = options.give_up.min(bench.options.timeout);
-    match send(bench, &options, source, target) {
+    options.give_up = options.give_up.min(context.options.timeout);
+    match send(context, &options, source, target) {
         Ok(LoopbackOutcome::Arrived) => {}
         Ok(LoopbackOutcome::Lost) => {
             return Ok(Verdict::Warn(
-                "nothing came back from the network: it does not return a node's packets to itself (usual behind a switch), or \
+                "the network returned no packet: it does not return a node's packets to itself (usual behind a switch), or \
                  the link is down; test with a second card (`fpgactl transfer`)"
                     .to_owned(),
             ));
@@ -125,12 +124,12 @@ fn loopback(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
         }
         Err(EndpointError::Resource(ResourceError::InUse { what, .. })) => return Ok(skip_reason(what)),
         Err(error) => {
-            alive(bench)?;
+            check_responding(context)?;
             return Ok(Verdict::Fail(error.to_string()));
         }
     }
-    let host = bench.host()?;
-    let Some(mut c2h) = bench.any(Direction::C2h)? else { return Ok(skip_reason("every C2H channel")) };
+    let host = context.host()?;
+    let Some(mut c2h) = context.any(Direction::C2h)? else { return Ok(skip_reason("every C2H channel")) };
     if let Some(place) = expected.get_mut(GUARD..GUARD + BYTES) {
         place.copy_from_slice(&data);
     }
@@ -142,7 +141,7 @@ fn loopback(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
 }
 
 /// Returns source, target and CDMA chain within scratch memory.
-fn places(scratch: CardRange) -> Option<(CardAddr, CardAddr, CardAddr)> {
+fn test_ranges(scratch: CardRange) -> Option<(CardAddr, CardAddr, CardAddr)> {
     let end = scratch.start.get().checked_add(scratch.length)?;
     let chain = end.checked_sub(RESERVED_CARD_BYTES)? & !0xFFF;
     let half = chain.checked_sub(scratch.start.get())? / 2 / 128 * 128;
@@ -162,22 +161,22 @@ enum LoopbackOutcome {
 }
 
 fn send(
-    bench: &TestContext<'_>,
+    context: &TestContext<'_>,
     options: &EndpointOptions,
     source: CardAddr,
     target: CardAddr,
 ) -> Result<LoopbackOutcome, EndpointError> {
-    let mut endpoint = Endpoint::open_with(bench.card, options)?;
+    let mut endpoint = Endpoint::open_with(context.card, options)?;
     let node = endpoint.node();
     let region = endpoint.open_region(node, CardRange::new(target, BYTES as u64))?;
-    let began = bench.now();
+    let began = context.now();
     let ticket = match endpoint.send(source, &region.remote, 0, BYTES as u64, SendOptions::default()) {
         Ok(ticket) => ticket,
         Err(error) => return Ok(LoopbackOutcome::Failed(error.to_string())),
     };
     // Longer than the give-up time.
-    let patience = options.give_up + bench.options.timeout;
-    let done = match endpoint.wait(ticket, patience) {
+    let timeout = options.give_up + context.options.timeout;
+    let done = match endpoint.wait(ticket, timeout) {
         Ok(done) => done,
         Err(EndpointError::TimedOut { .. }) => return Ok(LoopbackOutcome::Lost),
         Err(error) => return Err(error),
@@ -190,11 +189,11 @@ fn send(
     }
     let mut backoff = fpga_pci::Backoff::new();
     while endpoint.next_notification().is_none() {
-        if Duration::from_nanos(bench.now().saturating_sub(began)) > patience * 2 {
+        if Duration::from_nanos(context.now().saturating_sub(began)) > timeout * 2 {
             return Ok(LoopbackOutcome::Lost);
         }
         if endpoint.poll()? == 0 {
-            bench.card.back_off(&mut backoff);
+            context.card.back_off(&mut backoff);
         } else {
             backoff.reset();
         }
@@ -203,8 +202,8 @@ fn send(
 }
 
 /// Checks that the card still answers: an endpoint error may be caused by its removal.
-fn alive(bench: &TestContext<'_>) -> Result<(), TestError> {
-    match IrqBlock::IDENTIFIER.read(&bench.card.shared.dma_bar, IRQ_BASE)?.into_bits() {
+fn check_responding(context: &TestContext<'_>) -> Result<(), TestError> {
+    match IrqBlock::IDENTIFIER.read(&context.card.shared.dma_bar, IRQ_BASE)?.into_bits() {
         u32::MAX => Err(TestError::Gone),
         _ => Ok(()),
     }

@@ -27,7 +27,7 @@ pub(super) enum TestError {
     Untested(String),
     /// The card does not answer.
     #[error(
-        "the card is gone (its registers read as all ones): check slot and power; `fpgactl reset --level bus` brings back a card \
+        "the card is gone (its registers read as all ones): check slot and power; `fpgactl reset --level bus` recovers a card \
          whose configuration space still answers, otherwise rescan the bus"
     )]
     Gone,
@@ -52,14 +52,14 @@ pub(super) enum TestError {
     /// An engine does not stop.
     #[error(
         "{channel} does not stop ({waited_ms} ms, status {status}): an AXI slave does not answer; reset the card with \
-         `fpgactl reset --level bus`. What the engine may still reach stays out of use{hint}"
+         `fpgactl reset --level bus`. Memory that the engine may still access stays quarantined{hint}"
     )]
     Stuck { channel: ChannelName, waited_ms: u64, status: String, hint: &'static str },
     /// An engine stopped before the end of its run without an error bit.
     #[error("{channel} stopped before the end of its run without an error bit (status {status})")]
     Silent { channel: ChannelName, status: String },
     /// Card memory could not be restored.
-    #[error("{what} hold test data and could not be restored: {why}")]
+    #[error("{what} still hold test data and could not be restored: {why}")]
     Restore { what: String, why: String },
     #[error("{0}")]
     Mismatch(#[from] Mismatch),

@@ -11,32 +11,32 @@ use fpga_registers::{BarOffset, RegisterIo};
 use super::context::{Availability, ResultRecorder, TestContext, list, skipped_channels};
 use super::problem::{TestError, Verdict};
 
-pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
-    recorder.test(bench, "config.space", |bench| config_space(bench));
-    recorder.test(bench, "config.bars", |bench| Ok(bars(bench)));
-    recorder.test(bench, "registers.identifiers", |bench| identifiers(bench));
-    recorder.test(bench, "registers.scratch", |bench| scratch(bench));
-    recorder.test(bench, "registers.masks", |bench| masks(bench));
-    recorder.test(bench, "registers.alignments", |bench| alignments(bench));
+pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+    recorder.test(context, "config.space", |context| config_space(context));
+    recorder.test(context, "config.bars", |context| Ok(bars(context)));
+    recorder.test(context, "registers.identifiers", |context| identifiers(context));
+    recorder.test(context, "registers.scratch", |context| scratch(context));
+    recorder.test(context, "registers.masks", |context| masks(context));
+    recorder.test(context, "registers.alignments", |context| alignments(context));
 }
 
-fn config_space(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let transport = &*bench.card.shared.transport;
+fn config_space(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let backend = &*context.card.shared.backend;
     let read = || -> Result<_, fpga_pci::ConfigError> {
-        let ids = config::identity(transport)?;
-        let enabled = config::read_u16(transport, header::COMMAND)?;
-        let capabilities = config::capabilities(transport)?.len();
-        Ok((ids, enabled, capabilities, config::find_msix(transport)?))
+        let ids = config::identity(backend)?;
+        let enabled = config::read_u16(backend, header::COMMAND)?;
+        let capabilities = config::capabilities(backend)?.len();
+        Ok((ids, enabled, capabilities, config::find_msix(backend)?))
     };
     let ((vendor, device), enabled, capabilities, msix) = match read() {
         Ok(found) => found,
         Err(fpga_pci::ConfigError::Gone) => return Err(TestError::Gone),
         Err(error) => return Ok(Verdict::Fail(error.to_string())),
     };
-    let known = bench.card.info().ids;
+    let known = context.card.info().ids;
     if (vendor, device) != (known.vendor, known.device) {
         return Ok(Verdict::Fail(format!(
-            "the ids are {vendor:04x}:{device:04x} now and were {:04x}:{:04x} when the card was opened: another bitstream was \
+            "the ids are {vendor:04x}:{device:04x}, but were {:04x}:{:04x} when the card was opened: another bitstream was \
              loaded; open the card again",
             known.vendor, known.device
         )));
@@ -49,7 +49,7 @@ fn config_space(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
             .collect();
     if !missing.is_empty() {
         return Ok(Verdict::Fail(format!(
-            "{} is off in the command register ({enabled:#06x}); somebody has changed it since the card was opened: open it again",
+            "{} is off in the command register ({enabled:#06x}); it was on when the card was opened: open the card again",
             missing.join(" and ")
         )));
     }
@@ -60,19 +60,19 @@ fn config_space(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     })
 }
 
-fn bars(bench: &TestContext<'_>) -> Verdict {
-    let roles = bench.card.info().roles;
+fn bars(context: &TestContext<'_>) -> Verdict {
+    let roles = context.card.info().roles;
     let name = |role, bar: fpga_pci::BarInfo| format!("{role} BAR {} ({:#x} bytes)", bar.index, bar.size);
     let mut found = vec![name("DMA", roles.dma)];
     found.extend(roles.user.map(|bar| name("user", bar)));
     found.extend(roles.bypass.map(|bar| name("bypass", bar)));
-    let now = bench.card.shared.transport.bars().into_iter().flatten();
+    let now = context.card.shared.backend.bars().into_iter().flatten();
     let there = now.filter(|bar| [Some(roles.dma), roles.user, roles.bypass].contains(&Some(*bar))).count();
     if there == found.len() {
         Verdict::Pass(list(&found))
     } else {
         Verdict::Fail(format!(
-            "{} were found when the card was opened, {there} of them are left; remove the function and rescan the bus",
+            "{} were found when the card was opened, {there} of them still exist; remove the function and rescan the bus",
             list(&found)
         ))
     }
@@ -97,9 +97,9 @@ fn identifier(
     Ok(id)
 }
 
-fn identifiers(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let bar = &bench.card.shared.dma_bar;
-    let xdma = bench.card.info().xdma;
+fn identifiers(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let bar = &context.card.shared.dma_bar;
+    let xdma = context.card.info().xdma;
     let mut wrong = Vec::new();
     let mut ids = Vec::new();
     for (base, name, target) in [
@@ -147,13 +147,15 @@ fn identifiers(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     Ok(if known {
         Verdict::Pass(found)
     } else {
-        Verdict::Warn(format!("{found}: this version is not known here; watch the transfers below"))
+        Verdict::Warn(format!(
+            "{found}: this driver does not know the version; check the results of the transfer tests below"
+        ))
     })
 }
 
 /// Tests the bit that the vendor's own test toggles: relaxed ordering, at 0x301C.
-fn scratch(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let bar = &bench.card.shared.dma_bar;
+fn scratch(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let bar = &context.card.shared.dma_bar;
     let register = ConfigBlock::PCIE_CONTROL;
     let before = register.read(bar, CONFIG_BASE)?;
     let flipped = PcieControl::from_bits(before.into_bits() ^ 1);
@@ -166,15 +168,15 @@ fn scratch(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     }
     if toggled.relaxed_ordering() == before.relaxed_ordering() {
         return Ok(Verdict::Fail(
-            "bit 0 at 0x301c does not take what is written: register writes do not reach the card; check that memory decoding is \
-             on and that nothing else drives the card"
+            "bit 0 at 0x301c does not keep the written value: register writes do not reach the card; check that memory decoding is \
+             on and that no other program drives the card"
                 .to_owned(),
         ));
     }
     if after != before {
-        return Ok(Verdict::Fail(format!("0x301c was {before} and could not be put back: it is {after}")));
+        return Ok(Verdict::Fail(format!("0x301c was {before} and could not be restored: it is {after}")));
     }
-    Ok(Verdict::Pass("bit 0 at 0x301c toggles and is back".to_owned()))
+    Ok(Verdict::Pass("bit 0 at 0x301c toggles and is restored".to_owned()))
 }
 
 /// Sets and clears single bits by the aliases. The mask of `bits` is restored.
@@ -206,14 +208,14 @@ fn alias(
     set(before & all)?;
     let after = read()?;
     if wrong.is_none() && after != before {
-        wrong = Some(format!("it was {before:#x} and could not be put back: it is {after:#x}"));
+        wrong = Some(format!("it was {before:#x} and could not be restored: it is {after:#x}"));
     }
     Ok(wrong)
 }
 
-fn masks(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let bar = &bench.card.shared.dma_bar;
-    let h2c = bench.card.info().xdma.h2c_channels;
+fn masks(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let bar = &context.card.shared.dma_bar;
+    let h2c = context.card.info().xdma.h2c_channels;
     let (mut wrong, mut busy, mut lines) = (Vec::new(), Vec::new(), Vec::new());
     let mut tested = 0;
     // Events that both directions have in every card description.
@@ -224,8 +226,8 @@ fn masks(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
         ChannelInterrupts::new().with_idle_stopped(true),
     ]
     .map(ChannelInterrupts::into_bits);
-    for name in bench.card.info().xdma.channels() {
-        let Availability::Free(rig) = bench.take(name)? else {
+    for name in context.card.info().xdma.channels() {
+        let Availability::Free(rig) = context.take(name)? else {
             busy.push(name);
             continue;
         };
@@ -265,17 +267,17 @@ fn masks(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
         ))
     } else {
         Verdict::Fail(format!(
-            "{}; interrupts of this card cannot be relied on, wait by polling",
+            "{}; interrupts of this card are unreliable, wait by polling",
             wrong.join("; ")
         ))
     })
 }
 
-fn alignments(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let bar = &bench.card.shared.dma_bar;
+fn alignments(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let bar = &context.card.shared.dma_bar;
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     let mut silent = Vec::new();
-    for name in bench.card.info().xdma.channels() {
+    for name in context.card.info().xdma.channels() {
         let word = ChannelBlock::ALIGNMENTS.read(bar, channel_base(name.direction, name.number))?;
         if word.into_bits() == u32::MAX {
             return Err(TestError::Gone);
@@ -299,14 +301,14 @@ fn alignments(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
         Verdict::Pass(all.join("; "))
     } else {
         Verdict::Warn(format!(
-            "{} give no alignment (0); taken for 1 B, 1 B and 64 bits as the vendor's driver does",
+            "{} report no alignment (0); 1 B, 1 B and 64 bits are assumed, as in the vendor's driver",
             list(&silent)
         ))
     })
 }
 
-/// Returns the alignment of addresses and of lengths in bytes that every transfer here keeps.
-pub(super) fn granularity(bench: &TestContext<'_>) -> (usize, usize) {
-    let word = bench.card.info().xdma.alignments;
+/// Returns the alignment of addresses and of lengths in bytes that every transfer of the tests keeps.
+pub(super) fn granularity(context: &TestContext<'_>) -> (usize, usize) {
+    let word = context.card.info().xdma.alignments;
     (usize::from(word.address_alignment()).max(1), usize::from(word.length_granularity()).max(1))
 }

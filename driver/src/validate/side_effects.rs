@@ -20,36 +20,37 @@ pub fn side_effects(card: &Card, options: ValidateOptions) -> Vec<String> {
             .read(bar, base)
             .and_then(|control| Ok((control.run(), ChannelBlock::STATUS.read(bar, base)?.busy())));
         match state {
-            Ok((_, true)) => {
-                found.push(format!("{name} is moving data: it is stopped, and its transfer is lost"))
+            Ok((_, true)) => found
+                .push(format!("{name} is transferring data: the test stops it, and its transfer is lost")),
+            Ok((true, false)) => {
+                found.push(format!("{name} is started and waits for data: the test stops it"))
             }
-            Ok((true, false)) => found.push(format!("{name} is started and waits: it is stopped")),
             Ok((false, false)) => {}
             Err(error) => {
-                found.push(format!("{name} cannot be looked at ({error}): if it runs, it is stopped"))
+                found.push(format!("{name} cannot be read ({error}): if it runs, the test stops it"))
             }
         }
     }
     match IrqBlock::CHANNEL_ENABLE.read(bar, IRQ_BASE) {
         Ok(mask) if mask.into_bits() != 0 => {
             found.push(
-                "interrupts of channels are enabled: they are masked, and whoever waits for one waits on"
+                "channel interrupts are enabled: the test masks them, and a program that waits for one is not woken"
                     .to_owned(),
             );
         }
         Ok(_) => {}
         Err(error) => {
-            found.push(format!("the interrupt masks cannot be looked at ({error}): they are cleared"))
+            found.push(format!("the interrupt masks cannot be read ({error}): the test clears them"))
         }
     }
     if card.info().ni.is_some() {
         found.push(
-            "the network interface is silenced and tested in loopback: what its host would have heard meanwhile is lost".to_owned(),
+            "the network interface is disabled and tested in loopback: packets that arrive for its host meanwhile are lost".to_owned(),
         );
     }
     match TestContext::new(card, options).choose_scratch() {
         Ok(range) => found.push(format!(
-            "{} bytes of card memory at {} to {} are overwritten; they are saved before and put back after",
+            "{} bytes of card memory at {} to {} are overwritten; they are saved before and restored after",
             range.length,
             range.start,
             range.last()

@@ -17,9 +17,9 @@ const LENGTHS: [usize; 7] = [1, 63, 64, 65, 4096, 5000, 30_000];
 /// Maximum length in bytes of a packet from another source.
 const MAX_PACKET_BYTES: usize = 1 << 20;
 
-pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
-    if bench.card.info().xdma.stream {
-        recorder.test(bench, "streams.packets", |bench| packets(bench));
+pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+    if context.card.info().xdma.stream {
+        recorder.test(context, "streams.packets", |context| packets(context));
     }
 }
 
@@ -31,22 +31,22 @@ enum LoopbackKind {
     Held,
 }
 
-fn packets(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    if !bench.options.streams {
+fn packets(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    if !context.options.streams {
         return Ok(Verdict::Skip(
-            "a stream channel that nothing arrives at stays busy until the card is reset: ask for it (--streams) if every C2H channel \
-             has a loopback or a source behind it"
+            "a C2H stream channel that receives no data stays busy until the card is reset: request the test (--streams) if every C2H \
+             channel has a loopback or a packet source"
                 .to_owned(),
         ));
     }
     let mut words = Vec::new();
     let (mut passed, mut quiet) = (0, false);
-    for name in bench.channels(Direction::C2h) {
-        match one(bench, name)? {
+    for name in context.channels(Direction::C2h) {
+        match one(context, name)? {
             LoopbackKind::Loopback => {
                 passed += 1;
                 words.push(format!(
-                    "{name}: loopback, {} packets of 1 to 30000 bytes came back equal",
+                    "{name}: loopback, {} packets of 1 to 30000 bytes returned unchanged",
                     LENGTHS.len()
                 ));
             }
@@ -60,7 +60,7 @@ fn packets(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
             LoopbackKind::Nothing { wedged } => {
                 quiet |= wedged;
                 let state = if wedged { ", and it stays busy until `fpgactl reset --level bus`" } else { "" };
-                words.push(format!("{name}: nothing arrives{state}"));
+                words.push(format!("{name}: no data arrives{state}"));
             }
             LoopbackKind::Held => words.push(format!("{name}: in use, not tested")),
         }
@@ -83,19 +83,19 @@ fn free<T>(taken: Result<T, ResourceError>) -> Result<Option<T>, TestError> {
     }
 }
 
-fn one(bench: &TestContext<'_>, name: ChannelName) -> Result<LoopbackKind, TestError> {
-    let card: &Card = bench.card;
+fn one(context: &TestContext<'_>, name: ChannelName) -> Result<LoopbackKind, TestError> {
+    let card: &Card = context.card;
     // Only single buffers are posted, in batch mode: where packets arrive, the channel is idle afterwards.
     let options = C2hStreamOptions::default().buffers(2).run_mode(crate::RunMode::Batch);
     let Some(mut rx) = free(card.c2h_stream_with(name.number, options))? else {
         return Ok(LoopbackKind::Held);
     };
     let mut tx = free(card.h2c_stream(name.number))?;
-    let wait = WaitOptions::default().timeout(bench.options.timeout);
+    let wait = WaitOptions::default().timeout(context.options.timeout);
     let (mut equal, mut shortest, mut longest) = (true, usize::MAX, 0);
     for (seed, length) in LENGTHS.into_iter().enumerate() {
         let mut expected = vec![0; length];
-        Pattern::Random.fill(bench.options.seed, CardAddr::new(seed as u64), &mut expected);
+        Pattern::Random.fill(context.options.seed, CardAddr::new(seed as u64), &mut expected);
         let sent = card.buffer_from(&expected).map_err(TestError::from)?;
         if let Some(tx) = &mut tx {
             tx.submit(sent).map_err(|refused| StreamError::Submit(refused.error))?;

@@ -86,9 +86,9 @@ pub(super) fn record_all() -> ChannelControl {
 }
 
 impl TestChannel {
-    pub(super) fn new(bench: &TestContext<'_>, claim: ChannelClaim) -> Result<Self, TestError> {
+    pub(super) fn new(context: &TestContext<'_>, claim: ChannelClaim) -> Result<Self, TestError> {
         let name = claim.name;
-        let card = Arc::clone(&bench.card.shared);
+        let card = Arc::clone(&context.card.shared);
         let area = card.pool.allocate_registered(AREA, 4096)?;
         let mut rig = Self {
             name,
@@ -99,8 +99,8 @@ impl TestChannel {
             posted: Vec::new(),
             // The last owner may have been unable to stop the engine.
             running: true,
-            limit: bench.limit(),
-            lost: std::rc::Rc::clone(&bench.lost),
+            limit: context.limit(),
+            lost: std::rc::Rc::clone(&context.lost),
             card,
             _claim: claim,
         };
@@ -136,10 +136,10 @@ impl TestChannel {
     /// Writes a chain of at most [`MAX_DESCRIPTORS`] descriptors. Returns the values for the engine's registers.
     pub(super) fn write(
         &mut self,
-        pieces: &[DescriptorSpec],
+        descriptors: &[DescriptorSpec],
         chain: ChainLayout,
     ) -> Result<ChainStart, TestError> {
-        let count = pieces.len().min(MAX_DESCRIPTORS - chain.first.min(MAX_DESCRIPTORS));
+        let count = descriptors.len().min(MAX_DESCRIPTORS - chain.first.min(MAX_DESCRIPTORS));
         let end = chain.first + count;
         // Number of descriptors after the first one in the block that begins at entry `at`.
         let adjacent = |at: usize| {
@@ -148,7 +148,7 @@ impl TestChannel {
         };
         let mut block_end = chain.first + usize::from(adjacent(chain.first)) + 1;
         let memory = self.area.as_ref().map(RegisteredMemory::memory).unwrap_or_default();
-        for (at, piece) in (chain.first..end).zip(pieces) {
+        for (at, spec) in (chain.first..end).zip(descriptors) {
             let last = at + 1 == end;
             let next = if last { chain.first } else { at + 1 };
             // Within a block the count decreases; the last descriptor has the count of the next block.
@@ -167,8 +167,8 @@ impl TestChannel {
                 .with_next_adjacent(next_adjacent);
             let next = if last && !chain.circular { Iova::ZERO } else { self.address(next * DESCRIPTOR) };
             let descriptor = match self.name.direction {
-                Direction::H2c => Descriptor::h2c(piece.host, piece.card, piece.length),
-                Direction::C2h => Descriptor::c2h(piece.card, piece.host, piece.length),
+                Direction::H2c => Descriptor::h2c(spec.host, spec.card, spec.length),
+                Direction::C2h => Descriptor::c2h(spec.card, spec.host, spec.length),
             };
             // No test has a descriptor near the limit of 256 MiB.
             let Ok(descriptor) = descriptor else { continue };
@@ -178,7 +178,7 @@ impl TestChannel {
         let post =
             ChainStart { first: self.address(chain.first * DESCRIPTOR), adjacent: adjacent(chain.first) };
         self.posted.clear();
-        self.posted.extend_from_slice(pieces);
+        self.posted.extend_from_slice(descriptors);
         Ok(post)
     }
 
@@ -197,18 +197,18 @@ impl TestChannel {
         Ok(())
     }
 
-    /// Moves `pieces` in one run and waits, by registers only, until the run has succeeded.
-    pub(super) fn transfer(&mut self, pieces: &[DescriptorSpec]) -> Result<(), TestError> {
-        self.transfer_as(pieces, ChainLayout::default(), record_all())
+    /// Executes `descriptors` in one run and waits, by registers only, until the run has succeeded.
+    pub(super) fn transfer(&mut self, descriptors: &[DescriptorSpec]) -> Result<(), TestError> {
+        self.transfer_as(descriptors, ChainLayout::default(), record_all())
     }
 
     pub(super) fn transfer_as(
         &mut self,
-        pieces: &[DescriptorSpec],
+        descriptors: &[DescriptorSpec],
         chain: ChainLayout,
         control: ChannelControl,
     ) -> Result<(), TestError> {
-        let post = self.write(pieces, chain)?;
+        let post = self.write(descriptors, chain)?;
         self.start(post, control)?;
         self.finish()
     }
@@ -224,7 +224,7 @@ impl TestChannel {
     /// Waits until the engine is idle. Returns its status; or, on timeout, the time waited in nanoseconds and the last status.
     fn await_idle(&self) -> Result<Result<ChannelStatus, (u64, ChannelStatus)>, TestError> {
         let mut last = ChannelStatus::new();
-        let idle = poll_until(&*self.card.transport, self.limit, |_| {
+        let idle = poll_until(&*self.card.backend, self.limit, |_| {
             last = self.status()?;
             Ok::<_, TestError>((!last.busy()).then_some(last))
         })?;
@@ -252,7 +252,7 @@ impl TestChannel {
         let outcome = if status.has_error(self.name.direction) {
             let completed = self.completed()?;
             let place = self.posted.get(completed as usize);
-            let place = place.map(|piece| (completed, piece.host, piece.card, piece.length));
+            let place = place.map(|spec| (completed, spec.host, spec.card, spec.length));
             let what = errors(self.name, status);
             Err(TestError::Engine { channel: self.name, what, place: EnginePosition(place) })
         } else if status.descriptor_stopped() {

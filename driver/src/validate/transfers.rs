@@ -5,7 +5,7 @@ use fpga_registers::CardAddr;
 use super::context::{
     Availability, HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels,
 };
-use super::memory::{pieces, read, write};
+use super::memory::{descriptors, read, write};
 use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
 use super::problem::{TestError, Verdict};
 use super::registers::granularity;
@@ -43,13 +43,13 @@ impl Case {
     }
 }
 
-/// Returns the cases that fit into `room` bytes of card memory and keep the card's alignment.
-fn cases(room: usize, (address, length): (usize, usize)) -> Vec<Case> {
+/// Returns the cases that fit into `available` bytes of card memory and keep the card's alignment.
+fn cases(available: usize, (address, length): (usize, usize)) -> Vec<Case> {
     let mut cases = Vec::new();
     for (n, size) in SIZES.into_iter().enumerate().filter(|(_, size)| size % length == 0) {
         let offsets = if size <= MANY_OFFSETS_UP_TO { OFFSETS.len() } else { FEW_OFFSETS };
         for (m, (host, card)) in OFFSETS.into_iter().enumerate().take(offsets) {
-            let fits = card + size + 2 * GUARD <= room;
+            let fits = card + size + 2 * GUARD <= available;
             if !fits || host % address != 0 || card % address != 0 {
                 continue;
             }
@@ -66,46 +66,46 @@ fn cases(room: usize, (address, length): (usize, usize)) -> Vec<Case> {
     cases
 }
 
-pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
+pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     for direction in Direction::ALL {
-        for name in bench.channels(direction) {
-            recorder.test(bench, format!("transfer.{name}"), |bench| one_channel(bench, name));
+        for name in context.channels(direction) {
+            recorder.test(context, format!("transfer.{name}"), |context| one_channel(context, name));
         }
     }
-    recorder.test(bench, "transfer.together", |bench| test_all_channels(bench));
+    recorder.test(context, "transfer.together", |context| test_all_channels(context));
 }
 
-fn one_channel(bench: &TestContext<'_>, name: ChannelName) -> Result<Verdict, TestError> {
-    let scratch = bench.scratch()?;
-    let (out, back) = (bench.host()?, bench.host()?);
-    let Availability::Free(mut tested) = bench.take(name)? else { return Ok(skip_reason(name)) };
+fn one_channel(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict, TestError> {
+    let scratch = context.scratch()?;
+    let (out, back) = (context.host()?, context.host()?);
+    let Availability::Free(mut tested) = context.take(name)? else { return Ok(skip_reason(name)) };
     let other = if name.direction == Direction::H2c { Direction::C2h } else { Direction::H2c };
-    let Some(mut other) = bench.any(other)? else {
-        return Ok(skip_reason(format_args!("every {other} channel, which the check of {name} needs,")));
+    let Some(mut other) = context.any(other)? else {
+        return Ok(skip_reason(format_args!("every {other} channel, which the check of {name} requires,")));
     };
-    let room = bench.max_transfer_length() + 2 * GUARD;
-    let cases = cases(room, granularity(bench));
+    let available = context.max_transfer_length() + 2 * GUARD;
+    let cases = cases(available, granularity(context));
     let mut moved = 0_u64;
     for case in &cases {
         match name.direction {
-            Direction::H2c => to_card(bench, &mut tested, &mut other, (&out, &back), scratch.start, case)?,
-            Direction::C2h => to_host(bench, &mut tested, &mut other, (&out, &back), scratch.start, case)?,
+            Direction::H2c => to_card(context, &mut tested, &mut other, (&out, &back), scratch.start, case)?,
+            Direction::C2h => to_host(context, &mut tested, &mut other, (&out, &back), scratch.start, case)?,
         }
         moved += case.size as u64;
     }
     let longest = cases.iter().map(|case| case.size).max().unwrap_or(0);
     Ok(Verdict::Pass(format!(
-        "{} transfers of 1 to {longest} bytes, {moved} bytes in all, arrived byte for byte{}",
+        "{} transfers of 1 to {longest} bytes, {moved} bytes in total, arrived byte for byte{}",
         cases.len(),
         if longest < 1 << 20 { " (longer ones do not fit into the scratch memory)" } else { "" }
     )))
 }
 
 /// Returns the expected bytes of card memory at `start`, including guards.
-fn guarded(bench: &TestContext<'_>, case: &Case, start: CardAddr) -> Vec<u8> {
+fn guarded(context: &TestContext<'_>, case: &Case, start: CardAddr) -> Vec<u8> {
     let mut bytes = vec![GUARD_BYTE; case.size + 2 * GUARD];
     if let Some(data) = bytes.get_mut(GUARD..GUARD + case.size) {
-        case.pattern.fill(bench.options.seed, CardAddr::new(start.get() + GUARD as u64), data);
+        case.pattern.fill(context.options.seed, CardAddr::new(start.get() + GUARD as u64), data);
     }
     bytes
 }
@@ -117,7 +117,7 @@ const fn place(scratch: CardAddr, case: &Case) -> CardAddr {
 
 /// Writes to the card by the channel under test, and reads the data and its guards back by another channel.
 fn to_card(
-    bench: &TestContext<'_>,
+    context: &TestContext<'_>,
     tested: &mut TestChannel,
     other: &mut TestChannel,
     (out, back): (&HostMemory, &HostMemory),
@@ -125,13 +125,13 @@ fn to_card(
     case: &Case,
 ) -> Result<(), TestError> {
     let start = place(scratch, case);
-    let expected = guarded(bench, case, start);
+    let expected = guarded(context, case, start);
     write(tested, back, start, &vec![GUARD_BYTE; expected.len()])?;
     let data = expected.get(GUARD..GUARD + case.size).unwrap_or_default();
     out.memory().write(case.host, data)?;
     let at = CardAddr::new(start.get() + GUARD as u64);
     tested.transfer_as(
-        &pieces(out, case.host, at, case.size, case.step),
+        &descriptors(out, case.host, at, case.size, case.step),
         ChainLayout::default(),
         record_all(),
     )?;
@@ -143,7 +143,7 @@ fn to_card(
 
 /// Reads from the card by the channel under test, and checks the guards in host memory.
 fn to_host(
-    bench: &TestContext<'_>,
+    context: &TestContext<'_>,
     tested: &mut TestChannel,
     other: &mut TestChannel,
     (out, back): (&HostMemory, &HostMemory),
@@ -151,13 +151,13 @@ fn to_host(
     case: &Case,
 ) -> Result<(), TestError> {
     let start = place(scratch, case);
-    let expected = guarded(bench, case, start);
+    let expected = guarded(context, case, start);
     let data = expected.get(GUARD..GUARD + case.size).unwrap_or_default();
     let at = CardAddr::new(start.get() + GUARD as u64);
     write(other, out, at, data)?;
     back.memory().fill(case.host, expected.len(), GUARD_BYTE)?;
-    let pieces = pieces(back, case.host + GUARD, at, case.size, case.step);
-    tested.transfer_as(&pieces, ChainLayout::default(), record_all())?;
+    let descriptors = descriptors(back, case.host + GUARD, at, case.size, case.step);
+    tested.transfer_as(&descriptors, ChainLayout::default(), record_all())?;
     let mut found = vec![0; expected.len()];
     back.memory().read(case.host, &mut found)?;
     let expected = Expected { bytes: &expected, guard: GUARD, card: start };
@@ -165,22 +165,22 @@ fn to_host(
 }
 
 /// Runs all free H2C channels at once, each with its own memory; then all free C2H channels while the H2C channels continue.
-fn test_all_channels(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let scratch = bench.scratch()?;
-    let (out, back) = (bench.host()?, bench.host()?);
-    let (rigs, busy) = bench.free()?;
+fn test_all_channels(context: &TestContext<'_>) -> Result<Verdict, TestError> {
+    let scratch = context.scratch()?;
+    let (out, back) = (context.host()?, context.host()?);
+    let (rigs, busy) = context.free()?;
     let (mut h2c, mut c2h): (Vec<TestChannel>, Vec<TestChannel>) =
         rigs.into_iter().partition(|rig| rig.name.direction == Direction::H2c);
     if h2c.is_empty() || c2h.is_empty() {
         return Ok(skip_reason("every channel of one direction"));
     }
-    let (address, _) = granularity(bench);
+    let (address, _) = granularity(context);
     let lanes = h2c.len().max(c2h.len());
-    let size = (bench.max_transfer_length() / lanes).min(256 << 10) / 256 * 256 / address * address;
+    let size = (context.max_transfer_length() / lanes).min(256 << 10) / 256 * 256 / address * address;
     let place = |lane: usize| CardAddr::new(scratch.start.get() + (lane * size) as u64);
     let mut expected = vec![0; lanes * size];
     for (lane, bytes) in expected.chunks_mut(size.max(1)).enumerate() {
-        Pattern::Random.fill(bench.options.seed, place(lane), bytes);
+        Pattern::Random.fill(context.options.seed, place(lane), bytes);
     }
     out.memory().write(0, &expected)?;
     back.memory().fill(0, expected.len(), GUARD_BYTE)?;
@@ -188,15 +188,15 @@ fn test_all_channels(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     // One direction may have fewer channels than the other, so lanes are distributed in rounds.
     for round in 0..lanes.div_ceil(h2c.len()) {
         let first = round * h2c.len();
-        start_all(&mut h2c, first, lanes, |lane| pieces(&out, lane * size, place(lane), size, 4096))?;
+        start_all(&mut h2c, first, lanes, |lane| descriptors(&out, lane * size, place(lane), size, 4096))?;
         h2c.iter_mut().take(lanes - first).try_for_each(TestChannel::finish)?;
     }
     for round in 0..lanes.div_ceil(c2h.len()) {
         let first = round * c2h.len();
         // Sends the same bytes again, so that both directions work at the same time.
         let again = h2c.len().min(lanes);
-        start_all(&mut h2c, 0, again, |lane| pieces(&out, lane * size, place(lane), size, 4096))?;
-        start_all(&mut c2h, first, lanes, |lane| pieces(&back, lane * size, place(lane), size, 4096))?;
+        start_all(&mut h2c, 0, again, |lane| descriptors(&out, lane * size, place(lane), size, 4096))?;
+        start_all(&mut c2h, first, lanes, |lane| descriptors(&back, lane * size, place(lane), size, 4096))?;
         c2h.iter_mut().take(lanes - first).try_for_each(TestChannel::finish)?;
         h2c.iter_mut().take(again).try_for_each(TestChannel::finish)?;
     }
@@ -213,10 +213,10 @@ fn start_all(
     rigs: &mut [TestChannel],
     first: usize,
     lanes: usize,
-    pieces: impl Fn(usize) -> Vec<super::test_channel::DescriptorSpec>,
+    descriptors: impl Fn(usize) -> Vec<super::test_channel::DescriptorSpec>,
 ) -> Result<(), TestError> {
     for (rig, lane) in rigs.iter_mut().zip(first..lanes) {
-        let post = rig.write(&pieces(lane), ChainLayout::default())?;
+        let post = rig.write(&descriptors(lane), ChainLayout::default())?;
         rig.start(post, record_all())?;
     }
     Ok(())

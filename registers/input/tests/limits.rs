@@ -1,5 +1,5 @@
 //! Files that are too long, have no end, are not text, or expand too much.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::fmt::Write as _;
 use std::io::Write as _;

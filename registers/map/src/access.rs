@@ -82,7 +82,7 @@ where
     pub fn read(&self, name: &str) -> Result<u32, AccessError<I::Error>> {
         let named = self.map.find(name)?;
         if self.map.read_has_side_effect(named.register) {
-            return Err(refused(named, "a read changes it, so it has to be taken").into());
+            return Err(refused(named, "a read has side effects: read it with `take`").into());
         }
         self.fetch(named)
     }
@@ -122,7 +122,7 @@ where
                 let kept = rest(named.register.access, self.map.fields(register), field)
                     .map_err(|why| refused(named, why))?;
                 if kept != 0 && self.map.read_has_side_effect(register) {
-                    let why = "the rest of its register has to be read first, which would change it: write the whole register";
+                    let why = "the rest of its register has to be read first, and this read has side effects: write the whole register";
                     return Err(refused(named, why).into());
                 }
                 if kept == 0 { 0 } else { self.fetch(Named { field: None, ..named })? & kept }
@@ -134,7 +134,7 @@ where
 
     fn fetch(&self, named: Named<'_>) -> Result<u32, AccessError<I::Error>> {
         if !named.access().is_readable() {
-            return Err(refused(named, "there is nothing to read").into());
+            return Err(refused(named, "it cannot be read").into());
         }
         let fail = |source| AccessError::Io { name: named.register.name.clone(), source };
         let word = self.io.read32(named.register.address).map_err(fail)?;

@@ -363,7 +363,7 @@ impl Layout<'_> {
             .unwrap_or(u64::MAX);
         if end > MAX_BAR_SIZE {
             let at = if block.count.is_some() { "count" } else { "offset" };
-            return fail(at, Problem::Outside { end, limit: MAX_BAR_SIZE, of: "farther than any BAR goes" });
+            return fail(at, Problem::Outside { end, limit: MAX_BAR_SIZE, of: "the maximum size of a BAR" });
         }
         if least > 0 && block.size.is_some() {
             self.spans.push((block.offset, end, number));

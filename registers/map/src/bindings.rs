@@ -185,7 +185,7 @@ fn doc(text: &str, otherwise: &str) -> String {
 fn text(path: &Path, file: &File, module: &str, options: &Options) -> Result<String, BindingsError> {
     let mut s = String::new();
     let mut scope = Scope::new(path);
-    out!(s, "// Made from a register map when this program was built. Change the map instead.\n");
+    out!(s, "// Generated from a register map by the build. Change the map instead.\n");
     out!(s, "{}", doc(&file.doc, &format!("Registers of {}.", file.name)));
     // The module is generated: disable the lints of the program.
     out!(
@@ -226,11 +226,8 @@ fn write_enum(s: &mut String, path: &Path, e: &Enumeration, name: &str) -> Resul
         );
     }
     out!(s, "}}\n\nimpl {name} {{");
-    out!(
-        s,
-        "/// The number that stands for the value.\n#[must_use]\npub const fn value(self) -> u32 {{ self as u32 }}"
-    );
-    out!(s, "/// The value of this number, where it has a name.\n#[must_use]");
+    out!(s, "/// Number of the value.\n#[must_use]\npub const fn value(self) -> u32 {{ self as u32 }}");
+    out!(s, "/// Value with this number, if it has a name.\n#[must_use]");
     out!(s, "pub const fn from_value(value: u32) -> ::core::option::Option<Self> {{ match value {{");
     for (name, variant) in &variants {
         out!(s, "{:#x} => ::core::option::Option::Some(Self::{name}),", variant.value);
@@ -260,15 +257,18 @@ impl Writer<'_> {
         out!(s, "\n{}\npub mod {name} {{", doc(&block.doc, &format!("Block {}.", block.name)));
         match block.count {
             None => {
-                let name = scope.take("BASE".to_owned(), "the block's place")?;
-                out!(s, "/// Its place in the BAR.");
+                let name = scope.take("BASE".to_owned(), "the block's offset")?;
+                out!(s, "/// Offset of the block in the BAR.");
                 out!(s, "pub const {name}: {root}::BarOffset = {root}::BarOffset::new({:#x});", block.offset);
             }
             Some(count) => {
                 let used = registers.iter().map(|register| register.end()).max().unwrap_or(0);
                 let stride = block.stride.or(block.size).unwrap_or(used);
-                let name = scope.take("BASES".to_owned(), "the blocks' places")?;
-                out!(s, "/// Their places in the BAR.\npub const {name}: [{root}::BarOffset; {count}] = {{");
+                let name = scope.take("BASES".to_owned(), "the blocks' offsets")?;
+                out!(
+                    s,
+                    "/// Offsets of the blocks in the BAR.\npub const {name}: [{root}::BarOffset; {count}] = {{"
+                );
                 out!(s, "let mut all = [{root}::BarOffset::ZERO; {count}];\nlet mut n = 0;");
                 out!(
                     s,

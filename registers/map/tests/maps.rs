@@ -140,7 +140,7 @@ fn map_errors_have_position() {
         (
             blocks("- {name: a, offset: 0xfffffffffffffffc, size: 64}\n"),
             "m.yaml:4:21",
-            &["farther than any BAR"],
+            &["the maximum size of a BAR"],
         ),
         (
             block("  - {name: r, offset: 6}\n"),
@@ -424,10 +424,10 @@ fn map_registers_are_accessed_by_name() {
         assert!(error.starts_with(name) && error.contains(part), "{name} {text}: {error}");
     }
     for (name, part) in [
-        ("scaler.control", "has to be taken"),
-        ("scaler.control.mode", "has to be taken"),
-        ("scaler.queue", "has to be taken"),
-        ("scaler.key", "is WO: there is nothing to read"),
+        ("scaler.control", "read it with `take`"),
+        ("scaler.control.mode", "read it with `take`"),
+        ("scaler.queue", "read it with `take`"),
+        ("scaler.key", "is WO: it cannot be read"),
     ] {
         let error = registers.read(name).unwrap_err().to_string();
         assert!(error.contains(part), "{name}: {error}");

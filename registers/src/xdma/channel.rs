@@ -17,8 +17,8 @@ register_block! {
         skip _reserved_10 [12];
         /// Events and errors; ones written clear bits.
         0x40 status STATUS: Rw1c<ChannelStatus> = 0;
-        /// The same bits; reading clears all of them except `busy`. Whoever reads this takes the events from
-        /// everybody else: use `status` to look.
+        /// The same bits; reading clears all of them except `busy`. A read takes the events from all other
+        /// readers: use `status` to read without side effects.
         0x44 status_rc STATUS_RC: Rc<ChannelStatus> = 0;
         /// Descriptors completed since run was last set, 32 bits; goes to zero when run rises.
         0x48 completed COMPLETED: Ro<u32> = 0;

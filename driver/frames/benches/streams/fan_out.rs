@@ -90,11 +90,11 @@ impl Transfer {
     /// Runs one round. Returns gigabytes per second.
     fn round(&mut self) -> f64 {
         let began = Instant::now();
-        let (mut up, mut down) = self.buffers.take().expect("they come back");
+        let (mut up, mut down) = self.buffers.take().expect("both buffers are idle");
         let source = self.from.usable_memory().start;
-        let at = |start: fpga_driver::CardAddr, piece: u64| start.checked_add(piece).expect("card memory");
-        for piece in (0..BYTES).step_by(CHUNK_BYTES) {
-            up = self.h2c.write(up, at(source, piece)).expect("a write");
+        let at = |start: fpga_driver::CardAddr, offset: u64| start.checked_add(offset).expect("card memory");
+        for offset in (0..BYTES).step_by(CHUNK_BYTES) {
+            up = self.h2c.write(up, at(source, offset)).expect("a write");
         }
         self.from.send(source, &self.region, 0, BYTES, SendOptions::default()).expect("a transfer");
         let (mut sent, mut arrived) = (false, false);
@@ -105,8 +105,8 @@ impl Transfer {
             arrived |= self.to.next_notification().is_some();
             self.from.relax();
         }
-        for piece in (0..BYTES).step_by(CHUNK_BYTES) {
-            down = self.c2h.read(down, at(self.region.address, piece)).expect("a read");
+        for offset in (0..BYTES).step_by(CHUNK_BYTES) {
+            down = self.c2h.read(down, at(self.region.address, offset)).expect("a read");
         }
         self.buffers = Some((up, down));
         BYTES as f64 / began.elapsed().as_secs_f64() / 1e9
@@ -160,7 +160,7 @@ impl Messages {
             while begun < count && begun - read.min(sent) < slots as u64 {
                 let slot = slot_of(begun);
                 let buffer = self.up[slot].take().expect("the slot is free");
-                self.h2c.submit(buffer, at(source, slot)).expect("room in the ring");
+                self.h2c.submit(buffer, at(source, slot)).expect("space in the ring");
                 begun += 1;
             }
             self.h2c.poll().expect("a channel");
@@ -184,12 +184,12 @@ impl Messages {
                 let slot = (notice.address.get() - self.region.address.get()) / self.bytes;
                 let slot = usize::try_from(slot).expect("few");
                 let buffer = self.down[slot].take().expect("the slot was read");
-                self.c2h.submit(buffer, at(self.region.address, slot)).expect("room in the ring");
+                self.c2h.submit(buffer, at(self.region.address, slot)).expect("space in the ring");
                 fetched.push_back(slot);
             }
             self.c2h.poll().expect("a channel");
             while let Some(done) = self.c2h.next_completion() {
-                self.down[fetched.pop_front().expect("it was begun")] = done.buffer;
+                self.down[fetched.pop_front().expect("the fetch was started")] = done.buffer;
                 read += 1;
             }
             self.from.relax();
@@ -221,8 +221,8 @@ impl Stream {
         let (mut published, mut read) = (0, [0_u64; SUBSCRIBERS]);
         while read.iter().any(|count| *count < frames) {
             while published < frames && self.publisher.subscribers().all(|view| view.room > 0) {
-                let frame = self.publisher.take().expect("a slot: all have room");
-                self.publisher.publish(frame).expect("room");
+                let frame = self.publisher.take().expect("a free slot: every subscriber has one");
+                self.publisher.publish(frame).expect("a free slot");
                 published += 1;
             }
             self.publisher.poll().expect("a publisher that works");
@@ -239,7 +239,7 @@ impl Stream {
 
 pub(super) fn run() {
     println!(
-        "fan-out to {SUBSCRIBERS}, host memory to host memory, {ROUNDS} rounds of {} MiB in turns, all in one thread",
+        "fan-out to {SUBSCRIBERS} subscribers, host memory to host memory, {ROUNDS} alternating rounds of {} MiB, all in one thread",
         BYTES >> 20
     );
     println!(
@@ -277,8 +277,8 @@ pub(super) fn run() {
             median(&mut fair)
         );
     }
-    println!("(at least 0.80 is wanted)");
-    println!("what all cards do for a message, and for one subscriber's frame:");
+    println!("(target: at least 0.80)");
+    println!("work of all cards for one message, and for one subscriber's frame:");
     println!(
         "{:>12}  {:>5}  {:<16} {:>11}  {:>10}  {:>15}  {:>6}  {:>15}",
         "bytes", "slots", "", "descriptors", "CDMA's", "packets, answers", "events", "register writes"

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Without a name: all of them. Frames carry no checksum here, because only the stream is measured.
-#![expect(clippy::expect_used, reason = "what cannot be prepared cannot be measured")]
-#![expect(clippy::print_stdout, reason = "its purpose")]
-#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+#![expect(clippy::expect_used, reason = "a failed preparation ends the benchmark")]
+#![expect(clippy::print_stdout, reason = "prints its results")]
+#![expect(clippy::cast_precision_loss, reason = "approximate figures for readers")]
 
 mod fan_out;
 mod publish;
@@ -54,10 +54,10 @@ fn stream(
     let address = publisher.listen(any).expect("a port");
     let join = |number: usize| {
         let end = endpoint(network, number + 1);
-        let mut joining = Subscriber::begin_join(end, address, each.clone()).expect("a publisher there");
+        let mut joining = Subscriber::begin_join(end, address, each.clone()).expect("a listening publisher");
         loop {
             publisher.poll().expect("a publisher that works");
-            if let Some(subscriber) = joining.poll().expect("a publisher that says yes") {
+            if let Some(subscriber) = joining.poll().expect("a publisher that accepts the join") {
                 return subscriber;
             }
         }

@@ -31,7 +31,7 @@ struct Spent(Histogram<u64>);
 
 impl Spent {
     fn new() -> Self {
-        Self(Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds that can be"))
+        Self(Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("valid bounds"))
     }
 
     fn add(&mut self, nanoseconds: u64) {
@@ -67,7 +67,7 @@ fn read(mut subscribers: Vec<Subscriber>, stop: &AtomicBool) -> (u64, u64) {
 
 pub(super) fn run(frames: u64) {
     println!(
-        "publishing {frames} frames of {DATA} bytes to two subscribers, one every {PERIOD:?}; cards on a thread of their own"
+        "publishing {frames} frames of {DATA} bytes to two subscribers, one every {PERIOD:?}; cards on a separate thread"
     );
     let network =
         SimNetwork::builder().cards(3).threaded(ThreadOptions::default()).build().expect("a network");
@@ -133,10 +133,10 @@ pub(super) fn run(frames: u64) {
     publishing.show("publish()");
     taking.show("take()");
     polling.show("poll(), all of one period");
-    all.show("the whole period, rest included");
-    nothing.show("(a look at the clock)");
+    all.show("the whole period, idle time included");
+    nothing.show("(one read of the clock)");
     println!(
-        "allocations: {allocations} in {frames} frames; {refused} not sent to anybody; {late} begun a period late"
+        "allocations: {allocations} in {frames} frames; {refused} sent to no subscriber; {late} started a period late"
     );
     println!("{read} read, {missed} missed by two subscribers");
 }

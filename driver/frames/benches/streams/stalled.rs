@@ -42,11 +42,11 @@ impl Running {
         let mut published = 0;
         while published < BURST {
             let mut views = self.publisher.subscribers();
-            let room = views.all(|view| view.room > 0 || !nodes.contains(&view.node));
+            let has_space = views.all(|view| view.room > 0 || !nodes.contains(&view.node));
             drop(views);
-            if room {
-                let frame = self.publisher.take().expect("a slot: all look");
-                self.publisher.publish(frame).expect("room: it was looked for");
+            if has_space {
+                let frame = self.publisher.take().expect("a free slot: all subscribers poll");
+                self.publisher.publish(frame).expect("a free slot: checked above");
                 published += 1;
             }
             self.publisher.poll().expect("a publisher that works");
@@ -70,7 +70,7 @@ pub(super) fn run() {
         "one stalled subscriber of eight: {ROUNDS} rounds of {BURST} frames of {DATA} bytes, in one thread"
     );
     let mut streams = [
-        ("eight that look", Running::new(8, false)),
+        ("eight that poll", Running::new(8, false)),
         ("seven, and one stalled", Running::new(7, true)),
         ("seven", Running::new(7, false)),
     ];
@@ -87,7 +87,7 @@ pub(super) fn run() {
     for (name, stream) in &streams {
         let rate = median(&mut stream.rates.clone());
         println!(
-            "{name:<24} {rate:>9.0} frames/s   {:>8} read, {} missed by those that look",
+            "{name:<24} {rate:>9.0} frames/s   {:>8} read, {} missed by those that poll",
             stream.read, stream.missed
         );
     }
@@ -98,7 +98,7 @@ pub(super) fn run() {
         median(&mut ratios)
     };
     println!(
-        "rate with the stalled one / with eight that look: {:.3} (at least 0.95 is wanted)",
+        "rate with the stalled one / with eight that poll: {:.3} (target: at least 0.95)",
         against(eight)
     );
     println!("rate with the stalled one / without it:           {:.3}", against(seven));

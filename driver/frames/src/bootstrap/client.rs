@@ -12,7 +12,7 @@ use super::{ConnectionError, MessageConnection};
 #[non_exhaustive]
 pub enum BootstrapError {
     /// Connecting failed.
-    #[error("{address}: {source}; is a publisher listening there?")]
+    #[error("connecting to {address} failed: {source}; check that a publisher listens there")]
     Connect {
         /// Address of the publisher.
         address: SocketAddr,
@@ -20,7 +20,7 @@ pub enum BootstrapError {
         source: io::Error,
     },
     /// The connection failed.
-    #[error("{address}: {source}; the publisher may have ended: try again")]
+    #[error("the connection to {address} failed: {source}; the publisher may have ended: try again")]
     Broken {
         /// Address of the publisher.
         address: SocketAddr,
@@ -29,14 +29,14 @@ pub enum BootstrapError {
     },
     /// The publisher closed the connection without an answer.
     #[error(
-        "{address} closed the connection without an answer; it is no publisher, or has too many callers: try again"
+        "{address} closed the connection without an answer; it is not a publisher, or it has too many connections: try again"
     )]
     Closed {
         /// Address of the publisher.
         address: SocketAddr,
     },
     /// The answer is not a valid message.
-    #[error("{address}: {source}")]
+    #[error("invalid message from {address}: {source}")]
     Message {
         /// Address of the publisher.
         address: SocketAddr,
@@ -44,7 +44,7 @@ pub enum BootstrapError {
         source: MessageError,
     },
     /// The publisher refused the join.
-    #[error("{address} refuses: {}", refusal.text)]
+    #[error("{address} refused the join: {}", refusal.text)]
     Refused {
         /// Address of the publisher.
         address: SocketAddr,
@@ -52,13 +52,15 @@ pub enum BootstrapError {
         refusal: Refusal,
     },
     /// The answer does not belong to the request.
-    #[error("{address} answered something that was not asked for; it is no publisher")]
+    #[error("{address} sent a message that was not asked for; it is not a publisher: check the address")]
     Unexpected {
         /// Address of the publisher.
         address: SocketAddr,
     },
     /// No answer in time.
-    #[error("{address} did not answer within {patience:?}; it may be busy, or be no publisher")]
+    #[error(
+        "{address} did not answer within {patience:?}; it may be busy, or not a publisher: check the address and try again"
+    )]
     TimedOut {
         /// Address of the publisher.
         address: SocketAddr,
@@ -74,7 +76,7 @@ pub(crate) struct BootstrapClient {
     address: SocketAddr,
     hello: Hello,
     until: Instant,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// Answer of the publisher.
@@ -90,21 +92,21 @@ impl BootstrapClient {
     pub(crate) fn begin(
         address: SocketAddr,
         hello: Hello,
-        patience: Duration,
+        timeout: Duration,
         now: Instant,
     ) -> Result<Self, BootstrapError> {
         let connect = |source| BootstrapError::Connect { address, source };
-        let socket = TcpStream::connect_timeout(&address, patience.max(Duration::from_millis(1)));
+        let socket = TcpStream::connect_timeout(&address, timeout.max(Duration::from_millis(1)));
         let mut line = MessageConnection::new(socket.map_err(connect)?).map_err(connect)?;
         line.send(&Message::Hello(hello));
         // Immediately: a publisher with many callers rejects those that have sent nothing. An error appears at the next poll.
         let _ = line.flush();
-        Ok(Self { line, address, hello, until: now + patience, patience })
+        Ok(Self { line, address, hello, until: now + timeout, timeout })
     }
 
     /// Starts the same conversation again.
-    pub(crate) fn reconnect(&self, patience: Duration, now: Instant) -> Result<Self, BootstrapError> {
-        Self::begin(self.address, self.hello, patience, now)
+    pub(crate) fn reconnect(&self, timeout: Duration, now: Instant) -> Result<Self, BootstrapError> {
+        Self::begin(self.address, self.hello, timeout, now)
     }
 
     pub(crate) fn join(&mut self, join: Join) {
@@ -134,7 +136,7 @@ impl BootstrapClient {
         }
         flushed.map_err(|error| self.ended(error))?;
         if now >= self.until {
-            return Err(BootstrapError::TimedOut { address: self.address, patience: self.patience });
+            return Err(BootstrapError::TimedOut { address: self.address, patience: self.timeout });
         }
         Ok(Step::Nothing)
     }

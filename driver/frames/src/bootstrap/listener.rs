@@ -91,8 +91,8 @@ pub(crate) struct Listener {
     socket: TcpListener,
     connections: VecDeque<Connection>,
     most: usize,
-    patience: Duration,
-    looked: Option<Instant>,
+    timeout: Duration,
+    last_poll: Option<Instant>,
     rejected: VecDeque<Rejected>,
     /// Challenges are a keyed hash of a counter; the key comes from the system's random numbers.
     challenges: RandomState,
@@ -100,7 +100,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn bind(address: SocketAddr, most: usize, patience: Duration) -> io::Result<Self> {
+    pub(crate) fn bind(address: SocketAddr, most: usize, timeout: Duration) -> io::Result<Self> {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
         let connections = VecDeque::with_capacity(most);
@@ -108,8 +108,8 @@ impl Listener {
             socket,
             connections,
             most: most.max(1),
-            patience,
-            looked: None,
+            timeout,
+            last_poll: None,
             rejected: VecDeque::new(),
             challenges: RandomState::new(),
             challenged: 0,
@@ -133,15 +133,15 @@ impl Listener {
 
     /// Accepts connections and advances the existing ones. Never waits.
     pub(crate) fn poll(&mut self, now: Instant, admission: &mut dyn AdmissionControl) -> usize {
-        if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < POLL_INTERVAL) {
+        if self.last_poll.is_some_and(|last_poll| now.saturating_duration_since(last_poll) < POLL_INTERVAL) {
             return 0;
         }
-        self.looked = Some(now);
+        self.last_poll = Some(now);
         let mut work = self.accept(now);
         // Each one once, in the order of arrival.
         for _ in 0..self.connections.len() {
             let Some(mut connection) = self.connections.pop_front() else { break };
-            match connection.go_on(now, admission) {
+            match connection.advance(now, admission) {
                 Ok(Some(moved)) => {
                     work += usize::from(moved);
                     self.connections.push_back(connection);
@@ -160,7 +160,7 @@ impl Listener {
         for count in 0..ACCEPTS_PER_POLL {
             if self.connections.len() >= self.most {
                 // The oldest connection without a first message is replaced; otherwise one that has had an offer for a long time.
-                let offered = self.patience / OFFER_TIMEOUT_DIVISOR;
+                let offered = self.timeout / OFFER_TIMEOUT_DIVISOR;
                 let silent = self.connections.iter().position(|line| {
                     matches!(line.stage, Stage::Hello)
                         && now.saturating_duration_since(line.since) >= HELLO_GRACE
@@ -173,7 +173,7 @@ impl Listener {
                 };
                 let evicted = silent.or_else(hesitating).and_then(|at| self.connections.remove(at));
                 let Some(evicted) = evicted else { return count };
-                self.reject(evicted.peer, "it said nothing while others were waiting".to_owned());
+                self.reject(evicted.peer, "it sent nothing while other connections waited".to_owned());
             }
             // An error here means that one connection has closed already, or that this process has no file descriptors left: the next poll
             // tries again.
@@ -186,7 +186,7 @@ impl Listener {
                         peer,
                         since: now,
                         heard: now,
-                        until: now + self.patience,
+                        until: now + self.timeout,
                         challenge: self.challenges.hash_one(self.challenged),
                         stage: Stage::Hello,
                         refused: None,
@@ -200,8 +200,12 @@ impl Listener {
 }
 
 impl Connection {
-    /// Whether a message was received; `None` if the conversation has ended normally.
-    fn go_on(&mut self, now: Instant, admission: &mut dyn AdmissionControl) -> Result<Option<bool>, String> {
+    /// Advances the conversation. Returns whether a message was received; `None` if the conversation has ended normally.
+    fn advance(
+        &mut self,
+        now: Instant,
+        admission: &mut dyn AdmissionControl,
+    ) -> Result<Option<bool>, String> {
         let mut moved = false;
         match self.line.receive() {
             _ if matches!(self.stage, Stage::Last) => {}
@@ -216,14 +220,14 @@ impl Connection {
                     MessageError::Version { .. } => Reason::Version,
                     _ => Reason::Garbage,
                 };
-                let text = format!("the publisher does not understand: {error}");
+                let text = format!("invalid message: {error}");
                 self.refuse(Refusal { reason, text });
                 self.line.discard(DISCARDED);
                 let _ = self.line.flush();
                 return Err(error.to_string());
             }
             Err(ConnectionError::Closed) => {
-                return Err("it closed the connection before it was a subscriber".to_owned());
+                return Err("it closed the connection before the join was complete".to_owned());
             }
             Err(ConnectionError::Io(error)) => return Err(error.to_string()),
         }
@@ -238,7 +242,7 @@ impl Connection {
             return self.refused.take().map_or(Ok(None), Err);
         }
         if now >= self.until {
-            return Err("it took too long".to_owned());
+            return Err("the join timed out".to_owned());
         }
         Ok(Some(moved))
     }
@@ -255,7 +259,7 @@ impl Connection {
             // Before the time limit, so that the reason arrives before the other side gives up.
             Verdict::Pending if now >= self.until - self.until.saturating_duration_since(self.since) / 4 => {
                 let text = format!(
-                    "node {} is a subscriber, and it is not known yet whether it still is one: try again",
+                    "node {} already is a subscriber, and the check whether that one is still running has not finished: try again",
                     hello.node
                 );
                 self.refuse(Refusal { reason: Reason::Taken, text });
@@ -266,7 +270,7 @@ impl Connection {
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        self.refused = Some(format!("it is refused: {}", refusal.text));
+        self.refused = Some(format!("the join was refused: {}", refusal.text));
         self.line.send(&Message::Refused(refusal));
         self.stage = Stage::Last;
     }
@@ -281,14 +285,14 @@ impl Connection {
                 Err(refusal) => self.refuse(refusal),
             },
             (Stage::Join(_, challenge), Message::Join(join)) if join.challenge != *challenge => {
-                let text = "the join repeats another challenge than this connection's offer has: it was said on another connection";
+                let text = "the challenge in the join differs from the one in this connection's offer: the message belongs to another connection";
                 self.refuse(Refusal { reason: Reason::Challenge, text: text.to_owned() });
             }
             (Stage::Join(hello, _), Message::Join(join)) => {
                 self.stage = Stage::Verdict(*hello, *join, JoinState::default());
             }
             _ => {
-                let text = format!("a message that is not due (version {VERSION}): hello first, then join");
+                let text = format!("unexpected message (version {VERSION}): send hello first, then join");
                 self.refuse(Refusal { reason: Reason::Garbage, text });
             }
         }

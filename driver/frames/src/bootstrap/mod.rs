@@ -86,8 +86,8 @@ impl MessageConnection {
         let mut bytes = [0; MAX_MESSAGE];
         loop {
             let wanted = self.inbox.wanted().clamp(1, MAX_MESSAGE);
-            let room = bytes.get_mut(..wanted).unwrap_or_default();
-            match io::Read::read(&mut self.socket, room) {
+            let free = bytes.get_mut(..wanted).unwrap_or_default();
+            match io::Read::read(&mut self.socket, free) {
                 Ok(0) => return Err(ConnectionError::Closed),
                 Ok(count) => {
                     let taken = self.inbox.take(bytes.get(..count).unwrap_or_default());
@@ -106,11 +106,11 @@ impl MessageConnection {
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrNotAvailable => {
-            "that is no address of this machine: listen on one of its own, or on 0.0.0.0 or [::] for all of them"
+            "this machine does not have that address: listen on one of its addresses, or on 0.0.0.0 or [::] for all of them"
         }
-        io::ErrorKind::AddrInUse => "another program listens there: choose another port, or 0 for any",
-        io::ErrorKind::PermissionDenied => "ports below 1024 need a permission: choose another one",
-        _ => "check the address and the machine's network",
+        io::ErrorKind::AddrInUse => "another program uses this port: choose another one, or 0 for any",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges: choose a higher one",
+        _ => "check the address and the network configuration",
     }
 }
 

@@ -32,19 +32,21 @@ const MAGIC: [u8; 8] = *b"FPGAFRMS";
 #[non_exhaustive]
 pub enum MessageError {
     /// Wrong magic number.
-    #[error("it begins with {found:02x?}: the other side does not speak of frame streams")]
+    #[error("it begins with {found:02x?}: the other side does not use the frame stream protocol")]
     Magic {
         /// First bytes received.
         found: [u8; 8],
     },
     /// Another version.
-    #[error("it is of version {found}, and {VERSION} is spoken here: use the same version on both sides")]
+    #[error(
+        "it has version {found}, but this side supports only version {VERSION}: use the same version on both sides"
+    )]
     Version {
         /// Version in the message.
         found: u16,
     },
     /// Longer than the maximum.
-    #[error("its body has {found} bytes, and the longest has {MAX_BODY}")]
+    #[error("its body has {found} bytes, above the maximum of {MAX_BODY}")]
     TooLong {
         /// Length of the body in bytes.
         found: u32,
@@ -58,13 +60,13 @@ pub enum MessageError {
         computed: u32,
     },
     /// Unknown kind.
-    #[error("it is of kind {found}, which is not known")]
+    #[error("its kind {found} is unknown")]
     Kind {
         /// Kind in the message.
         found: u16,
     },
     /// The body does not match the kind.
-    #[error("a message of kind {kind} with a body of {found} bytes that does not hold what it should")]
+    #[error("its body of {found} bytes is invalid for a message of kind {kind}")]
     Body {
         /// Kind of the message.
         kind: u16,
@@ -445,9 +447,9 @@ mod tests {
             let mut found = Vec::new();
             let mut rest = &bytes[..];
             while !rest.is_empty() {
-                let (piece, after) = rest.split_at(cut.min(inbox.wanted()).min(rest.len()));
+                let (chunk, after) = rest.split_at(cut.min(inbox.wanted()).min(rest.len()));
                 rest = after;
-                found.extend(inbox.take(piece).unwrap());
+                found.extend(inbox.take(chunk).unwrap());
             }
             prop_assert_eq!(found, messages);
         }

@@ -35,19 +35,19 @@ impl Publisher {
 
     fn check(&self, hello: &Hello) -> Result<NodeId, Refusal> {
         if self.closing {
-            return refuse(Reason::Closing, "the stream is at its end");
+            return refuse(Reason::Closing, "the stream is closing");
         }
         let node = NodeId::new(hello.node);
         if node == NodeId::ANY || node == self.endpoint.node() {
             return refuse(
                 Reason::Garbage,
-                format!("node {node} cannot be a subscriber: it is this publisher's own, or none"),
+                format!("node {node} cannot be a subscriber: it is this publisher's own node, or none"),
             );
         }
         let again = self.members.iter().flatten().any(|member| member.gone.is_none() && member.node == node);
         let most = usize::try_from(self.options.subscribers).unwrap_or(usize::MAX);
         if self.active_count() >= most && !again {
-            return refuse(Reason::Full, format!("there are {most} subscribers, and there can be no more"));
+            return refuse(Reason::Full, format!("the maximum of {most} subscribers is reached"));
         }
         Ok(node)
     }
@@ -88,7 +88,8 @@ impl Publisher {
         let node = self.check(hello)?;
         let first = self.options.first_position;
         let Some(credits) = Credits::new(join.slots, first) else {
-            let text = format!("{} slots: a power of two of them is needed, up to 4096", join.slots);
+            let text =
+                format!("{} slots: the number of slots must be a power of two, up to 4096", join.slots);
             return refuse(Reason::Geometry, text);
         };
         let stride = self.geometry.stride();
@@ -96,7 +97,7 @@ impl Publisher {
         let Window { address, length, key } = join.window;
         if needed.is_none_or(|needed| length < needed) || address.checked_add(length).is_none() {
             let text = format!(
-                "{length} bytes at {address:#x} are not enough for {} slots of {stride} bytes and one of {BLOCK_BYTES} behind them",
+                "{length} bytes at {address:#x} are too few for {} slots of {stride} bytes and the block of {BLOCK_BYTES} bytes after them",
                 join.slots
             );
             return refuse(Reason::Geometry, text);
@@ -115,13 +116,16 @@ impl Publisher {
                 return Ok(None);
             }
             let text = format!(
-                "node {node} is a subscriber, whose card takes what is sent to it; stop that one first"
+                "node {node} already is a subscriber, and its card accepts transfers; stop that subscriber first"
             );
             return refuse(Reason::Taken, text);
         }
         let place = self.members.iter().position(Option::is_none);
         let Some((place, index)) = place.and_then(|place| Some((place, u8::try_from(place).ok()?))) else {
-            return refuse(Reason::Full, "those who have left have not all ended: try again in a second");
+            return refuse(
+                Reason::Full,
+                "transfers to subscribers that have left are still in flight: try again in a second",
+            );
         };
         let block = u32::try_from(self.members.len() + place).unwrap_or(u32::MAX);
         let cell = CardRange::new(self.layout.address(self.layout.block_offset(block)), BLOCK_BYTES);
@@ -149,7 +153,7 @@ impl Publisher {
             credit_fetched: false,
             unreadable: 0,
             failures: 0,
-            told: now,
+            last_sent: now,
             settled_reported: first,
             status: self.options.first_status,
             status_there: self.options.first_status,

@@ -25,10 +25,10 @@ impl Publisher {
     /// Whether all accepted frames have ended, every subscriber was notified, and the card is idle.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        let told = |member: &super::SubscriberState| member.gone.is_some() || member.end_reported;
+        let is_notified = |member: &super::SubscriberState| member.gone.is_some() || member.end_reported;
         self.closing
             && self.is_drained()
-            && self.members.iter().flatten().all(told)
+            && self.members.iter().flatten().all(is_notified)
             && self.endpoint.is_idle()
             // Neither a status being uploaded into the card nor credits being fetched from it.
             && self.uploads.is_empty()
@@ -38,10 +38,10 @@ impl Publisher {
     /// Ends the stream and waits until every published frame has arrived or failed, and every subscriber was notified of the end.
     ///
     /// # Errors
-    /// [`PublisherError::TimedOut`] after `patience`; otherwise the publisher has failed. Frames that have not arrived by then are lost.
-    pub fn close(mut self, patience: Duration) -> Result<PublisherStatistics, PublisherError> {
+    /// [`PublisherError::TimedOut`] after `timeout`; otherwise the publisher has failed. Frames that have not arrived by then are lost.
+    pub fn close(mut self, timeout: Duration) -> Result<PublisherStatistics, PublisherError> {
         self.begin_close();
-        let limit = Nanos::new(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
+        let limit = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         let limit = self.now().saturating_add(limit);
         loop {
             let work = self.poll()?;
@@ -51,7 +51,7 @@ impl Publisher {
             if self.now() >= limit {
                 let frames =
                     self.members.iter().flatten().filter(|member| !member.credits.is_settled()).count();
-                return Err(PublisherError::TimedOut { card: self.name, waited: patience, frames });
+                return Err(PublisherError::TimedOut { card: self.name, waited: timeout, frames });
             }
             if work == 0 {
                 self.back_off();

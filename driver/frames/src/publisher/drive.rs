@@ -115,7 +115,7 @@ impl Publisher {
                     && let Some(bytes) = bytes.get(..length)
                 {
                     let whole = buffer.write(0, bytes);
-                    debug_assert!(whole.is_ok(), "it has been cut to that length");
+                    debug_assert!(whole.is_ok(), "the buffer was cut to that length");
                 }
                 let used = core::mem::replace(&mut queued.memory, FrameMemory::Slot(slot, buffer));
                 self.return_buffer(used);
@@ -151,7 +151,7 @@ impl Publisher {
             match self.uploads.pop_front() {
                 Some(Upload::Frame { slot, length, targets }) => self.uploaded(done, slot, length, targets),
                 Some(Upload::Status { member, ended }) => self.send_status(done, member, ended)?,
-                None => debug_assert!(false, "an upload that nobody has started"),
+                None => debug_assert!(false, "a completion without an upload"),
             }
         }
         Ok(count)
@@ -217,7 +217,7 @@ impl Publisher {
         match self.endpoint.send(from, &member.region, offset, length, self.options.send) {
             Ok(ticket) => {
                 member.credits.start();
-                member.told = now;
+                member.last_sent = now;
                 let held = self.pool.hold(slot);
                 debug_assert!(held.is_ok());
                 self.note(ticket, Purpose::Frame { slot, member: index, position: place.position });

@@ -31,7 +31,7 @@ pub(super) type ReturnQueue = Arc<ArrayQueue<FrameMemory>>;
 /// More bytes than a frame has space for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{length} bytes of {what} do not fit in a frame of this stream, which has room for {room}; open the publisher with larger frames"
+    "{length} bytes of {what} do not fit into a frame of this stream, which has space for {room} bytes; open the publisher with larger frames"
 )]
 pub struct TooLong {
     /// Data or value.

@@ -462,7 +462,7 @@ impl Publisher {
             time: self.now().get(),
         };
         let whole = memory.bytes().write(0, &header.encode());
-        debug_assert!(whole.is_ok(), "a frame has room for its head");
+        debug_assert!(whole.is_ok(), "a frame has space for its header");
         let queued = Queued { memory, sequence, length: self.geometry.frame_length(data), targets: sent };
         if !self.queue.is_empty() || matches!(queued.memory, FrameMemory::Heap(_)) {
             // In order, behind those that wait for a slot.

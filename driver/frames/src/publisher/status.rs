@@ -29,7 +29,7 @@ impl Publisher {
         for (index, place) in self.members.iter_mut().enumerate() {
             let Some(member) = place.as_mut().filter(|member| member.gone.is_none()) else { continue };
             let ControlBlock::Idle(_) = member.carrier else { continue };
-            let late = now.saturating_sub(member.told).get() >= heartbeat;
+            let late = now.saturating_sub(member.last_sent).get() >= heartbeat;
             let ended = at_end && member.credits.is_settled();
             let due = if ended {
                 // At once, and then at the interval of other statuses until it is known to have arrived.
@@ -60,7 +60,7 @@ impl Publisher {
                 continue;
             };
             let whole = buffer.write(0, &status.encode());
-            debug_assert!(whole.is_ok(), "it has room for a block");
+            debug_assert!(whole.is_ok(), "the buffer holds a block");
             let block = u32::try_from(index).unwrap_or(u32::MAX);
             let to = self.layout.address(self.layout.block_offset(block));
             match self.h2c.submit(buffer, to) {
@@ -72,7 +72,7 @@ impl Publisher {
                 }
             }
             member.settled_reported = status.settled;
-            member.told = now;
+            member.last_sent = now;
             member.end_begun |= ended;
             count += 1;
         }

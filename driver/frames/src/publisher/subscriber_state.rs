@@ -36,7 +36,7 @@ pub enum DropReason {
     #[error("its node has joined again")]
     Replaced,
     /// Transfers to it failed too often.
-    #[error("{failures} transfers to it failed one after the other, the last one so: {last}")]
+    #[error("{failures} transfers to it failed in a row; last failure: {last}")]
     Unreachable {
         /// Number of consecutive failures.
         failures: u32,
@@ -44,13 +44,13 @@ pub enum DropReason {
         last: TransferError,
     },
     /// A transfer to it was refused locally.
-    #[error("a transfer to it cannot be made: {0}")]
+    #[error("a transfer to it was refused: {0}")]
     Refused(SendError),
     /// It returned frames that it did not have.
     #[error("{0}")]
     Credit(#[from] InvalidCredit),
     /// The block that it wrote is not a credit.
-    #[error("what it wrote as its credit cannot be read: {0}")]
+    #[error("it wrote an invalid credit block: {0}")]
     Unreadable(BlockError),
 }
 
@@ -81,7 +81,7 @@ pub(super) struct SubscriberState {
     pub(super) unreadable: u32,
     pub(super) failures: u32,
     /// Time of the last transfer to it.
-    pub(super) told: Nanos,
+    pub(super) last_sent: Nanos,
     /// Settled position in the last status.
     pub(super) settled_reported: u32,
     /// Number of the last status, and of the last one that is known to have arrived.
@@ -299,7 +299,7 @@ mod tests {
     fn probe_begun_before_join_does_not_count() {
         let mut probes = ProbeState::default();
         let first = probes.request_probe();
-        assert_eq!((probes.request_probe(), probes.is_requested()), (first, true), "joins share one");
+        assert_eq!((probes.request_probe(), probes.is_requested()), (first, true), "joins share one probe");
         probes.begin(Nanos::ZERO);
         let second = probes.request_probe();
         assert!(second > first);
@@ -308,7 +308,7 @@ mod tests {
         assert!(probes.is_due(Nanos::ZERO, true, PERIOD));
         probes.begin(Nanos::ZERO);
         probes.end(false);
-        assert!(probes.is_requested() && !probes.has_arrived(second), "one that failed says nothing");
+        assert!(probes.is_requested() && !probes.has_arrived(second), "a failed probe has no result");
         probes.begin(Nanos::ZERO);
         probes.end(true);
         assert!(probes.has_arrived(second) && !probes.is_requested());

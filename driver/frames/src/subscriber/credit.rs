@@ -48,7 +48,7 @@ impl Subscriber {
 
     /// Sends the credit if it is due and the last one has arrived.
     ///
-    /// A credit is a transfer of its own, which costs as much as a small frame. Returned frames alone therefore make it due only when half
+    /// A credit is a separate transfer, which costs as much as a small frame. Returned frames alone therefore make it due only when half
     /// of the slots were returned, while the publisher uses the other half, or when the oldest return has waited for some time.
     pub(super) fn send_credit_if_due(&mut self) -> Result<(), SubscriberError> {
         self.send_credit()?;
@@ -80,7 +80,7 @@ impl Subscriber {
         let heard = self.heard_status;
         let credit = CreditBlock { key: self.credit.key, consumed, leaving: self.leaving, heard };
         let whole = buffer.write(0, &credit.encode());
-        debug_assert!(whole.is_ok(), "it has room for a block");
+        debug_assert!(whole.is_ok(), "the buffer holds a block");
         let to = self.stream_parameters.layout.address(self.stream_parameters.layout.block_offset(1));
         match self.h2c.submit(buffer, to) {
             Ok(_) => {}
@@ -98,7 +98,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Whether returned frames have waited so long that the credit is sent by time.
+    /// Whether returned frames have waited long enough for a credit to be due.
     fn is_credit_due(&mut self) -> bool {
         let now = self.endpoint.now();
         let since = *self.credit_changed_at.get_or_insert(now);
@@ -148,15 +148,15 @@ impl Subscriber {
     /// the publisher has ended the stream, no notification is needed, and the call only waits until the card is idle.
     ///
     /// # Errors
-    /// [`SubscriberError::TimedOut`] if the publisher does not accept it within `patience`, and others. The subscriber has left in any
+    /// [`SubscriberError::TimedOut`] if the publisher does not accept it within `timeout`, and others. The subscriber has left in any
     /// case.
-    pub fn leave(mut self, patience: Duration) -> Result<super::SubscriberCounts, SubscriberError> {
+    pub fn leave(mut self, timeout: Duration) -> Result<super::SubscriberCounts, SubscriberError> {
         self.leaving = self.ended.is_none();
         if let (false, Some(ticket)) = (self.leaving, self.credit_ticket) {
             // The publisher may be gone, so that no acknowledgement comes.
             self.endpoint.cancel(ticket);
         }
-        let limit = self.endpoint.now().saturating_add(nanos(patience));
+        let limit = self.endpoint.now().saturating_add(nanos(timeout));
         loop {
             self.drive()?;
             self.ready.clear();
@@ -164,7 +164,7 @@ impl Subscriber {
                 break;
             }
             if self.endpoint.now() >= limit {
-                return Err(SubscriberError::TimedOut { waited: patience });
+                return Err(SubscriberError::TimedOut { waited: timeout });
             }
             self.back_off();
         }

@@ -51,8 +51,8 @@ impl ReceivedFrame {
     /// ([`WriteVolatile`](fpga_driver::WriteVolatile)).
     #[must_use]
     pub fn data(&self) -> SharedSlice<'_> {
-        let room = usize::try_from(self.header.max_value_length).unwrap_or(usize::MAX);
-        self.part(room, usize::try_from(self.header.data_length).unwrap_or(usize::MAX))
+        let value_space = usize::try_from(self.header.max_value_length).unwrap_or(usize::MAX);
+        self.part(value_space, usize::try_from(self.header.data_length).unwrap_or(usize::MAX))
     }
 }
 

@@ -68,8 +68,8 @@ impl Joining {
     }
 
     /// Starts the conversation again after the publisher closed the connection without an answer. Connects, which may block.
-    pub(super) fn reconnect(&mut self, patience: Duration) -> Result<(), JoinError> {
-        self.talk = self.talk.reconnect(patience, Instant::now())?;
+    pub(super) fn reconnect(&mut self, timeout: Duration) -> Result<(), JoinError> {
+        self.talk = self.talk.reconnect(timeout, Instant::now())?;
         Ok(())
     }
 
@@ -100,10 +100,10 @@ impl Joining {
             return Err(JoinError::Offer { node, what: "a second offer" });
         };
         if node == NodeId::ANY || node == endpoint.node() {
-            return Err(JoinError::Offer { node, what: "a node that cannot be its own" });
+            return Err(JoinError::Offer { node, what: "its node number is not a valid node number" });
         }
         if offer.segment == 0 {
-            return Err(JoinError::Offer { node, what: "segments of no bytes" });
+            return Err(JoinError::Offer { node, what: "segments of 0 bytes" });
         }
         let card = endpoint.card().name().to_owned();
         let wrong = |source| JoinError::Geometry { card: card.clone(), source };
@@ -136,11 +136,11 @@ impl Joining {
 
     fn accepted(&mut self, accepted: &Accepted) -> Result<Subscriber, JoinError> {
         let (Some(endpoint), Some(shape)) = (self.endpoint.take(), self.stream_parameters.take()) else {
-            return Err(JoinError::Offer { node: NodeId::ANY, what: "a place before an offer" });
+            return Err(JoinError::Offer { node: NodeId::ANY, what: "an acceptance before its offer" });
         };
         let Window { address, length, key } = accepted.credit;
         if length < BLOCK_BYTES {
-            return Err(JoinError::Offer { node: shape.publisher, what: "no room for the credit" });
+            return Err(JoinError::Offer { node: shape.publisher, what: "a window too small for a credit" });
         }
         let credit = RemoteRegion { node: shape.publisher, address: CardAddr::new(address), length, key };
         let slots = self.options.slots;

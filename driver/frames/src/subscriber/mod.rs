@@ -438,7 +438,7 @@ impl Subscriber {
             self.idle.record_work(1);
             match self.fetches.pop_front() {
                 Some((fetch, None)) => self.fetch_ended(done, fetch)?,
-                _ => debug_assert!(false, "a fetch that nobody has started"),
+                _ => debug_assert!(false, "a completion without a fetch"),
             }
         }
         self.fetch()?;

@@ -35,7 +35,7 @@ pub(crate) fn say(rig: &mut Rig, bytes: &[u8]) -> Vec<Message> {
             Err(_) => {}
         }
     }
-    panic!("the publisher keeps the connection; it has said {heard:?}");
+    panic!("the publisher keeps the connection open; it sent {heard:?}");
 }
 
 /// Sends a hello as `node`, and joins with `window` and `slots`. Returns the publisher's answers until it closes the connection, and all
@@ -66,7 +66,7 @@ pub(crate) fn join_as(rig: &mut Rig, node: u32, window: Window, slots: u32) -> (
             Err(_) => {}
         }
     }
-    panic!("the publisher keeps the connection; it has said {heard:?}");
+    panic!("the publisher keeps the connection open; it sent {heard:?}");
 }
 
 fn refusal(heard: &[Message]) -> &Refusal {
@@ -96,7 +96,7 @@ fn assert_unaffected_by(rig: &mut Rig, others: usize) {
             rig.turn();
         }
     }
-    rig.until("those who cannot be reached are dropped", |rig| {
+    rig.until("unreachable subscribers are dropped", |rig| {
         rig.publisher.subscribers().count() <= there + others.saturating_sub(1)
     });
     let first = rig.publisher.next_sequence().get();
@@ -104,10 +104,12 @@ fn assert_unaffected_by(rig: &mut Rig, others: usize) {
         rig.publish().unwrap();
     }
     let next = rig.publisher.next_sequence();
-    rig.until("others get their frames", |rig| {
+    rig.until("the other subscribers receive their frames", |rig| {
         rig.seen.iter().all(|seen| seen.frames.last() == Some(&(next.get() - 1)))
     });
-    rig.until("and give them back", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    rig.until("all slots are returned", |rig| {
+        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    });
     rig.assert_no_faults();
     for seen in &rig.seen {
         assert_whole(seen, Sequence::new(0), next);
@@ -132,7 +134,7 @@ fn bootstrap_garbage_version_and_order_are_refused() {
         (
             b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
             Reason::Garbage,
-            "does not speak of frame streams",
+            "does not use the frame stream protocol",
         ),
         (version, Reason::Version, "version 9"),
         (long, Reason::Garbage, "4294967295 bytes"),
@@ -198,7 +200,7 @@ fn listener_thousand_silent_connections_admit_one_subscriber() {
     let joined = joining.join().unwrap().unwrap();
     assert_eq!(joined.publisher(), rig.publisher.node());
     assert!(rejected(&mut rig).len() > 32);
-    assert!(!rig.seen[0].frames.is_empty(), "frames came meanwhile");
+    assert!(!rig.seen[0].frames.is_empty(), "frames arrive during the flood");
     assert_unaffected_by(&mut rig, 1);
 }
 
@@ -262,9 +264,12 @@ fn subscriber_too_small_memory_is_refused() {
     }
     assert!(join(&|options| options.slots = 2).is_ok());
     drop(rig.publisher);
-    let nobody =
+    let no_publisher =
         fpga_frames::Subscriber::join(endpoint(&network, 1, 9), rig.address, SubscriberOptions::default());
-    assert!(matches!(nobody, Err(JoinError::Bootstrap(BootstrapError::Connect { .. }))), "{nobody:?}");
+    assert!(
+        matches!(no_publisher, Err(JoinError::Bootstrap(BootstrapError::Connect { .. }))),
+        "{no_publisher:?}"
+    );
 }
 
 /// Node that joins by the protocol and then writes invalid blocks.
@@ -274,9 +279,10 @@ fn impossible_credit_drops_only_that_subscriber() {
     let mut damaged = credit(0, 0);
     damaged[20] ^= 1;
     // Nothing was sent to it, so that only the first position is possible.
-    for (lie, expected) in
-        [(None, "up to position 1000, where 0 to 0 are"), (Some(damaged), "cannot be read")]
-    {
+    for (lie, expected) in [
+        (None, "up to position 1000, but only positions 0 to 0 are"),
+        (Some(damaged), "invalid credit block"),
+    ] {
         let mut rig = Rig::new(2, options());
         rig.stalled[1] = true;
         rig.publish().unwrap();

@@ -19,18 +19,22 @@ fn stalled_subscriber_of_eight_affects_no_other() {
         assert_eq!(published.sent.len() + published.skipped.len(), 8);
         // The others read before the next frame: a subscriber that misses one now, misses it because of the stalled one.
         let all = published.sequence.next().get();
-        rig.until("the others have it", |rig| {
+        rig.until("the other subscribers receive it", |rig| {
             (0..8).filter(|it| *it != 3).all(|it| rig.seen[it].frames.len() as u64 == all)
                 && rig.publisher.subscribers().all(|view| view.node.get() == 5 || view.room == view.slots)
         });
     }
     let unread = u64::from(SubscriberOptions::default().slots);
     rig.stalled[3] = false;
-    rig.until("the stalled one has read", |rig| rig.seen[3].frames.len() as u64 == unread);
-    rig.until("and says so", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    rig.until("the stalled subscriber has read its frames", |rig| rig.seen[3].frames.len() as u64 == unread);
+    rig.until("all slots are returned", |rig| {
+        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    });
     rig.publish().unwrap();
-    rig.until("it goes on", |rig| rig.seen[3].frames.len() as u64 == unread + 1);
-    assert_eq!(rig.seen[3].gaps, [(unread, 500 - unread)], "exactly what it missed");
+    rig.until("the stalled subscriber receives the next frame", |rig| {
+        rig.seen[3].frames.len() as u64 == unread + 1
+    });
+    assert_eq!(rig.seen[3].gaps, [(unread, 500 - unread)], "exactly the missed frames");
     rig.close();
     rig.assert_no_faults();
     for (number, seen) in rig.seen.iter().enumerate() {
@@ -54,11 +58,13 @@ fn stalled_subscriber_of_eight_at_fixed_rate_affects_no_other() {
     let first = 20;
     for number in 0..first {
         rig.publish().unwrap();
-        rig.until("everybody has it", |rig| {
+        rig.until("all subscribers receive it", |rig| {
             rig.seen.iter().all(|seen| seen.frames.len() as u64 == number + 1)
         });
     }
-    rig.until("and says so", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    rig.until("all slots are returned", |rig| {
+        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    });
     let period = rig.network.now().saturating_sub(began).get() / first;
     assert!(period > 0);
     rig.stalled[3] = true;
@@ -72,7 +78,7 @@ fn stalled_subscriber_of_eight_at_fixed_rate_affects_no_other() {
             for number in (0..8).filter(|it| *it != 3) {
                 // Each subscriber polls at random times.
                 if rig.random.next_u32().is_multiple_of(4) {
-                    rig.look(number);
+                    rig.poll_subscriber(number);
                 }
             }
             rig.publisher.relax();
@@ -80,11 +86,17 @@ fn stalled_subscriber_of_eight_at_fixed_rate_affects_no_other() {
     }
     let slots = u64::from(SubscriberOptions::default().slots);
     rig.stalled[3] = false;
-    rig.until("the stalled one has read", |rig| rig.seen[3].frames.len() as u64 == first + slots);
-    rig.until("and says so", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    rig.until("the stalled subscriber has read its frames", |rig| {
+        rig.seen[3].frames.len() as u64 == first + slots
+    });
+    rig.until("all slots are returned", |rig| {
+        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    });
     rig.publish().unwrap();
-    rig.until("it goes on", |rig| rig.seen[3].frames.len() as u64 == first + slots + 1);
-    assert_eq!(rig.seen[3].gaps, [(first + slots, FRAMES - slots)], "exactly what it missed");
+    rig.until("the stalled subscriber receives the next frame", |rig| {
+        rig.seen[3].frames.len() as u64 == first + slots + 1
+    });
+    assert_eq!(rig.seen[3].gaps, [(first + slots, FRAMES - slots)], "exactly the missed frames");
     rig.close();
     rig.assert_no_faults();
     for (number, seen) in rig.seen.iter().enumerate() {
@@ -104,7 +116,7 @@ fn gap_at_end_of_stream_is_reported() {
         match rig.publish() {
             Ok(published) => assert_eq!(published.skipped.len(), 0),
             Err(PublishError::NoFreeSlot { subscribers: 1, sequence }) => {
-                assert_eq!(sequence, Sequence::new(8 + unsent), "it has its number all the same");
+                assert_eq!(sequence, Sequence::new(8 + unsent), "an unsent frame also has a number");
                 unsent += 1;
             }
             Err(error) => panic!("{error}"),
@@ -192,7 +204,7 @@ fn frame_capacity_matches_negotiated_size() {
     let mut frame = rig.publisher.take().unwrap();
     assert_eq!((frame.data_mut().len(), frame.data().len()), (100, 100));
     let refused = frame.fill(&[0; 101]).unwrap_err().to_string();
-    assert!(refused.contains("101 bytes of data") && refused.contains("room for 100"), "{refused}");
+    assert!(refused.contains("101 bytes of data") && refused.contains("space for 100"), "{refused}");
     let refused = frame.set_value(&[0; 13]).unwrap_err().to_string();
     assert!(refused.contains("13 bytes of the value"), "{refused}");
 }
@@ -218,7 +230,7 @@ fn take_all_slots_busy_uses_bounded_heap() {
         frame.set_value(&crate::rig::checksum(number, &[u8::try_from(number).unwrap(); 100])).unwrap();
         assert_eq!(rig.publisher.publish(frame).unwrap().sent.len(), 1);
     }
-    rig.until("all arrive", |rig| rig.seen[0].frames == [0, 1, 2, 3, 4]);
+    rig.until("all frames arrive", |rig| rig.seen[0].frames == [0, 1, 2, 3, 4]);
     assert_eq!(rig.publisher.statistics().internal.heap_frames, 3);
     // On another thread, too.
     let frame = rig.publisher.take().unwrap();
@@ -262,12 +274,14 @@ fn credit_covers_several_frames() {
     let before = credits(&rig);
     for round in 0..66 {
         assert_eq!(rig.publish().unwrap().sent.len(), 1);
-        rig.until("it is read", |rig| rig.seen[0].frames.len() == round + 1);
+        rig.until("the frame is read", |rig| rig.seen[0].frames.len() == round + 1);
     }
     let made = credits(&rig) - before;
     assert!((16..=20).contains(&made), "{made} credits for 66 frames in 8 slots");
     let began = rig.network.now();
-    rig.until("all of it is told", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    rig.until("all slots are returned", |rig| {
+        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    });
     let waited = rig.network.now().saturating_sub(began);
     assert!((Nanos::from_micros(100)..Nanos::from_millis(1)).contains(&waited), "{waited:?}");
     rig.close();

@@ -46,7 +46,7 @@ fn close_delivers_accepted_frames() {
 fn subscriber_leave_is_reported() {
     let mut rig = Rig::new(2, options());
     rig.publish().unwrap();
-    rig.until("both have it", |rig| rig.seen.iter().all(|seen| seen.frames.len() == 1));
+    rig.until("both subscribers receive it", |rig| rig.seen.iter().all(|seen| seen.frames.len() == 1));
     let leaving = rig.subscribers[0].take().unwrap();
     // `leave` waits for the publisher, so it runs in a thread of its own while this one polls the publisher.
     let left = std::thread::scope(|scope| {
@@ -57,13 +57,13 @@ fn subscriber_leave_is_reported() {
         left.join().unwrap().unwrap()
     });
     assert_eq!(left.frames, 1);
-    rig.until("it is gone", |rig| rig.publisher.subscribers().count() == 1);
+    rig.until("the subscriber has left", |rig| rig.publisher.subscribers().count() == 1);
     assert_eq!(gone(&mut rig), [DropReason::Unsubscribed]);
     assert_eq!(rig.publish().unwrap().sent.len(), 1);
     // It joins again, and gets the next frame.
     rig.join(0, SubscriberOptions::default());
     rig.publish().unwrap();
-    rig.until("it has it", |rig| rig.seen[0].frames == [0, 2]);
+    rig.until("the remaining subscriber receives it", |rig| rig.seen[0].frames == [0, 2]);
     rig.close();
 }
 
@@ -80,7 +80,7 @@ fn subscriber_unreachable_is_dropped() {
             rig.turn();
         }
     }
-    rig.until("it is dropped", |rig| rig.publisher.subscribers().count() == 2);
+    rig.until("the subscriber is dropped", |rig| rig.publisher.subscribers().count() == 2);
     assert!(matches!(gone(&mut rig)[..], [DropReason::Unreachable { .. }]));
     rig.close();
     rig.assert_no_faults();
@@ -122,10 +122,10 @@ fn subscriber_own_pause_is_not_publisher_silence() {
     for round in 0..20_usize {
         // Nothing runs meanwhile, not even the subscriber's card.
         rig.network.advance(Nanos::from_millis(2 * u64::from(limit)));
-        rig.look(0);
+        rig.poll_subscriber(0);
         assert_eq!(rig.seen[0].faults, [""; 0], "round {round}");
         rig.publish().unwrap();
-        rig.until("it has come", |rig| rig.seen[0].frames.len() == round + 1);
+        rig.until("the frame arrives", |rig| rig.seen[0].frames.len() == round + 1);
     }
     rig.close();
     rig.assert_no_faults();

@@ -18,7 +18,7 @@ fn network_with_outage(from: u64, length: u64) -> fpga_sim::SimNetworkBuilder {
 }
 
 fn advance_to(rig: &mut Rig, millis: u64) {
-    rig.until("the time comes", |rig| {
+    rig.until("the time is reached", |rig| {
         let left = Nanos::from_millis(millis).saturating_sub(rig.network.now());
         rig.network.advance(left.min(Nanos::from_millis(10)));
         left == Nanos::ZERO
@@ -88,7 +88,9 @@ fn e3_3_credits_compare_modulo_2_pow_32() {
     let slots = SubscriberOptions::default().slots;
     for number in 0..u64::from(slots) * 3 {
         assert_eq!(rig.publish().unwrap().sent.len(), 1, "frame {number}");
-        rig.until("it is consumed", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+        rig.until("the frame is returned", |rig| {
+            rig.publisher.subscribers().all(|view| view.room == view.slots)
+        });
     }
     rig.close();
     assert_whole(&rig.seen[0], Sequence::new(0), Sequence::new(u64::from(slots) * 3));

@@ -26,8 +26,12 @@ fn events(rig: &mut Rig) -> Vec<PublisherEvent> {
 }
 
 fn have_all(rig: &mut Rig, count: usize) {
-    rig.until("all have all", |rig| rig.seen.iter().all(|seen| seen.frames.len() == count));
-    rig.until("and say so", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    rig.until("all subscribers receive all frames", |rig| {
+        rig.seen.iter().all(|seen| seen.frames.len() == count)
+    });
+    rig.until("all slots are returned", |rig| {
+        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    });
 }
 
 fn end(mut rig: Rig, frames: u64) {
@@ -73,14 +77,14 @@ fn publisher_repeated_credit_fetch_failure_ends_with_error() {
             Ok(_) => {}
             Err(error) => break error,
         }
-        (0..2).for_each(|number| rig.look(number));
+        (0..2).for_each(|number| rig.poll_subscriber(number));
         rig.network.advance(Nanos::from_micros(100));
     };
     let PublisherError::Fault { what: RetriedTransfer::Credits, failures: 4, .. } = &error else {
         panic!("{error}")
     };
     let text = error.to_string();
-    assert!(text.contains("credits could not be moved between host and card 4 times"), "{text}");
+    assert!(text.contains("the transfer of credits between host and card failed 4 times"), "{text}");
     // It has persisted for some time: immediate repetitions alone are not counted as persistent.
     assert!(rig.network.now().saturating_sub(began) >= Nanos::from_millis(60));
     assert_eq!(events(&mut rig).len(), 3);
@@ -98,7 +102,7 @@ fn status_run_failure_counts_once() {
     have_all(&mut rig, 4);
     fail(&rig, 0, H2C_FAILURE, Some(1));
     rig.network.advance(Nanos::from_millis(600));
-    rig.until("statuses", |rig| rig.publisher.statistics().internal.faults == 1);
+    rig.until("the upload of a status fails", |rig| rig.publisher.statistics().internal.faults == 1);
     assert_eq!(rig.publisher.statistics().internal.resent, 8);
     let events = events(&mut rig);
     assert!(
@@ -116,7 +120,7 @@ fn frame_upload_failed_is_reported() {
     have_all(&mut rig, 1);
     fail(&rig, 0, H2C_FAILURE, Some(1));
     rig.publish().unwrap();
-    rig.until("it is lost", |rig| rig.publisher.statistics().internal.lost_uploads == 1);
+    rig.until("the upload is lost", |rig| rig.publisher.statistics().internal.lost_uploads == 1);
     let events = events(&mut rig);
     let [PublisherEvent::UploadFailed { sequence, .. }] = &events[..] else { panic!("{events:?}") };
     assert_eq!(*sequence, Sequence::new(1));
@@ -136,7 +140,7 @@ fn frame_fetch_failed_is_retried_in_order() {
         for _ in 0..6 {
             rig.publish().unwrap();
         }
-        rig.until("they have arrived", |rig| rig.publisher.statistics().arrived == 12 * (round + 1));
+        rig.until("all frames arrive", |rig| rig.publisher.statistics().arrived == 12 * (round + 1));
         // All of them in one run.
         fail(&rig, 1, C2H_FAILURE, Some(3));
         rig.stalled[0] = false;
@@ -185,6 +189,6 @@ fn subscriber_repeated_channel_failure_ends_with_error() {
         assert_eq!(*what, expected);
         drop(lame);
         // The other subscriber is not affected.
-        rig.until("it has all", |rig| rig.seen[1].frames.len() == 2);
+        rig.until("the other subscriber receives all frames", |rig| rig.seen[1].frames.len() == 2);
     }
 }

@@ -81,17 +81,17 @@ fn bootstrap_non_publisher_is_detected() {
     let refused = Message::Refused(Refusal { reason: Reason::Full, text: "no more places".to_owned() });
     let stranger = Message::Join(Join { window: CREDIT, slots: 8, challenge: 0 }).encode();
     for (said, expected) in [
-        (b"220 mail.example.org ESMTP ready\r\n".to_vec(), "does not speak of frame streams"),
+        (b"220 mail.example.org ESMTP ready\r\n".to_vec(), "does not use the frame stream protocol"),
         (version, "version 9"),
         (broken, "CRC"),
-        (offer(&|offer| offer.node = 2), "cannot be its own"),
-        (offer(&|offer| offer.node = u32::MAX), "cannot be its own"),
+        (offer(&|offer| offer.node = 2), "is not a valid node number"),
+        (offer(&|offer| offer.node = u32::MAX), "is not a valid node number"),
         (offer(&|offer| offer.max_data_length = 0), "0 bytes of data"),
-        (offer(&|offer| offer.max_data_length = u64::MAX), "longer than addresses reach"),
+        (offer(&|offer| offer.max_data_length = u64::MAX), "exceed the address range"),
         (offer(&|offer| offer.max_data_length = 1 << 40), "more than the"),
-        (offer(&|offer| offer.segment = 0), "segments of no bytes"),
+        (offer(&|offer| offer.segment = 0), "segments of 0 bytes"),
         (offer(&|offer| (offer.segment, offer.max_data_length) = (1, 5_000)), "more event entries"),
-        (accepted, "before an offer"),
+        (accepted, "before its offer"),
         (twice, "second offer"),
         (refused.encode(), "no more places"),
         (stranger, "not asked for"),
@@ -106,7 +106,7 @@ fn bootstrap_non_publisher_is_detected() {
     let accepted = Message::Accepted(Accepted { sequence: 0, position: 0, credit: short }).encode();
     let (address, talking) = publisher(Message::Offer(OFFER).encode(), |_| accepted);
     let error = join(&network, address).unwrap_err().to_string();
-    assert!(error.contains("no room for the credit"), "{error}");
+    assert!(error.contains("too small for a credit"), "{error}");
     talking.join().unwrap();
     // The server closes the connection.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -131,14 +131,14 @@ impl HostilePublisher {
         let subscriber = endpoint(&network, 1, 1);
         let cell = end.open_region(subscriber.node(), CardRange::new(CardAddr::new(0), 64)).unwrap().remote;
         let credit = Window { address: 0, length: cell.length, key: cell.key };
-        let (tell, told) = mpsc::channel();
+        let (tell, windows) = mpsc::channel();
         let (address, talking) = publisher(Message::Offer(OFFER).encode(), move |join| {
             tell.send(join.window).unwrap();
             Message::Accepted(Accepted { sequence: 0, position: 0, credit }).encode()
         });
         let subscriber = Subscriber::join(subscriber, address, SubscriberOptions::default()).unwrap();
         talking.join().unwrap();
-        let window = told.recv().unwrap();
+        let window = windows.recv().unwrap();
         let region = RemoteRegion {
             node: subscriber.endpoint().node(),
             address: CardAddr::new(window.address),
@@ -187,7 +187,7 @@ fn subscriber_invalid_publisher_data_is_refused() {
         [Event::Fault(error)] => error.to_string(),
         other => panic!("{other:?}"),
     };
-    assert!(fault(liar.write(0, &[0x5A; 200])).contains("slot 0 is no frame"));
+    assert!(fault(liar.write(0, &[0x5A; 200])).contains("slot 0 is not a frame"));
     assert!(fault(liar.write(stride, &frame(STREAM + 1, 0))).contains("another stream"));
     assert!(fault(liar.write(2 * stride, &frame(STREAM, 0)[..70])).contains("lengths"));
     // A valid frame, between invalid ones.
@@ -195,9 +195,9 @@ fn subscriber_invalid_publisher_data_is_refused() {
     let [Event::Gap { missed: 5, .. }, Event::Frame(held)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((held.sequence(), held.data().to_vec()), (Sequence::new(5), vec![7; 10]));
     // The same slot again, while it is read: the reader is notified that the frame may be torn.
-    assert!(fault(liar.write(3 * stride, &frame(STREAM, 6))).contains("not given back"));
+    assert!(fault(liar.write(3 * stride, &frame(STREAM, 6))).contains("not returned"));
     drop(events);
-    assert!(fault(liar.write(4 * stride, &frame(STREAM, 5))).contains("numbers its frames wrongly"));
+    assert!(fault(liar.write(4 * stride, &frame(STREAM, 5))).contains("wrong frame numbers"));
     let status = |settled, sent| {
         StatusBlock { stream: STREAM, next: Sequence::new(7), settled, sent, ended: false, number: 1 }
             .encode()
@@ -206,7 +206,7 @@ fn subscriber_invalid_publisher_data_is_refused() {
     assert!(fault(liar.write(all, &status(5_000, 5_000))).contains("position 5000"));
     let other =
         StatusBlock { stream: 1, next: Sequence::new(7), settled: 0, sent: 0, ended: true, number: 1 };
-    assert!(fault(liar.write(all, &other.encode())).contains("state cannot be read"));
+    assert!(fault(liar.write(all, &other.encode())).contains("invalid status block"));
     // In the middle of a slot: it belongs to no frame, and is counted.
     let strays = liar.subscriber.counts().internal.stray_notifications;
     assert!(liar.write(5 * stride + 64, &frame(STREAM, 6)).is_empty());

@@ -51,8 +51,12 @@ fn heartbeats_from(first_status: u32) {
     rig.stalled[0] = false;
     for round in 0..20 {
         rig.publish().unwrap();
-        rig.until("both have it", |rig| rig.seen.iter().all(|seen| seen.frames.len() == round + 1));
-        rig.until("and say so", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+        rig.until("both subscribers receive it", |rig| {
+            rig.seen.iter().all(|seen| seen.frames.len() == round + 1)
+        });
+        rig.until("all slots are returned", |rig| {
+            rig.publisher.subscribers().all(|view| view.room == view.slots)
+        });
     }
     rig.close();
     rig.assert_no_faults();
@@ -119,7 +123,7 @@ fn subscriber_future_backs_off_like_wait() {
         while rig.network.now().saturating_sub(began) < Nanos::from_millis(SPAN) {
             assert!(event.as_mut().poll(&mut context).is_pending());
             polls += 1;
-            assert_eq!(asked.0.load(Ordering::Relaxed), polls, "or nobody would poll it again");
+            assert_eq!(asked.0.load(Ordering::Relaxed), polls, "the future requests its next poll");
         }
     }
     // Two hundred polls before it sleeps; the count restarts with the last event of joining.

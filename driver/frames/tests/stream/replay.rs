@@ -25,7 +25,9 @@ fn refused(heard: &[Message]) -> &Refusal {
 fn assert_served(rig: &mut Rig) {
     rig.publish().unwrap();
     let next = rig.publisher.next_sequence();
-    rig.until("the subscriber has its frame", |rig| rig.seen[0].frames.last() == Some(&(next.get() - 1)));
+    rig.until("the subscriber receives its frame", |rig| {
+        rig.seen[0].frames.last() == Some(&(next.get() - 1))
+    });
     rig.assert_no_faults();
     assert_whole(&rig.seen[0], Sequence::new(0), next);
     assert_eq!(rig.seen[0].missed(), 0);
@@ -45,7 +47,7 @@ fn join_recorded_and_replayed_is_refused() {
     let (heard, recorded) = join_as(&mut rig, 77, WINDOW, 8);
     assert!(matches!(heard[..], [Message::Offer(_), Message::Accepted(_)]), "{heard:?}");
     rig.publish().unwrap();
-    rig.until("it is dropped", |rig| {
+    rig.until("the subscriber is dropped", |rig| {
         let _ = rig.publish();
         rig.publisher.subscribers().count() == 1
     });
@@ -60,9 +62,7 @@ fn join_recorded_and_replayed_is_refused() {
     }
     assert_eq!(gone(&mut rig), []);
     assert_eq!(rig.publisher.subscribers().count(), 1);
-    rig.until("all frames are there", |rig| {
-        rig.seen[0].last == Some(rig.publisher.next_sequence().get() - 1)
-    });
+    rig.until("all frames arrive", |rig| rig.seen[0].last == Some(rig.publisher.next_sequence().get() - 1));
     rig.assert_no_faults();
 }
 
@@ -86,7 +86,7 @@ fn join_as_live_subscriber_is_refused() {
         let (heard, recorded) = join_as(&mut rig, node.get(), WINDOW, 8);
         let refusal = refused(&heard);
         assert_eq!(refusal.reason, Reason::Taken);
-        assert!(refusal.text.contains("takes what is sent to it"), "{refusal:?}");
+        assert!(refusal.text.contains("accepts transfers"), "{refusal:?}");
         assert_eq!(refused(&say(&mut rig, &recorded)).reason, Reason::Challenge);
         assert_served(&mut rig);
     }
@@ -121,5 +121,5 @@ fn join_of_node_after_subscriber_death_is_accepted() {
     rig.join(0, SubscriberOptions::default());
     let first = rig.publisher.next_sequence();
     rig.publish().unwrap();
-    rig.until("the new one has its frame", |rig| rig.seen[0].frames == [first.get()]);
+    rig.until("the new subscriber receives its frame", |rig| rig.seen[0].frames == [first.get()]);
 }

@@ -73,7 +73,7 @@ pub(crate) struct Rig {
     /// Subscribers that do not poll.
     pub(crate) stalled: Vec<bool>,
     pub(crate) random: Pcg64,
-    lives: u32,
+    incarnation: u32,
 }
 
 pub(crate) fn options() -> PublisherOptions {
@@ -116,7 +116,7 @@ impl Rig {
             keep: true,
             stalled: vec![false; subscribers],
             random: Pcg64::new(7, 11),
-            lives: 1,
+            incarnation: 1,
         };
         rig.subscribers.resize_with(subscribers, || None);
         for number in 0..subscribers {
@@ -140,9 +140,9 @@ impl Rig {
         options: SubscriberOptions,
         change: &dyn Fn(&mut EndpointOptions),
     ) -> Result<(), JoinError> {
-        self.lives += 1;
+        self.incarnation += 1;
         self.subscribers[number] = None;
-        let endpoint = endpoint_with(&self.network, number + 1, self.lives, change);
+        let endpoint = endpoint_with(&self.network, number + 1, self.incarnation, change);
         // Transfers in flight arrive first, so that the state that the conversation finds does not depend on its duration.
         while self.settles() {}
         let mut joining = Subscriber::begin_join(endpoint, self.address, options)?;
@@ -202,13 +202,13 @@ impl Rig {
         self.publisher.poll().unwrap();
         for number in 0..self.subscribers.len() {
             if !self.stalled[number] {
-                self.look(number);
+                self.poll_subscriber(number);
             }
         }
         self.publisher.relax();
     }
 
-    pub(crate) fn look(&mut self, number: usize) {
+    pub(crate) fn poll_subscriber(&mut self, number: usize) {
         let Some(subscriber) = &mut self.subscribers[number] else { return };
         let seen = &mut self.seen[number];
         while let Some(event) = subscriber.poll().unwrap() {
@@ -227,18 +227,18 @@ impl Rig {
             }
             self.turn();
         }
-        panic!("{what} does not happen; {:?}; {:?}", self.publisher.statistics(), self.seen);
+        panic!("timed out waiting until {what}; {:?}; {:?}", self.publisher.statistics(), self.seen);
     }
 
     /// Ends the stream and waits until every subscriber is notified.
     pub(crate) fn close(&mut self) {
         self.publisher.begin_close();
-        self.until("the end", |rig| rig.publisher.is_closed());
+        self.until("the publisher is closed", |rig| rig.publisher.is_closed());
         self.stalled.fill(false);
         let ended = |rig: &mut Self| {
             rig.subscribers.iter().zip(&rig.seen).all(|(it, seen)| it.is_none() || seen.ended.is_some())
         };
-        self.until("the last word", ended);
+        self.until("all subscribers have the end", ended);
     }
 
     pub(crate) fn assert_no_faults(&self) {
@@ -248,18 +248,18 @@ impl Rig {
     }
 }
 
-pub(crate) fn endpoint(network: &SimNetwork, card: usize, life: u32) -> Endpoint {
-    endpoint_with(network, card, life, &|_| ())
+pub(crate) fn endpoint(network: &SimNetwork, card: usize, incarnation: u32) -> Endpoint {
+    endpoint_with(network, card, incarnation, &|_| ())
 }
 
 pub(crate) fn endpoint_with(
     network: &SimNetwork,
     card: usize,
-    life: u32,
+    incarnation: u32,
     change: &dyn Fn(&mut EndpointOptions),
 ) -> Endpoint {
     let mut options = EndpointOptions::default();
-    options.incarnation = Some(life);
+    options.incarnation = Some(incarnation);
     options.give_up = Duration::from_millis(50);
     change(&mut options);
     Endpoint::open_with(&Card::from_backend(network.backend(card)).unwrap(), &options).unwrap()

@@ -14,14 +14,14 @@ const FRAMES: u64 = 2_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens an endpoint with a long give-up time: threads share processors, and a delayed one must not count as gone.
-fn endpoint(network: &SimNetwork, card: usize, life: u32) -> Endpoint {
-    endpoint_with(network, card, life, &|options| options.give_up = TIMEOUT)
+fn endpoint(network: &SimNetwork, card: usize, incarnation: u32) -> Endpoint {
+    endpoint_with(network, card, incarnation, &|options| options.give_up = TIMEOUT)
 }
 
-fn join(network: &SimNetwork, card: usize, life: u32, address: std::net::SocketAddr) -> Subscriber {
+fn join(network: &SimNetwork, card: usize, incarnation: u32, address: std::net::SocketAddr) -> Subscriber {
     let mut options = SubscriberOptions::default();
     options.patience = TIMEOUT;
-    Subscriber::join(endpoint(network, card, life), address, options).unwrap()
+    Subscriber::join(endpoint(network, card, incarnation), address, options).unwrap()
 }
 
 /// Reads all events up to the end, or up to `most` frames.
@@ -151,13 +151,13 @@ fn soak_threads_every_frame_is_seen_or_counted_missing() {
         });
         // It leaves and joins again, several times.
         let coming = scope.spawn(move || {
-            let mut lives = 0;
+            let mut incarnation = 0;
             loop {
-                lives += 1;
-                let mut subscriber = join(network, 3, lives, address);
-                joined.fetch_max(u32::from(lives == 1) * 3, Ordering::Relaxed);
+                incarnation += 1;
+                let mut subscriber = join(network, 3, incarnation, address);
+                joined.fetch_max(u32::from(incarnation == 1) * 3, Ordering::Relaxed);
                 let first = subscriber.expected();
-                let most = if lives < 4 { 100 } else { u64::MAX };
+                let most = if incarnation < 4 { 100 } else { u64::MAX };
                 let seen = read(&mut subscriber, most, drop);
                 if seen.ended.is_some() {
                     return (first, seen);

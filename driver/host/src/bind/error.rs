@@ -19,14 +19,14 @@ pub enum BindError {
     #[error(transparent)]
     Host(HostError),
     /// The function is a bridge. Nothing was changed.
-    #[error("{address} is a bridge: {VFIO_PCI} takes none; name a function below it")]
+    #[error("{address} is a bridge, which {VFIO_PCI} does not support; name a function below it")]
     Bridge {
         /// The function.
         address: PciAddress,
     },
     /// The ids are not those of a known card. Nothing was changed.
     #[error(
-        "{address} is a {kind} with ids {:04x}:{:04x}{}, which XDMA designs are not known by; whatever uses it now would lose it; if it is your card all the same, add --force",
+        "{address} is a {kind} with ids {:04x}:{:04x}{}, which are not ids of known XDMA designs; its present user would lose it; if it is your card, add --force",
         id.vendor, id.device, driver.as_deref().map_or_else(String::new, |driver| format!(" and driver {driver}"))
     )]
     NotACard {
@@ -41,7 +41,7 @@ pub enum BindError {
     },
     /// There is no IOMMU, and without one vfio-pci accepts no function: it would end up without a driver. Nothing was changed.
     #[error(
-        "{address} stays as it is: {}, and without one {VFIO_PCI} takes no card, so that it would have no driver at all; `fpgactl doctor` says what to do",
+        "{address} was not changed: {}; without an IOMMU {VFIO_PCI} binds no card, and the card would be left without a driver; run `fpgactl doctor` for advice",
         if *others { "the IOMMU does not cover it" } else { "the IOMMU is off, or there is none" }
     )]
     NoIommu {
@@ -52,7 +52,7 @@ pub enum BindError {
     },
     /// The function's group has no IOMMU (no-IOMMU mode). Nothing was changed.
     #[error(
-        "{address} stays as it is: its group {group} has no IOMMU behind it (no-IOMMU mode); `fpgactl doctor` says what to do"
+        "{address} was not changed: its group {group} has no IOMMU behind it (no-IOMMU mode); run `fpgactl doctor` for advice"
     )]
     NoIommuMode {
         /// The function.
@@ -62,7 +62,7 @@ pub enum BindError {
     },
     /// The function's driver still has virtual functions. Nothing was changed.
     #[error(
-        "{address} has {count} virtual functions; end what uses them, take them away (echo 0 > /sys/bus/pci/devices/{address}/sriov_numvfs), and try again"
+        "{address} has {count} virtual functions; end the programs that use them, remove them (echo 0 > /sys/bus/pci/devices/{address}/sriov_numvfs), and try again"
     )]
     HasVirtualFunctions {
         /// The function.
@@ -72,14 +72,14 @@ pub enum BindError {
     },
     /// vfio-pci is not loaded. Nothing was changed.
     #[error(
-        "{address} stays as it is: the kernel has not loaded {VFIO_PCI}; modprobe {VFIO_PCI}, and try again"
+        "{address} was not changed: the kernel has not loaded {VFIO_PCI}; modprobe {VFIO_PCI}, and try again"
     )]
     NoDriver {
         /// The function.
         address: PciAddress,
     },
     /// The function is not bound to vfio-pci, and there is no record of it. Nothing was changed.
-    #[error("{address} is not bound to {VFIO_PCI}: {} has it, and nobody has remembered another one", driver.as_deref().unwrap_or("no driver"))]
+    #[error("{address} is not bound to {VFIO_PCI}: its driver is {}, and no earlier driver is recorded", driver.as_deref().unwrap_or("no driver"))]
     NotBound {
         /// The function.
         address: PciAddress,
@@ -88,7 +88,7 @@ pub enum BindError {
     },
     /// A process has the function open. Nothing was changed.
     #[error(
-        "{address} is in use by {}: the kernel would wait until it has ended; end it first",
+        "{address} is in use by {}: the kernel would wait until the process ends; end it first",
         listed(holders)
     )]
     InUse {
@@ -102,7 +102,7 @@ pub enum BindError {
     Record(#[from] RecordError),
     /// The function was released, but its record could not be removed.
     #[error(
-        "{address} was released, and {} has it; but what was remembered of it is still there: {source}; remove it by hand, or the next release goes by it",
+        "{address} was released, and its driver is {}; but the record of its earlier driver could not be removed: {source}; delete the record, or the next release uses it",
         driver.as_deref().unwrap_or("no driver")
     )]
     RecordNotRemoved {
@@ -114,7 +114,7 @@ pub enum BindError {
         source: RecordError,
     },
     /// A step failed.
-    #[error("{address} could not be given to {to}: {failure}; {outcome}")]
+    #[error("{address} could not be bound to {to}: {failure}; {outcome}")]
     Failed {
         /// The function.
         address: PciAddress,
@@ -157,7 +157,7 @@ pub enum Failure {
         source: io::Error,
     },
     /// Another program keeps changing the binding.
-    #[error("after many tries {} has it{}; something else binds drivers at the same time, or the driver does not want it (see dmesg)",
+    #[error("after many tries its driver is {}{}; another program binds drivers at the same time, or the driver rejects the device (see dmesg)",
         driver.as_deref().unwrap_or("no driver"), last.as_deref().map_or_else(String::new, |last| format!(" (last answer: {last})")))]
     Unsettled {
         /// Current driver.
@@ -215,22 +215,23 @@ impl fmt::Display for Outcome {
         match self {
             Self::Restored { driver, kept } => {
                 match driver {
-                    Some(driver) => write!(f, "it is with {driver}, as before")?,
+                    Some(driver) => write!(f, "its driver is {driver}, as before")?,
                     None => f.write_str("it has no driver, as before")?,
                 }
                 // The next binding overwrites the record.
-                kept.as_ref()
-                    .map_or(Ok(()), |error| write!(f, " (what was remembered of it is still there: {error})"))
+                kept.as_ref().map_or(Ok(()), |error| {
+                    write!(f, " (the record of its earlier driver could not be removed: {error})")
+                })
             }
             Self::NotRestored { driver, wanted, failure } => {
                 let driver = driver.as_deref().unwrap_or("no driver");
                 let wanted = wanted.as_deref().unwrap_or("no driver");
                 write!(
                     f,
-                    "it could not be given back to {wanted} either ({failure}) and is with {driver} now; `fpgactl release` tries again"
+                    "returning it to {wanted} failed too ({failure}), and its driver is {driver} now; `fpgactl release` tries again"
                 )
             }
-            Self::Gone => f.write_str("nothing can be given back"),
+            Self::Gone => f.write_str("the earlier driver cannot be restored"),
         }
     }
 }

@@ -57,7 +57,7 @@ fn bind_then_release_restores_driver() {
         assert_eq!((released.driver.as_deref(), released.previous.as_deref()), (driver, Some("vfio-pci")));
         assert!(released.remembered);
         assert_eq!((kernel.driver().as_deref(), kernel.only()), (driver, None));
-        assert_eq!((record(&tree), kernel.pauses()), (None, 0), "nothing was in the way: nobody waits");
+        assert_eq!((record(&tree), kernel.pauses()), (None, 0), "the function is free: no wait");
         let error = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err();
         assert!(matches!(error, BindError::NotBound { .. }), "{error}");
     }
@@ -84,7 +84,7 @@ fn bind_probe_failure_restores_old_driver() {
     let error = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("vfio-pci/bind was refused") && text.contains("it is with xdma, as before"),
+        text.contains("vfio-pci/bind was refused") && text.contains("its driver is xdma, as before"),
         "{text}"
     );
     assert_eq!((kernel.driver().as_deref(), kernel.only(), record(&tree)), (Some("xdma"), None, None));
@@ -100,7 +100,7 @@ fn release_record_not_removed_is_reported() {
     let error = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err();
     assert!(matches!(error, BindError::RecordNotRemoved { .. }), "{error}");
     let text = error.to_string();
-    for part in ["was released, and xdma has it", "run/fpga/bound/0000:65:00-0", "remove it by hand"] {
+    for part in ["was released, and its driver is xdma", "run/fpga/bound/0000:65:00-0", "delete the record"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!((kernel.driver().as_deref(), kernel.only()), (Some("xdma"), None));
@@ -115,7 +115,7 @@ fn bind_failure_is_reported_before_leftover_record() {
         .failing("vfio-pci", Errno::INVAL)
         .at(0, Event::After(ConcurrentAction::Keeps));
     let text = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
-    for part in ["vfio-pci/bind was refused", "it is with xdma, as before", "is still there"] {
+    for part in ["vfio-pci/bind was refused", "its driver is xdma, as before", "could not be removed"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
@@ -138,7 +138,10 @@ fn release_driver_unloaded_keeps_vfio_pci() {
     bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap();
     tree.remove("sys/bus/pci/drivers/xdma").unwrap();
     let error = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err().to_string();
-    assert!(error.contains("modprobe xdma") && error.contains("it is with vfio-pci, as before"), "{error}");
+    assert!(
+        error.contains("modprobe xdma") && error.contains("its driver is vfio-pci, as before"),
+        "{error}"
+    );
     assert_eq!(kernel.driver().as_deref(), Some("vfio-pci"));
     // When the driver is loaded again, release works.
     tree.driver("xdma").unwrap();
@@ -267,7 +270,7 @@ fn bind_endless_interference_ends_with_error() {
             .at(at, Event::After(ConcurrentAction::Binds("xdma")))
     });
     let error = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
-    assert!(error.contains("after many tries") && error.contains("something else binds"), "{error}");
+    assert!(error.contains("after many tries") && error.contains("another program binds"), "{error}");
     assert_eq!(kernel.driver().as_deref(), Some("xdma"));
 }
 
@@ -345,7 +348,10 @@ fn bind_error_messages_match_failure_and_outcome() {
     let gone = tree(dir.path(), Some("xdma"));
     let kernel = FakeKernel::new(&gone, CARD).at(1, Event::Before(ConcurrentAction::Removes));
     let text = bind_with(&gone.roots(), &kernel, &card(&gone), false).unwrap_err().to_string();
-    assert!(text.contains("gone from the bus") && text.contains("nothing can be given back"), "{text}");
+    assert!(
+        text.contains("gone from the bus") && text.contains("the earlier driver cannot be restored"),
+        "{text}"
+    );
 
     // vfio-pci refuses it, and its own driver is unloaded meanwhile.
     let dir = tempfile::tempdir().unwrap();
@@ -410,7 +416,11 @@ fn bind_group_member_without_driver_or_unreadable_group_is_refused() {
     tree.file(&format!("sys/bus/pci/devices/{CARD}/device"), "0x0001\n").unwrap();
     let kernel = FakeKernel::new(&tree, CARD);
     let error = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
-    assert!(error.contains("with ids 10ee:0001, which XDMA designs") && error.contains("--force"), "{error}");
+    assert!(
+        error.contains("with ids 10ee:0001, which are not ids of known XDMA designs")
+            && error.contains("--force"),
+        "{error}"
+    );
     tree.remove("sys/kernel/iommu_groups/14/devices").unwrap();
     tree.file("sys/kernel/iommu_groups/14/devices", "no directory").unwrap();
     let error = bind_with(&tree.roots(), &kernel, &card(&tree), true).unwrap_err();

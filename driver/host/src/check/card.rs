@@ -142,14 +142,14 @@ fn files(machine: &Machine<'_>, function: &PciFunction, usable: bool) -> Vec<Che
 
 fn link(function: &PciFunction) -> Check {
     let Some(link @ LinkInfo { current, maximum, port }) = function.link else {
-        return Check::new("link", Skip, "it has no link of its own");
+        return Check::new("link", Skip, "it has no separate link");
     };
     let rate = current.gigabytes_per_second();
     let rate = rate.map_or_else(String::new, |rate| format!(", at most {rate:.1} GB/s each way"));
     let possible = link.possible();
     if current.is_below(possible) {
         return Check::new("link", Warn, format!("runs as {current}{rate}, and could as {possible}"))
-            .fix("seat the card anew and look at riser, cable and slot; a link that trained before the card was configured trains again after a restart, or when its root port is told to (setpci -s PORT CAP_EXP+10.w=20:20)");
+            .fix("reseat the card and check riser, cable and slot; a link that trained before the card was configured trains again after a restart, or when its root port retrains it (setpci -s PORT CAP_EXP+10.w=20:20)");
     }
     match port {
         Some((port, limit)) if possible.is_below(maximum) => Check::new(

@@ -167,7 +167,7 @@ fn interrupt_foreign_blocking_fd_signal_does_not_block() {
     let file = rustix::event::eventfd(0, flags).expect("an event descriptor");
     let owner = file.try_clone().expect("a copy");
     let trigger = InterruptTrigger::from_descriptor(file).expect("an event descriptor");
-    rustix::io::write(&owner, &(u64::MAX - 1).to_ne_bytes()).expect("room");
+    rustix::io::write(&owner, &(u64::MAX - 1).to_ne_bytes()).expect("the counter has space");
     rustix::fs::fcntl_setfl(&owner, rustix::fs::OFlags::empty()).expect("the flag is cleared");
     trigger.signal();
     let mut count = [0; 8];

@@ -371,11 +371,11 @@ mod tests {
     fn bus_error_handler_counts_as_installed_after_activation() {
         let installed = Installed::new();
         let during = || {
-            assert!(!installed.is_done(), "somebody would map BARs without a handler");
+            assert!(!installed.is_done(), "BARs could be mapped without a handler");
             Err(7)
         };
         assert_eq!(installed.once(during), Err(7));
-        assert!(!installed.is_done(), "a refusal is no installation");
+        assert!(!installed.is_done(), "a refused handler is not installed");
         let in_force = AtomicBool::new(false);
         let (inside, wait_inside) = std::sync::mpsc::channel();
         let (go_on, wait_go_on) = std::sync::mpsc::channel();

@@ -25,7 +25,7 @@ pub enum VfioOpenError {
     #[error(transparent)]
     BadOption(#[from] ParseVfioOptionError),
     /// The device does not exist.
-    #[error("there is no PCI device {address} ({} does not exist); lspci -D lists what there is, echo 1 > /sys/bus/pci/rescan looks again", path.display())]
+    #[error("PCI device {address} does not exist (no {}); lspci -D lists the devices, echo 1 > /sys/bus/pci/rescan scans the bus again", path.display())]
     NotPresent {
         /// Requested address.
         address: PciAddress,
@@ -33,7 +33,7 @@ pub enum VfioOpenError {
         path: PathBuf,
     },
     /// The device is not bound to vfio-pci, though it could be.
-    #[error("{address} is bound to {}, not to vfio-pci; bind it: fpgactl bind {address}, or by hand: modprobe vfio-pci, then echo vfio-pci > /sys/bus/pci/devices/{address}/driver_override, {}then echo {address} > /sys/bus/pci/drivers_probe", driver.as_deref().unwrap_or("no driver"), driver.as_deref().map_or_else(String::new, |driver| format!("then echo {address} > /sys/bus/pci/drivers/{driver}/unbind, ")))]
+    #[error("{address} is bound to {}, not to vfio-pci; bind it: fpgactl bind {address}, or with these commands: modprobe vfio-pci, then echo vfio-pci > /sys/bus/pci/devices/{address}/driver_override, {}then echo {address} > /sys/bus/pci/drivers_probe", driver.as_deref().unwrap_or("no driver"), driver.as_deref().map_or_else(String::new, |driver| format!("then echo {address} > /sys/bus/pci/drivers/{driver}/unbind, ")))]
     WrongDriver {
         /// The device.
         address: PciAddress,
@@ -42,7 +42,7 @@ pub enum VfioOpenError {
     },
     /// The device has no IOMMU group, with any driver: vfio-pci refuses it.
     #[error(
-        "{address} cannot be used: {}, and without an IOMMU vfio-pci takes no card (its probe fails with -22, binding again does not help); {ENABLE_IOMMU_ADVICE}; VFIO's no-IOMMU mode is no way out: it is refused here, because the card could then reach all memory of the machine",
+        "{address} cannot be used: {}, and without an IOMMU vfio-pci takes no card (its probe fails with -22, binding again does not help); {ENABLE_IOMMU_ADVICE}; VFIO's no-IOMMU mode is refused, because the card could then access all memory of the machine",
         if *others { "the IOMMU does not cover it (it has no iommu_group in sysfs, other devices have)" } else { "the IOMMU is off or there is none (/sys/kernel/iommu_groups is empty)" }
     )]
     NoIommuGroup {
@@ -53,7 +53,7 @@ pub enum VfioOpenError {
     },
     /// The device is bound to vfio-pci without an IOMMU (no-IOMMU mode).
     #[error(
-        "{address} is bound in VFIO's no-IOMMU mode (group {group}), which is refused: nothing translates or checks the card's addresses then, so that a wrong one overwrites any memory of the machine, and nothing keeps buffers where they are; {ENABLE_IOMMU_ADVICE}; then echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode and bind the card again"
+        "{address} is bound in VFIO's no-IOMMU mode (group {group}), which is refused: the card's addresses are then neither translated nor checked, so a wrong address can overwrite any memory of the machine, and buffers are not pinned; {ENABLE_IOMMU_ADVICE}; then echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode and bind the card again"
     )]
     NoIommuMode {
         /// The device.
@@ -81,7 +81,7 @@ pub enum VfioOpenError {
     },
     /// Another device of the group is used by a driver of the kernel.
     #[error(
-        "IOMMU group {group} of {address} is not viable: {}; bind these to vfio-pci too, or to no driver, or put the card into a slot with a group of its own",
+        "IOMMU group {group} of {address} is not viable: {}; bind these to vfio-pci too, or to no driver, or put the card into a slot with a separate group",
         Members(others)
     )]
     GroupNotViable {
@@ -126,7 +126,7 @@ pub enum VfioOpenError {
     },
     /// The IOMMU permits no addresses.
     #[error(
-        "{address}: the IOMMU permits no addresses: another device's reserved ranges or too small an address width leave nothing (see /sys/bus/pci/devices/{address}/iommu_group/reserved_regions)"
+        "{address}: the IOMMU permits no addresses: another device's reserved ranges or too small an address width exclude all of them (see /sys/bus/pci/devices/{address}/iommu_group/reserved_regions)"
     )]
     NoAddresses {
         /// The device.
@@ -143,7 +143,7 @@ pub enum VfioOpenError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The opened device does not report one of its properties.
-    #[error("the kernel does not tell about {what} of {address}: {source}")]
+    #[error("the kernel does not report {what} of {address}: {source}")]
     Query {
         /// The device.
         address: PciAddress,
@@ -154,7 +154,7 @@ pub enum VfioOpenError {
     },
     /// The kernel's reply is invalid.
     #[error(
-        "the kernel's answer about {what} of {address} cannot be understood; this kernel's vfio interface is not known to this program"
+        "the kernel's answer about {what} of {address} cannot be parsed; this program does not support this kernel's vfio interface"
     )]
     Malformed {
         /// The device.

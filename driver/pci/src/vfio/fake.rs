@@ -400,19 +400,19 @@ impl Fake {
     /// Writes the ranges, or only their number if the caller has too little space, so that it has to ask again.
     fn ranges(bytes: &mut [u8]) -> Result<u32, OsError> {
         let at = offset_of!(iommu_ioas_iova_ranges, num_iovas);
-        let room = read_u32(bytes, at).unwrap() as usize;
+        let capacity = read_u32(bytes, at).unwrap() as usize;
         // More than the first request holds: small ones below the large one.
         let small = (0..40_u64).map(|index| (index << 20, (index << 20) + 0xFFFF));
         let ranges: Vec<(u64, u64)> = small.chain([(0x1_0000_0000, RANGES[1].1)]).collect();
         put(bytes, at, u32::try_from(ranges.len()).unwrap());
         put_u64(bytes, offset_of!(iommu_ioas_iova_ranges, out_iova_alignment), 4096);
-        if room < ranges.len() {
+        if capacity < ranges.len() {
             return Err(Errno::MSGSIZE.into());
         }
         let address = read_u64(bytes, offset_of!(iommu_ioas_iova_ranges, allowed_iovas)).unwrap();
         let place = core::ptr::with_exposed_provenance_mut::<u64>(usize::try_from(address).unwrap());
         for (index, value) in ranges.iter().flat_map(|range| [range.0, range.1]).enumerate() {
-            // SAFETY: the caller of the request guarantees space for `room` pairs there, which are at least as many.
+            // SAFETY: the caller of the request guarantees space for `capacity` pairs there, which are at least as many.
             unsafe { place.add(index).write(value) };
         }
         Ok(0)

@@ -158,29 +158,29 @@ impl AddressSpace {
 
 /// `IOMMU_IOAS_IOVA_RANGES`: repeats the request with space for all ranges.
 fn iova_ranges(calls: Calls<'_>, ioas: u32) -> Result<Option<IommuInfo>, OsError> {
-    let mut room = RANGES;
+    let mut capacity = RANGES;
     loop {
-        let mut ranges = vec![0_u64; 2 * room as usize];
+        let mut ranges = vec![0_u64; 2 * capacity as usize];
         let mut block = Block::of::<iommu_ioas_iova_ranges>()
             .with(offset_of!(iommu_ioas_iova_ranges, ioas_id), ioas)
-            .with(offset_of!(iommu_ioas_iova_ranges, num_iovas), room)
+            .with(offset_of!(iommu_ioas_iova_ranges, num_iovas), capacity)
             .with_long(
                 offset_of!(iommu_ioas_iova_ranges, allowed_iovas),
                 ranges.as_mut_ptr().expose_provenance() as u64,
             );
-        // SAFETY: the address is that of space for `room` pairs of 64-bit numbers (`struct iommu_iova_range`: start and last), which live
+        // SAFETY: the address is that of space for `capacity` pairs of 64-bit numbers (`struct iommu_iova_range`: start and last), which live
         // beyond the call and to which no other reference exists meanwhile.
         let outcome = unsafe { calls.request(Request::IoasRanges, &mut block) };
         let count = block.read_u32(offset_of!(iommu_ioas_iova_ranges, num_iovas));
         match outcome {
-            Ok(_) if count <= room => {
+            Ok(_) if count <= capacity => {
                 let pairs = ranges.chunks_exact(2).take(count as usize);
                 let ranges = pairs.filter_map(|pair| Some((*pair.first()?, *pair.get(1)?))).collect();
                 let alignment = block.read_u64(offset_of!(iommu_ioas_iova_ranges, out_iova_alignment)).max(1);
                 return Ok(alignment.is_power_of_two().then(|| IommuInfo::new(alignment, ranges, None)));
             }
-            Err(error) if error == Errno::MSGSIZE.into() && count > room && count <= MAX_RANGES => {
-                room = count;
+            Err(error) if error == Errno::MSGSIZE.into() && count > capacity && count <= MAX_RANGES => {
+                capacity = count;
             }
             Ok(_) => return Ok(None),
             Err(error) => return Err(error),

@@ -121,7 +121,7 @@ impl FromStr for VfToken {
 #[non_exhaustive]
 pub enum ParseVfioOptionError {
     /// Not an interface name.
-    #[error("\"{text}\" is no vfio interface; it is auto, group or iommufd")]
+    #[error("\"{text}\" is not a vfio interface; choose auto, group or iommufd")]
     Interface {
         /// The text.
         text: String,

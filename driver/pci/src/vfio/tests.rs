@@ -114,7 +114,7 @@ fn vfio_map_uses_requested_access() {
 fn vfio_map_respects_kernel_ranges() {
     let fake = Fake::new();
     let transport = fake.open(fake.options().interface(VfioInterface::Iommufd)).unwrap();
-    assert_eq!(transport.iova_ranges().len(), 41, "as many as there are, not as many as were guessed");
+    assert_eq!(transport.iova_ranges().len(), 41, "the number reported, not the number guessed");
     let transport = {
         drop(transport);
         fake.open(fake.options().interface(VfioInterface::Group)).unwrap()
@@ -209,7 +209,7 @@ fn vfio_interrupts_grant_available_vectors() {
     assert_eq!(transport.interrupt_vectors(), 32);
     let asked = |asked, available| Err(InterruptError::TooMany { asked, available });
     assert_eq!(transport.enable_interrupts(33).map(drop), asked(33, 32));
-    assert_eq!(transport.enable_interrupts(8).map(drop), asked(8, 5), "the kernel's answer is no success");
+    assert_eq!(transport.enable_interrupts(8).map(drop), asked(8, 5), "the kernel's answer is an error");
     assert_eq!(transport.enable_interrupts(5).unwrap().len(), 5);
     assert_eq!(transport.enable_interrupts(1).map(drop), Err(InterruptError::AlreadyEnabled));
     transport.disable_interrupts().unwrap();

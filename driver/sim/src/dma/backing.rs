@@ -84,7 +84,9 @@ pub(crate) struct Backings {
 #[non_exhaustive]
 pub enum FileError {
     /// The file has fewer bytes than the message claims.
-    #[error("the file has {size:#x} bytes, and {length:#x} bytes from {offset:#x} on were to be mapped")]
+    #[error(
+        "the file has {size:#x} bytes, but the mapping needs {length:#x} bytes from offset {offset:#x} on"
+    )]
     TooShort {
         /// Size of the file in bytes.
         size: u64,
@@ -94,7 +96,7 @@ pub enum FileError {
         length: u64,
     },
     /// The descriptor is not a file: a directory, a device, a pipe, a socket.
-    #[error("the descriptor is not one of a file with memory behind it")]
+    #[error("the descriptor is not one of a file that can be mapped")]
     NotAFile,
     /// The descriptor does not permit the requested access.
     #[error("the descriptor was not opened for {}", if *write { "writing" } else { "reading" })]
@@ -103,11 +105,11 @@ pub enum FileError {
         write: bool,
     },
     /// More files than the card can distinguish.
-    #[error("there are {SLOTS} different files in use already")]
+    #[error("{SLOTS} different files are already in use, which is the maximum")]
     TooMany,
     /// Too many files: each holds a descriptor of this process, which needs some for itself.
     #[error(
-        "there are {limit} different files in use already, half of what this process may open; map fewer files, or raise the limit on open files (ulimit -n)"
+        "{limit} different files are already in use, half of this process's limit on open files; map fewer files, or raise the limit (ulimit -n)"
     )]
     TooManyOpen {
         /// Maximum number of files in use.

@@ -87,6 +87,6 @@ mod tests {
         let mut reuse = ReuseTracker::default();
         assert!(!reuse.note([(0, 1 << 20), (1 << 20, 1 << 20)].into_iter()));
         assert!(!reuse.note(std::iter::empty()));
-        assert!(reuse.note(std::iter::once((5 << 20, SPAN))), "now enough is known");
+        assert!(reuse.note(std::iter::once((5 << 20, SPAN))), "one span is complete");
     }
 }

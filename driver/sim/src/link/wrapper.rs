@@ -18,7 +18,7 @@ const DESTINATION_AT: usize = fpga_firmware::generated::layout::common::DESTINAT
 #[non_exhaustive]
 pub enum WrapperError {
     /// Shorter than the wrapper and the addresses.
-    #[error("{length} bytes are too few for a wrapper and a frame's addresses")]
+    #[error("{length} bytes are too short for the wrapper and the addresses of a frame")]
     TooShort {
         /// Length in bytes.
         length: usize,
@@ -30,14 +30,14 @@ pub enum WrapperError {
         length: usize,
     },
     /// Not a datagram of this protocol.
-    #[error("the first word is {found:#x}: not a datagram of this kind")]
+    #[error("the first word is {found:#x}: not a datagram of this protocol")]
     Magic {
         /// Word found.
         found: u32,
     },
     /// Unknown version, or the reserved byte is set.
     #[error(
-        "wrapper version {version} with reserved byte {reserved}: only version {VERSION} with 0 is known"
+        "wrapper version {version} with reserved byte {reserved}: only version {VERSION} with reserved byte 0 is supported"
     )]
     Version {
         /// Version found.
@@ -46,7 +46,7 @@ pub enum WrapperError {
         reserved: u8,
     },
     /// The length in the wrapper differs from the datagram's.
-    #[error("the wrapper says {said} bytes, and {found} follow it")]
+    #[error("the wrapper's length field is {said} bytes, but {found} bytes follow")]
     Length {
         /// Length in the wrapper.
         said: usize,
@@ -54,7 +54,7 @@ pub enum WrapperError {
         found: usize,
     },
     /// Wrapper and frame name different nodes.
-    #[error("the wrapper says {} to {}, the frame {} to {}", .wrapper.0, .wrapper.1, .frame.0, .frame.1)]
+    #[error("the wrapper has nodes {} to {}, the frame has nodes {} to {}", .wrapper.0, .wrapper.1, .frame.0, .frame.1)]
     Nodes {
         /// Source and destination of the wrapper.
         wrapper: (NodeId, NodeId),

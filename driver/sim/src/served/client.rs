@@ -82,20 +82,22 @@ impl core::fmt::Debug for ClientConnection {
 /// Failure of a request to the client.
 #[derive(Debug, thiserror::Error)]
 enum ClientRequestError {
-    #[error("the client refuses {command} (errno {errno})")]
+    #[error("the client refused {command} (errno {errno})")]
     Refused { command: Command, errno: u32 },
-    #[error("the client does not answer {command} within {after:?}, the time for all messages of one access")]
+    #[error(
+        "the client did not answer {command} within {after:?}, the timeout for all messages of one access"
+    )]
     NoAnswer { command: Command, after: Duration },
     #[error(transparent)]
     BudgetExceeded(#[from] BudgetExceeded),
     #[error(
-        "the client sent more than {MAX_DEFERRED_REQUESTS} requests, {MAX_DEFERRED_BYTES} bytes or {MAX_DEFERRED_FDS} file descriptors before its answer"
+        "the client sent more than {MAX_DEFERRED_REQUESTS} requests, {MAX_DEFERRED_BYTES} bytes or {MAX_DEFERRED_FDS} file descriptors before its reply"
     )]
     TooManyRequests,
-    #[error("the client's answer to {command} is about something else")]
+    #[error("the client's reply to {command} does not match the request")]
     Contradiction { command: Command },
     #[error(
-        "the client answers DMA_WRITE without a body, as QEMU does, which has the data of these messages at another place (hw/vfio-user, VFIOUserDMARW); give it memory that it can share: -object memory-backend-memfd,share=on"
+        "the client replies to DMA_WRITE without a body, as QEMU does, which expects the data of these messages at another offset (hw/vfio-user, VFIOUserDMARW); give it memory that it can share: -object memory-backend-memfd,share=on"
     )]
     LayoutMismatch,
     #[error(transparent)]
@@ -242,7 +244,7 @@ impl ClientConnection {
         match asked {
             Ok(taken) => Some(taken),
             Err(ClientRequestError::Refused { command, errno }) => {
-                log_limited!(self.log, DEBUG, %command, errno, "the client refuses an access to its memory");
+                log_limited!(self.log, DEBUG, %command, errno, "the client refused an access to its memory");
                 None
             }
             Err(error) => {
@@ -277,7 +279,7 @@ impl ClientConnection {
                 self.log,
                 WARN,
                 %error,
-                "memory that the client mapped without a file is out of the card's reach from now on"
+                "the card can no longer access memory that the client mapped without a file"
             );
         }
         exchange.reach = MemoryReachability::No;

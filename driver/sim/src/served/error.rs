@@ -13,28 +13,28 @@ use std::path::PathBuf;
 pub enum ServeError {
     /// Another server listens on the path.
     #[error(
-        "{} is the socket of a server that runs; end it first, or give this one another path", .path.display()
+        "{} is the socket of a running server; stop that server first, or give another path", .path.display()
     )]
     InUse {
         /// The path given.
         path: PathBuf,
     },
     /// Another kind of file has that name.
-    #[error("{} exists and is no socket; it is left alone: give another path", .path.display())]
+    #[error("{} exists and is not a socket; give another path", .path.display())]
     NotASocket {
         /// The path given.
         path: PathBuf,
     },
     /// The path cannot be a socket's.
     #[error(
-        "{} cannot be the path of a socket: at most 107 bytes, none of them 0; give a shorter one", .path.display()
+        "{} cannot be the path of a socket: at most 107 bytes, none of them 0; give another path", .path.display()
     )]
     BadPath {
         /// The path given.
         path: PathBuf,
     },
     /// The system does not permit the socket.
-    #[error("the socket {} cannot be made: {source}; check that its directory exists and may be written", .path.display())]
+    #[error("the socket {} cannot be created: {source}; check that its directory exists and is writable", .path.display())]
     Bind {
         /// The path given.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum ServeError {
         source: OsError,
     },
     /// The simulated network has no such card.
-    #[error("there is no card {card}; the world has {count}, counted from 0")]
+    #[error("card {card} does not exist; the simulated network has {count} cards, numbered from 0")]
     NoSuchCard {
         /// The number given.
         card: usize,
@@ -64,37 +64,37 @@ pub enum ServeError {
 pub(super) enum RequestError {
     #[error("the first message must propose a version")]
     NoVersion,
-    #[error("the client speaks version {major}.{minor}; {MAJOR} is the only major version here")]
+    #[error("the client uses version {major}.{minor}; only major version {MAJOR} is supported")]
     VersionMismatch { major: u16, minor: u16 },
-    #[error("the client takes {limit} bytes with one message; {MIN_DATA} are the least that is served")]
+    #[error("the client accepts {limit} bytes per message; the minimum is {MIN_DATA}")]
     DataLimit { limit: u32 },
-    #[error("the version is settled already")]
+    #[error("the version was already negotiated")]
     VersionRepeated,
     #[error(transparent)]
     Wire(#[from] WireError),
     #[error("{0} is not supported")]
     Unsupported(Command),
-    #[error("{command} came with {got} file descriptors, which it must not")]
+    #[error("{command} must not carry {got} file descriptors")]
     Descriptors { command: Command, got: usize },
     #[error("there is no region {0}")]
     NoRegion(u32),
-    #[error("{count} bytes at {offset:#x} are outside region {region}, which has {size:#x}")]
+    #[error("{count} bytes at {offset:#x} are outside region {region} of {size:#x} bytes")]
     OutsideRegion { region: u32, offset: u64, count: u64, size: u64 },
-    #[error("there is no kind of interrupt {0}")]
+    #[error("interrupt kind {0} does not exist")]
     NoIrq(u32),
-    #[error("{count} interrupts from {start} on of kind {index}, which has {available}")]
+    #[error("{count} interrupts from {start} on exceed the {available} interrupts of kind {index}")]
     IrqRange { index: u32, start: u32, count: u32, available: u32 },
     #[error("interrupts of kind {index} cannot be masked, or not by an event descriptor")]
     IrqAction { index: u32 },
-    #[error("{got} event descriptors for {count} interrupts; one for each, or none to take them back")]
+    #[error("{got} event descriptors for {count} interrupts; pass one for each, or none to remove them")]
     IrqDescriptors { got: usize, count: u32 },
     #[error("interrupt {number} of kind {index}: {source}")]
     IrqDescriptor { index: u32, number: u32, source: InterruptError },
-    #[error("{command} with flags {flags:#x}, which are not known or no access at all")]
+    #[error("{command} has flags {flags:#x}, which are unknown or permit no access")]
     DmaFlags { command: Command, flags: u32 },
-    #[error("memory is not mapped: {0}")]
+    #[error("mapping memory failed: {0}")]
     Map(#[from] ClientMapError),
-    #[error("memory is not unmapped: {0}")]
+    #[error("unmapping memory failed: {0}")]
     Unmap(#[from] DmaMapError),
     #[error("the card is gone")]
     Gone,

@@ -54,7 +54,7 @@ impl LogLimit {
         if suppressed > 0 {
             let subject = self.subject;
             tracing::warn!(
-                "{suppressed} log lines about {subject} were left out: one in {PERIOD:?} is written"
+                "{suppressed} log lines about {subject} were suppressed: at most one per {PERIOD:?} is written"
             );
         }
     }

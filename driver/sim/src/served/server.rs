@@ -116,7 +116,7 @@ struct Client {
 
 impl Client {
     fn new(
-        world: &SimNetwork,
+        network: &SimNetwork,
         card: usize,
         connection: Connection,
         answer: Duration,
@@ -125,7 +125,7 @@ impl Client {
         match ClientConnection::new(connection, answer, Arc::clone(log)) {
             Ok(peer) => {
                 let peer = Arc::new(peer);
-                let session = Session::with_peer(world, card, Arc::clone(&peer), Arc::clone(log));
+                let session = Session::with_peer(network, card, Arc::clone(&peer), Arc::clone(log));
                 Some(Self { session, peer, since: Instant::now() })
             }
             // The client sees the end of its connection.
@@ -227,18 +227,18 @@ impl CardServer {
         self.listener.file()
     }
 
-    /// Serves card `card` of `world` until `stop` is readable (or its other end is closed). A client that is connected then receives a
+    /// Serves card `card` of `network` until `stop` is readable (or its other end is closed). A client that is connected then receives a
     /// device-release request (VFIO's REQ interrupt), and the connection ends.
     ///
     /// # Errors
     /// [`ServeError::NoSuchCard`], [`ServeError::Wait`].
     pub fn run(
         mut self,
-        world: &SimNetwork,
+        network: &SimNetwork,
         card: usize,
         stop: impl AsFd,
     ) -> Result<ServeCounts, ServeError> {
-        let count = world.card_count();
+        let count = network.card_count();
         if card >= count {
             return Err(ServeError::NoSuchCard { card, count });
         }
@@ -246,10 +246,10 @@ impl CardServer {
         let stopped = stop.as_fd().try_clone_to_owned().map_err(|error| self.wait_error(error.into()))?;
         let stopped = Arc::new(stopped);
         // Keeps the card open, so that no other user in this process can close it.
-        let opened = world.backend(card);
-        let link = world.link_events();
+        let opened = network.backend(card);
+        let link = network.link_events();
         let began = Instant::now();
-        let base = world.now();
+        let base = network.now();
         let (mut client, mut stranger): (Option<Client>, Option<ExcessClient>) = (None, None);
         let (mut buffers, mut pause) = (MessageBuffers::default(), false);
         loop {
@@ -257,8 +257,8 @@ impl CardServer {
             let refused_requests = self.counts.refused_requests + refused;
             self.live.set(ServeCounts { refused_requests, ..self.counts });
             let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            let rest = world.drive(base.saturating_add(fpga_protocol::Nanos::new(elapsed)));
-            world.yield_lock();
+            let rest = network.drive(base.saturating_add(fpga_protocol::Nanos::new(elapsed)));
+            network.yield_lock();
             let silent = client.as_ref().and_then(|client| client.remaining_time(self.first_message));
             let rest = [
                 rest,
@@ -288,7 +288,7 @@ impl CardServer {
                 log_limited!(
                     self.log,
                     WARN,
-                    "the connection ends: the client has said nothing within {:?}",
+                    "the connection ends: the client sent nothing within {:?}",
                     self.first_message
                 );
                 self.end(client.take());
@@ -296,14 +296,14 @@ impl CardServer {
             if ready.stranger
                 || stranger.as_ref().is_some_and(|it| it.since.elapsed() >= EXCESS_CLIENT_TIMEOUT)
             {
-                // Messages that the client sent before it disconnected come first; they may free its place.
+                // Messages that the client sent before it disconnected come first; they may end that connection.
                 self.serve_client(&mut client, &mut buffers, LAST_WORDS);
                 if client.as_ref().is_some_and(|client| !client.session.is_negotiated()) && ready.stranger {
                     self.counts.broken_connections += 1;
                     log_limited!(
                         self.log,
                         WARN,
-                        "the connection ends: the client has said nothing, and another one has"
+                        "the connection ends: the client sent nothing, and another client sent a message"
                     );
                     self.end(client.take());
                 }
@@ -331,8 +331,8 @@ impl CardServer {
                 && let Some(ExcessClient { connection, .. }) = stranger.take()
             {
                 self.counts.connections += 1;
-                log_limited!(self.log, INFO, "a client has come");
-                client = Client::new(world, card, connection, self.answer, &self.log);
+                log_limited!(self.log, INFO, "a client connected");
+                client = Client::new(network, card, connection, self.answer, &self.log);
             }
         }
         if let Some(client) = &client {
@@ -447,7 +447,7 @@ impl CardServer {
             self.counts.memory_messages += asked;
             // The end itself was logged like that of any connection.
             self.counts.broken_connections += u64::from(broken);
-            log_limited!(self.log, INFO, "the client has gone");
+            log_limited!(self.log, INFO, "the client disconnected");
         }
     }
 
@@ -458,7 +458,7 @@ impl CardServer {
         log_limited!(
             self.log,
             WARN,
-            "somebody else wants the card on {} and is told that it is in use; for two programs serve two cards",
+            "another client connected to {} and was answered that the card is busy; serve two cards for two programs",
             self.listener.path().display()
         );
         let MessageBuffers { body, fds, out } = buffers;

@@ -42,7 +42,7 @@ pub enum Next {
 /// interrupts and memory of the client released.
 #[derive(Debug)]
 pub struct Session {
-    world: SimNetwork,
+    network: SimNetwork,
     card: usize,
     /// Whether the version is negotiated.
     settled: bool,
@@ -60,13 +60,13 @@ impl Session {
     /// Begins a session for card `card`, which is put into the state in which the kernel hands out a device. With an invalid number, the
     /// session refuses every request.
     #[must_use]
-    pub fn new(world: &SimNetwork, card: usize) -> Self {
-        Self::logging(world, card, Arc::new(LogLimit::new("clients")))
+    pub fn new(network: &SimNetwork, card: usize) -> Self {
+        Self::logging(network, card, Arc::new(LogLimit::new("clients")))
     }
 
-    fn logging(world: &SimNetwork, card: usize, log: Arc<LogLimit>) -> Self {
+    fn logging(network: &SimNetwork, card: usize, log: Arc<LogLimit>) -> Self {
         let session = Self {
-            world: world.clone(),
+            network: network.clone(),
             card,
             settled: false,
             data: Vec::new(),
@@ -89,14 +89,14 @@ impl Session {
     /// # Errors
     /// [`InterruptError::NoDescriptor`].
     pub fn with_client_memory(
-        world: &SimNetwork,
+        network: &SimNetwork,
         card: usize,
         connection: Connection,
         answer: Duration,
     ) -> Result<Self, InterruptError> {
         let log = Arc::new(LogLimit::new("clients"));
         Ok(Self::with_peer(
-            world,
+            network,
             card,
             Arc::new(ClientConnection::new(connection, answer, Arc::clone(&log))?),
             log,
@@ -105,12 +105,12 @@ impl Session {
 
     /// Like [`new`](Self::new), with a client that can be asked for memory that it maps without a file.
     pub(super) fn with_peer(
-        world: &SimNetwork,
+        network: &SimNetwork,
         card: usize,
         peer: Arc<ClientConnection>,
         log: Arc<LogLimit>,
     ) -> Self {
-        let mut session = Self::logging(world, card, log);
+        let mut session = Self::logging(network, card, log);
         session.peer = Some(peer);
         session
     }
@@ -146,7 +146,7 @@ impl Session {
     pub fn handle(&mut self, header: &Header, body: &[u8], fds: Vec<OwnedFd>, out: &mut Vec<u8>) -> Next {
         let Kind::Request { no_reply } = header.kind else {
             // Reply without a request.
-            log_limited!(self.log, WARN, command = %header.command, "the client answers what nobody asked");
+            log_limited!(self.log, WARN, command = %header.command, "the client sent a reply without a request");
             return Next::Close;
         };
         let start = out.len();
@@ -291,14 +291,14 @@ impl Session {
         &self,
         act: impl FnOnce(&mut Slot) -> Result<T, RequestError>,
     ) -> Result<T, RequestError> {
-        let mut state = self.world.lock();
+        let mut state = self.network.lock();
         act(state.slots.get_mut(self.card).ok_or(RequestError::Gone)?)
     }
 
-    /// A simulated network with a thread refuses stale BARs before it takes the lock.
+    /// A simulated network with a thread refuses stale BARs before locking.
     fn publish_generation(&self) {
-        let state = self.world.lock();
-        if let (Some(threaded), Some(slot)) = (self.world.threaded(), state.slots.get(self.card)) {
+        let state = self.network.lock();
+        if let (Some(threaded), Some(slot)) = (self.network.threaded(), state.slots.get(self.card)) {
             threaded.set_generation(self.card, slot.generation);
         }
     }

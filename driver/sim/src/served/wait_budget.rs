@@ -19,7 +19,7 @@ const REFILL_DIVISOR: u32 = 10;
 /// The client has been late too often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the client is late all the time: beyond {prompt:?} for each message it has used up {credit:?}, and a tenth of the time since it came"
+    "the client is continually late: waits above {prompt:?} per message have used its credit of {credit:?} and a tenth of the time since it connected"
 )]
 pub(super) struct BudgetExceeded {
     prompt: Duration,
@@ -88,10 +88,10 @@ mod tests {
     /// Waits for `wait` in every `period`; returns the number of waits until the budget is exceeded, at most `most`.
     fn waits(wait: Duration, period: Duration, most: u32) -> u32 {
         let mut now = Instant::now();
-        let mut patience = WaitBudget::new(LIMIT, now);
+        let mut budget = WaitBudget::new(LIMIT, now);
         for count in 0..most {
-            patience.begin_unit();
-            if patience.note(now, now + wait).is_err() {
+            budget.begin_unit();
+            if budget.note(now, now + wait).is_err() {
                 return count;
             }
             now += period;
@@ -116,16 +116,16 @@ mod tests {
     #[test]
     fn wait_budget_unit_limit_covers_all_waits() {
         let now = Instant::now();
-        let mut patience = WaitBudget::new(LIMIT, now);
+        let mut budget = WaitBudget::new(LIMIT, now);
         for count in 1..=4 {
-            assert!(patience.note(now, now + ms(100)).is_ok());
-            assert_eq!(patience.left(), LIMIT - ms(100) * count);
-            assert!(patience.is_budget_used());
+            assert!(budget.note(now, now + ms(100)).is_ok());
+            assert_eq!(budget.left(), LIMIT - ms(100) * count);
+            assert!(budget.is_budget_used());
         }
-        patience.begin_unit();
-        assert_eq!(patience.left(), LIMIT);
-        assert!(!patience.is_budget_used());
-        assert!(patience.note(now, now + 2 * LIMIT).is_ok());
-        assert_eq!(patience.left(), Duration::ZERO);
+        budget.begin_unit();
+        assert_eq!(budget.left(), LIMIT);
+        assert!(!budget.is_budget_used());
+        assert!(budget.note(now, now + 2 * LIMIT).is_ok());
+        assert_eq!(budget.left(), Duration::ZERO);
     }
 }

@@ -44,7 +44,7 @@ fn posted_queue_no_write_lost_duplicated_or_reordered() {
             assert_eq!(of_this, accepted);
             taken.retain(|n| !accepted.contains(n));
         }
-        assert!(taken.is_empty(), "nothing else: {taken:?}");
+        assert!(taken.is_empty(), "no other writes: {taken:?}");
     });
 }
 

@@ -16,7 +16,7 @@ const LONG_TIMEOUT: Duration = Duration::from_secs(120);
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < LONG_TIMEOUT, "never {what}");
+        assert!(began.elapsed() < LONG_TIMEOUT, "timed out: not {what}");
         std::thread::yield_now();
     }
 }
@@ -37,8 +37,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(world: &SimNetwork) -> Self {
-        let card = world.backend(0);
+    fn new(network: &SimNetwork) -> Self {
+        let card = network.backend(0);
         card.set_bus_master(true).unwrap();
         let host = SharedMemory::anonymous(8192, HugePages::No).unwrap();
         card.map_dma(Iova::new(IOVA), &host, DmaAccess::Both).unwrap();
@@ -63,9 +63,9 @@ impl Rig {
 
 #[test]
 fn worker_asleep_is_woken_every_time() {
-    let world = network(Duration::ZERO);
-    let rig = Rig::new(&world);
-    let gate = &world.threaded().unwrap().gate;
+    let network = network(Duration::ZERO);
+    let rig = Rig::new(&network);
+    let gate = &network.threaded().unwrap().gate;
     for round in 0..4000 {
         // Asleep, going to sleep, or any state between.
         if round % 2 == 0 {
@@ -78,9 +78,9 @@ fn worker_asleep_is_woken_every_time() {
 
 #[test]
 fn waiting_thread_and_worker_share_the_work() {
-    let world = network(Duration::ZERO);
-    let rig = Rig::new(&world);
-    let gate = &world.threaded().unwrap().gate;
+    let network = network(Duration::ZERO);
+    let rig = Rig::new(&network);
+    let gate = &network.threaded().unwrap().gate;
     for round in 0..4000 {
         if round % 2 == 0 {
             until("asleep", || gate.is_parked());
@@ -88,7 +88,7 @@ fn waiting_thread_and_worker_share_the_work() {
         rig.start();
         // The lock alternates between the threads.
         until("done", || {
-            world.work_for_thread();
+            network.work_for_thread();
             rig.is_done()
         });
     }
@@ -99,13 +99,13 @@ fn waiting_thread_and_worker_share_the_work() {
 
 #[test]
 fn worker_asleep_is_woken_by_lock_holder() {
-    let world = network(Duration::ZERO);
-    let rig = Rig::new(&world);
-    let gate = &world.threaded().unwrap().gate;
+    let network = network(Duration::ZERO);
+    let rig = Rig::new(&network);
+    let gate = &network.threaded().unwrap().gate;
     for _ in 0..500 {
         // The descriptor needs bus mastering, which a configuration write switches on.
         rig.card.set_bus_master(false).unwrap();
-        world.step_until_idle();
+        network.step_until_idle();
         until("asleep", || gate.is_parked());
         rig.host.store_u32_release(0x800, 0).unwrap();
         rig.card.set_bus_master(true).unwrap();
@@ -115,47 +115,47 @@ fn worker_asleep_is_woken_by_lock_holder() {
         rig.start();
         until("woken", || rig.is_done());
         until("asleep", || gate.is_parked());
-        assert_eq!(world.step_until_idle(), 0, "nothing was left to do");
+        assert_eq!(network.step_until_idle(), 0, "no work remained");
     }
 }
 
 #[test]
 fn worker_panic_does_not_block_callers() {
-    let world = network(Duration::from_micros(50));
-    let rig = Rig::new(&world);
+    let network = network(Duration::from_micros(50));
+    let rig = Rig::new(&network);
     rig.start();
     until("done", || rig.is_done());
-    world.lock().panics = true;
-    until("gone", || !world.threaded().unwrap().gate.is_alive());
+    network.lock().panics = true;
+    until("gone", || !network.threaded().unwrap().gate.is_alive());
     // No worker runs, but every access gets an answer; more writes than the queue holds are accepted as well.
     for n in 0..3000 {
         write(&rig.dma, 0x4080, n);
     }
     assert_eq!(rig.dma.read32(BarOffset::new(0x4080)).unwrap(), 2999);
-    assert_eq!(world.step_until_idle(), 0);
+    assert_eq!(network.step_until_idle(), 0);
     rig.card.unmap_dma(Iova::new(IOVA), 8192).unwrap();
-    assert_eq!(world.mapped_bytes(0), 0);
+    assert_eq!(network.mapped_bytes(0), 0);
 }
 
 #[test]
 fn posted_write_before_reset_does_not_arrive_after() {
-    let world = network(Duration::from_micros(50));
-    let rig = Rig::new(&world);
-    let threaded = world.threaded().unwrap();
+    let network = network(Duration::from_micros(50));
+    let rig = Rig::new(&network);
+    let threaded = network.threaded().unwrap();
     {
         // A reset between the check of the generation and the queue, as if the thread had lost its CPU there.
-        let mut state = world.lock();
+        let mut state = network.lock();
         let slot = state.slots.first_mut().unwrap();
         slot.generation += 1;
         threaded.post(0, 1, 0, 0x90, 6).unwrap().unwrap();
         threaded.set_generation(0, 1);
     }
-    world.step_until_idle();
+    network.step_until_idle();
     let mut value = [0; 4];
-    world.with_card(0, |card| card.bar_peek(1, 0x90, &mut value));
+    network.with_card(0, |card| card.bar_peek(1, 0x90, &mut value));
     assert_eq!(value, [0; 4]);
     assert!(rig.dma.write32(BarOffset::new(0x90), 6).is_err());
     threaded.post(0, 1, 1, 0x90, 6).unwrap().unwrap();
-    world.with_card(0, |card| card.bar_peek(1, 0x90, &mut value));
+    network.with_card(0, |card| card.bar_peek(1, 0x90, &mut value));
     assert_eq!(value, [6, 0, 0, 0]);
 }

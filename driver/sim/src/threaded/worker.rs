@@ -38,7 +38,7 @@ impl Worker {
     pub(crate) fn start(shared: &Arc<Shared>, options: ThreadOptions) -> Result<Self, SimNetworkError> {
         let (ready, answer) = sync_channel(1);
         let theirs = Arc::clone(shared);
-        let thread = std::thread::Builder::new().name("fpga-world".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("fpga-sim".into()).spawn(move || {
             let pinned = options.cpu.map_or(Ok(()), pin);
             let is_pinned = pinned.is_ok();
             let _ = ready.send(pinned);

@@ -38,11 +38,11 @@ impl Served {
         Self::with(network, |server| server)
     }
 
-    /// Starts a server that `told` has configured.
-    pub(crate) fn with(network: SimNetwork, told: impl FnOnce(CardServer) -> CardServer) -> Self {
+    /// Starts a server that `configure` has configured.
+    pub(crate) fn with(network: SimNetwork, configure: impl FnOnce(CardServer) -> CardServer) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card");
-        let server = told(CardServer::bind(&path).unwrap());
+        let server = configure(CardServer::bind(&path).unwrap());
         assert_eq!(server.path(), path);
         let (stop, stopped) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn({
@@ -60,7 +60,7 @@ impl Served {
     pub(crate) fn stop(mut self) -> ServeCounts {
         self.stop = None;
         let counts = self.thread.take().unwrap().join().unwrap();
-        assert!(!self.path.exists(), "the socket's file stays");
+        assert!(!self.path.exists(), "the socket's file was not removed");
         counts
     }
 }
@@ -109,7 +109,7 @@ impl Client {
         match header.kind {
             Kind::Reply { error: None } => Ok(body),
             Kind::Reply { error: Some(errno) } => Err(errno),
-            Kind::Request { .. } => panic!("the server asks: {header:?}"),
+            Kind::Request { .. } => panic!("unexpected request of the server: {header:?}"),
         }
     }
 

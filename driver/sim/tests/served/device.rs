@@ -35,7 +35,7 @@ fn device_info_matches_vfio() {
     let sizes: Vec<u64> = (0..9).map(|index| region_info(&mut client, index).unwrap().size).collect();
     assert_eq!(sizes, [0x1_0000, 0x1_0000, 0x400_0000, 0, 0, 0, 0, 4096, 0]);
     for index in [0, 1, 2, 7] {
-        assert_eq!(region_info(&mut client, index).unwrap().flags, 3, "may be read and written, not mapped");
+        assert_eq!(region_info(&mut client, index).unwrap().flags, 3, "readable and writable, not mappable");
     }
     assert_eq!(region_info(&mut client, 9), Err(22));
     assert_eq!(region_info(&mut client, u32::MAX), Err(22));
@@ -44,7 +44,7 @@ fn device_info_matches_vfio() {
         .map(|info| (info.flags, info.count))
         .collect();
     let config = client.read(region::CONFIG, 0, 0x100).unwrap();
-    assert_eq!(irqs[0], (7, u32::from(config[0x3D] != 0)), "the line can be masked, and masks itself");
+    assert_eq!(irqs[0], (7, u32::from(config[0x3D] != 0)), "the line is maskable and automasked");
     assert_eq!((irqs[1].0, irqs[2], irqs[3], irqs[4]), (3, (3, 32), (1, 1), (1, 1)));
     assert_eq!(irq_info(&mut client, 5), Err(22));
     assert_eq!(&config[..4], &[0xEE, 0x10, 0x3F, 0x90]);
@@ -89,7 +89,7 @@ fn registers_any_width_access_without_side_effects_of_narrow_ones() {
     assert_eq!(client.read(BYPASS, 0x10_0000, 1 << 20).unwrap(), long);
     assert_eq!(client.read(BYPASS, 0x400_0000, 1), Err(22));
     assert_eq!(client.read(BYPASS, u64::MAX, 8), Err(22));
-    assert_eq!(client.read(3, 0, 4), Err(22), "the upper half of a BAR is none");
+    assert_eq!(client.read(3, 0, 4), Err(22), "the upper half of a 64-bit BAR is not a region");
     assert_eq!(client.read(DMA, 0x40, 0), Ok(vec![]));
     assert_eq!(client.write(region::ROM, 0, &[0; 4]), Err(22));
     served.stop();

@@ -163,7 +163,7 @@ impl Driver {
         self.set(base + 0x04, CONTROL);
         assert_eq!(u64::from(self.read(base + 0x48)), count);
         self.set(base + 0x94, CONTROL);
-        assert!(taken(&self.vectors).iter().all(|count| *count == 0), "and nothing more");
+        assert!(taken(&self.vectors).iter().all(|count| *count == 0), "no further interrupts");
     }
 
     /// Waits for an event of user logic: the handler masks the line; the application handles the event and unmasks the line.

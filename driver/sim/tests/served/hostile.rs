@@ -38,7 +38,7 @@ fn client_tiny_transfer_limit_is_refused() {
         let request = Request::Version(Version { major: 0, minor: 1, capabilities });
         let mut client = Client::bare(&served.path);
         assert_eq!(client.ask(&request, &[]).unwrap_err(), 22, "{limit}");
-        assert!(client.receive().is_err(), "the connection goes on");
+        assert!(client.receive().is_err(), "the connection was not closed");
     }
     let capabilities = Capabilities { max_data_xfer_size: Some(4096), ..Capabilities::default() };
     let mut client = Client::bare(&served.path);

@@ -77,9 +77,9 @@ fn intx_signals_once_until_unmasked() {
     client.start_h2c(0x10_0000);
     assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
     client.h2c_idle();
-    assert_eq!(taken(&line), [0], "it has masked itself");
+    assert_eq!(taken(&line), [0], "the line is automasked");
     set(&mut client, irq::INTX, 0..1, Unmask, IrqData::None, &[]).unwrap();
-    assert_eq!(taken(&line), [1], "it is still asserted");
+    assert_eq!(taken(&line), [1], "the line is still asserted");
     // Reading the status clears the event: the line falls.
     client.read32(DMA, 0x0044);
     set(&mut client, irq::INTX, 0..1, Unmask, IrqData::Bool(&[1]), &[]).unwrap();
@@ -140,10 +140,10 @@ fn intx_unmask_event_fd_unmasks_line() {
         assert_eq!(taken(&line), [0]);
     }
     let (pipe, _end) = rustix::pipe::pipe().unwrap();
-    assert_eq!(assign(&mut client, &[pipe.as_fd()]), Err(22), "no event descriptor");
+    assert_eq!(assign(&mut client, &[pipe.as_fd()]), Err(22), "not an event descriptor");
     assert_eq!(assign(&mut client, &[unmask.as_fd(), unmask.as_fd()]), Err(22), "two for one");
     let mask = set(&mut client, irq::INTX, 0..1, Mask, IrqData::EventFds, &[unmask.as_fd()]);
-    assert_eq!(mask, Err(95), "the kernel has no such thing");
+    assert_eq!(mask, Err(95), "the kernel does not support it");
     served.stop();
 }
 
@@ -241,7 +241,7 @@ fn error_interrupt_signals_uncorrectable_only() {
     use fpga_card::{CorrectableError, FaultPlan, InjectedFault, PciError, PlannedFault, UncorrectableError};
     let served = Served::start();
     let mut client = served.connect();
-    let told = listen(&mut client, irq::ERR, 1);
+    let signalled = listen(&mut client, irq::ERR, 1);
     for (error, count) in [
         (PciError::Correctable(CorrectableError::Receiver), 0),
         (PciError::Uncorrectable(UncorrectableError::CompletionTimeout), 1),
@@ -251,7 +251,7 @@ fn error_interrupt_signals_uncorrectable_only() {
         client.read32(DMA, 0);
         // The work that this access causes is done before the next one.
         client.read32(DMA, 0);
-        assert_eq!(taken(&told), [count], "{error:?}");
+        assert_eq!(taken(&signalled), [count], "{error:?}");
     }
     served.stop();
 }

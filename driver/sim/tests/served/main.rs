@@ -1,5 +1,5 @@
 //! A card served on a socket, driven by raw messages.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "tests: what is not expected fails them")]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a panic is the failure report")]
 
 mod client;
 mod device;

@@ -121,8 +121,8 @@ fn memory_invalid_mapping_is_refused_without_trace() {
     let mut client = served.connect();
     let memory = file(2, true);
     let some = Some((&memory, 0));
-    assert_eq!(client.map(0x1000, 0, BOTH, some), Err(22), "nothing");
-    assert_eq!(client.map(0x1001, PAGE, BOTH, some), Err(22), "crooked");
+    assert_eq!(client.map(0x1000, 0, BOTH, some), Err(22), "length 0");
+    assert_eq!(client.map(0x1001, PAGE, BOTH, some), Err(22), "unaligned");
     assert_eq!(client.map(0x1000, PAGE, 0, some), Err(22), "neither read nor written");
     assert_eq!(client.map(0x1000, PAGE, 7, some), Err(22), "an unknown flag");
     assert_eq!(client.map(0x1000, 3 * PAGE, BOTH, some), Err(22), "beyond the file");
@@ -131,7 +131,7 @@ fn memory_invalid_mapping_is_refused_without_trace() {
     client.map(0x1000, PAGE, BOTH, some).unwrap();
     assert_eq!(client.map(0x1000, PAGE, BOTH, some), Err(17), "twice");
     let (pipe, _end) = rustix::pipe::pipe().unwrap();
-    assert_eq!(client.map(0x5000, PAGE, BOTH, Some((&pipe, 0))), Err(22), "no file");
+    assert_eq!(client.map(0x5000, PAGE, BOTH, Some((&pipe, 0))), Err(22), "not a file");
     let two = [memory.as_fd(), memory.as_fd()];
     let map = DmaMap { flags: BOTH, offset: 0, address: 0x8000, size: PAGE };
     assert_eq!(client.ask(&Request::DmaMap(map), &two).unwrap_err(), 22, "two files");
@@ -139,7 +139,7 @@ fn memory_invalid_mapping_is_refused_without_trace() {
     // Without a file: access by messages.
     client.map(0x9000, PAGE, BOTH, None).unwrap();
     assert_eq!(unmap(&mut client, 0x1000, 2 * PAGE, 0), Ok(PAGE));
-    assert_eq!(unmap(&mut client, 0x1000, PAGE, 0), Ok(0), "nothing there is no failure");
+    assert_eq!(unmap(&mut client, 0x1000, PAGE, 0), Ok(0), "an empty range is not an error");
     assert_eq!(unmap(&mut client, 0x9000, 0, 0), Err(22));
     assert_eq!(unmap(&mut client, 0x9000, PAGE, dma_unmap_flags::GET_DIRTY_BITMAP), Err(22));
     assert_eq!(unmap(&mut client, 0x9000, PAGE, dma_unmap_flags::ALL), Err(22));

@@ -191,7 +191,7 @@ fn message_memory_silent_client_is_asked_once() {
     let mut late = Vec::new();
     encode_error(first.id, first.command, 95, &mut late);
     client.send_bytes(&late);
-    assert_eq!(client.read32(DMA, 0) >> 16, 0x1FC0, "the connection goes on");
+    assert_eq!(client.read32(DMA, 0) >> 16, 0x1FC0, "the connection is still open");
     client.read32(DMA, 0x44);
     let refused = served.network.refused_accesses(0).reads;
     start(&mut client, 0);

@@ -67,7 +67,7 @@ fn protocol_malformed_message_refused_unreadable_ends_connection() {
     for command in 2..20 {
         for length in [0_u32, 1, 15, 17, 200] {
             let command = Command(command);
-            // These two are well-formed: a reset, and a query of which only the beginning is used.
+            // These two are valid: a reset, and a query of which only the beginning is used.
             let info = command == Command::DEVICE_GET_INFO && length > 16;
             if info || (command, length) == (Command::DEVICE_RESET, 0) {
                 continue;

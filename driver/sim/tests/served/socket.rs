@@ -12,7 +12,7 @@ fn socket_stale_file_is_replaced_active_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("card");
     drop(UnixListener::bind(&path).unwrap());
-    assert!(path.exists(), "the standard library leaves it");
+    assert!(path.exists(), "the standard library does not remove it");
     let server = CardServer::bind(&path).unwrap();
     assert_eq!(CardServer::bind(&path).unwrap_err(), ServeError::InUse { path: path.clone() });
     drop(server);

@@ -62,7 +62,7 @@ pub enum ReadError {
     },
     /// The destination overlaps that of another read in progress.
     #[error(
-        "{card}: a read of {length} bytes to {to} overlaps one that is under way; wait for it, or read to another place"
+        "{card}: a read of {length} bytes to {to} overlaps one in progress; wait for that read, or read to another destination"
     )]
     Overlap {
         /// Name of the card.
@@ -73,7 +73,7 @@ pub enum ReadError {
         length: u64,
     },
     /// All read slots are in use (back-pressure).
-    #[error("{card}: {SLOTS} reads are under way; wait for one to end")]
+    #[error("{card}: {SLOTS} reads are in progress; wait for one to end")]
     Full {
         /// Name of the card.
         card: CardName,

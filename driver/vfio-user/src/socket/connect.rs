@@ -42,7 +42,7 @@ pub enum ConnectError {
         path: PathBuf,
     },
     /// Stale socket file of a server that has ended.
-    #[error("nobody listens on {}: its server has ended; start it again", .path.display())]
+    #[error("no server listens on {}: it has ended; start it again", .path.display())]
     NotListening {
         /// The path given.
         path: PathBuf,

@@ -471,7 +471,7 @@ fn client_refusal_is_reported_and_connection_continues() {
     refuse(Command::DEVICE_SET_IRQS);
     let refused = transport.enable_interrupts(5);
     assert!(matches!(refused, Err(InterruptError::Server { count: 5, .. })), "{refused:?}");
-    assert!(server.with(|device| device.irqs.is_empty()), "none is left half set up");
+    assert!(server.with(|device| device.irqs.is_empty()), "no interrupt is partly set up");
     transport.enable_interrupts(5).unwrap();
 
     refuse(Command::DEVICE_RESET);

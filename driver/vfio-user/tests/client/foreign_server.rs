@@ -125,7 +125,7 @@ fn serve(path: &Path, device: &Arc<Mutex<Device>>) -> std::thread::JoinHandle<()
 fn foreign_server_serves_client() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("stranger.sock");
+    let path = directory.path().join("foreign.sock");
     let mut configuration = vec![0; 256];
     configuration[..4].copy_from_slice(&[0xEE, 0x10, 0x38, 0x90]);
     let device = Device { config: configuration, bar: vec![0; BAR], ..Device::default() };

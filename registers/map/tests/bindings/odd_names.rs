@@ -1,4 +1,4 @@
-// Made from a register map when this program was built. Change the map instead.
+// Generated from a register map by the build. Change the map instead.
 
 /// Several lines,
 /// the last of which is not empty.
@@ -18,10 +18,10 @@ Halt = 0x80000000,
 }
 
 impl Match {
-/// The number that stands for the value.
+/// Number of the value.
 #[must_use]
 pub const fn value(self) -> u32 { self as u32 }
-/// The value of this number, where it has a name.
+/// Value with this number, if it has a name.
 #[must_use]
 pub const fn from_value(value: u32) -> ::core::option::Option<Self> { match value {
 0x0 => ::core::option::Option::Some(Self::Self_),
@@ -48,10 +48,10 @@ Fast = 0x2,
 }
 
 impl Speed {
-/// The number that stands for the value.
+/// Number of the value.
 #[must_use]
 pub const fn value(self) -> u32 { self as u32 }
-/// The value of this number, where it has a name.
+/// Value with this number, if it has a name.
 #[must_use]
 pub const fn from_value(value: u32) -> ::core::option::Option<Self> { match value {
 0x1 => ::core::option::Option::Some(Self::Slow),
@@ -67,7 +67,7 @@ _ => ::core::option::Option::None, } }
 
 /// Block type.
 pub mod type_ {
-/// Its place in the BAR.
+/// Offset of the block in the BAR.
 pub const BASE: ::fpga_registers::BarOffset = ::fpga_registers::BarOffset::new(0x1000);
 
 /// Value of type.Self.
@@ -281,7 +281,7 @@ pub const CLEAR: ::fpga_registers::Reg<::fpga_registers::W1c<u32>> = ::fpga_regi
 
 /// Block lanes.
 pub mod lanes {
-/// Their places in the BAR.
+/// Offsets of the blocks in the BAR.
 pub const BASES: [::fpga_registers::BarOffset; 2] = {
 let mut all = [::fpga_registers::BarOffset::ZERO; 2];
 let mut n = 0;

@@ -146,14 +146,14 @@ fn open_every_failing_step_reports_and_closes() {
         (Call::Open("vfio/7"), Errno::MFILE, "ulimit -n"),
         (Call::Container, Errno::PERM, "vfio/vfio cannot be opened"),
         (Call::Container, Errno::NODEV, "opening a container"),
-        (Call::Request(R::GroupStatus), Errno::IO, "does not tell about the IOMMU group"),
+        (Call::Request(R::GroupStatus), Errno::IO, "does not report the IOMMU group"),
         (Call::Request(R::GroupSetContainer), Errno::BUSY, "is in use"),
         (Call::Request(R::SetIommu), Errno::PERM, "allow_unsafe_interrupts=1 of module vfio_iommu_type1"),
         (Call::Request(R::SetIommu), Errno::NODEV, "giving the container its IOMMU"),
         (Call::Request(R::GroupDevice), Errno::NODEV, "opening the device in its group"),
         (Call::Request(R::GroupDevice), Errno::BUSY, "is in use"),
         (Call::Request(R::GroupDevice), Errno::ACCESS, "the VF token is missing"),
-        (Call::Request(R::IommuInfo), Errno::INVAL, "does not tell about its IOMMU"),
+        (Call::Request(R::IommuInfo), Errno::INVAL, "does not report its IOMMU"),
     ];
     let iommufd: [Row; 11] = [
         (Call::Open("iommu"), Errno::ACCESS, "udev rule"),
@@ -166,13 +166,13 @@ fn open_every_failing_step_reports_and_closes() {
         (Call::Request(R::IoasAlloc), Errno::NOMEM, "making an address space"),
         (Call::Request(R::AttachIoas), Errno::PERM, "allow_unsafe_interrupts=1 of module iommufd"),
         (Call::Request(R::AttachIoas), Errno::NODEV, "attaching the device"),
-        (Call::Request(R::IoasRanges), Errno::NOENT, "does not tell about its IOMMU"),
+        (Call::Request(R::IoasRanges), Errno::NOENT, "does not report its IOMMU"),
     ];
     let both: [Row; 4] = [
-        (Call::Request(R::RegionInfo), Errno::IO, "does not tell about a region"),
-        (Call::Request(R::IrqInfo), Errno::IO, "does not tell about its interrupts"),
-        (Call::Request(R::DeviceInfo), Errno::NODEV, "does not tell about its properties"),
-        (Call::Request(R::DeviceInfo), Errno::IO, "does not tell about its properties"),
+        (Call::Request(R::RegionInfo), Errno::IO, "does not report a region"),
+        (Call::Request(R::IrqInfo), Errno::IO, "does not report its interrupts"),
+        (Call::Request(R::DeviceInfo), Errno::NODEV, "does not report its properties"),
+        (Call::Request(R::DeviceInfo), Errno::IO, "does not report its properties"),
     ];
     let rows = group.map(|row| (VfioInterface::Group, row)).into_iter();
     let rows = rows.chain(iommufd.map(|row| (VfioInterface::Iommufd, row)));

@@ -200,6 +200,6 @@ fn remote_mappings_do_not_overlap_and_end_separately() {
     assert_eq!(map.read(at(3), &mut [0; 4]), Ok(()));
     assert_eq!(map.unmap_range(at(0), 8 * PAGE), Ok(PAGE));
     assert_eq!((map.sizes(), map.mapped_bytes()), ((0, 0), 0));
-    assert_eq!(Arc::strong_count(&owner), 1, "nothing is kept of it");
+    assert_eq!(Arc::strong_count(&owner), 1, "the map releases the owner");
     assert_eq!(owner.asked(), [(at(3).get(), 4, false)]);
 }
