@@ -1,4 +1,4 @@
-//! BARs as the command line names them: by number or by role.
+//! BARs on the command line: named by number or by role.
 
 use core::fmt;
 use core::str::FromStr;

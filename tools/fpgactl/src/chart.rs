@@ -51,7 +51,7 @@ pub fn text(picture: &Picture, width: u16, manner: OutputStyle) -> String {
     text
 }
 
-/// Returns `picture` as text if the report is for people and a chart was asked for or the output is a terminal; otherwise empty.
+/// Returns `picture` as text if the report is for people, and a chart was requested or the output is a terminal; otherwise empty.
 #[must_use]
 pub fn text_beside_report(picture: &Picture, asked: bool, settings: &Settings) -> String {
     if settings.json || !(asked || std::io::stdout().is_terminal()) {
@@ -129,14 +129,14 @@ fn letter(
         places.entry(place).or_default().push((MARK, Color::Red));
     }
     let mut together: Vec<(char, String)> = Vec::new();
-    for (place, here) in places {
+    for (place, marks) in places {
         let Some(cell) = buffer.content.get_mut(place) else { continue };
-        if let [(letter, colour)] = here.as_slice() {
+        if let [(letter, colour)] = marks.as_slice() {
             cell.set_char(*letter);
             cell.fg = *colour;
             continue;
         }
-        let names = here.iter().map(|(letter, _)| letter.to_string()).collect::<Vec<_>>().join(", ");
+        let names = marks.iter().map(|(letter, _)| letter.to_string()).collect::<Vec<_>>().join(", ");
         let known = together.iter().find(|(_, other)| *other == names).map(|(mark, _)| *mark);
         let mark = known.unwrap_or_else(|| {
             let mark = DIGITS.chars().nth(together.len()).unwrap_or('*');
@@ -352,9 +352,9 @@ mod tests {
     /// Splits a chart into its cells and the lines of the legend.
     fn parts(text: &str) -> (String, Vec<String>) {
         // Removes the colours.
-        let mut pieces = text.split('\u{1b}');
-        let first = pieces.next().unwrap().to_owned();
-        let text = pieces.fold(first, |text, piece| text + piece.split_once('m').unwrap().1);
+        let mut parts = text.split('\u{1b}');
+        let first = parts.next().unwrap().to_owned();
+        let text = parts.fold(first, |text, part| text + part.split_once('m').unwrap().1);
         let lines: Vec<&str> = text.lines().collect();
         let axis = lines.iter().rposition(|line| line.contains("---") || line.contains("───")).unwrap();
         let inside = lines[..axis].iter().filter_map(|line| line.split_once(['|', '│']));

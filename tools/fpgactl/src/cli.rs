@@ -1,4 +1,4 @@
-//! The command line as `clap` sees it: declarations only. The file is long because it is the reference of all commands, read from top to
+//! Declarations of the command line for `clap`. The file is long because it is the reference of all commands, read from top to
 //! bottom; the help texts stand only here.
 
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! Errors of the library name its functions and options, because programs call them. A user of the command line has options instead: before
 //! a message is shown, the library's words are replaced by those of [`WORDS`]. A test checks the list against the source of the library.
 
-/// Words of the library and their replacements on the command line. An earlier entry comes first.
+/// Words of the library and their replacements on the command line. Earlier entries are applied first.
 const WORDS: &[(&str, &str)] = &[
     (" (OpenOptions::dma_bar)", " (--dma-bar)"),
     (" (OpenOptions::cdma_offset)", " (--cdma-offset)"),
@@ -19,8 +19,8 @@ const WORDS: &[(&str, &str)] = &[
     ),
     ("; call UserInterrupt::enable before waiting for it", "; enable it first (`fpgactl irq wait` does)"),
     ("ChannelOptions::long_blocks may be set", "programs may use them (option long_blocks of a channel)"),
-    ("RunMode::CreditRing may be used", "credit mode may be used (`dma bench --ring credit`)"),
-    ("keep RunMode::StopRuns (the default)", "do not use credit mode (`dma bench --ring credit`)"),
+    ("RunMode::Credit may be used", "credit mode may be used (`dma bench --ring credit`)"),
+    ("keep RunMode::Batch (the default)", "do not use credit mode (`dma bench --ring credit`)"),
     ("do not use WaitMode::Hybrid", "do not use hybrid waits (`dma bench --mode hybrid`)"),
     ("WaitMode::Hybrid may be used", "hybrid waits may be used (`dma bench --mode hybrid`)"),
     ("keep ChannelOptions::long_blocks off", "keep the option long_blocks of channels off in programs"),
@@ -148,7 +148,7 @@ mod tests {
                 let shown = to_cli_terms(literal.as_str());
                 assert!(
                     !has_path(&shown),
-                    "{}: {literal:?}: add what the command line has instead to WORDS",
+                    "{}: {literal:?}: add the equivalent of the command line to WORDS",
                     file.display()
                 );
                 all += &literal;
@@ -156,20 +156,20 @@ mod tests {
             }
         }
         for (library, _) in WORDS {
-            assert!(all.contains(library), "no message says {library:?} any more: remove it from WORDS");
+            assert!(all.contains(library), "no message contains {library:?}: remove it from WORDS");
         }
     }
 
     #[test]
     fn help_has_no_rust_paths() {
-        fn look(mut command: clap::Command) {
+        fn check(mut command: clap::Command) {
             let help = command.render_long_help().to_string();
             assert!(!has_path(&help), "{help}");
-            command.get_subcommands().cloned().for_each(look);
+            command.get_subcommands().cloned().for_each(check);
         }
         let mut command = <crate::cli::Cli as clap::CommandFactory>::command();
         command.build();
-        look(command);
+        check(command);
     }
 
     #[test]

@@ -420,7 +420,7 @@ mod tests {
             ),
             ("schema_version: 1\ntransfer:\n  chunk: 0\n", ["a.yaml:3:", "key `transfer.chunk`"]),
             ("schema_version: 1\ncard: nonsense\n", ["a.yaml:2:1", "key `card`: \"nonsense\" is"]),
-            ("schema_version: 1\ntransfer:\n  loss: 5\n", ["a.yaml:3:", "no probability"]),
+            ("schema_version: 1\ntransfer:\n  loss: 5\n", ["a.yaml:3:", "not a probability"]),
             ("schema_version: 1\ntransfer:\n  blackout: [5ms]\n", ["a.yaml:3:", "is not a blackout"]),
             ("schema_version: 1\nmap: [a]\n", ["a.yaml:2:", "key `map`"]),
             ("schema_version: 1\nverbose: 300\n", ["a.yaml:2:", "key `verbose`"]),

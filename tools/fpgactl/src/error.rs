@@ -75,7 +75,7 @@ pub enum CliError {
         kind: &'static str,
     },
     /// A source changed while it was read.
-    #[error("{}: the file changed while it was being read ({before} bytes at the start, {now}); leave it alone until the command is done", path.display())]
+    #[error("{}: the file changed while it was being read ({before} bytes at the start, {now}); do not change it while the command runs", path.display())]
     Changed {
         /// Path.
         path: PathBuf,
@@ -127,7 +127,7 @@ pub enum CliError {
         transfer: u64,
         /// Time without progress.
         waited: Duration,
-        /// What was still missing.
+        /// Description of the missing progress.
         missing: &'static str,
     },
     /// A transfer between cards failed.
@@ -178,7 +178,7 @@ pub enum CliError {
     },
     /// More channels were requested than the card has.
     #[error(
-        "{card}: {wanted} channels are asked for, but it has {available} in direction {direction}; give fewer --channels"
+        "{card}: {wanted} channels are requested, but it has {available} in direction {direction}; give fewer --channels"
     )]
     TooManyChannels {
         /// Card name.
@@ -245,12 +245,12 @@ pub enum CliError {
         /// Bytes that had arrived, if known.
         done: Option<u64>,
     },
-    /// A signal interrupted the command, which leaves something behind.
+    /// A signal interrupted the command, and something remains to be cleaned up.
     #[error("{what}: stopped by a signal; {left}")]
     Interrupted {
         /// The command, with its progress.
         what: String,
-        /// What it leaves behind, and what to do about it.
+        /// State that remains, and the action that cleans it up.
         left: String,
     },
     /// A terminal operation failed.
@@ -296,7 +296,7 @@ pub enum CliError {
         line: usize,
     },
     /// The register has no readable value.
-    #[error("{card}: {name} is write-only, a read returns nothing of use; {hint}")]
+    #[error("{card}: {name} is write-only, a read returns no useful value; {hint}")]
     WriteOnly {
         /// Card name.
         card: String,
@@ -307,7 +307,7 @@ pub enum CliError {
     },
     /// Reading the register changes it.
     #[error(
-        "{card}: reading {name} changes the card: it is clear-on-read, so other processes that wait for these bits lose them; add --force to read it all the same"
+        "{card}: reading {name} changes the card: it is clear-on-read, so other processes that wait for these bits lose them; add --force to read it anyway"
     )]
     SideEffect {
         /// Card name.
@@ -328,7 +328,7 @@ pub enum CliError {
         reason: String,
     },
     /// The access may do harm.
-    #[error("{card}: {what}: {harm}; add --force to do it all the same")]
+    #[error("{card}: {what}: {harm}; add --force to do it anyway")]
     Hazard {
         /// Card name.
         card: String,
@@ -648,7 +648,7 @@ impl CliError {
         }
     }
 
-    /// Returns whether only the command line is wrong, so that other words would succeed: an unknown name (of a register, a field, a
+    /// Returns whether only the command line is wrong, so that a corrected one would succeed: an unknown name (of a register, a field, a
     /// channel, a BAR, a built-in card), a number or size that does not fit its use, options that contradict each other or the card. `clap`
     /// uses the same status for the errors that it detects.
     ///
@@ -676,7 +676,7 @@ impl CliError {
             | Self::Publisher(
                 fpga_frames::PublisherError::Geometry { .. } | fpga_frames::PublisherError::Option { .. },
             )
-            // As a publisher's. Whether the publisher's frames fit into this card does not depend on the command line.
+            // As for a publisher. Whether the publisher's frames fit into this card does not depend on the command line.
             | Self::Join(fpga_frames::JoinError::Geometry {
                 source: fpga_frames::GeometryError::Slots { .. },
                 ..

@@ -86,7 +86,8 @@ pub fn write_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Result<O
         return Ok(None);
     }
     if stretch.at.get().saturating_add(stretch.length) > MSIX_TABLE_BASE.get() {
-        let harm = "this is the MSI-X page, which the system programs: interrupts would be lost, or go to a wrong destination";
+        let harm =
+            "this is the MSI-X page, which the system programs: interrupts would be lost or misdirected";
         return Ok(Some(harm.to_owned()));
     }
     let mut running = Vec::new();
@@ -103,7 +104,7 @@ pub fn write_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Result<O
     Ok(Some(format!("{} {verb} running, and {effect}", running.join(", "))))
 }
 
-/// Effects of the registers in `stretch`, for a report of a write; empty if only the design knows.
+/// Effects of the registers in `stretch`, for a report of a write; empty if they depend on the design.
 #[must_use]
 pub fn effects(all: &[Register], stretch: BarSpan) -> Vec<&'static str> {
     let mut effects: Vec<&str> = stretch.registers(all).map(effect).collect();
@@ -122,28 +123,28 @@ fn effect(register: &Register) -> &'static str {
             "this clears events that the channel's owner may not have seen"
         }
         Some(Block::Channel(..)) if own.starts_with("poll_address") => {
-            "the engine writes its completed count to this place of host memory"
+            "the engine writes its completed count to this address in host memory"
         }
         Some(Block::Channel(..)) if own.starts_with("interrupt_enable") => {
-            "this decides which of the channel's events interrupt"
+            "this selects the events of the channel that interrupt"
         }
         Some(Block::Channel(..)) if own.starts_with("performance") => {
-            "this steers the channel's performance counters only"
+            "this controls only the channel's performance counters"
         }
-        Some(Block::Channel(..)) => "this is part of the channel's setting",
+        Some(Block::Channel(..)) => "this is part of the channel's configuration",
         Some(Block::Sgdma(..)) if own.starts_with("credits") => {
-            "this lets the engine fetch so many more descriptors in credit mode"
+            "this adds descriptor credits: the engine may fetch this number of further descriptors"
         }
-        Some(Block::Sgdma(..)) => "the next run fetches its descriptors as this says",
-        Some(Block::SgdmaCommon) => "this halts, or holds to credits, the descriptor fetch of channels",
-        Some(Block::Irq) => "this decides which interrupts are sent, and by which vectors",
+        Some(Block::Sgdma(..)) => "the next run fetches its descriptors according to this value",
+        Some(Block::SgdmaCommon) => "this halts the descriptor fetch of channels, or limits it to credits",
+        Some(Block::Irq) => "this selects the interrupts that are sent, and their vectors",
         Some(Block::Config) => "this is a setting of the whole DMA core",
         Some(Block::MsixVector(_) | Block::MsixPending) => "the system programs these",
-        Some(Block::Cdma(_)) => "this steers the copy engine",
+        Some(Block::Cdma(_)) => "this controls the copy engine",
         Some(_) => "this is a setting of the DMA core",
-        None if register.is_mapped() => "what this steers is the design's own affair",
-        None if register.name.starts_with("identity") => "this says what the design is",
-        None => "this steers the network interface",
+        None if register.is_mapped() => "the effect depends on the design",
+        None if register.name.starts_with("identity") => "this identifies the design",
+        None => "this controls the network interface",
     }
 }
 
@@ -175,7 +176,7 @@ fn is_running(card: &Card, name: ChannelName) -> Result<bool, CliError> {
 }
 
 /// Warning about an unknown design behind the user or the bypass BAR; `None`: it is known. A slave that does not answer blocks the bus
-/// until the completion timeout; some machines treat that as a failure of their own.
+/// until the completion timeout; some machines treat that as a machine failure.
 #[must_use]
 pub fn unknown_design(card: &Card, all: &[Register], stretch: BarSpan) -> Option<String> {
     if stretch.role == Some(Role::Dma) || card.info().identity.is_some() {
@@ -189,7 +190,7 @@ pub fn unknown_design(card: &Card, all: &[Register], stretch: BarSpan) -> Option
     }
     let (vendor, device) = card.info().ids.subsystem;
     Some(format!(
-        "the design behind this BAR is not known (subsystem {vendor:#06x}:{device:#06x}), and an address that nothing answers at may hang the card or the machine; name the registers there with --map, or the copy engine with --cdma-offset"
+        "the design behind this BAR is not known (subsystem {vendor:#06x}:{device:#06x}), and an access that no register answers may hang the card or the machine; name the registers there with --map, or the copy engine with --cdma-offset"
     ))
 }
 

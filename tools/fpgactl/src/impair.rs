@@ -58,7 +58,7 @@ pub enum ReorderModel {
     Degree,
 }
 
-/// Options about the simulated network. Each cause has random numbers of its own, so changing one leaves the others as they were.
+/// Options about the simulated network. Each cause has its own random numbers, so changing one does not affect the others.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Simulated network")]
 pub struct ImpairArgs {
@@ -218,7 +218,7 @@ impl ImpairArgs {
             ("--jitter-law", self.jitter_law.is_some(), "--jitter", self.jitter.is_some()),
         ] {
             if given && !there {
-                return Err(CliError::Usage(format!("{option} means nothing without {other}; give both")));
+                return Err(CliError::Usage(format!("{option} has no effect without {other}; give both")));
             }
         }
         let share = |part: Option<f64>| Probability::new(part.unwrap_or(0.0)).map_err(wrong);

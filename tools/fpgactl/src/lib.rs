@@ -1,11 +1,11 @@
 //! `fpgactl`: the command line for FPGA cards with XDMA and CDMA, and for reliable transfers between them.
 //!
-//! The binary is [`main`]; everything else is here so that tests can call it.
+//! The binary only calls [`main`]; everything else is in this library, so that tests can call it.
 //!
 //! | Module | Content |
 //! |---|---|
 //! | [`cli`], [`config`], [`settings`] | the command line, the defaults file, both together |
-//! | [`target`], [`bars`] | which card, and how it is opened; which of its BARs |
+//! | [`target`], [`bars`] | the target card and how it is opened; its BARs |
 //! | [`registers`], [`guard`] | registers by name; accesses that require `--force` |
 //! | [`record`] | the log of `--record` |
 //! | [`units`] | sizes, durations, rates |

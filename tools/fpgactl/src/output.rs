@@ -243,9 +243,9 @@ impl<const N: usize> LongTable<N> {
             None => writeln!(out, "{line}"),
             Some(_) if self.is_folded => {
                 let start: String = line.chars().take(before).collect();
-                let pieces = folded(row.last().copied().unwrap_or_default(), limit - before);
-                pieces.iter().enumerate().try_for_each(|(number, piece)| {
-                    writeln!(out, "{:before$}{piece}", if number == 0 { start.as_str() } else { "" })
+                let parts = folded(row.last().copied().unwrap_or_default(), limit - before);
+                parts.iter().enumerate().try_for_each(|(number, part)| {
+                    writeln!(out, "{:before$}{part}", if number == 0 { start.as_str() } else { "" })
                 })
             }
             Some(_) => {

@@ -57,7 +57,7 @@ impl Recording {
         let mut out = BufWriter::new(OutFile::create(path)?);
         let when = humantime::format_rfc3339_seconds(SystemTime::now());
         let text = format!(
-            "{HEAD}\n# Register accesses, recorded {when}. `fpgactl replay {}` makes them again.\n#  seconds   access  BAR  offset value\n",
+            "{HEAD}\n# Register accesses, recorded {when}. `fpgactl replay {}` repeats them.\n#  seconds   access  BAR  offset value\n",
             path.display()
         );
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(fail)?;
@@ -76,32 +76,32 @@ impl Recording {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `transport` with a recorder for every register access. Names that do not depend on the opened card are known from the first
+    /// Returns `backend` with a recorder for every register access. Names that do not depend on the opened card are known from the first
     /// access on.
     #[must_use]
     pub fn of(
         recording: &Arc<Self>,
-        transport: Arc<dyn Backend>,
+        backend: Arc<dyn Backend>,
         design: Design,
         map: Option<&Arc<RegisterMap>>,
     ) -> Arc<dyn Backend> {
-        let roles = BarRoles::of(&*transport, design.dma_bar).ok();
+        let roles = BarRoles::of(&*backend, design.dma_bar).ok();
         {
             let mut state = recording.state();
             state.roles = roles;
-            let id = |at| config::read_u16(&*transport, at).ok();
+            let id = |at| config::read_u16(&*backend, at).ok();
             let subsystem = id(header::SUBSYSTEM_VENDOR_ID).zip(id(header::SUBSYSTEM_ID));
             let mut known = registers::before_opening(design, subsystem == Some(NI_SUBSYSTEM));
             known.extend(map.into_iter().flat_map(registers::mapped));
             state.name(known);
-            state.comment(&format!("card {}", transport.name()));
-            for bar in transport.bars().into_iter().flatten() {
+            state.comment(&format!("card {}", backend.name()));
+            for bar in backend.bars().into_iter().flatten() {
                 let role =
                     roles.as_ref().and_then(|roles| Role::among(roles, bar.index)).map_or("", Role::name);
                 state.comment(format!("bar{} {:#x} bytes {role}", bar.index, bar.size).trim_end());
             }
         }
-        Recorder::new(transport, Arc::clone(recording) as Arc<dyn Observer>)
+        Recorder::new(backend, Arc::clone(recording) as Arc<dyn Observer>)
     }
 
     /// Sets the registers after the card was opened.
@@ -118,8 +118,8 @@ impl Recording {
     pub fn finish(&self) -> Result<(), CliError> {
         let mut state = self.state();
         if state.accesses == 0 {
-            state.comment("this command touched no register of the card that --card names");
-            tracing::warn!(file = %self.path.display(), "nothing was recorded: no register of the card was touched");
+            state.comment("this command accessed no register of the card that --card names");
+            tracing::warn!(file = %self.path.display(), "nothing was recorded: no register of the card was accessed");
         }
         let Some(out) = state.out.take() else { return Ok(()) };
         let fail = |error| CliError::carried(&self.path, "write the record", error);
@@ -174,14 +174,14 @@ impl State {
 
     /// Register that was accessed. If several have the same offset, one of the map is preferred, and one whose access kind fits.
     fn register(&self, access: &Access) -> Option<&Register> {
-        let here = self.names.get(&(access.bar, access.at.get()))?;
+        let registers = self.names.get(&(access.bar, access.at.get()))?;
         let fits = |register: &&Register| match access.direction {
             AccessDirection::Read => register.access.is_readable(),
             AccessDirection::Write => register.access.is_writable(),
         };
-        let mut fitting = here.iter().filter(fits);
+        let mut fitting = registers.iter().filter(fits);
         let first = fitting.next();
-        fitting.find(|register| register.is_mapped()).or(first).or_else(|| here.first())
+        fitting.find(|register| register.is_mapped()).or(first).or_else(|| registers.first())
     }
 }
 

@@ -247,10 +247,10 @@ impl Register {
             return text.split_once(' ').map_or_else(String::new, |(_, fields)| fields.to_owned());
         }
         let fields = self.fields(raw);
-        let told = fields
+        let described = fields
             .iter()
             .filter(|field| field.high != field.low || field.value != 0 || field.meaning.is_some());
-        let parts: Vec<String> = told.map(FieldValue::in_words).collect();
+        let parts: Vec<String> = described.map(FieldValue::in_words).collect();
         parts.join(" ")
     }
 }
@@ -391,9 +391,19 @@ mod tests {
                 assert!(!register.doc().is_empty() && !register.summary().is_empty(), "{}", register.name);
                 // Reserved bits are shown when they are set.
                 for field in register.fields(u32::MAX).iter().filter(|field| field.name != "reserved") {
-                    let told = field.explained();
-                    assert!(!field.doc.is_empty() && !told.is_empty(), "{}.{}", register.name, field.name);
-                    assert!(!told.contains(['`', '\n']), "{}.{}: {told}", register.name, field.name);
+                    let described = field.explained();
+                    assert!(
+                        !field.doc.is_empty() && !described.is_empty(),
+                        "{}.{}",
+                        register.name,
+                        field.name
+                    );
+                    assert!(
+                        !described.contains(['`', '\n']),
+                        "{}.{}: {described}",
+                        register.name,
+                        field.name
+                    );
                     count += 1;
                 }
             }

@@ -1,7 +1,7 @@
 //! SIGINT and SIGTERM: the first one asks a command to end, a second one ends it at once.
 //!
 //! There is one flag, and one descriptor for code that sleeps until a descriptor is readable. The effect of the request depends on the
-//! command ([`SignalAction`]): an interrupted job has failed, whatever it completed; a command that runs until it is asked to end has
+//! command ([`SignalAction`]): an interrupted job has failed, regardless of its progress; a command that runs until it is asked to end has
 //! succeeded.
 //!
 //! Every command begins with [`abort_on_signal`]: a thread ends the process with a message, even while the command waits (for a pipe, a
@@ -9,7 +9,7 @@
 //! print its result by [`finish`].
 //!
 //! A command that has sockets to remove ([`remove_on_exit`]) gets some seconds to end after the first signal, and its sockets are removed
-//! however signals end it.
+//! in every case.
 
 use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -96,7 +96,7 @@ type Cleanup = Box<dyn FnOnce() + Send>;
 /// Cleanup before a signal ends the process.
 static CLEANUP: Mutex<Option<Cleanup>> = Mutex::new(None);
 
-/// From now on the first signal runs `end` on a separate thread, whatever state the command is in; `end` does not return.
+/// From now on the first signal runs `end` on a separate thread, in any state of the command; `end` does not return.
 ///
 /// # Errors
 /// [`CliError::Signals`].
@@ -168,12 +168,12 @@ pub fn remove_on_exit(files: Vec<SocketFile>) -> Result<(), CliError> {
         remove_sockets();
         let _ = writeln!(
             io::stderr(),
-            "fpgactl: the orderly end takes more than {MAX_CLEANUP_TIME:?}; the program ends now, as by a second signal"
+            "fpgactl: the cleanup takes longer than {MAX_CLEANUP_TIME:?}; the program ends now, as after a second signal"
         );
         // Without waiting for other threads: one may hang.
         low_level::exit(128 + SIGTERM);
     };
-    thread::Builder::new().name("orderly end".to_owned()).spawn(watch).map(drop).map_err(CliError::Signals)
+    thread::Builder::new().name("cleanup".to_owned()).spawn(watch).map(drop).map_err(CliError::Signals)
 }
 
 /// Removes the sockets registered by [`remove_on_exit`], because the process ends.

@@ -195,12 +195,12 @@ mod tests {
 
     #[test]
     fn style_only_status_is_coloured() {
-        let text = "pass  a\nfailing is no status\nfail  b pass\n";
+        let text = "pass  a\nfailing is not a status\nfail  b pass\n";
         assert_eq!(OutputStyle::default().paint_status(text), text);
         let coloured = OutputStyle { colours: true, unicode: false }.paint_status(text);
         assert_eq!(
             coloured,
-            "\u{1b}[32mpass\u{1b}[0m  a\nfailing is no status\n\u{1b}[31mfail\u{1b}[0m  b pass\n"
+            "\u{1b}[32mpass\u{1b}[0m  a\nfailing is not a status\n\u{1b}[31mfail\u{1b}[0m  b pass\n"
         );
     }
 }

@@ -285,8 +285,8 @@ pub trait CardOpener {
     }
 
     /// Puts an observer, if any, in front of the card's backend. Every card that a command opens passes here.
-    fn with_observer(&self, transport: Arc<dyn Backend>) -> Arc<dyn Backend> {
-        transport
+    fn with_observer(&self, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        backend
     }
 
     /// Called after the card was opened, with its register names.
@@ -318,10 +318,10 @@ impl CardOpener for CardChoice {
         self.design
     }
 
-    fn with_observer(&self, transport: Arc<dyn Backend>) -> Arc<dyn Backend> {
+    fn with_observer(&self, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
         match &self.recording {
-            Some(recording) => Recording::of(recording, transport, self.design, self.map.as_ref()),
-            None => transport,
+            Some(recording) => Recording::of(recording, backend, self.design, self.map.as_ref()),
+            None => backend,
         }
     }
 
@@ -346,8 +346,8 @@ fn outside(target: &Target) -> Result<Option<Arc<dyn Backend>>, CliError> {
     Ok(Some(backend))
 }
 
-/// Catches bus errors in this program's process: BARs may be mapped, a card that is pulled out causes an error message, and memory that a
-/// client removes ends nothing.
+/// Catches bus errors in this program's process: BARs may be mapped, the removal of a card causes an error message, and memory that a
+/// client removes does not end the process.
 pub(crate) fn catch() {
     if let Err(error) = catch_bus_errors() {
         tracing::warn!(%error, "bus errors are not caught; every access of a register is a system call");
@@ -397,19 +397,19 @@ impl Opened {
     /// Opens the card behind a backend that [`CardOpener::with_observer`] returned.
     fn new(
         choice: &impl CardOpener,
-        transport: Arc<dyn Backend>,
+        backend: Arc<dyn Backend>,
         options: OpenOptions,
     ) -> Result<Self, CliError> {
         let options = options.idle_timeout(idle_timeout(choice.timeout()));
-        let card = Card::from_backend_with(Arc::clone(&transport), options)?;
-        Ok(Self::of(choice, card, transport))
+        let card = Card::from_backend_with(Arc::clone(&backend), options)?;
+        Ok(Self::of(choice, card, backend))
     }
 
     /// Wraps a card that was opened behind such a backend.
-    pub(crate) fn of(choice: &impl CardOpener, card: Card, transport: Arc<dyn Backend>) -> Self {
+    pub(crate) fn of(choice: &impl CardOpener, card: Card, backend: Arc<dyn Backend>) -> Self {
         let target = choice.target();
         let (simulated, served) = (target.is_simulated(), target.is_served());
-        let opened = Self { card, transport, simulated, served, map: choice.map() };
+        let opened = Self { card, transport: backend, simulated, served, map: choice.map() };
         choice.opened(&opened);
         opened
     }
@@ -427,15 +427,15 @@ impl Opened {
 /// As [`reach`]; [`CliError::Open`].
 pub fn open(choice: &impl CardOpener) -> Result<Opened, CliError> {
     let (target, options) = (choice.target(), choice.design().options());
-    let (transport, options): (Arc<dyn Backend>, _) = match outside(target)? {
-        Some(transport) => (transport, options),
+    let (backend, options): (Arc<dyn Backend>, _) = match outside(target)? {
+        Some(backend) => (backend, options),
         None => {
             let description = target.description()?.unwrap_or_default();
             let options = described(options, &description);
             (SimNetwork::builder().card(description).build()?.backend(0), options)
         }
     };
-    Opened::new(choice, choice.with_observer(transport), options)
+    Opened::new(choice, choice.with_observer(backend), options)
 }
 
 /// Options of a simulated card: the description states facts about its memory that the card itself need not report.
@@ -451,17 +451,17 @@ pub fn observe(choice: &impl CardOpener) -> Result<Opened, CliError> {
     Opened::new(choice, reach(choice)?, choice.design().options().observe(true))
 }
 
-/// Reaches one card without touching it: for cards that cannot be opened.
+/// Returns the backend of one card without accessing its registers: for cards that cannot be opened.
 ///
 /// # Errors
 /// [`CliError::Description`], [`CliError::SimNetwork`], [`CliError::Vfio`], [`CliError::VfioUser`].
 pub fn reach(choice: &impl CardOpener) -> Result<Arc<dyn Backend>, CliError> {
     let target = choice.target();
-    let transport = match outside(target)? {
-        Some(transport) => transport,
+    let backend = match outside(target)? {
+        Some(backend) => backend,
         None => SimNetwork::builder().card(target.description()?.unwrap_or_default()).build()?.backend(0),
     };
-    Ok(choice.with_observer(transport))
+    Ok(choice.with_observer(backend))
 }
 
 /// Time that the thread of a simulated card that is bound to a CPU polls for work before it sleeps.
@@ -480,15 +480,15 @@ pub fn open_threaded(choice: &impl CardOpener, cpu: Option<usize>, limit: usize)
     let thread = ThreadOptions::default();
     // With a dedicated CPU it need not sleep: hardware has no wake-up latency either.
     let thread = cpu.map_or(thread, |cpu| thread.pin(cpu).spin(IDLE_SPIN));
-    let (transport, options): (Arc<dyn Backend>, _) = match outside(target)? {
-        Some(transport) => (transport, options),
+    let (backend, options): (Arc<dyn Backend>, _) = match outside(target)? {
+        Some(backend) => (backend, options),
         None => {
             let description = target.description()?.unwrap_or_default();
             let options = described(options, &description);
             (SimNetwork::builder().card(description).threaded(thread).build()?.backend(0), options)
         }
     };
-    Opened::new(choice, choice.with_observer(transport), options.memory(memory))
+    Opened::new(choice, choice.with_observer(backend), options.memory(memory))
 }
 
 /// Options of the simulated network and cards of [`open_pair`].

@@ -97,8 +97,8 @@ pub enum Level {
                         and memory that can be shared (-object memory-backend-memfd,share=on).\n\n\
                         With --control, `fpgactl card control` pulls the card out, puts it back and makes it fail while it is served. \
                         It has 16 connections; when others wait, one that has been idle for a second is closed.\n\n\
-                        SIGINT and SIGTERM end the server in order; a second one, or ten seconds, end it at once. The sockets are removed \
-                        either way.\n\n\
+                        SIGINT and SIGTERM end the server normally; a second signal, or a cleanup of more than ten \
+                        seconds, ends it at once. The sockets are removed in both cases.\n\n\
                         Examples:\n  \
                         fpgactl card serve --socket /tmp/card\n  \
                         fpgactl card serve --socket /tmp/card --card-file us-plus-x16 --stats stats.json\n  \

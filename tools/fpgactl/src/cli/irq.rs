@@ -21,10 +21,10 @@ pub enum IrqCommand {
 /// Options of `irq wait`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "The card is opened, the lines are enabled while the command runs, and masked when it ends. A line that is high by then \
-                        interrupts at once. An interrupt is a rise of the line: one that stays high is printed once. Where the line has a vector \
-                        of its own, rises that come faster than they are printed are counted (requests); where it shares one, or is polled, they \
-                        count as one.\n\n\
+    after_help = "The card is opened, the lines are enabled while the command runs, and masked when it ends. A line that is high then \
+                        interrupts at once. An interrupt is a rising edge of the line: a line that stays high is printed once. If the line has \
+                        a dedicated vector, edges that come faster than they are printed are counted (requests); if it shares a vector, or is \
+                        polled, they count as one.\n\n\
                         Exit status: 0 after --count interrupts; 1 after --timeout, a signal, or a failure of the card; 2 if the line does not \
                         exist. With --json one document per line.\n\n\
                         Examples:\n  \

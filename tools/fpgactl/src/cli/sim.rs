@@ -1,4 +1,4 @@
-//! `sim` as `clap` sees it.
+//! Declarations of `sim` for `clap`.
 
 use std::path::PathBuf;
 
@@ -43,10 +43,10 @@ pub struct SimCheckArgs {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Writes DIR/SCENARIO.csv, a line for each flow of each run, and DIR/SCENARIO.svg, the distribution of the flows' times. \
-                  A flow that a scheme gives up is counted as a failure; the command succeeds all the same.\n\n\
+                  A flow that a scheme gives up is counted as a failure; the command still succeeds.\n\n\
                   `fpgactl sim schema` describes every key; the samples are in /usr/share/doc/fpgactl/examples/scenarios (in the sources: \
                   examples/scenarios).\n\n\
-                  A scenario (all but the first key and traffic can be left out):\n  \
+                  A scenario (all keys but the first one and traffic are optional):\n  \
                   schema_version: 1\n  \
                   scheme: selective  # or registry, receiver-window, sender-window, receiver-counter, adaptive-window\n  \
                   topology: {torus: {side: 3}}\n  \
@@ -129,7 +129,7 @@ pub struct SimFigureArgs {
 /// Figure names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FigureName {
-    /// Every one of them
+    /// All figures
     All,
     /// Time by size without loss (document 004, figure 4)
     LossFree,

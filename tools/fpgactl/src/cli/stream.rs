@@ -1,4 +1,4 @@
-//! `stream` as `clap` sees it.
+//! Declarations of `stream` for `clap`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use super::udp_address;
 use crate::units;
 
-/// What `stream` does.
+/// Subcommands of `stream`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum StreamCommand {
     /// Publish frames: of a file, of standard input, or of a test pattern
@@ -65,7 +65,7 @@ pub struct PublishArgs {
     /// Frames per second [default: as subscribers have free slots]
     #[arg(long, value_name = "N", value_parser = frames_per_second)]
     pub rate: Option<f64>,
-    /// Frames at most [default: until the end]
+    /// Maximum number of frames [default: until the end]
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// Number of subscribers at which publishing begins
@@ -105,7 +105,7 @@ pub struct SubscribeArgs {
     /// Directory for one file per frame; `-`: all frames to standard output [default: frames are only checked]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Frames at most [default: until the end]
+    /// Maximum number of frames [default: until the end]
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// Number of frames that can wait to be read, a power of two

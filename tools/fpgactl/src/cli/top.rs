@@ -1,4 +1,4 @@
-//! `top` as `clap` sees it.
+//! Declarations of `top` for `clap`.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::units;
 /// Options of `top`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "On a terminal: q quits, h lists the keys. Anywhere else, and with --count, --once or --json, one report after the other \
-                  (with --json a document a line).\n\n\
+    after_help = "On a terminal: q quits, h lists the keys. Anywhere else, and with --count, --once or --json, a report \
+                  per sample is printed (with --json one document per line).\n\n\
                   A simulated card in this process is new for every command, so it runs a load: the transfer that the options \
                   describe, repeatedly. Its virtual time advances by --step between samples, so that masks can be \
                   watched packet by packet. Another card is sampled as it is, unless --peer, --size or a file requests a load. \

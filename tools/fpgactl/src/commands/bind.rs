@@ -80,14 +80,14 @@ impl Report for BindReport {
     fn text(&self) -> String {
         let Self { card, driver, iommu_group, .. } = self;
         let mut text = match (self.already, &self.previous) {
-            (true, _) => format!("{card} is with {driver} already\n"),
-            (false, None) => format!("{card} is with {driver}; it had no driver before\n"),
+            (true, _) => format!("{card} is already bound to {driver}\n"),
+            (false, None) => format!("{card} is bound to {driver}; it had no driver before\n"),
             (false, Some(previous)) => {
-                format!("{card} is with {driver}; `fpgactl release {card}` gives it back to {previous}\n")
+                format!("{card} is bound to {driver}; `fpgactl release {card}` returns it to {previous}\n")
             }
         };
         text += &match self.others.as_slice() {
-            [] => format!("group {iommu_group}: alone\n"),
+            [] => format!("group {iommu_group}: no other functions\n"),
             others => format!("group {iommu_group}: with {}\n", others.join(", ")),
         };
         if !self.blocking_members.is_empty() {
@@ -96,7 +96,7 @@ impl Report for BindReport {
                 &format!("note: the group cannot be used while the kernel uses {others}: bind these too\n");
         }
         text += &match self.files.as_slice() {
-            [] => "note: its file in /dev/vfio is not there yet; see whether udev runs\n".to_owned(),
+            [] => "note: its file in /dev/vfio does not exist yet; check that udev runs\n".to_owned(),
             files => format!("opened by {}\n", files.join(" or ")),
         };
         text
@@ -106,9 +106,9 @@ impl Report for BindReport {
 impl Report for ReleaseReport {
     fn text(&self) -> String {
         let Self { card, .. } = self;
-        let source = if self.remembered { "as before it was bound" } else { "as the kernel chose" };
+        let source = if self.remembered { "as before" } else { "as the kernel chose" };
         match &self.driver {
-            Some(driver) => format!("{card} is with {driver}, {source}\n"),
+            Some(driver) => format!("{card} is bound to {driver}, {source}\n"),
             None => format!("{card} has no driver, {source}\n"),
         }
     }

@@ -73,7 +73,7 @@ struct StreamFacts {
 impl Report for CheckReport {
     fn text(&self) -> String {
         pairs(&[
-            ("file", format!("{}: in order", self.file)),
+            ("file", format!("{}: valid", self.file)),
             ("name", self.name.clone()),
             ("ids", self.ids_text()),
             ("link", self.link_text()),
@@ -82,7 +82,7 @@ impl Report for CheckReport {
             ("memory", binary_size(self.memory_bytes)),
             ("channels", self.channels_text()),
             ("node", self.node_id.to_string()),
-            ("packets", format!("{} B, {} to a segment at most", self.packet_bytes, self.mask_bits)),
+            ("packets", format!("{} B, at most {} per segment", self.packet_bytes, self.mask_bits)),
         ])
     }
 }

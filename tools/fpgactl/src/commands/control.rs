@@ -31,7 +31,7 @@ impl Report for ControlReport {
         match self.acknowledged {
             Some(true) => return "done: the card has sent the interrupt\n".to_owned(),
             Some(false) => {
-                return "the line is high: the host has it masked, or sends no interrupts; it falls when the interrupt is sent\n"
+                return "the line is high: the host has masked it, or has not enabled interrupts; it goes low when the interrupt is sent\n"
                     .to_owned();
             }
             None => {}

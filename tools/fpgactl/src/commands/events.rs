@@ -63,13 +63,13 @@ fn sleep(events: &DeviceEvents, span: Duration) -> Result<(), CliError> {
 /// As [`target::reach`]; [`CliError::Usage`] for a card without events; [`CliError::TimedOut`].
 pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let card = settings.card.to_string();
-    let transport = target::reach(&settings.card)?;
+    let backend = target::reach(&settings.card)?;
     let failed = |source| ResourceError::Interrupt { card: card.as_str().into(), source };
-    let events = transport.events().map_err(failed)?;
+    let events = backend.events().map_err(failed)?;
     if ![DeviceEvent::BusError, DeviceEvent::ReleaseRequested].into_iter().any(|event| events.can_have(event))
     {
         return Err(CliError::Usage(format!(
-            "{card} has no events: they are a kernel's or a server's, of a card in a slot or behind a socket"
+            "{card} has no events; name a card at a PCI address or a vfio-user: card with --card"
         )));
     }
     let began = Instant::now();
@@ -83,7 +83,7 @@ pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Resul
             settings.deadline.check_time(|| {
                 let wanted =
                     if args.count == u64::MAX { String::new() } else { format!(" of {}", args.count) };
-                format!("{card}: watching it, {seen}{wanted} events seen")
+                format!("{card}: watching, {seen}{wanted} events seen")
             })?;
             sleep(&events, settings.deadline.left().map_or(WAIT, |left| left.min(WAIT)))?;
             continue;

@@ -258,7 +258,7 @@ impl Report for InfoReport {
                 text += &identity_text(identity);
             }
             None => {
-                text += "\nNo identity block was looked for: the subsystem ids are not those of a bitstream with one (--ni looks for it all the same).\n"
+                text += "\nThe identity block was not read: the subsystem ids do not announce one (--ni reads it anyway).\n"
             }
         }
         if let Some(ni) = &self.ni {
@@ -343,7 +343,7 @@ fn ni_text(ni: &Ni) -> String {
     };
     pairs(&[
         ("node", ni.node.to_string()),
-        ("packets", format!("{} B, {} to a segment at most", ni.packet_bytes, ni.mask_bits)),
+        ("packets", format!("{} B, at most {} per segment", ni.packet_bytes, ni.mask_bits)),
         ("registry", format!("{} entries", ni.registry_entries)),
         ("escape channel", format!("{} slots", ni.escape_slots)),
         ("op table", op_table),

@@ -97,10 +97,10 @@ fn list(settings: &Settings) -> Result<ListReport, CliError> {
 
 const fn way(delivery: Delivery) -> &'static str {
     match delivery {
-        Delivery::Message => "by a vector of its own",
-        Delivery::SharedMessage => "by a vector that others have, too",
+        Delivery::Message => "by a dedicated vector",
+        Delivery::SharedMessage => "by a shared vector",
         Delivery::Level => "by the legacy line (INTx)",
-        Delivery::Polled => "polled: the card or the system gives no interrupts",
+        Delivery::Polled => "polled: the card or the system provides no interrupts",
         _ => "by other means",
     }
 }

@@ -172,7 +172,7 @@ impl ListReport {
     fn functions_text(&self) -> String {
         let mut text = String::new();
         if self.functions.is_empty() {
-            text += "no PCI function has ids that XDMA designs are known by\n";
+            text += "no PCI function has ids of a known XDMA design\n";
         } else {
             let mut table = table(&["CARD", "IDS", "DRIVER", "GROUP", "NODE", "LINK", "NAME"], &[]);
             for function in &self.functions {
@@ -193,7 +193,7 @@ impl ListReport {
             if !function.group_members.is_empty() {
                 let members = function.group_members.iter().map(|member| {
                     let driver = member.driver.as_deref().unwrap_or("no driver");
-                    let note = if member.is_blocking { ", in the way" } else { "" };
+                    let note = if member.is_blocking { ", blocks the group" } else { "" };
                     format!("{} ({driver}{note})", member.address)
                 });
                 let members = members.collect::<Vec<_>>().join(", ");
@@ -217,7 +217,7 @@ impl Report for ListReport {
             let plural = if self.hidden == 1 { "function" } else { "functions" };
             text += &format!("{} other PCI {plural}: --all lists them\n", self.hidden);
         }
-        text += "\nSimulated, always there:\n";
+        text += "\nSimulated, always available:\n";
         let mut cards = table(&[], &[]);
         for simulated in &self.simulated {
             cards.add_row([simulated.card.as_str(), simulated.about]);

@@ -118,7 +118,7 @@ fn oldest(
         }
         if began.elapsed() >= limit {
             let what =
-                format!("{}: the card takes no more packets; check that a receiver takes them", tx.name());
+                format!("{}: the card accepts no more packets; check that a receiver reads them", tx.name());
             return Err(CliError::TimedOut { what, limit });
         }
     }

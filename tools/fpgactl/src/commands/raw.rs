@@ -77,7 +77,7 @@ impl Report for PokeReport {
         if let Some(effect) = self.effect {
             text += &format!("note: {effect}\n");
         }
-        text += "note: the write is posted: it was sent, nothing says that it arrived\n";
+        text += "note: the write is posted: it was sent, and its arrival is not confirmed\n";
         text
     }
 }
@@ -93,7 +93,7 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
     let all = registers::of(&opened);
     let stretch = BarSpan { role: found.role, at: args.offset, length: u64::from(args.count) * 4 };
     let mmio = |source| CliError::Mmio { card: card.clone(), source };
-    // Checked before the first read: a part of the range is of no use.
+    // Checked before the first read: a part of the range is useless.
     let view = found
         .bar
         .slice(args.offset, stretch.length)

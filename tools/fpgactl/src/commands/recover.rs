@@ -85,7 +85,7 @@ impl ResetReport {
 
 impl Report for ResetReport {
     fn text(&self) -> String {
-        let mut table = output::table(&["RUNG", "FOUND", "OUTCOME", ""], &[]);
+        let mut table = output::table(&["STEP", "FOUND", "OUTCOME", ""], &[]);
         for rung in &self.steps {
             table.add_row([&rung.name, &rung.found, rung.outcome, &rung.message]);
         }
@@ -95,8 +95,8 @@ impl Report for ResetReport {
                 _ => "the function was reset and the card answers; open it again",
             },
             (true, false, CARD_SCOPE) => "the card answers and is idle",
-            (true, false, channels) => &format!("{channels}: idle; nothing else of the card was looked at"),
-            (false, ..) => "the card is not well",
+            (true, false, channels) => &format!("{channels}: idle; no other part of the card was checked"),
+            (false, ..) => "the card is unhealthy",
         };
         output::render(&table) + &format!("\n{}: {end}\n", self.card)
     }
@@ -111,12 +111,12 @@ fn reached(report: &RecoveryReport) -> Option<RecoveryLevel> {
 }
 
 fn escalate(settings: &Settings, options: RecoveryOptions) -> Result<RecoveryReport, CliError> {
-    let transport = target::reach(&settings.card)?;
+    let backend = target::reach(&settings.card)?;
     let options = match settings.deadline.limit() {
         Some(limit) => options.limit(limit),
         None => options,
     };
-    Ok(recovery::recover(&transport, &settings.card.design().options(), &options)?)
+    Ok(recovery::recover(&backend, &settings.card.design().options(), &options)?)
 }
 
 /// Stops the channels of this number that the card has.
@@ -195,10 +195,10 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
             ),
             _ => format!("it was not reset: {reason}; `fpgactl reset --level function` resets the function alone"),
         },
-        (true, _) => format!("level {level} was not reached; the report above says why"),
+        (true, _) => format!("level {level} was not reached; see the reason in the report"),
         (false, Some(RecoveryStepOutcome::Unsupported { reason })) => format!("it was not reset: {reason}"),
         (false, _) if level == RecoveryLevel::Bus => {
-            "it does not come back; remove the function and rescan the bus, or power the card off and on"
+            "it does not answer after the reset; remove the function and rescan the bus, or power the card off and on"
                 .to_owned()
         }
         (false, _) => "it is still unhealthy; run `fpgactl reset --level bus`".to_owned(),

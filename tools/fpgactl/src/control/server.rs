@@ -129,15 +129,15 @@ fn accept(listener: &Listener, clients: &mut Vec<Client>, limits: Limits, log: &
 impl Client {
     /// Answers the received requests. Returns `false` if the client is gone.
     fn attend(&mut self, network: &SimNetwork, stats: &Stats<'_>) -> bool {
-        let mut piece = [0; 4096];
-        let count = match self.stream.read(&mut piece) {
+        let mut buffer = [0; 4096];
+        let count = match self.stream.read(&mut buffer) {
             Ok(0) => return false,
             Ok(count) => count,
             Err(error) => {
                 return matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
             }
         };
-        self.begun.extend_from_slice(piece.get(..count).unwrap_or_default());
+        self.begun.extend_from_slice(buffer.get(..count).unwrap_or_default());
         while let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
             self.active = Instant::now();
             let line: Vec<u8> = self.begun.drain(..=end).collect();
@@ -165,7 +165,7 @@ fn answer(network: &SimNetwork, stats: &Stats<'_>, line: &[u8]) -> Answer {
     let mut answer = Answer::default();
     let done = match serde_json::from_slice(line) {
         Ok(request) => execute_request(network, stats, &request, &mut answer),
-        Err(error) => Err(format!("this is no request: {error}")),
+        Err(error) => Err(format!("not a valid request: {error}")),
     };
     answer.error = done.err();
     // The network was built with one card.
@@ -184,7 +184,7 @@ fn execute_request(
     answer: &mut Answer,
 ) -> Result<(), String> {
     let no_line = |line: u8| {
-        format!("line: {line} is none of the card's user interrupts; there are 0 to {}", USER_INTERRUPTS - 1)
+        format!("line: {line} is not a user interrupt of the card; give 0 to {}", USER_INTERRUPTS - 1)
     };
     match request {
         Request::Faults { faults } => {
@@ -284,7 +284,7 @@ mod tests {
         let network = network();
         ask(&network, r#"{"do":"faults","faults":{"list":[{"fault":"stall"}]}}"#);
         for (line, part) in [
-            ("", "no request"),
+            ("", "not a valid request"),
             ("{}", "`do`"),
             (r#"{"do":"explode"}"#, "explode"),
             (r#"{"do":"state","more":1}"#, "more"),
@@ -299,7 +299,7 @@ mod tests {
         ] {
             let answer = ask(&network, line);
             assert!(answer.error.as_ref().is_some_and(|error| error.contains(part)), "{line}: {answer:?}");
-            assert_eq!(answer.faults.len(), 1, "{line}: the plan is as it was");
+            assert_eq!(answer.faults.len(), 1, "{line}: the plan is unchanged");
         }
     }
 

@@ -104,7 +104,7 @@ fn out_file_invalid_target_is_refused_with_name() {
     }
     let first = OutFile::create(&path.join("out")).unwrap();
     symlink("out", path.join("link")).unwrap();
-    // The link's target does not exist yet, and is claimed all the same.
+    // The link's target does not exist yet, but is claimed.
     let error = OutFile::create(&path.join("link")).unwrap_err();
     assert_eq!(error.exit_status(), 2, "{error}");
     drop(first);

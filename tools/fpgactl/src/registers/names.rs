@@ -68,9 +68,7 @@ impl Named<'_> {
             AccessKind::ReadWrite => Ok(!part.bits.mask()),
             // Writing zeros has no effect there.
             AccessKind::ReadWrite1Clear | AccessKind::Write1Set | AccessKind::Write1Clear => Ok(0),
-            AccessKind::WriteOnly => {
-                Err("the rest of its register cannot be read, so write the whole register")
-            }
+            AccessKind::WriteOnly => Err("the rest of its register cannot be read; write the whole register"),
             _ => Err("only the card sets it"),
         }
     }
@@ -96,12 +94,12 @@ impl Named<'_> {
             };
             let text: String = text.chars().take(40).collect();
             return Err(CliError::Usage(format!(
-                "{name}: \"{text}\" is no number and names no value; {instead}"
+                "{name}: \"{text}\" is not a number and not the name of a value; {instead}"
             )));
         };
         let (bits, most) = (self.bits().width(), self.bits().max_value());
         u32::try_from(number).ok().filter(|value| *value <= most).ok_or_else(|| {
-            CliError::Usage(format!("{name}: {number:#x} does not fit {bits} bits: {most:#x} is the most"))
+            CliError::Usage(format!("{name}: {number:#x} does not fit {bits} bits; give at most {most:#x}"))
         })
     }
 

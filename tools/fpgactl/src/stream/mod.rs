@@ -98,10 +98,10 @@ mod tests {
         let mut reader = source.open(NEVER()).unwrap();
         let mut at = 0;
         for size in (1..).map(|n| n * 37 % 5000 + 1) {
-            let mut piece = vec![0; size.min(whole.len() - at)];
-            reader.read_exact(&mut piece).unwrap();
-            assert_eq!(piece, whole[at..at + piece.len()]);
-            at += piece.len();
+            let mut part = vec![0; size.min(whole.len() - at)];
+            reader.read_exact(&mut part).unwrap();
+            assert_eq!(part, whole[at..at + part.len()]);
+            at += part.len();
             if at == whole.len() {
                 break;
             }

@@ -61,19 +61,19 @@ impl<'a, 'b> Compare<'a, 'b> {
         Self { expected, out, place, done: 0, scratch: vec![0; BLOCK], received: Vec::with_capacity(BLOCK) }
     }
 
-    fn check(&mut self, piece: &[u8]) -> io::Result<()> {
-        let expected = self.scratch.get_mut(..piece.len()).unwrap_or_default();
+    fn check(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let expected = self.scratch.get_mut(..bytes.len()).unwrap_or_default();
         self.expected.read_exact(expected).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 io::Error::other(self.expected.source().changed("fewer when they were read again".to_owned()))
             }
             _ => error,
         })?;
-        if expected == piece {
+        if expected == bytes {
             return Ok(());
         }
         self.expected.source().check_unchanged().map_err(io::Error::other)?;
-        let differing = expected.iter().zip(piece).enumerate().find(|(_, (sent, received))| sent != received);
+        let differing = expected.iter().zip(bytes).enumerate().find(|(_, (sent, received))| sent != received);
         let Some((index, (sent, received))) = differing else { return Ok(()) };
         let inside = self.done + index as u64;
         Err(io::Error::other(CliError::Mismatch {

@@ -1,6 +1,6 @@
 //! Sizes, addresses and durations: parsing from the command line, and printing.
 //!
-//! Sizes are exact: `4KiB` is 4096, and values above 64 bits are refused. `4KB` and `4k` are not accepted: half of their readers take them
+//! Sizes are exact: `4KiB` is 4096, and values above 64 bits are refused. `4KB` and `4k` are not accepted: many readers take them
 //! for 4000 bytes. The parsers of maintained crates round through floating point or do not accept hexadecimal, so this module has its own;
 //! durations use `humantime`.
 

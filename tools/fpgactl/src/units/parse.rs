@@ -7,7 +7,7 @@ use fpga_netmodel::BitRate;
 
 /// Text that is not a valid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is no {quantity}: {problem}; write {example}")]
+#[error("\"{text}\" is not a {quantity}: {problem}; write {example}")]
 pub struct UnitError {
     /// The text, shortened if it is long.
     pub text: String,
@@ -29,7 +29,7 @@ fn error(text: &str, quantity: &'static str, problem: impl Into<String>, example
     UnitError { text: text.chars().take(MAX_QUOTED).collect(), quantity, problem: problem.into(), example }
 }
 
-/// Parses a number of bytes: `4096`, `0x1000`, `4KiB`, `64MiB`, `4GiB`, `1TiB`. The unit's case does not matter; `B` is a unit of its own.
+/// Parses a number of bytes: `4096`, `0x1000`, `4KiB`, `64MiB`, `4GiB`, `1TiB`. The unit's case does not matter; `B` stands for bytes.
 ///
 /// # Errors
 /// [`UnitError`]: no digits, an unknown unit, or more than 64 bits.
@@ -50,11 +50,14 @@ pub fn address(text: &str) -> Result<CardAddr, UnitError> {
 /// # Errors
 /// As [`bytes`]; [`UnitError`] for an offset between two words.
 pub fn offset(text: &str) -> Result<BarOffset, UnitError> {
-    let fail = |problem: String| error(text, "place in a BAR", problem, "for example 0, 0x40 or 4KiB");
+    let fail = |problem: String| error(text, "BAR offset", problem, "for example 0, 0x40 or 4KiB");
     let offset = number(text).map_err(fail)?;
     if !offset.is_multiple_of(4) {
         let below = offset & !3;
-        return Err(fail(format!("it lies {} bytes into the word at {below:#x}", offset - below)));
+        return Err(fail(format!(
+            "it is {} bytes into the word at {below:#x}, not a multiple of 4",
+            offset - below
+        )));
     }
     Ok(BarOffset::new(offset))
 }
@@ -96,7 +99,7 @@ fn shift_of(unit: &str) -> Result<u32, String> {
         return Ok(*shift);
     }
     if unit.starts_with('.') {
-        return Err("fractions are not taken".to_owned());
+        return Err("fractions are not accepted".to_owned());
     }
     let decimal = ["k", "m", "g", "t", "kb", "mb", "gb", "tb"];
     if decimal.iter().any(|name| unit.eq_ignore_ascii_case(name)) {
@@ -129,7 +132,7 @@ pub fn probability(text: &str) -> Result<f64, String> {
         None => number(text),
     };
     part.filter(|part| (0.0..=1.0).contains(part))
-        .ok_or_else(|| format!("\"{text}\" is no probability; write for example 0.5% or 0.005"))
+        .ok_or_else(|| format!("\"{text}\" is not a probability; write for example 0.5% or 0.005"))
 }
 
 /// Parses a link's rate above zero: `10Gbit`, `800Mbit`, `64kbit`, in powers of 1000 as usual for links.
@@ -144,7 +147,7 @@ pub fn bit_rate(text: &str) -> Result<BitRate, UnitError> {
     let unit = unit.strip_suffix("/s").unwrap_or(unit);
     let known = [("bit", 1), ("kbit", 1_000), ("Mbit", 1_000_000), ("Gbit", 1_000_000_000)];
     let Some((_, factor)) = known.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name)) else {
-        return Err(fail("its unit is none of bit, kbit, Mbit, Gbit (per second)"));
+        return Err(fail("its unit is not bit, kbit, Mbit or Gbit (per second)"));
     };
     let count: u64 = digits.parse().map_err(|_| fail("it does not start with a number of 64 bits"))?;
     match count.checked_mul(*factor) {
@@ -223,7 +226,7 @@ mod tests {
     fn parse_offsets_and_words() {
         assert_eq!(offset("0x1044"), Ok(BarOffset::new(0x1044)));
         assert_eq!(word("0xffffffff"), Ok(u32::MAX));
-        for (text, part) in [("0x1046", "2 bytes into the word at 0x1044"), ("x", "place in a BAR")] {
+        for (text, part) in [("0x1046", "2 bytes into the word at 0x1044"), ("x", "BAR offset")] {
             let error = offset(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }

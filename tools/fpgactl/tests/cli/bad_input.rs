@@ -1,5 +1,5 @@
 //! Tests of refused input: exit status and message.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use crate::support::{file, fpgactl};
 
@@ -27,7 +27,7 @@ fn refused(args: &[&str], status: i32, parts: &[&str]) {
 fn wrong_usage_exits_2() {
     for (args, parts) in [
         (&["frobnicate"][..], &["unrecognized subcommand"][..]),
-        (&["transfer", "--loss", "101%"], &["no probability"]),
+        (&["transfer", "--loss", "101%"], &["not a probability"]),
         (&["transfer", "--scheme", "selected"], &["registry", "selective"]),
         (&["transfer", "--size", "4KB"], &["4KB", "1000 or 1024", "4KiB"]),
         (&["transfer", "--size", "-1"], &["-1"]),
@@ -100,9 +100,9 @@ fn wrong_usage_exits_2() {
         (&["poke", "dma", "0x88", "0x100000000"], &["32 bits"]),
         (&["poke", "dma", "2", "0"], &["2 bytes into the word"]),
         (&["poke", "dma", "0x88"], &["VALUE"]),
-        (&["regs", "write", "h2c0.control", "-1"], &["-1", "is no number"]),
+        (&["regs", "write", "h2c0.control", "-1"], &["-1", "is not a number"]),
         (&["regs", "write", "ni.scheme", "Selectiv"], &["did you mean Selective?"]),
-        (&["regs", "write", "ni.control.enable", "2"], &["does not fit 1 bits: 0x1 is the most"]),
+        (&["regs", "write", "ni.control.enable", "2"], &["does not fit 1 bits; give at most 0x1"]),
         (&["regs", "watch"], &["NAMES"]),
         (&["regs", "watch", "ni.status", "--count", "0"], &["--count"]),
         (&["regs", "write", "h2c0.control", "4GiB"], &["32 bits"]),

@@ -1,5 +1,5 @@
 //! `dma bench`: content of the report, not the speed.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use serde_json::Value;
 

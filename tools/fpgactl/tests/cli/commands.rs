@@ -1,5 +1,5 @@
 //! List of all commands (`commands.txt`), compared with the program's command tree: a new command cannot be forgotten.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
 //! `stream publish` and `stream subscribe`: separate programs, linked by UDP.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
@@ -134,7 +134,7 @@ fn stream_publish_waiting_stdin_does_not_block_subscribers() {
     assert_eq!(reading.wait().unwrap().code(), Some(0));
 }
 
-/// The publisher is killed: the received frames are reported all the same, and the exit status differs from that of a normal end.
+/// The publisher is killed: the received frames are still reported, and the exit status differs from that of a normal end.
 #[test]
 fn stream_lost_publisher_differs_from_end() {
     let [publisher, own] = addresses();
@@ -227,7 +227,7 @@ fn stream_stopped_subscriber_is_reported() {
     assert_eq!(reading.wait().unwrap().code(), Some(0));
 }
 
-/// A delayed publisher makes up for a small backlog, and reports the frames that it leaves out.
+/// A delayed publisher makes up for a small backlog, and reports the frames that it skips.
 #[test]
 fn stream_rate_backlog_is_bounded() {
     let [publisher, own] = addresses();
@@ -310,7 +310,7 @@ fn stream_invalid_addresses_and_slots_are_refused() {
     let [own, other] = addresses();
     let links = ["--link", &own, "--link", &other];
     for (args, status, expected) in [
-        (&["publish", "--listen", "8.8.8.8:7400"][..], 1, "no address of this machine"),
+        (&["publish", "--listen", "8.8.8.8:7400"][..], 1, "this machine does not have that address"),
         (&["subscribe", "127.0.0.1:1", "--slots", "3"], 2, "a power of two"),
         (&["subscribe", "127.0.0.1:1", "--slots", "0"], 2, "a power of two"),
         (&["subscribe", "no-such-host.invalid:7400"], 1, "check the name"),

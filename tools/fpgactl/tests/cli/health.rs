@@ -80,7 +80,7 @@ fn abort_reports_state_of_each_channel() {
     assert!(rungs.iter().all(|rung| rung["outcome"] == "not-needed" && rung["level"] == "channel"));
     assert_eq!((&rungs[5]["name"], &rungs[5]["found"]), (&"c2h1".into(), &"idle".into()));
     let text = fpgactl(&["abort", "--channel", "c2h1"]).ok().stdout;
-    assert!(text.contains("c2h1: idle; nothing else") && !text.contains("h2c0"), "{text}");
+    assert!(text.contains("c2h1: idle; no other part") && !text.contains("h2c0"), "{text}");
     let report = fpgactl(&["abort", "--channel", "1", "--json"]).ok().json();
     assert_eq!(report["scope"], "h2c1, c2h1");
     assert_eq!(report["rungs"].as_array().map(Vec::len), Some(2));

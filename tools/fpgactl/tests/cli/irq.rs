@@ -1,5 +1,5 @@
 //! `irq`, and `card control` for the lines: user interrupts of a served card.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
@@ -24,7 +24,7 @@ impl RunningWait {
         let mut ready = String::new();
         let mut notes = BufReader::new(child.stderr.take().unwrap());
         notes.read_line(&mut ready).unwrap();
-        assert!(ready.contains("waiting for user interrupt 3, by a vector of its own"), "{ready}");
+        assert!(ready.contains("waiting for user interrupt 3, by a dedicated vector"), "{ready}");
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines, _notes: notes }
     }

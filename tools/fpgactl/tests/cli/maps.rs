@@ -78,7 +78,7 @@ fn map_forbidden_access_is_refused() {
         (&["regs", "read", "registry.mask"], 2, "there are registry.mask[0] to registry.mask[7]"),
         (&["regs", "read", "registry.mask[8]"], 2, "there are registry.mask[0] to registry.mask[7]"),
         (&["regs", "write", "settings.scheme", "selectiv"], 2, "did you mean selective?"),
-        (&["regs", "write", "copier.control.mode", "2"], 2, "does not fit 1 bits: 0x1 is the most"),
+        (&["regs", "write", "copier.control.mode", "2"], 2, "does not fit 1 bits; give at most 0x1"),
         (&["regs", "write", "copier.status.idle", "1"], 1, "copier.status.idle (RO) is not written"),
         (&["regs", "write", "registry.state", "1"], 1, "registry.state (RO) is not written"),
     ] {
@@ -240,19 +240,20 @@ fn watch_value_change_is_printed_when_it_happens() {
     let mut child = command.args(["--card", &card]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
-    let told = |look: &Value| (look["value"].clone(), look["previous"].clone(), look["meaning"].clone());
-    assert_eq!(told(&next()), (0.into(), Value::Null, Value::Null));
-    assert_eq!(told(&next()), (0.into(), Value::Null, Value::Null));
+    let values =
+        |change: &Value| (change["value"].clone(), change["previous"].clone(), change["meaning"].clone());
+    assert_eq!(values(&next()), (0.into(), Value::Null, Value::Null));
+    assert_eq!(values(&next()), (0.into(), Value::Null, Value::Null));
     let mut before = 0;
     for (level, value, names) in [("on", 8, Value::from("3")), ("off", 0, Value::Null)] {
         fpgactl(&["card", "control", &control, "user-interrupt", "3", level]).ok();
         // The change may occur between reading one and reading the other.
-        let mut looks = [next(), next()];
-        looks.sort_by_key(|look| look["name"].as_str().map(str::len));
-        let [register, field] = looks;
-        assert_eq!(told(&register), (value.into(), before.into(), Value::Null), "{register}");
+        let mut changes = [next(), next()];
+        changes.sort_by_key(|change| change["name"].as_str().map(str::len));
+        let [register, field] = changes;
+        assert_eq!(values(&register), (value.into(), before.into(), Value::Null), "{register}");
         assert_eq!(register["changed"][0], "user", "{register}");
-        assert_eq!(told(&field), (value.into(), before.into(), names));
+        assert_eq!(values(&field), (value.into(), before.into(), names));
         before = value;
     }
     for args in [&["regs", "write", "h2c0.control", "1"][..], &["poke", "dma", "4", "1"], &["info"]] {
@@ -382,7 +383,7 @@ fn record_works_with_every_command() {
     assert!(count(&["validate", "--card", &served.card()]) > 1000);
     // An empty record is not a failure, and is reported.
     fpgactl(&["completions", "bash", "--record", &log]);
-    assert!(std::fs::read_to_string(&file).unwrap().contains("touched no register"));
+    assert!(std::fs::read_to_string(&file).unwrap().contains("accessed no register"));
 }
 
 #[test]
@@ -390,8 +391,8 @@ fn record_or_replay_invalid_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let log = |text: &str| file(dir.path(), "log", format!("register-log 1\n{text}")).display().to_string();
     for (text, part) in [
-        ("0 read bar1 0x40\n", "log: line 2: \"0 read bar1 0x40\" is no access"),
-        ("0 read bar1 0x42 0\n", "line 2: \"0x42\" is no offset"),
+        ("0 read bar1 0x40\n", "log: line 2: \"0 read bar1 0x40\" is not an access"),
+        ("0 read bar1 0x42 0\n", "line 2: \"0x42\" is not an offset"),
         ("0 read bar4 0 0\n", "line 2: "),
         ("0 read bar1 0x10000 0\n", "line 2: BAR 1 ends at 0x10000"),
         ("0 write bar1 0x8000 0\n", "line 2 of the log, writing BAR 1 at 0x8000: this is the MSI-X page"),

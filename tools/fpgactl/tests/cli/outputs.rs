@@ -1,5 +1,5 @@
 //! Output files: either the old file or the complete new one remains, however the command ends.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -42,7 +42,7 @@ fn endless(out: &Path) -> Child {
     let mut line = String::new();
     while !line.contains("transfer=2") {
         line.clear();
-        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "it ended");
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the command ended before its second chunk");
     }
     // The log must not block.
     std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));

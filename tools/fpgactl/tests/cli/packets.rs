@@ -25,7 +25,7 @@ fn dma_write_sends_file_as_packets() {
     let input = file(dir.path(), "in", pattern(1 << 20));
     let args = ["dma", "write", input.to_str().unwrap(), "--timeout", "200ms"];
     let ran = on(LOOPBACK, &args);
-    assert!(ran.status == 1 && ran.stderr.contains("takes no more packets"), "{}", ran.stderr);
+    assert!(ran.status == 1 && ran.stderr.contains("accepts no more packets"), "{}", ran.stderr);
     on(SOURCE, &args[..3]).ok();
 }
 

@@ -1,5 +1,5 @@
 //! `-` for standard input and output: they carry only the data, and reports go to standard error.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is the failure report")]
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,6 +1,6 @@
 //! Sample files of `examples`: the commands they are for accept every one, and the README of its folder names it.
 //! Also `sim check` and `sim schema`.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -52,7 +52,7 @@ fn json_keys_and_types_match_list() {
         .filter(|listed| {
             !listed.words.starts_with("--") && !matches!(listed.words.split(' ').next(), Some("completions"))
         })
-        // A document of its own, which is the same with `--json`.
+        // The output is a JSON document with and without `--json`.
         .filter(|listed| listed.words != "sim schema");
     for Listed { words: text, .. } in documents {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));

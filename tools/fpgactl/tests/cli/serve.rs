@@ -1,5 +1,5 @@
 //! `card serve`, as scripts use it: the ready line, the end by a signal, the statistics.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -50,7 +50,7 @@ impl Server {
 
     /// Ends it by a signal. Returns its exit status.
     fn end(mut self, signal: Signal) -> Option<i32> {
-        assert_eq!(self.tell(signal), "", "no line that was not asked for");
+        assert_eq!(self.tell(signal), "", "unrequested output");
         self.child.wait().unwrap().code()
     }
 }
@@ -108,7 +108,7 @@ fn serve_until_signal_writes_statistics() {
         use_it(&socket);
         // A second server is refused, the first continues.
         let other = fails(&["card", "serve", "--socket", path], 1);
-        assert!(other.contains("server that runs"), "{other}");
+        assert!(other.contains("socket of a running server"), "{other}");
         use_it(&socket);
         assert_eq!(server.end(signal), Some(0));
         assert!(!socket.exists());
@@ -231,18 +231,18 @@ fn served_card_hung_engine_is_inspected_and_recovered() {
         assert_eq!(on(&["regs", "read", "h2c0.status", "--json"]).ok().json()["value"], 1);
         on(&["regs", "dump"]).ok();
         assert!(on(&["info"]).ok().stdout.contains("0x10ee"));
-        let look = on(&["top", "--once", "--json"]).ok().json();
-        let channel = &look["ends"][0]["channels"][0];
-        assert_eq!((&channel["name"], &channel["state"]), (&"h2c0".into(), &"stopping".into()), "{look}");
+        let sample = on(&["top", "--once", "--json"]).ok().json();
+        let channel = &sample["ends"][0]["channels"][0];
+        assert_eq!((&channel["name"], &channel["state"]), (&"h2c0".into(), &"stopping".into()), "{sample}");
         // Without a time limit: examining the machine takes time.
         let report = folder.path().join("report.txt");
         fpgactl(&["dump", "--card", &card, "--out", report.to_str().unwrap()]).ok();
         let text = std::fs::read_to_string(&report).unwrap();
         let status = text.lines().find(|line| line.contains(" h2c0.status ")).unwrap();
         assert!(status.contains("0x00000001") && status.contains("busy"), "{status}");
-        assert!(!text.contains(path), "the socket's path is nobody's business");
+        assert!(!text.contains(path), "the report contains the path of the socket");
         let plan = on(&["validate", "--plan"]).ok().stdout;
-        assert!(plan.contains("h2c0 is moving data") && plan.contains("nothing was tested"), "{plan}");
+        assert!(plan.contains("h2c0 is transferring data") && plan.contains("nothing was tested"), "{plan}");
     }
     let said = on(&["poke", "dma", "4", "0"]).stderr;
     assert!(said.contains("h2c0 is running") && said.contains("--force"), "{said}");
@@ -252,7 +252,7 @@ fn served_card_hung_engine_is_inspected_and_recovered() {
     assert!(test["message"].as_str().unwrap().contains("fpgactl reset --level bus"), "{test}");
     // Another channel is healthy, and the hung one is not mentioned.
     let said = on(&["abort", "--channel", "c2h1"]).ok().stdout;
-    assert!(said.contains("c2h1: idle; nothing else"), "{said}");
+    assert!(said.contains("c2h1: idle; no other part"), "{said}");
     assert_eq!(on(&["abort", "--channel", "0"]).status, 1);
     // A served card has no bus to reset: the function-level reset recovers it, but is not the requested level.
     let ran = on(&["reset", "--level", "bus", "--json"]);
@@ -291,7 +291,7 @@ fn serve_invalid_options_are_refused() {
     let there = file(folder.path(), "file", "precious");
     let path = there.to_str().unwrap();
     let message = fails(&["card", "serve", "--socket", path], 1);
-    assert!(message.contains("is no socket"), "{message}");
+    assert!(message.contains("is not a socket"), "{message}");
     assert_eq!(std::fs::read(&there).unwrap(), b"precious");
     let socket = folder.path().join("card");
     let socket = socket.to_str().unwrap();
@@ -348,11 +348,14 @@ fn served_cards_exchange_packets_by_udp() {
     let top = ["top", "--json", "--count", "2", "--interval", "20ms"];
     let both =
         fpgactl(&[&top[..], &["--card", &card, "--peer", &peer, "--size", "64KiB"]].concat()).ok().stdout;
-    let looks: Vec<serde_json::Value> =
+    let samples: Vec<serde_json::Value> =
         both.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert!(looks.len() == 2 && looks[1]["goodput_gb_per_s"].is_number(), "{both}");
+    assert!(samples.len() == 2 && samples[1]["goodput_gb_per_s"].is_number(), "{both}");
     // Their clock advances whether this process runs or not: their progress is unknown.
-    assert!(looks[1]["transfers"].is_number() && looks[1]["span_us"].as_f64().unwrap() >= 20_000.0, "{both}");
+    assert!(
+        samples[1]["transfers"].is_number() && samples[1]["span_us"].as_f64().unwrap() >= 20_000.0,
+        "{both}"
+    );
     let text = fpgactl(&["top", "--once", "--card", &peer]).ok().stdout;
     assert!(text.contains("card      h2c0 -") && text.contains("registry"), "{text}");
     for server in [first, second] {
@@ -442,7 +445,7 @@ fn serve_invalid_links_are_refused() {
     let card = card.to_str().unwrap();
     let message = serve(&["--card-file", card, "--link", "udp:127.0.0.1:0"], 1);
     assert!(message.contains("4204") && message.contains("1472") && message.contains("1500"), "{message}");
-    assert!(serve(&["--link-mtu", "9000"], 2).contains("--link"), "it is about a link");
+    assert!(serve(&["--link-mtu", "9000"], 2).contains("--link"), "the message does not name --link");
 }
 
 /// Accesses of the driver, of the self-test, and of the command itself.

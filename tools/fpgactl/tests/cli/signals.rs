@@ -1,6 +1,6 @@
 //! The two effects of a signal: an interrupted job fails, and a command that runs until it is asked to end succeeds. Tests of jobs are in
 //! `terminal`, of `regs watch` in `maps`, of `card serve` in `serve`, of `top` in `top`.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -30,7 +30,7 @@ fn until(lines: &mut impl BufRead, wanted: &str) -> String {
     let mut line = String::new();
     while !line.contains(wanted) {
         line.clear();
-        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "{wanted} was never said");
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the output ended without {wanted}");
     }
     line
 }
@@ -113,7 +113,7 @@ fn stream_terminal_shows_progress_line() {
     assert_eq!(publishing.wait().unwrap().code(), Some(0), "{}", rest(said));
 }
 
-/// It is not a subscriber yet, so there is nothing that could succeed.
+/// It is not a subscriber yet, so the command fails.
 #[test]
 fn subscribe_signal_before_connection_fails() {
     let [own, other] = addresses();
@@ -153,7 +153,7 @@ fn replay_signal_fails() {
     let card = served.card();
     let mut child = start(&["replay", log.to_str().unwrap(), "--paced", "--json", "-vv", "--card", &card]);
     let mut said = BufReader::new(child.stderr.take().unwrap());
-    until(&mut said, "waiting for the next access");
+    until(&mut said, "waiting for the time of the next access");
     signal(&child, Signal::TERM);
     let said = rest(said);
     assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
@@ -310,7 +310,7 @@ fn signal_ends_command_waiting_for_pipe() {
     }
 }
 
-/// The record so far is kept, however the command ends.
+/// The incomplete record is kept for every kind of end.
 #[test]
 fn record_of_interrupted_command_is_kept() {
     let dir = tempfile::tempdir().unwrap();
@@ -321,7 +321,7 @@ fn record_of_interrupted_command_is_kept() {
     let words = ["replay", log.to_str().unwrap(), "--paced", "-vv", "--card", &card, "--record"];
     let mut child = start(&[&words[..], &[record.to_str().unwrap()]].concat());
     let mut said = BufReader::new(child.stderr.take().unwrap());
-    until(&mut said, "waiting for the next access");
+    until(&mut said, "waiting for the time of the next access");
     signal(&child, Signal::INT);
     let said = rest(said);
     assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");

@@ -1,5 +1,5 @@
 //! Runs the built program.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is the failure report")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
 //! Terminal behaviour: narrow terminals, closed pipes, names that are not text, colours, progress bars, signals.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -219,7 +219,7 @@ fn signal_mid_transfer_stops_cleanly_with_progress() {
         let told = rest.lines().last().unwrap();
         assert!(told.contains("stopped by a signal after ") && told.contains("MiB)"), "{told}");
         assert!(!told.contains("after 0 bytes"), "{told}");
-        assert!(!Path::new(out).exists(), "a part is no file");
+        assert!(!Path::new(out).exists(), "an incomplete output file remains");
     }
     let (mut child, mut said) =
         started(&["dma", "bench", "--seconds", "3600", "--sizes", "64", "-v"], "measuring");
@@ -256,7 +256,7 @@ fn dma_bench_signal_prints_complete_rows() {
     for _ in 0..3 {
         while !line.contains("measuring") {
             line.clear();
-            assert!(said.read_line(&mut line).unwrap() > 0, "it ends by itself");
+            assert!(said.read_line(&mut line).unwrap() > 0, "the command ended without a signal");
         }
         line.clear();
     }
@@ -323,7 +323,7 @@ fn dma_read_signal_is_reported_in_json() {
     assert!(message.contains("stopped by a signal after"), "{message}");
 }
 
-/// A self-test restores the saved memory, and reports the tests it left out.
+/// A self-test restores the saved memory, and reports the skipped tests.
 #[test]
 fn validate_signal_restores_memory() {
     let folder = tempfile::tempdir().unwrap();

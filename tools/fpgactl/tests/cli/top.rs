@@ -1,5 +1,5 @@
 //! `top`: reports for scripts, and a terminal that is restored at the end.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,28 +17,32 @@ const LOAD: [&str; 5] = ["--size=1MiB", "--loss=5%", "--reorder=64", "--seed=3",
 #[test]
 fn top_json_prints_one_document_per_line() {
     let ran = fpgactl(&[&["top", "--json", "--count", "4"], &LOAD[..]].concat()).ok();
-    let looks: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(looks.len(), 4);
-    for (number, look) in (1..).zip(&looks) {
-        assert_eq!((&look["schema_version"], &look["look"]), (&1.into(), &number.into()));
-        assert_eq!(look["ends"].as_array().map(Vec::len), Some(2));
-        assert_eq!(look["ends"][0]["channels"].as_array().map(Vec::len), Some(8));
-        assert_eq!(look["registry"]["entries"].as_array().unwrap().len(), look["registry"]["occupancy"]);
+    let samples: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(samples.len(), 4);
+    for (number, sample) in (1..).zip(&samples) {
+        assert_eq!((&sample["schema_version"], &sample["look"]), (&1.into(), &number.into()));
+        assert_eq!(sample["ends"].as_array().map(Vec::len), Some(2));
+        assert_eq!(sample["ends"][0]["channels"].as_array().map(Vec::len), Some(8));
+        assert_eq!(sample["registry"]["entries"].as_array().unwrap().len(), sample["registry"]["occupancy"]);
     }
-    assert!(looks[0]["goodput_gb_per_s"].is_null() && looks[0]["ends"][0]["rates"].is_null());
-    assert!(looks[3]["goodput_gb_per_s"].as_f64().unwrap() > 0.0, "{}", looks[3]);
-    assert!(looks[3]["ends"][1]["rates"]["packets_in_per_s"].as_f64().unwrap() > 0.0);
+    assert!(samples[0]["goodput_gb_per_s"].is_null() && samples[0]["ends"][0]["rates"].is_null());
+    assert!(samples[3]["goodput_gb_per_s"].as_f64().unwrap() > 0.0, "{}", samples[3]);
+    assert!(samples[3]["ends"][1]["rates"]["packets_in_per_s"].as_f64().unwrap() > 0.0);
     // By the card's clock: 100 us and at most the duration of one more round.
-    let span = looks[3]["span_us"].as_f64().unwrap();
+    let span = samples[3]["span_us"].as_f64().unwrap();
     assert!((100.0..200.0).contains(&span), "{span}");
     assert!(
-        looks[3]["trouble"].as_array().unwrap().iter().any(|found| found["what"] == "packets sent again")
+        samples[3]["trouble"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|found| found["what"] == "packets retransmitted")
     );
     // The same seed gives the same run.
     let again = fpgactl(&[&["top", "--json", "--count", "4"], &LOAD[..]].concat()).ok();
     let again: Value = serde_json::from_str(again.stdout.lines().last().unwrap()).unwrap();
     for key in ["time_us", "goodput_gb_per_s", "trouble"] {
-        assert_eq!(again[key], looks[3][key], "{key}");
+        assert_eq!(again[key], samples[3][key], "{key}");
     }
 }
 
@@ -173,7 +177,7 @@ fn top_served_card_shows_every_page() {
         on.until_whole(&format!("[{page}]"));
     }
     on.type_in("h");
-    on.until_whole("closer");
+    on.until_whole("shorter");
     on.type_in("h");
     on.until_whole("h2c0");
     on.type_in("q");
@@ -189,5 +193,5 @@ fn top_ends_when_terminal_closes() {
     on.until("quit");
     let TerminalSession { mut child, master, slave } = on;
     drop((master, slave));
-    assert_eq!(child.wait().unwrap().code(), Some(0), "it ended by itself");
+    assert_eq!(child.wait().unwrap().code(), Some(0), "exit status after the terminal closed");
 }

@@ -69,12 +69,12 @@ fn queues_shows_progress_of_each_transfer() {
     let report = listing("queues", &["--at", "10%"]);
     let transfers = report["transfers"].as_array().unwrap();
     let [transfer] = transfers.as_slice() else { panic!("{report}") };
-    assert_eq!((&transfer["queue"], &transfer["stage"]), (&Value::from("big"), &Value::from("under way")));
+    assert_eq!((&transfer["queue"], &transfer["stage"]), (&Value::from("big"), &Value::from("in flight")));
     assert_eq!((&transfer["length"], &transfer["segments"]), (&Value::from(1 << 20), &Value::from(64)));
     let [queue] = report["destinations"].as_array().unwrap().as_slice() else { panic!("{report}") };
     assert_eq!(queue["big_head_remaining"], transfer["remaining"]);
     assert!(queue["packets_in_flight"].as_u64().unwrap() > 0);
-    assert!(text("queues").contains("under way"));
+    assert!(text("queues").contains("in flight"));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn escape_shows_waiting_packets() {
         assert_eq!(report["mirror"]["differences"], Value::Array(Vec::new()), "{report}");
         report["slots"].as_array().unwrap().first().cloned()
     });
-    let slot = waiting.expect("at 5 % loss some first packet is missing at some time");
+    let slot = waiting.expect("no escaped packet waits for its start packet at 5 % loss");
     assert!(slot["length"] == 512 && slot["age_us"].is_number() && slot["source"] == 1, "{slot}");
     assert!(text("escape").contains("escape slots in use"));
 }
@@ -127,14 +127,14 @@ fn ops_lists_message_contexts() {
     let report = listing("queues", &scheme);
     assert_eq!(report["card_sends"], true);
     let [transfer] = report["transfers"].as_array().unwrap().as_slice() else { panic!("{report}") };
-    assert_eq!((&transfer["stage"], &transfer["segments"]), (&Value::from("under way"), &Value::from(64)));
+    assert_eq!((&transfer["stage"], &transfer["segments"]), (&Value::from("in flight"), &Value::from(64)));
 }
 
 #[test]
 fn listing_unavailable_is_refused() {
     for (args, status, part) in [
-        (["registry", "--at", "101%"], 2, "no probability"),
-        (["ops", "--loss", "2"], 2, "no probability"),
+        (["registry", "--at", "101%"], 2, "not a probability"),
+        (["ops", "--loss", "2"], 2, "not a probability"),
         (["escape", "--card", "vfio-user:/nowhere"], 1, "/nowhere"),
         (["stats", "--blackout", "5ms"], 2, "is not a blackout"),
     ] {

@@ -226,7 +226,10 @@ impl Group {
                 lost(&mut self.totals, paused, &ended);
             }
         }
-        assert!(undelivered == 0 || self.totals.lost > lost_before, "everybody was there, and: {word:?}");
+        assert!(
+            undelivered == 0 || self.totals.lost > lost_before,
+            "no subscriber was lost, but frames are undelivered: {word:?}"
+        );
     }
 }
 
@@ -255,7 +258,7 @@ fn compare(publisher: &ProgramResult, subscriber: &ProgramResult) {
     let [first, next, frames, missed] =
         ["first", "next", "frames", "missed"].map(|key| subscriber.count(key));
     assert_eq!(sent + skipped, next - first, "{its}; {subscriber:?}");
-    assert_eq!(arrived + failed, sent, "everything has ended: {its}");
+    assert_eq!(arrived + failed, sent, "every transfer has ended: {its}");
     // All packets of a failed transfer may have arrived while the answer to the last one was lost.
     assert!((arrived..=sent).contains(&frames), "{its}; {subscriber:?}");
     assert_eq!(missed, skipped + sent - frames, "{its}; {subscriber:?}");

@@ -5,9 +5,9 @@
 //!
 //! `FPGA_FRAMES` is the number of frames to check (20,000), `FPGA_SEED` the seed of the events; `cargo xtask streams` runs ten million.
 //! SIGINT ends a run with the figures so far.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
-#![expect(clippy::panic, reason = "in a test that is the report")]
-#![expect(clippy::expect_used, reason = "in a test that is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
+#![expect(clippy::panic, reason = "in a test, a panic is the failure report")]
+#![expect(clippy::expect_used, reason = "in a test, a panic is the failure report")]
 #![expect(clippy::print_stdout, reason = "the figures are what a long run is for")]
 
 mod group;

@@ -108,7 +108,7 @@ impl Program {
         Self { child, last, pauses, is_orphan: false, ears: vec![reports, complaints] }
     }
 
-    /// Time within the last `span` in which it did not report as it should.
+    /// Time within the last `span` in which its reports were overdue.
     pub(crate) fn paused(&self, span: Duration) -> Duration {
         self.pauses.lock().unwrap().within(Instant::now(), span)
     }
@@ -120,11 +120,11 @@ impl Program {
 
     /// Waits until it has reported: before that it may not handle signals yet.
     pub(crate) fn reported(&mut self) {
-        let mut looks = 0;
+        let mut polls = 0;
         // Lines have no due time; no other program is waited for meanwhile.
         while self.last.lock().unwrap().is_null() && self.is_running() {
-            looks += 1;
-            assert!(looks < TIMEOUT, "it does not begin");
+            polls += 1;
+            assert!(polls < TIMEOUT, "the program does not report");
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -141,11 +141,11 @@ impl Program {
 
     /// Waits until it has ended, up to the timeout.
     pub(crate) fn ended(mut self) -> ProgramResult {
-        let mut looks = 0;
+        let mut polls = 0;
         // The end of a child is detected only by polling.
         while self.is_running() {
-            looks += 1;
-            if looks >= TIMEOUT {
+            polls += 1;
+            if polls >= TIMEOUT {
                 let last = self.last.lock().unwrap().clone();
                 self.signal(Signal::KILL);
                 let said = self.said();
@@ -172,7 +172,7 @@ impl Drop for Program {
 }
 
 impl ProgramResult {
-    /// Time within the `span` before its end in which it did not report as it should.
+    /// Time within the `span` before its end in which its reports were overdue.
     pub(crate) fn paused(&self, span: Duration) -> Duration {
         let pauses = self.pauses.lock().unwrap();
         pauses.within(pauses.ended.or(pauses.heard).unwrap_or_else(Instant::now), span)

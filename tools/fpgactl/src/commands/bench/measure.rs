@@ -17,11 +17,11 @@ const TIMEOUT: u32 = 64;
 /// Rounds without progress before the first step of the backoff: about 10 us.
 const SPIN_ROUNDS: u32 = 1024;
 /// Rounds before the first reading of the clock.
-const FIRST_LOOK: u32 = 64;
+const INITIAL_ROUNDS: u32 = 64;
 /// Maximum number of rounds between two readings of the clock.
 const MAX_ROUNDS: u32 = 4096;
 /// Target time between two readings of the clock.
-const LOOK_SPAN: Duration = Duration::from_micros(200);
+const CLOCK_READ_SPAN: Duration = Duration::from_micros(200);
 /// Time without progress after which a channel counts as stuck: the driver's own limit on a wait.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum number of latencies and of closed batches, however long they take.
@@ -69,17 +69,17 @@ impl Load<'_> {
     }
 }
 
-/// Number of rounds between two readings of the clock. It follows [`LOOK_SPAN`], so that a round costs the same at every size.
+/// Number of rounds between two readings of the clock. It follows [`CLOCK_READ_SPAN`], so that a round costs the same at every size.
 #[derive(Debug)]
-struct Looks {
+struct ClockInterval {
     rounds: u32,
     every: u32,
     last: Duration,
 }
 
-impl Looks {
+impl ClockInterval {
     const fn new() -> Self {
-        Self { rounds: 0, every: FIRST_LOOK, last: Duration::ZERO }
+        Self { rounds: 0, every: INITIAL_ROUNDS, last: Duration::ZERO }
     }
 
     /// Counts a round. Returns whether the clock has to be read.
@@ -92,9 +92,9 @@ impl Looks {
     /// Adapts the number of rounds after a reading of the clock, `elapsed` since the run began.
     fn adapt(&mut self, elapsed: Duration) {
         let span = elapsed.saturating_sub(self.last);
-        if span < LOOK_SPAN && self.rounds >= self.every {
+        if span < CLOCK_READ_SPAN && self.rounds >= self.every {
             self.every = (self.every * 2).min(MAX_ROUNDS);
-        } else if span > LOOK_SPAN * 2 {
+        } else if span > CLOCK_READ_SPAN * 2 {
             self.every = (self.every / 2).max(1);
         }
         (self.rounds, self.last) = (0, elapsed);
@@ -143,7 +143,7 @@ impl StallDetector {
         if card.back_off(&mut self.backoff) {
             load.check()?;
             self.slept = true;
-            // Polls are rare from here on: a rest follows each of them.
+            // Polls are rare from now on: a pause follows each of them.
             self.fruitless = SPIN_ROUNDS + TIMEOUT - 1;
         }
         Ok(since.elapsed() > STALL_TIMEOUT)
@@ -279,7 +279,7 @@ impl BenchChannels {
         let first = end.first(load.depth);
         self.h2c.iter_mut().for_each(|lane| lane.total = first);
         self.c2h.iter_mut().for_each(|lane| lane.total = first);
-        let (mut patience, mut looks) = (StallDetector::new(), Looks::new());
+        let (mut stall, mut reading) = (StallDetector::new(), ClockInterval::new());
         let began = Instant::now();
         loop {
             let (mut moved, mut open) = (false, false);
@@ -295,14 +295,14 @@ impl BenchChannels {
                 break;
             }
             if moved {
-                patience.reset();
-            } else if patience.check_after_empty_round(card, load)? {
+                stall.reset();
+            } else if stall.check_after_empty_round(card, load)? {
                 self.stall_report()?;
             }
-            if looks.is_due() | core::mem::take(&mut patience.slept) {
+            if reading.is_due() | core::mem::take(&mut stall.slept) {
                 load.check()?;
                 let elapsed = began.elapsed();
-                looks.adapt(elapsed);
+                reading.adapt(elapsed);
                 self.h2c.iter_mut().for_each(|lane| end.apply(lane, elapsed));
                 self.c2h.iter_mut().for_each(|lane| end.apply(lane, elapsed));
             }
@@ -392,8 +392,8 @@ impl BenchChannels {
 
     /// CPU time for submitting and reaping an operation, in nanoseconds; `None` if no batch completed within one pause.
     ///
-    /// Closed batches: a whole batch is submitted (timed), then nothing is touched until the card has probably completed it (not timed),
-    /// then one call reaps it (timed). A batch that is not complete by then would include waiting: it is left out, and the pause grows.
+    /// Closed batches: a whole batch is submitted (timed), then the channel is not accessed until the card has probably completed it (not timed),
+    /// then one call reaps it (timed). A batch that is not complete by then would include waiting: it is omitted, and the pause grows.
     /// Otherwise the pause shrinks slowly, down to its initial value. The cost of reading the clock is subtracted from both spans. The
     /// result is the median batch.
     pub(super) fn cpu_ns(
@@ -435,14 +435,14 @@ fn one_at_a_time<C: Channel>(
     lane: &mut BenchChannel<C>,
     load: &Load<'_>,
 ) -> Result<u64, CliError> {
-    let mut patience = StallDetector::new();
+    let mut stall = StallDetector::new();
     let began = Instant::now();
     let ticket = lane.submit()?;
     match (load.wait, ticket) {
         (Some(mode), Some(ticket)) => lane.wait(ticket, load.deadline.wait().mode(mode))?,
         _ => {
             while lane.poll()? == 0 {
-                if patience.check_after_empty_round(card, load)? {
+                if stall.check_after_empty_round(card, load)? {
                     lane.stall_report(STALL_TIMEOUT)?;
                 }
             }
@@ -458,7 +458,7 @@ struct Totals {
     pause: Duration,
     /// Times of the batches that completed within one pause.
     spans: Vec<Duration>,
-    /// Consecutive batches left out.
+    /// Consecutive batches omitted.
     in_a_row: u32,
 }
 
@@ -492,14 +492,14 @@ impl Totals {
             return Ok(());
         }
         done += early;
-        let mut patience = StallDetector::new();
+        let mut stall = StallDetector::new();
         while done < batch {
             match lane.poll()? {
-                0 if patience.check_after_empty_round(card, load)? => lane.stall_report(STALL_TIMEOUT)?,
+                0 if stall.check_after_empty_round(card, load)? => lane.stall_report(STALL_TIMEOUT)?,
                 0 => {}
                 more => {
                     done += more;
-                    patience.reset();
+                    stall.reset();
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! `dma bench`: how fast a card moves data, and at what cost.
 //!
-//! Per size, direction and way of waiting three things are measured, one after the other:
+//! Three quantities are measured per size, direction and wait mode, in this order:
 //!
-//! | What | How |
+//! | Quantity | Method |
 //! |---|---|
 //! | throughput | `--depth` operations in flight per channel, up to `--batch` submitted per round, then one poll |
 //! | latency | one operation at a time |
@@ -123,7 +123,7 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     }
     drop(rows);
     if let Err(error) = ended {
-        // Without a row there is nothing to print. Other errors mean that the rows are not reliable.
+        // Without a row, there is no report. Other errors mean that the rows are not reliable.
         let done = lines.len();
         let reason = match &error {
             _ if done == 0 => return Err(error),
@@ -182,7 +182,7 @@ fn shared_cpu(opened: &Opened, args: &BenchArgs) -> Option<String> {
     };
     shares_cpu(opened, args).then(|| {
         format!(
-            "the simulated card's thread and the measuring thread share one CPU: rates and latencies are the scheduler's; {advice}"
+            "the simulated card's thread and the measuring thread share one CPU: rates and latencies depend on the scheduler; {advice}"
         )
     })
 }

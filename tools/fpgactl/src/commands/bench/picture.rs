@@ -1,4 +1,4 @@
-//! Results of `dma bench` as a picture: rate and latency by size, with a curve for each direction and way of waiting.
+//! Results of `dma bench` as a picture: rate and latency by size, with a curve for each direction and wait mode.
 
 use fpga_netsim::figures::picture::{Curve, CurveKind, Panel, Picture, Scale};
 

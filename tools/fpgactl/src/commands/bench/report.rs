@@ -28,7 +28,7 @@ pub struct BenchReport {
     /// Warning for people, with advice.
     #[serde(skip)]
     pub(super) warning: Option<String>,
-    /// Path of the figure, if one was asked for.
+    /// Path of the figure, if one was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) svg: Option<String>,
     /// Chart for people, if it can be shown.
@@ -42,7 +42,7 @@ struct Pinned {
     host: usize,
 }
 
-/// Result of one size, direction and way of waiting.
+/// Result of one size, direction and wait mode.
 #[derive(Debug, Serialize)]
 pub(super) struct ResultRow {
     pub(super) size: u64,
@@ -98,8 +98,8 @@ pub(super) struct Latency {
 
 /// Histogram of the measured latencies: exact to the nanosecond below two microseconds, to a thousandth above.
 ///
-/// A list would disturb the measurement. Every eighth entry begins a new cache line, the store to it waits for memory, and x86 lets no
-/// later store pass: the next operation's descriptor and doorbell came 100 ns late.
+/// A list would disturb the measurement: every eighth entry begins a new cache line, the store to it waits for memory, and x86 does not
+/// reorder later stores before it. The descriptor and doorbell of the next operation were 100 ns late.
 #[derive(Debug)]
 pub(super) struct LatencyHistogram(Histogram<u32>);
 
@@ -253,7 +253,7 @@ impl Report for BenchReport {
                 shown(line.mmio_reads_per_op, 4),
                 shown(line.mmio_writes_per_op, 4),
                 shown(line.interrupts_per_op, 4),
-                if line.verified.is_some() { "yes" } else { "no way" }.to_owned(),
+                if line.verified.is_some() { "yes" } else { "n/a" }.to_owned(),
             ]);
         }
         text += &render(&table);

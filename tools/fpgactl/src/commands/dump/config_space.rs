@@ -16,12 +16,12 @@ const VPD: u8 = 0x03;
 const SERIAL: u16 = 0x0003;
 
 /// Returns the whole configuration space, as far as it can be read.
-pub(super) fn text(transport: &dyn Backend) -> Result<String, ConfigError> {
+pub(super) fn text(backend: &dyn Backend) -> Result<String, ConfigError> {
     let mut bytes = vec![0; CONVENTIONAL];
-    transport.config_read(0, &mut bytes)?;
+    backend.config_read(0, &mut bytes)?;
     let mut rest = vec![0; EXTENDED - CONVENTIONAL];
     // Not every system exposes the extended space, and unprivileged processes may not read it.
-    let extended = u16::try_from(CONVENTIONAL).is_ok_and(|at| transport.config_read(at, &mut rest).is_ok());
+    let extended = u16::try_from(CONVENTIONAL).is_ok_and(|at| backend.config_read(at, &mut rest).is_ok());
     if extended {
         bytes.append(&mut rest);
     }
@@ -39,7 +39,7 @@ pub(super) fn text(transport: &dyn Backend) -> Result<String, ConfigError> {
         word(4),
         word(6)
     );
-    match config::capabilities(transport) {
+    match config::capabilities(backend) {
         Ok(found) => {
             for capability in found {
                 let _ = writeln!(
@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn dump_serial_number_is_hidden() {
-        let transport = reach(&Target::default()).unwrap();
-        let text = text(&*transport).unwrap();
+        let backend = reach(&Target::default()).unwrap();
+        let text = text(&*backend).unwrap();
         assert!(text.contains("ids 10ee:903f") && text.contains("(MSI-X)"), "{text}");
         assert!(
             text.contains("serial number, not shown") && text.contains("xx xx xx xx xx xx xx xx"),

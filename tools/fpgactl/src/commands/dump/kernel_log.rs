@@ -26,9 +26,9 @@ pub(super) fn about(roots: &Roots, address: PciAddress) -> Result<String, String
     let name = address.to_string();
     let mut found = VecDeque::new();
     let mut left = String::new();
-    let mut piece = vec![0; RECORD];
+    let mut record = vec![0; RECORD];
     loop {
-        let count = match log.read(&mut piece) {
+        let count = match log.read(&mut record) {
             Ok(0) => break,
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -36,7 +36,7 @@ pub(super) fn about(roots: &Roots, address: PciAddress) -> Result<String, String
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::BrokenPipe) => continue,
             Err(error) => return Err(format!("/dev/kmsg: {error}")),
         };
-        left += &String::from_utf8_lossy(piece.get(..count).unwrap_or_default());
+        left += &String::from_utf8_lossy(record.get(..count).unwrap_or_default());
         // An incomplete line waits for the next read.
         let whole = left.rfind('\n').map_or(0, |at| at + 1);
         for line in left.get(..whole).unwrap_or_default().lines() {
@@ -67,7 +67,7 @@ fn commit(found: &mut VecDeque<String>, line: &str, name: &str) {
 mod tests {
     use super::*;
 
-    fn told(log: &str) -> Result<String, String> {
+    fn log_text(log: &str) -> Result<String, String> {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::with_root(dir.path());
         std::fs::create_dir_all(&roots.dev).unwrap();
@@ -77,23 +77,23 @@ mod tests {
 
     #[test]
     fn kernel_log_keeps_last_lines_of_function() {
-        assert_eq!(told("").unwrap(), "nothing about 0000:65:00.0\n");
+        assert_eq!(log_text("").unwrap(), "nothing about 0000:65:00.0\n");
         let log = "6,1,12345678,-;vfio-pci 0000:65:00.0: enabling device\n KEY=0000:65:00.0\n6,2,3,-;other 0000:66:00.0\nno record 0000:65:00.0\n\
                    x,y;0000:65:00.0 without a time";
         assert_eq!(
-            told(log).unwrap(),
+            log_text(log).unwrap(),
             "[12.345678] vfio-pci 0000:65:00.0: enabling device\n[0.000000] 0000:65:00.0 without a time\n"
         );
         let many: String = (0..2000).map(|n| format!("6,{n},{n},-;0000:65:00.0 line {n}\n")).collect();
-        let told = told(&many).unwrap();
-        assert_eq!(told.lines().count(), MAX_RECORDS);
-        assert!(told.ends_with("line 1999\n"), "{told}");
+        let log_text = log_text(&many).unwrap();
+        assert_eq!(log_text.lines().count(), MAX_RECORDS);
+        assert!(log_text.ends_with("line 1999\n"), "{log_text}");
     }
 
     #[test]
     fn kernel_log_unreadable_is_reported() {
         let dir = tempfile::tempdir().unwrap();
-        let said = about(&Roots::with_root(dir.path()), PciAddress::new(0, 1, 0, 0).unwrap()).unwrap_err();
-        assert!(said.contains("/dev/kmsg") && said.contains("dmesg"), "{said}");
+        let message = about(&Roots::with_root(dir.path()), PciAddress::new(0, 1, 0, 0).unwrap()).unwrap_err();
+        assert!(message.contains("/dev/kmsg") && message.contains("dmesg"), "{message}");
     }
 }

@@ -1,7 +1,7 @@
 //! `dump`: everything that a fault report needs, in one file that a person can read before sending it.
 //!
 //! The command does not change the card: it stops and sets nothing, so an engine that hangs stays hung. Sections are independent: one that
-//! cannot be collected contains the reason, and the others are there all the same. `scrub` removes private data from every section; the
+//! cannot be collected contains the reason, and does not affect the others. `scrub` removes private data from every section; the
 //! head of the file lists what is removed.
 
 mod config_space;
@@ -63,14 +63,14 @@ impl Report for DumpReport {
             .iter()
             .map(|section| {
                 let told = match &section.problem {
-                    Some(problem) => format!("not there: {problem}"),
+                    Some(problem) => format!("not available: {problem}"),
                     None => format!("{} lines", section.lines),
                 };
                 (section.name, told)
             })
             .collect();
         text += &pairs(&rows);
-        text + &format!("left out: {}\n", self.omitted.join(", "))
+        text + &format!("omitted: {}\n", self.omitted.join(", "))
     }
 }
 
@@ -116,7 +116,7 @@ pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError>
             Ok(body) => (scrub.clean(&body), None),
             Err(problem) => {
                 let problem = scrub.clean(&problem);
-                (format!("not there: {problem}\n"), Some(problem))
+                (format!("not available: {problem}\n"), Some(problem))
             }
         };
         text += &format!("\n== {}\n{}\n", section.name, body.trim_end());
@@ -136,7 +136,7 @@ pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError>
 
 fn head() -> String {
     format!(
-        "fpgactl bug report, format {FORMAT}\n\nNot in here: {}. Read it before you send it, all the same.\n",
+        "fpgactl bug report, format {FORMAT}\n\nThis file omits: {}. Read it before you send it nevertheless.\n",
         scrub::OMITTED.join(", ")
     )
 }
@@ -186,28 +186,28 @@ fn host(roots: &Roots, address: Option<PciAddress>) -> Vec<Section> {
     sections.push(Section::of("doctor", checks.map_err(CliError::from)));
     sections.push(match address {
         Some(address) => Section::new("kernel log", kernel_log::about(roots, address)),
-        None => Section::new("kernel log", Err("the card is no PCI function of this machine")),
+        None => Section::new("kernel log", Err("the card is not a PCI function of this machine")),
     });
     sections
 }
 
 /// Sections about the card. If it cannot be opened, its configuration space may still be readable.
 fn card(settings: &Settings) -> Vec<Section> {
-    let transport = match target::reach(&settings.card) {
-        Ok(transport) => transport,
+    let backend = match target::reach(&settings.card) {
+        Ok(backend) => backend,
         Err(error) => return vec![Section::new("card", Err::<String, _>(error))],
     };
-    let mut sections = vec![Section::new("configuration space", config_space::text(&*transport))];
+    let mut sections = vec![Section::new("configuration space", config_space::text(&*backend))];
     let options = settings.card.design().options().observe(true);
-    match Card::from_backend_with(Arc::clone(&transport), options) {
-        Ok(card) => sections.extend(opened(settings, card, transport)),
+    match Card::from_backend_with(Arc::clone(&backend), options) {
+        Ok(card) => sections.extend(opened(settings, card, backend)),
         Err(error) => sections.push(Section::new("card", Err::<String, _>(error))),
     }
     sections
 }
 
-fn opened(settings: &Settings, card: Card, transport: Arc<dyn Backend>) -> Vec<Section> {
-    let opened = Opened::of(&settings.card, card, transport);
+fn opened(settings: &Settings, card: Card, backend: Arc<dyn Backend>) -> Vec<Section> {
+    let opened = Opened::of(&settings.card, card, backend);
     let all = registers::of(&opened);
     let mut sections = vec![
         Section::of("card", Ok(info::report(&opened))),
@@ -253,7 +253,7 @@ mod tests {
         let words = [&["fpgactl", "dump", "--out", out.to_str().unwrap()], arguments].concat();
         let cli = Cli::try_parse_from(words).unwrap();
         let settings = Settings::new(&cli.global).unwrap();
-        let Command::Dump(args) = cli.command else { panic!("it is dump") };
+        let Command::Dump(args) = cli.command else { panic!("not the command dump") };
         let report = run(&settings, &args).unwrap();
         (report, std::fs::read_to_string(out).unwrap())
     }

@@ -37,7 +37,7 @@ const SYSTEM_USERS: [&str; 2] = ["root", "nobody"];
 /// Scrubber that replaces private data.
 #[derive(Debug, Default)]
 pub(super) struct Scrub {
-    /// Longest first: a home directory before the name in it.
+    /// Sorted by length, longest first: a home directory is replaced before the user name in it.
     words: Vec<(String, &'static str)>,
 }
 

@@ -98,13 +98,13 @@ fn checksum(number: u64, data: SharedSlice<'_>) -> [u8; CHECKSUM] {
 
 /// Card with a link to other cards.
 struct LinkedCard {
-    transport: Arc<dyn Backend>,
+    backend: Arc<dyn Backend>,
 }
 
 impl LinkedCard {
     fn reach(settings: &Settings, link: &StreamLinkArgs) -> Result<Self, CliError> {
         let described = settings.card.description()?;
-        let transport = match (described, link.link.split_first()) {
+        let backend = match (described, link.link.split_first()) {
             (Some(mut description), Some((&local, peers))) => {
                 description.ni.node_id = link.node.unwrap_or(description.ni.node_id);
                 let impair = ImpairArgs { loss: link.loss, ..ImpairArgs::default() };
@@ -115,22 +115,22 @@ impl LinkedCard {
             }
             (Some(_), None) => {
                 return Err(CliError::Usage(
-                    "a simulated card of this process is alone on its network: give it one with --link, or name a card elsewhere with --card (`fpgactl card serve --link` serves one)".to_owned(),
+                    "a simulated card of this process has no other card on its network; connect it with --link, or name a card of another process with --card (`fpgactl card serve --link` serves one)".to_owned(),
                 ));
             }
             (None, Some(_)) => {
                 let card = &settings.card;
                 return Err(CliError::Usage(format!(
-                    "--link is about simulated cards of this process, and {card} is none; leave it out"
+                    "--link applies only to simulated cards of this process, and {card} is not one; omit --link"
                 )));
             }
             (None, None) => target::reach(&settings.card)?,
         };
-        Ok(Self { transport })
+        Ok(Self { backend })
     }
 
     fn endpoint(&self) -> Result<Endpoint, CliError> {
-        let card = Card::from_backend(Arc::clone(&self.transport))?;
+        let card = Card::from_backend(Arc::clone(&self.backend))?;
         let mut options = EndpointOptions::default();
         options.escape_timeout = ESCAPE_TIMEOUT;
         options.event_entries = EVENT_RING_ENTRIES_MAX;

@@ -75,8 +75,8 @@ mod tests {
             let (mut frames, mut at) = (due(&mut pace, began), Duration::ZERO);
             assert_eq!((frames, pace.late()), (1, 0), "the first one at once");
             // A program that polls every millisecond and is stopped for an hour now and then.
-            for look in 0..3_000_u64 {
-                let pause = look % 1_000 == 999;
+            for poll in 0..3_000_u64 {
+                let pause = poll % 1_000 == 999;
                 at += if pause { Duration::from_secs(3_600) } else { Duration::from_millis(1) };
                 let late = pace.late();
                 let now = due(&mut pace, began + at);

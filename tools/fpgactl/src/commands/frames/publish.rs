@@ -103,7 +103,7 @@ impl Report for PublishReport {
         if self.late > 0 {
             text += &output::pairs(&[(
                 "late",
-                format!("{} frames of the rate were not there in time", self.late),
+                format!("{} frames due by --rate were not available in time", self.late),
             )]);
         }
         if self.undelivered > 0 {
@@ -177,14 +177,14 @@ impl Source {
             if let Some(mostly) = args.mostly.filter(|mostly| !(1..=args.frame).contains(mostly)) {
                 let frame = args.frame;
                 return Err(CliError::Usage(format!(
-                    "--mostly {mostly}: frames have 1 byte to the {frame} of --frame; give it a number between the two"
+                    "--mostly {mostly}: out of range for frames of at most {frame} bytes (--frame); give 1 to {frame}"
                 )));
             }
             let random = Pcg64Mcg::new(u128::from(args.link.seed));
             return Ok(Self::Pattern(Pattern { random, mostly: args.mostly }));
         };
         let (file, path) = if path == Path::new("-") {
-            // Without the standard library's buffer: the system is asked whether there is something to read.
+            // Without the standard library's buffer: readiness is queried from the system.
             (std::io::stdin().as_fd().try_clone_to_owned().map(File::from), Path::new("standard input"))
         } else {
             (File::open(path), path.as_path())
@@ -268,12 +268,12 @@ impl PublishJob<'_> {
                 PublisherEvent::Dropped { id, node, reason, statistics } => {
                     match reason {
                         DropReason::Unsubscribed | DropReason::Replaced => {
-                            tracing::info!(%id, %node, %reason, "gone")
+                            tracing::info!(%id, %node, %reason, "subscriber removed")
                         }
                         // Rate limit: a node that joins repeatedly and cannot be reached does not fill the log.
                         _ if !self.log.permits(Instant::now()) => {}
                         _ => tracing::warn!(
-                            "{id} (node {node}) is dropped from the stream: {reason}; {} of {} frames sent to it have arrived, and it may join again",
+                            "{id} (node {node}) was removed from the stream: {reason}; {} of {} frames sent to it have arrived, and it may join again",
                             statistics.arrived,
                             statistics.sent
                         ),
@@ -293,11 +293,13 @@ impl PublishJob<'_> {
                     self.rejected += 1;
                 }
                 PublisherEvent::UploadFailed { sequence, fault } => {
-                    tracing::warn!("frame {sequence} did not get into the card, and so to nobody: {fault}");
+                    tracing::warn!(
+                        "frame {sequence} could not be written to the card, and no subscriber receives it: {fault}"
+                    );
                 }
                 PublisherEvent::Fault { what, fault } => {
                     tracing::warn!(
-                        "{what} could not be moved between host and card, which is tried again: {fault}"
+                        "{what} could not be moved between host and card, and is retried: {fault}"
                     );
                 }
                 event => tracing::info!(?event),
@@ -422,7 +424,7 @@ impl PublishJob<'_> {
             looked = now;
             if waited > CLOSE_TIMEOUT {
                 tracing::warn!(
-                    "the last frames, or the word that they were the last, did not arrive within {CLOSE_TIMEOUT:?}"
+                    "the last frames, or the end of the stream, did not arrive at every subscriber within {CLOSE_TIMEOUT:?}"
                 );
                 break;
             }

@@ -62,7 +62,10 @@ impl Report for SubscribeReport {
             ("missed", format!("{} in {} gaps", self.missed, self.gaps)),
             ("damaged", self.damaged.to_string()),
             ("goodput", format!("{:.3} GB/s ({:.3} s)", self.goodput_gb_per_s, self.seconds)),
-            ("ended", if self.ended { "by the publisher" } else { "before the stream" }.to_owned()),
+            (
+                "ended",
+                if self.ended { "by the publisher" } else { "before the end of the stream" }.to_owned(),
+            ),
         ])
     }
 }
@@ -102,14 +105,14 @@ fn resolve(place: &str) -> Result<Vec<SocketAddr>, CliError> {
 #[derive(Debug, Clone, Copy)]
 enum RetryReason {
     Never,
-    /// Only if retries were requested: there is no publisher, or it has no time or no free slot.
+    /// Only if retries were requested: no publisher listens, or it is busy or has no free slot.
     OnRequest,
     /// For a short time in any case: a publisher with many callers closed the connection before it read this request.
     ClosedSilently,
 }
 
-/// Tries each address of the publisher once. All attempts together take no longer than one may ([`SubscriberOptions::patience`]): each gets
-/// an equal part of the remaining time. Returns `None` if a signal arrived meanwhile.
+/// Tries each address of the publisher once. All attempts together take at most the timeout of one ([`SubscriberOptions::patience`]): each
+/// gets an equal part of the remaining time. Returns `None` if a signal arrived meanwhile.
 fn try_join(
     station: &LinkedCard,
     args: &SubscribeArgs,
@@ -173,9 +176,11 @@ fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliErro
         match tried {
             Ok(Some(subscriber)) => return Ok(subscriber),
             Ok(None) => {}
-            Err((RetryReason::OnRequest, error)) if now < until => tracing::debug!(%error, "again"),
+            Err((RetryReason::OnRequest, error)) if now < until => {
+                tracing::debug!(%error, "retrying the join");
+            }
             Err((RetryReason::ClosedSilently, error)) if now < until.max(began + SILENT_CLOSE_RETRY_TIME) => {
-                tracing::debug!(%error, "again");
+                tracing::debug!(%error, "retrying the join");
             }
             Err((_, error)) => return Err(error),
         }
@@ -258,7 +263,7 @@ impl SubscribeJob {
             self.checked += 1;
         } else {
             self.damaged += 1;
-            tracing::error!(sequence = frame.sequence().get(), "not what its checksum says");
+            tracing::error!(sequence = frame.sequence().get(), "the frame does not match its checksum");
         }
     }
 
@@ -291,7 +296,7 @@ impl SubscribeJob {
                 Some(Event::Gap { missed, first }) => tracing::info!(missed, first = first.get(), "gap"),
                 Some(Event::Fault(error)) => {
                     self.faults += 1;
-                    tracing::warn!(%error, "what the publisher sends");
+                    tracing::warn!(%error, "protocol error of the publisher");
                 }
                 Some(Event::Ended { .. }) => {
                     self.ended = true;
@@ -338,7 +343,7 @@ impl SubscribeJob {
     /// Leaves the stream and stops the card.
     fn leave(self) {
         if let Err(error) = self.subscriber.leave(LEAVE_TIMEOUT) {
-            tracing::info!(%error, "left without an answer");
+            tracing::info!(%error, "left the stream without an answer");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `ops`, `queues`, `registry`, `escape`, `stats`: the state of a card's transport.
+//! `ops`, `queues`, `registry`, `escape`, `stats`: the state of a card's RDMA transport.
 //!
 //! Op table and queues belong to the sending host. Registry and escape channel belong to the receiving card, and its host has a mirror of
 //! them. Without a load, only the second kind is shown. The command can make a load: a transfer as `transfer` makes it, in the middle of
@@ -33,7 +33,7 @@ pub(in crate::commands) enum ListingSource {
 }
 
 fn scene(settings: &Settings, args: &ListingArgs) -> Result<ListingSource, CliError> {
-    // A simulated card is fresh for every command: without a load there would be nothing to list.
+    // A simulated card is new for every command: without a load its tables are empty.
     let wanted = settings.card.is_simulated()
         || args.load.peer.is_some()
         || args.load.size.is_some()

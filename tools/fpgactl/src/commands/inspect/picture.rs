@@ -34,7 +34,7 @@ impl LoadProgress {
                 binary_size(*of_bytes),
                 binary_size(*acknowledged_bytes)
             ),
-            None => "as the card is; --size makes a transfer to look at".to_owned(),
+            None => "current state of the card; --size starts a transfer to inspect".to_owned(),
         }
     }
 }

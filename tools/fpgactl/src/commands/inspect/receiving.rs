@@ -37,12 +37,12 @@ impl MirrorRow {
 
     fn text(mirror: Option<&Self>) -> String {
         match mirror {
-            None => "no mirror: nobody takes this card's events".to_owned(),
+            None => "no mirror: this command does not fetch the card's events".to_owned(),
             Some(Self { occupancy, differences }) if differences.is_empty() => {
                 format!("mirror, from events alone: {occupancy} in use, no field differs")
             }
             Some(Self { occupancy, differences }) => format!(
-                "mirror, from events alone: {occupancy} in use, differs where events are still under way:\n  {}",
+                "mirror, from events alone: {occupancy} in use, differs where events are still in flight:\n  {}",
                 differences.join("\n  ")
             ),
         }
@@ -110,7 +110,7 @@ pub(in crate::commands) struct EntryRow {
 }
 
 impl EntryRow {
-    fn new(index: u16, entry: &EntryView, patience: Nanos) -> Self {
+    fn new(index: u16, entry: &EntryView, timeout: Nanos) -> Self {
         // A mask shows at most 256 packets from the first missing one on.
         let shown = u32::from(entry.expected).saturating_sub(entry.first).min(256);
         let bits = drawn(&entry.mask, u16::try_from(shown).unwrap_or(u16::MAX));
@@ -135,7 +135,7 @@ impl EntryRow {
             notify: entry.notify,
             transfer_length: entry.transfer_length,
             age_us: in_micros(entry.age),
-            expires_in_us: in_micros(patience.saturating_sub(entry.age)),
+            expires_in_us: in_micros(timeout.saturating_sub(entry.age)),
         }
     }
 }
@@ -150,12 +150,12 @@ impl RegistryReport {
     pub(in crate::commands) fn new(scene: &ListingSource) -> Result<Self, CliError> {
         let (card, node, tables) = registry_owner(scene);
         let (occupancy, high_water) = tables.registry_occupancy()?;
-        let patience = tables.timeouts()?.registry;
+        let timeout = tables.timeouts()?.registry;
         let mut entries = Vec::new();
         for index in 0..tables.registry_entries() {
             let entry = tables.entry(index)?;
             if entry.valid {
-                entries.push(EntryRow::new(index, &entry, patience));
+                entries.push(EntryRow::new(index, &entry, timeout));
             }
         }
         Ok(Self {
@@ -167,7 +167,7 @@ impl RegistryReport {
             capacity: tables.registry_entries(),
             occupancy,
             high_water,
-            timeout_us: in_micros(patience),
+            timeout_us: in_micros(timeout),
             entries,
             mirror: MirrorRow::of(scene, Table::Registry),
         })
@@ -204,7 +204,7 @@ impl Report for RegistryReport {
             (true, false) => "segment",
         };
         let head =
-            ["entry", "from", "transfer", part, "base", "bytes", "packets", "heard", "given up", "mask"];
+            ["entry", "from", "transfer", part, "base", "bytes", "packets", "last packet", "expires", "mask"];
         let mut rows = table(&head, &[0, 1, 2, 3, 5, 6, 7, 8]);
         for entry in &self.entries {
             // 64 bits per line: the widest mask takes four lines.
@@ -268,7 +268,7 @@ pub(in crate::commands) struct SlotRow {
 }
 
 impl SlotRow {
-    fn new(slot: &EscapeSlot, patience: Nanos) -> Self {
+    fn new(slot: &EscapeSlot, timeout: Nanos) -> Self {
         Self {
             index: slot.index,
             source: slot.packet.node.get(),
@@ -279,7 +279,7 @@ impl SlotRow {
             length: slot.packet.length,
             op: slot.op.to_string(),
             age_us: in_micros(slot.age),
-            drops_in_us: in_micros(patience.saturating_sub(slot.age)),
+            drops_in_us: in_micros(timeout.saturating_sub(slot.age)),
         }
     }
 }
@@ -288,10 +288,10 @@ impl EscapeReport {
     pub(in crate::commands) fn new(scene: &ListingSource) -> Result<Self, CliError> {
         let (card, node, tables) = registry_owner(scene);
         let (occupancy, high_water) = tables.escape_occupancy()?;
-        let patience = tables.timeouts()?.escape;
+        let timeout = tables.timeouts()?.escape;
         let mut slots = Vec::new();
         for index in 0..tables.escape_slots() {
-            slots.extend(tables.escaped(index)?.map(|slot| SlotRow::new(&slot, patience)));
+            slots.extend(tables.escaped(index)?.map(|slot| SlotRow::new(&slot, timeout)));
         }
         Ok(Self {
             card,
@@ -300,7 +300,7 @@ impl EscapeReport {
             capacity: tables.escape_slots(),
             occupancy,
             high_water,
-            timeout_us: in_micros(patience),
+            timeout_us: in_micros(timeout),
             slots,
             mirror: MirrorRow::of(scene, Table::Escape),
         })

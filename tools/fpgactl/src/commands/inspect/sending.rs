@@ -248,7 +248,7 @@ impl Report for OpsReport {
                 self.card, self.node, self.in_use
             ),
             None => format!(
-                "{}, node {}: the op table is kept by the driver that sends; nobody does here\n",
+                "{}, node {}: the op table belongs to the sending driver, and this command sends nothing\n",
                 self.card, self.node
             ),
         };
@@ -265,7 +265,7 @@ impl Report for OpsReport {
         text += &summary(&self.ops);
         let head = [
             "op", "state", "node", "transfer", "segment", "packet", "address", "bytes", "tries", "silent",
-            "busy", "sent", "again",
+            "busy", "sent", "retry",
         ];
         let mut rows = table(&head, &[2, 3, 4, 5, 7, 8, 9, 10, 11, 12]);
         for op in &self.ops {
@@ -338,7 +338,7 @@ pub(in crate::commands) struct TransferRow {
     pub(in crate::commands) packets_sent: u64,
     pub(in crate::commands) retransmits: u64,
     pub(in crate::commands) age_us: f64,
-    /// Time until it is given up regardless of progress; negative: overdue; `null`: it has no deadline of its own.
+    /// Time until it is given up regardless of progress; negative: overdue; `null`: no deadline.
     pub(in crate::commands) deadline_us: Option<f64>,
 }
 
@@ -381,7 +381,7 @@ impl QueuesReport {
             queue: if transfer.class == TransferClass::Big { "big" } else { "regular" },
             stage: match transfer.stage {
                 TransferStage::Queued => "queued",
-                TransferStage::InProgress => "under way",
+                TransferStage::InProgress => "in flight",
                 _ => "announcing",
             },
             transfer: transfer.transfer.map(fpga_firmware::TransferId::get),
@@ -424,7 +424,7 @@ impl Report for QueuesReport {
                 format!("{}, node {}: the card sends; its transfers have one queue\n", self.card, self.node)
             }
             _ => format!(
-                "{}, node {}: the queues are kept by the driver that sends; nobody does here\n",
+                "{}, node {}: the queues belong to the sending driver, and this command sends nothing\n",
                 self.card, self.node
             ),
         };
@@ -434,12 +434,12 @@ impl Report for QueuesReport {
                 "to node",
                 "regular",
                 "big",
-                "under way",
+                "active",
                 "in flight",
-                "left at head",
+                "rest of head",
                 "round trip",
                 "time-out",
-                "last news",
+                "last event",
             ];
             let mut rows = table(&head, &[0, 1, 2, 3, 4, 5, 6, 7]);
             for row in &self.destinations {
@@ -465,7 +465,7 @@ impl Report for QueuesReport {
         if !self.transfers.is_empty() {
             let head = [
                 "slot", "queue", "stage", "transfer", "node", "length", "uncut", "segments", "open", "acked",
-                "sent", "again", "age", "deadline",
+                "sent", "resent", "age", "deadline",
             ];
             let mut rows = table(&head, &[0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
             for row in &self.transfers {

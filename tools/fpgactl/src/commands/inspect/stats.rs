@@ -188,7 +188,7 @@ impl DriverStats {
             (
                 "driver: packets",
                 format!(
-                    "{} sent, {} again, {} acknowledged",
+                    "{} sent, {} retransmitted, {} acknowledged",
                     self.packets, self.retransmits, self.acknowledged
                 ),
             ),
@@ -202,7 +202,7 @@ impl DriverStats {
             (
                 "driver: time-outs",
                 format!(
-                    "{} unanswered, {} of packets whose segment's first one has to come first",
+                    "{} unanswered, {} of packets that wait for the start packet of their segment",
                     self.timeouts, self.deferred
                 ),
             ),

@@ -79,7 +79,7 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
     let screen = if settings.json { None } else { Screen::of_stdout(watched.len(), settings.style) };
     let begun = opened.now();
     let mut words: Vec<Option<u32>> = vec![None; watched.len()];
-    let mut looks = 0;
+    let mut samples = 0;
     loop {
         let seconds = Duration::from_nanos(opened.now().saturating_sub(begun)).as_secs_f64();
         let mut changes = Vec::new();
@@ -90,18 +90,18 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
             changes.push((is_new, Change::new(named, seconds, now, *word)));
             *word = Some(now);
         }
-        looks += 1;
+        samples += 1;
         let text = match &screen {
-            Some(screen) => screen.draw(&changes, looks == 1).into_bytes(),
+            Some(screen) => screen.draw(&changes, samples == 1).into_bytes(),
             None => {
                 lines(settings.json, changes.iter().filter(|(is_new, _)| *is_new).map(|(_, change)| change))?
             }
         };
         // The reader of the output is gone: a normal end.
-        if !output::write_while_read(&text, out)? || args.count.is_some_and(|count| looks >= count) {
+        if !output::write_while_read(&text, out)? || args.count.is_some_and(|count| samples >= count) {
             return Ok(());
         }
-        settings.deadline.check_time(|| format!("watching, after {looks} looks"))?;
+        settings.deadline.check_time(|| format!("watching, after {samples} samples"))?;
         if !back_off(&opened, settings, args.interval) {
             return Ok(());
         }
@@ -224,41 +224,41 @@ mod tests {
                 let of = |named| {
                     (before.is_none_or(|before| before != *word), Change::new(named, 0.0, *word, before))
                 };
-                let look = named.iter().map(of).collect();
+                let sample = named.iter().map(of).collect();
                 before = Some(*word);
-                look
+                sample
             })
             .collect()
     }
 
     #[test]
     fn watch_changes_are_marked() {
-        let looks = changes(&[0, 3, 3]);
+        let samples = changes(&[0, 3, 3]);
         let screen = Screen { columns: 80, bold: true };
-        let first = screen.draw(&looks[0], true);
+        let first = screen.draw(&samples[0], true);
         assert!(
             !first.contains("\x1b[1m") && !first.contains("\x1b[3A") && !first.contains('*'),
             "{first:?}"
         );
-        let second = screen.draw(&looks[1], false);
+        let second = screen.draw(&samples[1], false);
         let lines: Vec<&str> = second.lines().collect();
         assert_eq!(lines.len(), 3);
         assert!(lines[0].starts_with("\x1b[3A* ni.control        = \x1b[1m0x00000003\x1b[0m"), "{second:?}");
         assert!(lines[0].contains("\x1b[1menable\x1b[0m"), "{second:?}");
         assert!(lines[1].starts_with("* ni.control.enable = \x1b[1m0x1\x1b[0m"), "{second:?}");
-        let third = screen.draw(&looks[2], false);
+        let third = screen.draw(&samples[2], false);
         assert!(!third.contains("\x1b[1m") && !third.contains('*'), "{third:?}");
         // Without bold the mark shows the change.
-        let plain = Screen { columns: 80, bold: false }.draw(&looks[1], false);
+        let plain = Screen { columns: 80, bold: false }.draw(&samples[1], false);
         assert!(plain.contains('*') && !plain.contains("\x1b[1m"), "{plain:?}");
     }
 
     #[test]
     fn watch_lines_fit_terminal() {
-        let looks = changes(&[0, u32::MAX]);
+        let samples = changes(&[0, u32::MAX]);
         for columns in 1..90 {
             for bold in [false, true] {
-                let text = Screen { columns, bold }.draw(&looks[1], false);
+                let text = Screen { columns, bold }.draw(&samples[1], false);
                 for line in text.lines() {
                     let mut shown = line.to_owned();
                     for code in ["\x1b[3A", "\x1b[K", "\x1b[1m", "\x1b[0m"] {

@@ -51,7 +51,7 @@ impl WriteReport {
                 }
                 text += &fields_table(&after.fields);
             }
-            _ => text += "note: there is nothing to read it back from\n",
+            _ => text += "note: the register cannot be read back\n",
         }
         text
     }
@@ -83,7 +83,7 @@ pub(super) fn write(
     };
     if kept != 0 && register.read_has_side_effect() && !force {
         return refused(format!(
-            "the rest of its register has to be read first, which changes {}: write the whole register, or add --force if that is meant",
+            "the rest of its register must be read first, which changes {}: write the whole register, or add --force if that is intended",
             register.name
         ));
     }
@@ -92,8 +92,8 @@ pub(super) fn write(
         return Err(CliError::Hazard { card, what: format!("writing {name}"), harm });
     }
     let mirror = mirror(register, all);
-    let look = || mirror.map(|mirror| RegisterValueRow::read(opened, mirror)).transpose();
-    let before = look()?;
+    let read = || mirror.map(|mirror| RegisterValueRow::read(opened, mirror)).transpose();
+    let before = read()?;
     let rest = match &before {
         _ if kept == 0 => 0,
         Some(before) if before.name == register.name => before.value,
@@ -102,7 +102,7 @@ pub(super) fn write(
     let word = named.bits().insert(rest & kept, value);
     register.write(&opened.card, word)?;
     // The read after the write pushes it to the card.
-    let after = look()?;
+    let after = read()?;
     Ok(WriteReport {
         field: FieldRow::new(&named, word),
         card,
@@ -142,5 +142,5 @@ fn refusal_reason(register: &Register, all: &[Register]) -> String {
             None => "a read clears it".to_owned(),
         };
     }
-    "only the card sets it, and what a write does is not defined; `poke` sends one all the same".to_owned()
+    "only the card sets it, and the effect of a write is undefined; `poke` writes it anyway".to_owned()
 }

@@ -1,7 +1,7 @@
 //! `top`: channels, queues, op table, registry, escape channel, rates and errors of a card, sampled periodically.
 //!
-//! On a terminal with a movable cursor it is a view with keys (`view`, `terminal`); anywhere else, and with `--json`, it prints one report
-//! after the other. All of them sample the same things at the same times (`monitor`); `snapshot` defines the content of a sample.
+//! On a terminal with a movable cursor it is a view with keys (`view`, `terminal`); anywhere else, and with `--json`, it prints successive
+//! reports. All of them sample the same things at the same times (`monitor`); `snapshot` defines the content of a sample.
 
 mod keys;
 mod monitor;
@@ -43,7 +43,7 @@ fn shown(settings: &Settings, args: &TopArgs, watched: Monitor, out: &mut dyn Wr
     lines(settings, args, watched, out)
 }
 
-/// Prints one report after the other, until the requested number is reached, the reader is gone, or a signal arrives.
+/// Prints successive reports, until the requested number is reached, the reader is gone, or a signal arrives.
 fn lines(
     settings: &Settings,
     args: &TopArgs,
@@ -52,7 +52,7 @@ fn lines(
 ) -> Result<(), CliError> {
     let width = style::width(80);
     let mut number = 0;
-    while args.count().is_none_or(|looks| number < looks) {
+    while args.count().is_none_or(|samples| number < samples) {
         let due = Instant::now() + args.interval;
         // The first sample is taken at once, unless a load has to make progress first.
         if number > 0 || watched.is_load() {
@@ -61,17 +61,17 @@ fn lines(
                 break;
             }
         }
-        let look = watched.sample()?;
+        let sample = watched.sample()?;
         number += 1;
         let text = if settings.json {
-            output::line_of(&look)?
+            output::line_of(&sample)?
         } else {
-            view::text(&look, width, settings.style).into_bytes()
+            view::text(&sample, width, settings.style).into_bytes()
         };
         if !output::write_while_read(&text, out)? {
             break;
         }
-        if args.count().is_some_and(|looks| number >= looks) {
+        if args.count().is_some_and(|samples| number >= samples) {
             break;
         }
         if !sleep_until(due, settings)? {

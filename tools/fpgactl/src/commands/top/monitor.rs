@@ -37,7 +37,7 @@ impl Monitor {
     /// See [`CliError`].
     pub(super) fn new(settings: &Settings, args: &TopArgs) -> Result<Self, CliError> {
         let simulated = settings.card.is_simulated();
-        // As with the listings: a simulated card is fresh for every command, and nothing would ever happen on it.
+        // As with the listings: a simulated card is new for every command, and would stay idle.
         let load = &args.load;
         let subject = if simulated || load.peer.is_some() || load.size.is_some() || load.file.is_some() {
             MonitorTarget::Load(ListingSource::Load(Box::new(Load::begin(settings, load)?)))
@@ -94,8 +94,8 @@ impl Monitor {
         while load.now < until {
             let began = Instant::now();
             while load.now < until && began.elapsed() < SLICE {
-                let piece = load.now.saturating_add(nanos(SLICE / 1000));
-                load.run_until(piece.min(until), settings.deadline)?;
+                let slice_end = load.now.saturating_add(nanos(SLICE / 1000));
+                load.run_until(slice_end.min(until), settings.deadline)?;
             }
             if stop() {
                 return Ok(true);

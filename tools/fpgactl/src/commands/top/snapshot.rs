@@ -246,7 +246,7 @@ impl CounterSample {
                 ("faults that the interface reported", error, driver.faults),
                 ("overruns of the copy engine", error, driver.chain_overruns),
                 ("reads refused", error, driver.reads_refused),
-                ("packets sent again", notice, sender.retransmits),
+                ("packets retransmitted", notice, sender.retransmits),
                 ("time-outs", notice, sender.timeouts),
                 ("busy answers", notice, sender.busy),
                 ("refusals", notice, sender.refused),
@@ -254,13 +254,13 @@ impl CounterSample {
         }
         if let Some(interface) = &self.interface {
             all.extend([
-                ("packets that no window allowed", error, interface.violations.into()),
+                ("packets outside every memory window", error, interface.violations.into()),
                 ("malformed packets", error, interface.bad_packet.into()),
-                ("registry entries given up", error, interface.expired.into()),
+                ("registry entries expired", error, interface.expired.into()),
                 ("damaged packets", notice, interface.bad_crc.into()),
                 ("packets that the escape channel dropped", notice, interface.escape_dropped.into()),
                 ("segments refused, registry full", notice, interface.registry_full.into()),
-                ("packets that were there already", notice, interface.duplicates.into()),
+                ("duplicate packets", notice, interface.duplicates.into()),
             ]);
         }
         all.sort_by_key(|(_, level, _)| *level != error);

@@ -74,10 +74,10 @@ fn live(
     let mut chosen = ViewState::new(settings.style);
     chosen.pace = pace(watched, &args);
     let mut keys = Keys::default();
-    let mut look = watched.sample()?;
+    let mut sample = watched.sample()?;
     let mut due = Instant::now();
     loop {
-        draw(terminal, &look, &chosen)?;
+        draw(terminal, &sample, &chosen)?;
         let wait =
             if chosen.paused { TIMEOUT } else { due.saturating_duration_since(Instant::now()).min(TIMEOUT) };
         let wish = key(wait, &mut keys, &mut chosen)?;
@@ -93,7 +93,7 @@ fn live(
             due = Instant::now() + args.interval;
             let mut quit = false;
             let mut stop = || {
-                // An error of the key input here occurs again above, where it is reported.
+                // A persistent error of the key input occurs again above, where it is reported.
                 quit = stop::is_asked()
                     || matches!(key(Duration::ZERO, &mut keys, &mut chosen), Ok(KeyAction::Quit));
                 quit
@@ -101,19 +101,19 @@ fn live(
             if watched.advance(settings, &args, &mut stop)? {
                 return Ok(());
             }
-            look = watched.sample()?;
-            chosen.remember(&look);
+            sample = watched.sample()?;
+            chosen.remember(&sample);
         }
     }
 }
 
-fn draw(terminal: &mut DefaultTerminal, look: &Snapshot, chosen: &ViewState) -> Result<(), CliError> {
-    terminal.draw(|frame| view::draw(frame, look, chosen)).map(drop).map_err(CliError::Terminal)
+fn draw(terminal: &mut DefaultTerminal, sample: &Snapshot, chosen: &ViewState) -> Result<(), CliError> {
+    terminal.draw(|frame| view::draw(frame, sample, chosen)).map(drop).map_err(CliError::Terminal)
 }
 
 fn pace(watched: &Monitor, args: &TopArgs) -> String {
     if watched.is_simulated() {
-        format!("{} of its time a look", humantime::format_duration(args.step))
+        format!("{} of card time per sample", humantime::format_duration(args.step))
     } else {
         format!("every {}", humantime::format_duration(args.interval))
     }

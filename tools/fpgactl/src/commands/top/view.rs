@@ -96,8 +96,8 @@ impl ViewState {
     }
 
     /// Stores the rate for the graph over time.
-    pub(super) fn remember(&mut self, look: &Snapshot) {
-        if let Some(rate) = look.headline() {
+    pub(super) fn remember(&mut self, sample: &Snapshot) {
+        if let Some(rate) = sample.headline() {
             if self.history.len() >= HISTORY_LENGTH {
                 self.history.pop_front();
             }
@@ -133,8 +133,8 @@ impl ViewState {
     }
 }
 
-/// Draws `look`.
-pub(super) fn draw(frame: &mut Frame<'_>, look: &Snapshot, chosen: &ViewState) {
+/// Draws `sample`.
+pub(super) fn draw(frame: &mut Frame<'_>, sample: &Snapshot, chosen: &ViewState) {
     let area = frame.area();
     if area.width < MIN_TERMINAL_SIZE.0 || area.height < MIN_TERMINAL_SIZE.1 {
         let text = format!("top: {} x {} at least", MIN_TERMINAL_SIZE.0, MIN_TERMINAL_SIZE.1);
@@ -150,12 +150,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, look: &Snapshot, chosen: &ViewState) {
     .areas(area);
     let reversed =
         if chosen.style.colours { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
-    frame.render_widget(Paragraph::new(head(look, chosen)).style(reversed), title);
+    frame.render_widget(Paragraph::new(head(sample, chosen)).style(reversed), title);
     frame.render_widget(Paragraph::new(tab_line(chosen, tabs.width)), tabs);
     frame.render_widget(Paragraph::new(key_line(keys.width)), keys);
     match chosen.page {
-        Page::Overview => overview(frame, body, look, chosen),
-        page => table(frame, body, &Table::of(page, look, chosen), chosen),
+        Page::Overview => overview(frame, body, sample, chosen),
+        page => table(frame, body, &Table::of(page, sample, chosen), chosen),
     }
     if chosen.help {
         help(frame, body);
@@ -163,7 +163,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, look: &Snapshot, chosen: &ViewState) {
 }
 
 /// Returns a sample as text: the overview without colours and keys, at full height.
-pub(super) fn text(look: &Snapshot, width: u16, manner: OutputStyle) -> String {
+pub(super) fn text(sample: &Snapshot, width: u16, manner: OutputStyle) -> String {
     // High enough for all channels, masks and warnings; empty lines are cut off.
     let height = 80;
     let chosen = ViewState::new(OutputStyle { colours: false, ..manner });
@@ -173,8 +173,8 @@ pub(super) fn text(look: &Snapshot, width: u16, manner: OutputStyle) -> String {
     let Ok(_) = terminal.draw(|frame| {
         let area = frame.area();
         let [title, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas::<2>(area);
-        frame.render_widget(Paragraph::new(head(look, &chosen)), title);
-        narrow(frame, body, look, &chosen);
+        frame.render_widget(Paragraph::new(head(sample, &chosen)), title);
+        narrow(frame, body, sample, &chosen);
     });
     let buffer = terminal.backend().buffer();
     let mut lines: Vec<String> = buffer
@@ -192,29 +192,29 @@ pub(super) fn text(look: &Snapshot, width: u16, manner: OutputStyle) -> String {
     lines.join("\n")
 }
 
-fn head<'a>(look: &Snapshot, chosen: &ViewState) -> Line<'a> {
-    let cards: Vec<&str> = look.ends.iter().map(|end| end.card.as_str()).collect();
+fn head<'a>(sample: &Snapshot, chosen: &ViewState) -> Line<'a> {
+    let cards: Vec<&str> = sample.ends.iter().map(|end| end.card.as_str()).collect();
     let paused = if chosen.paused { "  PAUSED" } else { "" };
     let pace = if chosen.pace.is_empty() { String::new() } else { format!("  {}", chosen.pace) };
-    let transfers = look.transfers.map(|count| format!("  {count} transfers")).unwrap_or_default();
+    let transfers = sample.transfers.map(|count| format!("  {count} transfers")).unwrap_or_default();
     Line::from(format!(
-        "{}{paused}  look {}  {}{transfers}{pace}",
+        "{}{paused}  sample {}  {}{transfers}{pace}",
         cards.join(" -> "),
-        look.snapshot,
-        pages::span(look.time_us)
+        sample.snapshot,
+        pages::span(sample.time_us)
     ))
 }
 
 fn tab_line<'a>(chosen: &ViewState, width: u16) -> Line<'a> {
     let short = width < 76;
     let spans = (1..).zip(Page::ALL).flat_map(|(number, page)| {
-        let here = page == chosen.page;
-        let text = match (here, short) {
+        let is_current = page == chosen.page;
+        let text = match (is_current, short) {
             (true, _) => format!("[{number} {}]", page.name()),
             (false, true) => format!("{number}"),
             (false, false) => format!("{number} {}", page.name()),
         };
-        let style = if here { chosen.bold() } else { Style::new() };
+        let style = if is_current { chosen.bold() } else { Style::new() };
         [Span::styled(text, style), Span::raw(if short { " " } else { "  " })]
     });
     Line::from(spans.collect::<Vec<_>>())
@@ -231,14 +231,14 @@ fn key_line<'a>(width: u16) -> Line<'a> {
 const HELP: &[&str] = &[
     "q, Esc, Ctrl-C  quit",
     "Tab, right      next page",
-    "left            page before",
+    "left            previous page",
     "1 to 7          that page",
     "up, down, k, j  scroll a line",
     "PgUp, PgDn      scroll a page",
     "Home            to the top",
-    "space           pause, go on",
-    "n               one look, and pause",
-    "+, -            looks farther apart, closer",
+    "space           pause, resume",
+    "n               one sample, and pause",
+    "+, -            longer, shorter interval",
     "h, ?            this help",
     "",
     "# in memory, . missing; R running, W waiting,",
@@ -265,10 +265,10 @@ fn section(
     mut lines: Vec<Line<'static>>,
 ) -> Rect {
     let heading = usize::from(!name.is_empty());
-    let room = usize::from(area.height).saturating_sub(heading);
-    if lines.len() > room {
-        let hidden = lines.len() - room.saturating_sub(1);
-        lines.truncate(room.saturating_sub(1));
+    let space = usize::from(area.height).saturating_sub(heading);
+    if lines.len() > space {
+        let hidden = lines.len() - space.saturating_sub(1);
+        lines.truncate(space.saturating_sub(1));
         lines.push(Line::from(format!("... {hidden} more")));
     }
     if heading > 0 {
@@ -279,44 +279,44 @@ fn section(
     Rect { y: area.y + used, height: area.height - used, ..area }
 }
 
-fn overview(frame: &mut Frame<'_>, area: Rect, look: &Snapshot, chosen: &ViewState) {
+fn overview(frame: &mut Frame<'_>, area: Rect, sample: &Snapshot, chosen: &ViewState) {
     if area.width < TWO_COLUMN_SIZE.0 || area.height < TWO_COLUMN_SIZE.1 {
-        return narrow(frame, area, look, chosen);
+        return narrow(frame, area, sample, chosen);
     }
     let [left, _, right] =
         Layout::horizontal([Constraint::Length(76), Constraint::Length(2), Constraint::Min(60)]).areas(area);
-    let rest = section(frame, left, chosen, "rates", pages::rates(look, chosen, left.width));
+    let rest = section(frame, left, chosen, "rates", pages::rates(sample, chosen, left.width));
     let rest = history(frame, rest, chosen, 4);
-    let rest = section(frame, rest, chosen, "in use", pages::occupancy(look, chosen, left.width));
+    let rest = section(frame, rest, chosen, "in use", pages::occupancy(sample, chosen, left.width));
     let rest = section(
         frame,
         rest,
         chosen,
         "trouble",
-        pages::warnings(look, chosen, usize::from(rest.height.min(16))),
+        pages::warnings(sample, chosen, usize::from(rest.height.min(16))),
     );
-    titled(frame, rest, "channels", &Table::of(Page::Channels, look, chosen), chosen);
+    titled(frame, rest, "channels", &Table::of(Page::Channels, sample, chosen), chosen);
     let third = right.height / 3;
     let part = |number: u16, height: u16| Rect { y: right.y + third * number, height, ..right };
-    titled(frame, part(0, third), "receive registry", &Table::of(Page::Registry, look, chosen), chosen);
-    titled(frame, part(1, third), "op table", &Table::of(Page::Ops, look, chosen), chosen);
+    titled(frame, part(0, third), "receive registry", &Table::of(Page::Registry, sample, chosen), chosen);
+    titled(frame, part(1, third), "op table", &Table::of(Page::Ops, sample, chosen), chosen);
     let last = right.height - 2 * third;
-    titled(frame, part(2, last), "queues", &Table::of(Page::Queues, look, chosen), chosen);
+    titled(frame, part(2, last), "queues", &Table::of(Page::Queues, sample, chosen), chosen);
 }
 
 /// One column, most important sections first.
-fn narrow(frame: &mut Frame<'_>, area: Rect, look: &Snapshot, chosen: &ViewState) {
+fn narrow(frame: &mut Frame<'_>, area: Rect, sample: &Snapshot, chosen: &ViewState) {
     let width = area.width;
     // Most sections need no heading: each heading omitted is one more line of masks.
-    let rest = section(frame, area, chosen, "", pages::rates(look, chosen, width));
+    let rest = section(frame, area, chosen, "", pages::rates(sample, chosen, width));
     let rest = history(frame, rest, chosen, 1);
-    let rest = section(frame, rest, chosen, "", pages::channel_lines(look, chosen, width));
-    let rest = section(frame, rest, chosen, "", pages::occupancy(look, chosen, width));
+    let rest = section(frame, rest, chosen, "", pages::channel_lines(sample, chosen, width));
+    let rest = section(frame, rest, chosen, "", pages::occupancy(sample, chosen, width));
     // Masks must not push warnings off the screen: warnings get the lines they need, up to a sixth.
     let most = usize::from((area.height / 6).max(2));
-    let rest = section(frame, rest, chosen, "trouble", pages::warnings(look, chosen, most));
-    if look.registry.is_some() && rest.height > 1 {
-        titled(frame, rest, "receive registry", &Table::of(Page::Registry, look, chosen), chosen);
+    let rest = section(frame, rest, chosen, "trouble", pages::warnings(sample, chosen, most));
+    if sample.registry.is_some() && rest.height > 1 {
+        titled(frame, rest, "receive registry", &Table::of(Page::Registry, sample, chosen), chosen);
     }
 }
 
@@ -339,12 +339,15 @@ fn history(frame: &mut Frame<'_>, area: Rect, chosen: &ViewState, height: u16) -
 fn table(frame: &mut Frame<'_>, area: Rect, table: &Table, chosen: &ViewState) {
     let mut lines = table.lines(area.width, chosen);
     let head = if lines.is_empty() { None } else { Some(lines.remove(0)) };
-    let room = usize::from(area.height).saturating_sub(1);
+    let space = usize::from(area.height).saturating_sub(1);
     // Never scrolls past the last line.
-    let scrolled =
-        if chosen.page == Page::Overview { 0 } else { chosen.scrolled.min(lines.len().saturating_sub(room)) };
-    let more = lines.len().saturating_sub(scrolled + room);
-    let mut shown: Vec<Line<'static>> = lines.into_iter().skip(scrolled).take(room).collect();
+    let scrolled = if chosen.page == Page::Overview {
+        0
+    } else {
+        chosen.scrolled.min(lines.len().saturating_sub(space))
+    };
+    let more = lines.len().saturating_sub(scrolled + space);
+    let mut shown: Vec<Line<'static>> = lines.into_iter().skip(scrolled).take(space).collect();
     if more > 0
         && let Some(last) = shown.last_mut()
     {
@@ -363,19 +366,19 @@ mod tests {
     use crate::commands::top::monitor::Monitor;
     use crate::settings::Settings;
 
-    /// Samples the cards that a command line names. Returns the last of `looks` samples and the view state.
-    fn sample_until(arguments: &[&str], looks: usize) -> (Snapshot, ViewState) {
+    /// Samples the cards that a command line names. Returns the last of `samples` samples and the view state.
+    fn sample_until(arguments: &[&str], samples: usize) -> (Snapshot, ViewState) {
         let cli = Cli::try_parse_from([&["fpgactl", "top"], arguments].concat()).unwrap();
         let settings = Settings::new(&cli.global).unwrap();
-        let Command::Top(args) = cli.command else { panic!("it is top") };
+        let Command::Top(args) = cli.command else { panic!("not the command top") };
         let mut watched = Monitor::new(&settings, &args).unwrap();
         let mut chosen = ViewState::new(OutputStyle { colours: false, unicode: true });
-        let mut look = sample(&mut watched, &settings, &args);
-        for _ in 1..looks {
-            look = self::sample(&mut watched, &settings, &args);
-            chosen.remember(&look);
+        let mut sample = self::sample(&mut watched, &settings, &args);
+        for _ in 1..samples {
+            sample = self::sample(&mut watched, &settings, &args);
+            chosen.remember(&sample);
         }
-        (look, chosen)
+        (sample, chosen)
     }
 
     fn sample(watched: &mut Monitor, settings: &Settings, args: &TopArgs) -> Snapshot {
@@ -384,9 +387,9 @@ mod tests {
     }
 
     /// Content of a terminal of that size.
-    fn screen((width, height): (u16, u16), look: &Snapshot, chosen: &ViewState) -> String {
+    fn screen((width, height): (u16, u16), sample: &Snapshot, chosen: &ViewState) -> String {
         let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, look, chosen)).unwrap();
+        terminal.draw(|frame| draw(frame, sample, chosen)).unwrap();
         terminal.backend().to_string()
     }
 
@@ -395,16 +398,16 @@ mod tests {
 
     #[test]
     fn view_every_page_on_every_terminal() {
-        let (look, mut chosen) = sample_until(&LOAD, 5);
+        let (sample, mut chosen) = sample_until(&LOAD, 5);
         for size in [(80, 24), (200, 50), (20, 10)] {
             let mut all = String::new();
             for page in Page::ALL {
                 chosen.page = page;
-                all += &format!("== {}\n{}", page.name(), screen(size, &look, &chosen));
+                all += &format!("== {}\n{}", page.name(), screen(size, &sample, &chosen));
             }
             chosen.page = Page::Overview;
             chosen.help = true;
-            all += &format!("== help\n{}", screen(size, &look, &chosen));
+            all += &format!("== help\n{}", screen(size, &sample, &chosen));
             chosen.help = false;
             insta::assert_snapshot!(format!("{}x{}", size.0, size.1), all);
         }
@@ -412,7 +415,7 @@ mod tests {
 
     #[test]
     fn view_any_size_and_scroll_does_not_panic() {
-        let (look, mut chosen) = sample_until(&LOAD, 2);
+        let (sample, mut chosen) = sample_until(&LOAD, 2);
         for colours in [false, true] {
             chosen.style = OutputStyle { colours, unicode: colours };
             for (width, height) in
@@ -422,7 +425,7 @@ mod tests {
                     chosen.page = page;
                     chosen.help = number % 2 == 0;
                     chosen.scrolled = if height > 6 { usize::MAX } else { 3 };
-                    let shown = screen((width, height), &look, &chosen);
+                    let shown = screen((width, height), &sample, &chosen);
                     if width < MIN_TERMINAL_SIZE.0 && width > 8 && height > 1 {
                         assert!(shown.contains("least") || shown.contains("top:"), "{shown}");
                     }
@@ -433,16 +436,16 @@ mod tests {
 
     #[test]
     fn view_scrolled_to_end_shows_last_line() {
-        let (look, mut chosen) = sample_until(&LOAD, 3);
+        let (sample, mut chosen) = sample_until(&LOAD, 3);
         chosen.page = Page::Ops;
-        let ops = look.ops.as_ref().unwrap().ops.len();
+        let ops = sample.ops.as_ref().unwrap().ops.len();
         assert!(ops > 20, "{ops}");
         chosen.scroll(1_000_000);
-        let shown = screen((80, 24), &look, &chosen);
-        assert!(shown.contains(&look.ops.as_ref().unwrap().ops.last().unwrap().op), "{shown}");
+        let shown = screen((80, 24), &sample, &chosen);
+        assert!(shown.contains(&sample.ops.as_ref().unwrap().ops.last().unwrap().op), "{shown}");
         assert!(!shown.contains("more"), "{shown}");
         chosen.scrolled = 0;
-        let shown = screen((80, 24), &look, &chosen);
+        let shown = screen((80, 24), &sample, &chosen);
         assert!(shown.contains(&format!("... {} more", ops - 19)), "{shown}");
     }
 
@@ -454,10 +457,10 @@ mod tests {
         let card: crate::target::Target = format!("mock:{}", file.display()).parse().unwrap();
         let opened = crate::target::observe(&card).unwrap();
         let mut watched = Monitor::of(opened).unwrap();
-        let (look, chosen) = (watched.sample().unwrap(), ViewState::new(OutputStyle::default()));
-        let shown = screen((80, 24), &look, &chosen);
+        let (sample, chosen) = (watched.sample().unwrap(), ViewState::new(OutputStyle::default()));
+        let shown = screen((80, 24), &sample, &chosen);
         assert!(shown.contains("h2c3 -") && shown.contains("no network interface"), "{shown}");
         let narrow = |line: &str| line.chars().count() <= 60 && line.replace("µs", "us").is_ascii();
-        assert!(text(&look, 60, OutputStyle::default()).lines().all(narrow));
+        assert!(text(&sample, 60, OutputStyle::default()).lines().all(narrow));
     }
 }

@@ -177,12 +177,12 @@ impl SendingHost {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), CliError> {
         let mut done = 0;
-        let piece = |done: u64| usize::try_from(length - done).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
-        let mut buffer = self.opened.card.buffer(piece(0))?;
+        let chunk_length = |done: u64| usize::try_from(length - done).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let mut buffer = self.opened.card.buffer(chunk_length(0))?;
         while done < length {
             deadline.check(|| format!("writing to {}", self.name()))?;
             let short = || bulk::BulkError::Short { done, length };
-            buffer.set_len(piece(done)).map_err(|_| short())?;
+            buffer.set_len(chunk_length(done)).map_err(|_| short())?;
             source.read_exact_volatile(buffer.memory()).map_err(|error| match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => short(),
                 _ => bulk::BulkError::Stream { done, source: error },
@@ -324,9 +324,9 @@ pub(super) fn exchange(
         }
         if now.saturating_sub(last_work_at) > STALL_NS {
             let missing = match (local, remote) {
-                (None, None) => "neither the sender's completion nor the receiver's notification has come",
-                (None, Some(_)) => "the sender's completion has not come",
-                _ => "the receiver's notification has not come",
+                (None, None) => "neither the sender's completion nor the receiver's notification has arrived",
+                (None, Some(_)) => "the sender's completion has not arrived",
+                _ => "the receiver's notification has not arrived",
             };
             return Err(CliError::Stalled {
                 transfer: number,

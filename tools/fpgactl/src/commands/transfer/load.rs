@@ -116,14 +116,18 @@ impl Load {
             if enough(self) {
                 break;
             }
-            deadline.check(|| "the transfer to look at".to_owned())?;
+            deadline.check(|| "the transfer to inspect".to_owned())?;
             let now = self.now.get();
             if work > 0 {
                 self.last_work_at = now;
                 backoff.reset();
             } else if now.saturating_sub(self.last_work_at) > STALL_NS {
                 let (transfer, waited) = (self.ended + 1, card_span(self.last_work_at, now));
-                return Err(CliError::Stalled { transfer, waited, missing: "nothing more is acknowledged" });
+                return Err(CliError::Stalled {
+                    transfer,
+                    waited,
+                    missing: "no further packet is acknowledged",
+                });
             } else {
                 self.sending.opened().card.back_off(&mut backoff);
             }
@@ -159,7 +163,7 @@ impl Load {
             }
             // There is nothing to send: only time advances.
             if self.under_way.is_none() {
-                deadline.check(|| "the transfer to look at".to_owned())?;
+                deadline.check(|| "the transfer to inspect".to_owned())?;
                 self.sending.rest(&mut backoff);
                 self.read_clock();
             }

@@ -71,7 +71,7 @@ fn open_ends(
     };
     if !settings.card.is_simulated() && (plan.reorder.is_some() || plan.impair.is_some()) {
         return Err(CliError::Usage(
-            "--reorder, --loss and the like are about the simulated network; leave them out with cards elsewhere (`card serve` has them, too)".to_owned(),
+            "--reorder, --loss and the other impairments apply only to the simulated network of this process; omit them for other cards (`card serve` has them, too)".to_owned(),
         ));
     }
     let reorder = plan.reorder.unwrap_or(plan::REORDER);
@@ -130,9 +130,9 @@ impl TransferJob<'_> {
         if length > 0 {
             let region = receiving.open_region(chunk)?;
             while length > 0 {
-                let piece = Chunk { number, start, length };
+                let part = Chunk { number, start, length };
                 let arrival = self
-                    .chunk(piece, sending, receiving, &mut first, &mut second)
+                    .chunk(part, sending, receiving, &mut first, &mut second)
                     .map_err(|error| error.after(start))?;
                 counters.update(receiving.endpoint())?;
                 report.add(length, &arrival);

@@ -89,7 +89,7 @@ impl Plan {
             return Ok(());
         }
         Err(CliError::Usage(format!(
-            "{} is built for packets of {built} bytes, not {wanted}; leave --packet out",
+            "{} is built for packets of {built} bytes, not {wanted}; omit --packet",
             opened.card.name()
         )))
     }
@@ -102,7 +102,7 @@ impl Plan {
             return Ok(());
         }
         Err(CliError::Usage(format!(
-            "--segment {segment} is less than a packet of {} ({packet} bytes); give {packet} or more, or leave --segment out",
+            "--segment {segment} is less than a packet of {} ({packet} bytes); give {packet} or more, or omit --segment",
             opened.card.name()
         )))
     }
@@ -183,12 +183,14 @@ impl Plan {
 fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
     let mut tuning = Tuning::default();
     (tuning.window, tuning.credit, tuning.resend_after) = (args.window, args.credit, args.resend_after);
-    let usage = |option: &str, who: &str| {
-        Err(CliError::Usage(format!("{option}: only {who} has it; leave it out, or choose --scheme")))
+    let usage = |option: &str, schemes: &str| {
+        Err(CliError::Usage(format!(
+            "{option} applies only to {schemes}; omit it, or choose another --scheme"
+        )))
     };
     let has_window = |scheme: &Scheme| max_window(scheme.rules()).is_some();
     if args.window.is_some() && !args.scheme.iter().any(has_window) {
-        return usage("--window", "each of receiver-window, sender-window, adaptive-window and selective");
+        return usage("--window", "receiver-window, sender-window, adaptive-window and selective");
     }
     let receiver_window = args.scheme.contains(&Scheme::ReceiverWindow);
     if args.credit && !receiver_window {
@@ -201,7 +203,7 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
         None => Ok(tuning),
         Some(scheme) => {
             let most = max_window(scheme.rules()).unwrap_or(0);
-            Err(CliError::Usage(format!("--window: that of {} is 1 to {most}", scheme.name())))
+            Err(CliError::Usage(format!("--window: out of range for {}; give 1 to {most}", scheme.name())))
         }
     }
 }

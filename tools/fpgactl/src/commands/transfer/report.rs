@@ -178,7 +178,7 @@ impl Report for TransferReport {
     fn text(&self) -> String {
         let clock = if self.card_clock == "virtual" { "virtual card time" } else { "host's clock" };
         let order = match self.reorder {
-            None => "as the network delivers".to_owned(),
+            None => "in the order of the network".to_owned(),
             Some(0) => "in order".to_owned(),
             Some(depth) => format!("at random among {depth} packets held back"),
         };
@@ -192,11 +192,11 @@ impl Report for TransferReport {
                 format!("{} ({:.6} s of {clock})", rate(self.bytes, self.card_span), self.card_seconds),
             ),
             ("transfers", self.transfers.to_string()),
-            ("segments", format!("{}, of them {} silent", self.segments, self.silent_segments)),
+            ("segments", format!("{} ({} without a completion event)", self.segments, self.silent_segments)),
             (
                 "packets",
                 format!(
-                    "{} sent, {} of them again; {} received, {} duplicates dropped",
+                    "{} sent ({} retransmissions); {} received, {} duplicates dropped",
                     self.packets_sent, self.retransmits, self.packets_received, self.duplicates_dropped
                 ),
             ),
@@ -219,7 +219,7 @@ impl Report for TransferReport {
                 ),
             ),
             ("notified by", self.notify.to_owned()),
-            ("leftovers", format!("{} (op table, registry, escape channel)", self.leftovers)),
+            ("still allocated", format!("{} (op table, registry, escape channel)", self.leftovers)),
             ("scheme", self.scheme.clone()),
             ("delivery", order),
             ("seed", self.seed.to_string()),

@@ -37,15 +37,15 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn of(page: Page, look: &Snapshot, _: &ViewState) -> Self {
+    pub(super) fn of(page: Page, sample: &Snapshot, _: &ViewState) -> Self {
         match page {
             Page::Overview => Self::remark("see the pages".to_owned()),
-            Page::Channels => Self::channels(look),
-            Page::Ops => Self::ops(look),
-            Page::Queues => Self::queues(look),
-            Page::Registry => Self::registry(look),
-            Page::Escape => Self::escape(look),
-            Page::Counters => Self::counters(look),
+            Page::Channels => Self::channels(sample),
+            Page::Ops => Self::ops(sample),
+            Page::Queues => Self::queues(sample),
+            Page::Registry => Self::registry(sample),
+            Page::Escape => Self::escape(sample),
+            Page::Counters => Self::counters(sample),
         }
     }
 
@@ -57,12 +57,12 @@ impl Table {
         Self::remark("this card has no network interface that is known".to_owned())
     }
 
-    fn channels(look: &Snapshot) -> Self {
+    fn channels(sample: &Snapshot) -> Self {
         let columns =
             vec![left("channel"), left("state"), right("completed"), left("status"), open("meaning")];
-        let rows = look.ends.iter().flat_map(|end| {
+        let rows = sample.ends.iter().flat_map(|end| {
             end.channels.iter().map(|channel| {
-                let name = if look.ends.len() > 1 {
+                let name = if sample.ends.len() > 1 {
                     format!("{} {}", end.role, channel.name)
                 } else {
                     channel.name.clone()
@@ -83,8 +83,8 @@ impl Table {
         Self { remark: "no channels".to_owned(), columns, rows: rows.collect() }
     }
 
-    fn ops(look: &Snapshot) -> Self {
-        let Some(ops) = &look.ops else { return Self::no_interface() };
+    fn ops(sample: &Snapshot) -> Self {
+        let Some(ops) = &sample.ops else { return Self::no_interface() };
         if !ops.messages.is_empty() {
             let columns = vec![
                 left("message"),
@@ -125,7 +125,7 @@ impl Table {
             right("packet"),
             right("tries"),
             right("sent"),
-            right("again in"),
+            right("retry in"),
             right("bytes"),
             right("transfer"),
             left("address"),
@@ -149,13 +149,13 @@ impl Table {
         });
         let remark = match ops.capacity {
             Some(capacity) => format!("none of {capacity} entries in use"),
-            None => "the op table is the sending driver's; nobody sends here".to_owned(),
+            None => "the op table belongs to the sending driver, and this command sends nothing".to_owned(),
         };
         Self { remark, columns, rows: rows.collect() }
     }
 
-    fn queues(look: &Snapshot) -> Self {
-        let Some(queues) = &look.queues else { return Self::no_interface() };
+    fn queues(sample: &Snapshot) -> Self {
+        let Some(queues) = &sample.queues else { return Self::no_interface() };
         let columns = vec![
             left("queue"),
             left("stage"),
@@ -183,14 +183,14 @@ impl Table {
                 row.packets_acknowledged.to_string(),
                 row.transfer.map_or_else(|| "-".to_owned(), |id| id.to_string()),
             ];
-            (cells, if row.stage == "under way" { "running" } else { "" })
+            (cells, if row.stage == "in flight" { "running" } else { "" })
         });
-        let remark = "no transfer is queued or under way";
+        let remark = "no transfer is queued or in flight";
         Self { remark: remark.to_owned(), columns, rows: transfers.collect() }
     }
 
-    fn registry(look: &Snapshot) -> Self {
-        let Some(registry) = &look.registry else { return Self::no_interface() };
+    fn registry(sample: &Snapshot) -> Self {
+        let Some(registry) = &sample.registry else { return Self::no_interface() };
         let columns = vec![right("from"), right("segment"), right("packets"), right("heard"), open("mask")];
         let rows = registry.entries.iter().map(|entry| {
             let cells = vec![
@@ -210,8 +210,8 @@ impl Table {
         Self { remark, columns, rows: rows.collect() }
     }
 
-    fn escape(look: &Snapshot) -> Self {
-        let Some(escape) = &look.escape else { return Self::no_interface() };
+    fn escape(sample: &Snapshot) -> Self {
+        let Some(escape) = &sample.escape else { return Self::no_interface() };
         let columns = vec![
             right("slot"),
             right("from"),
@@ -239,8 +239,8 @@ impl Table {
         Self { remark, columns, rows: rows.collect() }
     }
 
-    fn counters(look: &Snapshot) -> Self {
-        let Some(stats) = &look.stats else { return Self::no_interface() };
+    fn counters(sample: &Snapshot) -> Self {
+        let Some(stats) = &sample.stats else { return Self::no_interface() };
         let columns = vec![left("of"), left("counter"), open("value")];
         let rows = stats.lines().map(|(card, name, value)| (vec![card, name, value], ""));
         Self { remark: String::new(), columns, rows: rows.collect() }
@@ -312,9 +312,9 @@ fn per_second(rate: f64) -> String {
 }
 
 /// Rates of each end.
-pub(super) fn rates(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
+pub(super) fn rates(sample: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
-    if let Some(rate) = look.goodput_gb_per_s {
+    if let Some(rate) = sample.goodput_gb_per_s {
         lines.push(Line::styled(
             format!("goodput {rate:.3} GB/s"),
             chosen.style(ratatui::style::Color::Green),
@@ -330,7 +330,7 @@ pub(super) fn rates(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line
         right("descr/s"),
         right("reads/s"),
     ];
-    let rows = look.ends.iter().filter_map(|end| {
+    let rows = sample.ends.iter().filter_map(|end| {
         let rates = end.rates.as_ref()?;
         let count = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), per_second);
         let cells = vec![
@@ -345,7 +345,7 @@ pub(super) fn rates(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line
         ];
         Some((cells, ""))
     });
-    let table = Table { remark: "from the second look on".to_owned(), columns, rows: rows.collect() };
+    let table = Table { remark: "from the second sample on".to_owned(), columns, rows: rows.collect() };
     lines.extend(table.lines(width, chosen));
     lines
 }
@@ -362,11 +362,11 @@ const fn letter(state: &str) -> char {
 }
 
 /// All channels in a few lines: one letter each.
-pub(super) fn channel_lines(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
+pub(super) fn channel_lines(sample: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
     let label = 10;
     let room = (usize::from(width).saturating_sub(label) / 8).max(1);
     let mut lines = Vec::new();
-    for end in &look.ends {
+    for end in &sample.ends {
         for (number, part) in end.channels.chunks(room).enumerate() {
             let name = if number == 0 { end.role } else { "" };
             let one = |channel: &Channel| {
@@ -382,15 +382,15 @@ pub(super) fn channel_lines(look: &Snapshot, chosen: &ViewState, width: u16) -> 
 }
 
 /// Occupancy of the tables.
-pub(super) fn occupancy(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
+pub(super) fn occupancy(sample: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
     let mut rows: Vec<(&str, u64, u64, Option<u32>)> = Vec::new();
-    if let Some(ops) = &look.ops
+    if let Some(ops) = &sample.ops
         && let Some(capacity) = ops.capacity
     {
         let name = if ops.schemes.contains(&"registry") { "op table" } else { "contexts" };
         rows.push((name, ops.in_use as u64, capacity.into(), None));
     }
-    if let Some(registry) = &look.registry {
+    if let Some(registry) = &sample.registry {
         rows.push((
             "registry",
             registry.occupancy.into(),
@@ -398,7 +398,7 @@ pub(super) fn occupancy(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<
             Some(registry.high_water),
         ));
     }
-    if let Some(escape) = &look.escape {
+    if let Some(escape) = &sample.escape {
         rows.push(("escape", escape.occupancy.into(), escape.capacity.into(), Some(escape.high_water)));
     }
     let mut lines: Vec<Line<'static>> = rows
@@ -423,9 +423,9 @@ pub(super) fn occupancy(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<
             ])
         })
         .collect();
-    if let Some(queues) = &look.queues {
+    if let Some(queues) = &sample.queues {
         for to in &queues.destinations {
-            let suspect = if to.suspect { ", last news was a time-out" } else { "" };
+            let suspect = if to.suspect { ", last event was a time-out" } else { "" };
             lines.push(Line::from(format!(
                 "to {:<7}{} regular, {} big, {} packets in flight{suspect}",
                 to.node, to.regular, to.big, to.packets_in_flight
@@ -439,8 +439,8 @@ pub(super) fn occupancy(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<
 }
 
 /// Warnings, in at most `most` lines, new ones first.
-pub(super) fn warnings(look: &Snapshot, chosen: &ViewState, most: usize) -> Vec<Line<'static>> {
-    let mut all: Vec<_> = look.trouble.iter().collect();
+pub(super) fn warnings(sample: &Snapshot, chosen: &ViewState, most: usize) -> Vec<Line<'static>> {
+    let mut all: Vec<_> = sample.trouble.iter().collect();
     all.sort_by_key(|trouble| (trouble.level != "error", trouble.new == 0));
     if all.is_empty() {
         return vec![Line::from("none")];
