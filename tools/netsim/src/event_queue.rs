@@ -155,12 +155,12 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    /// Creates a queue with space for `room` events at a time; it grows if there are more. Most events should lie at most `span`
+    /// Creates a queue with space for `capacity` events at a time; it grows if there are more. Most events should lie at most `span`
     /// picoseconds ahead.
-    pub(crate) fn new(room: usize, span: u64) -> Self {
+    pub(crate) fn new(capacity: usize, span: u64) -> Self {
         let width = (span / SLOTS).max(1).ilog2() + 1;
         Self {
-            present: Vec::with_capacity(room),
+            present: Vec::with_capacity(capacity),
             taken: 0,
             slot: 0,
             last: 0,
@@ -168,9 +168,9 @@ impl EventQueue {
             heads: vec![NONE; WORDS * 64].into_boxed_slice(),
             occupied: [0; WORDS],
             words: 0,
-            chunks: Vec::with_capacity(room),
+            chunks: Vec::with_capacity(capacity),
             free: NONE,
-            later: BinaryHeap::with_capacity(room),
+            later: BinaryHeap::with_capacity(capacity),
             turn: 0,
         }
     }
@@ -211,22 +211,22 @@ impl EventQueue {
     fn list(&mut self, event: Event) {
         let place = place(event.at >> self.width);
         let Some(head) = self.heads.get_mut(place) else { return };
-        if let Some(piece) = self.chunks.get_mut(*head as usize)
-            && let Some(room) = piece.events.get_mut(piece.count as usize)
+        if let Some(chunk) = self.chunks.get_mut(*head as usize)
+            && let Some(space) = chunk.events.get_mut(chunk.count as usize)
         {
-            *room = event;
-            piece.count += 1;
+            *space = event;
+            chunk.count += 1;
             return;
         }
-        let mut piece = EventChunk { events: [NOTHING; CHUNK_BYTES], count: 1, next: *head };
-        piece.events[0] = event;
+        let mut chunk = EventChunk { events: [NOTHING; CHUNK_BYTES], count: 1, next: *head };
+        chunk.events[0] = event;
         if let Some(spare) = self.chunks.get_mut(self.free as usize) {
             *head = self.free;
             self.free = spare.next;
-            *spare = piece;
+            *spare = chunk;
         } else {
             *head = u32::try_from(self.chunks.len()).unwrap_or(NONE);
-            self.chunks.push(piece);
+            self.chunks.push(chunk);
         }
         if let Some(word) = self.occupied.get_mut(place / 64) {
             *word |= 1 << (place % 64);
@@ -264,9 +264,9 @@ impl EventQueue {
         }
         let first = self.slot + 1;
         let (word, bit) = (place(first) / 64, place(first) % 64);
-        let here = self.occupied.get(word).copied().unwrap_or(0) & (u64::MAX << bit);
-        let found = if here != 0 {
-            word * 64 + here.trailing_zeros() as usize
+        let from_bit = self.occupied.get(word).copied().unwrap_or(0) & (u64::MAX << bit);
+        let found = if from_bit != 0 {
+            word * 64 + from_bit.trailing_zeros() as usize
         } else {
             // The words after this one, then those before it, and last the lower bits of this one.
             let behind = self.words & ((u64::MAX << word) << 1);
@@ -280,9 +280,9 @@ impl EventQueue {
     fn take_slot(&mut self, place: usize) {
         let Some(head) = self.heads.get_mut(place) else { return };
         let mut at = core::mem::replace(head, NONE);
-        while let Some(piece) = self.chunks.get_mut(at as usize) {
-            let next = core::mem::replace(&mut piece.next, self.free);
-            let events = piece.events.iter().take(piece.count as usize).rev();
+        while let Some(chunk) = self.chunks.get_mut(at as usize) {
+            let next = core::mem::replace(&mut chunk.next, self.free);
+            let events = chunk.events.iter().take(chunk.count as usize).rev();
             self.present.extend(events.map(|event| (*event, 0)));
             self.free = at;
             at = next;

@@ -30,7 +30,7 @@
 //!
 //! ```yaml
 //! data:                            # and control, the same keys
-//!   bursts: {loss: 0.01, length: 8}          # instead of loss: all within a burst is lost
+//!   bursts: {loss: 0.01, length: 8}          # instead of loss: all packets of a burst are lost
 //!   delay: {log-normal: {least_ns: 100, median_ns: 300, sigma: 1.0}}
 //!   # delay: {constant: {ns: 100}}, {uniform: {least_ns: 0, most_ns: 500}}, {exponential: {least_ns: 0, mean_ns: 300}},
 //!   #        {normal: {mean_ns: 300, deviation_ns: 100}}; jitter_ns: N is exponential with that mean
@@ -85,7 +85,7 @@ impl<T, C: Fn(f64, u64) -> Option<T>> de::Visitor<'_> for Checked<'_, T, C> {
         f.write_str(self.allowed)
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "only looked at where whole numbers are few")]
+    #[expect(clippy::cast_precision_loss, reason = "used only for ranges of small whole numbers")]
     fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
         self.check(&value, value as f64, value)
     }
@@ -148,11 +148,11 @@ type Wide = Within<1, 256>;
 /// Any 64-bit integer but the last one, which is the placeholder for an invalid number.
 type Seed = Within<0, { u64::MAX - 1 }>;
 
-/// A network, what hosts send over it, and what befalls packets on the way.
+/// Network, traffic of its hosts, and impairments of packets.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(title = "Simulation scenario"))]
-#[serde(deny_unknown_fields, expecting = "keys and values, schema_version and traffic at least")]
+#[serde(deny_unknown_fields, expecting = "a mapping with at least schema_version and traffic")]
 struct File {
     /// Version of this format: 1.
     #[expect(dead_code, reason = "read for its range")]
@@ -165,25 +165,25 @@ struct File {
     rate_gbps: Option<Within<1, 100_000>>,
     /// Propagation delay of each link in nanoseconds (default: 1000).
     delay_ns: Option<Span>,
-    /// Queue of each link of a switch in bytes; what exceeds it is dropped (default: 262144).
+    /// Queue of each link of a switch in bytes; packets that do not fit are dropped (default: 262144).
     queue_bytes: Option<Within<0, { 1 << 40 }>>,
     /// Payload of a packet in bytes (default: 512).
     packet_bytes: Option<PacketBytes>,
-    /// Seed of everything random (default: 0). The same seed gives the same result; `--seed` overrides it.
+    /// Seed of all random numbers (default: 0). The same seed gives the same result; `--seed` overrides it.
     seed: Option<Seed>,
-    /// Simulated time in nanoseconds after which transfers that are still under way have failed (default: 100000000000).
+    /// Simulated time in nanoseconds after which transfers that are still in progress have failed (default: 100000000000).
     limit_ns: Option<Within<1, 1_000_000_000_000>>,
     /// Round-trip time that timeouts are derived from, in nanoseconds (default: computed from topology, rate and delay).
     round_trip_ns: Option<Within<1, 60_000_000_000>>,
     /// Messages that each host may send, and may receive, at the same time, by schemes other than the registry (default: 16 to send, 64 to
     /// receive).
     contexts: Option<Within<1, 4096>>,
-    /// Who sends what to whom.
+    /// Transfers between hosts.
     traffic: Traffic,
-    /// What befalls data packets.
+    /// Impairments of data packets.
     #[serde(default)]
     data: ConditionsEntry,
-    /// What befalls acknowledgements and requests.
+    /// Impairments of acknowledgements and requests.
     #[serde(default)]
     control: ConditionsEntry,
     /// Reordering of a given degree. Not together with `shuffle`.
@@ -192,7 +192,7 @@ struct File {
     shuffle: Option<Shuffle>,
     /// Bottleneck between each host and the network.
     throttle: Option<Throttle>,
-    /// Spans of time in which everything is lost.
+    /// Time spans in which all packets are lost.
     blackouts: Option<Vec<BlackoutEntry>>,
     /// Window of the scheme in packets: up to 512 for selective, up to 128 for receiver-window, sender-window and adaptive-window.
     window: Option<Within<1, 512>>,
@@ -200,13 +200,13 @@ struct File {
     credit: Option<Switch>,
     /// Number of the host that collects reports of congested links and sets the senders' rates (adaptive-window and selective).
     controller: Option<Within<0, 65_535>>,
-    /// How packets find their way (default: adaptive).
+    /// Selection of routes (default: adaptive).
     routing: Option<RoutingName>,
     /// Links that are slower than the others, each in one direction.
     slow_links: Option<Vec<SlowLinkEntry>>,
 }
 
-/// How packets find their way: each by itself over all shortest paths, or each pair of hosts by one path.
+/// Selection of routes: for each packet among all shortest paths, or one fixed path for each pair of hosts.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -224,7 +224,7 @@ struct SlowLinkEntry {
     from: Within<0, 1_000_000>,
     /// Vertex that receives.
     to: Within<0, 1_000_000>,
-    /// Which of several parallel links (default: all of them).
+    /// Number of the link among parallel links (default: all of them).
     number: Option<Within<0, 255>>,
     /// Factor by which it is slower.
     times: Within<1, 1000>,
@@ -370,7 +370,7 @@ struct FlowEntry {
     at_ns: Option<Span>,
 }
 
-/// Each host sends to one other host; which one is drawn from the seed.
+/// Each host sends to one other host, selected by the seed.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{bytes: N}")]
@@ -384,7 +384,7 @@ struct Permutation {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{senders: N, bytes: N}")]
 struct Incast {
-    /// Sending hosts: at most all but one.
+    /// Number of sending hosts: at most all but one.
     senders: Within<1, 65_535>,
     /// Bytes that each of them sends.
     bytes: Bytes,
@@ -547,7 +547,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
         Traffic { flows: None, permutation: None, incast: Some(Incast { senders, bytes }) } => {
             let last = u64::from(scenario.topology.hosts() - 1);
             if senders.0 > last {
-                let problem = format!("senders = {}: give 1 to {last}, host 0 receives", senders.0);
+                let problem = format!("senders = {}: give 1 to {last} (host 0 is the receiver)", senders.0);
                 return Err(together("incast", None, problem));
             }
             scenario.incast(senders.narrow(), bytes.0)
@@ -598,19 +598,19 @@ fn tune(
     if let Some(credit) = credit {
         match &mut rules {
             Some(SchemeConfig::ReceiverWindow(config)) => config.credit = credit,
-            _ => return Err(("credit", "only receiver-window has it: leave it out, or change scheme")),
+            _ => return Err(("credit", "only receiver-window supports it: remove it, or change scheme")),
         }
     }
     if let Some(window) = window {
         if window > WIDTH && scenario.scheme != Scheme::Selective {
-            return Err(("window", "this scheme's is 1 to 128: give less, or change scheme"));
+            return Err(("window", "the window of this scheme is 1 to 128: give less, or change scheme"));
         }
         match &mut rules {
             Some(SchemeConfig::ReceiverWindow(config)) => config.window = window,
             Some(SchemeConfig::SenderWindow(config)) => config.window = window,
             Some(SchemeConfig::AdaptiveWindow { sender, .. }) => sender.window = window,
             Some(SchemeConfig::Selective(config)) => config.window = window,
-            _ => return Err(("window", "this scheme has none: leave it out, or change scheme")),
+            _ => return Err(("window", "this scheme has no window: remove it, or change scheme")),
         }
     }
     Ok(rules)
@@ -646,7 +646,7 @@ fn places_of_key<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = (usize
 fn place_of_key(text: &str, key: &str, item: Option<usize>) -> (usize, usize) {
     let start = places_of_key(text, key).next().unwrap_or((1, 1));
     let Some(item) = item else { return start };
-    // Items of one line each, with dashes or in braces; several items on the key's line are all there.
+    // Items of one line each, with dashes or in braces; if several items are on the key's line, the position is that of the key.
     let below = (1..).zip(text.lines()).skip(start.0).filter_map(|(number, line): (usize, &str)| {
         let content = line.trim_start();
         content.starts_with(['-', '{']).then_some((number, line.len() - content.len() + 1))

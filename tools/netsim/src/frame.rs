@@ -16,9 +16,9 @@ pub(crate) enum Frame {
 }
 
 /// Splits a transmit window into packets, as a network interface does.
-pub(crate) fn packets(transmit: &Transmit, life: Incarnation, mut send: impl FnMut(Frame)) {
+pub(crate) fn packets(transmit: &Transmit, incarnation: Incarnation, mut send: impl FnMut(Frame)) {
     for number in 0..=u16::MAX {
-        let Some(departure) = packet_of(transmit, SENDER, life, number) else { return };
+        let Some(departure) = packet_of(transmit, SENDER, incarnation, number) else { return };
         match departure.header {
             Header::Data(header) => send(Frame::Data { header, payload: departure.payload as usize }),
             Header::Control(control) => send(Frame::Control(control)),
@@ -36,19 +36,19 @@ pub(crate) enum AnswerKind {
 
 /// Converts a control packet to the sender's form; `None` if it is not an answer to a sender.
 pub(crate) fn answer(control: &Control) -> Option<(Answer, AnswerKind)> {
-    let Common { source: node, incarnation: life, .. } = control.common();
-    let (incarnation, (transfer, segment), op, tries, told) = match control {
+    let Common { source: node, incarnation: peer_incarnation, .. } = control.common();
+    let (incarnation, (transfer, segment), op, tries, kind) = match control {
         Control::Ack(ack) => {
             (ack.peer_incarnation, (ack.transfer, ack.segment), ack.op, ack.tries, AnswerKind::Acknowledged)
         }
         Control::Nack(nack) => {
-            let told = AnswerKind::Refused(nack.reason);
-            (nack.peer_incarnation, (nack.transfer, nack.segment), nack.op, nack.tries, told)
+            let kind = AnswerKind::Refused(nack.reason);
+            (nack.peer_incarnation, (nack.transfer, nack.segment), nack.op, nack.tries, kind)
         }
         Control::SegmentDone(done) => {
             (done.peer_incarnation, (done.transfer, done.segment), OpNumber::new(0), 0, AnswerKind::Done)
         }
         _ => return None,
     };
-    Some((Answer { node, incarnation, op, transfer, segment, tries, peer_incarnation: life }, told))
+    Some((Answer { node, incarnation, op, transfer, segment, tries, peer_incarnation }, kind))
 }

@@ -50,7 +50,9 @@ pub enum NoticeError {
         source: TransferError,
     },
     /// The scenario's time limit came first.
-    #[error("{hops} hops: the receiving application was not told in the scenario's {limit}: give it more")]
+    #[error(
+        "{hops} hops: the receiving application was not notified within the scenario's limit of {limit}: raise the limit"
+    )]
     Limit {
         /// Number of hops of the run.
         hops: u64,

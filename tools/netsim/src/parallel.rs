@@ -61,18 +61,18 @@ mod tests {
     fn parallel_results_keep_order() {
         for threads in [0, 1, 2, 7, 100] {
             for count in [0, 1, 50] {
-                let mut told = 0;
+                let mut reported = 0;
                 let found = super::map(
                     count,
                     threads,
                     |number| number * number,
                     |_| {
-                        told += 1;
+                        reported += 1;
                         ControlFlow::Continue(())
                     },
                 );
                 assert_eq!(found.unwrap(), (0..count).map(|number| number * number).collect::<Vec<_>>());
-                assert_eq!(told, count);
+                assert_eq!(reported, count);
             }
         }
     }
@@ -89,14 +89,14 @@ mod tests {
                     std::thread::yield_now();
                 }
             };
-            let mut told = 0;
+            let mut reported = 0;
             let found = super::map(JOBS, threads, job, |()| {
-                told += 1;
-                broken.store(told == 5, Ordering::Relaxed);
-                if told == 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                reported += 1;
+                broken.store(reported == 5, Ordering::Relaxed);
+                if reported == 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             assert!(found.is_none());
-            assert_eq!(told, 5);
+            assert_eq!(reported, 5);
             assert!(begun.into_inner() < JOBS);
         }
     }

@@ -325,8 +325,8 @@ impl Scenario {
         let packets = |flow: &Flow| flow.length.div_ceil(self.sender.packet_size().into()).min(live);
         let sum = self.flows.iter().map(packets).fold(0, u64::saturating_add);
         let hosts = u64::from(self.topology.hosts());
-        let room = sum.saturating_add(16).saturating_add(hosts).saturating_mul(4).min(MAX_HOSTS);
-        usize::try_from(room).unwrap_or(0)
+        let packets = sum.saturating_add(16).saturating_add(hosts).saturating_mul(4).min(MAX_HOSTS);
+        usize::try_from(packets).unwrap_or(0)
     }
 
     /// Maximum number of messages that a host may send at once.
@@ -474,7 +474,7 @@ pub enum ScenarioError {
         found: u64,
     },
     /// A flow names a host that does not exist.
-    #[error("flow {number}: {key} = {found}, and the topology has hosts 0 to {last}")]
+    #[error("flow {number}: {key} = {found}, but the topology has hosts 0 to {last}")]
     Host {
         /// Number of the flow, from 0.
         number: usize,
@@ -486,7 +486,7 @@ pub enum ScenarioError {
         last: u32,
     },
     /// The controller's host does not exist.
-    #[error("controller at host {found}, and the topology has hosts 0 to {last}")]
+    #[error("controller at host {found}, but the topology has hosts 0 to {last}")]
     Controller {
         /// Given host.
         found: u32,
@@ -495,7 +495,7 @@ pub enum ScenarioError {
     },
     /// Rates would be lowered and never rise again.
     #[error(
-        "a controller with the scheme {}: its answers tell no delays; use adaptive-window or selective",
+        "a controller with the scheme {}: its answers report no delays; use adaptive-window or selective",
         scheme_name(*scheme)
     )]
     NoDelays {
@@ -526,7 +526,7 @@ pub enum ScenarioError {
     },
     /// The run would have too many events.
     #[error(
-        "about {found} packets at switches and hosts: {MAX_EVENTS} are allowed, so give fewer flows or fewer bytes"
+        "about {found} packets at switches and hosts, but {MAX_EVENTS} are allowed: give fewer flows or fewer bytes"
     )]
     Events {
         /// Estimated number of events, at least.
@@ -545,8 +545,8 @@ pub enum ScenarioError {
         /// Given link.
         link: SlowLink,
     },
-    /// Nothing would ever arrive.
-    #[error("a link of 0 bit/s: give at least one")]
+    /// The link rate is 0.
+    #[error("the link rate is 0 bit/s: give at least 1 bit/s")]
     NoRate,
     /// See [`TopologyError`].
     #[error("topology: {0}")]

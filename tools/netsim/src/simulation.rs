@@ -46,7 +46,7 @@ pub enum SimulationError {
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// A sender refuses a transfer.
-    #[error("flow {number} was not taken: {source}")]
+    #[error("flow {number} was refused: {source}")]
     Submit {
         /// Number of the flow, from 0.
         number: usize,
@@ -61,7 +61,7 @@ pub enum SimulationError {
     },
     /// No event remains, and a transfer has not ended at both ends.
     #[error(
-        "nothing happens any more after {at}, and flow {number} has not ended at both ends: a defect of the scheme or of the simulator"
+        "no event remains after {at}, but flow {number} has not ended at both ends: a defect of the scheme or of the simulator"
     )]
     Stalled {
         /// Simulated time.
@@ -155,8 +155,8 @@ impl Simulation {
             let _ = network.slow_down(link);
         }
         let feedback = Feedback::new(scenario, network.ports())?;
-        let room = scenario.expected_packets();
-        let mut queue = EventQueue::new(room, network.max_queueing_time());
+        let capacity = scenario.expected_packets();
+        let mut queue = EventQueue::new(capacity, network.max_queueing_time());
         for (number, flow) in (0..).zip(&scenario.flows) {
             let at = flow.at.get().saturating_mul(PICOS);
             queue.push(Event::new(at, EventAction::Begin, flow.from).of(number));
@@ -177,8 +177,8 @@ impl Simulation {
         Ok(Self {
             network,
             links,
-            packets: Vec::with_capacity(room),
-            free: Vec::with_capacity(room),
+            packets: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
             queue,
             now: 0,
             tickets,
@@ -376,9 +376,10 @@ impl Simulation {
     /// Sends everything that a host has to send, and schedules its next wake-up.
     fn pump(&mut self, host: u32) {
         let now = self.nanos();
-        while let Some(said) = self.hosts.get_mut(host as usize).and_then(|node| node.receiver.poll_action())
+        while let Some(action) =
+            self.hosts.get_mut(host as usize).and_then(|node| node.receiver.poll_action())
         {
-            match said {
+            match action {
                 Action::Send(header) => self.inject(host, header, 0),
                 Action::Event(event) => self.noticed(&event),
             }

@@ -84,11 +84,11 @@ pub fn run(
         let report = Simulation::new(&scenario.clone().seed(seed)).and_then(|run| run.run_with_stop(stop));
         report.map_err(|source| SweepError { seed, source })
     };
-    let told = |_: &Result<Report, SweepError>| {
+    let on_result = |_: &Result<Report, SweepError>| {
         done();
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let Some(reports) = parallel::map(runs, threads, job, told) else {
+    let Some(reports) = parallel::map(runs, threads, job, on_result) else {
         return Err(SweepError { seed: scenario.seed, source: SimulationError::Stopped { at: Nanos::ZERO } });
     };
     let reports = reports.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -1,5 +1,5 @@
 //! Link feedback and flow control: many hosts send to one, rates fall, and rise again when the congestion is over.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
 
 use fpga_netmodel::{Conditions, Loss, Probability};
 use fpga_netsim::{Flow, RateChange, Report, Routing, Scenario, Scheme, Simulation, SlowLink, Topology};
@@ -87,7 +87,7 @@ fn feedback_rates_recover_after_congestion() {
     let trip = scenario.timers_for().get();
     let long: Vec<_> = report.rates.iter().filter(|change| change.from == 32).collect();
     let before = long.iter().rfind(|change| change.at <= over).unwrap();
-    assert!(before.rate < FULL, "there was congestion");
+    assert!(before.rate < FULL, "no congestion before the end of the others");
     let after: Vec<_> = long.iter().filter(|change| change.at > over).collect();
     assert!(after.windows(2).all(|pair| pair[0].rate < pair[1].rate), "{after:?}");
     let trips = |change: &RateChange| (change.at.get() - over.get()).div_ceil(trip);
@@ -180,7 +180,7 @@ fn feedback_late_packets_cause_inquiry_and_answers() {
     assert!(report.links.active > 0 && report.links.slowed > 0, "{:?}", report.links);
     assert_eq!((report.links.lost, report.links.rerouted), (0, 0), "{:?}", report.links);
     let quiet = run(&Scenario::new(1 << 20).scheme(Scheme::AdaptiveWindow).controller(0));
-    assert_eq!(quiet.links, Default::default(), "where nothing is late nobody asks");
+    assert_eq!(quiet.links, Default::default(), "inquiries although no packet is late");
 }
 
 /// Half of all messages about links are lost, those of hosts and those of links: rates still fall and rise, and everything arrives.

@@ -68,7 +68,7 @@ fn scenario_controller_gets_link_feedback() {
         (
             "controller: 9",
             "controller: 10",
-            "wrong.yaml:5:1: controller: controller at host 10, and the topology has hosts 0 to 9",
+            "wrong.yaml:5:1: controller: controller at host 10, but the topology has hosts 0 to 9",
         ),
         ("controller: 9", "controller: -1", ":5:"),
         ("controller: 9", "controller: here", "a whole number from 0 to 65535"),

@@ -1,5 +1,5 @@
 //! Goodput of a link with loss and reordering: the registry scheme with all its defaults.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
 
 use fpga_netmodel::{Conditions, Loss, Order, Probability};
 use fpga_netsim::{BitRate, Scenario, Simulation};
@@ -21,9 +21,9 @@ fn share(op_entries: u32, one_way: Nanos) -> f64 {
     let link = Scenario::new(LENGTH).rate(BitRate::from_gbps(80)).delay(one_way).sender(sender);
     let conditions = Conditions::default().loss(Loss::Independent(Probability::new(0.005).unwrap()));
     let order = Order::Degree { degree: 64, patience: Nanos::new(60 * 64) };
-    let trouble = link.clone().data(conditions).control(conditions).order(order);
+    let impaired = link.clone().data(conditions).control(conditions).order(order);
     let ideal = goodput(&link);
-    let least = (0..4).map(|seed| goodput(&trouble.clone().seed(seed))).min().unwrap();
+    let least = (0..4).map(|seed| goodput(&impaired.clone().seed(seed))).min().unwrap();
     #[expect(clippy::cast_precision_loss, reason = "rates below 2^53, to be divided")]
     let share = least as f64 / ideal as f64;
     share

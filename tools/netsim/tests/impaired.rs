@@ -1,5 +1,5 @@
 //! Performance of the registry scheme with loss, reordering and long distances.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
 
 use fpga_firmware::Incarnation;
 use fpga_netmodel::{Conditions, Loss, Order, Probability};
@@ -29,7 +29,7 @@ fn lossy(scenario: Scenario, loss: f64) -> Scenario {
     scenario.data(conditions).control(conditions)
 }
 
-/// A frame is held back no longer than the packets take that may overtake it: 60 ns each.
+/// Maximum hold-back time: the time of `degree` packets, 60 ns each.
 fn disorder(scenario: Scenario, degree: u32) -> Scenario {
     scenario.order(Order::Degree { degree, patience: Nanos::new(60 * u64::from(degree)) })
 }

@@ -1,6 +1,6 @@
 //! Every scheme on every topology: everything arrives, and every run is the same.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
 
 use fpga_netmodel::{Conditions, Delay, Loss, Order, Probability};
 use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology, sweep};
@@ -67,12 +67,12 @@ fn networks_every_topology_and_scheme_delivers() {
             again += report.flows.iter().map(|flow| flow.retransmits).sum::<u64>();
         }
     }
-    assert!(damaged > 100 && again > 100, "{damaged} packets were damaged, {again} sent again");
+    assert!(damaged > 100 && again > 100, "{damaged} packets were corrupted, {again} retransmitted");
 }
 
 #[test]
 fn networks_dropping_switches_deliver() {
-    // Not the receiver counter: it retransmits everything for one packet, and so drops as much again, forever.
+    // Without the receiver counter: it retransmits the whole message for one lost packet, which causes as many drops again, forever.
     for scheme in SCHEMES.into_iter().filter(|scheme| *scheme != Scheme::ReceiverCounter) {
         let topology = Topology::Tree { arity: 17, levels: 1, up: 1 };
         let mut scenario =
@@ -114,7 +114,7 @@ fn networks_total_loss_fails_every_flow_in_time() {
             assert_eq!(report.failures(), 1, "{name}");
             let error = report.flows[0].error.unwrap_or_else(|| panic!("{name}: {report:?}"));
             assert!(matches!(error, TransferError::Unanswered { .. }), "{name}: {error}");
-            // A second without packets ends a transfer. A receiver that keeps asking is not silent: it drops a sender that sends nothing
+            // A second without packets ends a transfer. A receiver that keeps sending requests is not silent: it drops a silent sender
             // after three seconds.
             let asks = scheme == Scheme::ReceiverWindow && data && !control;
             let most = Nanos::from_millis(if asks { 4100 } else { 1100 });

@@ -1,6 +1,6 @@
 //! One transfer over one path, compared with arithmetic.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
 
 use fpga_firmware::wire::{CRC_LENGTH, DATA_HEADER_LENGTH, START_HEADER_LENGTH};
 use fpga_netmodel::Order;
@@ -53,7 +53,7 @@ fn path_in_order_time_is_delay_plus_bytes_over_rate() {
                 apart <= packet.get(),
                 "{length} bytes at {gbps} Gbit/s, {delay} ns: {report:?}, not {expected}"
             );
-            assert_eq!(report.hosts[1].escape_high_water, 0, "nothing overtakes anything");
+            assert_eq!(report.hosts[1].escape_high_water, 0, "a packet overtook another");
         }
     }
 }
@@ -68,9 +68,9 @@ fn path_receiver_completes_one_way_before_sender() {
         assert!(lag > Nanos::ZERO && lag < Nanos::new(50), "{length} bytes: {received}, {completed}");
 
         // With notification by the sender, the receiving application waits for the round trip.
-        let (_, told, completed) = run(&scenario.clone().notify(Notify::Sender));
-        assert!(told > completed, "{length} bytes: {told}");
-        let extra = told.saturating_sub(received);
+        let (_, notified, completed) = run(&scenario.clone().notify(Notify::Sender));
+        assert!(notified > completed, "{length} bytes: {notified}");
+        let extra = notified.saturating_sub(received);
         assert!(extra >= scenario.delay.saturating_mul(2), "{length} bytes: {extra}");
     }
 }
@@ -99,7 +99,10 @@ fn path_same_seed_repeats_run_other_seed_differs() {
     assert_eq!(first, random(7));
     assert_ne!(first, random(8));
     assert_eq!(first.flows[0].packets, 1954);
-    assert!(first.hosts[1].escape_high_water > 0, "some packet comes before its segment's first: {first:?}");
+    assert!(
+        first.hosts[1].escape_high_water > 0,
+        "no packet arrived before the start packet of its segment: {first:?}"
+    );
     // Reordering costs time, but nothing is lost: only packets without a slot in the escape channel are retransmitted.
     let (straight, ..) = run(&in_order(1_000_000, 100, 1_000));
     assert!(first.flows[0].received > straight.received);

@@ -1,6 +1,6 @@
 //! Arithmetic results for the schemes, without any parameter to tune.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
 
 use fpga_netmodel::{Conditions, Loss, Probability};
 use fpga_netsim::{BitRate, FlowReport, Scenario, Scheme, Simulation};
@@ -38,7 +38,7 @@ fn ratio(scheme: Scheme, packets: u64, loss: f64, seeds: u32) -> (f64, f64) {
     (mean, (variance / count).sqrt())
 }
 
-/// A round succeeds with (1-p)^N, so it takes 1 / (1-p)^N of them: 13.02 for 512 packets and half a percent.
+/// A round succeeds with probability (1-p)^N, so the mean number of rounds is 1 / (1-p)^N: 13.02 for 512 packets and half a percent.
 #[test]
 fn oracle_receiver_counter_takes_expected_rounds() {
     for (packets, loss, seeds) in [(64, 0.005, 2000), (512, 0.001, 1500), (512, 0.005, 1000)] {

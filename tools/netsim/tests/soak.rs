@@ -1,5 +1,5 @@
 //! Ten thousand random transfers; `cargo xtask soak` runs a million.
-#![expect(clippy::panic, reason = "a test that cannot go on may as well stop")]
+#![expect(clippy::panic, reason = "a test that cannot continue may as well stop")]
 
 use fpga_netsim::soak::{FaultMix, SoakOptions, SoakTotals};
 

@@ -1,9 +1,9 @@
 /* The peer of `cargo xtask bench`: DPDK's software DMA device (dma_skeleton: rings, and a worker thread that copies),
  * driven through the dmadev API by one thread. It measures, for one size,
  *
- *   throughput  up to `depth` - 1 operations in flight, at most 32 submitted per round, then one look for completions
- *   latency     one operation at a time, from before its submission to after the look that found it done
- *   CPU         what submitting and reaping costs the submitting core, waiting left out (see cpu_ns)
+ *   throughput  up to `depth` - 1 operations in flight, at most 32 submitted per round, then one poll for completions
+ *   latency     one operation at a time, from before its submission to after the poll that found it done
+ *   CPU         cost of submitting and reaping on the submitting core, without waiting (see cpu_ns)
  *
  * and prints one JSON line. `busy_cpus` in it is CPU time over wall time of the throughput run: below 2 where another program
  * took one of the two CPUs for a while. Build and run it by hand:
@@ -13,7 +13,7 @@
  *   ./dmadev_skeleton --no-huge -m 256 --vdev=dma_skeleton0,lcore=1 --iova-mode=va -l 0 --no-pci -- \
  *       --depth 256 --size 64 --seconds 0.5 --samples 100000 --batches 2000
  *
- * Not under a real-time policy (chrt): the device's thread is born on the CPU of this one, which would never let it go on to its own.
+ * Do not use a real-time policy (chrt): the device's thread starts on the CPU of this one, which would never let it run and migrate.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -26,14 +26,14 @@
 #include <rte_malloc.h>
 #include <rte_version.h>
 
-/* The working set is this much, and at most so many buffers. */
+/* Size of the working set in bytes, and maximum number of buffers. */
 #define WORKING_SET (16u << 20)
 #define MOST_SLOTS 4096u
 /* Operations submitted per round. */
 #define BURST 32
-/* Operations of the run that finds out how many fit into --seconds; it warms everything up, too. */
+/* Operations of the trial run, which determines how many fit into --seconds, and warms up caches. */
 #define TRIAL 4096u
-/* Nanoseconds from a closed batch's submission to its reaping, at first and at least. */
+/* Initial and minimum time from a closed batch's submission to its reaping, in nanoseconds. */
 #define FIRST_PAUSE 2000u
 /* Latencies are counted per nanosecond up to this; longer ones count as this. */
 #define LONGEST (1u << 20)
@@ -89,7 +89,7 @@ static int compare_u64(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* What two readings of the clock in a row differ by: the median of many. */
+/* Cost of a reading of the clock: median difference of two consecutive readings. */
 static uint64_t clock_ns(void) {
     enum { READINGS = 2001 };
     static uint64_t spans[READINGS];
@@ -107,7 +107,7 @@ static void latency(struct buffers b, uint64_t samples, uint32_t *histogram) {
         uint16_t last;
         bool error = false;
         uint64_t began = now_ns();
-        if (copy(b, n) < 0) fail(6, "an empty device took no operation");
+        if (copy(b, n) < 0) fail(6, "an idle device refused an operation");
         rte_dma_submit(device, 0);
         while (rte_dma_completed(device, 0, 1, &last, &error) == 0) {}
         uint64_t span = now_ns() - began;
@@ -124,10 +124,10 @@ static uint32_t quantile(const uint32_t *histogram, uint64_t samples, double par
     return LONGEST;
 }
 
-/* Closed batches: a whole batch is submitted, which is timed; then nothing is touched for so long that the device is done
- * with it, which is not timed; then it is reaped in one call, which is timed. A batch that was not done by then would have
- * had waiting in it: it is left out, and the pause grows; else it shrinks slowly, down to where it began. The clock's own
- * cost is taken off both spans. The median batch counts. */
+/* Closed batches: submitting a whole batch is timed. A pause follows, long enough for the device to complete the batch, which
+ * is not timed. Then reaping in one call is timed. A batch that is not complete by then would include waiting: it is excluded,
+ * and the pause grows; otherwise the pause shrinks slowly, down to its initial value. The cost of the clock is subtracted from
+ * both spans. Returns the median of the batches. */
 static double cpu_ns(struct buffers b, uint64_t batches, uint64_t *left_out) {
     uint64_t clock = clock_ns(), pause = FIRST_PAUSE, counted = 0, operation = 0;
     uint64_t *spans = calloc(batches, sizeof *spans);
@@ -138,7 +138,7 @@ static double cpu_ns(struct buffers b, uint64_t batches, uint64_t *left_out) {
         bool error = false;
         uint64_t began = now_ns();
         for (int k = 0; k < BURST; k++)
-            if (copy(b, operation++) < 0) fail(6, "an empty device took no batch");
+            if (copy(b, operation++) < 0) fail(6, "an idle device refused a batch");
         rte_dma_submit(device, 0);
         uint64_t submitted = now_ns();
         while (now_ns() - submitted < pause) {}
@@ -166,7 +166,7 @@ static double number(const char *text, const char *name) {
     errno = 0;
     double value = strtod(text, &end);
     if (errno || end == text || *end || value < 0) {
-        fprintf(stderr, "dmadev_skeleton: --%s %s is no number\n", name, text);
+        fprintf(stderr, "dmadev_skeleton: --%s %s is not a number\n", name, text);
         exit(64);
     }
     return value;
@@ -174,7 +174,7 @@ static double number(const char *text, const char *name) {
 
 int main(int argc, char **argv) {
     int taken = rte_eal_init(argc, argv);
-    if (taken < 0) fail(1, "the environment did not start");
+    if (taken < 0) fail(1, "the initialisation of the DPDK environment failed");
     argc -= taken;
     argv += taken;
 

@@ -129,10 +129,10 @@ impl ChildGuard {
 /// Reads the end of a stream.
 fn last_of(mut stream: impl Read) -> Vec<u8> {
     let mut kept = Vec::new();
-    let mut piece = [0; 4096];
+    let mut chunk = [0; 4096];
     // A read error ends the text.
-    while let Ok(count @ 1..) = stream.read(&mut piece) {
-        kept.extend_from_slice(piece.get(..count).unwrap_or_default());
+    while let Ok(count @ 1..) = stream.read(&mut chunk) {
+        kept.extend_from_slice(chunk.get(..count).unwrap_or_default());
         let surplus = kept.len().saturating_sub(MAX_STDERR_BYTES);
         kept.drain(..surplus);
     }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 /// Options of `cargo xtask fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long each target runs.
+    /// Duration of the run of each target.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
     /// Targets to run; all by default.
@@ -22,10 +22,10 @@ pub(crate) struct Options {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FuzzError {
     /// There is no nightly compiler.
-    #[error("the sanitizers need a nightly compiler, and there is none: rustup toolchain install nightly")]
+    #[error("no nightly compiler, which the sanitizers need: run `rustup toolchain install nightly`")]
     NoNightly,
     /// There is no `cargo fuzz`.
-    #[error("cargo-fuzz is missing: cargo install --locked cargo-fuzz")]
+    #[error("cargo-fuzz is not installed: run `cargo install --locked cargo-fuzz`")]
     NoCargoFuzz,
     /// There is no such target.
     #[error("there is no fuzz target {wanted}; there are: {}", known.join(", "))]
@@ -34,11 +34,11 @@ pub(crate) enum FuzzError {
     #[error("{what}: {reason}")]
     Failed { what: String, reason: String },
     /// A folder could not be made.
-    #[error("cannot make {}: {source}", path.display())]
+    #[error("cannot create {}: {source}", path.display())]
     Folder { path: PathBuf, source: std::io::Error },
     /// A target crashed, hung or did not build.
     #[error(
-        "{}: failed. Its output above ends with the input that did it (tests/fuzz/artifacts); run it again with `cargo +nightly fuzz run --fuzz-dir tests/fuzz TARGET INPUT`",
+        "{}: failed. The output above ends with the input that caused the failure (tests/fuzz/artifacts); replay it with `cargo +nightly fuzz run --fuzz-dir tests/fuzz TARGET INPUT`",
         .0.join(", ")
     )]
     Found(Vec<String>),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 /// Options of `cargo xtask graph`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// Print nothing but what is wrong.
+    /// Print only violations.
     #[arg(long)]
     check: bool,
 }
@@ -20,8 +20,8 @@ pub(crate) struct Options {
 /// Packages of the workspace from the bottom up, with the permitted direct dependencies. Permission is transitive, which [`allowed`] adds:
 /// a package that joins two others names them with it.
 ///
-/// `ring`, `protocol` and `pci` do not depend on each other: they meet in `driver`. Of the driver, the card knows only the state machines
-/// in `protocol`, which are the specification of its network interface.
+/// `ring`, `protocol` and `pci` do not depend on each other: `driver` combines them. The card depends only on the state machines in
+/// `protocol`, which are the specification of its network interface.
 const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-input", &[]),
     ("fpga-registers", &[]),
@@ -45,17 +45,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-examples", &["fpga-driver", "fpga-frames", "fpga-register-map"]),
 ];
 
-/// Reasons why there is no graph, or why it is wrong.
+/// Reasons why the graph cannot be read, or is wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GraphError {
     /// Cargo could not be run or failed.
     #[error("cargo metadata: {0}")]
     Cargo(String),
     /// Cargo's answer is not the expected JSON.
-    #[error("cargo metadata printed something unexpected: {0}")]
+    #[error("unexpected output of cargo metadata: {0}")]
     Syntax(#[from] serde_json::Error),
     /// There are forbidden dependencies, or packages without a layer.
-    #[error("{}\nthe design's direction stands in tools/xtask/src/graph.rs (LAYERS)", .0.join("\n"))]
+    #[error("{}\nthe permitted dependencies are in tools/xtask/src/graph.rs (LAYERS)", .0.join("\n"))]
     Wrong(Vec<String>),
 }
 
@@ -140,12 +140,12 @@ fn violations(graph: &BTreeMap<String, Uses>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (package, uses) in graph {
         let Some(allowed) = allowed(package) else {
-            wrong.push(format!("{package} has no place in the design: add it to LAYERS"));
+            wrong.push(format!("{package} has no layer: add it to LAYERS"));
             continue;
         };
         for (used, how) in uses.iter().filter(|(used, _)| !allowed.contains(used.as_str())) {
             let how = if how.is_empty() { String::new() } else { format!(" ({how})") };
-            wrong.push(format!("{package} depends on {used}{how}, against the design's direction"));
+            wrong.push(format!("{package} depends on {used}{how}, which the design does not permit"));
         }
     }
     wrong
@@ -242,7 +242,7 @@ mod tests {
             "fpga-registers depends on fpga-protocol (tests only)",
             "fpga-protocol depends on fpga-pci",
             "fpga-card depends on fpga-driver",
-            "newcomer has no place",
+            "newcomer has no layer",
         ] {
             assert!(wrong.iter().any(|line| line.starts_with(part)), "{part}: {wrong:#?}");
         }

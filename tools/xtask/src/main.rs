@@ -30,43 +30,43 @@ struct Arguments {
 enum Command {
     /// Write the Rust bindings, the manual and the canonical text of the network interface contract.
     Generate(generate::Options),
-    /// Run the fuzz targets, each for a while.
+    /// Run each fuzz target for a limited time.
     Fuzz(fuzz::Options),
     /// Measure against DPDK's software DMA device, run the packages' benchmarks, and write BENCHMARKS.md.
     Bench(Box<bench::Options>),
-    /// Print which package depends on which; fail if an arrow points against the design.
+    /// Print the dependencies between packages; fail if one is not permitted by the design.
     Graph(graph::Options),
     /// Run the project's programs in virtual machines: real kernels, VFIO, an IOMMU, and a served simulated card.
     VmTest(vm::Options),
-    /// Two served cards in two network namespaces, with a kernel between them that drops packets (takes root).
+    /// Run transfers between two served cards in two network namespaces while the kernel drops packets (needs root).
     Netns(netns::Options),
-    /// Random transfers between two nodes under random trouble, every byte checked: a million of them unless told otherwise.
+    /// Run random transfers between two nodes under random impairments and check every byte (default: a million transfers).
     Soak {
-        /// What the soak itself takes; `cargo xtask soak -- --help` lists it.
+        /// Options of the soak program; `cargo xtask soak -- --help` lists them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Frame streams between programs that are killed, over a network that loses packets; every frame checked.
+    /// Run frame streams between programs that are killed, over a network that loses packets, and check every frame.
     Streams {
-        /// Frames to publish
+        /// Number of frames to publish
         #[arg(long, default_value_t = 10_000_000)]
         frames: u64,
-        /// What happens when
+        /// Seed of all random numbers
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// All of it in one process and in virtual time, where a seed is a run
+        /// Run in one process and in virtual time, where the seed determines the whole run
         #[arg(long)]
         in_process: bool,
     },
-    /// Build a Debian package of fpgactl, install it below a scratch root and try it; `cargo install`, too.
+    /// Build a Debian package of fpgactl, install it below a scratch root and test it; also test `cargo install`.
     Package(package::Options),
-    /// Print what every command of fpgactl takes to start, in time and memory; fail if it is too much.
+    /// Print the start-up time and memory of every command of fpgactl; fail if one exceeds its limit.
     Startup(startup::Options),
-    /// Make a book of the manual, and follow its links (takes mdBook).
+    /// Build the manual as an HTML book and check its links (needs mdBook).
     Manual(manual::Options),
-    /// Test the samples of mutants in tests/mutants; fail if one survives without a reason (takes cargo-mutants, and hours).
+    /// Test the samples of mutants in tests/mutants; fail if one survives without a reason (needs cargo-mutants, takes hours).
     Mutants(mutants::Options),
-    /// Run everything that must stay true: .ci/run.
+    /// Run all checks of continuous integration: .ci/run.
     Ci,
 }
 
@@ -95,11 +95,11 @@ enum TaskError {
     Startup(#[from] startup::StartupError),
     #[error("{}: {source}", path.display())]
     Start { path: PathBuf, source: std::io::Error },
-    #[error(".ci/run: {0}; it names the steps that failed above")]
+    #[error(".ci/run: {0}; see the failed steps above")]
     Ci(std::process::ExitStatus),
-    #[error("streams: {0}; what it found is named above")]
+    #[error("streams: {0}; see the failures above")]
     Streams(std::process::ExitStatus),
-    #[error("soak: {0}; what it found is named above, with what replays it")]
+    #[error("soak: {0}; see the failure above, with the round that replays it")]
     Soak(std::process::ExitStatus),
 }
 

@@ -1,7 +1,7 @@
 //! `cargo xtask manual`: builds the manual as a book, with mdBook.
 //!
 //! Pages link to files beside them in the repository: tests, examples, register maps, other documents. These links have to work in the
-//! book, too. So the book is built from a copy of the linked part of the tree, in the same folders: documents become chapters, and mdBook
+//! HTML output, too. So mdBook runs on a copy of the linked part of the tree, in the same folders: documents become chapters, and mdBook
 //! copies everything else unchanged. Afterwards every link of the finished pages is checked.
 
 use std::collections::BTreeSet;
@@ -17,22 +17,22 @@ const DOCS: &str = "docs";
 const SUMMARY: &str = "SUMMARY.md";
 /// Settings of mdBook.
 const SETTINGS: &str = "book.toml";
-/// First page of the book, the only chapter that mdBook writes twice.
+/// First page of the manual, the only chapter that mdBook writes twice.
 const OVERVIEW: &str = "README.md";
 
-/// What the task takes.
+/// Options of `cargo xtask manual`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Where the book is put [default: target/manual]
+    /// Output folder [default: target/manual]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// Reasons why there is no book, or why it is wrong.
+/// Reasons why the manual cannot be built, or is wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ManualError {
     /// mdBook is missing on this machine.
-    #[error("mdbook is not there: cargo install mdbook --no-default-features")]
+    #[error("mdbook is not installed: run `cargo install mdbook --no-default-features`")]
     NoMdbook,
     /// A program failed.
     #[error(transparent)]
@@ -40,8 +40,8 @@ pub(crate) enum ManualError {
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    /// Links of the book lead nowhere.
-    #[error("links that lead nowhere: {}", .0.join("; "))]
+    /// Links of the manual have no target.
+    #[error("broken links: {}", .0.join("; "))]
     Broken(Vec<String>),
 }
 

@@ -27,16 +27,16 @@ const PORTS: u16 = 10;
 /// Network for tests between machines (RFC 2544), which is never routed.
 const NETWORK: &str = "198.18.0";
 
-/// What the task takes.
+/// Options of `cargo xtask netns`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Datagrams of a thousand that the kernel drops in each direction
+    /// Datagrams per thousand that the kernel drops in each direction
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=500))]
     drop: u32,
-    /// Bytes of the transfers, sent in either direction
+    /// Sizes of the transfers in bytes, each sent in both directions
     #[arg(long, value_delimiter = ',', default_value = "1,4097,1048576,8388608")]
     sizes: Vec<u64>,
-    /// The program to run, instead of one that is built
+    /// fpgactl program to run; by default it is built
     #[arg(long)]
     fpgactl: Option<PathBuf>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Options {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetnsError {
     /// This machine lacks a requirement.
-    #[error("this machine cannot do it: {what}; {remedy}")]
+    #[error("this machine cannot run the test: {what}; {remedy}")]
     MissingRequirement { what: String, remedy: &'static str },
     /// A program failed.
     #[error(transparent)]
@@ -54,13 +54,13 @@ pub(crate) enum NetnsError {
     #[error("temporary folder: {0}")]
     Folder(std::io::Error),
     /// A card could not be served.
-    #[error("node {node}: the card was not served: {said}")]
+    #[error("node {node}: `fpgactl card serve` failed: {said}")]
     NotServed { node: usize, said: String },
     /// A program printed unexpected output.
-    #[error("{program} printed what cannot be read: {source}")]
+    #[error("the output of {program} cannot be parsed: {source}")]
     Unreadable { program: &'static str, source: serde_json::Error },
     /// A card's process failed.
-    #[error("node {node}: the process that served the card ended badly ({how})")]
+    #[error("node {node}: the process that served the card failed ({how})")]
     Ended { node: usize, how: String },
     /// The results are wrong.
     #[error("{0}")]
@@ -160,7 +160,7 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         if let Err(error) = ip(&["netns", "delete", &self.0]) {
-            eprintln!("namespace {} is left over: {error}", self.0);
+            eprintln!("cannot delete namespace {}: {error}", self.0);
         }
     }
 }
@@ -209,7 +209,7 @@ impl Card {
         let node = self.node;
         let status = self.process.end(END)?;
         if !status.is_some_and(|status| status.success()) {
-            let how = status.map_or("it had to be killed".to_owned(), |status| status.to_string());
+            let how = status.map_or("killed after a timeout".to_owned(), |status| status.to_string());
             return Err(NetnsError::Ended { node, how });
         }
         let text = std::fs::read_to_string(&self.stats).map_err(NetnsError::Folder)?;
@@ -251,7 +251,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), NetnsError> {
                 to + 1,
             );
             if !verified || bytes != *size || report.leftovers != 0 {
-                return Err(NetnsError::Wrong(format!("that transfer did not arrive whole: {report:?}")));
+                return Err(NetnsError::Wrong(format!("the transfer is incomplete: {report:?}")));
             }
         }
     }
@@ -264,26 +264,26 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), NetnsError> {
         let Filtered { seen, dropped } = inside.filtered()?;
         println!("{node:4}  {:4}  {seen:7}  {dropped:21}  {:8}", link.sent, link.received);
         if link.received > seen - dropped {
-            complaints.push(format!("node {node} received more than the filter let through"));
+            complaints.push(format!("node {node} received more datagrams than the filter passed"));
         }
         if link.malformed != 0 || link.strangers != 0 {
-            complaints.push(format!("node {node} received what the other card did not send"));
+            complaints.push(format!("node {node} received datagrams that the other card did not send"));
         }
         if options.drop != 0 && dropped == 0 {
-            complaints.push(format!("the kernel dropped nothing on the way to node {node}; send more"));
+            complaints.push(format!("the kernel dropped no datagram to node {node}; send more"));
         }
     }
     if options.drop != 0 && again == 0 {
-        complaints.push("nothing was sent again".to_owned());
+        complaints.push("no packet was retransmitted".to_owned());
     }
     let before = [a.filtered()?, b.filtered()?];
     complaints.extend(streams::run(&program, &ends)?);
     for ((inside, before), node) in ends.iter().zip(before).zip(1..) {
         let after = inside.filtered()?;
         let (seen, dropped) = (after.seen - before.seen, after.dropped - before.dropped);
-        println!("on the way to namespace {node}: {seen} datagrams, {dropped} of them dropped by the kernel");
+        println!("to namespace {node}: {seen} datagrams, {dropped} of them dropped by the kernel");
         if options.drop != 0 && dropped == 0 {
-            complaints.push(format!("the kernel dropped nothing of the streams to namespace {node}"));
+            complaints.push(format!("the kernel dropped no datagram of the streams to namespace {node}"));
         }
     }
     if complaints.is_empty() { Ok(()) } else { Err(NetnsError::Wrong(complaints.join("; "))) }
@@ -302,7 +302,7 @@ fn check() -> Result<(), NetnsError> {
         }
     }
     if !rustix::process::geteuid().is_root() {
-        let what = "network namespaces with a packet filter take root".to_owned();
+        let what = "network namespaces with a packet filter need root".to_owned();
         return Err(NetnsError::MissingRequirement { what, remedy: "run it as root" });
     }
     Ok(())

@@ -19,26 +19,26 @@ const LIMIT: Duration = Duration::from_millis(20);
 const BUSY: u32 = 3;
 const MAX_RSS_KIB: u64 = 50 << 10;
 
-/// What the task takes.
+/// Options of `cargo xtask startup`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How often each command is run
+    /// Number of runs of each command
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
-    /// This machine has other work: hold the best run to a generous limit, instead of the median to the usual one, and leave out what moves
-    /// data
+    /// For a machine with other load: compare the best run with three times the limit, instead of the median with the limit, and skip
+    /// commands that move data
     #[arg(long)]
     busy: bool,
-    /// The program, instead of one that is built
+    /// fpgactl program to run; by default it is built
     #[arg(long, value_name = "FILE")]
     fpgactl: Option<PathBuf>,
 }
 
-/// Reasons why there is no table, or why it is wrong.
+/// Reasons why the measurement fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartupError {
     /// GNU time is missing on this machine.
-    #[error("GNU time is not there: apt-get install time")]
+    #[error("GNU time is not installed: run `apt-get install time`")]
     NoTime,
     /// A program failed.
     #[error(transparent)]
@@ -47,7 +47,7 @@ pub(crate) enum StartupError {
     #[error("temporary folder: {0}")]
     Folder(std::io::Error),
     /// Commands exceed a limit, or have an unexpected exit status.
-    #[error("more than {} ms ({which}) or {} MiB, or another end than the list says: {}", limit.as_millis(), MAX_RSS_KIB >> 10, commands.join("; "))]
+    #[error("commands above {} ms ({which}) or {} MiB, or with an unexpected exit status: {}", limit.as_millis(), MAX_RSS_KIB >> 10, commands.join("; "))]
     BudgetExceeded { limit: Duration, which: &'static str, commands: Vec<String> },
 }
 

@@ -1,8 +1,8 @@
 #!/bin/busybox sh
-# bind BDF: gives a PCI function to vfio-pci, as the kernel's Documentation/driver-api/vfio.rst describes.
+# bind BDF: binds a PCI function to vfio-pci, as the kernel's Documentation/driver-api/vfio.rst describes.
 device=/sys/bus/pci/devices/$1
 if [ ! -e "$device" ]; then
-    echo "there is no $1; there are: $(ls /sys/bus/pci/devices | tr '\n' ' ')" >&2
+    echo "no PCI function $1; existing functions: $(ls /sys/bus/pci/devices | tr '\n' ' ')" >&2
     exit 1
 fi
 [ ! -e "$device/driver" ] || echo "$1" >"$device/driver/unbind"

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# host WORD...: asks the machine outside to do something, waits until it has, and prints what it says.
+# host WORD...: sends a request to the test rig on the host, waits for the answer, and prints it.
 printf '{"event":"ask","what":"%s"}\n' "$(printf %s "$*" | base64 -w 0)" >/dev/ttyS1
 read -r answer said </dev/ttyS1
 if [ "$answer" = ok ]; then

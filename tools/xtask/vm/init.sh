@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# First program of a guest: mounts what programs need, loads modules, runs the steps one after the other and tells of each on
+# First program of a guest: mounts file systems, loads modules, runs the steps one after the other and reports each of them on
 # the second serial line (see tools/xtask/src/vm/protocol.rs).
 export PATH=/bin HOME=/ TMPDIR=/tmp
 /bin/busybox mkdir -p /dev /proc /sys /tmp
@@ -10,23 +10,23 @@ mount -t sysfs sys /sys
 mount -t tmpfs tmp /tmp
 ulimit -l unlimited
 
-# Kept open, so that the line keeps its settings. Raw: no echo of what comes in, no carriage returns in what goes out.
+# Kept open, so that the line keeps its settings. Raw: no echo of input, no carriage returns in output.
 exec 3<>/dev/ttyS1
 stty raw -echo <&3
 say() {
     printf '%s\n' "$1" >&3
 }
-# A program that says more than this has nothing more to tell; the end is where errors are.
+# The last 256 KiB of an output: errors are at its end.
 encoded() {
     tail -c 262144 "$1" | base64 -w 0
 }
 
 while read -r module; do
-    insmod "/modules/$module.ko" || echo "rig: $module does not load"
+    insmod "/modules/$module.ko" || echo "rig: cannot load $module"
 done </modules/order
 
 . /environment
-# What is logged from here on has to do with the steps.
+# Clear the log: later messages are about the steps.
 dmesg -c >/dev/null
 say "{\"event\":\"boot\",\"kernel\":\"$(uname -r)\"}"
 failed=0
@@ -39,9 +39,9 @@ while read -r step seconds; do
     say "{\"event\":\"end\",\"step\":\"$step\",\"status\":$status,\"stdout\":\"$(encoded /tmp/stdout)\",\"stderr\":\"$(encoded /tmp/stderr)\"}"
 done </steps/order
 
-# The kernel's log on the console, for whoever looks into a failure.
+# After a failure, print the kernel's log on the console.
 [ $failed -eq 0 ] || dmesg
 say '{"event":"done"}'
-# Not before the line above has arrived.
+# Power off only after the line above has arrived.
 read -r answer <&3
 poweroff -f

@@ -1,12 +1,12 @@
 #!/bin/busybox sh
-# poll-transfers BDF MEMORY: data to the card and back by physical addresses, without a driver: registers are reached through /dev/mem,
-# descriptors and data lie in 1 MiB at MEMORY, which the kernel was told to leave alone (memmap=1M$MEMORY). Whether a descriptor is
-# done is looked for in its write-back (PG195, "Poll Mode").
+# poll-transfers BDF MEMORY: transfers data to the card and back by physical addresses, without a driver. Registers are accessed through
+# /dev/mem; descriptors and data are in 1 MiB at MEMORY, which the kernel does not use (memmap=1M$MEMORY). The completion of a
+# descriptor is read from its write-back (PG195, "Poll Mode").
 set -e
 device=/sys/bus/pci/devices/$1
 memory=$(($2))
 echo 1 >"$device/enable"
-# The DMA BAR is the second one of the usual card.
+# The DMA BAR is the second BAR of the default card.
 dma=$(sed -n 2p "$device/resource" | cut -d ' ' -f 1)
 poke() { devmem $(($1)) 32 $(($2)); }
 peek() { echo $(($(devmem $(($1)) 32))); }
@@ -15,8 +15,8 @@ bus_master() { # off is 2, on is 6: memory decoding stays
 }
 word_back=$((memory + 0x1000))
 
-# Each call of a program costs a guest some milliseconds, so what stays is written once: the descriptor's control word (the only one:
-# stop, completed, end of packet) and its upper halves, and where both channels find it and report.
+# Each call of a program takes a guest some milliseconds, so constant values are written once: the control word of the only descriptor
+# (stop, completed, end of packet), the upper halves of its addresses, and the descriptor and write-back addresses of both channels.
 prepare() {
     poke memory 0xAD4B0013
     for zero in 12 20 24 28; do poke memory+$zero 0; done
@@ -29,31 +29,31 @@ prepare() {
     done
 }
 
-# move CHANNEL LENGTH SOURCE DESTINATION: one descriptor of a channel, 0 H2C, 0x1000 C2H; whether it was done.
+# move CHANNEL LENGTH SOURCE DESTINATION: runs one descriptor of a channel, 0 H2C, 0x1000 C2H. Succeeds if it completes.
 move() {
     poke memory+4 "$2"
     poke memory+8 "$3"
     poke memory+16 "$4"
     poke word_back 0
-    # Run, errors, write-back: what the vendor's driver writes.
+    # Run, error interrupts, write-back: the value that the vendor's driver writes.
     poke dma+"$1"+0x04 0x04F83E19
-    looks=0
-    until [ "$(peek word_back)" -eq 1 ] || [ $looks -eq 20 ]; do
-        looks=$((looks + 1))
+    polls=0
+    until [ "$(peek word_back)" -eq 1 ] || [ $polls -eq 20 ]; do
+        polls=$((polls + 1))
     done
     poke dma+"$1"+0x04 0x04F83E18
-    [ $looks -lt 20 ]
+    [ $polls -lt 20 ]
 }
 
 if [ "$(($(peek dma) >> 16))" -ne $((0x1FC0)) ]; then
-    echo "there is no DMA core at $dma" >&2
+    echo "no XDMA core at $dma" >&2
     exit 1
 fi
 bus_master 6
 prepare
 trips=0
 head -c 9001 /dev/urandom >/tmp/pattern
-# Length, where in a page the data is before, on the card, and after.
+# Length; offsets of the data in a page: in the source, on the card, in the destination.
 while read -r length before card after; do
     from=$((memory + 0x10000 + before)) to=$((memory + 0x20000 + after))
     head -c "$length" /tmp/pattern >/tmp/part
@@ -74,7 +74,7 @@ EOF
 echo "$trips round trips"
 bus_master 2
 if move 0 64 $((memory + 0x10000)) $((0x5000)); then
-    echo "the card was bus master without leave" >&2
+    echo "the card completed DMA without being bus master" >&2
     exit 1
 fi
 echo "refused without bus mastering"

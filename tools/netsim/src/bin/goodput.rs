@@ -10,28 +10,28 @@ use fpga_netsim::{BitRate, FlowReport, Scenario, Simulation};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::SenderConfig;
 
-/// One transfer per seed. Without loss, whatever is sent again is sent for nothing.
+/// Measures the goodput of one transfer per seed. Without loss, every retransmission is spurious.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Bytes of the transfer.
+    /// Length of the transfer in bytes.
     #[arg(long, default_value_t = 16 << 20)]
     length: u64,
-    /// Part of the packets that is lost, of data and answers alike.
+    /// Fraction of packets lost, data and answers alike.
     #[arg(long, default_value_t = 0.005)]
     loss: f64,
-    /// Packets that may overtake one; 0: none.
+    /// Maximum number of packets that overtake one packet; 0: no reordering.
     #[arg(long, default_value_t = 64)]
     disorder: u32,
-    /// Runs, each with a seed of its own.
+    /// Number of runs, each with a separate seed.
     #[arg(long, default_value_t = 8)]
     seeds: u64,
-    /// Packets in flight.
+    /// Maximum number of packets in flight.
     #[arg(long, default_value_t = 4096)]
     op_entries: u32,
-    /// Gbit/s of the link.
+    /// Link rate in Gbit/s.
     #[arg(long, default_value_t = 80)]
     rate: u64,
-    /// One way, in nanoseconds.
+    /// One-way delay in nanoseconds.
     #[arg(long, default_value_t = 800)]
     delay: u64,
 }
@@ -62,15 +62,15 @@ fn compare(options: &Options) -> Result<(), String> {
     let ideal = ideal.goodput(options.length).get();
     let loss = Probability::new(options.loss).map_err(|error| error.to_string())?;
     let conditions = Conditions::default().loss(Loss::Independent(loss));
-    let mut trouble = link.data(conditions).control(conditions);
+    let mut impaired = link.data(conditions).control(conditions);
     if options.disorder > 0 {
-        // A frame is held back no longer than the packets take that may overtake it: 60 ns each at 80 Gbit/s.
-        let patience = Nanos::new(4_800 / options.rate.max(1) * u64::from(options.disorder));
-        trouble = trouble.order(Order::Degree { degree: options.disorder, patience });
+        // Maximum hold-back time: the time of `disorder` packets, 60 ns each at 80 Gbit/s.
+        let hold_back = Nanos::new(4_800 / options.rate.max(1) * u64::from(options.disorder));
+        impaired = impaired.order(Order::Degree { degree: options.disorder, patience: hold_back });
     }
     println!("loss,disorder,seed,goodput_share,packets,again,again_share,refusals");
     for seed in 0..options.seeds {
-        let (flow, refusals) = run(&trouble.clone().seed(seed))?;
+        let (flow, refusals) = run(&impaired.clone().seed(seed))?;
         println!(
             "{},{},{seed},{:.4},{},{},{:.6},{refusals}",
             options.loss,

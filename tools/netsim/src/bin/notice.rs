@@ -7,19 +7,19 @@ use clap::Parser;
 use fpga_netsim::{BitRate, Scenario, notice};
 use fpga_protocol::Nanos;
 
-/// One transfer, told to its receiving application by its own node and by the sender, over paths of more and more hops.
+/// Notification of the receiving application by its own node and by the sender: one transfer over paths of 1 to `hops` hops.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Bytes of the transfer.
+    /// Length of the transfer in bytes.
     #[arg(long, default_value_t = 4096)]
     length: u64,
     /// Delay of one hop, in nanoseconds.
     #[arg(long, default_value_t = 800)]
     delay: u64,
-    /// Most hops.
+    /// Maximum number of hops.
     #[arg(long, default_value_t = 8)]
     hops: u64,
-    /// Gbit/s of the link.
+    /// Link rate in Gbit/s.
     #[arg(long, default_value_t = 80)]
     rate: u64,
 }

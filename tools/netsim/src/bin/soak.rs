@@ -8,35 +8,35 @@ use std::time::Instant;
 use clap::Parser;
 use fpga_netsim::soak::{FaultMix, SoakOptions, SoakTotals};
 
-/// Transfers between two nodes over links that lose, reorder, double and damage packets; every byte is checked. Exit status 1: a
-/// promise was broken, or too few transfers ended well.
+/// Transfers between two nodes over links that lose, reorder, duplicate and corrupt packets; every byte is checked. Exit status 1: an
+/// invariant was violated, or too few transfers succeeded.
 #[derive(Debug, Parser)]
 struct Options {
-    /// What is drawn at random.
+    /// Kind of random impairments.
     #[arg(long, value_enum, default_value = "everything")]
     trouble: Kind,
     /// Transfers in total, in rounds of 500.
     #[arg(long, default_value_t = 1_000_000)]
     transfers: u64,
-    /// Longest transfer in bytes.
+    /// Maximum length of a transfer in bytes.
     #[arg(long, default_value_t = 1 << 20)]
     longest: u64,
-    /// Seed of everything.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Threads; the result does not depend on it.
+    /// Number of threads; the result does not depend on it.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Only this round, as a failure names it.
+    /// Run only this round, to replay a failure.
     #[arg(long)]
     round: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Kind {
-    /// Loss, bursts, disorder, copies, damage, blackouts, restarts.
+    /// Loss, bursts, reordering, duplicates, corruption, blackouts, restarts.
     Everything,
-    /// Packets held back while op numbers and transfer ids come round.
+    /// Delayed duplicates that arrive after op numbers and transfer ids have wrapped.
     #[value(name = "zombies")]
     DelayedDuplicates,
 }
@@ -52,10 +52,10 @@ fn main() -> ExitCode {
     soak.threads = options.threads;
     soak.only = options.round;
     let began = Instant::now();
-    let told = AtomicU64::new(0);
+    let reported = AtomicU64::new(0);
     let result = soak.run(|done| {
         let tenth = done * 10 / options.transfers.max(1);
-        if told.fetch_max(tenth, Ordering::Relaxed) < tenth {
+        if reported.fetch_max(tenth, Ordering::Relaxed) < tenth {
             eprintln!("{done} of {} transfers after {:.0?}", options.transfers, began.elapsed());
         }
     });
@@ -84,12 +84,12 @@ fn shortfall(trouble: FaultMix, tally: &SoakTotals) -> Option<String> {
     match trouble {
         // No other reason is possible: no side restarts, and no side stops sending.
         FaultMix::DelayedDuplicates if completed + deadline < transfers => Some(format!(
-            "{} of {transfers} transfers ended neither well nor by their own deadline: all of them must",
+            "{} of {transfers} transfers neither succeeded nor missed their own deadline; 0 are allowed",
             transfers - completed - deadline
         )),
         // 99.9 %.
         _ if gentle_completed * 1000 < gentle * 999 => Some(format!(
-            "of {gentle} transfers with a loss of at most 5 %, {gentle_completed} ended well: 999 of 1000 must"
+            "{gentle_completed} of {gentle} transfers with a loss of at most 5 % succeeded; 999 of 1000 are required"
         )),
         _ => None,
     }
@@ -99,11 +99,11 @@ fn print(tally: &SoakTotals) {
     for (name, count) in [
         ("transfers", tally.transfers),
         ("bytes", tally.bytes),
-        ("of any size", tally.of_any_size),
+        ("of unlimited size", tally.of_any_size),
         ("completed", tally.completed),
         ("failed: deadline", tally.deadline),
         ("failed: unanswered", tally.unanswered),
-        ("failed: forgotten", tally.forgotten),
+        ("failed: state lost", tally.forgotten),
         ("failed: refused", tally.refused),
         ("sender restarted", tally.abandoned),
         ("loss <= 5 %", tally.gentle),
@@ -111,8 +111,8 @@ fn print(tally: &SoakTotals) {
         ("packets", tally.packets),
         ("retransmits", tally.retransmits),
         ("frames lost", tally.lost),
-        ("frames damaged", tally.damaged),
-        ("frames doubled", tally.duplicated),
+        ("frames corrupted", tally.damaged),
+        ("frames duplicated", tally.duplicated),
         ("duplicates dropped", tally.duplicates),
         ("escaped", tally.escaped),
         ("registry full", tally.registry_full),

@@ -30,7 +30,7 @@ const SHARE_ABOVE_MEAN_PLUS_DEVIATION: [f64; 3] = [13.53, 21.13, 9.05];
 const SENDERS: u32 = 32;
 const EACH: u64 = 128 << 10;
 const QUEUES: [u64; 2] = [64 << 10, 256 << 10];
-/// Bytes of each sender with flow control: it takes about a hundred round trips to find a rate.
+/// Bytes of each sender with flow control: the search for a rate needs about a hundred round trips.
 const GOODPUT: &str = "goodput / link rate";
 const JAIN: &str = "Jain's index";
 const LENGTHS: [u64; 2] = [128 << 10, 512 << 10];
@@ -50,7 +50,7 @@ fn timeouts(trip: Nanos) -> [(&'static str, SchemeConfig, usize); 4] {
         ("T + d, checked every 20 ns", rules(TimeoutRule::Literal, Some(Nanos::new(20)), None), 1),
         ("T + d, checked every RTT/4", rules(TimeoutRule::Literal, None, None), 6),
         ("T + 4d (default)", rules(TimeoutRule::Safe, None, None), 0),
-        ("default, with requests of the receiver", rules(TimeoutRule::Safe, None, Some(trip)), 3),
+        ("default, with receiver requests", rules(TimeoutRule::Safe, None, Some(trip)), 3),
     ]
 }
 
@@ -82,7 +82,7 @@ pub(super) fn make(
         }
     }
     let first = points.len();
-    // All of them but the receiver counter: what it retransmits for one packet is what the queue drops next, forever.
+    // Without the receiver counter: it retransmits the whole message for one lost packet, and the queue drops packets again, forever.
     let schemes: Vec<_> = VARIANTS.iter().filter(|variant| !variant.name().contains("counter")).collect();
     for variant in &schemes {
         for queue in QUEUES {
@@ -131,7 +131,7 @@ pub(super) fn make(
         );
         let shares = points.iter().map(|point| format!("{:.3} %", point.again * 100.0)).collect::<Vec<_>>();
         findings.push(format!(
-            "{name}: {} sent again for nothing ({})",
+            "{name}: {} spurious retransmissions ({})",
             shares.join(", "),
             LAW_NAMES.join(", ")
         ));
@@ -202,10 +202,10 @@ pub(super) fn make(
     let picture = Picture {
         title: "Adaptive window, incast and flow control".to_owned(),
         caption: vec![
-            "Spurious retransmissions: packets sent again that were not lost; 1 MiB between two hosts, disorder 64, no loss. The other panels: 32 hosts to one through a switch; incast: 128 KiB from each host; flow control: queue of 256 KiB. Rates: those that flow control allows while 31 of 32 transfers of 1 MiB end and one goes on; one run. Links of 10 GB/s and 800 ns, packets of 512 bytes, of which headers leave 0.9275 of the link rate as goodput.".to_owned(),
-            format!("T and d: mean and standard deviation of the last delays that the sender measured. RTT: round-trip time without load. W: window in packets. Jain's index: 1 if all flows have the same rate, 1/32 if one has everything. {} {MARKER_NOTE}", runs(options)),
-            "Not shown: receiver-counter under incast, because for one lost packet it sends the whole message again, and the queue never empties; flow control for the other schemes, which have none; selective without flow control is in the incast panels.".to_owned(),
-            "Flow control: a port reports while its queue is above 3/4, which halves the rate; a sender checks once per RTT and doubles its rate (by 1/8 of the link rate at most) where the path is free, or adds 1/256 below the median of its delays. 128 KiB from each take some 130 RTT, for a good part of which the senders search for their rates.".to_owned(),
+            "Spurious retransmissions: retransmissions of packets that were not lost; 1 MiB between two hosts, disorder 64, no loss. The other panels: 32 hosts to one through a switch; incast: 128 KiB from each host; flow control: queue of 256 KiB. Rates: those that flow control allows while 31 of 32 transfers of 1 MiB end and one continues; one run. Links of 10 GB/s and 800 ns, packets of 512 bytes, of which headers leave 0.9275 of the link rate as goodput.".to_owned(),
+            format!("T and d: mean and standard deviation of the last delays that the sender measured. RTT: round-trip time without load. W: window in packets. Jain's index: 1 if all flows have the same rate, 1/32 if one flow uses the whole rate. {} {MARKER_NOTE}", runs(options)),
+            "Not shown: receiver-counter under incast, because it retransmits the whole message for one lost packet, so the queue never empties; flow control for the other schemes, which do not support it; selective without flow control is in the incast panels.".to_owned(),
+            "Flow control: a port reports while its queue is above 3/4, which halves the rate; a sender checks once per RTT and doubles its rate (by 1/8 of the link rate at most) where the path is free, or adds 1/256 below the median of its delays. 128 KiB from each sender take about 130 RTT; during much of that time the senders search for their rates.".to_owned(),
         ],
         columns: 2,
         panels: vec![resent, rates, goodput, fairness, carried, shared],
@@ -276,15 +276,15 @@ fn recovery(figure: Figure, options: &Options) -> Result<Recovery, FigureError> 
         seed: Some(options.seed),
         ..Row::default()
     };
-    let rows = own.iter().map(|point| row("rate of the one that goes on", point));
-    let rows = rows.chain(sum.iter().map(|point| row("rates of the others together", point))).collect();
+    let rows = own.iter().map(|point| row("rate of the remaining sender", point));
+    let rows = rows.chain(sum.iter().map(|point| row("sum of the rates of the others", point))).collect();
     let mine = || report.rates.iter().filter(|change| change.from == SENDERS);
     let before = mine().rfind(|change| change.at <= over).map_or(flow::FULL, |change| change.rate);
     let trips = |change: &RateChange| float(change.at.saturating_sub(over).get()) / trip;
     let first = mine().find(|change| change.at > over).map(trips);
     let full = mine().find(|change| change.at > over && change.rate == flow::FULL).map(trips);
     let finding = format!(
-        "31 of 32 senders end at {:.0} µs: the last one's rate, {:.3} of the line by then, rises after {:.1} round trips and is all of it after {:.1}",
+        "31 of 32 senders end at {:.0} µs: the rate of the remaining sender, then {:.3} of the link rate, rises after {:.1} round trips and reaches the link rate after {:.1}",
         float(over.get()) / 1000.0,
         f64::from(before) / f64::from(flow::FULL),
         first.unwrap_or(f64::NAN),
@@ -296,7 +296,7 @@ fn recovery(figure: Figure, options: &Options) -> Result<Recovery, FigureError> 
         y_label: "rate / link rate".to_owned(),
         y_scale: Scale::Decades,
         curves: vec![
-            Curve::new("the 31, together", 3)
+            Curve::new("sum of the 31", 3)
                 .style(CurveKind::Thin)
                 .points(sum.into_iter().filter(|(_, rate, _)| *rate > 0.0)),
             Curve::new("the 32nd", 0).style(CurveKind::Thin).points(own),
@@ -360,7 +360,7 @@ mod tests {
         let [exponential, uniform, log_normal, safe @ ..] = &found[..] else { panic!("{found:?}") };
         assert!((0.125..0.16).contains(exponential) && (0.19..0.23).contains(uniform), "{found:?}");
         assert!((0.08..0.13).contains(log_normal), "{found:?}");
-        // The tail of the log-normal distribution is so long that one in a thousand is later than any earlier packet.
+        // Log-normal delays have a long tail: one packet in a thousand is later than every packet before it.
         let [exponential, uniform, log_normal] = safe else { panic!("{found:?}") };
         assert!(*exponential < 0.001 && *uniform < 0.001 && *log_normal < 0.002, "{found:?}");
     }

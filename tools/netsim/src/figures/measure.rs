@@ -160,10 +160,10 @@ pub(super) fn measure(
             })
             .collect::<Result<Vec<_>, _>>()
     };
-    let told = |result: &Result<Vec<Outcome>, FigureError>| {
+    let on_result = |result: &Result<Vec<Outcome>, FigureError>| {
         done(result.as_ref().map_or(0, |runs| runs.len() as u64))
     };
-    let results = parallel::map(jobs.len(), options.threads, job, told).ok_or(FigureError::Stopped)?;
+    let results = parallel::map(jobs.len(), options.threads, job, on_result).ok_or(FigureError::Stopped)?;
     let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); points.len()];
     for (result, (number, _)) in results.into_iter().zip(&jobs) {
         if let Some(place) = outcomes.get_mut(*number) {

@@ -38,7 +38,7 @@ use picture::Picture;
 /// Figure to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "the module's table says it")]
+#[expect(missing_docs, reason = "described by the module's table")]
 pub enum Figure {
     LossFree,
     Lossy,
@@ -293,7 +293,7 @@ fn made<'a>(
 #[non_exhaustive]
 pub enum FigureError {
     /// It was stopped.
-    #[error("broken off")]
+    #[error("the figure was cancelled")]
     Stopped,
     /// A run failed.
     #[error("{point}, seed {seed}: {source}")]
@@ -333,7 +333,7 @@ fn caption(options: &Options, more: &str, symbols: &str) -> Vec<String> {
     vec![
         format!(
             "Two hosts, 10 GB/s, 800 ns one way, packets of 512 bytes and their real headers; {more}. Time: from the submission to the \
-             receiver's notice. {}",
+             receiver's notification. {}",
             runs(options)
         ),
         format!("{symbols} {MARKER_NOTE}"),
@@ -349,7 +349,7 @@ fn runs(options: &Options) -> String {
 }
 
 /// Treatment of coinciding points in the drawing.
-const MARKER_NOTE: &str = "Markers that would cover each other are drawn side by side.";
+const MARKER_NOTE: &str = "Coinciding markers are drawn side by side.";
 
 /// Symbols of the schemes' parameters.
 const SYMBOLS: &str = "W: window of the scheme, in packets. K: requests for the same packet after which everything from it on is requested. \

@@ -14,7 +14,7 @@ const HOPS: u64 = 8;
 pub(super) fn make(figure: Figure) -> Result<RenderedFigure, FigureError> {
     let (mut rows, mut savings, mut findings) = (Vec::new(), Vec::new(), Vec::new());
     let mut times = Panel {
-        title: "4 KiB: time until the receiving application knows".to_owned(),
+        title: "4 KiB: time until the application is notified".to_owned(),
         x_label: "hops".to_owned(),
         y_label: "time (µs)".to_owned(),
         ..Panel::default()
@@ -62,8 +62,8 @@ pub(super) fn make(figure: Figure) -> Result<RenderedFigure, FigureError> {
                 let points = found.iter().map(|row| (float(row.hops), micros(time(row)), 0.0));
                 Curve::new(name, colour).points(points)
             };
-            times.curves.push(curve("told by its own card", 0, &|row| row.own));
-            times.curves.push(curve("told by the sender", 1, &|row| row.told));
+            times.curves.push(curve("notified by its own card", 0, &|row| row.own));
+            times.curves.push(curve("notified by the sender", 1, &|row| row.told));
         }
     }
     let shares = Panel {
@@ -75,9 +75,9 @@ pub(super) fn make(figure: Figure) -> Result<RenderedFigure, FigureError> {
         ..Panel::default()
     };
     let picture = Picture {
-        title: "Completion told by the receiver's own card".to_owned(),
+        title: "Notification by the receiver's own card".to_owned(),
         caption: vec![
-            "Registry scheme, two hosts, 10 Gbit/s, 400 ns per hop (the paper gives neither), packets of 512 bytes. Time: from the submission to the receiver's notice. Nothing is random: one run per point.".to_owned(),
+            "Registry scheme, two hosts, 10 Gbit/s, 400 ns per hop (the paper states neither), packets of 512 bytes. Time: from the submission to the receiver's notification. The runs are deterministic: one run per point.".to_owned(),
         ],
         columns: 1,
         panels: vec![times, shares],

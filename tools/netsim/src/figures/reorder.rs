@@ -33,7 +33,7 @@ fn point(
 ) -> Result<Point, FigureError> {
     let scenario =
         reference_parameters(SIZE).delay(Nanos::new(distance)).data(network(0.0, delays.of(law, degree)?));
-    // Requested once per packet and round trip: without the packets' own time, because no answer arrives sooner.
+    // One request per packet and round trip, without the packet's own time: no answer arrives sooner.
     let retry_queries = Nanos::new(2 * distance);
     let config = receiver_window::Config {
         window,
@@ -112,19 +112,20 @@ pub(super) fn make(
     }
     for (degree, window, speed) in PAPER {
         panel.marks.push(Mark::new(f64::from(degree), speed, format!("004: W = {window}, {speed}")));
-        let here = |point: &&Measured| (point.row.window, point.row.disorder) == (Some(window), Some(degree));
-        let Some(found) = main.iter().find(here) else { continue };
-        let all = band.iter().filter(here).chain([found]).filter_map(|point| point.row.speed_ratio);
+        let at_mark =
+            |point: &&Measured| (point.row.window, point.row.disorder) == (Some(window), Some(degree));
+        let Some(found) = main.iter().find(at_mark) else { continue };
+        let all = band.iter().filter(at_mark).chain([found]).filter_map(|point| point.row.speed_ratio);
         let (low, high) =
             all.fold((f64::INFINITY, 0.0_f64), |(low, high), speed| (low.min(speed), high.max(speed)));
-        let exponential = |point: &&Measured| here(point) && point.row.topology.ends_with("exponential");
+        let exponential = |point: &&Measured| at_mark(point) && point.row.topology.ends_with("exponential");
         let same_law =
             band.iter().filter(exponential).chain([found]).filter_map(|point| point.row.speed_ratio);
         let (least, most) =
             same_law.fold((f64::INFINITY, 0.0_f64), |(low, high), speed| (low.min(speed), high.max(speed)));
         findings.push(format!(
             "window {window}, disorder {degree}: {:.3} ± {:.3} of the speed in order, {:.2}x packets; document 004 has {speed}; \
-             {least:.2} to {most:.2} over round trips of 20 to 38 packets, {low:.2} to {high:.2} over these and laws of delay",
+             {least:.2} to {most:.2} over round trips of 20 to 38 packets, {low:.2} to {high:.2} over these and delay distributions",
             found.row.speed_ratio.unwrap_or(f64::NAN),
             found.speed_half_width(),
             found.row.packets_ratio.unwrap_or(0.0),
@@ -134,7 +135,7 @@ pub(super) fn make(
         main.iter().filter(|point| point.row.window == Some(512) && point.row.scheme == "selective");
     for point in needless.filter(|point| matches!(point.row.disorder, Some(64 | 128))) {
         findings.push(format!(
-            "selective, disorder {}: {:.3} ± {:.3}, {:.4} % ± {:.4} % of packets sent again for nothing",
+            "selective, disorder {}: {:.3} ± {:.3}, {:.4} % ± {:.4} % spurious retransmissions",
             point.row.disorder.unwrap_or(0),
             point.row.speed_ratio.unwrap_or(f64::NAN),
             point.speed_half_width(),
@@ -146,7 +147,7 @@ pub(super) fn make(
         title: "Transfer of 256 KiB without loss: speed by disorder".to_owned(),
         caption: caption(
             options,
-            "no loss, exponential delay; a missing packet is requested after 2 RTT, K = 3; a packet beyond the window is requested once per RTT. \
+            "no loss, exponential delay; missing packets are requested after 2 RTT, K = 3; packets beyond the window are requested once per RTT. \
              Wide bands: all of 500 to 1000 ns one way with exponential, uniform and log-normal delay (not measured for W = 128 and for selective). \
              004: values that document 004 gives. The other schemes are in the figure \"selective\"",
             SYMBOLS,
@@ -165,8 +166,8 @@ fn spread(
     others: &[(u32, u64, DelayDistribution)],
     band: &[Measured],
 ) -> Curve {
-    let mut curve =
-        Curve::new(format!("W = {window}: other round trips and laws"), colour).style(CurveKind::Band);
+    let mut curve = Curve::new(format!("W = {window}: other round trips and distributions"), colour)
+        .style(CurveKind::Band);
     for (place, degree) in BAND.into_iter().enumerate() {
         let main = own.iter().filter(|point| point.row.disorder == Some(degree));
         let rest = others.iter().zip(band.chunks(BAND.len())).filter(|((of, ..), _)| *of == window);

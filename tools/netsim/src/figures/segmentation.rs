@@ -71,8 +71,8 @@ pub(super) fn make(figure: Figure) -> RenderedFigure {
     let picture = Picture {
         title: "Time of a transfer by segment size".to_owned(),
         caption: vec![
-            "Three stages that pass whole segments on (read, wire, write); packets of 512 bytes with 60 bytes of header on the wire. Nothing is random: one run per point.".to_owned(),
-            "T: time of the transfer. n: bytes of a segment. k: number of segments. o = 0.5 µs: time of a command at the first stage. B = 10 GB/s: rate of each stage. whole: one segment for everything. tuner: the segment size that the tuner chose.".to_owned(),
+            "Three stages that forward whole segments (read, wire, write); packets of 512 bytes with 60 bytes of header on the wire. The runs are deterministic: one run per point.".to_owned(),
+            "T: time of the transfer. n: bytes of a segment. k: number of segments. o = 0.5 µs: time of a command at the first stage. B = 10 GB/s: rate of each stage. whole: one segment for the whole transfer. tuner: the segment size that the tuner chose.".to_owned(),
         ],
         columns: 2,
         panels,

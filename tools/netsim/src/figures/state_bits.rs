@@ -80,7 +80,7 @@ fn fields() -> Vec<Field> {
         let mut sender = vec![
             ("count", INDEX),
             ("next", INDEX),
-            ("asked", MAX_MESSAGE_PACKETS),
+            ("requested", MAX_MESSAGE_PACKETS),
             ("active", TIME),
             ("probing", 1),
             ("silent", BACK_OFF),
@@ -96,7 +96,7 @@ fn fields() -> Vec<Field> {
             "receiver",
             &[
                 ("base", INDEX),
-                ("here", window.window),
+                ("received bitmap", window.window),
                 ("count", INDEX),
                 ("tail seen", 1),
                 ("deadline", TIME),
@@ -105,8 +105,8 @@ fn fields() -> Vec<Field> {
             ],
         );
         if !credit {
-            // Prevents a packet beyond the window from being requested at each copy: the price of coalescing.
-            add(scheme, "receiver", &[("asked beyond the window", window.remembered * (INDEX + TIME))]);
+            // Prevents a request for a packet beyond the window at each duplicate: the cost of coalescing.
+            add(scheme, "receiver", &[("requested beyond the window", window.remembered * (INDEX + TIME))]);
         }
     }
     add(
@@ -117,12 +117,16 @@ fn fields() -> Vec<Field> {
             ("base", INDEX),
             ("next", INDEX),
             ("acknowledged", sending.window),
-            ("again", sending.window),
+            ("retransmit", sending.window),
             ("deadline", TIME),
             ("silent", 5),
         ],
     );
-    add("sender-window", "receiver", &[("here", MAX_MESSAGE_PACKETS), ("count", INDEX), ("tail seen", 1)]);
+    add(
+        "sender-window",
+        "receiver",
+        &[("received bitmap", MAX_MESSAGE_PACKETS), ("count", INDEX), ("tail seen", 1)],
+    );
     add(
         "receiver-counter",
         "sender",
@@ -144,7 +148,7 @@ fn fields() -> Vec<Field> {
             ("received", INDEX),
             ("deadline", TIME),
             ("complete", 1),
-            ("here (what tells copies from packets)", MAX_MESSAGE_PACKETS),
+            ("received bitmap (detects duplicates)", MAX_MESSAGE_PACKETS),
         ],
     );
     let flight = |window: u32| {
@@ -152,12 +156,12 @@ fn fields() -> Vec<Field> {
             ("count", INDEX),
             ("base", INDEX),
             ("next", INDEX),
-            ("here", window),
-            ("again", window),
+            ("acknowledged", window),
+            ("retransmit", window),
             ("sequence", SEQUENCE),
-            ("oldest sending", SEQUENCE),
+            ("oldest transmission", SEQUENCE),
             ("packets in flight", window * (SEQUENCE + 8)),
-            ("sendings", sendings(window) * (SEQUENCE + INDEX + TIME)),
+            ("transmissions", sendings(window) * (SEQUENCE + INDEX + TIME)),
         ]
     };
     add("adaptive-window", "sender", &flight(adaptive.window));
@@ -186,7 +190,7 @@ fn fields() -> Vec<Field> {
             ("silent", 5),
         ],
     );
-    let map = |window| [("base", INDEX), ("here", window), ("count", INDEX), ("tail seen", 1)];
+    let map = |window| [("base", INDEX), ("received bitmap", window), ("count", INDEX), ("tail seen", 1)];
     add("adaptive-window", "receiver", &map(WIDTH));
     add("adaptive-window", "receiver", &[("highest seen now and before", 3 * INDEX), ("mark", TIME)]);
     add("selective", "receiver", &map(selective.window));
@@ -198,7 +202,7 @@ fn fields() -> Vec<Field> {
 fn registry() -> Vec<Field> {
     let per = |table: &str| match table {
         "op table" => "packet in flight",
-        "segments" => "segment under way",
+        "segments" => "segment in progress",
         "transfers" | "queues" => "transfer",
         "destinations" | "senders" => "node",
         "registry" => "operation in progress",
@@ -214,12 +218,12 @@ fn registry() -> Vec<Field> {
         bits: u32::try_from(bits).unwrap_or(u32::MAX),
         per: per(name),
     };
-    let life = Incarnation::new(1);
+    let incarnation = Incarnation::new(1);
     let mut fields = Vec::new();
-    if let Ok(sender) = Sender::new(SenderConfig::default(), life) {
+    if let Ok(sender) = Sender::new(SenderConfig::default(), incarnation) {
         fields.extend(sender.state().map(|table| field("sender", table.name, table.bits())));
     }
-    if let Ok(receiver) = Receiver::new(ReceiverConfig::new(RECEIVER, life)) {
+    if let Ok(receiver) = Receiver::new(ReceiverConfig::new(RECEIVER, incarnation)) {
         fields.extend(receiver.state().map(|table| field("receiver", table.name, table.bits())));
     }
     fields
@@ -255,7 +259,7 @@ pub(super) fn make(figure: Figure) -> RenderedFigure {
     let picture = Picture {
         title: "Bits of state per context".to_owned(),
         caption: vec![
-            "Fields of the state machines, packed: indices of 13 bits, times of 32 bits; messages of up to 4096 packets, windows of 128 packets (sender-window: 32, selective: 512). receiver-w. credit: receiver-window in credit mode. The identity of a context, which all schemes need, is not counted.".to_owned(),
+            "Fields of the state machines, packed: indices of 13 bits, times of 32 bits; messages of up to 4096 packets, windows of 128 packets (sender-window: 32, selective: 512). receiver-w. credit: receiver-window in credit mode. The identity of a context is the same for all schemes and not counted.".to_owned(),
             "The registry is not shown: it has no contexts, but state per packet and per operation, which the CSV file lists.".to_owned(),
         ],
         columns: 1,
@@ -277,7 +281,7 @@ mod tests {
     use super::*;
     use fpga_protocol::scheme::receiver_counter;
 
-    /// A packed field is no wider than the memory of its type, so that the list is complete.
+    /// The packed fields of an end are not wider than its type in memory: the list is complete.
     #[test]
     fn state_bits_fit_type_size() {
         let fields = fields();

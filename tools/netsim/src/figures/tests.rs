@@ -151,14 +151,14 @@ fn figure_reorder_matches_document_points() {
             .filter(|fields| (fields[1], fields[6], fields[7]) == ("receiver-window", "64", window))
             .map(|fields| fields[14].parse().unwrap())
             .collect();
-        assert_eq!(speeds.len(), 9, "three round trips and three laws");
+        assert_eq!(speeds.len(), 9, "three round trips and three distributions");
         assert!(speeds.iter().all(|speed| (low..=high).contains(speed)), "window {window}: {speeds:?}");
         let spread = speeds.iter().fold(0.0_f64, |most, speed| most.max(*speed))
             - speeds.iter().fold(1.0_f64, |least, speed| least.min(*speed));
-        assert!(spread > 0.05, "what is not known matters: {speeds:?}");
+        assert!(spread > 0.05, "the unknown parameters have too little effect: {speeds:?}");
     }
     let needless = field("selective", "128", "512", 13) - 1.0;
-    assert!(needless < 0.001, "{needless} sent again for nothing");
+    assert!(needless < 0.001, "{needless} spurious retransmissions");
 }
 
 /// 256 KiB at half a percent of loss: speed relative to that without loss and disorder, and packets sent divided by packets needed.

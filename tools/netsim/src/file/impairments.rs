@@ -40,29 +40,29 @@ impl<'de> Deserialize<'de> for Length {
     }
 }
 
-/// Reordering: any of the next packets leaves first.
+/// Random reordering: any of the next `depth` packets leaves first.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{depth: N, patience_ns: N}")]
 pub(super) struct Shuffle {
-    /// Packets to choose from.
+    /// Number of packets to choose from.
     pub(super) depth: Within<1, 4096>,
-    /// Longest time that a packet is held back, in nanoseconds.
+    /// Maximum time that a packet is held back, in nanoseconds.
     pub(super) patience_ns: Span,
 }
 
-/// A bottleneck: what exceeds its queue is dropped.
+/// Bottleneck; packets that do not fit into its queue are dropped.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{rate_mbps: N, queue_ns: N}")]
 pub(super) struct Throttle {
     /// Rate in Mbit/s.
     pub(super) rate_mbps: Within<1, 100_000_000>,
-    /// Longest time that a packet waits for those before it, in nanoseconds; what would wait longer is dropped.
+    /// Maximum queueing time of a packet in nanoseconds; a packet that would wait longer is dropped.
     pub(super) queue_ns: Span,
 }
 
-/// A span of time in which everything is lost.
+/// Time span in which all packets are lost.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{from_ns: N, length_ns: N}")]
@@ -73,7 +73,7 @@ pub(super) struct BlackoutEntry {
     pub(super) length_ns: Span,
 }
 
-/// What befalls packets. All of it is independent of each other.
+/// Impairments of packets, independent of each other.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(
@@ -82,13 +82,13 @@ pub(super) struct BlackoutEntry {
     expecting = "any of loss or bursts, delay or jitter_ns, duplicate, copy_delay and corrupt, in braces or below"
 )]
 pub(super) struct ConditionsEntry {
-    /// Share of packets that are lost, independently of each other. Not together with `bursts`.
+    /// Fraction of packets that are lost, independently of each other. Not together with `bursts`.
     loss: Option<Fraction>,
     /// Loss in bursts. Not together with `loss`.
     bursts: Option<BurstsEntry>,
-    /// Share of packets that are delivered twice.
+    /// Fraction of packets that are delivered twice.
     duplicate: Fraction,
-    /// Share of packets that are damaged; checksums detect it.
+    /// Fraction of packets that are corrupted; checksums detect them.
     corrupt: Fraction,
     /// Mean of an exponential delay in nanoseconds: short for `delay: {exponential: ...}`.
     jitter_ns: Option<Span>,
@@ -98,12 +98,12 @@ pub(super) struct ConditionsEntry {
     copy_delay: Option<DelayEntry>,
 }
 
-/// Loss in bursts, within which everything is lost.
+/// Loss in bursts: all packets of a burst are lost.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{loss: P, length: N}")]
 pub(super) struct BurstsEntry {
-    /// Share of all packets that are lost.
+    /// Fraction of all packets that are lost.
     loss: Fraction,
     /// Mean length of a burst in packets.
     length: Length,
@@ -123,9 +123,9 @@ pub(super) struct ConstantEntry {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{least_ns: N, most_ns: N}")]
 pub(super) struct UniformEntry {
-    /// Smallest delay in nanoseconds.
+    /// Minimum delay in nanoseconds.
     least_ns: Span,
-    /// Largest delay in nanoseconds.
+    /// Maximum delay in nanoseconds.
     most_ns: Span,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct UniformEntry {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{least_ns: N, mean_ns: N}")]
 pub(super) struct ExponentialEntry {
-    /// Part that every packet has, in nanoseconds.
+    /// Minimum delay in nanoseconds.
     least_ns: Span,
     /// Mean of the random part in nanoseconds.
     mean_ns: Span,
@@ -156,7 +156,7 @@ pub(super) struct NormalEntry {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{least_ns: N, median_ns: N, sigma: N}")]
 pub(super) struct LogNormalEntry {
-    /// Part that every packet has, in nanoseconds.
+    /// Minimum delay in nanoseconds.
     least_ns: Span,
     /// Median of the random part in nanoseconds.
     median_ns: Span,
@@ -216,14 +216,14 @@ impl DelayEntry {
     }
 }
 
-/// Reordering of a given degree: each packet is held back by 0 to `degree` places, equally likely.
+/// Reordering of a given degree: each packet is held back by 0 to `degree` positions, uniformly distributed.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{degree: N, patience_ns: N}")]
 pub(super) struct Disorder {
-    /// Largest number of packets that overtake one.
+    /// Maximum number of packets that overtake one packet.
     pub(super) degree: Within<1, 4096>,
-    /// Longest time that a packet is held back, in nanoseconds.
+    /// Maximum time that a packet is held back, in nanoseconds.
     pub(super) patience_ns: Span,
 }
 

@@ -88,17 +88,17 @@ fn scenario_schema_describes_every_key() {
 #[test]
 fn scenario_schema_defaults_match_parser() {
     let schema: serde_json::Value = serde_json::from_str(super::JSON_SCHEMA).unwrap();
-    let said = |key: &str| -> u64 {
+    let documented = |key: &str| -> u64 {
         let text = schema["properties"][key]["description"].as_str().unwrap();
         let (_, rest) = text.split_once("(default: ").unwrap_or_else(|| panic!("{key}: {text}"));
         rest.split(')').next().unwrap().parse().unwrap_or_else(|_| panic!("{key}: {text}"))
     };
     let found =
         super::parse("small.yaml", "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\n").unwrap();
-    assert_eq!(said("rate_gbps"), found.rate.get() / 1_000_000_000);
-    assert_eq!(said("delay_ns"), found.delay.get());
-    assert_eq!(said("queue_bytes"), found.queue);
-    assert_eq!(said("packet_bytes"), u64::from(found.sender.packet_size()));
-    assert_eq!(said("seed"), found.seed);
-    assert_eq!(said("limit_ns"), found.limit.get());
+    assert_eq!(documented("rate_gbps"), found.rate.get() / 1_000_000_000);
+    assert_eq!(documented("delay_ns"), found.delay.get());
+    assert_eq!(documented("queue_bytes"), found.queue);
+    assert_eq!(documented("packet_bytes"), u64::from(found.sender.packet_size()));
+    assert_eq!(documented("seed"), found.seed);
+    assert_eq!(documented("limit_ns"), found.limit.get());
 }

@@ -1,4 +1,4 @@
-//! Random transfers under random impairments. Each is checked: it has to arrive whole, or to end in an error in time.
+//! Random transfers under random impairments. Each is checked: it has to arrive completely, or to end in an error before its deadline.
 //!
 //! A *round* is a separate network: one sender, one receiver, two links with conditions drawn from the seed, and some hundred transfers,
 //! some of them to memory that an earlier one has used. Packets are real ones, with bytes and checksum. The invariants for each transfer:
@@ -222,7 +222,7 @@ pub enum Invariant {
         when: DetectionTime,
     },
     /// A write went outside of all transfers.
-    #[error("{length} bytes were written at {address:#x}, where no transfer goes")]
+    #[error("{length} bytes were written at {address:#x}, outside the memory of all transfers")]
     StrayWrite {
         /// Address of the first byte.
         address: u64,
@@ -230,7 +230,7 @@ pub enum Invariant {
         length: u64,
     },
     /// A transfer ended twice, or was never submitted.
-    #[error("transfer {transfer} ended again")]
+    #[error("transfer {transfer} ended twice, or was never submitted")]
     CompletedTwice {
         /// Number of the transfer in its round.
         transfer: u64,
@@ -244,33 +244,35 @@ pub enum Invariant {
         late: Nanos,
     },
     /// The application was notified more than once in one incarnation of the receiver, or of a transfer that does not exist.
-    #[error("the receiving application was told of transfer {transfer} again, or wrongly")]
+    #[error(
+        "the receiving application was notified of transfer {transfer} twice, or the transfer does not exist"
+    )]
     NotifiedTwice {
         /// Number of the transfer in its round.
         transfer: u64,
     },
     /// A transfer succeeded at the sender, but the receiving application was not notified.
-    #[error("transfer {transfer} ended well, and the receiving application was not told")]
+    #[error("transfer {transfer} succeeded, but the receiving application was not notified")]
     NotNotified {
         /// Number of the transfer in its round.
         transfer: u64,
     },
-    /// Nothing happens any more, or not within the time limit.
-    #[error("{left} transfers never end")]
+    /// No event remains, or the time limit has passed.
+    #[error("{left} transfers do not end")]
     Hung {
         /// Transfers that have not ended.
         left: u64,
     },
     /// A packet or an acknowledgement arrived under an op number that names another packet by then.
     #[error(
-        "op number {op:#x} was given to another packet while one of its packets or acknowledgements was under way"
+        "op number {op:#x} was assigned to another packet while a packet or acknowledgement of its previous packet was in flight"
     )]
     OpNumberReused {
         /// Op number.
         op: u32,
     },
     /// A table is not empty at the end.
-    #[error("left over at the end: {what}")]
+    #[error("not empty at the end of the round: {what}")]
     NotReleased {
         /// Name of the table.
         what: &'static str,
@@ -300,7 +302,7 @@ impl fmt::Display for DetectionTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OnArrival => "on arrival",
-            Self::Afterwards => "after its arrival",
+            Self::Afterwards => "after arrival",
         })
     }
 }

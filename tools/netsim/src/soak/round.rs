@@ -158,11 +158,11 @@ fn everything(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
         impairments.data = conditions(dice, most);
         impairments.control = conditions(dice, most);
         impairments.blackouts.clone_from(&blackouts);
-        let patience = Nanos::from_micros(50);
+        let hold_back = Nanos::from_micros(50);
         impairments.order = match dice.below(4) {
             0 => Order::InOrder,
-            1 => Order::Random { depth: dice.between(2, 64) as usize, patience },
-            _ => Order::Degree { degree: 1 << dice.below(9), patience },
+            1 => Order::Random { depth: dice.between(2, 64) as usize, patience: hold_back },
+            _ => Order::Degree { degree: 1 << dice.below(9), patience: hold_back },
         };
         impairments
     };
@@ -268,7 +268,7 @@ struct TransferRecord {
     /// `None` while it is in progress.
     ended: Option<TransferOutcome>,
     /// Incarnation of the receiver that last notified of it.
-    told: Option<u32>,
+    notified: Option<u32>,
     /// Incarnation of the receiver at submission.
     receiver_incarnation: u32,
 }
@@ -474,7 +474,7 @@ impl<'a> Round<'a> {
             length,
             deadline,
             ended: None,
-            told: None,
+            notified: None,
             receiver_incarnation,
         });
         self.live += 1;
@@ -547,12 +547,12 @@ impl<'a> Round<'a> {
     fn answers(&mut self) -> Result<(), Invariant> {
         while let Some(bytes) = self.unseen.pop_front() {
             if let Ok(Packet::Control(control)) = Packet::parse(&bytes)
-                && let Some((answer, told)) = frame::answer(&control)
+                && let Some((answer, kind)) = frame::answer(&control)
             {
                 if let Some(names) = &self.names {
                     names.record_acknowledged(&control)?;
                 }
-                match told {
+                match kind {
                     AnswerKind::Acknowledged => self.sender.handle_ack(self.now, answer),
                     AnswerKind::Refused(reason) => self.sender.handle_nack(self.now, answer, reason),
                     AnswerKind::Done => self.sender.handle_segment_done(self.now, answer),
@@ -588,18 +588,18 @@ impl<'a> Round<'a> {
         let unknown = Invariant::NotifiedTwice { transfer: u64::MAX };
         let number = *self.on_wire.get(&key).ok_or(unknown)?;
         let story = self.stories.get_mut(number).ok_or(unknown)?;
-        if story.told == Some(self.receiver_incarnation) || story.length != event.length {
+        if story.notified == Some(self.receiver_incarnation) || story.length != event.length {
             return Err(Invariant::NotifiedTwice { transfer: number as u64 });
         }
-        story.told = Some(self.receiver_incarnation);
+        story.notified = Some(self.receiver_incarnation);
         // The memory of a failed transfer may be in use by another one.
         if story.ended == Some(TransferOutcome::Failed) {
             return Ok(());
         }
         let slot = story.slot;
-        let well = story.ended == Some(TransferOutcome::Succeeded);
+        let succeeded = story.ended == Some(TransferOutcome::Succeeded);
         self.arena.arrived(slot)?;
-        if well {
+        if succeeded {
             self.free.push(slot);
         }
         Ok(())
@@ -634,10 +634,10 @@ impl<'a> Round<'a> {
         let count = match completion.result {
             Ok(()) => {
                 story.ended = Some(TransferOutcome::Succeeded);
-                let told = story.told.is_some() || story.length == 0;
+                let notified = story.notified.is_some() || story.length == 0;
                 // If the sender notifies it, the receiver may learn later: the slot stays in use until then. An incarnation that had
                 // received everything and was still to be notified is gone with its application.
-                if told {
+                if notified {
                     self.free.push(story.slot);
                 } else if story.receiver_incarnation != self.receiver_incarnation {
                     story.ended = Some(TransferOutcome::Failed);
@@ -675,8 +675,8 @@ impl<'a> Round<'a> {
         match side {
             Side::Sender => {
                 self.sender_incarnation += 1;
-                let life = Incarnation::new(self.sender_incarnation);
-                self.sender = Sender::new(self.network.sender, life).map_err(Invariant::Sender)?;
+                let incarnation = Incarnation::new(self.sender_incarnation);
+                self.sender = Sender::new(self.network.sender, incarnation).map_err(Invariant::Sender)?;
                 self.asleep_until = Nanos::ZERO;
                 self.quiet_until = self.now.saturating_add(PACKET_LIFETIME);
                 self.unseen.clear();
@@ -711,7 +711,10 @@ impl<'a> Round<'a> {
     /// restarted.
     fn expire_notices(&mut self) {
         for story in &mut self.stories {
-            if story.ended == Some(TransferOutcome::Succeeded) && story.told.is_none() && story.length != 0 {
+            if story.ended == Some(TransferOutcome::Succeeded)
+                && story.notified.is_none()
+                && story.length != 0
+            {
                 story.ended = Some(TransferOutcome::Failed);
                 self.releasing.push((self.now.saturating_add(PACKET_LIFETIME), story.slot));
             }
@@ -737,7 +740,10 @@ impl<'a> Round<'a> {
             self.arena.still(slot)?;
         }
         for (transfer, story) in (0..).zip(&self.stories) {
-            if story.ended == Some(TransferOutcome::Succeeded) && story.told.is_none() && story.length != 0 {
+            if story.ended == Some(TransferOutcome::Succeeded)
+                && story.notified.is_none()
+                && story.length != 0
+            {
                 return Err(Invariant::NotNotified { transfer });
             }
         }
@@ -767,9 +773,9 @@ impl<'a> Round<'a> {
     }
 }
 
-fn open(network: &RoundParameters, life: u32, key: u64, size: u64) -> Result<Receiver, Invariant> {
+fn open(network: &RoundParameters, incarnation: u32, key: u64, size: u64) -> Result<Receiver, Invariant> {
     let mut config = network.receiver;
-    config.incarnation = Incarnation::new(life);
+    config.incarnation = Incarnation::new(incarnation);
     let mut receiver = Receiver::new(config).map_err(Invariant::Receiver)?;
     let window = MemoryWindow {
         source: SENDER,

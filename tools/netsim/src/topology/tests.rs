@@ -4,7 +4,7 @@ fn network(topology: Topology) -> SwitchFabric {
     SwitchFabric::new(topology, BitRate::from_gbps(100), 1000, 1 << 20)
 }
 
-/// Follows a packet. Returns the number of links that it takes.
+/// Follows a packet. Returns the number of links on its route.
 fn walk(network: &mut SwitchFabric, from: u32, to: u32) -> u32 {
     let (_, mut vertex) = network.send(from, 0, 100).unwrap();
     let mut links = u32::from(!matches!(network.topology, Topology::Torus { .. }));
@@ -73,7 +73,11 @@ fn topology_fixed_route_changes_only_on_reroute() {
             while let Some(port) = network.route_fixed(vertex, from, to) {
                 assert_eq!(network.owner(port).unwrap_or(to), vertex);
                 network.send(port, 0, 100);
-                assert_eq!(network.route_fixed(vertex, from, to), Some(port), "what waits changes nothing");
+                assert_eq!(
+                    network.route_fixed(vertex, from, to),
+                    Some(port),
+                    "queued packets change the route"
+                );
                 if network.avoid(port, from, to, 0) {
                     let other = network.route_fixed(vertex, from, to).unwrap();
                     assert_ne!(other, port);
@@ -88,13 +92,13 @@ fn topology_fixed_route_changes_only_on_reroute() {
                 }
             }
             assert_eq!(vertex, to);
-            assert!(alone >= 1, "the last link has no other beside it");
+            assert!(alone >= 1, "the last link has a parallel link");
         }
     }
     let mut adaptive = network(Topology::Tree { arity: 2, levels: 2, up: 2 });
     let port = adaptive.route(4, 3).unwrap();
     adaptive.send(port, 0, 100);
-    assert!(!adaptive.avoid(port, 0, 3, 0), "every packet finds its way by itself");
+    assert!(!adaptive.avoid(port, 0, 3, 0), "adaptive routing has no fixed routes to change");
 }
 
 #[test]

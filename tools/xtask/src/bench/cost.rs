@@ -38,8 +38,8 @@ pub(super) struct Cost {
 }
 
 /// Fastest burst of arithmetic in the samples of the submitting CPU.
-pub(super) fn quickest<'a>(looks: impl IntoIterator<Item = &'a CpuSample>) -> f64 {
-    looks.into_iter().map(|cores| cores.host_ns).fold(f64::INFINITY, f64::min)
+pub(super) fn quickest<'a>(samples: impl IntoIterator<Item = &'a CpuSample>) -> f64 {
+    samples.into_iter().map(|cores| cores.host_ns).fold(f64::INFINITY, f64::min)
 }
 
 impl Cost {
@@ -150,6 +150,9 @@ mod tests {
         cost.peer.push(near);
         assert!(cost.is_done(1, &LIMITS, 100.0, true) && !cost.is_done(2, &LIMITS, 100.0, true));
         assert_eq!(quickest(cost.samples()), 100.0);
-        assert!(!cost.is_done(1, &LIMITS, 90.0, true), "a quicker look shows that somebody was there");
+        assert!(
+            !cost.is_done(1, &LIMITS, 90.0, true),
+            "a faster sample shows foreign load in the earlier runs"
+        );
     }
 }

@@ -19,10 +19,10 @@ const FILE: &str = "runs.jsonl";
 pub(crate) enum LogError {
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    #[error("{}: line {line} is no run: {source}; start anew without --resume", path.display())]
+    #[error("{}: line {line} is not a run: {source}; start again without --resume", path.display())]
     Line { path: PathBuf, line: usize, source: serde_json::Error },
     #[error(
-        "{} is of other programs or options ({found}; now {wanted}): start anew without --resume",
+        "{} belongs to other programs or options ({found}; now {wanted}): start again without --resume",
         path.display()
     )]
     Other { path: PathBuf, found: String, wanted: String },

@@ -211,7 +211,7 @@ mod tests {
             let description =
                 format!(r#"{{"full_id":"wire/encode and parse 512","throughput":{throughput}}}"#);
             let found = criterion("fpga-firmware", description.as_bytes(), ESTIMATES).unwrap();
-            assert_eq!(found.nanoseconds, 3840.0, "bytes are no operations");
+            assert_eq!(found.nanoseconds, 3840.0, "a throughput in bytes does not count operations");
             assert_eq!(found.budget(CpuPlacement::SharedCache), Some(80.0));
         }
         for (name, budget) in [

@@ -41,44 +41,44 @@ const BUSY_CPUS: f64 = 1.9;
 /// Options of `cargo xtask bench`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
-    /// Measure DPDK's software DMA device beside it (needs libdpdk-dev and librte-dma-skeleton)
+    /// Also measure DPDK's software DMA device (needs libdpdk-dev and librte-dma-skeleton)
     #[arg(long)]
     peer: bool,
-    /// Pairs of runs in one regime that a size, direction and ring needs
+    /// Number of pairs of runs in one CPU placement for each size, direction and ring
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pairs: u16,
-    /// Bytes of an operation
+    /// Operation sizes
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "64,512,4KiB,64KiB,1MiB")]
     sizes: Vec<Size>,
-    /// Which way
+    /// Transfer directions
     #[arg(long, value_name = "WAY,...", value_delimiter = ',', default_value = "h2c,c2h")]
     direction: Vec<Direction>,
-    /// How the ring is kept running
+    /// Ring modes: credits, or batches that end in a Stop descriptor
     #[arg(long, value_name = "RING,...", value_delimiter = ',', default_value = "credit,stop")]
     ring: Vec<Ring>,
-    /// Operations in flight
+    /// Number of operations in flight
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=512))]
     depth: u32,
-    /// Length of one run [default: 1.2 at up to 64 bytes, else 0.5]
+    /// Duration of one run in seconds [default: 1.2 at up to 64 bytes, else 0.5]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Latency between the CPUs from which on a pair is far
+    /// Minimum latency between the CPUs of a "far" pair (no shared cache)
     #[arg(long, value_name = "NS", default_value_t = 90.0)]
     far: f64,
-    /// Latency between the CPUs from which on a pair is near; below, they are one core's hardware threads
+    /// Minimum latency between the CPUs of a "near" pair (shared cache); below, they are hardware threads of one core
     #[arg(long, value_name = "NS", default_value_t = 34.0)]
     near: f64,
     /// CPUs of the submitting and of the copying thread [default: the first two]
     #[arg(long, value_name = "HOST,CARD", value_delimiter = ',', num_args = 2)]
     cpus: Option<Vec<usize>>,
-    /// Leave out the packages' own benchmarks
+    /// Skip the benchmarks of the packages
     #[arg(long)]
     no_micro: bool,
-    /// Leave out the pairs
+    /// Skip the pairs of runs
     #[arg(long)]
     no_pairs: bool,
-    /// Go on with the runs of the last time, which has to have been with the same programs and options: for a machine on which few
-    /// pairs agree
+    /// Continue the previous measurement, which must have used the same programs and options: for a machine on which few pairs
+    /// agree
     #[arg(long)]
     resume: bool,
     /// Write BENCHMARKS.md
@@ -115,14 +115,14 @@ impl FromStr for Size {
             "" | "B" => 0,
             "KiB" => 10,
             "MiB" => 20,
-            _ => return Err(format!("\"{text}\" is no size; write 64, 4KiB or 1MiB")),
+            _ => return Err(format!("\"{text}\" is not a size; write 64, 4KiB or 1MiB")),
         };
         let bytes = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1 << shift));
         // Limited by the peer's working set.
         bytes
             .filter(|bytes| (1..=16 << 20).contains(bytes))
             .map(Self)
-            .ok_or_else(|| format!("\"{text}\" is not from 1 to 16MiB"))
+            .ok_or_else(|| format!("\"{text}\" is outside of 1 to 16MiB"))
     }
 }
 
@@ -133,7 +133,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Which way.
+/// Transfer direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Direction {
@@ -150,13 +150,13 @@ impl Direction {
     }
 }
 
-/// How the ring is kept running.
+/// Ring mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Ring {
-    /// A circular ring, fed with credits
+    /// Circular ring in credit mode
     Credit,
-    /// Runs that end in a stop
+    /// Batch mode: each batch ends in a Stop descriptor
     Stop,
 }
 
@@ -278,9 +278,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
         let programs = [Some(ours.program()), peer.as_ref().map(Peer::program)];
         let mut log = Log::open(&scratch, &setting, programs, options.resume)?;
         measured = pairs(&setting, options, &ours, peer.as_ref(), &mut log)?;
-        let looks = measured.iter().flat_map(|measured| &measured.pairs).flat_map(|pair| &pair.looks);
+        let samples = measured.iter().flat_map(|measured| &measured.pairs).flat_map(|pair| &pair.looks);
         let (cells, wanted) = (cells(options), usize::from(options.pairs));
-        cost = cost::costs(&setting, &cells, wanted, &ours, peer.as_ref(), cost::quickest(looks), &mut log)?;
+        cost =
+            cost::costs(&setting, &cells, wanted, &ours, peer.as_ref(), cost::quickest(samples), &mut log)?;
     }
     let before = CpuSample::sample(cpus)?;
     let micro = if options.no_micro { Vec::new() } else { micro::run(root, &scratch)? };
@@ -443,14 +444,14 @@ mod tests {
             limits: PlacementLatencies { near_ns: 34.0, far_ns: 90.0 },
         };
         let record = Record { ops_per_s: 1.0, busy_cpus: 2.0, latency: None, cpu_ns_per_op: None };
-        let look = |one_way_ns: &f64| CpuSample {
+        let sample = |one_way_ns: &f64| CpuSample {
             one_way_ns: *one_way_ns,
             host_ns: 9.0,
             card_ns: 9.0,
             beside_ns: 9.0,
         };
         let pair = |latencies: &[f64]| Pair {
-            looks: latencies.iter().map(look).collect(),
+            looks: latencies.iter().map(sample).collect(),
             ours: record,
             peer: None,
         };

@@ -17,14 +17,14 @@ const BURSTS: u32 = 25;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PingError {
     /// A thread cannot be bound to its CPU.
-    #[error("a thread cannot be bound to CPU {cpu}: {source}; choose others with --cpus HOST,CARD")]
+    #[error("cannot bind a thread to CPU {cpu}: {source}; choose other CPUs with --cpus HOST,CARD")]
     Pin { cpu: usize, source: rustix::io::Errno },
     /// The CPUs of this process cannot be determined.
-    #[error("the CPUs that may be used are not known: {0}")]
+    #[error("cannot read the CPU affinity of this process: {0}")]
     Affinity(rustix::io::Errno),
     /// One CPU is not enough.
     #[error(
-        "there is one CPU only, and one is needed for the submitting and one for the copying thread: give this process two"
+        "this process may use one CPU only, but the submitting and the copying thread need one each: allow it two CPUs"
     )]
     OneCpu,
 }
@@ -54,7 +54,7 @@ pub(super) fn pin(cpu: usize) -> Result<(), PingError> {
 }
 
 /// One-way latency between two CPUs in nanoseconds.
-pub(crate) fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, PingError> {
+pub(crate) fn one_way_ns([first, second]: [usize; 2]) -> Result<f64, PingError> {
     let ball = PingPongLine(AtomicU32::new(0));
     let start = Barrier::new(2);
     let problem = Mutex::new(None);
@@ -74,7 +74,7 @@ pub(crate) fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, PingError> {
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            if !ready(there) {
+            if !ready(second) {
                 return;
             }
             for n in 0..EXCHANGES * (BURSTS + 1) {
@@ -83,7 +83,7 @@ pub(crate) fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, PingError> {
             }
         });
         scope.spawn(|| {
-            if !ready(here) {
+            if !ready(first) {
                 return;
             }
             (0..EXCHANGES).for_each(|n| pass(2 * n));

@@ -20,7 +20,7 @@ pub(crate) enum ProgramError {
     /// DPDK is missing.
     #[error(
         "the peer needs DPDK with its software DMA device, a C compiler and pkg-config, and `{missing}` fails: \
-         apt-get install gcc pkg-config libdpdk-dev librte-dma-skeleton23 (Debian, Ubuntu; the number follows DPDK's version), or leave --peer out"
+         apt-get install gcc pkg-config libdpdk-dev librte-dma-skeleton23 (Debian, Ubuntu; the number follows DPDK's version), or omit --peer"
     )]
     NoDpdk { missing: &'static str },
     /// A program did not build.
@@ -156,7 +156,7 @@ impl DriverProgram {
         }
         match executable(&output.stdout) {
             Some(program) => Ok(Self { program }),
-            None => Err(failed("cargo names no program".to_owned())),
+            None => Err(failed("the output of cargo names no program".to_owned())),
         }
     }
 
@@ -185,12 +185,12 @@ fn executable(messages: &[u8]) -> Option<PathBuf> {
 }
 
 fn record(
-    who: &str,
+    name: &str,
     command: &mut Command,
     parse: fn(&[u8]) -> Result<Record, RecordError>,
 ) -> Result<Record, ProgramError> {
     let args: Vec<String> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let what = || format!("{who} ({})", args.join(" "));
+    let what = || format!("{name} ({})", args.join(" "));
     let Output { status, stdout, stderr } =
         output_within(command, LIMIT).map_err(|reason| ProgramError::Failed { what: what(), reason })?;
     if !status.success() {
@@ -210,7 +210,7 @@ fn output_within(command: &mut Command, limit: Duration) -> Result<Output, Strin
         if began.elapsed() >= limit {
             child.kill().and_then(|()| child.wait()).map_err(failed)?;
             return Err(format!(
-                "it did not end within {limit:?}; a machine under load, or threads that keep each other from running"
+                "it did not end within {limit:?}: the machine is under load, or the threads block each other"
             ));
         }
         // Rare enough not to affect the measurement.

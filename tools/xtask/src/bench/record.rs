@@ -27,16 +27,16 @@ pub(crate) struct Latency {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
     /// The output is not the expected JSON.
-    #[error("it printed something unexpected: {0}")]
+    #[error("unexpected output: {0}")]
     Syntax(#[from] serde_json::Error),
     /// The document has another version.
-    #[error("it printed a document of version {0}, this task reads version {SCHEMA_VERSION}")]
+    #[error("the output has schema version {0}, but this task supports version {SCHEMA_VERSION}")]
     Version(u32),
     /// The number of results is not one.
-    #[error("it printed {0} results, one was asked for")]
+    #[error("the output has {0} results instead of 1")]
     Results(usize),
     /// The memory had wrong content.
-    #[error("what was copied differs from what should have been: a figure of wrong work is worth nothing")]
+    #[error("the copied data differs from the source, so the figure is not valid")]
     Differs,
 }
 

@@ -99,7 +99,7 @@ pub(super) fn progress(cell: &Cell, pair: &Pair, setting: &Setting) -> String {
 impl Report {
     pub(super) fn text(&self) -> String {
         let mut text = String::from(
-            "# Benchmarks\n\nWritten by `cargo xtask bench --peer --write`; do not edit. Figures of one machine at one time: compare ratios, not\nfigures of two machines. The same again:\n\n",
+            "# Benchmarks\n\nWritten by `cargo xtask bench --peer --write`; do not edit. Figures of one machine at one time: compare ratios, not\nfigures of two machines. To repeat the measurement:\n\n",
         );
         let _ = writeln!(text, "    {}\n", self.command);
         let _ =
@@ -107,8 +107,8 @@ impl Report {
         if !self.measured.is_empty() {
             text += &self.method();
             text += &self.regimes();
-            text += &self.throughput(Ring::Credit, "circular ring with credits");
-            text += &self.throughput(Ring::Stop, "runs that end in a stop (the default)");
+            text += &self.throughput(Ring::Credit, "credit mode");
+            text += &self.throughput(Ring::Stop, "batch mode (the default)");
             text += &self.latency();
             text += &self.cpu();
         }
@@ -127,13 +127,13 @@ impl Report {
             *Peer*: DPDK's software DMA device (`dma_skeleton`: rings, and a thread that copies) through the dmadev API;\n\
             `tools/xtask/peer/dmadev_skeleton.c`, `gcc {}`. It is built for this machine's CPU, ours is not.\n\n\
             Both copy from a working set of 16 MiB (at most 4096 buffers) to another one, keep {depth} operations in flight, submit at\n\
-            most 32 per round and then look once for completions, are bound to the same two CPUs, and compare the memory afterwards:\n\
+            most 32 per round and then poll once for completions, are bound to the same two CPUs, and compare the memory afterwards:\n\
             a run whose data differs ends the benchmark.\n\n\
-            Runs come in pairs, ours and then the peer's. Before, between and after, two threads hand a cache line back and forth. A pair\n\
+            Runs come in pairs, ours and then the peer's. Before, between and after, two threads pass a cache line back and forth. A pair\n\
             counts as *far* if all three latencies reach {} ns one way, as *near* if all reach {} ns only, and as *one core* if none does:\n\
-            a virtual machine's CPUs are two hardware threads of one core then. Else what they are to each other changed meanwhile and the\n\
-            pair is discarded as torn. It is discarded as disturbed if either program got less than {BUSY_CPUS} of the two CPUs' time while it\n\
-            ran. A ratio is that of one pair. Figures are medians, with the least and the most in brackets. Floors are for cores of their own;\n\
+            the CPUs of the virtual machine are then two hardware threads of one core. Otherwise their placement changed during the pair,\n\
+            which is discarded as torn. A pair is discarded as disturbed if either program got less than {BUSY_CPUS} of the two CPUs' time.\n\
+            A ratio is that of one pair. Figures are medians, with minimum and maximum in brackets. Floors apply to separate cores;\n\
             *too few*: a median of fewer than {} pairs.\n\n",
             PEER_FLAGS.join(" "),
             self.setting.limits.far_ns,
@@ -144,7 +144,7 @@ impl Report {
 
     fn regimes(&self) -> String {
         let pairs = || self.measured.iter().flat_map(|measured| &measured.pairs);
-        let looks: Vec<CpuSample> = pairs().flat_map(|pair| pair.looks.iter().copied()).collect();
+        let samples: Vec<CpuSample> = pairs().flat_map(|pair| pair.looks.iter().copied()).collect();
         let count = |verdict| pairs().filter(|pair| pair.verdict(&self.setting) == verdict).count();
         format!(
             "## Latency between the two CPUs, one way\n\n{} pairs near, {} far, {} on one core; discarded: {} torn, {} disturbed.\n\
@@ -155,7 +155,7 @@ impl Report {
             count(Verdict::Counts(CpuPlacement::SameCore)),
             count(Verdict::PlacementChanged),
             count(Verdict::CpuTaken),
-            histogram(&looks, &self.setting.limits)
+            histogram(&samples, &self.setting.limits)
         )
     }
 
@@ -261,16 +261,16 @@ impl Report {
         ];
         format!(
             "## Latency of one operation at a time, ns\n\n\
-            From before its submission to after the look that found it done, 100 000 in a row; one reading of the clock is in each, on both\n\
-            sides alike. *Below*: whether p50 and p99 of 64 B are below the peer's, as they are to be.\n\n{}\n",
+            From before the submission to after the poll that found the operation done, 100 000 in a row. Each sample contains one reading of\n\
+            the clock, on both sides. *Below*: whether p50 and p99 of 64 B are below the peer's, as required.\n\n{}\n",
             table(&header, 4, &rows)
         )
     }
 
     fn cpu(&self) -> String {
         let pairs = self.measured.iter().flat_map(|measured| &measured.pairs);
-        let looks = pairs.flat_map(|pair| &pair.looks).chain(self.cost.iter().flat_map(Cost::samples));
-        let quickest = cost::quickest(looks);
+        let samples = pairs.flat_map(|pair| &pair.looks).chain(self.cost.iter().flat_map(Cost::samples));
+        let quickest = cost::quickest(samples);
         let limits = &self.setting.limits;
         let mut rows = Vec::new();
         for (cost, regime) in
@@ -303,11 +303,11 @@ impl Report {
         let all: usize = self.cost.iter().map(|cost| cost.ours.len() + cost.peer.len()).sum();
         format!(
             "## What an operation costs the submitting CPU, ns\n\n\
-            Closed batches of 32: submitting all of them is timed; then nothing is touched until the card or device must be done, which is\n\
-            not timed; then reaping them in one call is timed. Batches that were not done by then are left out, the median of the others\n\
-            counts, and the clock's own cost is taken off. So waiting is not in it, but every cache line that has to come from the other\n\
-            CPU is. Runs of their own, {all} in all; those count that had the submitting CPU's core for themselves: arithmetic on it took at\n\
-            most a tenth longer before and after than in the best case.\n\n{}\n",
+            Closed batches of 32. Submitting the batch is timed. A pause follows, long enough for the card or device to complete it, which\n\
+            is not timed. Then reaping in one call is timed. Batches that are not complete by then are excluded; the figure is the median\n\
+            of the others, less the cost of the clock. It contains no waiting, but every cache line that comes from the other CPU.\n\
+            {all} separate runs; a run counts if no other program used the core of the submitting CPU: arithmetic on it took at most a tenth\n\
+            longer before and after than in the best case.\n\n{}\n",
             table(&header, 4, &rows)
         )
     }

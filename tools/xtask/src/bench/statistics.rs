@@ -74,9 +74,9 @@ impl CpuPlacement {
     }
 
     /// Placement on which all samples around a measurement agree; `None` if they do not, or if there are none.
-    pub(crate) fn of(looks: &[CpuSample], limits: &PlacementLatencies) -> Option<Self> {
-        let first = Self::of_one(looks.first()?, limits);
-        first.filter(|_| looks.iter().all(|cores| Self::of_one(cores, limits) == first))
+    pub(crate) fn of(samples: &[CpuSample], limits: &PlacementLatencies) -> Option<Self> {
+        let first = Self::of_one(samples.first()?, limits);
+        first.filter(|_| samples.iter().all(|cores| Self::of_one(cores, limits) == first))
     }
 }
 
@@ -93,9 +93,9 @@ const BIN_NS: f64 = 10.0;
 const MAX_BAR_WIDTH: usize = 50;
 
 /// Histogram of latencies, with the mutual slowdown of the CPUs, for judging the limits.
-pub(crate) fn histogram(looks: &[CpuSample], limits: &PlacementLatencies) -> String {
+pub(crate) fn histogram(samples: &[CpuSample], limits: &PlacementLatencies) -> String {
     let mut bins: BTreeMap<(u64, Option<CpuPlacement>), Vec<f64>> = BTreeMap::new();
-    for cores in looks.iter().filter(|cores| cores.one_way_ns.is_finite() && cores.one_way_ns >= 0.0) {
+    for cores in samples.iter().filter(|cores| cores.one_way_ns.is_finite() && cores.one_way_ns >= 0.0) {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,

@@ -188,7 +188,7 @@ pub(crate) enum ContractError {
     TooBig { what: String },
     #[error("{what} is not a multiple of {to}")]
     Unaligned { what: String, to: u32 },
-    #[error("{what} overlaps what lies before it, or lies before it: keep ascending offsets")]
+    #[error("{what} overlaps or precedes the item before it: keep offsets ascending")]
     Overlap { what: String },
     #[error("{what} ends at {end:#x}, beyond {limit:#x}")]
     Outside { what: String, end: u64, limit: u64 },
@@ -197,10 +197,10 @@ pub(crate) enum ContractError {
     #[error("{what}: {source}")]
     Register { what: String, source: RegisterFault },
     #[error(
-        "{what}: the contract knows ro, rw and wo, arrays without gaps and without fields, and fields that are like their register: keep it simple for the hardware"
+        "{what}: the contract permits only ro, rw and wo, arrays without gaps and without fields, and fields without separate access and values"
     )]
     OutsideBlock { what: String },
-    #[error("{what} or one of its fields has no doc: say what it is for, the manual is made of it")]
+    #[error("{what} or one of its fields has no doc: describe its purpose, the manual is generated from it")]
     Undocumented { what: String },
     #[error("{what} leaves a gap before byte {at}: describe every byte")]
     Gap { what: String, at: usize },

@@ -1,4 +1,4 @@
-//! The manual: every table of the map, for people.
+//! The manual (`map/ni.md`): every table of the map.
 
 use std::fmt::Write as _;
 
@@ -24,13 +24,16 @@ pub(super) fn text(contract: &Contract, checksum: u32) -> String {
     out!(s, "# Network interface contract {major}.{minor}\n");
     out!(
         s,
-        "What the bitstream promises to software. Checksum: `{checksum:#010x}`, the CRC-32C of `ni.canonical`: every"
+        "The interface between bitstream and software. Checksum: `{checksum:#010x}`, the CRC-32C of `ni.canonical`: every"
     );
     out!(
         s,
-        "name and number of the map, one item per line, without the texts that only people read. A card shows version and"
+        "name and number of the map, one item per line, without the documentation texts. A card reports version and"
     );
-    out!(s, "checksum in its identity block, and software refuses a card whose numbers are not its own.\n");
+    out!(
+        s,
+        "checksum in its identity block, and software refuses a card with another version or checksum.\n"
+    );
     out!(
         s,
         "Every register is one 32-bit little-endian word; no access is wider. `ro` is read only, `rw` read and write, `wo`"
@@ -42,7 +45,7 @@ pub(super) fn text(contract: &Contract, checksum: u32) -> String {
     out!(s, "which latches one entry into shadow words. Reserved bits and bytes are 0.\n");
     out!(
         s,
-        "## User BAR\n\nThe places are the usual ones; the block table of the identity block has the last word.\n"
+        "## User BAR\n\nThe offsets are the defaults; the block table of the identity block overrides them.\n"
     );
     out!(s, "| Block | Type | Version | Offset | Size |\n|---|---|---|---|---|");
     for block in &contract.blocks {
@@ -62,7 +65,7 @@ pub(super) fn text(contract: &Contract, checksum: u32) -> String {
     }
     out!(
         s,
-        "\n## Layouts\n\nThings in memory and on the wire. All integers are little-endian; offsets are in bytes."
+        "\n## Layouts\n\nFormats in memory and on the wire. All integers are little-endian; offsets are in bytes."
     );
     for layout in &contract.layouts {
         write_layout(&mut s, contract, layout);

@@ -21,7 +21,7 @@ use contract::{Contract, ContractError};
 /// Options of `cargo xtask generate`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// Write nothing; fail if a generated file is not what the map says.
+    /// Write nothing; fail if a generated file is out of date.
     #[arg(long)]
     check: bool,
 }
@@ -39,7 +39,7 @@ pub(crate) enum GenerateError {
     #[error("{}: {source}", path.display())]
     Contract { path: PathBuf, source: ContractError },
     /// `--check` found a difference.
-    #[error("{} is not what map/ni.yaml says: run `cargo xtask generate` and commit the result", path.display())]
+    #[error("{} differs from map/ni.yaml: run `cargo xtask generate` and commit the result", path.display())]
     Stale { path: PathBuf },
 }
 
@@ -123,7 +123,7 @@ mod tests {
         let yaml = fs::read_to_string(crate::workspace_root().join(MAP)).unwrap();
         let canonical_of = |yaml: &str| canonical::text(&serde_yaml::from_str(yaml).unwrap());
         let original = canonical_of(&yaml);
-        let reworded = yaml.replacen("doc: \"Sender.\"", "doc: \"Who sends.\"", 1);
+        let reworded = yaml.replacen("doc: \"Sender.\"", "doc: \"Sending node.\"", 1);
         assert_ne!(reworded, yaml);
         assert_eq!(canonical_of(&reworded), original);
         let moved = yaml.replacen("NODE_ID, offset: 0x000", "NODE_ID, offset: 0x0f0", 1);

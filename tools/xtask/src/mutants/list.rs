@@ -174,8 +174,8 @@ mod tests {
                 })
             })
             .collect();
-        parse(serde_json::to_string(&json).expect("plain values").as_bytes())
-            .expect("as cargo-mutants prints it")
+        parse(serde_json::to_string(&json).expect("serializable values").as_bytes())
+            .expect("valid output of cargo-mutants")
     }
 
     #[test]

@@ -19,22 +19,22 @@ pub(crate) struct Options {
     /// Samples to test; all by default.
     #[arg(value_name = "SAMPLE")]
     samples: Vec<Sample>,
-    /// Write the lists again from the present code, instead of testing. Reasons of mutants that stay are kept.
+    /// Write the lists from the current code instead of testing; reasons of mutants that remain are kept.
     #[arg(long)]
     sample: bool,
-    /// Mutants per list, with --sample.
+    /// Number of mutants per list, with --sample.
     #[arg(long, default_value_t = 400, requires = "sample")]
     count: usize,
-    /// Which mutants are taken, with --sample.
+    /// Seed of the selection of mutants, with --sample.
     #[arg(long, default_value_t = 1, requires = "sample")]
     seed: u64,
-    /// Mutants tested at the same time.
+    /// Number of mutants tested at the same time.
     #[arg(long, default_value_t = 1)]
     jobs: u32,
     /// Test only part K of N of each list, K from 0.
     #[arg(long, value_name = "K/N")]
     shard: Option<String>,
-    /// Continue an earlier run: what was killed there is not tested again.
+    /// Continue an earlier run: mutants killed there are not tested again.
     #[arg(long)]
     resume: bool,
 }
@@ -82,7 +82,7 @@ const TESTS: [&str; 2] = ["--lib", "--tests"];
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MutantsError {
     /// cargo-mutants is missing.
-    #[error("cargo-mutants is missing: cargo install --locked cargo-mutants")]
+    #[error("cargo-mutants is not installed: run `cargo install --locked cargo-mutants`")]
     Missing,
     /// cargo-mutants could not be started, or failed before it tested a mutant.
     #[error("{what}: {reason}")]
@@ -95,7 +95,7 @@ pub(crate) enum MutantsError {
     Malformed { path: PathBuf, reason: String },
     /// The tests miss a mutant, or a list is out of date.
     #[error(
-        "{0} mutants are not as their list says, see above: add a test that fails with the mutant, or a reason why none can"
+        "{0} mutants differ from their list, see above: add a test that fails with the mutant, or a reason why no test can"
     )]
     Differ(usize),
 }
@@ -153,7 +153,7 @@ fn test(
     let out = root.join("target/mutants").join(sample.name());
     std::fs::create_dir_all(&out).map_err(|source| MutantsError::File { path: out.clone(), source })?;
     println!(
-        "=== mutants of {}: {} in the code, {} gone since the list was made",
+        "=== mutants of {}: {} in the code, {} of the list no longer in the code",
         sample.name(),
         found.len(),
         gone

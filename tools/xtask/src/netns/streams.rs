@@ -112,10 +112,7 @@ fn seen(mut subscriber: ChildGuard) -> Result<Seen, NetnsError> {
         let _ = stdout.read_to_string(&mut text);
     }
     if !status.is_some_and(|status| status.success()) {
-        return Err(NetnsError::Wrong(format!(
-            "a subscriber did not end well: {text}{}",
-            subscriber.stderr_text()
-        )));
+        return Err(NetnsError::Wrong(format!("a subscriber failed: {text}{}", subscriber.stderr_text())));
     }
     serde_json::from_str(&text)
         .map_err(|source| NetnsError::Unreadable { program: "fpgactl stream subscribe", source })
@@ -133,7 +130,8 @@ pub(super) fn run(program: &Path, ends: &[Namespace; 2]) -> Result<Vec<String>, 
         for subscriber in subscribers {
             let seen = seen(subscriber)?;
             let Some(sent) = published.subscribers.iter().find(|sent| sent.node == seen.node) else {
-                complaints.push(format!("node {} was no subscriber to the end", seen.node));
+                complaints
+                    .push(format!("node {} was not a subscriber until the end of the stream", seen.node));
                 continue;
             };
             println!(
@@ -150,17 +148,18 @@ pub(super) fn run(program: &Path, ends: &[Namespace; 2]) -> Result<Vec<String>, 
             );
             let whole = (seen.first, seen.next, seen.frames + seen.missed);
             if whole != (0, stream.frames, stream.frames) || !seen.ended {
-                complaints.push(format!("not every frame was read or missed: {seen:?}"));
+                complaints.push(format!("some frames were neither read nor counted as missed: {seen:?}"));
             }
             if (seen.checked, seen.damaged, seen.faults) != (seen.frames, 0, 0) {
                 complaints.push(format!("frames are damaged: {seen:?}"));
             }
-            // A transfer may fail because its last answer was lost, and have arrived.
+            // A transfer may arrive and yet fail, because its last answer was lost.
             if seen.frames < sent.arrived || seen.missed < sent.skipped || sent.gone.is_some() {
-                complaints.push(format!("the two sides count differently: {sent:?}, {seen:?}"));
+                complaints.push(format!("publisher and subscriber count differently: {sent:?}, {seen:?}"));
             }
             if stream.rate.is_none() && seen.missed != 0 {
-                complaints.push(format!("frames are missing, though everybody had room: {seen:?}"));
+                complaints
+                    .push(format!("frames are missing, although no subscriber was out of slots: {seen:?}"));
             }
         }
     }

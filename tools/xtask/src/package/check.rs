@@ -1,4 +1,4 @@
-//! Installs the package below a scratch directory, tries it there, removes and purges it.
+//! Installs the package below a scratch directory, tests it there, removes and purges it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -48,31 +48,31 @@ pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
     fs::write(&record, "driver=xdma\noverride=\n").map_err(at(&record))?;
     dpkg(&["--remove", "fpgactl"])?;
     let is_there = |path: &Path| path.symlink_metadata().is_ok();
-    for (kept, whose) in [
-        (root.join(CONFIGURATION), "the administrator's"),
-        (enabled.clone(), "what he enabled"),
-        (record.clone(), "what a card had"),
+    for (kept, content) in [
+        (root.join(CONFIGURATION), "configuration of the administrator"),
+        (enabled.clone(), "a unit that the administrator enabled"),
+        (record.clone(), "the saved binding of a card"),
     ] {
         if !is_there(&kept) {
             return Err(PackageError::Wrong(format!(
-                "{} is {whose}, and was removed without a purge",
+                "{} ({content}) was removed without a purge",
                 kept.display()
             )));
         }
     }
     let schemas = SCHEMAS.iter().any(|(_, _, to)| is_there(&root.join(to)));
     if is_there(&root.join("usr/bin/fpgactl")) || schemas {
-        return Err(PackageError::Wrong("files of a removed package are left".to_owned()));
+        return Err(PackageError::Wrong("files of a removed package remain".to_owned()));
     }
     dpkg(&["--purge", "fpgactl"])?;
     let all = [root.join(CONFIGURATION), enabled, root.join("run/fpga")];
     if let Some(left) = all.iter().find(|path| is_there(path)) {
-        return Err(PackageError::Wrong(format!("{} is left of a purged package", left.display())));
+        return Err(PackageError::Wrong(format!("{} remains after the package was purged", left.display())));
     }
     if !is_there(&others) {
-        return Err(PackageError::Wrong("a purge took what belongs to another package".to_owned()));
+        return Err(PackageError::Wrong("a purge removed a file of another package".to_owned()));
     }
-    println!("package: installed, tried, removed and purged");
+    println!("package: installed, tested, removed and purged");
     Ok(())
 }
 
@@ -118,7 +118,7 @@ fn samples(program: &Path, documents: &Path) -> Result<(), PackageError> {
 fn documents(folder: &Path) -> Result<(), PackageError> {
     let lost = manual::lost(folder)?;
     if !lost.is_empty() {
-        return Err(PackageError::Wrong(format!("links that lead nowhere: {}", lost.join("; "))));
+        return Err(PackageError::Wrong(format!("broken links: {}", lost.join("; "))));
     }
     for page in ["README.md", "docs/first-card.md", "examples/maps/simulated-card.yaml"] {
         if !folder.join(page).is_file() {
@@ -140,14 +140,14 @@ fn scripts(info: &Path, scratch: &Path) -> Result<(), PackageError> {
     fs::write(&systemctl, "#!/bin/sh\necho \"$@\"\n").map_err(at(&systemctl))?;
     fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).map_err(at(&systemctl))?;
     let path = format!("{}:/usr/bin:/bin", tools.display());
-    let asked = |script: &str, words: &[&str], to: &str| -> Result<String, PackageError> {
+    let requests = |script: &str, words: &[&str], to: &str| -> Result<String, PackageError> {
         let installed = info.join(format!("fpgactl.{script}"));
         let text = fs::read_to_string(&installed).map_err(at(&installed))?;
-        let here = scratch.join(script);
-        fs::write(&here, text.replace("/run/", &format!("{}/", run.display()))).map_err(at(&here))?;
+        let copy = scratch.join(script);
+        fs::write(&copy, text.replace("/run/", &format!("{}/", run.display()))).map_err(at(&copy))?;
         let said =
-            output(Command::new("/bin/sh").arg(&here).args(words).env("PATH", &path).env("DPKG_ROOT", to))?;
-        fs::remove_file(&here).map_err(at(&here))?;
+            output(Command::new("/bin/sh").arg(&copy).args(words).env("PATH", &path).env("DPKG_ROOT", to))?;
+        fs::remove_file(&copy).map_err(at(&copy))?;
         Ok(said)
     };
     let elsewhere = scratch.display().to_string();
@@ -160,10 +160,10 @@ fn scripts(info: &Path, scratch: &Path) -> Result<(), PackageError> {
         ("postrm", &["upgrade", "9.9.9"], "", ""),
         ("postrm", &["remove"], &elsewhere, ""),
     ] {
-        let said = asked(script, words, to)?;
+        let said = requests(script, words, to)?;
         if said != expected {
             return Err(PackageError::Wrong(format!(
-                "{script} {words:?} asks the system for {said:?}, not {expected:?}"
+                "{script} {words:?} calls systemctl with {said:?}, not {expected:?}"
             )));
         }
     }
@@ -175,7 +175,7 @@ pub(super) fn cargo_install(root: &Path, scratch: &Path) -> Result<(), PackageEr
     let to = scratch.display().to_string();
     cargo(root, &["install", "--quiet", "--locked", "--path", "tools/fpgactl", "--root", &to, "--no-track"])?;
     program(&scratch.join("bin/fpgactl"))?;
-    println!("cargo install: installed and tried");
+    println!("cargo install: installed and tested");
     Ok(())
 }
 
@@ -183,7 +183,7 @@ pub(super) fn cargo_install(root: &Path, scratch: &Path) -> Result<(), PackageEr
 fn program(program: &Path) -> Result<(), PackageError> {
     let version = output(Command::new(program).arg("--version"))?;
     if version.trim() != format!("fpgactl {}", env!("CARGO_PKG_VERSION")) {
-        return Err(PackageError::Wrong(format!("it says that it is {version}")));
+        return Err(PackageError::Wrong(format!("unexpected version: {version}")));
     }
     let report =
         output(Command::new(program).args(["transfer", "--size", "1MiB", "--loss", "1%", "--json"]))?;
@@ -199,10 +199,10 @@ fn pages(directory: &Path) -> Result<(), PackageError> {
     let pages: Vec<_> =
         fs::read_dir(directory).map_err(at(directory))?.flatten().map(|page| page.path()).collect();
     if pages.len() < 30 || !directory.join("fpgactl-bind.1.gz").is_file() {
-        return Err(PackageError::Wrong(format!("{} manual pages are too few", pages.len())));
+        return Err(PackageError::Wrong(format!("only {} manual pages", pages.len())));
     }
     if on_path("man").is_none() {
-        println!("package: manual pages not rendered: man is not there");
+        println!("package: manual pages not rendered: man is not installed");
         return Ok(());
     }
     for page in pages {
@@ -210,7 +210,10 @@ fn pages(directory: &Path) -> Result<(), PackageError> {
             Command::new("man").args(["--local-file", "--warnings=w"]).arg(&page).env("MANWIDTH", "80"),
         )?;
         if !text.contains("SYNOPSIS") {
-            return Err(PackageError::Wrong(format!("{}: nothing to read in it", page.display())));
+            return Err(PackageError::Wrong(format!(
+                "{}: the rendered page has no synopsis",
+                page.display()
+            )));
         }
     }
     Ok(())
@@ -220,7 +223,7 @@ fn completions(root: &Path) -> Result<(), PackageError> {
     for (shell, script) in COMPLETIONS {
         match on_path(shell) {
             Some(shell) => drop(output(Command::new(shell).arg("-n").arg(root.join(script)))?),
-            None => println!("package: completions for {shell} not parsed: it is not there"),
+            None => println!("package: completions for {shell} not parsed: the shell is not installed"),
         }
     }
     Ok(())
@@ -229,7 +232,7 @@ fn completions(root: &Path) -> Result<(), PackageError> {
 /// Checks the systemd unit that binds at boot.
 fn unit(root: &Path) -> Result<(), PackageError> {
     if on_path("systemd-analyze").is_none() {
-        println!("package: the unit is not verified: systemd-analyze is not there");
+        println!("package: the unit is not verified: systemd-analyze is not installed");
         return Ok(());
     }
     // The template, under its own name: systemd 252 does not find that of an instance. Its program is the one that the package installed
@@ -251,7 +254,7 @@ fn rules(root: &Path) -> Result<(), PackageError> {
         && output(Command::new("udevadm").args(["verify", "--help"]))
             .is_ok_and(|help| help.contains("verify"));
     if !knows {
-        println!("package: udev rules not verified: this udevadm cannot (systemd 254 and later)");
+        println!("package: udev rules not verified: needs udevadm of systemd 254 or later");
         return Ok(());
     }
     drop(output(Command::new("udevadm").arg("verify").arg("--resolve-names=never").arg(&rules))?);

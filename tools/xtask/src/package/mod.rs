@@ -13,25 +13,25 @@ use std::process::Command;
 use crate::child::{ToolError, on_path, output};
 use crate::manual::ManualError;
 
-/// What the task takes.
+/// Options of `cargo xtask package`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Where the package is put [default: target/package]
+    /// Output folder [default: target/package]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The program to pack, instead of one that is built
+    /// fpgactl program to pack; by default it is built
     #[arg(long, value_name = "FILE")]
     fpgactl: Option<PathBuf>,
-    /// Only build it; neither install nor try it
+    /// Only build the package; do not install and test it
     #[arg(long)]
     no_check: bool,
 }
 
-/// Reasons why there is no package, or why it is wrong.
+/// Reasons why the package cannot be built, or is wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackageError {
     /// A program is missing on this machine.
-    #[error("{program} is not there: apt-get install {package}")]
+    #[error("{program} is not installed: run `apt-get install {package}`")]
     MissingProgram { program: &'static str, package: &'static str },
     /// A program failed.
     #[error(transparent)]

@@ -107,7 +107,7 @@ fn control(root: &Path, stage: &Path, installed: &Path) -> Result<(), PackageErr
          Depends: {libraries}\nSection: utils\nPriority: optional\n\
          Description: command line for FPGA cards with XDMA and CDMA\n \
          DMA, registers, self-test and reliable transfers between cards through VFIO,\n \
-         without a kernel module of the vendor's; and a simulated card.\n",
+         without the vendor's kernel module; and a simulated card.\n",
         env!("CARGO_PKG_VERSION"),
         architecture.trim(),
     );

@@ -25,26 +25,26 @@ struct CaseLine {
 pub(crate) const NAMES: [&str; 3] = ["threaded", "vfio-user", "inline"];
 
 /// Runs the program on one of its backends.
-pub(crate) fn run(program: &Path, door: &str) -> GuestReport {
+pub(crate) fn run(program: &Path, backend: &str) -> GuestReport {
     let mut command = Command::new(program);
-    command.args(["--card", "mock", "--json", "--backend", door]);
+    command.args(["--card", "mock", "--json", "--backend", backend]);
     match command.stdin(Stdio::null()).output() {
         Ok(ran) => {
             let said = String::from_utf8_lossy(&ran.stderr);
             // Failed cases are reported by name.
             let ended = matches!(ran.status.code(), Some(0 | 1));
             let error = (!ended).then(|| format!("{}: {}", ran.status, tail(&said, 15)));
-            read(door, &String::from_utf8_lossy(&ran.stdout), error)
+            read(backend, &String::from_utf8_lossy(&ran.stdout), error)
         }
-        Err(error) => read(door, "", Some(format!("cannot start {}: {error}", program.display()))),
+        Err(error) => read(backend, "", Some(format!("cannot start {}: {error}", program.display()))),
     }
 }
 
-fn read(door: &str, stdout: &str, mut error: Option<String>) -> GuestReport {
-    let mut report = GuestReport::of_backend(door);
+fn read(backend: &str, stdout: &str, mut error: Option<String>) -> GuestReport {
+    let mut report = GuestReport::of_backend(backend);
     for line in stdout.lines() {
         match serde_json::from_str::<CaseLine>(line) {
-            Ok(line) if line.backend == door => {
+            Ok(line) if line.backend == backend => {
                 report.seconds += line.seconds;
                 report.rows.push(Row {
                     // Same name as the step in a guest.
@@ -56,15 +56,15 @@ fn read(door: &str, stdout: &str, mut error: Option<String>) -> GuestReport {
                 });
             }
             Ok(line) => {
-                error.get_or_insert(format!("a case of another door, {}: {}", line.backend, line.name));
+                error.get_or_insert(format!("a case of another backend, {}: {}", line.backend, line.name));
             }
             Err(problem) => {
-                error.get_or_insert(format!("a line that is no case ({problem}): {line}"));
+                error.get_or_insert(format!("a line that is not a case ({problem}): {line}"));
             }
         }
     }
     if report.rows.is_empty() {
-        error.get_or_insert_with(|| "the program reports no case".to_owned());
+        error.get_or_insert_with(|| "the program reported no cases".to_owned());
     }
     report.error = error;
     report
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(report.rows[1].name, "conformance: aer");
         assert!((report.seconds - 1.0).abs() < 1e-9);
         assert!(!read("inline", &lines.replace("skip", "fail"), None).passed());
-        assert!(!read("threaded", lines, None).passed(), "cases of a door that nobody asked for");
+        assert!(!read("threaded", lines, None).passed(), "cases of a backend that was not requested");
     }
 
     #[test]

@@ -118,7 +118,8 @@ mod tests {
         assert!(cache.get("kernel").is_none());
         let made = cache.entry("kernel", fill).unwrap();
         assert_eq!(fs::read_to_string(made.folder.join("kernel")).unwrap(), "x");
-        let again: Result<Entry, CacheError> = cache.entry("kernel", |_| panic!("it is there"));
+        let again: Result<Entry, CacheError> =
+            cache.entry("kernel", |_| panic!("an existing entry was made again"));
         assert_eq!(again.unwrap().version, "6.12");
     }
 

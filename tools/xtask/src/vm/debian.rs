@@ -28,11 +28,11 @@ pub(crate) enum DebianError {
     Cache(#[from] CacheError),
     /// The package lists could not be fetched.
     #[error(
-        "Debian's packages are out of reach ({0}). They are needed once: give this machine a network, or copy target/vm-cache from a machine that has run this"
+        "cannot fetch Debian's package lists ({0}). They are needed once: connect this machine to a network, or copy target/vm-cache from a machine that has run this task"
     )]
     Unreachable(ToolError),
     /// No mirror is known.
-    #[error("this machine's package sources name no Debian mirror: set {MIRROR} to one")]
+    #[error("this machine's package sources contain no Debian mirror: set {MIRROR} to one")]
     NoMirror,
     /// A package is not what was expected.
     #[error("package {package} of {RELEASE} {problem}")]
@@ -107,7 +107,7 @@ impl Packages {
         }
         version.ok_or_else(|| DebianError::Package {
             package: package.to_owned(),
-            problem: "was not among what was fetched for it".to_owned(),
+            problem: "is missing from the downloaded packages".to_owned(),
         })
     }
 
@@ -130,7 +130,7 @@ impl Packages {
         super::cache::remove(&from)?;
         version.ok_or_else(|| DebianError::Package {
             package: package.to_owned(),
-            problem: "was not fetched".to_owned(),
+            problem: "was not downloaded".to_owned(),
         })
     }
 

@@ -33,7 +33,7 @@ pub(crate) enum InitramfsError {
     #[error(transparent)]
     Module(#[from] ModuleError),
     /// The archive could not be written.
-    #[error("the archive of the guest's files: {0}")]
+    #[error("cannot write the guest's initramfs: {0}")]
     Archive(#[from] io::Error),
 }
 

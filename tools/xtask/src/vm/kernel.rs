@@ -46,7 +46,7 @@ pub(crate) enum KernelError {
     #[error("the guest's kernel could not be built: {0}")]
     Build(#[from] ToolError),
     /// The configuration contains options that this kernel does not know or cannot have.
-    #[error("the kernel's configuration took no notice of {}: see tools/xtask/vm/kernel.config", .0.join(", "))]
+    #[error("the kernel's configuration ignores {}: see tools/xtask/vm/kernel.config", .0.join(", "))]
     Configuration(Vec<String>),
     /// A package lacks expected content.
     #[error("{} contains no {what}", folder.display())]
@@ -118,9 +118,9 @@ fn only(folder: &Path, prefix: &str, what: &'static str) -> Result<PathBuf, Kern
     paths.find(begins).ok_or_else(|| KernelError::Content { folder: folder.to_path_buf(), what })
 }
 
-/// Extracts the kernel from a compressed image into a separate file, which the emulator starts by its PVH entry. Unpacking takes this
-/// machine's CPU a moment, once, and an emulated one seconds at every boot. Returns `None` if that is not possible: the image boots as
-/// well.
+/// Extracts the kernel from a compressed image into a separate file, which the emulator starts by its PVH entry. Unpacking is
+/// quick on this machine and happens once; an emulated CPU needs seconds for it at every boot. Returns `None` if that is not possible: the
+/// compressed image boots, too.
 fn unpacked(image: &Path, kernel: &Path) -> Option<PathBuf> {
     if !kernel.is_file() {
         let image = fs::read(image).ok()?;
@@ -227,7 +227,7 @@ fn ignored(fragment: &str, chosen: &str) -> Vec<String> {
     let chosen: Vec<&str> = chosen.lines().map(str::trim).collect();
     let missing = settings(fragment).filter(|line| match line.strip_suffix("=n") {
         // A disabled option is a comment, or absent if it depends on another disabled option.
-        Some(name) => chosen.iter().any(|had| had.starts_with(&format!("{name}="))),
+        Some(name) => chosen.iter().any(|line| line.starts_with(&format!("{name}="))),
         None => !chosen.contains(line),
     });
     missing.map(str::to_owned).collect()
@@ -255,7 +255,7 @@ mod tests {
         put(0x610, b"\x28\xB5\x2F\xFDdata\x04\0\0\0");
         assert_eq!(payload(&image), Some(("zstd", &b"\x28\xB5\x2F\xFDdata"[..])));
         image[0x610] = 0;
-        assert_eq!(payload(&image), None, "packed in another way");
+        assert_eq!(payload(&image), None, "the payload has an unknown format");
         // The header contains impossible values.
         for (at, byte) in [(0x203, b'x'), (0x207, 1), (0x24B, 0xFF), (0x24F, 0xFF), (0x24C, 3)] {
             let mut wrong = image.clone();

@@ -84,7 +84,7 @@ pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Fil
     let mut command = qemu.command();
     let memory = format!("{}G", guest.memory);
     command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", &memory]);
-    // A guest with few events has no entropy of its own, and programs would wait for it forever. Pages of 1 GiB are for huge pages.
+    // rdrand: a guest with few events collects no entropy, and programs would wait for it forever. pdpe1gb: huge pages of 1 GiB.
     command.args(["-accel", "tcg", "-cpu", "qemu64,+rdrand,+pdpe1gb"]);
     // Shared memory lets a card's process map it; interrupt remapping requires the split interrupt controller.
     command.args(["-machine", "q35,kernel-irqchip=split,memory-backend=memory"]);

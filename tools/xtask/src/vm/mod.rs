@@ -38,37 +38,37 @@ use report::{GuestReport, Report};
 /// Options of `cargo xtask vm-test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Guests to run; all by default (--list names them)
+    /// Guests to run; all by default (see --list)
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
     /// Run only guests with this kernel
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<Kernel>,
-    /// Leave out guests whose kernel would have to be built first, and name them; the doors of this machine are left out too
+    /// Skip guests whose kernel is not built yet, and name them; also skip the backends of this machine
     #[arg(long)]
     no_build: bool,
-    /// Run only these steps, and the binding of the card before them
+    /// Run only these steps, after the steps that bind the card
     #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// Environment of all steps, beside what their guests set (KILLS=100: how often the killed program is killed)
+    /// Environment of all steps, in addition to that of their guest (KILLS=100: number of kills in the step `kills`)
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
-    /// Run so many guests at the same time [default: two for each CPU]
+    /// Maximum number of guests that run at the same time [default: two for each CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     at_once: Option<u8>,
-    /// Name guests and steps, and run nothing
+    /// List guests and steps, and run nothing
     #[arg(long)]
     list: bool,
     /// Fetch and build what is missing, and run nothing
     #[arg(long, conflicts_with = "list")]
     prepare: bool,
-    /// Keep consoles, file systems and what cards counted, and say where
+    /// Keep consoles, file systems and counters of the cards, and print their folder
     #[arg(long)]
     keep: bool,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
-    /// Tell of each step on standard error
+    /// Report each step on standard error
     #[arg(short, long)]
     verbose: bool,
 }
@@ -77,10 +77,10 @@ pub(crate) struct Options {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VmError {
     /// This machine lacks requirements.
-    #[error("this machine cannot run virtual machines for tests; it lacks\n{}", listed(.0))]
+    #[error("this machine cannot run the test guests; missing:\n{}", listed(.0))]
     MissingRequirements(Vec<requirements::MissingRequirement>),
     /// Only the packages are not available.
-    #[error("this machine cannot run virtual machines for tests yet: {0}")]
+    #[error("this machine cannot run the test guests yet: {0}")]
     Packages(#[source] DebianError),
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -103,7 +103,7 @@ pub(crate) enum VmError {
     #[error("cannot write the report: {0}")]
     Output(std::io::Error),
     /// Guests failed.
-    #[error("{}: failed, see above; one alone: cargo xtask vm-test GUEST --verbose --keep", .0.join(", "))]
+    #[error("{}: failed, see above; to run one guest: cargo xtask vm-test GUEST --verbose --keep", .0.join(", "))]
     Failed(Vec<String>),
     /// It was stopped by a signal.
     #[error("stopped")]
@@ -114,7 +114,7 @@ fn setting(text: &str) -> Result<(String, String), String> {
     let fits = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     match text.split_once('=') {
         Some((name, value)) if fits(name) => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("write NAME=VALUE, the name of letters, digits and underscores".to_owned()),
+        _ => Err("write NAME=VALUE; the name consists of letters, digits and underscores".to_owned()),
     }
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), VmError> {
 fn skipped_without_kernel(jobs: &[Job], folder: &Path) {
     for job in jobs {
         eprintln!(
-            "!!! guest {} is LEFT OUT ({}): its kernel is not in {}. `cargo xtask vm-test --prepare` builds it, once, in some minutes",
+            "!!! guest {} is SKIPPED ({}): its kernel is not in {}. `cargo xtask vm-test --prepare` builds it once, in some minutes",
             job.guest.name,
             job.guest.about,
             folder.display()
@@ -333,10 +333,10 @@ impl Ready {
         options: &Options,
     ) -> Result<GuestReport, VmError> {
         let job = match work {
-            Work::Backend(door) => {
-                eprintln!("door {door}: the conformance suite on this machine");
-                let report = backends::run(programs::named(&self.programs, "conformance")?, door);
-                eprintln!("door {door}: {} in {:.1} s", verdict(report.passed()), report.seconds);
+            Work::Backend(backend) => {
+                eprintln!("backend {backend}: the conformance suite on this machine");
+                let report = backends::run(programs::named(&self.programs, "conformance")?, backend);
+                eprintln!("backend {backend}: {} in {:.1} s", verdict(report.passed()), report.seconds);
                 return Ok(report);
             }
             Work::Guest(job) => job,

@@ -81,7 +81,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
     Err(failed(ToolError::Failed { program: program.to_owned(), status: output.status, said }))
 }
 
-/// Depth first. A module that is being visited is left out, so that a cycle ends.
+/// Depth first. A module that is being visited is skipped, so that a cycle ends.
 fn in_order(
     wanted: &[&str],
     mut read: impl FnMut(&str) -> Result<Vec<u8>, ModuleError>,

@@ -132,7 +132,7 @@ pub(crate) enum PlanError {
     #[error("there is no guest {wanted}; there are: {}", known.join(", "))]
     NoGuest { wanted: String, known: Vec<String> },
     /// There is no such step.
-    #[error("no chosen guest has a step {wanted}; there are: {}", known.join(", "))]
+    #[error("no selected guest has a step {wanted}; there are: {}", known.join(", "))]
     NoStep { wanted: String, known: Vec<String> },
 }
 
@@ -156,7 +156,7 @@ impl Plan {
         for guest in &plan.guests {
             if !names.insert(&guest.name) || !is_name(&guest.name) {
                 return wrong(format!(
-                    "guest \"{}\": a name is lower case, with hyphens, and used once",
+                    "guest \"{}\": names must be unique, in lower case, with hyphens",
                     guest.name
                 ));
             }
@@ -168,7 +168,7 @@ impl Plan {
                 for step in suite {
                     if !steps.insert(&step.name) || !is_name(&step.name) {
                         return wrong(format!(
-                            "guest {}, step \"{}\": a name is lower case, with hyphens, and used once in a guest",
+                            "guest {}, step \"{}\": names must be unique in a guest, in lower case, with hyphens",
                             guest.name, step.name
                         ));
                     }
@@ -274,7 +274,7 @@ suites:
         let error = plan.jobs(&owned(&["cdev"]), None, &[]).unwrap_err();
         assert_eq!(error.to_string(), "there is no guest cdev; there are: group, iommufd");
         let error = plan.jobs(&[], Some(Kernel::Built), &owned(&["kill"])).unwrap_err();
-        assert_eq!(error.to_string(), "no chosen guest has a step kill; there are: bind, info");
+        assert_eq!(error.to_string(), "no selected guest has a step kill; there are: bind, info");
     }
 
     #[test]

@@ -16,7 +16,7 @@ const PACKAGES: [&str; 2] = ["fpgactl", "fpga-tests"];
 
 /// Error of a build.
 #[derive(Debug, thiserror::Error)]
-#[error("the guests' programs do not build: {0}")]
+#[error("cannot build the guests' programs: {0}")]
 pub(crate) struct BuildError(String);
 
 /// Line of `cargo build --message-format=json` that names a program.
@@ -43,13 +43,17 @@ pub(crate) fn build(root: &Path) -> Result<Vec<PathBuf>, BuildError> {
         return Err(BuildError(output.status.to_string()));
     }
     let programs = executables(&output.stdout);
-    if programs.is_empty() { Err(BuildError("cargo names no program".to_owned())) } else { Ok(programs) }
+    if programs.is_empty() {
+        Err(BuildError("the output of cargo names no program".to_owned()))
+    } else {
+        Ok(programs)
+    }
 }
 
 /// Selects the program with this name.
 pub(crate) fn named<'a>(programs: &'a [PathBuf], name: &str) -> Result<&'a Path, BuildError> {
     let found = programs.iter().find(|program| program.file_name().is_some_and(|file| file == name));
-    found.map(PathBuf::as_path).ok_or_else(|| BuildError(format!("there is no {name} among them")))
+    found.map(PathBuf::as_path).ok_or_else(|| BuildError(format!("the build produced no program {name}")))
 }
 
 fn folder(root: &Path) -> PathBuf {

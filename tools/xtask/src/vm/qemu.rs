@@ -26,7 +26,7 @@ pub(crate) enum QemuError {
     #[error(transparent)]
     Cache(#[from] CacheError),
     /// It does not run.
-    #[error("the machine emulator does not run here: {0}")]
+    #[error("QEMU does not run on this machine: {0}")]
     Run(#[from] ToolError),
     /// It lacks a feature.
     #[error("QEMU {version} lacks {}; {}.{} or newer with these devices is needed", missing.join(", "), MIN_QEMU_VERSION.0, MIN_QEMU_VERSION.1)]

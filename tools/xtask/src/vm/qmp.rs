@@ -99,9 +99,9 @@ mod tests {
     use super::*;
 
     /// Emulator that answers every request with this text.
-    fn emulator(says: &str) -> (UnixStream, UnixStream) {
+    fn emulator(answer: &str) -> (UnixStream, UnixStream) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.write_all(says.as_bytes()).unwrap();
+        theirs.write_all(answer.as_bytes()).unwrap();
         (ours, theirs)
     }
 

@@ -104,26 +104,26 @@ pub(crate) fn judge(step: &Step, status: i32, stdout: &str, stderr: &str, second
                         message: case.message.unwrap_or_default(),
                         costs: case.costs,
                     }),
-                    Err(error) => problems.push(format!("a line that is no case ({error}): {line}")),
+                    Err(error) => problems.push(format!("a line that is not a case ({error}): {line}")),
                 }
             }
             if rows.is_empty() {
-                problems.push("no case".to_owned());
+                problems.push("no cases".to_owned());
             }
         }
     }
     // A program that reports failed cases also has a nonzero exit status: they are reported once, by name.
-    let told = status == 1 && rows.iter().any(|row| row.status == Status::Fail);
-    if status != step.status && !told {
+    let reported = status == 1 && rows.iter().any(|row| row.status == Status::Fail);
+    if status != step.status && !reported {
         problems.push(if status >= 128 + 9 && step.status == 0 {
-            format!("killed after {seconds:.0} s (status {status}; it may take {} s)", step.seconds)
+            format!("killed after {seconds:.0} s (status {status}; limit {} s)", step.seconds)
         } else {
             format!("status {status} instead of {}", step.status)
         });
     }
     for wanted in &step.says {
         if !stdout.contains(wanted) && !stderr.contains(wanted) {
-            problems.push(format!("it does not say \"{wanted}\""));
+            problems.push(format!("the output does not contain \"{wanted}\""));
         }
     }
     let failed = !problems.is_empty();
@@ -136,7 +136,7 @@ pub(crate) fn judge(step: &Step, status: i32, stdout: &str, stderr: &str, second
         message = problems.join("\n      ");
     }
     let status = if failed { Status::Fail } else { Status::Pass };
-    // A step that consists only of its cases has no row of its own.
+    // A step that consists only of its cases has no separate row.
     if failed || step.output != Output::Cases {
         rows.insert(0, Row { name: step.name.clone(), status, seconds, message, costs: Vec::new() });
     }
@@ -187,7 +187,7 @@ impl GuestReport {
     pub(crate) fn of_backend(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            about: "a process on this machine".to_owned(),
+            about: "process on this machine".to_owned(),
             kernel: "this machine's".to_owned(),
             release: String::new(),
             seconds: 0.0,
@@ -220,7 +220,7 @@ impl GuestReport {
         }
         let count = |card: &serde_json::Value| card.get("refused_dma_writes")?.as_u64();
         let refused: u64 = self.cards.iter().filter_map(count).sum();
-        let message = format!("the card counted {refused} refused writes; {cases} cases have it make some");
+        let message = format!("the card counted {refused} refused writes; {cases} cases cause such writes");
         let status = if refused < cases { Status::Fail } else { Status::Pass };
         let name = "refused writes are counted by the card".to_owned();
         self.rows.push(Row { name, status, seconds: 0.0, message, costs: Vec::new() });
@@ -289,11 +289,11 @@ impl Report {
         let of = |guest: &GuestReport| -> Vec<Cost> {
             guest.rows.iter().flat_map(|row| row.costs.iter().cloned()).collect()
         };
-        let doors: Vec<(&str, Vec<Cost>)> =
+        let backends: Vec<(&str, Vec<Cost>)> =
             self.guests.iter().map(|guest| (guest.name.as_str(), of(guest))).collect();
-        let doors: Vec<_> = doors.into_iter().filter(|(_, costs)| !costs.is_empty()).collect();
+        let backends: Vec<_> = backends.into_iter().filter(|(_, costs)| !costs.is_empty()).collect();
         let mut works: Vec<&str> = Vec::new();
-        for cost in doors.iter().flat_map(|(_, costs)| costs) {
+        for cost in backends.iter().flat_map(|(_, costs)| costs) {
             if !works.contains(&cost.work.as_str()) {
                 works.push(&cost.work);
             }
@@ -304,13 +304,13 @@ impl Report {
         let head = "register reads, writes and interrupts per transfer";
         let first = works.iter().map(|work| work.chars().count()).max().unwrap_or(0).max(head.len());
         write!(f, "{head:first$}")?;
-        for (door, _) in &doors {
-            write!(f, "  {door:>17}")?;
+        for (backend, _) in &backends {
+            write!(f, "  {backend:>17}")?;
         }
         writeln!(f)?;
         for work in works {
             write!(f, "{work:first$}")?;
-            for (_, costs) in &doors {
+            for (_, costs) in &backends {
                 let each = costs.iter().find(|cost| cost.work == work).map_or("-".to_owned(), Cost::each);
                 write!(f, "  {each:>17}")?;
             }
@@ -354,8 +354,8 @@ impl fmt::Display for Report {
                 guest.count(Status::Skip),
                 guest.seconds
             )?;
-            let told = |row: &&Row| !row.message.is_empty() && row.status != Status::Skip;
-            for row in guest.rows.iter().filter(told) {
+            let has_message = |row: &&Row| !row.message.is_empty() && row.status != Status::Skip;
+            for row in guest.rows.iter().filter(has_message) {
                 writeln!(f, "    {row}")?;
             }
             for (reason, names) in guest.skipped() {
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(one(&text, 1, "", "bound to edu"), (Status::Pass, String::new()));
         let (status, message) = one(&text, 0, "fine", "");
         assert_eq!(status, Status::Fail);
-        for part in ["status 0 instead of 1", "does not say \"bound to\"", "stdout: fine"] {
+        for part in ["status 0 instead of 1", "does not contain \"bound to\"", "stdout: fine"] {
             assert!(message.contains(part), "{message}");
         }
         let (_, message) = one(&step(Output::Text, 0, &[]), 137, "", "");
@@ -441,7 +441,7 @@ mod tests {
         let rows = judge(&cases, 101, lines, "panicked", 1.0);
         assert!(rows[0].status == Status::Fail && rows[0].message.contains("panicked"), "{rows:?}");
         let rows = judge(&cases, 0, "oops", "", 1.0);
-        assert!(rows[0].message.contains("no case"), "{rows:?}");
+        assert!(rows[0].message.contains("no cases"), "{rows:?}");
     }
 
     fn guest(name: &str, cases: &[(&str, Status)]) -> GuestReport {

@@ -39,8 +39,8 @@ pub(crate) fn lacking(cache: &Cache, kernels: &[Kernel]) -> Vec<MissingRequireme
     let mut lacks = Vec::new();
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         lacks.push(MissingRequirement {
-            what: "a machine with Linux on x86-64: guests run this machine's programs".to_owned(),
-            remedy: "run it on one".to_owned(),
+            what: "Linux on x86-64, because guests run the programs of this machine".to_owned(),
+            remedy: "use such a machine".to_owned(),
         });
     }
     let builds = kernels.contains(&Kernel::Built) && kernel::is_missing(cache, Kernel::Built);
@@ -65,11 +65,11 @@ pub(crate) fn lacking(cache: &Cache, kernels: &[Kernel]) -> Vec<MissingRequireme
             remedy: format!("on Debian and Ubuntu: apt-get install {}", packages.join(" ")),
         });
     }
-    let room = rustix::fs::statvfs(cache.folder()).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
-    if builds && room.is_ok_and(|room| room < BUILD_SPACE) {
+    let free = rustix::fs::statvfs(cache.folder()).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
+    if builds && free.is_ok_and(|free| free < BUILD_SPACE) {
         lacks.push(MissingRequirement {
-            what: format!("{} GiB of room in {}", BUILD_SPACE >> 30, cache.folder().display()),
-            remedy: format!("make room, or set {} to another folder", super::cache::VARIABLE),
+            what: format!("{} GiB of free space in {}", BUILD_SPACE >> 30, cache.folder().display()),
+            remedy: format!("free space, or set {} to another folder", super::cache::VARIABLE),
         });
     }
     lacks

@@ -45,16 +45,16 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Control(#[from] QmpError),
     /// A card's process did not become ready.
-    #[error("card {number} was not served: {reason}")]
+    #[error("`fpgactl card serve` failed for card {number}: {reason}")]
     Card { number: usize, reason: String },
     /// A pipe to a process is missing.
     #[error("a process has no {0}")]
     Pipe(&'static str),
     /// A time limit was exceeded.
-    #[error("it was not done after {} s ({})", limit.as_secs(), if doing.is_empty() { "it did not come up" } else { doing })]
+    #[error("timeout after {} s ({})", limit.as_secs(), if doing.is_empty() { "the guest did not boot" } else { doing })]
     Slow { limit: Duration, doing: String },
     /// The emulator ended before its guest was done.
-    #[error("the emulator ended in the middle of {doing}: {said}")]
+    #[error("the emulator exited during {doing}: {said}")]
     Ended { doing: String, said: String },
     /// A stop was requested.
     #[error("stopped")]
@@ -109,7 +109,7 @@ pub(crate) fn run(parts: &Parts<'_>, kernel: &Bootable, job: &Job, folder: &Path
         report.console = tail(&String::from_utf8_lossy(&console).replace('\r', ""), CONSOLE_TAIL_LINES);
         for card in cards.iter_mut().flatten() {
             report.console.push_str(&format!(
-                "\nthe card's process said:\n{}",
+                "\nstandard error of the card's process:\n{}",
                 tail(&card.process.stderr_text(), CONSOLE_TAIL_LINES)
             ));
         }
@@ -166,9 +166,9 @@ fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) ->
     let lines = lines_of(process.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);
     match lines.recv_timeout(CARD_STARTS) {
         Ok(line) if line.starts_with("ready ") => Ok(Served { process, control, statistics }),
-        Ok(line) => Err(RunError::Card { number, reason: format!("it said \"{line}\"") }),
+        Ok(line) => Err(RunError::Card { number, reason: format!("unexpected output \"{line}\"") }),
         Err(RecvTimeoutError::Timeout) => {
-            Err(RunError::Card { number, reason: format!("no word after {} s", CARD_STARTS.as_secs()) })
+            Err(RunError::Card { number, reason: format!("not ready after {} s", CARD_STARTS.as_secs()) })
         }
         Err(RecvTimeoutError::Disconnected) => {
             process.end(END_TIMEOUT)?;
@@ -182,12 +182,14 @@ impl Served {
     fn finish(&mut self) -> Result<serde_json::Value, String> {
         match self.process.end(END_TIMEOUT).map_err(|error| error.to_string())? {
             Some(status) if status.success() => {}
-            Some(status) => return Err(format!("it ended with {status}: {}", self.process.stderr_text())),
-            None => return Err(format!("it did not end within {} s", END_TIMEOUT.as_secs())),
+            Some(status) => {
+                return Err(format!("the process exited with {status}: {}", self.process.stderr_text()));
+            }
+            None => return Err(format!("the process did not exit within {} s", END_TIMEOUT.as_secs())),
         }
         let text = fs::read_to_string(&self.statistics);
-        let text = text.map_err(|error| format!("it left no statistics: {error}"))?;
-        serde_json::from_str(&text).map_err(|error| format!("its statistics: {error}"))
+        let text = text.map_err(|error| format!("cannot read its statistics: {error}"))?;
+        serde_json::from_str(&text).map_err(|error| format!("cannot parse its statistics: {error}"))
     }
 
     /// Passes a request to its control socket. Returns the answer.
@@ -265,7 +267,7 @@ impl Conversation<'_, '_> {
                 Err(RecvTimeoutError::Disconnected) => {
                     emulator.end(END_TIMEOUT)?;
                     let doing =
-                        if self.doing.is_empty() { "its start".to_owned() } else { self.doing.clone() };
+                        if self.doing.is_empty() { "the boot".to_owned() } else { self.doing.clone() };
                     return Err(RunError::Ended { doing, said: emulator.stderr_text() });
                 }
             }
@@ -275,8 +277,8 @@ impl Conversation<'_, '_> {
     /// Processes one line. Returns whether the guest is done.
     fn read_line(&mut self, line: &str, report: &mut GuestReport) -> Result<bool, RunError> {
         // Any other line comes from the firmware or a crashed kernel: the console contains it, too.
-        let Ok(said) = serde_json::from_str::<GuestLine>(line) else { return Ok(false) };
-        match said {
+        let Ok(message) = serde_json::from_str::<GuestLine>(line) else { return Ok(false) };
+        match message {
             GuestLine::Boot { kernel } => report.release = kernel,
             GuestLine::Begin { step } => {
                 self.doing = step;
@@ -328,7 +330,7 @@ impl Conversation<'_, '_> {
 
     /// Performs the request of a step. Returns its output.
     fn execute_request(&mut self, what: &str) -> Result<String, String> {
-        let request = Request::parse(what).ok_or_else(|| format!("the rig cannot do \"{what}\""))?;
+        let request = Request::parse(what).ok_or_else(|| format!("unknown request \"{what}\""))?;
         match request {
             Request::Unplug(device) => {
                 let done = self.emulator()?.unplug(&device);
@@ -358,7 +360,7 @@ impl Conversation<'_, '_> {
 
     fn card(&self, number: usize) -> Result<&Served, String> {
         let card = self.cards.get(number).and_then(Option::as_ref);
-        card.ok_or_else(|| format!("there is no served card {number}"))
+        card.ok_or_else(|| format!("card {number} does not exist or is not served"))
     }
 }
 

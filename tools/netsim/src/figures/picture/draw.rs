@@ -178,16 +178,16 @@ fn panel(placed: &PlacedPanel<'_>) -> Element {
     series.sort_by_key(|(is_broken, _)| *is_broken);
     series.into_iter().for_each(|(_, series)| all.append(series));
     for (curve, at) in &curves {
-        let look = curve.look();
-        let Some(shape) = look.marker else { continue };
+        let style = curve.look();
+        let Some(shape) = style.marker else { continue };
         let mut group = group("markers");
         if curve.style == CurveKind::Dots {
             for ((x, _), [value, _, low, high]) in at.iter().zip(&curve.points) {
                 let [low, high] = [low, high].map(|end| (*x, placed.at(*value, *end).1));
-                group.append(line(&[low, high], look.colour, 0.9, ""));
+                group.append(line(&[low, high], style.colour, 0.9, ""));
             }
         }
-        at.iter().for_each(|at| group.append(marker(shape, *at, look.colour)));
+        at.iter().for_each(|at| group.append(marker(shape, *at, style.colour)));
         all.append(group);
     }
     for mark in named(placed.panel) {
@@ -290,23 +290,23 @@ const OUTLINES: [&str; 4] = ["1 1", "4 1", "2 3", "4 1 1 1"];
 /// Line of a curve, and whether it has gaps.
 fn series(placed: &PlacedPanel<'_>, curve: &Curve, markers: &[(f64, f64)]) -> (bool, Element) {
     let mut series = group("series");
-    let look = curve.look();
+    let style = curve.look();
     series.append(words("title", &curve.name));
-    if let Some(dash) = look.dash {
+    if let Some(dash) = style.dash {
         let points: Vec<(f64, f64)> = curve.points.iter().map(|[x, y, ..]| placed.at(*x, *y)).collect();
-        series.append(line(&points, look.colour, thick(&look), dash));
+        series.append(line(&points, style.colour, thick(&style), dash));
     }
-    let shape = look.marker.map_or_else(String::new, |marker| format!("{marker:?}"));
+    let shape = style.marker.map_or_else(String::new, |marker| format!("{marker:?}"));
     series.assign("data-marker", shape);
     series.assign(
         "data-points",
         if markers.is_empty() { curve.points.len() } else { markers.len() }.to_string(),
     );
-    (look.dash.is_some_and(|dash| !dash.is_empty()), series)
+    (style.dash.is_some_and(|dash| !dash.is_empty()), series)
 }
 
-const fn thick(look: &CurveStyle) -> f64 {
-    if look.thin { 0.9 } else { 1.3 }
+const fn thick(style: &CurveStyle) -> f64 {
+    if style.thin { 0.9 } else { 1.3 }
 }
 
 /// Name of a marked point.
@@ -333,7 +333,7 @@ fn legend(entry: &Entry<'_>) -> Element {
     let middle = (entry.x + SAMPLE / 2.0, entry.y);
     match entry.what {
         Sample::Curve(curve) => {
-            let look = curve.look();
+            let style = curve.look();
             if curve.style == CurveKind::Band {
                 let mut sample = element(
                     "rect",
@@ -342,9 +342,9 @@ fn legend(entry: &Entry<'_>) -> Element {
                         ("y", number(from.1 - 3.5)),
                         ("width", number(SAMPLE)),
                         ("height", "7".to_owned()),
-                        ("fill", look.colour.to_owned()),
+                        ("fill", style.colour.to_owned()),
                         ("fill-opacity", "0.16".to_owned()),
-                        ("stroke", look.colour.to_owned()),
+                        ("stroke", style.colour.to_owned()),
                         ("stroke-width", "0.4".to_owned()),
                     ],
                 );
@@ -352,11 +352,11 @@ fn legend(entry: &Entry<'_>) -> Element {
                 sample.assign("stroke-dasharray", outline);
                 all.append(sample);
             }
-            if let Some(dash) = look.dash {
-                all.append(line(&[from, to], look.colour, thick(&look), dash));
+            if let Some(dash) = style.dash {
+                all.append(line(&[from, to], style.colour, thick(&style), dash));
             }
-            if let Some(shape) = look.marker {
-                all.append(marker(shape, middle, look.colour));
+            if let Some(shape) = style.marker {
+                all.append(marker(shape, middle, style.colour));
             }
         }
         Sample::Mark(_) => all.append(asterisk(middle)),
@@ -409,6 +409,6 @@ fn ends(panel: &Panel, curve: &Curve) -> String {
     match (curve.points.first().map(spoken), curve.points.last().map(spoken)) {
         (Some((x, y)), Some((to_x, to_y))) if x != to_x => format!("from {y} at {x} to {to_y} at {to_x}"),
         (Some((x, y)), _) => format!("{y} at {x}"),
-        (None, _) => "no point".to_owned(),
+        (None, _) => "no points".to_owned(),
     }
 }

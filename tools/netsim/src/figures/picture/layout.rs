@@ -47,17 +47,17 @@ impl Rect {
         // Liang and Barsky: the part of the line that is inside all four sides.
         let (dx, dy) = (x1 - x0, y1 - y0);
         let (mut from, mut to) = (0.0_f64, 1.0_f64);
-        for (step, room) in
+        for (step, distance) in
             [(-dx, x0 - self.left), (dx, self.right - x0), (-dy, y0 - self.top), (dy, self.bottom - y0)]
         {
             if step == 0.0 {
-                if room < 0.0 {
+                if distance < 0.0 {
                     return false;
                 }
             } else if step < 0.0 {
-                from = from.max(room / step);
+                from = from.max(distance / step);
             } else {
-                to = to.min(room / step);
+                to = to.min(distance / step);
             }
         }
         from <= to
@@ -347,9 +347,9 @@ impl<'a> PlacedPanel<'a> {
                 beside(columns.get(number + 1), self.plot.right + radius),
             );
             for group in column.chunk_by(|one, other| other.3 - one.3 < radius * 1.9) {
-                let room = ((x - low).min(high - x) * 2.0 - 2.0 * radius).max(0.0);
+                let space = ((x - low).min(high - x) * 2.0 - 2.0 * radius).max(0.0);
                 let members = count(group.len());
-                let step = (radius * 2.1).min(room * 0.9 / members);
+                let step = (radius * 2.1).min(space * 0.9 / members);
                 let mut group: Vec<_> = group.to_vec();
                 group.sort_by_key(|(curve, point, ..)| (*curve, *point));
                 for (place, (curve, point, x, y)) in group.into_iter().enumerate() {
@@ -431,8 +431,8 @@ pub(super) fn ranges(panel: &Panel) -> [(f64, f64); 2] {
             low = low.min(0.0);
         }
         (low, high) = scale.widened(low, high);
-        let room = ((high - low) * margin).max(1e-6);
-        (if low == 0.0 && from_zero { 0.0 } else { low - room }, high + room)
+        let margin = ((high - low) * margin).max(1e-6);
+        (if low == 0.0 && from_zero { 0.0 } else { low - margin }, high + margin)
     };
     let mut xs = all().map(|[x, ..]| *x).chain(panel.marks.iter().map(|mark| mark.x));
     let mut ys =

@@ -235,9 +235,9 @@ fn svg_series_of_panel_differ_without_colour() {
         for (number, panel) in (1..).zip(&picture.panels) {
             let mut known: BTreeMap<(Option<String>, String, String), String> = BTreeMap::new();
             for series in document.series.iter().filter(|series| series.panel == number) {
-                let look = (series.dash.clone(), series.width.clone(), series.marker.clone());
-                if let Some(other) = known.insert(look, series.name.clone()) {
-                    panic!("{name}, {}: {other} and {} look the same", panel.title, series.name);
+                let style = (series.dash.clone(), series.width.clone(), series.marker.clone());
+                if let Some(other) = known.insert(style, series.name.clone()) {
+                    panic!("{name}, {}: {other} and {} have the same style", panel.title, series.name);
                 }
             }
         }
@@ -246,13 +246,13 @@ fn svg_series_of_panel_differ_without_colour() {
 
 #[test]
 fn first_64_curve_styles_differ_without_colour() {
-    let looks: BTreeSet<String> = (0..64)
+    let styles: BTreeSet<String> = (0..64)
         .map(|number| {
-            let look = CurveStyle::of(number, CurveKind::Line);
-            format!("{:?} {:?}", look.dash, look.marker)
+            let style = CurveStyle::of(number, CurveKind::Line);
+            format!("{:?} {:?}", style.dash, style.marker)
         })
         .collect();
-    assert_eq!(looks.len(), 64);
+    assert_eq!(styles.len(), 64);
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn svg_texts_do_not_overlap_and_stay_inside() {
             let area = words.area;
             assert!(
                 area.left >= 0.0 && area.top >= 0.0 && area.right <= wide && area.bottom <= high,
-                "{name}: {words:?} is not inside of {wide} x {high}"
+                "{name}: {words:?} is outside of {wide} x {high}"
             );
             for other in document.texts.iter().skip(number + 1) {
                 assert!(!area.meets(&other.area), "{name}: {words:?} and {other:?}");

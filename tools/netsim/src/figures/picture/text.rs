@@ -49,10 +49,12 @@ fn hyphenated(word: &str, size: f64, most: f64) -> Vec<String> {
     if width(word.trim_end(), size) <= most || letters.len() < 7 {
         return vec![word.to_owned()];
     }
-    let piece = |letters: &[char]| letters.iter().collect::<String>() + "-";
+    let hyphenated = |letters: &[char]| letters.iter().collect::<String>() + "-";
     let fit = (3..=letters.len() - 3).rev();
-    let fit: Vec<&[char]> =
-        fit.filter_map(|end| letters.get(..end)).filter(|start| width(&piece(start), size) <= most).collect();
+    let fit: Vec<&[char]> = fit
+        .filter_map(|end| letters.get(..end))
+        .filter(|start| width(&hyphenated(start), size) <= most)
+        .collect();
     // Before a consonant that a vowel follows, if there is one.
     let is_vowel = |letter: Option<&char>| letter.is_some_and(|letter| "aeiouy".contains(*letter));
     let begins = |start: &&&[char]| {
@@ -62,7 +64,7 @@ fn hyphenated(word: &str, size: f64, most: f64) -> Vec<String> {
     };
     let Some(start) = fit.iter().find(begins).or(fit.first()) else { return vec![word.to_owned()] };
     let rest: String = letters.iter().skip(start.len()).collect();
-    let mut all = vec![piece(start)];
+    let mut all = vec![hyphenated(start)];
     all.extend(hyphenated(&rest, size, most));
     all
 }

@@ -14,8 +14,8 @@ fn samples(latencies: [f64; 3]) -> Vec<CpuSample> {
 }
 
 fn run(ns_per_op: f64, host_ns: f64) -> cost::Run {
-    let look = CpuSample { one_way_ns: 40.0, host_ns, card_ns: 9.0, beside_ns: 9.0 };
-    cost::Run { looks: [look, look], ns_per_op }
+    let sample = CpuSample { one_way_ns: 40.0, host_ns, card_ns: 9.0, beside_ns: 9.0 };
+    cost::Run { looks: [sample, sample], ns_per_op }
 }
 
 fn pair(bracket: f64, ours: f64, peer: f64) -> Pair {
