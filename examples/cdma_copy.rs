@@ -27,14 +27,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let copy = card.c2h(0)?.read(card.buffer(LENGTH)?, destination)?;
     if copy.to_vec() != pattern {
-        return Err("the copy differs".into());
+        return Err("the copy differs from its source".into());
     }
-    println!("the copy is equal");
+    println!("the copy equals its source");
 
     // Invalid copies are refused before the engine is accessed.
     match cdma.copy(source, CardAddr::new(source.get() + 64), LENGTH as u64) {
         Err(error) => println!("refused: {error}"),
-        Ok(()) => return Err("an overlapping copy was taken".into()),
+        Ok(()) => return Err("an overlapping copy was accepted".into()),
     }
     Ok(())
 }

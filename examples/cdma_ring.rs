@@ -40,12 +40,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut rows = 0;
     for row in 0..ROWS {
         // A row is one copy of 64 segments. Its number is the payload, which comes back in the completion.
-        let pieces: Vec<_> = (0..ROWS)
+        let copies: Vec<_> = (0..ROWS)
             .map(|column| CdmaSegment::new(block(FROM, row, column), block(TO, column, row), BLOCK))
             .collect();
         let mut payload = row;
         last = loop {
-            match ring.submit(&pieces, payload) {
+            match ring.submit(&copies, payload) {
                 Ok(ticket) => break Some(ticket),
                 // A full ring is back-pressure: the refusal returns the payload.
                 Err(refused) if refused.is_full() => payload = refused.payload,
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let last = last.ok_or("no rows")?;
     let done = ring.wait(last, WaitOptions::default().mode(WaitMode::Interrupt))?;
-    println!("row {} was the last: {} bytes", done.payload, done.outcome?);
+    println!("last row: {}, {} bytes", done.payload, done.outcome?);
     while ring.next_completion().is_some() {
         rows += 1;
     }
@@ -81,11 +81,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for row in 0..side {
         for column in 0..side {
             if part(&transposed, row, column) != part(&matrix, column, row) {
-                return Err(format!("block {row}, {column} is wrong").into());
+                return Err(format!("block {row}, {column} differs from its source").into());
             }
         }
     }
-    println!("the transposed matrix is right");
+    println!("the transposed matrix is correct");
 
     // Closing the ring returns the engine for simple copies.
     let (mut cdma, _, _) = ring.close();

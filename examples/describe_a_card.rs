@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, text) in [("misspelt.yaml", MISSPELT), ("impossible.yaml", IMPOSSIBLE)] {
         match CardDescription::parse(Path::new(name), text) {
             Err(error) => println!("\n{error}"),
-            Ok(_) => return Err(format!("{name} was taken").into()),
+            Ok(_) => return Err(format!("{name} was accepted").into()),
         }
     }
 
@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     changed.xdma.h2c_channels = 9;
     match SimNetwork::builder().card(changed).build() {
         Err(error) => println!("\n{error}"),
-        Ok(_) => return Err("a card with nine channels was built".into()),
+        Ok(_) => return Err("a card with nine channels was accepted".into()),
     }
     Ok(())
 }

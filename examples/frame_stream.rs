@@ -24,7 +24,7 @@ struct Seen {
     ended: bool,
 }
 
-fn look(subscriber: &mut Subscriber, seen: &mut Seen) -> Result<bool, Box<dyn Error>> {
+fn poll_once(subscriber: &mut Subscriber, seen: &mut Seen) -> Result<bool, Box<dyn Error>> {
     let Some(event) = subscriber.poll()? else { return Ok(false) };
     match event {
         Event::Frame(frame) => {
@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         publisher.relax();
         for (number, (subscriber, seen)) in subscribers.iter_mut().enumerate() {
             if number != 2 || round.is_multiple_of(SLOW) {
-                while look(subscriber, seen)? {}
+                while poll_once(subscriber, seen)? {}
             }
         }
     }
@@ -97,11 +97,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         let node = subscriber.endpoint().node();
         println!("node {node}: {} frames, {} missed", seen.frames, seen.missed);
         if seen.frames + seen.missed != FRAMES {
-            return Err("a frame is neither here nor missing".into());
+            return Err("a frame was neither received nor reported as missed".into());
         }
     }
     if subscribers.iter().take(2).any(|(_, seen)| seen.missed != 0) {
-        return Err("one that is not slow has missed frames".into());
+        return Err("a fast subscriber has missed frames".into());
     }
     Ok(())
 }

@@ -19,14 +19,14 @@ const BUFFERS: usize = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).build()?;
-    let transport = network.backend(0);
-    let card = Card::from_backend(transport.clone())?;
+    let backend = network.backend(0);
+    let card = Card::from_backend(backend.clone())?;
     // A small ring, to show back-pressure.
     let mut h2c = card.h2c_with(0, ChannelOptions::default().transfers(16))?;
 
     let mut idle: Vec<DmaBuffer> = (0..BUFFERS).map(|_| card.buffer(LENGTH)).collect::<Result<_, _>>()?;
     // The application keeps its own data for each ticket.
-    let mut under_way: HashMap<Ticket, u64> = HashMap::new();
+    let mut submitted: HashMap<Ticket, u64> = HashMap::new();
     let (mut next, mut done, mut refusals, mut most) = (0, 0, 0, 0);
 
     while done < TRANSFERS {
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             buffer.fill(u8::try_from(next)?);
             match h2c.submit(buffer, CardAddr::new(next * LENGTH as u64)) {
                 Ok(ticket) => {
-                    under_way.insert(ticket, next);
+                    submitted.insert(ticket, next);
                     next += 1;
                 }
                 // The refusal returns the buffer.
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Starts queued transfers and collects completed ones. A real application does other work in between.
         h2c.poll()?;
         while let Some(completion) = h2c.next_completion() {
-            let number = under_way.remove(&completion.ticket).ok_or("a completion that nobody asked for")?;
+            let number = submitted.remove(&completion.ticket).ok_or("a completion with an unknown ticket")?;
             let bytes = completion.outcome?;
             if number % 25 == 0 {
                 println!("transfer {number}: {bytes} bytes");
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             done += 1;
         }
         // Nothing else to do: a spin hint for the CPU; a simulated card works in this call.
-        transport.relax();
+        backend.relax();
     }
 
     println!(
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     if let Some(counters) = card.counters() {
         let (writes, descriptors) = (counters.mmio_writes, counters.descriptors);
-        println!("the card saw {descriptors} descriptors and {writes} register writes");
+        println!("the card executed {descriptors} descriptors and received {writes} register writes");
     }
     Ok(())
 }

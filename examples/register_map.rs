@@ -52,8 +52,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Errors in names are found in the map, before any access.
     for wrong in ["copier.contrl", "registry.mask"] {
-        println!("{}", registers.read(wrong).err().ok_or("there is no such register")?);
+        println!("{}", registers.read(wrong).err().ok_or("an unknown register name was accepted")?);
     }
-    println!("{}", registers.set("settings.scheme", "fastest").err().ok_or("there is no such scheme")?);
+    println!(
+        "{}",
+        registers.set("settings.scheme", "fastest").err().ok_or("an unknown scheme name was accepted")?
+    );
     Ok(())
 }

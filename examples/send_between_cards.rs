@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sent = a.wait(ticket, Duration::from_secs(1))?;
     sent.result?;
     println!(
-        "A: {} packets in {} segments, {} of them silent, {} sent again",
+        "A: {} packets in {} segments, {} of them without completion event, {} packets retransmitted",
         sent.packets, sent.segments, sent.silent_segments, sent.retransmits
     );
 
@@ -46,14 +46,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("B: {} bytes from node {} at {}", arrived.length, arrived.node, arrived.address);
     let counted = b.tables().counters()?;
     println!(
-        "B: {} packets came before their segment's first one and waited in the escape channel",
+        "B: {} packets arrived before the first packet of their segment and were buffered in the escape channel",
         counted.escape_hits
     );
     b.close_region(&region)?;
 
     let received = card_b.c2h(0)?.read(card_b.buffer(LENGTH)?, arrived.address)?;
     if received.to_vec() != data {
-        return Err("the bytes that arrived differ from those sent".into());
+        return Err("the received bytes differ from the sent bytes".into());
     }
     println!("all bytes equal");
     Ok(())

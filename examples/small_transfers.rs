@@ -29,14 +29,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = ChannelOptions::default().descriptors(512).transfers(256).run_mode(RunMode::Credit);
     let mut h2c = card.h2c_with(0, options)?;
     let memory = h2c.register_memory(card.registered_memory(SIZE * PLACES)?)?;
-    let bytes = h2c.memory(memory).ok_or("just attached")?;
+    let bytes = h2c.memory(memory).ok_or("the memory is not registered")?;
     bytes.fill(0, SIZE * PLACES, 0x5A)?;
 
     let began = Instant::now();
     let mut submitted = 0;
     while h2c.ended() < TRANSFERS {
-        let room = DEPTH - (submitted - h2c.ended());
-        for _ in 0..room.min(BATCH).min(TRANSFERS - submitted) {
+        let free = DEPTH - (submitted - h2c.ended());
+        for _ in 0..free.min(BATCH).min(TRANSFERS - submitted) {
             let place = usize::try_from(submitted)? % PLACES * SIZE;
             h2c.submit_at(memory, place, SIZE, CardAddr::new(place as u64))?;
             submitted += 1;
@@ -51,6 +51,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} transfers of {SIZE} bytes in {:.1?}", h2c.ended(), began.elapsed());
 
     let area = h2c.deregister_memory(memory)?;
-    println!("{} bytes of memory back", area.len());
+    println!("{} bytes of memory returned", area.len());
     Ok(())
 }

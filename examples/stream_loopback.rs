@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut last = [0];
             packet.read(packet.len() - 1, &mut last)?;
             if packet.len() != HEADER + payload || Some(&last[0]) != content.get(1000 + payload - 1) {
-                return Err(format!("packet {received} is not what was sent").into());
+                return Err(format!("packet {received} differs from the packet sent").into());
             }
             bytes += packet.parts().map(|part| part.len()).sum::<usize>();
             received += 1;

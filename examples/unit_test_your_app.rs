@@ -36,7 +36,7 @@ impl FrameStore {
             return Err(format!("a frame has {} bytes, not {}", self.size, frame.len()).into());
         }
         let at = self.place(number);
-        let mut buffer = self.frame.take().ok_or("the store's buffer is lost")?;
+        let mut buffer = self.frame.take().ok_or("the store's buffer is in quarantine")?;
         buffer.write(0, frame)?;
         let outcome = self.write.write(buffer, at);
         // The buffer comes back after success and after failure.
@@ -52,7 +52,7 @@ impl FrameStore {
 
     fn get(&mut self, number: u32) -> Result<Vec<u8>, Box<dyn Error>> {
         let at = self.place(number);
-        let buffer = self.frame.take().ok_or("the store's buffer is lost")?;
+        let buffer = self.frame.take().ok_or("the store's buffer is in quarantine")?;
         match self.read.read(buffer, at) {
             Ok(buffer) => Ok(self.frame.insert(buffer).to_vec()),
             Err(failed) => {
@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     store.put(7, &[0x77; 4096])?;
     let equal = store.get(7)? == [0x77; 4096];
     println!("frame 7 written and read back, equal: {equal}");
-    println!("run its tests: cargo test -p fpga-examples --example unit_test_your_app");
+    println!("to run its tests: cargo test -p fpga-examples --example unit_test_your_app");
     Ok(())
 }
 

@@ -83,8 +83,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("user interrupt {line} of two: {count} interrupt");
     }
     match lines.wait(Duration::from_millis(1)) {
-        Err(error @ UserInterruptError::TimedOut { .. }) => println!("then nothing: {error}"),
-        other => return Err(format!("{other:?} is not expected").into()),
+        Err(error @ UserInterruptError::TimedOut { .. }) => println!("no further interrupt: {error}"),
+        other => return Err(format!("unexpected result: {other:?}").into()),
     }
     Ok(())
 }

@@ -20,7 +20,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     network.with_card(0, |card| card.poison(CardAddr::new(BAD.get() + 0x1800), 64));
     let mut buffer = card.buffer(16 << 10)?;
     buffer.fill(0x5A);
-    let Err(failed) = h2c.write(buffer, BAD) else { return Err("the poisoned write went well".into()) };
+    let Err(failed) = h2c.write(buffer, BAD) else {
+        return Err("the write to poisoned memory succeeded".into());
+    };
     println!("1. {failed}");
 
     // The error is data, not only text.
@@ -31,16 +33,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     // The engine was stopped and is idle, so the buffer was returned, and the channel works.
-    let buffer = failed.buffer.ok_or("the buffer should have come back")?;
-    println!("   the buffer is back, first byte {:#04x}", buffer.to_vec().first().copied().unwrap_or(0));
+    let buffer = failed.buffer.ok_or("the buffer was not returned")?;
+    println!("   buffer returned, first byte {:#04x}", buffer.to_vec().first().copied().unwrap_or(0));
     let buffer = h2c.write(buffer, GOOD)?;
     println!("   {} wrote {} bytes to {GOOD}", h2c.name(), buffer.len());
 
     // 2. Transfers outside the card's memory are refused before the card is accessed.
     let beyond = CardAddr::new(1 << 40);
-    let Err(failed) = h2c.write(buffer, beyond) else { return Err("a write to nowhere went well".into()) };
+    let Err(failed) = h2c.write(buffer, beyond) else {
+        return Err("a write outside card memory succeeded".into());
+    };
     println!("2. {failed}");
-    let buffer = failed.buffer.ok_or("a refusal gives the buffer back")?;
+    let buffer = failed.buffer.ok_or("the buffer was not returned")?;
 
     // 3. The card is removed from the bus with a transfer in flight. It may return and still write, so its buffers are quarantined, and the
     //    error has their number.
@@ -60,11 +64,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     drop((h2c, card));
     match Card::from_backend(network.backend(0)) {
         Err(error @ OpenError::Gone { .. }) => println!("4. {error}"),
-        other => return Err(format!("opening a card that is gone: {other:?}").into()),
+        other => return Err(format!("unexpected result of opening a removed card: {other:?}").into()),
     }
     network.fail(0, CardFailure::None);
     let card = Card::from_backend(network.backend(0))?;
     card.h2c(0)?.write(card.buffer(4096)?, GOOD)?;
-    println!("5. it is back, opened and written to");
+    println!("5. the card is back; open and write succeeded");
     Ok(())
 }

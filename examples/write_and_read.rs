@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} {at}: {} bytes read", c2h.name(), received.len());
 
     if received.to_vec() != data {
-        return Err("the bytes that came back differ from those sent".into());
+        return Err("the bytes read back differ from the bytes written".into());
     }
     println!("all bytes equal");
     Ok(())

@@ -31,14 +31,14 @@ pub fn with_channels(h2c: u8, c2h: u8) -> CardDescription {
 /// A network with this card only.
 #[must_use]
 pub fn network(description: CardDescription) -> SimNetwork {
-    SimNetwork::builder().card(description).build().expect("a card that can be built")
+    SimNetwork::builder().card(description).build().expect("a valid card description")
 }
 
 /// A network with this card only, whose virtual time advances fast while it is idle: for tests that wait for seconds of virtual time.
 #[must_use]
 pub fn fast_network(description: CardDescription) -> SimNetwork {
     let builder = SimNetwork::builder().card(description).time(Nanos::new(100), Nanos::from_micros(50));
-    builder.build().expect("a card that can be built")
+    builder.build().expect("a valid card description")
 }
 
 /// Opens card 0 with default options.
@@ -111,7 +111,7 @@ pub fn assert_closed(network: &SimNetwork, card: usize) {
 pub fn assert_pool(card: &Card, in_use: usize, quarantined: usize) -> DmaPoolStats {
     let stats = card.memory().stats();
     assert_eq!((stats.in_use, stats.quarantined), (in_use, quarantined), "{stats:?}");
-    assert_eq!(card.memory().quarantined().len(), quarantined, "one record per piece");
+    assert_eq!(card.memory().quarantined().len(), quarantined, "one record per quarantined allocation");
     let listed: usize = card.memory().quarantined().iter().map(|record| record.length).sum();
     assert_eq!(stats.quarantined_bytes, listed);
     stats

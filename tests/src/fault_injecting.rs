@@ -1,6 +1,6 @@
 //! Fault-injecting backend: it replaces register values, drops or refuses register writes, holds one byte of card memory at a fixed value,
 //! and removes the card at a chosen register access. It serves for cards that no card file describes, for failures at a chosen register
-//! access, and for backends where nothing else can be made to fail. It also counts accesses, because the cost of a card behind a kernel can
+//! access, and for backends without other means to cause faults. It also counts accesses, because the cost of a card behind a kernel can
 //! only be measured on this side.
 
 use core::ops::RangeInclusive;

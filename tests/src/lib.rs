@@ -96,7 +96,7 @@ impl Pair {
         let endpoint = |card: &Card, incarnation| {
             let mut defaults = EndpointOptions::default();
             defaults.incarnation = Some(incarnation);
-            Endpoint::open_with(card, &options(defaults)).expect("its endpoint opens")
+            Endpoint::open_with(card, &options(defaults)).expect("the endpoint opens")
         };
         let (a, b) = (endpoint(&card_a, 0xA), endpoint(&card_b, 0xB));
         let h2c = card_a.h2c(0).expect("an H2C channel");
@@ -177,7 +177,7 @@ impl Pair {
         assert!(
             self.a.is_idle(),
             "op table, queues and windows of A: {:?}",
-            self.a.sender().expect("a sender of the host's").ops().collect::<Vec<_>>()
+            self.a.sender().expect("the host has a sender").ops().collect::<Vec<_>>()
         );
         assert_eq!(self.b.tables().registry_occupancy().expect("registry window").0, 0, "registry of B");
         assert_eq!(self.b.tables().escape_occupancy().expect("escape window").0, 0, "escape channel of B");

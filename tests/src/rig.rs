@@ -53,7 +53,7 @@ forward! {
     /// Same as the channel's method.
     submit_at(memory: MemoryHandle, offset: usize, length: usize, card: CardAddr) -> Result<Ticket, SubmitError>;
     /// Same as the channel's method.
-    submit_list(pieces: &[ScatterGatherEntry]) -> Result<Ticket, SubmitError>;
+    submit_list(entries: &[ScatterGatherEntry]) -> Result<Ticket, SubmitError>;
     /// Same as the channel's method.
     poll() -> Result<usize, ChannelError>;
     /// Same as the channel's method.
@@ -183,7 +183,7 @@ impl TestSetup {
     pub fn network(self, description: CardDescription) -> SimNetwork {
         let builder = SimNetwork::builder().card(description);
         let builder = if self.threaded { builder.threaded(ThreadOptions::default()) } else { builder };
-        builder.build().expect("a card that can be built")
+        builder.build().expect("a valid card description")
     }
 
     /// Default channel options in this run mode.
@@ -305,13 +305,13 @@ impl Rig {
     /// Registers `length` bytes of memory.
     pub fn register_memory(&mut self, length: usize) -> MemoryHandle {
         let area = self.card.registered_memory(length).expect("DMA memory");
-        self.channel.register_memory(area).expect("attached")
+        self.channel.register_memory(area).expect("registration succeeds")
     }
 
     /// The bytes of registered memory.
     #[must_use]
     pub fn memory(&self, memory: MemoryHandle) -> SharedSlice<'_> {
-        self.channel.memory(memory).expect("attached")
+        self.channel.memory(memory).expect("registered memory")
     }
 
     /// Puts `data` at the source of a transfer between `memory` and `card`.
@@ -348,7 +348,7 @@ impl Rig {
     pub fn finish(&mut self) -> Vec<Completion> {
         let began = self.network.now();
         while self.channel.in_flight() > 0 {
-            self.channel.poll().expect("the channel works");
+            self.channel.poll().expect("polling succeeds");
             self.channel.relax();
             let waited = self.network.now().get().saturating_sub(began.get());
             assert!(

@@ -176,7 +176,7 @@ impl Testbed {
                 // Only a timer can cause further progress.
                 self.network.advance(Nanos::from_micros(10));
             }
-            assert!(self.network.now() < limit, "nothing moves any more: {self:#?}");
+            assert!(self.network.now() < limit, "no progress within the time limit: {self:#?}");
         }
     }
 

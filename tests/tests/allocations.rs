@@ -121,7 +121,7 @@ fn credit_mode_allocates_nothing() {
 }
 
 /// Keeps the channel full of parts, or of lists, of registered memory until `count` more have ended.
-fn run_attached(
+fn run_registered(
     rig: &mut Rig,
     memory: MemoryHandle,
     list: &mut [ScatterGatherEntry],
@@ -135,8 +135,8 @@ fn run_attached(
             let at = CardAddr::new(place << 16);
             rig.channel.submit_at(memory, 0, size, at).is_err()
         } else {
-            for (piece, n) in list.iter_mut().zip(0..) {
-                piece.card = CardAddr::new((place << 16) + (n << 13));
+            for (entry, n) in list.iter_mut().zip(0..) {
+                entry.card = CardAddr::new((place << 16) + (n << 13));
             }
             rig.channel.submit_list(list).is_err()
         };
@@ -151,16 +151,16 @@ fn run_attached(
 #[test]
 fn registered_memory_and_lists_allocate_nothing() {
     for way in SETUPS {
-        for (size, pieces) in [(64, 0), (4096, 0), (60_000, 0), (64, 3), (4096, 5)] {
+        for (size, entries) in [(64, 0), (4096, 0), (60_000, 0), (64, 3), (4096, 5)] {
             let mut rig = Rig::with(way, way.options().transfers(64));
             let memory = rig.register_memory(64 << 10);
-            let piece =
+            let entry =
                 |n: usize| ScatterGatherEntry { memory, offset: n << 13, length: size, card: CardAddr::ZERO };
-            let mut list: Vec<_> = (0..pieces).map(piece).collect();
-            run_attached(&mut rig, memory, &mut list, size, 2000);
-            let work = || run_attached(&mut rig, memory, &mut list, size, 5000);
+            let mut list: Vec<_> = (0..entries).map(entry).collect();
+            run_registered(&mut rig, memory, &mut list, size, 2000);
+            let work = || run_registered(&mut rig, memory, &mut list, size, 5000);
             let (allocations, ()) = CountingAllocator::count(work);
-            assert_eq!(allocations, 0, "{way:?}: {pieces} pieces of {size} bytes");
+            assert_eq!(allocations, 0, "{way:?}: {entries} entries of {size} bytes");
             assert!(rig.completions().is_empty());
         }
     }
@@ -320,7 +320,7 @@ fn network_path_allocates_nothing() {
 }
 
 /// Network that loses, damages, duplicates, delays and reorders packets and answers.
-fn trouble() -> SimNetworkBuilder {
+fn impaired_network() -> SimNetworkBuilder {
     let chance = |fraction| Probability::new(fraction).unwrap();
     let conditions = Conditions::default()
         .loss(Loss::Independent(chance(0.02)))
@@ -337,7 +337,7 @@ fn trouble() -> SimNetworkBuilder {
 fn network_path_with_loss_allocates_nothing() {
     for scheme in Scheme::ALL {
         let card = described("ni: { registry_entries: 2, escape_slots: 4 }");
-        let mut net = Testbed::joined(2, &card, trouble(), |mut options| {
+        let mut net = Testbed::joined(2, &card, impaired_network(), |mut options| {
             options.scheme = *scheme;
             options.round_trip = Duration::from_micros(60);
             options
@@ -382,13 +382,13 @@ fn network_wait_allocates_nothing() {
         card.enable_interrupts().unwrap();
         Endpoint::open(&card).unwrap()
     });
-    let [mut here, mut there] = ends;
-    let region = there.open_region(here.node(), CardRange::new(TARGET, 1 << 20)).unwrap().remote;
+    let [mut sender, mut receiver] = ends;
+    let region = receiver.open_region(sender.node(), CardRange::new(TARGET, 1 << 20)).unwrap().remote;
     let mut round = || {
-        let ticket = here.send(SOURCE, &region, 0, 100_000, SendOptions::default()).unwrap();
-        assert_eq!(here.wait(ticket, Duration::from_secs(1)).unwrap().result, Ok(()));
-        assert_eq!(there.wait_notification(Duration::from_secs(1)).unwrap().length, 100_000);
-        assert!(there.wait_notification(Duration::from_millis(1)).is_err());
+        let ticket = sender.send(SOURCE, &region, 0, 100_000, SendOptions::default()).unwrap();
+        assert_eq!(sender.wait(ticket, Duration::from_secs(1)).unwrap().result, Ok(()));
+        assert_eq!(receiver.wait_notification(Duration::from_secs(1)).unwrap().length, 100_000);
+        assert!(receiver.wait_notification(Duration::from_millis(1)).is_err());
     };
     (0..8).for_each(|_| round());
     let (allocations, ()) = CountingAllocator::count(|| (0..8).for_each(|_| round()));
@@ -408,15 +408,15 @@ impl Read for Endless {
 /// Writer that compares the data with the expected data.
 struct Compared {
     expected: Endless,
-    piece: Vec<u8>,
+    chunk: Vec<u8>,
     bytes: u64,
 }
 
 impl Write for Compared {
     fn write(&mut self, from: &[u8]) -> std::io::Result<usize> {
-        self.piece.resize(from.len(), 0);
-        self.expected.read_exact(&mut self.piece)?;
-        assert!(self.piece == from, "differs within {} bytes from {}", from.len(), self.bytes);
+        self.chunk.resize(from.len(), 0);
+        self.expected.read_exact(&mut self.chunk)?;
+        assert!(self.chunk == from, "differs within {} bytes from {}", from.len(), self.bytes);
         self.bytes += from.len() as u64;
         Ok(from.len())
     }
@@ -467,7 +467,7 @@ fn long_transfer_memory_equals_short_transfer() {
     let mut c2h = cards[1].c2h(0).unwrap();
     let region = net.region(1, TARGET, CHUNK).remote;
     let mut source = Bounced::new(endless());
-    let mut sink = Bounced::new(Compared { expected: endless(), piece: Vec::new(), bytes: 0 });
+    let mut sink = Bounced::new(Compared { expected: endless(), chunk: Vec::new(), bytes: 0 });
     let (peak, ()) = CountingAllocator::peak(|| {
         for _ in 0..TOTAL / CHUNK {
             bulk::write_from(
@@ -503,7 +503,7 @@ fn long_transfer_memory_equals_short_transfer() {
     let mapped: usize = cards.iter().map(|card| card.memory().stats().mapped_bytes).sum();
     // Card memory is mapped and not on the heap, so that `peak` does not contain it.
     let beyond = peak + mapped as u64;
-    assert!(beyond < LIMIT, "{beyond} bytes beyond {card_memory} of card memory");
+    assert!(beyond < LIMIT, "{beyond} bytes in addition to {card_memory} bytes of card memory");
     // Card memory itself: one chunk and a few pages on each card.
     assert!(card_memory < 2 * (CHUNK + (1 << 20)), "{card_memory}");
     net.assert_clean();

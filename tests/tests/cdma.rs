@@ -59,7 +59,7 @@ fn cdma_long_copy_is_cut() {
     }
     assert_eq!(peek(&network, 0, at(to + length), 6), b"behind");
     let counted = network.with_card(0, |card| (card.counters().cdma_descriptors, card.counters().cdma_bytes));
-    assert_eq!(counted, Some((length.div_ceil(4 << 20), length)), "pieces of 4 MiB");
+    assert_eq!(counted, Some((length.div_ceil(4 << 20), length)), "chunks of 4 MiB");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn cdma_copy_ends_at_timeout() {
     }
     assert!(seen.is_sorted(), "{seen:?}");
     seen.dedup();
-    assert_eq!(seen, [0, 4 << 20, 8 << 20, 9 << 20], "every piece is a place to stop at");
+    assert_eq!(seen, [0, 4 << 20, 8 << 20, 9 << 20], "the copy can stop after every chunk");
     assert!(peek(&network, 0, at(0x1_0000_0000), 9 << 20) == data);
 }
 
@@ -170,7 +170,7 @@ fn cdma_without_dre_bounce_copies_every_byte() {
             cdma.copy(at(0x100_0000 + first), at(0x200_0000 + second), data.len() as u64).unwrap();
             assert!(peek(&network, 0, at(0x200_0000 + second), data.len()) == data);
         }
-        assert!(card.h2c(0).is_err(), "it is lent");
+        assert!(card.h2c(0).is_err(), "the channel is in use by the engine");
         let (h2c, c2h) = cdma.take_bounce_channels().unwrap();
         drop((h2c, c2h));
         assert!(cdma.take_bounce_channels().is_none());

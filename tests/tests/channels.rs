@@ -268,7 +268,7 @@ fn submit_contiguous_memory_uses_one_descriptor() {
     let mut h2c = card.h2c(0).unwrap();
     let before = count();
     h2c.write(card.buffer(1 << 20).unwrap(), CardAddr::new(3)).unwrap();
-    assert_eq!(count() - before, 1, "1 MiB in one piece");
+    assert_eq!(count() - before, 1, "1 MiB in one allocation");
     drop(h2c);
     // The safe setting for IP builds with the long-descriptor quirk: one page per descriptor.
     let mut h2c = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
@@ -278,7 +278,7 @@ fn submit_contiguous_memory_uses_one_descriptor() {
     let mut c2h = card.c2h(0).unwrap();
     let before = count();
     c2h.read(card.buffer(3 << 20).unwrap(), CardAddr::new(77)).unwrap();
-    assert_eq!(count() - before, 1, "3 MiB in one piece");
+    assert_eq!(count() - before, 1, "3 MiB in one allocation");
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn submit_empty_buffer_completes_without_card() {
     buffer.set_len(0).unwrap();
     let before = card.counters();
     let buffer = channel.write(buffer, CardAddr::ZERO).unwrap();
-    assert_eq!(card.counters(), before, "no access at all");
+    assert_eq!(card.counters(), before, "no register access");
     let refused = channel.submit(buffer, CardAddr::ZERO).unwrap_err();
     assert!(matches!(refused.error, SubmitError::Ring { source: RefusalReason::Empty, .. }));
     assert_eq!(channel.in_flight(), 0);
@@ -336,9 +336,9 @@ fn wait_timed_out_can_be_repeated() {
     let none = WaitOptions::default().timeout(Duration::ZERO);
     let ChannelError::TimedOut { posted: 1, completed: 0, .. } = channel.wait(ticket, none).unwrap_err()
     else {
-        panic!("not a time-out")
+        panic!("the error is not a timeout")
     };
-    assert_eq!(channel.in_flight(), 1, "it goes on");
+    assert_eq!(channel.in_flight(), 1, "the transfer continues");
     assert_eq!(channel.wait(ticket, WaitOptions::default()).unwrap().outcome, Ok(1 << 20));
 }
 
@@ -351,7 +351,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
             return output;
         }
     }
-    panic!("the future does not end");
+    panic!("the future does not complete");
 }
 
 #[test]
@@ -410,7 +410,7 @@ fn channels_share_scarce_vectors() {
         let granted = card.enable_interrupts().unwrap();
         assert_eq!((granted.vectors, granted.channels), (vectors.into(), 8));
         assert!(granted.is_shared());
-        assert_eq!(card.enable_interrupts().unwrap(), granted, "enabled once");
+        assert_eq!(card.enable_interrupts().unwrap(), granted, "a second call has no effect");
         let by_interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
         // Each channel waits while another's interrupt is in the vector that both share.
         let mut channels: Vec<_> = (0..4).map(|number| card.h2c(number).unwrap()).collect();

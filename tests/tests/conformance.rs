@@ -11,10 +11,10 @@ const BACKENDS: [&dyn TestBackend; 3] = [&INLINE, &THREADED, &ServedCard];
 
 fn main() -> ExitCode {
     let mut trials = Vec::new();
-    for door in BACKENDS {
+    for backend in BACKENDS {
         for case in cases() {
-            let name = format!("{}::{}", door.name(), case.name);
-            trials.push(Trial::ignorable_test(name, move || match case.run(door) {
+            let name = format!("{}::{}", backend.name(), case.name);
+            trials.push(Trial::ignorable_test(name, move || match case.run(backend) {
                 Ok(()) => Ok(Completion::Completed),
                 Err(Skip(why)) => Ok(Completion::ignored_with(why)),
             }));
@@ -32,7 +32,7 @@ fn faults_page_is_current() -> Result<(), Failed> {
     if std::fs::read_to_string(path).unwrap_or_default() == page::faults() {
         return Ok(());
     }
-    Err("docs/faults.md is not what the table says: cargo run -p fpga-tests --bin conformance -- --fault-page > docs/faults.md"
+    Err("docs/faults.md is outdated; run cargo run -p fpga-tests --bin conformance -- --fault-page > docs/faults.md"
         .into())
 }
 
@@ -41,10 +41,10 @@ fn every_row_has_a_case() -> Result<(), Failed> {
     for row in TABLE {
         let case = cases().into_iter().find(|case| case.name == row.case);
         let Some(case) = case else {
-            return Err(format!("{}: there is no case {}", row.name, row.case).into());
+            return Err(format!("{}: no case is named {}", row.name, row.case).into());
         };
         if case.needs != row.needs {
-            return Err(format!("{}: row and case ask for different abilities", row.name).into());
+            return Err(format!("{}: row and case need different capabilities", row.name).into());
         }
     }
     Ok(())
@@ -55,24 +55,25 @@ fn names_are_unique() -> Result<(), Failed> {
     let count = names.len();
     names.sort_unstable();
     names.dedup();
-    if names.len() == count { Ok(()) } else { Err("two cases have one name".into()) }
+    if names.len() == count { Ok(()) } else { Err("two cases have the same name".into()) }
 }
 
 /// Checks the programs for kills from outside (`--hammer`, `--check-after-kill`); the first one is stopped, not killed.
 fn stress() -> Result<(), Failed> {
     let failed = |error: Box<dyn std::error::Error>| Failed::from(error.to_string());
-    for door in BACKENDS {
-        let stand = door.fixture()?;
+    for backend in BACKENDS {
+        let fixture = backend.fixture()?;
         let mut rounds = 0;
         let (mut begun, mut stop) = (false, || {
             rounds += 1;
             rounds > 1500
         });
-        let done = load::stress(stand.open_backend()?, 3, &mut || begun = true, &mut stop).map_err(failed)?;
+        let done =
+            load::stress(fixture.open_backend()?, 3, &mut || begun = true, &mut stop).map_err(failed)?;
         if !begun || done < 1000 {
-            return Err(format!("{}: {done} transfers", door.name()).into());
+            return Err(format!("{}: {done} transfers", backend.name()).into());
         }
-        load::check_after_kill(stand.open_backend()?).map_err(failed)?;
+        load::check_after_kill(fixture.open_backend()?).map_err(failed)?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ fn linked(text: &str) -> Vec<(&str, &str)> {
 }
 
 /// Whether a word of the last column must link to a file: everything but commands must.
-fn wants_link(word: &str) -> bool {
+fn needs_link(word: &str) -> bool {
     word.starts_with("cargo run -p fpga-examples")
         || !(word.starts_with("cargo ") || word.starts_with("fpgactl "))
 }
@@ -76,13 +76,13 @@ fn complaints_page_names_exist() {
             continue;
         };
         assert_eq!(*at, number.to_string());
-        assert!(quoted(shown).next().is_some(), "row {number} shows nothing");
+        assert!(quoted(shown).next().is_some(), "row {number} quotes no text");
         let links = linked(shown);
         let bare =
-            quoted(shown).filter(|word| wants_link(word) && !links.iter().any(|(named, _)| named == word));
-        wrong.extend(bare.map(|word| format!("row {number}: {word} leads nowhere")));
-        let astray = links.iter().filter_map(|(word, file)| broken_link_reason(word, file));
-        wrong.extend(astray.map(|what| format!("row {number}: {what}")));
+            quoted(shown).filter(|word| needs_link(word) && !links.iter().any(|(named, _)| named == word));
+        wrong.extend(bare.map(|word| format!("row {number}: {word} has no link")));
+        let broken_links = links.iter().filter_map(|(word, file)| broken_link_reason(word, file));
+        wrong.extend(broken_links.map(|what| format!("row {number}: {what}")));
         wrong.extend(
             quoted(shown)
                 .filter_map(|word| missing(word, &cases))
@@ -113,15 +113,19 @@ fn complaints_broken_links_are_found() {
     let row = "[`cost.poll`](../a/b.rs), `fpgactl top`; [`x.rs::y`](../x.rs)";
     assert_eq!(linked(row), [("cost.poll", "a/b.rs"), ("x.rs::y", "x.rs")]);
     let own = "tests/tests/documents.rs";
-    assert_eq!(broken_link_reason(&format!("{own}::astray"), own), None);
-    assert_eq!(broken_link_reason("fault.row_of_a_table", own), None, "it is this \"row_of_a_table\"");
+    assert_eq!(broken_link_reason(&format!("{own}::broken_links"), own), None);
+    assert_eq!(
+        broken_link_reason("fault.row_of_a_table", own),
+        None,
+        "this assertion names \"row_of_a_table\""
+    );
     for (word, file) in
         [("a.rs::b", own), ("cost.poll", "no/such.rs"), ("no.such_case", "docs/complaints.md")]
     {
         assert!(broken_link_reason(word, file).is_some(), "{word}");
     }
-    assert!(wants_link("cost.poll") && wants_link("cargo run -p fpga-examples --example registers"));
-    assert!(!wants_link("cargo xtask vm-test") && !wants_link("fpgactl top"));
+    assert!(needs_link("cost.poll") && needs_link("cargo run -p fpga-examples --example registers"));
+    assert!(!needs_link("cargo xtask vm-test") && !needs_link("fpgactl top"));
 }
 
 /// Targets of links to files and headings: the file (empty for the page itself) and the heading's anchor.
@@ -213,7 +217,7 @@ fn manual_lists_every_page() {
         assert_eq!(listed, pages, "docs/{list}");
     }
     let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap_or_default();
-    assert_eq!(links(&summary).count(), pages.len(), "each of them once");
+    assert_eq!(links(&summary).count(), pages.len(), "each page is linked once");
 }
 
 /// Documents that describe the project as it is now, with their texts.
@@ -356,7 +360,7 @@ fn renamed_identifiers_are_not_used_again() {
     let is_done =
         |entry: &&Rename| entry.status == "done" && entry.apply == "word" && entry.exceptions.is_empty();
     let done: Vec<&Rename> = table.renames.iter().filter(is_done).collect();
-    assert!(done.len() > 300, "{} entries are done", done.len());
+    assert!(done.len() > 300, "{} entries are marked done", done.len());
     let mut words = BTreeSet::new();
     words_of_sources(&root, &mut words);
     // Names of conformance cases have a dot.
@@ -425,7 +429,7 @@ fn benchmarks_commit_is_in_history() {
     match git(&["rev-parse", "--is-shallow-repository"]) {
         Ok(output) if output.status.success() && output.stdout.starts_with(b"false") => {}
         _ => {
-            eprintln!("no complete git history here: commit {commit} is not looked up");
+            eprintln!("this checkout has no complete git history: commit {commit} is not checked");
             return;
         }
     }

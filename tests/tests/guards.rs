@@ -28,17 +28,21 @@ fn buffer_of_other_card_is_refused_and_returned() {
         "{:?}",
         failed.error
     );
-    assert!(failed.buffer.is_some(), "the buffer comes back");
-    assert_eq!(network.with_card(0, |card| card.counters().descriptors), Some(0), "card A saw nothing of it");
+    assert!(failed.buffer.is_some(), "the buffer is returned");
+    assert_eq!(
+        network.with_card(0, |card| card.counters().descriptors),
+        Some(0),
+        "card A executed no descriptor"
+    );
 }
 
 #[test]
 fn backend_serves_cards_in_sequence() {
     let network = cards::network(cards::described(""));
-    let transport = network.backend(0);
+    let backend = network.backend(0);
     // A buffer that outlives its card keeps its region mapped; the next card's memory is at other addresses.
-    let kept = Card::from_backend(Arc::clone(&transport) as _).unwrap().buffer(64).unwrap();
-    let card = Card::from_backend(transport).unwrap();
+    let kept = Card::from_backend(Arc::clone(&backend) as _).unwrap().buffer(64).unwrap();
+    let card = Card::from_backend(backend).unwrap();
     let next = card.buffer(64).unwrap();
     assert_ne!(kept.iova(), next.iova());
     card.h2c(0).unwrap().write(next, CardAddr::ZERO).unwrap();
@@ -55,7 +59,7 @@ fn events_in_card_memory_are_not_taken_twice_after_reopen() {
     net.ends[1] = None;
     let again = Card::from_backend(net.network.backend(1)).unwrap();
     let mut endpoint = fpga_driver::Endpoint::open_with(&again, &testbed::options(3)).unwrap();
-    assert_eq!(endpoint.poll(), Ok(0), "nothing has happened since");
+    assert_eq!(endpoint.poll(), Ok(0), "no further events");
     assert_eq!(endpoint.next_notification(), None);
 }
 
@@ -92,7 +96,7 @@ fn cdma_length_below_chunk_is_reported() {
     let mut cdma = card.cdma().unwrap();
     let error = cdma.copy(CardAddr::ZERO, CardAddr::new(64 << 20), 1 << 20).unwrap_err();
     assert!(matches!(error, CdmaError::Narrow { register: "length", .. }), "{error}");
-    cdma.copy(CardAddr::ZERO, CardAddr::new(64 << 20), 1 << 15).expect("what fits still works");
+    cdma.copy(CardAddr::ZERO, CardAddr::new(64 << 20), 1 << 15).expect("a copy that fits succeeds");
 }
 
 #[test]
@@ -124,7 +128,7 @@ fn cdma_copy_beyond_address_width_copies_nothing() {
     let error = cdma.copy(below, CardAddr::ZERO, length).unwrap_err();
     assert!(matches!(error, CdmaError::Narrow { register: "source address", .. }), "{error}");
     assert_eq!(cards::peek(&network, 0, CardAddr::ZERO, 4096), [7; 4096]);
-    cdma.copy(CardAddr::ZERO, below, 8 << 20).expect("what the registers hold still works");
+    cdma.copy(CardAddr::ZERO, below, 8 << 20).expect("a copy within the address width succeeds");
     assert_eq!(cards::peek(&network, 0, below, 4096), [7; 4096]);
 }
 
@@ -204,7 +208,7 @@ fn open_stops_events_of_earlier_owner_before_bus_master() {
     let control = BarOffset::new(0x2008);
     assert_ne!(cards::register(&network, 0, 0, control), 0, "the interface is on");
     let _next = Card::from_backend(network.backend(0)).unwrap();
-    assert_eq!(cards::register(&network, 0, 0, control), 0, "the interface is silent");
+    assert_eq!(cards::register(&network, 0, 0, control), 0, "the interface is off");
 }
 
 #[test]

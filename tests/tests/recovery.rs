@@ -23,12 +23,12 @@ use fpga_tests::testbed::options;
 const H2C0: ChannelName = ChannelName { direction: Direction::H2c, number: 0 };
 const C2H1: ChannelName = ChannelName { direction: Direction::C2h, number: 1 };
 
-fn step(report: &RecoveryReport, rung: RecoveryStep) -> &RecoveryStepReport {
+fn step(report: &RecoveryReport, wanted: RecoveryStep) -> &RecoveryStepReport {
     report
         .steps
         .iter()
-        .find(|report| report.step == rung)
-        .unwrap_or_else(|| panic!("no {rung} in {report:#?}"))
+        .find(|report| report.step == wanted)
+        .unwrap_or_else(|| panic!("no {wanted} in {report:#?}"))
 }
 
 /// Steps that had an effect or failed.
@@ -44,8 +44,8 @@ fn active(report: &RecoveryReport) -> Vec<String> {
 
 /// Runs the recovery on a card that no process has open.
 fn unopened(network: &SimNetwork, options: RecoveryOptions) -> Result<RecoveryReport, RecoveryError> {
-    let transport: Arc<dyn Backend> = network.backend(0);
-    recovery::recover(&transport, &OpenOptions::default(), &options)
+    let backend: Arc<dyn Backend> = network.backend(0);
+    recovery::recover(&backend, &OpenOptions::default(), &options)
 }
 
 #[track_caller]
@@ -97,7 +97,7 @@ fn recovery_check_only_changes_nothing() {
     let base = channel_base(Direction::C2h, 1);
     let control = || register(&network, 0, DMA_BAR, ChannelBlock::CONTROL.address(base));
     let before = control();
-    assert_ne!(before & 1, 0, "it runs");
+    assert_ne!(before & 1, 0, "the channel runs");
     let command = || config::read_u16(&*network.backend(0), header::COMMAND).unwrap();
     network.backend(0).set_bus_master(false).unwrap();
     let commanded = command();
@@ -201,7 +201,7 @@ fn recovery_held_channel_needs_force() {
     let other = card.recover_with(&RecoveryOptions::default().channel(C2H1));
     assert!(other.is_ok_and(|report| report.well));
     let done = channel.wait(ticket, WaitOptions::default()).unwrap();
-    assert_eq!(done.outcome, Ok(500_000), "nothing was disturbed");
+    assert_eq!(done.outcome, Ok(500_000), "the transfer is unaffected");
 
     let buffer = card.buffer(500_000).unwrap();
     let ticket = channel.submit(buffer, CardAddr::ZERO).unwrap();
@@ -211,7 +211,10 @@ fn recovery_held_channel_needs_force() {
     assert_eq!(active(&report), ["h2c0 recovered"]);
     let done = channel.wait(ticket, WaitOptions::default()).unwrap();
     let fault = done.outcome.unwrap_err();
-    assert!(matches!(fault.cause, FaultCause::NoError(_)), "its owner finds it ended: {fault}");
+    assert!(
+        matches!(fault.cause, FaultCause::NoError(_)),
+        "the channel's owner gets an error without status bits: {fault}"
+    );
     drop((channel, cdma));
     assert_works(&network, &card);
     assert!(card.recover(RecoveryLevel::Bus).is_ok_and(|report| report.well && !report.reopen));
@@ -261,14 +264,14 @@ fn recovery_requested_reset_is_done() {
 fn recovery_stuck_engine_escalates() {
     let network = fast_network(with_channels(2, 2));
     let at = ChannelBlock::STATUS.address(channel_base(Direction::C2h, 1)).get();
-    let tampered =
+    let injector =
         FaultInjectingBackend::new(network.backend(0), vec![ReplacedRegister { bar: DMA_BAR, at, value: 1 }]);
-    let transport: Arc<dyn Backend> = tampered.clone();
+    let backend: Arc<dyn Backend> = injector.clone();
     // The card cannot be opened in this state, which is the main use of the recovery.
-    assert!(matches!(Card::from_backend(Arc::clone(&transport)), Err(OpenError::NotIdle { .. })));
+    assert!(matches!(Card::from_backend(Arc::clone(&backend)), Err(OpenError::NotIdle { .. })));
     let recover = |level| {
         let options = RecoveryOptions::default().with_max_level(level);
-        recovery::recover(&transport, &OpenOptions::default(), &options).unwrap()
+        recovery::recover(&backend, &OpenOptions::default(), &options).unwrap()
     };
     let report = recover(RecoveryLevel::Channel);
     assert!(!report.well && !report.reopen);
@@ -282,10 +285,10 @@ fn recovery_stuck_engine_escalates() {
     // The register reads wrong after the reset too: a completed reset alone does not make the card healthy.
     assert!(!report.well && report.reopen);
     assert_eq!(active(&report), ["c2h1 failed", "function unsupported", "bus failed"]);
-    tampered.replace(Vec::new());
+    injector.replace(Vec::new());
     assert!(recover(RecoveryLevel::Bus).well);
-    drop(transport);
-    assert!(Card::from_backend(tampered).is_ok());
+    drop(backend);
+    assert!(Card::from_backend(injector).is_ok());
 }
 
 #[test]
@@ -352,7 +355,7 @@ fn recovery_foreign_user_bar_is_not_touched() {
         assert!(report.is_ok_and(|report| report.well));
     }
     let log = network.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap_or(AccessLog::Off);
-    let AccessLog::Bounded { entries, .. } = log else { panic!("the log is there") };
+    let AccessLog::Bounded { entries, .. } = log else { panic!("no access log") };
     assert!(!entries.is_empty());
     assert!(entries.iter().all(|access| access.target != AccessTarget::Bar(0)));
 }
@@ -361,8 +364,8 @@ fn recovery_foreign_user_bar_is_not_touched() {
 fn recovery_non_xdma_is_not_reset() {
     let network = network(CardDescription::default());
     let replaced = vec![ReplacedRegister { bar: DMA_BAR, at: 0x2000, value: 0x1234 }];
-    let transport: Arc<dyn Backend> = FaultInjectingBackend::new(network.backend(0), replaced);
+    let backend: Arc<dyn Backend> = FaultInjectingBackend::new(network.backend(0), replaced);
     let options = RecoveryOptions::default().at_least(RecoveryLevel::Bus);
-    let error = recovery::recover(&transport, &OpenOptions::default(), &options).unwrap_err();
+    let error = recovery::recover(&backend, &OpenOptions::default(), &options).unwrap_err();
     assert!(matches!(error, RecoveryError::Open(OpenError::NotXdma { .. })), "{error}");
 }

@@ -102,8 +102,8 @@ impl Pair {
             if let Some((header, length)) = self.there.pop_front() {
                 self.receiver.handle_packet(self.now, &header, &payload[..length], &mut NullMemory);
             }
-            while let Some(said) = self.receiver.poll_action() {
-                if let Action::Send(header) = said {
+            while let Some(action) = self.receiver.poll_action() {
+                if let Action::Send(header) = action {
                     self.back.push_back(header);
                 }
             }

@@ -3,7 +3,7 @@
 //!
 //! Counted is a whole transfer, from its first packet to its last answer, with all effects of loss and reordering: timeouts, refusals,
 //! packets that wait for the first one of their segment, and duplicates.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use fpga_firmware::Incarnation;
 use fpga_netmodel::{Conditions, Delay, Loss, Order, Probability};
@@ -35,7 +35,7 @@ fn orders() -> [Order; 3] {
 }
 
 /// Adds loss of `percent`, damage and duplicates for packets and answers alike.
-fn trouble(scenario: Scenario, percent: f64) -> Scenario {
+fn with_impairments(scenario: Scenario, percent: f64) -> Scenario {
     let probability = |percent: f64| Probability::new(percent / 100.0).unwrap();
     let conditions = Conditions::default()
         .loss(Loss::Independent(probability(percent)))
@@ -58,7 +58,7 @@ fn simulator_packet_in_any_order_allocates_nothing() {
 fn simulator_lost_or_duplicated_packet_allocates_nothing() {
     for order in orders() {
         for (percent, seed) in [(0.5, 1), (5.0, 2), (20.0, 3)] {
-            let scenario = trouble(Scenario::new(LENGTH), percent).order(order.clone()).seed(seed);
+            let scenario = with_impairments(Scenario::new(LENGTH), percent).order(order.clone()).seed(seed);
             let report = run(&scenario.clone());
             assert!(report.flows[0].retransmits > report.flows[0].packets / 500, "{report:?}");
             run(&scenario.notify(Notify::Sender));
@@ -75,8 +75,11 @@ fn simulator_refused_packet_allocates_nothing() {
         receiver.registry_entries = 1;
         receiver.escape_slots = 2;
         receiver.packet_events = true;
-        let scenario =
-            trouble(Scenario::new(LENGTH), 1.0).order(order).seed(4).sender(sender).receiver(receiver);
+        let scenario = with_impairments(Scenario::new(LENGTH), 1.0)
+            .order(order)
+            .seed(4)
+            .sender(sender)
+            .receiver(receiver);
         let report = run(&scenario);
         assert_eq!((report.hosts[1].registry_high_water, report.hosts[1].escape_high_water), (1, 2));
         assert!(report.hosts[0].timeouts > 0 && report.hosts[0].refusals > 0, "{report:?}");
@@ -96,7 +99,7 @@ fn simulator_packet_of_other_schemes_allocates_nothing() {
         for order in orders() {
             let scenario = Scenario::new(256 << 10).scheme(scheme).order(order).seed(5);
             run(&scenario);
-            let report = run(&trouble(scenario, 1.0));
+            let report = run(&with_impairments(scenario, 1.0));
             assert!(report.flows[0].retransmits > 0, "{scheme}: {report:?}");
         }
     }

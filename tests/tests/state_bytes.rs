@@ -12,11 +12,11 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Compares the bytes with the tables. State that is not counted per entry is a few words; entries counted in whole bytes may need less.
 fn compare(what: &str, bytes: u64, tables: &[StateTable]) {
-    let told: u64 = tables.iter().map(StateTable::total).sum();
-    let (most, least) = (told + 256, told - told / 50);
+    let reported: u64 = tables.iter().map(StateTable::total).sum();
+    let (most, least) = (reported + 256, reported - reported / 50);
     assert!(
         (least..=most).contains(&bytes),
-        "{what}: {bytes} bytes, of which its tables tell {told}: {tables:?}"
+        "{what}: {bytes} bytes, of which the tables report {reported}: {tables:?}"
     );
 }
 

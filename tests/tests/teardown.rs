@@ -145,7 +145,7 @@ fn buffer_outlives_card() {
     drop(card);
     assert_eq!(buffer.to_vec(), [3; 4096]);
     assert_eq!(network.with_card(0, |card| card.config().bus_master()), Some(false));
-    assert_ne!(network.mapped_bytes(0), 0, "the pool lives as long as its buffers");
+    assert_ne!(network.mapped_bytes(0), 0, "the pool exists as long as its buffers");
     drop(buffer);
     assert_closed(&network, 0);
 }
@@ -201,9 +201,9 @@ fn open_stops_run_of_earlier_process() {
         let mapped = card.memory().stats();
         assert_eq!(mapped.regions, 1);
         std::mem::forget((forgotten, card));
-        let transport = network.backend(0);
-        transport.set_bus_master(false).unwrap();
-        transport.unmap_dma(region, mapped.mapped_bytes as u64).unwrap();
+        let backend = network.backend(0);
+        backend.set_bus_master(false).unwrap();
+        backend.unmap_dma(region, mapped.mapped_bytes as u64).unwrap();
         assert_eq!(network.mapped_bytes(0), 0);
         let run = ChannelBlock::CONTROL.address(channel_base(Direction::C2h, 3));
         assert_eq!(register(&network, 0, DMA_BAR, run) & 1, 1, "still running");
@@ -214,7 +214,7 @@ fn open_stops_run_of_earlier_process() {
         assert_eq!(
             network.with_card(0, |card| card.counters().c2h_bytes),
             before,
-            "nothing is written any more"
+            "the card writes no further data"
         );
         let data = bytes(1, 100_000);
         for number in 0..4 {

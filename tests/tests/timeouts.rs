@@ -28,27 +28,27 @@ const USER_BAR: u8 = 0;
 fn opened(cards: u32) -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
     let builder = SimNetwork::builder().card(with_channels(1, 1)).cards(cards - 1);
     let network = builder.build().unwrap();
-    let seam = FaultInjectingBackend::new(network.backend(0), Vec::new());
-    let card = Card::from_backend_with(seam.clone(), OpenOptions::default()).unwrap();
-    (network, seam, card)
+    let injector = FaultInjectingBackend::new(network.backend(0), Vec::new());
+    let card = Card::from_backend_with(injector.clone(), OpenOptions::default()).unwrap();
+    (network, injector, card)
 }
 
 /// Runs a wait of `timeout`, and checks its duration.
-fn timed<T>(seam: &FaultInjectingBackend, timeout: Duration, what: &str, wait: impl FnOnce() -> T) -> T {
-    let before = seam.now();
+fn timed<T>(injector: &FaultInjectingBackend, timeout: Duration, what: &str, wait: impl FnOnce() -> T) -> T {
+    let before = injector.now();
     let waited = wait();
-    let took = Duration::from_nanos(seam.now() - before);
+    let took = Duration::from_nanos(injector.now() - before);
     let most = (timeout / 10).max(Duration::from_millis(50));
     assert!(took >= timeout && took <= timeout + most, "{what}: {took:?} instead of {timeout:?}");
     waited
 }
 
 /// Makes a channel hang: the engine is never started and always busy, so that no transfer ends and the engine does not stop.
-fn hang(seam: &FaultInjectingBackend, direction: Direction) {
+fn make_channel_hang(injector: &FaultInjectingBackend, direction: Direction) {
     let base = channel_base(direction, 0);
     let at = |address: fpga_driver::BarOffset| address.get();
-    seam.drop_writes(vec![(DMA_BAR, at(ChannelBlock::CONTROL.address(base)))]);
-    seam.replace(vec![ReplacedRegister {
+    injector.drop_writes(vec![(DMA_BAR, at(ChannelBlock::CONTROL.address(base)))]);
+    injector.replace(vec![ReplacedRegister {
         bar: DMA_BAR,
         at: at(ChannelBlock::STATUS.address(base)),
         value: 1,
@@ -61,14 +61,14 @@ fn channel_wait_ends_at_timeout_in_every_mode() {
         for mode in
             [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(20) }]
         {
-            let (_network, seam, card) = opened(1);
+            let (_network, injector, card) = opened(1);
             card.enable_interrupts().unwrap();
             let mut channel = card.h2c(0).unwrap();
-            hang(&seam, Direction::H2c);
+            make_channel_hang(&injector, Direction::H2c);
             let ticket = channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
-            seam.use_virtual_monotonic_clock();
+            injector.use_virtual_monotonic_clock();
             let wait = WaitOptions::default().mode(mode).timeout(timeout);
-            let error = timed(&seam, timeout, "wait", || channel.wait(ticket, wait)).unwrap_err();
+            let error = timed(&injector, timeout, "wait", || channel.wait(ticket, wait)).unwrap_err();
             assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
         }
     }
@@ -77,14 +77,14 @@ fn channel_wait_ends_at_timeout_in_every_mode() {
 #[test]
 fn blocking_transfer_ends_at_timeout_though_engine_does_not_stop() {
     for timeout in TIMEOUTS {
-        let (_network, seam, card) = opened(1);
+        let (_network, injector, card) = opened(1);
         let mut channel = card.c2h(0).unwrap();
-        hang(&seam, Direction::C2h);
-        seam.use_virtual_monotonic_clock();
+        make_channel_hang(&injector, Direction::C2h);
+        injector.use_virtual_monotonic_clock();
         let wait = WaitOptions::default().timeout(timeout);
         let buffer = card.buffer(1 << 20).unwrap();
-        let failed =
-            timed(&seam, timeout, "read", || channel.read_with(buffer, CardAddr::ZERO, wait)).unwrap_err();
+        let failed = timed(&injector, timeout, "read", || channel.read_with(buffer, CardAddr::ZERO, wait))
+            .unwrap_err();
         assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
         // The engine may still write to the buffer.
         assert!(failed.buffer.is_none());
@@ -95,60 +95,60 @@ fn blocking_transfer_ends_at_timeout_though_engine_does_not_stop() {
 #[test]
 fn bulk_transfer_ends_at_total_timeout() {
     let total = Duration::from_millis(300);
-    let (_network, seam, card) = opened(1);
+    let (_network, injector, card) = opened(1);
     let mut channel = card.h2c(0).unwrap();
-    seam.use_virtual_monotonic_clock();
+    injector.use_virtual_monotonic_clock();
     // The channel hangs after some chunks, when most of the time has passed.
     let mut source = Bounced::new(std::io::repeat(7));
     let wait = WaitOptions::default().total(total);
-    let hanging = Arc::clone(&seam);
+    let hanging = Arc::clone(&injector);
     let mut progress = |done: u64| {
         if done == 3 << 20 {
             hanging.pause(total / 2);
-            hang(&hanging, Direction::H2c);
+            make_channel_hang(&hanging, Direction::H2c);
         }
     };
     // The abort has the engine's own timeout.
     let card = &card;
-    let before = seam.now();
+    let before = injector.now();
     let failed =
         bulk::write_from(card, &mut channel, &mut source, CardAddr::ZERO, 64 << 20, wait, &mut progress);
     // The engine does not stop either; that error tells the user what to do.
     assert!(matches!(failed, Err(BulkError::Channel(ChannelError::Wedged { .. }))), "{failed:?}");
-    let took = Duration::from_nanos(seam.now() - before);
+    let took = Duration::from_nanos(injector.now() - before);
     assert!(took >= total && took <= total + Duration::from_millis(2050), "{took:?}");
 }
 
 #[test]
 fn short_idle_timeout_gives_up_engine_early() {
     let limit = Duration::from_millis(20);
-    let (_network, seam, card) = opened(1);
+    let (_network, injector, card) = opened(1);
     drop(card);
-    let card = Card::from_backend_with(seam.clone(), OpenOptions::default().idle_timeout(limit)).unwrap();
+    let card = Card::from_backend_with(injector.clone(), OpenOptions::default().idle_timeout(limit)).unwrap();
     let mut channel = card.h2c(0).unwrap();
-    hang(&seam, Direction::H2c);
+    make_channel_hang(&injector, Direction::H2c);
     channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
     channel.poll().unwrap();
-    seam.use_virtual_monotonic_clock();
-    let error = timed(&seam, limit, "abort", || channel.abort()).unwrap_err();
+    injector.use_virtual_monotonic_clock();
+    let error = timed(&injector, limit, "abort", || channel.abort()).unwrap_err();
     assert!(matches!(error, ChannelError::Wedged { waited_ms: 20..=22, .. }), "{error}");
 }
 
 #[test]
 fn cdma_copy_ends_at_timeout_though_engine_hangs() {
     for timeout in TIMEOUTS.into_iter().filter(|timeout| *timeout < Duration::from_secs(1)) {
-        let (_network, seam, card) = opened(1);
+        let (_network, injector, card) = opened(1);
         let mut cdma = card.cdma().unwrap();
         let at = CDMA + CdmaBlock::SR.address(fpga_driver::BarOffset::ZERO).get();
         let control = CDMA + CdmaBlock::CR.address(fpga_driver::BarOffset::ZERO).get();
         // An engine that is never idle, and a reset that never ends.
-        seam.replace(vec![
+        injector.replace(vec![
             ReplacedRegister { bar: USER_BAR, at, value: 0 },
             ReplacedRegister { bar: USER_BAR, at: control, value: 4 },
         ]);
-        seam.use_virtual_monotonic_clock();
+        injector.use_virtual_monotonic_clock();
         let copy = || cdma.copy_with_timeout(CardAddr::ZERO, CardAddr::new(1 << 20), 4096, timeout);
-        let error = timed(&seam, timeout, "copy", copy).unwrap_err();
+        let error = timed(&injector, timeout, "copy", copy).unwrap_err();
         assert!(matches!(error, CdmaError::Stuck { .. }), "{error}");
         std::mem::forget(cdma);
     }
@@ -158,33 +158,33 @@ fn cdma_copy_ends_at_timeout_though_engine_hangs() {
 fn endpoint_waits_end_at_timeout() {
     for timeout in TIMEOUTS {
         for interrupts in [false, true] {
-            let (_network, seam, card) = opened(2);
+            let (_network, injector, card) = opened(2);
             if interrupts {
                 card.enable_interrupts().unwrap();
             }
             let mut settings = options(1);
             settings.give_up = Duration::from_secs(100);
             let mut end = Endpoint::open_with(&card, &settings).unwrap();
-            seam.use_virtual_monotonic_clock();
-            let error = timed(&seam, timeout, "arrival", || end.wait_notification(timeout)).unwrap_err();
+            injector.use_virtual_monotonic_clock();
+            let error = timed(&injector, timeout, "arrival", || end.wait_notification(timeout)).unwrap_err();
             assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}");
             let error =
-                timed(&seam, timeout, "meet", || end.wait_peer(NodeId::new(77), timeout)).unwrap_err();
+                timed(&injector, timeout, "meet", || end.wait_peer(NodeId::new(77), timeout)).unwrap_err();
             assert!(matches!(error, EndpointError::NoPeer { .. }), "{error}");
             let region =
                 end.open_region(NodeId::ANY, CardRange::new(CardAddr::new(1 << 24), 4096)).unwrap().remote;
             let mut elsewhere = region;
             elsewhere.node = NodeId::new(77);
             let ticket = end.send(CardAddr::new(1 << 25), &elsewhere, 0, 64, SendOptions::default()).unwrap();
-            let error = timed(&seam, timeout, "send", || end.wait(ticket, timeout)).unwrap_err();
+            let error = timed(&injector, timeout, "send", || end.wait(ticket, timeout)).unwrap_err();
             assert!(matches!(error, EndpointError::TimedOut { .. }), "{error}");
             let end = SharedEndpoint::from(end);
             let error =
-                timed(&seam, timeout, "shared arrival", || end.wait_notification(timeout)).unwrap_err();
+                timed(&injector, timeout, "shared arrival", || end.wait_notification(timeout)).unwrap_err();
             assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}");
             let mut sent =
                 end.send(CardAddr::new(1 << 25), &elsewhere, 0, 64, SendOptions::default()).unwrap();
-            let error = timed(&seam, timeout, "shared send", || sent.wait(timeout)).unwrap_err();
+            let error = timed(&injector, timeout, "shared send", || sent.wait(timeout)).unwrap_err();
             assert!(matches!(error, EndpointError::TimedOut { .. }), "{error}");
         }
     }
@@ -193,7 +193,7 @@ fn endpoint_waits_end_at_timeout() {
 /// The time of a card in this process is virtual. While the card is idle it advances to the next timer at once.
 #[test]
 fn virtual_wait_without_work_takes_few_steps() {
-    let (network, seam, card) = opened(1);
+    let (network, injector, card) = opened(1);
     let mut end = Endpoint::open_with(&card, &options(1)).unwrap();
     let timeout = Duration::from_secs(60);
     let (began, turns) = (network.now(), end.counters().turns);
@@ -203,5 +203,5 @@ fn virtual_wait_without_work_takes_few_steps() {
     assert!(waited >= timeout && waited <= timeout + Duration::from_secs(1), "{waited:?}");
     let turns = end.counters().turns - turns;
     assert!(turns < 100_000, "{turns} turns");
-    drop(seam);
+    drop(injector);
 }

@@ -17,7 +17,7 @@ fn carry(pair: &mut Pair, data: &[u8]) {
     assert_eq!(completions[0].segments, segments);
     assert_eq!(completions[0].silent_segments, segments.saturating_sub(1));
     if length == 0 {
-        assert_eq!(notifications, [], "nothing was sent, nothing arrives");
+        assert_eq!(notifications, [], "an empty transfer sends no notification");
     } else {
         assert_eq!(notifications.len(), 1, "exactly one remote notification");
         assert_eq!((notifications[0].address, notifications[0].length), (TARGET, length as u64));

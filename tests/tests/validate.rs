@@ -60,10 +60,11 @@ fn validate_healthy_card_passes_and_is_unchanged() {
     let length = usize::try_from(MEMORY - around.get()).unwrap_or(0);
     let before = bytes(1, length);
     poke(&network, 0, around, &before);
-    let mut told = Vec::new();
-    let report =
-        validate::run(&card, ValidateOptions::default(), &mut |test: &TestResult| told.push(test.clone()));
-    assert_eq!(told, report.tests, "every result is told, in order");
+    let mut reported = Vec::new();
+    let report = validate::run(&card, ValidateOptions::default(), &mut |test: &TestResult| {
+        reported.push(test.clone())
+    });
+    assert_eq!(reported, report.tests, "every result is reported, in order");
     assert_only(&report, &[], &[]);
     assert_eq!(names(&report, Status::Skip), [""; 0]);
     assert_eq!(report.scratch, Some(CardRange::new(CardAddr::new(SCRATCH), SCRATCH_BYTES)));
@@ -75,7 +76,7 @@ fn validate_healthy_card_passes_and_is_unchanged() {
     }
     assert_test(&report, "ni.loopback", Status::Pass, &["itself"]);
 
-    assert!(peek(&network, 0, around, length) == before, "card memory is as it was");
+    assert!(peek(&network, 0, around, length) == before, "card memory is unchanged");
     assert_pool(&card, 0, 0);
     // Masks, credit mode, fetch halt, relaxed ordering, network interface.
     for (bar, at, value) in [
@@ -147,12 +148,12 @@ fn validate_without_ni_needs_range() {
     let AccessLog::Bounded { entries, .. } =
         network.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap_or(AccessLog::Off)
     else {
-        panic!("the log is there")
+        panic!("no access log")
     };
     assert!(!entries.is_empty());
     assert!(
         entries.iter().all(|access| access.target != AccessTarget::Bar(0)),
-        "a foreign user BAR was touched"
+        "the user BAR of another design is not accessed"
     );
 
     let range = CardRange::new(CardAddr::new(0x12_3000), 3 << 20);
@@ -177,7 +178,10 @@ fn validate_short_range_skips_large_tests() {
     assert_test(&report, "transfer.h2c0", Status::Pass, &["1 to 512 bytes", "do not fit"]);
     assert_test(&report, "descriptors.long", Status::Skip, &["longer range"]);
     assert_test(&report, "ni.loopback", Status::Skip, &["256 KiB"]);
-    assert!(peek(&network, 0, CardAddr::new(0x6000), before.len()) == before, "nothing outside was touched");
+    assert!(
+        peek(&network, 0, CardAddr::new(0x6000), before.len()) == before,
+        "memory outside the range is unchanged"
+    );
 }
 
 #[test]
@@ -208,7 +212,7 @@ fn validate_held_parts_are_skipped() {
     assert_test(&report, "ni.loopback", Status::Skip, &["in use"]);
     assert_test(&report, "transfer.h2c0", Status::Pass, &[]);
     assert_test(&report, "credits.run", Status::Pass, &["6 channels", "h2c1, c2h0 in use"]);
-    let (Ok(mut h2c), Ok(mut c2h), Ok(_)) = held else { panic!("they are free") };
+    let (Ok(mut h2c), Ok(mut c2h), Ok(_)) = held else { panic!("the resources are not free") };
     let data = bytes(4, 5000);
     let sent = card.buffer_from(&data).map(|buffer| h2c.write(buffer, CardAddr::ZERO).is_ok());
     assert_eq!(sent, Ok(true));
@@ -260,27 +264,27 @@ fn validate_corrupted_memory_is_named() {
         Status::Fail,
         &["h2c0", "write: AXI slave error", "descriptor 0", "0x1ffdf0000"],
     );
-    assert_test(&report, "memory.restore", Status::Pass, &["as they were"]);
+    assert_test(&report, "memory.restore", Status::Pass, &["are restored"]);
     assert_pool(&card, 0, 0);
 }
 
-fn tampered(
+fn fault_injecting_card(
     description: CardDescription,
     replaced: Vec<ReplacedRegister>,
 ) -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
     let network = fast_network(description);
-    let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-    let card = Card::from_backend_with(transport.clone(), OpenOptions::default()).unwrap();
-    transport.replace(replaced);
-    (network, transport, card)
+    let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
+    let card = Card::from_backend_with(backend.clone(), OpenOptions::default()).unwrap();
+    backend.replace(replaced);
+    (network, backend, card)
 }
 
 #[test]
 fn validate_stuck_memory_cell_is_found() {
-    let (_network, transport, card) = tampered(with_channels(1, 1), Vec::new());
+    let (_network, backend, card) = fault_injecting_card(with_channels(1, 1), Vec::new());
     let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
         if test.name == "memory.save" {
-            transport.hold_byte(CardAddr::new(SCRATCH + 64 + 2), 0x80);
+            backend.hold_byte(CardAddr::new(SCRATCH + 64 + 2), 0x80);
         }
     });
     assert!(report.has_failed());
@@ -310,7 +314,7 @@ fn validate_wrong_counts_are_found() {
         &report,
         "credits.run",
         Status::Warn,
-        &["77 descriptors are done instead of 0", "RunMode::StopRuns"],
+        &["77 descriptors are done instead of 0", "RunMode::Batch"],
     );
     assert!(!report.supports_credit_mode());
 }
@@ -335,7 +339,7 @@ fn validate_reduced_builds_are_distinguished() {
         ("cdma: { sg: false }", "cdma.scatter_gather", "without scatter-gather"),
         ("cdma: { max_length_bits: 16 }", "cdma.copy", "wider addresses or lengths"),
         ("interrupts: { msix_vectors: 3 }", "interrupts.enable", "3 vectors for 8 channels"),
-        ("xdma: { ip_version: 9 }", "registers.identifiers", "not known here"),
+        ("xdma: { ip_version: 9 }", "registers.identifiers", "does not know the version"),
     ] {
         let report = of(described(sections), ValidateOptions::default());
         assert_only(&report, &[warned], &[]);
@@ -343,14 +347,14 @@ fn validate_reduced_builds_are_distinguished() {
     }
     let report = of(described("xdma: { completed_writeback: flag_and_enable }"), ValidateOptions::default());
     assert_only(&report, &[], &[]);
-    assert_test(&report, "writeback", Status::Pass, &["bit 2 is needed"]);
+    assert_test(&report, "writeback", Status::Pass, &["needs control bit 2"]);
     assert_eq!(report.writeback_needs_enable(), Some(true));
 }
 
 #[test]
 fn validate_failing_registers_are_named() {
     let replaced = |at, value| ReplacedRegister { bar: DMA_BAR, at, value };
-    for (lie, name, status, parts) in [
+    for (replacement, name, status, parts) in [
         (replaced(0x301C, 1), "registers.scratch", Status::Fail, &["0x301c"][..]),
         (replaced(0x4000, 0x1FC4_0106), "registers.identifiers", Status::Fail, &["h2c0_sgdma", "0x1fc40106"]),
         (replaced(0x6000, u32::MAX), "registers.identifiers", Status::Fail, &["sgdma at 0x6000", "2018.x"]),
@@ -359,30 +363,30 @@ fn validate_failing_registers_are_named() {
         (replaced(0x2010, 0), "registers.masks", Status::Fail, &["channel mask"]),
         (replaced(0x104C, 0), "registers.alignments", Status::Warn, &["c2h0", "1 B"]),
     ] {
-        let (_network, _transport, card) = tampered(with_channels(1, 1), vec![lie]);
+        let (_network, _backend, card) = fault_injecting_card(with_channels(1, 1), vec![replacement]);
         let report = validate(&card, ValidateOptions::default());
         let (warned, failed) =
             if status == Status::Warn { (&[name][..], &[][..]) } else { (&[][..], &[name][..]) };
         assert_only(&report, warned, failed);
         assert_test(&report, name, status, parts);
     }
-    let (_network, _transport, card) = tampered(with_channels(1, 1), vec![replaced(0x6020, 0)]);
+    let (_network, _backend, card) = fault_injecting_card(with_channels(1, 1), vec![replaced(0x6020, 0)]);
     let report = validate(&card, ValidateOptions::default());
     assert_only(&report, &["credits.enable"], &[]);
-    assert_test(&report, "credits.enable", Status::Warn, &["h2c0, c2h0", "RunMode::StopRuns"]);
+    assert_test(&report, "credits.enable", Status::Warn, &["h2c0, c2h0", "RunMode::Batch"]);
     assert_test(&report, "credits.run", Status::Skip, &["no credit mode"]);
     assert!(!report.supports_credit_mode());
 }
 
 #[test]
 fn validate_stuck_engine_ends_test_and_keeps_memory() {
-    let (network, transport, card) = tampered(with_channels(2, 2), Vec::new());
+    let (network, backend, card) = fault_injecting_card(with_channels(2, 2), Vec::new());
     let at = ChannelBlock::STATUS.address(channel_base(Direction::H2c, 0)).get();
     let before = bytes(5, 4096);
     poke(&network, 0, CardAddr::new(SCRATCH), &before);
     let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
         if test.name == "transfer.c2h1" {
-            transport.replace(vec![ReplacedRegister { bar: DMA_BAR, at, value: 1 }]);
+            backend.replace(vec![ReplacedRegister { bar: DMA_BAR, at, value: 1 }]);
         }
     });
     assert_only(&report, &[], &["transfer.together"]);
@@ -394,7 +398,7 @@ fn validate_stuck_engine_ends_test_and_keeps_memory() {
     );
     assert_test(&report, "abort", Status::Skip, &["does not stop"]);
     // Another channel restores the memory.
-    assert_test(&report, "memory.restore", Status::Pass, &["as they were"]);
+    assert_test(&report, "memory.restore", Status::Pass, &["are restored"]);
     assert!(peek(&network, 0, CardAddr::new(SCRATCH), 4096) == before);
     let kept = card.memory().quarantined();
     assert!(!kept.is_empty());
@@ -411,10 +415,10 @@ fn validate_removed_card_ends_test() {
             if after == 0 {
                 network.fail(0, failure);
             }
-            let mut told = 0;
+            let mut reported = 0;
             let report = validate::run(&card, ValidateOptions::default(), &mut |_| {
-                told += 1;
-                if told == after {
+                reported += 1;
+                if reported == after {
                     network.fail(0, failure);
                 }
             });

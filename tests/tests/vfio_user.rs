@@ -116,7 +116,7 @@ fn served_card_unshareable_memory_uses_messages() {
 
 /// A card with `channels` in each direction, interrupt pin `pin` and no MSI or MSI-X: INTx is a level, masked when it fires and unmasked by
 /// a message.
-fn with_a_line(channels: u8, pin: u8) -> (Served, Card) {
+fn with_intx(channels: u8, pin: u8) -> (Served, Card) {
     let served = Served::start(described(&format!(
         "xdma: {{ h2c_channels: {channels}, c2h_channels: {channels} }}\ninterrupts: {{ msix_vectors: 0, msi_vectors: 0, pin: {pin} }}"
     )));
@@ -133,7 +133,7 @@ fn served_card_many_waiters_share_intx() {
     const ROUNDS: u64 = 30;
     let wait = WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG);
     for (channels, pin) in [(1, 1), (2, 3), (4, 2)] {
-        let (served, card) = with_a_line(channels, pin);
+        let (served, card) = with_intx(channels, pin);
         std::thread::scope(|scope| {
             for number in 0..channels {
                 let base = u64::from(number) << 24;
@@ -181,7 +181,7 @@ fn served_card_many_waiters_share_intx() {
 /// masks other channels' interrupts at the card. The owner misses nothing when it waits again.
 #[test]
 fn served_card_slow_owner_does_not_keep_others_awake() {
-    let (served, card) = with_a_line(2, 1);
+    let (served, card) = with_intx(2, 1);
     let wait = WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG);
     let (mut slow, mut sleeper) = (card.h2c(0).unwrap(), card.h2c(1).unwrap());
     let reads = || served.network.with_card(0, |card| card.counters().mmio_reads).unwrap();
@@ -222,7 +222,7 @@ fn served_card_slow_owner_does_not_keep_others_awake() {
 /// owner.
 #[test]
 fn served_card_intx_listener_not_woken_by_seen_completion() {
-    let (served, card) = with_a_line(2, 1);
+    let (served, card) = with_intx(2, 1);
     let mut channels = [card.h2c(0).unwrap(), card.h2c(1).unwrap()];
     let mut tickets: Vec<_> = Vec::new();
     for round in 0..4_u64 {
@@ -254,7 +254,7 @@ fn served_card_intx_listener_not_woken_by_seen_completion() {
                 assert_eq!(channel.poll().unwrap(), 0);
             }
         }
-        assert!(woken <= 4, "round {round}: woken {woken} times by nothing");
+        assert!(woken <= 4, "round {round}: {woken} wake-ups without an interrupt");
     }
     drop((channels, card));
     served.finish();
@@ -289,8 +289,8 @@ fn served_card_survives_vanished_client() {
     // The system shuts down the socket of a killed process; this handle does the same.
     let kill = Connection::new(connection.as_fd().try_clone_to_owned().unwrap());
     let options = VfioUserOptions::default().deadline(LONG);
-    let transport = VfioUserBackend::over(connection, &served.path, options).unwrap();
-    let card = Card::from_backend(Arc::new(transport)).unwrap();
+    let backend = VfioUserBackend::over(connection, &served.path, options).unwrap();
+    let card = Card::from_backend(Arc::new(backend)).unwrap();
     let mut channel = card.h2c(0).unwrap();
     for _ in 0..16 {
         channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
@@ -300,13 +300,13 @@ fn served_card_survives_vanished_client() {
     drop((channel, card));
     // The card is busy until the server has processed everything that the killed client had sent.
     let began = Instant::now();
-    let transport = loop {
+    let backend = loop {
         match VfioUserBackend::open_with(&served.path, options) {
-            Ok(transport) => break transport,
+            Ok(backend) => break backend,
             Err(error) => assert!(is_busy(&error) && began.elapsed() < LONG, "{error}"),
         }
     };
-    let card = Card::from_backend(Arc::new(transport)).unwrap();
+    let card = Card::from_backend(Arc::new(backend)).unwrap();
     let data = bytes(1, 10_000);
     card.h2c(0).unwrap().write(card.buffer_from(&data).unwrap(), CardAddr::new(64)).unwrap();
     assert!(peek(&served.network, 0, CardAddr::new(64), 10_000) == data);
@@ -317,16 +317,16 @@ fn served_card_survives_vanished_client() {
 #[test]
 fn served_card_reset_ends_transfers_and_card_works() {
     let served = Served::start(with_channels(1, 1));
-    let transport = served.backend();
-    let card = Card::from_backend(Arc::<VfioUserBackend>::clone(&transport)).unwrap();
+    let backend = served.backend();
+    let card = Card::from_backend(Arc::<VfioUserBackend>::clone(&backend)).unwrap();
     let at = BarOffset::ZERO;
     let old = card.dma_bar().clone();
     old.read32(at).unwrap();
     card.enable_interrupts().unwrap();
-    transport.reset(ResetLevel::Function).unwrap();
+    backend.reset(ResetLevel::Function).unwrap();
     assert_eq!(old.read32(at), Err(MmioError::Stale { at }));
     drop(card);
-    let card = Card::from_backend(Arc::<VfioUserBackend>::clone(&transport)).unwrap();
+    let card = Card::from_backend(Arc::<VfioUserBackend>::clone(&backend)).unwrap();
     card.enable_interrupts().unwrap();
     let data = bytes(2, 70_000);
     let mut channel = card.h2c(0).unwrap();
@@ -334,20 +334,20 @@ fn served_card_reset_ends_transfers_and_card_works() {
     let done = channel.wait(ticket, WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG)).unwrap();
     assert_eq!(done.outcome, Ok(70_000));
     assert!(peek(&served.network, 0, CardAddr::new(7), 70_000) == data);
-    drop((done, channel, card, transport));
+    drop((done, channel, card, backend));
     served.finish();
 }
 
 #[test]
 fn served_card_recovery_reaches_reset() {
     let served = Served::start(with_channels(1, 1));
-    let transport: Arc<dyn Backend> = served.backend();
+    let backend: Arc<dyn Backend> = served.backend();
     let options =
         RecoveryOptions::default().with_max_level(RecoveryLevel::Function).at_least(RecoveryLevel::Function);
-    let report = recovery::recover(&transport, &OpenOptions::default(), &options).unwrap();
+    let report = recovery::recover(&backend, &OpenOptions::default(), &options).unwrap();
     let outcome = report.outcome(RecoveryLevel::Function).unwrap();
     assert_eq!(outcome.word(), "recovered", "{report:?}");
-    let card = Card::from_backend(transport).unwrap();
+    let card = Card::from_backend(backend).unwrap();
     card.h2c(0).unwrap().write(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
     drop(card);
     served.finish();
@@ -398,11 +398,11 @@ fn served_card_unpolled_host_takes_transfers() {
     let thread = std::thread::spawn(move || {
         server.run(&served, 1, stopped).unwrap();
     });
-    let transport = VfioUserBackend::open_with(&path, VfioUserOptions::default().deadline(LONG)).unwrap();
+    let backend = VfioUserBackend::open_with(&path, VfioUserOptions::default().deadline(LONG)).unwrap();
     let mut options = EndpointOptions::default();
     options.event_entries = 128;
     let mut receiver =
-        Endpoint::open_with(&Card::from_backend(Arc::new(transport)).unwrap(), &options).unwrap();
+        Endpoint::open_with(&Card::from_backend(Arc::new(backend)).unwrap(), &options).unwrap();
     let mut sender = Endpoint::open(&Card::from_backend(network.backend(0)).unwrap()).unwrap();
     let (source, target) = (CardAddr::new(0x10_0000), CardAddr::new(0x2000_0000));
     let data = bytes(6, 1 << 20);

@@ -21,11 +21,11 @@ use fpga_tests::cards::{DMA_BAR, assert_pool, fast_network, peek, with_channels}
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 use fpga_tests::testbed::options;
 
-fn tampered() -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
+fn fault_injecting_card() -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
     let network = fast_network(with_channels(4, 4));
-    let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-    let card = Card::from_backend(transport.clone()).unwrap();
-    (network, transport, card)
+    let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
+    let card = Card::from_backend(backend.clone()).unwrap();
+    (network, backend, card)
 }
 
 /// Status register of a channel that is busy for ever.
@@ -49,20 +49,20 @@ fn assert_works(network: &SimNetwork, card: &Card, channel: &mut H2cChannel) {
 #[test]
 fn wedged_channel_cannot_be_taken_over() {
     let network = fast_network(with_channels(4, 4));
-    let transport = FaultInjectingBackend::new(network.backend(0), vec![busy(Direction::C2h, 2)]);
-    let error = Card::from_backend(transport.clone()).unwrap_err();
+    let backend = FaultInjectingBackend::new(network.backend(0), vec![busy(Direction::C2h, 2)]);
+    let error = Card::from_backend(backend.clone()).unwrap_err();
     let OpenError::NotIdle { channel, waited_ms, .. } = &error else { panic!("{error}") };
     assert_eq!((channel.to_string().as_str(), *waited_ms), ("c2h2", 2000));
     assert!(error.to_string().contains("reset the card"), "{error}");
     assert_eq!(network.with_card(0, |card| card.config().bus_master()), Some(false));
-    transport.replace(Vec::new());
-    let card = Card::from_backend(transport).unwrap();
+    backend.replace(Vec::new());
+    let card = Card::from_backend(backend).unwrap();
     assert_works(&network, &card, &mut card.h2c(0).unwrap());
 }
 
 #[test]
 fn wedged_engine_keeps_buffers() {
-    let (network, transport, card) = tampered();
+    let (network, backend, card) = fault_injecting_card();
     let mut channel = card.h2c(1).unwrap();
     for n in 0..3 {
         channel.submit(card.buffer(5000).unwrap(), CardAddr::new(n << 16)).unwrap();
@@ -70,7 +70,7 @@ fn wedged_engine_keeps_buffers() {
     channel.poll().unwrap();
     // Queued, never posted.
     channel.submit(card.buffer(700).unwrap(), CardAddr::ZERO).unwrap();
-    transport.replace(vec![busy(Direction::H2c, 1)]);
+    backend.replace(vec![busy(Direction::H2c, 1)]);
     let error = channel.abort().unwrap_err();
     let ChannelError::Wedged { waited_ms: 2000, quarantined, .. } = error else { panic!("{error}") };
     assert!(error.to_string().contains("reset the card"), "{error}");
@@ -83,7 +83,11 @@ fn wedged_engine_keeps_buffers() {
             .filter_map(|done| done.outcome.as_ref().err())
             .all(|fault| fault.cause == FaultCause::Aborted)
     );
-    assert_eq!(done[3].buffer.as_ref().map(DmaBuffer::len), Some(700), "never posted, so it is back");
+    assert_eq!(
+        done[3].buffer.as_ref().map(DmaBuffer::len),
+        Some(700),
+        "never posted, so the buffer is returned"
+    );
     drop(done);
     // The posted buffers and the ring.
     assert_pool(&card, 0, kept + 1);
@@ -108,9 +112,9 @@ fn wedged_engine_keeps_buffers() {
 
 #[test]
 fn wedged_blocking_transfer_keeps_buffer() {
-    let (_network, transport, card) = tampered();
+    let (_network, backend, card) = fault_injecting_card();
     let mut channel = card.c2h(0).unwrap();
-    transport.replace(vec![busy(Direction::C2h, 0)]);
+    backend.replace(vec![busy(Direction::C2h, 0)]);
     // The engine fetches no descriptors (fetch halt, 0x6014), and its status register always reads busy.
     let halt = fpga_driver::BarOffset::new(0x6014);
     card.dma_bar().write32(halt, 1 << 16).unwrap();
@@ -122,18 +126,18 @@ fn wedged_blocking_transfer_keeps_buffer() {
 
 #[test]
 fn unwritable_registers_are_reported() {
-    let (network, transport, card) = tampered();
+    let (network, backend, card) = fault_injecting_card();
     let mut channel = card.h2c(0).unwrap();
     channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
     channel.poll().unwrap();
-    transport.refuse_writes(true);
+    backend.refuse_writes(true);
     let error = channel.abort().unwrap_err();
     assert!(matches!(error, ChannelError::Mmio { source: MmioError::Refused { .. }, .. }), "{error}");
-    assert_eq!(channel.in_flight(), 1, "not lost, and not given back either");
+    assert_eq!(channel.in_flight(), 1, "neither lost nor returned");
     drop(channel);
     // The state of the engine is unknown: its ring and its buffer stay in quarantine.
     assert_pool(&card, 0, 2);
-    transport.refuse_writes(false);
+    backend.refuse_writes(false);
     // The next owner must not count the old run's completions as its own.
     assert!(matches!(card.h2c(0), Err(ResourceError::Busy { .. })));
     network.step_until_idle();
@@ -142,40 +146,40 @@ fn unwritable_registers_are_reported() {
 
 #[test]
 fn unresponsive_cdma_is_reported() {
-    let (_network, transport, card) = tampered();
+    let (_network, backend, card) = fault_injecting_card();
     let mut cdma = card.cdma().unwrap();
     let status = 0x1000 + CdmaBlock::SR.address(fpga_driver::BarOffset::ZERO).get();
     let control = 0x1000 + CdmaBlock::CR.address(fpga_driver::BarOffset::ZERO).get();
-    transport.replace(vec![ReplacedRegister { bar: 0, at: status, value: 0 }]);
+    backend.replace(vec![ReplacedRegister { bar: 0, at: status, value: 0 }]);
     let error = cdma.copy(CardAddr::ZERO, CardAddr::new(0x1000), 64).unwrap_err();
     assert!(matches!(error, CdmaError::Stuck { waited_ms: 1000.., .. }), "{error}");
-    transport.replace(vec![ReplacedRegister { bar: 0, at: control, value: 1 << 2 }]);
+    backend.replace(vec![ReplacedRegister { bar: 0, at: control, value: 1 << 2 }]);
     let error = cdma.reset().unwrap_err();
     assert!(matches!(error, CdmaError::Stuck { what: "a reset", waited_ms: 100.., .. }), "{error}");
-    transport.replace(Vec::new());
+    backend.replace(Vec::new());
     cdma.reset().unwrap();
     cdma.copy(CardAddr::ZERO, CardAddr::new(0x1000), 64).unwrap();
 }
 
 #[test]
 fn wedged_endpoint_channel_keeps_memory() {
-    let (network, transport, card) = tampered();
+    let (network, backend, card) = fault_injecting_card();
     let mut endpoint = Endpoint::open_with(&card, &options(1)).unwrap();
     let region =
         endpoint.open_region(NodeId::ANY, CardRange::new(CardAddr::new(0x20_0000), 100_000)).unwrap();
     endpoint.send(CardAddr::ZERO, &region.remote, 0, 100_000, SendOptions::default()).unwrap();
     endpoint.poll().unwrap();
     network.step();
-    transport.replace(vec![busy(Direction::H2c, 3)]);
+    backend.replace(vec![busy(Direction::H2c, 3)]);
     drop(endpoint);
     // Descriptor ring and header blocks. The event ring is returned, because the interface reports that it is off.
     assert_pool(&card, 0, 2);
-    transport.replace(Vec::new());
+    backend.replace(Vec::new());
     drop(Endpoint::open_with(&card, &options(2)).unwrap());
     // Without that report events may still be pushed.
     let control = ReplacedRegister { bar: 0, at: 0x2008, value: 5 };
     let endpoint = Endpoint::open_with(&card, &options(3)).unwrap();
-    transport.replace(vec![control]);
+    backend.replace(vec![control]);
     drop(endpoint);
     assert_pool(&card, 0, 3);
 }
@@ -211,7 +215,7 @@ impl WriteVolatile for FailingStream {
 
 #[test]
 fn failed_bulk_transfer_leaves_nothing_in_flight() {
-    let (network, _transport, card) = tampered();
+    let (network, _backend, card) = fault_injecting_card();
     let mut h2c = card.h2c(0).unwrap();
     let mut c2h = card.c2h(0).unwrap();
     let at = CardAddr::ZERO;
@@ -294,7 +298,7 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
     assert!(matches!(fault.cause, FaultCause::Status(_)), "{fault}");
     network.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
     assert_pool(&card, 2, 0);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     bulk::write_from(
         &card,
         &mut h2c,
@@ -302,10 +306,10 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
         at,
         length,
         fpga_driver::WaitOptions::default(),
-        &mut |done| told.push(done),
+        &mut |done| reported.push(done),
     )
     .unwrap();
-    assert_eq!(told.last(), Some(&length));
-    assert!(told.is_sorted());
+    assert_eq!(reported.last(), Some(&length));
+    assert!(reported.is_sorted());
     assert_works(&network, &card, &mut h2c);
 }

@@ -43,17 +43,17 @@ fn check_messages(bytes: &[u8], cut: usize) {
     while !rest.is_empty() {
         let wanted = inbox.wanted();
         assert!((1..=MAX_MESSAGE).contains(&wanted));
-        let (piece, after) = rest.split_at(cut.min(wanted).min(rest.len()));
+        let (chunk, after) = rest.split_at(cut.min(wanted).min(rest.len()));
         rest = after;
-        match inbox.take(piece) {
+        match inbox.take(chunk) {
             Ok(None) => {}
             Ok(Some(message)) => {
                 let end = bytes.len() - rest.len();
                 let again = message.encode();
-                let said = &bytes[taken..end];
+                let sent = &bytes[taken..end];
                 // A refusal of any version is decoded, and encoded with this version.
-                if said[8..10] == VERSION.to_le_bytes() {
-                    assert_eq!(again, said);
+                if sent[8..10] == VERSION.to_le_bytes() {
+                    assert_eq!(again, sent);
                 }
                 taken = end;
             }

@@ -16,7 +16,7 @@ fuzz_target!(|text: &str| {
     match CardDescription::parse(Path::new("fuzz.yaml"), text) {
         Ok(description) => {
             assert_eq!(description.validate(), Ok(()));
-            assert!(Card::new(description).is_ok(), "a valid description that no card can be built from");
+            assert!(Card::new(description).is_ok(), "a valid description is refused by the builder");
         }
         Err(error) => {
             assert!(error.to_string().starts_with("card file fuzz.yaml:"), "{error}");

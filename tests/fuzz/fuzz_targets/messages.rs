@@ -172,11 +172,11 @@ impl Rig {
             Header::Link(packet) => packet.encode(&mut frame),
             Header::Data(_) | Header::Control(_) => unreachable!("no packets of this scheme"),
         };
-        let length = length.expect("what is sent can be sent");
+        let length = length.expect("a sent packet can be encoded");
         assert_eq!(length, header.length() + payload.len());
         match Packet::parse(&frame[..length]) {
             Ok(Packet::Message(bytes)) => {
-                let (message, _) = bytes.read().expect("what parses can be read");
+                let (message, _) = bytes.read().expect("a parsed packet can be decoded");
                 assert_eq!(Header::Message(message), header);
             }
             Ok(Packet::Link(packet)) => assert_eq!(Header::Link(packet), header),
@@ -297,7 +297,7 @@ fuzz_target!(|input: &[u8]| {
                 }
                 match Packet::parse(&frame) {
                     Ok(Packet::Message(bytes)) => {
-                        let (message, payload) = bytes.read().expect("what parses can be read");
+                        let (message, payload) = bytes.read().expect("a parsed packet can be decoded");
                         rig.deliver(&Header::Message(message), payload);
                     }
                     Ok(Packet::Link(packet)) => rig.deliver(&Header::Link(packet), &[]),
@@ -324,7 +324,7 @@ fuzz_target!(|input: &[u8]| {
                     1 => access.install(0, window(Permissions::READ)),
                     _ => access.install(0, window(Permissions::ALL)),
                 };
-                result.expect("window 0 is there");
+                result.expect("window 0 exists");
             }
             _ => {
                 let Some((bytes, tail)) = rest.split_first_chunk() else { break };
@@ -349,7 +349,7 @@ fuzz_target!(|input: &[u8]| {
         rig.reads.handle_timeout(rig.now, &rig.receiver);
     }
     rig.outputs();
-    assert!(rig.open.is_empty(), "{} transfers never end", rig.open.len());
+    assert!(rig.open.is_empty(), "{} transfers do not end", rig.open.len());
     assert!(rig.sender.is_idle() && rig.sender.live() == 0);
     assert_eq!(rig.receiver.live(), 0);
 });

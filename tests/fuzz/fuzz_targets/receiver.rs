@@ -76,14 +76,14 @@ fn deliver(receiver: &mut Receiver, now: Nanos, header: &DataHeader, payload: &[
     receiver.handle_packet(now, header, payload, memory);
     let after = (causes(receiver), memory.writes, receiver.counters().packets + receiver.counters().unpolled);
     assert_eq!(after.2, before.2 + 1);
-    assert!(after.0 > before.0 || after.1 > before.1, "a packet went without a trace: {header:?}");
+    assert!(after.0 > before.0 || after.1 > before.1, "a packet was neither written nor counted: {header:?}");
 }
 
 fn drain(receiver: &mut Receiver) {
     while let Some(output) = receiver.poll_output().copied() {
         if let Output::Send(control) = output {
             let mut frame = [0; 256];
-            assert!(control.encode(&mut frame).is_ok(), "an answer that cannot be sent: {control:?}");
+            assert!(control.encode(&mut frame).is_ok(), "an answer that cannot be encoded: {control:?}");
         }
     }
 }
@@ -186,7 +186,7 @@ fuzz_target!(|input: &[u8]| {
                     1 => access.install(0, window(Permissions::READ)),
                     _ => access.install(0, window(Permissions::WRITE)),
                 };
-                result.expect("window 0 is there");
+                result.expect("window 0 exists");
             }
             _ => {
                 let Some((bytes, tail)) = rest.split_first_chunk::<8>() else { break };

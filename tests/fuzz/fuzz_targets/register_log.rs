@@ -11,8 +11,8 @@ fuzz_target!(|bytes: &[u8]| {
         match Log::read(text.as_slice()) {
             Ok(log) => {
                 let lines: Vec<String> = log.entries().iter().map(ToString::to_string).collect();
-                let again =
-                    Log::parse(&format!("{HEAD}\n{}\n", lines.join("\n"))).expect("what was written is read");
+                let again = Log::parse(&format!("{HEAD}\n{}\n", lines.join("\n")))
+                    .expect("a written log can be parsed");
                 assert_eq!(again.entries().len(), log.entries().len());
                 for (one, other) in log.entries().iter().zip(again.entries()) {
                     assert_eq!(

@@ -16,7 +16,7 @@ fuzz_target!(|text: &str| {
     match RegisterMap::parse(Path::new("fuzz.yaml"), text) {
         Ok(map) => {
             for register in map.registers() {
-                let found = map.find(&register.name).expect("a register has its name");
+                let found = map.find(&register.name).expect("a register is found by its name");
                 assert_eq!(found.register, register);
                 assert!(register.address.is_aligned_to(4));
             }

@@ -175,7 +175,7 @@ fuzz_target!(|input: &[u8]| {
     }
     rig.transmit();
     rig.completions();
-    assert!(rig.open.is_empty(), "{} transfers never end", rig.open.len());
+    assert!(rig.open.is_empty(), "{} transfers do not end", rig.open.len());
     assert_eq!(rig.ended, rig.submitted);
     assert!(rig.sender.is_idle() && rig.sender.ops().count() == 0);
     let counters = rig.sender.counters();

@@ -103,7 +103,8 @@ fn serve(connection: &Connection, mut input: &[u8]) {
             // A request without reply gets no answer.
             (0..=2, Kind::Request { no_reply: true }) => continue,
             (0..=2, Kind::Request { .. }) => {
-                let request = Request::decode(header.command, &body).expect("a client says what it should");
+                let request =
+                    Request::decode(header.command, &body).expect("a valid request from the client");
                 answer(header.id, &request, &mut config, &mut out);
                 // The correct answer with some bytes of the body changed.
                 if choice % 8 == 2 {
@@ -136,7 +137,8 @@ fn serve(connection: &Connection, mut input: &[u8]) {
                 {
                     return;
                 }
-                let request = Request::decode(header.command, &body).expect("a client says what it should");
+                let request =
+                    Request::decode(header.command, &body).expect("a valid message from the client");
                 answer(header.id, &request, &mut config, &mut out);
             }
             // Any bytes and then the end: they may be the start of a message.
@@ -153,13 +155,13 @@ fn serve(connection: &Connection, mut input: &[u8]) {
 }
 
 fn client(input: &[u8]) {
-    let (here, there) = Connection::pair().expect("a socket pair");
+    let (client_end, server_end) = Connection::pair().expect("a socket pair");
     std::thread::scope(|scope| {
         let server = scope.spawn(move || {
-            serve(&there, input);
-            there.shut_down();
+            serve(&server_end, input);
+            server_end.shut_down();
         });
-        use_it(here);
+        use_card(client_end);
         // A scope ends with its threads' closures. The threads' own memory is freed a moment later, and until then the sanitizer reports it
         // as a leak.
         server.join().expect("a server without a panic");
@@ -167,28 +169,28 @@ fn client(input: &[u8]) {
 }
 
 /// Typical accesses of a program to a card, as far as its server permits them.
-fn use_it(connection: Connection) {
+fn use_card(connection: Connection) {
     let options = VfioUserOptions::default().deadline(DEADLINE);
-    let Ok(transport) = VfioUserBackend::over(connection, Path::new("fuzz"), options) else { return };
-    if let Ok(bar) = transport.open_bar(0) {
+    let Ok(backend) = VfioUserBackend::over(connection, Path::new("fuzz"), options) else { return };
+    if let Ok(bar) = backend.open_bar(0) {
         let _ = bar.read32(BarOffset::new(0));
         let _ = bar.write64(BarOffset::new(8), 1);
         let _ = bar.read64(BarOffset::new(bar.size().saturating_sub(8) & !7));
     }
     // Three messages, or INTx if the server has none: INTx is unmasked by a message.
-    if let Ok(interrupts) = transport.enable_interrupts(3).or_else(|_| transport.enable_interrupts(1)) {
+    if let Ok(interrupts) = backend.enable_interrupts(3).or_else(|_| backend.enable_interrupts(1)) {
         interrupts.iter().for_each(fpga_pci::Interrupt::rearm);
     }
     let iova = Iova::new(0x10_0000);
     if let Ok(memory) = SharedMemory::memfd("fpga-dma", 4096) {
-        let _ = transport.map_dma(iova, &memory, DmaAccess::Both);
-        let _ = transport.unmap_dma(iova, 4096);
+        let _ = backend.map_dma(iova, &memory, DmaAccess::Both);
+        let _ = backend.unmap_dma(iova, 4096);
     }
     // Memory of this process only, which the server's requests reach.
     if let Ok(memory) = SharedMemory::anonymous(4096, HugePages::No) {
-        let _ = transport.map_dma(iova, &memory, DmaAccess::ReadByDevice);
+        let _ = backend.map_dma(iova, &memory, DmaAccess::ReadByDevice);
     }
-    let _ = transport.reset(ResetLevel::Function);
+    let _ = backend.reset(ResetLevel::Function);
 }
 
 fuzz_target!(|bytes: &[u8]| {

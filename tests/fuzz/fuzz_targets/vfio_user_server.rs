@@ -51,7 +51,7 @@ fn exchange(session: &mut Session, command: Command, no_reply: bool, fds: Vec<Ow
     let mut out = Vec::new();
     let next = session.handle(&header, body, fds, &mut out);
     if no_reply {
-        assert!(out.is_empty(), "an answer that nobody wants");
+        assert!(out.is_empty(), "an answer although none was requested");
     } else {
         let (head, rest) = out.split_first_chunk().expect("an answer");
         let answer = Header::decode(head).expect("a header that can be read");
@@ -72,9 +72,9 @@ fuzz_target!(|input: &[u8]| {
     description.memory.size = 1 << 20;
     let network = SimNetwork::builder().card(description).build().expect("a small card");
     // The session does not wait: data must be on the socket already.
-    let (here, there) = Connection::pair().expect("a socket pair");
+    let (server_end, client_end) = Connection::pair().expect("a socket pair");
     let mut session =
-        Session::with_client_memory(&network, 0, here, Duration::ZERO).expect("an event descriptor");
+        Session::with_client_memory(&network, 0, server_end, Duration::ZERO).expect("an event descriptor");
     let Some((first, mut rest)) = input.split_first() else { return };
     if first & 1 == 0 {
         let mut body = Vec::new();
@@ -86,7 +86,7 @@ fuzz_target!(|input: &[u8]| {
         let (body, behind) = behind.split_at(length);
         if flags & 2 != 0 {
             // The other end closes at the session's first error.
-            let _ = there.send(body, &[], Duration::ZERO);
+            let _ = client_end.send(body, &[], Duration::ZERO);
         } else if !exchange(&mut session, Command((*command).into()), flags & 1 != 0, descriptors(*fds), body)
         {
             break;

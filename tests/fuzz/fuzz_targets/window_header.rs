@@ -10,7 +10,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok((header, ops)) = WindowHeader::decode(input) else { return };
     let numbers: Vec<_> = ops.iter().collect();
     let mut again = [0xa5; MAX_HEADER_BLOCK];
-    let length = header.encode(&numbers, &mut again).expect("what decodes can be encoded");
+    let length = header.encode(&numbers, &mut again).expect("a decoded block can be encoded");
     assert_eq!(&again[..length], &input[..length]);
 
     let (source, incarnation) = (NodeId::new(1), Incarnation::new(2));
@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
         end = range.end;
         let packet = header.packet(index, op, source, incarnation).expect("an op number for every packet");
         let part = &payload[range.start as usize..range.end as usize];
-        let length = packet.encode(part, &mut frame).expect("a good window makes good packets");
+        let length = packet.encode(part, &mut frame).expect("a valid window gives valid packets");
         assert!(Packet::parse(&frame[..length]).is_ok());
     }
     assert_eq!(end as usize, payload.len());

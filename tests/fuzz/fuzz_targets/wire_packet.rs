@@ -17,12 +17,12 @@ fn check(bytes: &[u8]) {
         }
         Ok(Packet::Control(control)) => control.encode(&mut again),
         Ok(Packet::Message(bytes)) => {
-            let (message, payload) = bytes.read().expect("what parses can be read");
+            let (message, payload) = bytes.read().expect("a parsed packet can be decoded");
             message.encode(payload, &mut again)
         }
         Ok(Packet::Link(packet)) => packet.encode(&mut again),
     };
-    let length = length.expect("what parses can be encoded");
+    let length = length.expect("a parsed packet can be encoded");
     assert_eq!(&again[..length], bytes);
 }
 

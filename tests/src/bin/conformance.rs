@@ -25,66 +25,67 @@ use serde::Serialize;
 
 /// Runs the conformance suite on a card.
 ///
-/// The card's memory is written, and its channels and interrupts are used: nobody else may use it meanwhile.
+/// Writes the card's memory and uses its channels and interrupts. No other program may use the card during the run.
 #[derive(Debug, Parser)]
 #[command(name = "conformance", version)]
 struct Arguments {
-    /// Which card, as for fpgactl: mock (all doors of this process), a PCI address, vfio-user:SOCKET.
+    /// Card, as for fpgactl: mock (all backends of this process), a PCI address, vfio-user:SOCKET.
     #[arg(long, default_value = "mock")]
     card: Target,
-    /// Through which of the kernel's interfaces a PCI address is opened: auto, group or iommufd; default: what FPGA_VFIO says.
+    /// Kernel interface through which a PCI address is opened: auto, group or iommufd; default: the value of FPGA_VFIO.
     #[arg(long, value_name = "INTERFACE")]
     vfio: Option<VfioInterface>,
-    /// A card of another build, for cases that are about one; may be given several times. Builds are the files of tests/cards.
-    #[arg(long, value_name = "BUILD=CARD", value_parser = another)]
+    /// Card of another build, for cases that need that build. Repeatable. Builds are the files of tests/cards.
+    #[arg(long, value_name = "BUILD=CARD", value_parser = parse_build)]
     build: Vec<(&'static Build, Target)>,
-    /// The control socket of the served card that --card is, to make it fail: what `fpgactl card serve` got as --control.
+    /// Control socket of the served card that --card names, for setting faults: the --control path of `fpgactl card serve`.
     #[arg(long, value_name = "PATH", conflicts_with = "fault_control")]
     control: Option<PathBuf>,
-    /// For a machine without that socket: a command that gets the card's number (0: --card, 1: the first --build) and
-    /// `control REQUEST`, whose answer it prints, or `bus-error`, for an error at the port above the card.
+    /// Command to use instead of that socket on another machine. Its arguments are the card's number (0: --card, 1: the
+    /// first --build) and `control REQUEST`, whose answer it prints, or `bus-error`, for an error at the port above the card.
     #[arg(long, value_name = "COMMAND")]
     fault_control: Option<String>,
-    /// What the door is called in reports; default: how the card is reached. Of a card in this process: the one door to run, inline,
-    /// threaded or vfio-user; default: all.
+    /// Name of the backend in reports; default: the kind of backend. For a card in this process: the only backend to run (inline,
+    /// threaded or vfio-user); default: all.
     #[arg(long)]
     backend: Option<String>,
-    /// Only cases whose name begins like this; may be given several times.
+    /// Run only cases whose name starts with this. Repeatable.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Leave out cases whose name begins like this, and report them as skipped; may be given several times.
+    /// Report cases whose name starts with this as skipped. Repeatable.
     #[arg(long = "leave-out", value_name = "NAME")]
     excluded: Vec<String>,
-    /// Leave out what provokes accesses that the IOMMU has to refuse: there are machines that stop at one.
+    /// Skip cases that provoke accesses that the IOMMU has to refuse: some machines stop at such an access.
     #[arg(long)]
     gentle: bool,
-    /// One JSON object per line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
-    /// Lists the cases and runs none.
+    /// List the cases and run none.
     #[arg(long)]
     list: bool,
-    /// Prints docs/faults.md and runs nothing.
+    /// Print docs/faults.md and run nothing.
     #[arg(long)]
     fault_page: bool,
-    /// Moves mixed data for ever, or for so many seconds: to be killed in the middle.
+    /// Run mixed transfers without end, or for this number of seconds, so that the process can be killed during transfers.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1e9", conflicts_with_all = ["check_after_kill", "rate"])]
     hammer: Option<f64>,
-    /// Opens the card as the first start after a kill does, and uses all of it shortly.
+    /// Open the card after such a kill, and check every channel and the copy engine once.
     #[arg(long = "after-kill", conflicts_with = "rate")]
     check_after_kill: bool,
-    /// Measures transfers of 4 KiB, 64 in flight, against a loop with five register reads and seven writes per transfer, each for
-    /// so many seconds. Fails below ten times its rate.
+    /// Measure transfers of 4 KiB, 64 in flight, and a loop with five register reads and seven writes per transfer, each for this
+    /// number of seconds. Fails if the driver is less than ten times as fast as the loop.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
     rate: Option<f64>,
-    /// What the hammer's choices are made from.
+    /// Seed of the random choices of --hammer.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-fn another(text: &str) -> Result<(&'static Build, Target), String> {
-    let (name, card) = text.split_once('=').ok_or("write BUILD=CARD")?;
-    let build = Build::named(name).ok_or_else(|| format!("there is no build {name}; see tests/cards"))?;
+fn parse_build(text: &str) -> Result<(&'static Build, Target), String> {
+    let (name, card) = text.split_once('=').ok_or("the value is not of the form BUILD=CARD")?;
+    let build = Build::named(name)
+        .ok_or_else(|| format!("no build is named {name}; choose a file name from tests/cards"))?;
     Ok((build, card.parse().map_err(|error| format!("{card}: {error}"))?))
 }
 
@@ -135,7 +136,10 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     if cases.is_empty() {
         // The same exit as for any other invalid command line.
         Arguments::command()
-            .error(ErrorKind::InvalidValue, "no case has such a name; --list shows them")
+            .error(
+                ErrorKind::InvalidValue,
+                "no case name starts with the value of --only; run with --list to see the names",
+            )
             .exit();
     }
     if arguments.list {
@@ -146,52 +150,56 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     }
     let load = arguments.hammer.is_some() || arguments.check_after_kill || arguments.rate.is_some();
     if load {
-        return one(arguments, out);
+        return run_load(arguments, out);
     }
-    let present;
-    let doors: Vec<&dyn TestBackend> = match &arguments.card.spec {
+    let external;
+    let backends: Vec<&dyn TestBackend> = match &arguments.card.spec {
         CardSpec::Simulated { description: None } => {
             let mut all: Vec<&dyn TestBackend> = vec![&INLINE, &THREADED, &ServedCard];
-            all.retain(|door| arguments.backend.as_deref().is_none_or(|only| only == door.name()));
+            all.retain(|backend| arguments.backend.as_deref().is_none_or(|only| only == backend.name()));
             if all.is_empty() {
-                Arguments::command().error(ErrorKind::InvalidValue, "this process has no such door").exit();
+                let message = "--backend names no backend of this process; use inline, threaded or vfio-user";
+                Arguments::command().error(ErrorKind::InvalidValue, message).exit();
             }
             all
         }
         _ => {
-            present = there(arguments, &arguments.card);
-            vec![&present]
+            external = external_card(arguments, &arguments.card);
+            vec![&external]
         }
     };
     let mut passed = true;
-    for door in doors {
+    for backend in backends {
         for case in &cases {
             let is_skipped = arguments.excluded.iter().any(|name| case.name.starts_with(name.as_str()));
             let judged = if is_skipped {
-                let why = "it is left out here (--leave-out)".to_owned();
+                let why = "excluded with --leave-out".to_owned();
                 CaseResult { outcome: Outcome::Skipped(why), took: Duration::ZERO, costs: Vec::new() }
             } else {
-                run_case(case, door)
+                run_case(case, backend)
             };
             passed &= !matches!(judged.outcome, Outcome::Failed(_));
-            report(arguments, out, door.name(), case.name, &judged, judged.outcome.message())?;
+            report(arguments, out, backend.name(), case.name, &judged, judged.outcome.message())?;
         }
     }
     Ok(passed)
 }
 
 /// Backend of existing cards.
-fn there(arguments: &Arguments, card: &Target) -> ExternalCard {
+fn external_card(arguments: &Arguments, card: &Target) -> ExternalCard {
     let outside = arguments.control.clone().map(FaultControl::Control);
     let outside = outside.or_else(|| arguments.fault_control.as_deref().map(FaultControl::command));
-    let door = ExternalCard::new(backend_name(arguments), !arguments.gentle, open_backend(card.clone()))
+    let backend = ExternalCard::new(backend_name(arguments), !arguments.gentle, open_backend(card.clone()))
         .outside(outside);
-    let door = match card.spec {
-        CardSpec::VfioUser(_) => door.passing_memory_on(),
-        CardSpec::Pci(_) => door.via_kernel(),
-        _ => door,
+    let backend = match card.spec {
+        CardSpec::VfioUser(_) => backend.passing_memory_on(),
+        CardSpec::Pci(_) => backend.via_kernel(),
+        _ => backend,
     };
-    arguments.build.iter().fold(door, |door, (build, card)| door.with(build, open_backend(card.clone())))
+    arguments
+        .build
+        .iter()
+        .fold(backend, |backend, (build, card)| backend.with(build, open_backend(card.clone())))
 }
 
 fn report(
@@ -247,13 +255,12 @@ fn open_backend(card: Target) -> Arc<OpenBackend> {
 }
 
 /// Runs the mode that was requested instead of the suite.
-fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
+fn run_load(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     let began = Instant::now();
-    let transport = match arguments.card.spec {
+    let backend = match arguments.card.spec {
         // Runs in its own thread, as every other card does.
-        CardSpec::Simulated { description: None } => {
-            fpga_tests::conformance::TestBackend::fixture(&THREADED).and_then(|stand| stand.open_backend())
-        }
+        CardSpec::Simulated { description: None } => fpga_tests::conformance::TestBackend::fixture(&THREADED)
+            .and_then(|fixture| fixture.open_backend()),
         _ => open_backend(arguments.card.clone())(),
     };
     let (name, result) = if let Some(seconds) = arguments.hammer {
@@ -262,36 +269,32 @@ fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
             // Notifies the process that will kill this one that the load runs.
             let _ = writeln!(io::stderr(), "hammering");
         };
-        let run =
-            |transport| load::stress(transport, arguments.seed, begun, &mut || began.elapsed() >= limit);
-        (
-            "hammer",
-            transport.map_err(Into::into).and_then(run).map(|done| (true, format!("{done} transfers"))),
-        )
+        let run = |backend| load::stress(backend, arguments.seed, begun, &mut || began.elapsed() >= limit);
+        ("hammer", backend.map_err(Into::into).and_then(run).map(|done| (true, format!("{done} transfers"))))
     } else if arguments.check_after_kill {
-        let run = |transport| load::check_after_kill(transport).map(|said| (true, said));
-        ("check_after_kill", transport.map_err(Into::into).and_then(run))
+        let run = |backend| load::check_after_kill(backend).map(|message| (true, message));
+        ("check_after_kill", backend.map_err(Into::into).and_then(run))
     } else {
         let span =
             Duration::try_from_secs_f64(arguments.rate.unwrap_or(1.0)).unwrap_or(Duration::from_secs(1));
-        let run = |transport| {
-            load::rates(transport, span).map(|rates| {
+        let run = |backend| {
+            load::rates(backend, span).map(|rates| {
                 let ratio = rates.ratio();
-                let said = format!(
-                    "{:.0} transfers of 4 KiB a second through the driver, {:.0} by a loop with 5 register reads and 7 writes each: {ratio:.1} times",
+                let message = format!(
+                    "driver: {:.0} transfers of 4 KiB per second; loop with 5 register reads and 7 writes each: {:.0}; ratio {ratio:.1}",
                     rates.driver, rates.registers
                 );
-                (ratio >= MIN_RATE_RATIO, said)
+                (ratio >= MIN_RATE_RATIO, message)
             })
         };
-        ("rate", transport.map_err(Into::into).and_then(run))
+        ("rate", backend.map_err(Into::into).and_then(run))
     };
-    let (outcome, said) = match result {
-        Ok((true, said)) => (Outcome::Passed, said),
-        Ok((false, said)) => (Outcome::Failed(said.clone()), said),
+    let (outcome, message) = match result {
+        Ok((true, message)) => (Outcome::Passed, message),
+        Ok((false, message)) => (Outcome::Failed(message.clone()), message),
         Err(error) => (Outcome::Failed(error.to_string()), error.to_string()),
     };
     let judged = CaseResult { outcome, took: began.elapsed(), costs: Vec::new() };
-    report(arguments, out, &backend_name(arguments), name, &judged, &said)?;
+    report(arguments, out, &backend_name(arguments), name, &judged, &message)?;
     Ok(judged.outcome == Outcome::Passed)
 }

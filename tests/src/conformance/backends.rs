@@ -45,7 +45,7 @@ impl TestBackend for InProcess {
     fn missing_reason(&self, ability: Capability) -> Option<&'static str> {
         match ability {
             Capability::Repeatable if self.threaded => {
-                Some("the card works by itself: no two runs are the same")
+                Some("the card runs in its own thread, so runs are not repeatable")
             }
             _ => None,
         }
@@ -86,7 +86,7 @@ impl Fixture for SimFixture {
 }
 
 /// Reason why a vfio-user backend has no huge pages.
-const SHARED_MEMORY_REASON: &str = "memory that is passed on to another process is of normal pages";
+const SHARED_MEMORY_REASON: &str = "memory that is shared with another process has normal pages";
 
 /// Backend with a simulated card behind a UNIX socket (vfio-user), served by a thread of this process: a new card for every case.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl TestBackend for ServedCard {
 
     fn missing_reason(&self, ability: Capability) -> Option<&'static str> {
         match ability {
-            Capability::Repeatable => Some("the card works by itself: no two runs are the same"),
+            Capability::Repeatable => Some("the card runs in its own thread, so runs are not repeatable"),
             Capability::HugePages => Some(SHARED_MEMORY_REASON),
             _ => None,
         }
@@ -145,7 +145,7 @@ struct ServedFixture {
 impl Fixture for ServedFixture {
     fn open_backend(&self) -> Result<Arc<dyn Backend>, String> {
         match VfioUserBackend::open(&self.socket) {
-            Ok(transport) => Ok(Arc::new(transport)),
+            Ok(backend) => Ok(Arc::new(backend)),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -164,7 +164,7 @@ impl Drop for ServedFixture {
         self.end = None;
         if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
             // The reader of a failed case needs this error.
-            let _ = writeln!(std::io::stderr(), "the served card: {error}");
+            let _ = writeln!(std::io::stderr(), "served card: {error}");
         }
     }
 }
@@ -250,15 +250,13 @@ impl TestBackend for ExternalCard {
                 if self.fault_control.is_none() =>
             {
                 Some(
-                    "nothing reaches the card but its bus, by which it cannot be made to fail or to interrupt",
+                    "the card is accessible only through its bus, which cannot set faults or raise interrupts",
                 )
             }
-            Capability::CardLogic => {
-                Some("what the logic behind the card's streams does cannot be decided from here")
-            }
-            Capability::Repeatable => Some("the card works by itself: no two runs are the same"),
+            Capability::CardLogic => Some("the suite cannot control the logic behind the card's streams"),
+            Capability::Repeatable => Some("the card runs on its own, so runs are not repeatable"),
             Capability::DmaRefusal if !self.provoke => {
-                Some("left out: bad accesses are not to be provoked here")
+                Some("accesses that the IOMMU refuses are excluded with --gentle")
             }
             Capability::HugePages if self.passes_memory_on => Some(SHARED_MEMORY_REASON),
             Capability::CardFaults
@@ -281,7 +279,7 @@ impl TestBackend for ExternalCard {
     fn fixture_of(&self, build: &Build) -> Result<Box<dyn Fixture>, String> {
         let found = (1..).zip(&self.others).find(|(_, (there, _))| *there == build);
         let Some((number, (_, reach))) = found else {
-            return Err(format!("there is no card of the build `{}` here", build.name));
+            return Err(format!("this backend has no card of the build `{}`", build.name));
         };
         Ok(Box::new(ExternalFixture {
             reach: Arc::clone(reach),

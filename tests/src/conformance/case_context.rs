@@ -40,7 +40,7 @@ pub struct CaseContext<'a> {
 
 impl core::fmt::Debug for CaseContext<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Bench").field("door", &self.backend.name()).finish_non_exhaustive()
+        f.debug_struct("CaseContext").field("backend", &self.backend.name()).finish_non_exhaustive()
     }
 }
 
@@ -50,7 +50,7 @@ pub struct Opened {
     /// The card.
     pub card: Card,
     /// Fault-injecting backend of the card.
-    pub seam: Arc<FaultInjectingBackend>,
+    pub injector: Arc<FaultInjectingBackend>,
     /// Card memory that may be used.
     pub scratch: CardRange,
     /// Counter of messages to the card, if it is reached by messages.
@@ -58,8 +58,8 @@ pub struct Opened {
 }
 
 impl<'a> CaseContext<'a> {
-    pub(super) const fn new(door: &'a dyn TestBackend, stand: &'a dyn Fixture) -> Self {
-        Self { backend: door, fixture: stand, costs: RefCell::new(Vec::new()) }
+    pub(super) const fn new(backend: &'a dyn TestBackend, fixture: &'a dyn Fixture) -> Self {
+        Self { backend, fixture, costs: RefCell::new(Vec::new()) }
     }
 
     /// Reports the cost of this work beside the case's outcome.
@@ -94,28 +94,28 @@ impl<'a> CaseContext<'a> {
     /// # Errors
     /// The case's, or the skip where the backend has no such card.
     pub fn on(&self, build: &Build, case: impl FnOnce(&CaseContext<'_>) -> Verdict) -> Verdict {
-        let stand = self.backend.fixture_of(build).map_err(Skip)?;
-        let mut bench = CaseContext::new(self.backend, &*stand);
-        let verdict = case(&bench);
-        self.costs.borrow_mut().append(bench.costs.get_mut());
+        let fixture = self.backend.fixture_of(build).map_err(Skip)?;
+        let mut context = CaseContext::new(self.backend, &*fixture);
+        let verdict = case(&context);
+        self.costs.borrow_mut().append(context.costs.get_mut());
         verdict
     }
 
     /// Sets these faults of the card and no others from now on.
     pub fn set_faults(&self, list: impl IntoIterator<Item = FaultEntry>) {
         let set = self.fixture.set_faults(&faults::plan(list));
-        set.unwrap_or_else(|why| panic!("the door can set faults: {why}"));
+        set.unwrap_or_else(|why| panic!("setting the card's faults failed: {why}"));
     }
 
     /// Number of times that the set faults have occurred.
     #[must_use]
     pub fn strikes(&self) -> u64 {
-        self.fixture.strikes().unwrap_or_else(|why| panic!("the door can set faults: {why}"))
+        self.fixture.strikes().unwrap_or_else(|why| panic!("reading the number of faults failed: {why}"))
     }
 
     /// Puts a removed card back.
     pub fn replug(&self) {
-        self.fixture.replug().unwrap_or_else(|why| panic!("the card is not put back: {why}"));
+        self.fixture.replug().unwrap_or_else(|why| panic!("putting the card back failed: {why}"));
     }
 
     /// Sets what the card's user logic does with a user interrupt line.
@@ -134,20 +134,20 @@ impl<'a> CaseContext<'a> {
     /// Opens the backend of the card anew.
     #[must_use]
     pub fn open_backend(&self) -> Arc<FaultInjectingBackend> {
-        let transport =
-            self.fixture.open_backend().unwrap_or_else(|why| panic!("the card cannot be reached: {why}"));
-        FaultInjectingBackend::wrap(transport, self.fixture.card())
+        let backend =
+            self.fixture.open_backend().unwrap_or_else(|why| panic!("opening the backend failed: {why}"));
+        FaultInjectingBackend::wrap(backend, self.fixture.card())
     }
 
     /// Resets the card with the recovery steps, by the mildest reset that the backend has.
     pub fn reset(&self) {
-        let transport = self.open_backend() as Arc<dyn Backend>;
+        let backend = self.open_backend() as Arc<dyn Backend>;
         // A short limit is enough: the caller has already found that the engines do not stop.
         let options = RecoveryOptions::default()
             .at_least(RecoveryLevel::Function)
             .with_max_level(RecoveryLevel::Bus)
             .limit(Duration::from_millis(50));
-        let report = recovery::recover(&transport, &OpenOptions::default(), &options)
+        let report = recovery::recover(&backend, &OpenOptions::default(), &options)
             .unwrap_or_else(|error| panic!("{error}"));
         assert!(report.well && report.reopen, "{report:?}");
     }
@@ -166,21 +166,23 @@ impl<'a> CaseContext<'a> {
 }
 
 impl Opened {
-    /// Opens the card through `seam`.
+    /// Opens the card through the fault-injecting backend `injector`.
     #[must_use]
-    pub fn on(seam: Arc<FaultInjectingBackend>, options: OpenOptions) -> Self {
-        let card =
-            Card::from_backend_with(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>, options)
-                .unwrap_or_else(|error| panic!("the card does not open: {error}"));
+    pub fn on(injector: Arc<FaultInjectingBackend>, options: OpenOptions) -> Self {
+        let card = Card::from_backend_with(
+            Arc::<FaultInjectingBackend>::clone(&injector) as Arc<dyn Backend>,
+            options,
+        )
+        .unwrap_or_else(|error| panic!("opening the card failed: {error}"));
         let scratch = match &card.info().ni {
             Some(ni) => {
                 let start = ni.memory.start.get().saturating_add(SCRATCH_START);
-                let room = ni.memory.length.saturating_sub(2 * SCRATCH_START).min(SCRATCH);
-                CardRange::new(CardAddr::new(start), room)
+                let length = ni.memory.length.saturating_sub(2 * SCRATCH_START).min(SCRATCH);
+                CardRange::new(CardAddr::new(start), length)
             }
             None => CardRange::new(CardAddr::ZERO, SCRATCH_UNKNOWN),
         };
-        Self { card, seam, scratch, messages: None }
+        Self { card, injector, scratch, messages: None }
     }
 
     /// Card address `offset` bytes into the memory that may be used.
@@ -198,7 +200,7 @@ impl Opened {
             return Ok(());
         }
         Err(Skip(format!(
-            "it takes {bytes} bytes of card memory, and {} are known to be there",
+            "the case needs {bytes} bytes of card memory, and the known size is {}",
             self.scratch.length
         )))
     }
@@ -210,7 +212,9 @@ impl Opened {
     pub fn interrupts(&self) -> Result<(), Skip> {
         match self.card.enable_interrupts() {
             Ok(_) => Ok(()),
-            Err(error @ ResourceError::Interrupt { .. }) => Err(Skip(format!("no interrupts: {error}"))),
+            Err(error @ ResourceError::Interrupt { .. }) => {
+                Err(Skip(format!("enabling interrupts failed: {error}")))
+            }
             Err(error) => panic!("{error}"),
         }
     }
@@ -254,7 +258,7 @@ impl Opened {
                 base: self.scratch.start.get(),
             }),
             Err(error @ ResourceError::NoSuchChannel { .. }) => {
-                Err(Skip(format!("no channel to check by: {error}")))
+                Err(Skip(format!("no channel of the other direction to check the data with: {error}")))
             }
             Err(error) => panic!("{error}"),
         }
@@ -267,10 +271,10 @@ impl Opened {
 
     /// Closes the card. Nothing may be mapped afterwards, and bus mastering must be off.
     pub fn close(self) {
-        let Self { card, seam, .. } = self;
+        let Self { card, injector, .. } = self;
         drop(card);
-        assert!(seam.mappings().is_empty(), "mapped after closing: {:x?}", seam.mappings());
-        let command = fpga_pci::config::read_u16(&*seam, COMMAND).expect("configuration space");
+        assert!(injector.mappings().is_empty(), "mapped after closing: {:x?}", injector.mappings());
+        let command = fpga_pci::config::read_u16(&*injector, COMMAND).expect("configuration space");
         assert_eq!(command & BUS_MASTER, 0, "the card may still do DMA: command register {command:#06x}");
     }
 }
@@ -340,7 +344,11 @@ impl ChannelPair {
     /// Puts `data` at the source of a transfer between registered memory and `at`.
     pub fn put(&mut self, memory: MemoryHandle, offset: usize, at: CardAddr, data: &[u8]) {
         let host = if self.way.to_card() { data } else { &vec![0xEE; data.len()] };
-        self.channel.memory(memory).expect("attached").write(offset, host).expect("inside the memory");
+        self.channel
+            .memory(memory)
+            .expect("registered memory")
+            .write(offset, host)
+            .expect("inside the memory");
         if !self.way.to_card() {
             self.write(at, data);
         }
@@ -353,7 +361,11 @@ impl ChannelPair {
             return self.read(at, data.len()) == data;
         }
         let mut found = vec![0; data.len()];
-        self.channel.memory(memory).expect("attached").read(offset, &mut found).expect("inside the memory");
+        self.channel
+            .memory(memory)
+            .expect("registered memory")
+            .read(offset, &mut found)
+            .expect("inside the memory");
         found == data
     }
 
@@ -370,7 +382,7 @@ impl ChannelPair {
         match self.channel.transfer(buffer, at, options) {
             Ok(buffer) => assert!(
                 self.moved(&buffer, at, &data),
-                "{:?}: {length} bytes at {at} are not what was sent",
+                "{:?}: {length} bytes at {at} differ from the data sent",
                 self.way
             ),
             Err(failed) => panic!("{:?}: {length} bytes at {at}: {failed}", self.way),

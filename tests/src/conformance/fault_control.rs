@@ -31,9 +31,9 @@ impl FaultControl {
             Self::Control(path) => control::ask(path, request).map_err(|error| error.to_string()),
             Self::Command(words) => {
                 let request = serde_json::to_string(request).map_err(|error| error.to_string())?;
-                let said = run(words, card, &["control", &request])?;
+                let text = run(words, card, &["control", &request])?;
                 let answer: Answer =
-                    serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
+                    serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
                 answer.error.clone().map_or(Ok(answer), Err)
             }
         }
@@ -64,7 +64,8 @@ impl FaultControl {
     pub(super) fn bus_error(&self, card: usize) -> Result<(), String> {
         match self {
             Self::Control(_) => {
-                Err("nothing here reaches the port above the card, which reports its errors".to_owned())
+                Err("the control socket has no access to the port above the card, which reports bus errors"
+                    .to_owned())
             }
             Self::Command(words) => run(words, card, &["bus-error"]).map(drop),
         }
@@ -73,7 +74,7 @@ impl FaultControl {
 
 /// Runs the command and returns its output.
 fn run(words: &[String], card: usize, more: &[&str]) -> Result<String, String> {
-    let (program, first) = words.split_first().ok_or("an empty command")?;
+    let (program, first) = words.split_first().ok_or("--fault-control is an empty command")?;
     let ran = Command::new(program).args(first).arg(card.to_string()).args(more).output();
     let ran = ran.map_err(|error| format!("{program}: {error}"))?;
     if ran.status.success() {
@@ -90,14 +91,14 @@ mod tests {
 
     #[test]
     fn fault_control_command_gets_card_and_request() {
-        // Prints its arguments in place of an error, and nothing of the request.
+        // Prints its arguments in the error field, without the request.
         let echo = FaultControl::command("printf {\"error\":\"card_%s_%s%.0s\"}");
         assert_eq!(echo.replug(3), Err("card_3_control".to_owned()));
         let progress = r#"{"opportunities":9,"strikes":2}"#;
         let answer =
             FaultControl::command(&format!("printf {{\"faults\":[{progress},{progress}]}}%.0s%.0s%.0s"));
         assert_eq!(answer.strikes(0), Ok(4));
-        assert!(FaultControl::command("echo").strikes(0).is_err(), "that is no answer");
+        assert!(FaultControl::command("echo").strikes(0).is_err(), "text that is not an answer is refused");
         let set = FaultControl::command("false").set_faults(0, &plan([FaultEntry::new(FaultName::Stall)]));
         assert!(set.is_err_and(|why| why.contains("false")));
         assert!(FaultControl::command("").bus_error(0).is_err());

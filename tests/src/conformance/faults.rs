@@ -153,22 +153,22 @@ impl fmt::Display for ExpectedError {
             Self::Status => "`FaultCause::Status` with the bit, the descriptor and its addresses",
             Self::Count => "`FaultCause::Count` with the count and what was posted",
             Self::Silent => "`FaultCause::NoError` with the status register",
-            Self::TimedOut => "`ChannelError::TimedOut` with how far the run is",
+            Self::TimedOut => "`ChannelError::TimedOut` with the progress of the run",
             Self::Wedged => "`ChannelError::Wedged` with the number of buffers kept",
             Self::Gone => "`ChannelError::Gone` with the number of buffers kept",
             Self::Stale => "`MmioError::Stale`: a handle from before the reset",
-            Self::Cdma => "`CdmaError::Engine` with the status register and how far the copy came",
+            Self::Cdma => "`CdmaError::Engine` with the status register and the bytes copied",
             Self::CdmaRing => {
-                "`CdmaFaultCause::Status` with the status register, the descriptor and its addresses; `Earlier` for copies behind it"
+                "`CdmaFaultCause::Status` with the status register, the descriptor and its addresses; `Earlier` for later copies"
             }
             Self::CdmaStuck => "`CdmaError::Stuck` with the status register",
-            Self::Upload => "`CdmaFaultCause::Upload`: the engine was not told",
+            Self::Upload => "`CdmaFaultCause::Upload`: the engine was not started",
             Self::Aborted => "`FaultCause::Aborted`",
-            Self::TooLong => "`PacketFault::TooLong` with its bytes so far, once",
-            Self::Metadata => "`StreamError::Packet` with the ring's entry and what was found there, once",
-            Self::Joined => "nothing (the card tells of one packet): who knows his packets' lengths sees it",
+            Self::TooLong => "`PacketFault::TooLong` with the bytes received so far, once",
+            Self::Metadata => "`StreamError::Packet` with the ring entry and its contents, once",
+            Self::Joined => "none (the card reports one packet); a receiver that knows the packet lengths detects it",
             Self::BusError => "`DeviceEvent::BusError` from `Card::events`",
-            Self::Validate => "nothing at the transfer (a posted write has no answer); `validate` fails",
+            Self::Validate => "none at the transfer (a posted write has no completion); `validate` fails",
         })
     }
 }
@@ -187,9 +187,9 @@ pub enum MemoryOutcome {
 impl fmt::Display for MemoryOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Returned => "all come back",
-            Self::Unstopped => "all come back; their destinations may change until the reset",
-            Self::Quarantined => "posted ones into quarantine, the others come back",
+            Self::Returned => "all are returned",
+            Self::Unstopped => "all are returned; their destinations may change until the reset",
+            Self::Quarantined => "posted buffers go into quarantine, the others are returned",
         })
     }
 }
@@ -208,9 +208,9 @@ pub enum AfterFault {
 impl fmt::Display for AfterFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Channel => "the channel, at once",
-            Self::Reopen => "the card, opened again once it is back",
-            Self::Reset => "the card, after a reset of the bus and opened again",
+            Self::Channel => "the channel, immediately",
+            Self::Reopen => "the card, after it is back and is opened again",
+            Self::Reset => "the card, after a bus reset and after it is opened again",
         })
     }
 }
@@ -270,5 +270,5 @@ pub fn plan(list: impl IntoIterator<Item = FaultEntry>) -> FaultsDescription {
 /// If there is none: an error of the calling case.
 #[must_use]
 pub fn row(name: &str) -> &'static FaultRow {
-    TABLE.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no fault of the name {name}"))
+    TABLE.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no fault is named {name}"))
 }

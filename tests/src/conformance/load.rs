@@ -22,11 +22,11 @@ use crate::bytes;
 use crate::fault_injecting::FaultInjectingBackend;
 use crate::rig::{Channel, TestSetup};
 
-/// Error whose text is for people.
+/// Error with display text.
 type Failed = Box<dyn Error>;
 
-fn opened(transport: Arc<dyn Backend>) -> Opened {
-    Opened::on(FaultInjectingBackend::wrap(transport, None), OpenOptions::default())
+fn opened(backend: Arc<dyn Backend>) -> Opened {
+    Opened::on(FaultInjectingBackend::wrap(backend, None), OpenOptions::default())
 }
 
 /// Runs mixed transfers on every channel of the card, and copies inside it, until `stop` returns true: buffers, parts of registered memory,
@@ -34,22 +34,22 @@ fn opened(transport: Arc<dyn Backend>) -> Opened {
 /// is in flight. Returns the number of transfers that succeeded.
 ///
 /// # Errors
-/// Anything that should not happen to a healthy card.
+/// Any error that a healthy card does not cause.
 pub fn stress(
-    transport: Arc<dyn Backend>,
+    backend: Arc<dyn Backend>,
     seed: u64,
     begun: &mut dyn FnMut(),
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<u64, Failed> {
-    let opened = opened(transport);
+    let opened = opened(backend);
     let card = &opened.card;
     let interrupts = card.enable_interrupts().is_ok();
     let mut dice = Pcg64::new(u128::from(seed), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
     let names: Vec<_> = card.info().xdma.channels().collect();
-    let room = (opened.scratch.length / names.len().max(1) as u64).min(1 << 20);
+    let space = (opened.scratch.length / names.len().max(1) as u64).min(1 << 20);
     let mut lanes = Vec::new();
     for (n, name) in names.iter().enumerate() {
-        lanes.push(LoadedChannel::take(&opened, *name, n as u64 * room, room, false)?);
+        lanes.push(LoadedChannel::take(&opened, *name, n as u64 * space, space, false)?);
     }
     let mut begun = Some(begun);
     let (mut done, mut rounds) = (0, 0_u64);
@@ -67,8 +67,9 @@ pub fn stress(
             let name = names.get(at).copied().ok_or("a channel")?;
             drop(lanes.swap_remove(at));
             let credits = dice.next_u64().is_multiple_of(2);
-            let lane = LoadedChannel::take(&opened, name, at as u64 * room, room, credits);
-            lanes.push(lane.or_else(|_| LoadedChannel::take(&opened, name, at as u64 * room, room, false))?);
+            let lane = LoadedChannel::take(&opened, name, at as u64 * space, space, credits);
+            lanes
+                .push(lane.or_else(|_| LoadedChannel::take(&opened, name, at as u64 * space, space, false))?);
             let last = lanes.len() - 1;
             lanes.swap(at, last);
             if let Ok(mut cdma) = card.cdma()
@@ -86,44 +87,44 @@ struct LoadedChannel {
     channel: Channel,
     memory: MemoryHandle,
     start: u64,
-    room: u64,
+    space: u64,
 }
 
 /// Bytes of registered memory.
-const ATTACHED: usize = 64 << 10;
+const REGISTERED_LENGTH: usize = 64 << 10;
 
 impl LoadedChannel {
     fn take(
         opened: &Opened,
         name: fpga_driver::ChannelName,
         offset: u64,
-        room: u64,
+        space: u64,
         credits: bool,
     ) -> Result<Self, Failed> {
         let mode = if credits { RunMode::Credit } else { RunMode::Batch };
         let way = TestSetup { direction: name.direction, mode, threaded: false };
         let mut channel = way.take(&opened.card, name.number, way.options())?;
-        let memory = channel.register_memory(opened.card.registered_memory(ATTACHED)?)?;
-        Ok(Self { channel, memory, start: opened.at(offset).get(), room })
+        let memory = channel.register_memory(opened.card.registered_memory(REGISTERED_LENGTH)?)?;
+        Ok(Self { channel, memory, start: opened.at(offset).get(), space })
     }
 
     /// Submits some transfers and waits for them in a random way, or not at all.
     fn round(&mut self, card: &Card, dice: &mut Pcg64, interrupts: bool) -> Result<u64, Failed> {
         let mut below = |end: u64| dice.next_u64() % end.max(1);
-        let most = self.room.min(ATTACHED as u64);
+        let most = self.space.min(REGISTERED_LENGTH as u64);
         let mut last = None;
         for _ in 0..1 + below(24) {
             let longest = [64, 4096, most][usize::try_from(below(3)).unwrap_or(0)].min(most);
             let length = 1 + below(longest);
-            let at = CardAddr::new(self.start + below(self.room - length + 1));
-            let offset = usize::try_from(below(ATTACHED as u64 - length + 1)).unwrap_or(0);
+            let at = CardAddr::new(self.start + below(self.space - length + 1));
+            let offset = usize::try_from(below(REGISTERED_LENGTH as u64 - length + 1)).unwrap_or(0);
             let bytes = usize::try_from(length).unwrap_or(1);
             let submitted = match below(3) {
                 0 => self.channel.submit(card.buffer(bytes)?, at).map_err(|refused| refused.error),
                 1 => self.channel.submit_at(self.memory, offset, bytes, at),
                 _ => {
-                    let piece = ScatterGatherEntry { memory: self.memory, offset, length: bytes, card: at };
-                    self.channel.submit_list(&[piece])
+                    let entry = ScatterGatherEntry { memory: self.memory, offset, length: bytes, card: at };
+                    self.channel.submit_list(&[entry])
                 }
             };
             match submitted {
@@ -161,10 +162,10 @@ impl LoadedChannel {
 /// Checks a card as the first start after a kill does: opens it, and moves checked data through every channel and the copy engine.
 ///
 /// # Errors
-/// Anything that is not as expected.
-pub fn check_after_kill(transport: Arc<dyn Backend>) -> Result<String, Failed> {
+/// Any unexpected result.
+pub fn check_after_kill(backend: Arc<dyn Backend>) -> Result<String, Failed> {
     let began = Instant::now();
-    let opened = opened(transport);
+    let opened = opened(backend);
     let card = &opened.card;
     let names: Vec<_> = card.info().xdma.channels().collect();
     let length = usize::try_from(opened.scratch.length.min(100_001)).unwrap_or(1);
@@ -176,7 +177,7 @@ pub fn check_after_kill(transport: Arc<dyn Backend>) -> Result<String, Failed> {
         for back in names.iter().filter(|name| name.direction == Direction::C2h) {
             let buffer = card.c2h(back.number)?.read_with(card.buffer(half)?, from, long_wait())?;
             if buffer.to_vec() != data {
-                return Err(format!("{name} to {back}: other data came back").into());
+                return Err(format!("{name} to {back}: data read back differs from the data written").into());
             }
         }
     }
@@ -186,13 +187,13 @@ pub fn check_after_kill(transport: Arc<dyn Backend>) -> Result<String, Failed> {
         let sent = card.c2h(0)?.read_with(card.buffer(half)?, from, long_wait())?;
         let buffer = card.c2h(0)?.read_with(card.buffer(half)?, to, long_wait())?;
         if buffer.to_vec() != sent.to_vec() {
-            return Err("the copy engine copied something else".into());
+            return Err("the copy engine's destination differs from its source".into());
         }
         copied = "copy engine works";
     }
     let stats = card.memory().stats();
     if (stats.in_use, stats.quarantined) != (0, 0) {
-        return Err(format!("memory is left in use: {stats:?}").into());
+        return Err(format!("memory is still in use after closing: {stats:?}").into());
     }
     let count = names.len();
     opened.close();
@@ -225,8 +226,8 @@ impl Rates {
 ///
 /// # Errors
 /// Any failure of the measurement.
-pub fn rates(transport: Arc<dyn Backend>, span: Duration) -> Result<Rates, Failed> {
-    let opened = opened(transport);
+pub fn rates(backend: Arc<dyn Backend>, span: Duration) -> Result<Rates, Failed> {
+    let opened = opened(backend);
     // Both run for a short time first, because the first run is slow.
     let warm = span / 10;
     driver_rate(&opened, warm)?;
@@ -237,7 +238,7 @@ pub fn rates(transport: Arc<dyn Backend>, span: Duration) -> Result<Rates, Faile
 }
 
 fn per_second(count: u64, took: Duration) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a rate for display")]
     let count = count as f64;
     count / took.as_secs_f64().max(1e-9)
 }
@@ -265,7 +266,7 @@ fn driver_rate(opened: &Opened, span: Duration) -> Result<f64, Failed> {
     }
     match channel.next_completion() {
         Some(failed) => {
-            Err(failed.outcome.map_or_else(Into::into, |_| "a completion nobody asked for".into()))
+            Err(failed.outcome.map_or_else(Into::into, |_| "a completion with an unknown ticket".into()))
         }
         None => Ok(rate),
     }
@@ -304,7 +305,7 @@ fn register_rate(opened: &Opened, span: Duration) -> Result<f64, Failed> {
         ChannelBlock::CONTROL.write(bar, base, stop.with_run(true))?;
         let limit = Instant::now() + crate::TIMEOUT;
         while area.memory().load_u32_acquire(WRITEBACK)? & 0x00FF_FFFF != 1 {
-            opened.seam.relax();
+            opened.injector.relax();
             if Instant::now() > limit {
                 return Err("the loop's transfer does not end".into());
             }
@@ -320,7 +321,7 @@ fn register_rate(opened: &Opened, span: Duration) -> Result<f64, Failed> {
     ChannelBlock::POLL_ADDRESS_LOW.write(bar, base, 0)?;
     ChannelBlock::POLL_ADDRESS_HIGH.write(bar, base, 0)?;
     while ChannelBlock::STATUS.read(bar, base)?.busy() {
-        opened.seam.relax();
+        opened.injector.relax();
     }
     Ok(per_second(count, now - began))
 }

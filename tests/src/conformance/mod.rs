@@ -14,7 +14,7 @@
 //! | [`load`] | mixed transfers without end, a check after a kill, rates |
 //!
 //! A case accesses card memory only through the driver, so that it can be run where the card cannot be reached in any other way. A backend
-//! gives the reason for a missing capability in words; a case that detects it while it runs reports it with [`Skip`].
+//! gives the reason for a missing capability as text; a case that detects it during its run reports it with [`Skip`].
 
 pub mod backends;
 pub mod builds;
@@ -71,13 +71,13 @@ pub trait TestBackend: Send + Sync {
     /// Provides a card for one case.
     ///
     /// # Errors
-    /// Why there is none, as text for people.
+    /// The reason why there is none, as display text.
     fn fixture(&self) -> Result<Box<dyn Fixture>, String>;
 
     /// Provides a card of another build, for a case that needs that build.
     ///
     /// # Errors
-    /// Why there is none, as text for people.
+    /// The reason why there is none, as display text.
     fn fixture_of(&self, build: &Build) -> Result<Box<dyn Fixture>, String>;
 
     /// Whether a kernel may reset the card between two owners.
@@ -86,12 +86,12 @@ pub trait TestBackend: Send + Sync {
     }
 }
 
-/// One card on a backend. A case leaves it as it found it: the next case may get the same card.
+/// One card on a backend. A case restores its initial state, because the next case may get the same card.
 pub trait Fixture {
     /// Opens the backend of the card anew. Nothing else in this process may hold the card at that moment.
     ///
     /// # Errors
-    /// Why it cannot be opened, as text for people.
+    /// The reason, as display text.
     fn open_backend(&self) -> Result<Arc<dyn Backend>, String>;
 
     /// The simulated card itself, where it is in this process: its network and its number there.
@@ -107,7 +107,7 @@ pub trait Fixture {
     /// Sets the card's faults from now on, and no others. Earlier effects of faults stay.
     ///
     /// # Errors
-    /// Why they cannot be set, as text for people.
+    /// The reason, as display text.
     fn set_faults(&self, faults: &FaultsDescription) -> Result<(), String> {
         let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         let plan = faults.plan().map_err(|(index, problem)| format!("fault {index}: {problem}"))?;
@@ -119,7 +119,7 @@ pub trait Fixture {
     /// Number of times that the set faults have occurred, in total.
     ///
     /// # Errors
-    /// Why the number is unknown, as text for people.
+    /// The reason, as display text.
     fn strikes(&self) -> Result<u64, String> {
         let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         let strikes =
@@ -130,7 +130,7 @@ pub trait Fixture {
     /// Puts a removed card back, in its power-on state.
     ///
     /// # Errors
-    /// Why it cannot be done, as text for people.
+    /// The reason, as display text.
     fn replug(&self) -> Result<(), String> {
         let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         if network.replug(number) { Ok(()) } else { Err(NO_CARD_ACCESS_REASON.to_owned()) }
@@ -139,7 +139,7 @@ pub trait Fixture {
     /// Sets what the card's user logic does with a line of `usr_irq_req`.
     ///
     /// # Errors
-    /// Why it cannot be set, as text for people.
+    /// The reason, as display text.
     fn user_line(&self, line: u8, level: UserLevel) -> Result<(), String> {
         let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         let done = match level {
@@ -147,13 +147,13 @@ pub trait Fixture {
             UserLevel::Low => network.set_user_interrupt(number, line, false),
             UserLevel::Pulse => network.pulse_user_interrupt(number, line).is_some(),
         };
-        if done { Ok(()) } else { Err(format!("there is no user interrupt {line}")) }
+        if done { Ok(()) } else { Err(format!("the card has no user interrupt {line}")) }
     }
 
     /// Makes the bus report an uncorrectable error, no later than at the card's next use.
     ///
     /// # Errors
-    /// Why it cannot do so, as text for people.
+    /// The reason, as display text.
     fn bus_error(&self) -> Result<(), String> {
         let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         // A kernel that owns error reporting enables it when it finds the card.
@@ -176,7 +176,7 @@ pub enum UserLevel {
 }
 
 /// Reason why a backend cannot change the card itself.
-const NO_CARD_ACCESS_REASON: &str = "nothing here reaches the card itself";
+const NO_CARD_ACCESS_REASON: &str = "this backend cannot set faults of the card";
 
 /// Reason why a case was not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -238,25 +238,25 @@ impl core::fmt::Debug for Case {
 impl Case {
     /// Returns the reason why this backend cannot run the case; `None`: it can be tried.
     #[must_use]
-    pub fn skip_reason(&self, door: &dyn TestBackend) -> Option<&'static str> {
-        self.needs.iter().find_map(|ability| door.missing_reason(*ability))
+    pub fn skip_reason(&self, backend: &dyn TestBackend) -> Option<&'static str> {
+        self.needs.iter().find_map(|ability| backend.missing_reason(*ability))
     }
 
-    /// Runs the case on a card of the backend `door`.
+    /// Runs the case on a card of this backend.
     ///
     /// # Panics
     /// If the card or the driver is not as expected.
-    pub fn run(&self, door: &dyn TestBackend) -> Verdict {
-        self.run_counted(door).map(drop)
+    pub fn run(&self, backend: &dyn TestBackend) -> Verdict {
+        self.run_counted(backend).map(drop)
     }
 
     /// Runs the case and returns the costs that it counted.
-    fn run_counted(&self, door: &dyn TestBackend) -> Result<Vec<Cost>, Skip> {
-        if let Some(why) = self.skip_reason(door) {
+    fn run_counted(&self, backend: &dyn TestBackend) -> Result<Vec<Cost>, Skip> {
+        if let Some(why) = self.skip_reason(backend) {
             return Err(Skip(why.to_owned()));
         }
-        let fixture = door.fixture().unwrap_or_else(|why| panic!("{}: {why}", door.name()));
-        let context = &mut CaseContext::new(door, &*fixture);
+        let fixture = backend.fixture().unwrap_or_else(|why| panic!("{}: {why}", backend.name()));
+        let context = &mut CaseContext::new(backend, &*fixture);
         match self.run {
             CaseBody::Code(run) => run(context)?,
             CaseBody::Row(row) => cases::scenario(row, context)?,
@@ -309,10 +309,10 @@ pub struct CaseResult {
 }
 
 /// Runs one case and catches its failure, so that the other cases still run.
-pub fn run_case(case: &Case, door: &dyn TestBackend) -> CaseResult {
+pub fn run_case(case: &Case, backend: &dyn TestBackend) -> CaseResult {
     let began = std::time::Instant::now();
     let mut costs = Vec::new();
-    let outcome = match catch_unwind(AssertUnwindSafe(|| case.run_counted(door))) {
+    let outcome = match catch_unwind(AssertUnwindSafe(|| case.run_counted(backend))) {
         Ok(Ok(counted)) => {
             costs = counted;
             Outcome::Passed

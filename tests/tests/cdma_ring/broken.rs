@@ -8,11 +8,11 @@ fn cdma_ring_false_registers_are_detected() {
     let (sr, current) = (CdmaBlock::SR.address(CDMA), CdmaBlock::CURDESC_LOW.address(CDMA));
     for way in SETUPS {
         let network = fast_network(with_channels(1, 1));
-        let tampered = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::from_backend(tampered.clone()).unwrap();
+        let injector = FaultInjectingBackend::new(network.backend(0), Vec::new());
+        let card = Card::from_backend(injector.clone()).unwrap();
         let base = u32::try_from(BASE).unwrap();
         let bypass = card.info().roles.bypass.unwrap().index;
-        let mut lies = match way {
+        let mut cases = match way {
             // Pointers that name no address in the ring, no descriptor, and a descriptor that is not posted.
             DescriptorRoute::Channel => vec![
                 (word(USER_BAR, current, 0), "current-descriptor"),
@@ -32,32 +32,36 @@ fn cdma_ring_false_registers_are_detected() {
             word(USER_BAR, current, base),
             word(bypass, BarOffset::new(BASE + 2 * 64 + 0x1C), 0),
         ];
-        lies.push((unmoved.concat(), "stopped before its tail"));
-        for (lie, said) in lies {
+        cases.push((unmoved.concat(), "stopped before its tail"));
+        for (replaced, expected) in cases {
             let mut ring: CdmaRing<u64> = ring(&card, way, options());
             assert_works(&network, &mut ring, 1);
             ring.copy(at(0x20_0000), at(FAR), 8_000_000, 1).unwrap();
             ring.copy(at(0x20_0000), at(0x40_0000), 64, 2).unwrap();
             ring.poll().unwrap();
-            tampered.replace(lie);
+            injector.replace(replaced);
             for _ in 0..100_000 {
                 if ring.in_flight() == 0 || ring.poll().is_err() {
                     break;
                 }
                 ring.relax();
             }
-            tampered.replace(Vec::new());
+            injector.replace(Vec::new());
             let done = drain(&mut ring);
-            assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [1, 2], "{way:?} {said}");
+            assert_eq!(
+                done.iter().map(|done| done.payload).collect::<Vec<_>>(),
+                [1, 2],
+                "{way:?} {expected}"
+            );
             let fault = done[0].outcome.as_ref().unwrap_err();
-            assert!(fault.to_string().contains(said), "{way:?} {said}: {fault}");
+            assert!(fault.to_string().contains(expected), "{way:?} {expected}: {fault}");
             assert_works(&network, &mut ring, 2);
         }
         // All ones: the card is gone.
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
         ring.copy(at(0x20_0000), at(FAR), 8_000_000, 1).unwrap();
         ring.poll().unwrap();
-        tampered.replace(
+        injector.replace(
             [
                 word(USER_BAR, sr, u32::MAX),
                 word(USER_BAR, current, u32::MAX),
@@ -72,7 +76,7 @@ fn cdma_ring_false_registers_are_detected() {
         }
         assert!(matches!(polled, Err(CdmaRingError::Engine(CdmaError::Gone { .. }))), "{polled:?}");
         assert_eq!(drain(&mut ring).len(), 1);
-        tampered.replace(Vec::new());
+        injector.replace(Vec::new());
         drop(ring);
         assert_works(&network, &mut self::ring(&card, way, options()), 3);
     }

@@ -52,7 +52,7 @@ fn cdma_ring_panicking_thread_releases_ring() {
         let thread = std::thread::spawn(move || {
             let _ring = ring;
             // Panics without printing a message.
-            std::panic::resume_unwind(Box::new("the thread's own mistake"));
+            std::panic::resume_unwind(Box::new("a panic of the thread"));
         });
         assert!(thread.join().is_err());
         network.step_until_idle();
@@ -116,7 +116,7 @@ fn cdma_ring_close_returns_engine_channel_and_payloads() {
         );
         cdma.copy(at(0x20_0000), at(0x40_0000), 5000).unwrap();
         if let DescriptorPath::Channel(mut channel) = path {
-            assert!(channel.next_completion().is_none(), "nothing of the ring's is left in it");
+            assert!(channel.next_completion().is_none(), "the channel has no completion of the ring");
             let buffer = channel.write(card.buffer_from(b"as before").unwrap(), at(0x60_0000)).unwrap();
             assert_eq!(peek(&network, 0, at(0x60_0000), 9), buffer.to_vec());
             drop(buffer);
@@ -139,7 +139,7 @@ fn cdma_ring_waits_end_at_timeout() {
         let short = WaitOptions::default().timeout(Duration::from_micros(1));
         assert!(matches!(ring.wait(ticket, short), Err(CdmaRingError::TimedOut { .. })));
         assert_eq!(ring.in_flight(), 1);
-        assert_eq!(arrives(&mut ring, ticket), 1, "it went on");
+        assert_eq!(arrives(&mut ring, ticket), 1, "the copy completes");
         let error = ring.wait(ticket, long_wait()).unwrap_err();
         assert!(matches!(error, CdmaRingError::UnknownTicket { .. }), "taken: {error}");
         let interrupt = long_wait().mode(WaitMode::Interrupt);

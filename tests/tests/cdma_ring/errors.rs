@@ -54,7 +54,7 @@ fn cdma_ring_error_at_any_position_names_copy_and_continues() {
                     assert_eq!(place.length, length);
                     assert!(fault.to_string().contains("can be used again"), "{fault}");
                 }
-                assert_eq!(executed(&network) - before, failing * 2 + 1, "nothing behind it was executed");
+                assert_eq!(executed(&network) - before, failing * 2 + 1, "no later descriptor was executed");
                 network.with_card(0, |card| card.poison(at(0), 0));
                 assert_works(&network, &mut ring, failing);
             }
@@ -117,8 +117,8 @@ fn cdma_ring_unfetchable_descriptors_are_reported() {
 fn cdma_ring_extra_start_costs_one_reset() {
     for way in SETUPS {
         let network = fast_network(with_channels(1, 1));
-        let tampered = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::from_backend(tampered.clone()).unwrap();
+        let injector = FaultInjectingBackend::new(network.backend(0), Vec::new());
+        let card = Card::from_backend(injector.clone()).unwrap();
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
         // The engine executes a long copy, and completes it before the high word of the next tail arrives.
         let tail_high = CdmaBlock::TAILDESC_HIGH.address(CDMA).get();
@@ -131,19 +131,19 @@ fn cdma_ring_extra_start_costs_one_reset() {
                 assert_eq!(ring.poll(), Ok(0));
                 network.step();
             }
-            tampered.delay_write(Some((USER_BAR, tail_high)));
+            injector.delay_write(Some((USER_BAR, tail_high)));
             ring.copy(at(0x20_0000 + 3_900_000), at(FAR + 3_900_000), 100_000, 2).unwrap();
             while ring.in_flight() != 0 {
                 ring.poll().unwrap();
                 ring.relax();
             }
-            tampered.delay_write(None);
+            injector.delay_write(None);
             let done = drain(&mut ring);
             assert!(done.iter().all(|done| done.outcome.is_ok()), "{way:?} {round}: {done:?}");
             assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [1, 2]);
             assert!(peek(&network, 0, at(FAR), 4_000_000) == data);
             assert_works(&network, &mut ring, round);
         }
-        assert_eq!(ring.overruns(), 8, "{way:?}: it did happen");
+        assert_eq!(ring.overruns(), 8, "{way:?}: number of overruns");
     }
 }

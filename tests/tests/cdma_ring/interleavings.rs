@@ -13,8 +13,8 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
     let high = (USER_BAR, CdmaBlock::TAILDESC_HIGH.address(CDMA).get());
     for way in SETUPS {
         let network = fast_network(with_channels(1, 1));
-        let tampered = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::from_backend(tampered.clone()).unwrap();
+        let injector = FaultInjectingBackend::new(network.backend(0), Vec::new());
+        let card = Card::from_backend(injector.clone()).unwrap();
         let mut ring: CdmaRing<usize> = ring(&card, way, options());
         let data = LENGTHS.map(|length| bytes(length as u64, length));
         for (n, data) in data.iter().enumerate() {
@@ -35,7 +35,7 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
             for (n, _) in LENGTHS.iter().enumerate() {
                 poke(&network, 0, at(FAR + ((n as u64) << 20)), &[0; 64]);
             }
-            tampered.delay_writes(high, &[0, between, last]);
+            injector.delay_writes(high, &[0, between, last]);
             for (n, (length, steps)) in LENGTHS.into_iter().zip([0, before, again]).enumerate() {
                 let offset = (n as u64) << 20;
                 ring.copy(at(0x20_0000 + offset), at(FAR + offset), length as u64, n).unwrap();
@@ -56,7 +56,7 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
             let done = drain(&mut ring);
             assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [0, 1, 2], "{what}");
             assert!(done.iter().all(|done| done.outcome.is_ok()), "{what}: {done:?}");
-            assert_eq!(executed(&network) - executed_before, 3, "{what}: each once");
+            assert_eq!(executed(&network) - executed_before, 3, "{what}: each copy is executed once");
             for (n, data) in data.iter().enumerate() {
                 assert!(
                     peek(&network, 0, at(FAR + ((n as u64) << 20)), 64) == data[..64],
@@ -65,7 +65,7 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
             }
             seen[usize::from(ring.overruns() != overruns)] += 1;
         }
-        assert!(seen[0] > 0 && seen[1] > 0, "{way:?}: started once too often or not: {seen:?}");
+        assert!(seen[0] > 0 && seen[1] > 0, "{way:?}: runs with and without an extra start: {seen:?}");
         let last = at(FAR + (2 << 20));
         assert!(peek(&network, 0, last, LENGTHS[2]) == data[2]);
     }

@@ -30,16 +30,16 @@ fn cdma_ring_interrupts_follow_threshold_and_delay() {
                 let done = ring.wait(last, long_wait().mode(WaitMode::Interrupt)).unwrap();
                 assert_eq!((done.outcome, done.payload), (Ok(20_000), 99));
                 let sent = card.counters().unwrap().interrupts - sent;
-                assert!(sent >= 1, "{way:?} {threshold} {delay} {batch}: it slept");
+                assert!(sent >= 1, "{way:?} {threshold} {delay} {batch}: the wait slept");
                 assert!(sent <= batch + 2, "{way:?} {threshold} {delay} {batch}: {sent} interrupts");
                 let waited = network.now().get() - began.get();
                 assert!(
                     waited < 50_000_000,
-                    "{way:?} {threshold} {delay} {batch}: woken by an interrupt, not by its limit: {waited} ns"
+                    "{way:?} {threshold} {delay} {batch}: woken by an interrupt, not by the timeout: {waited} ns"
                 );
                 assert_eq!(drain(&mut ring).len() as u64, batch);
                 let enabled = register(&network, 0, DMA_BAR, IrqBlock::USER_ENABLE.address(IRQ_BASE));
-                assert_eq!(enabled, 0, "masked again");
+                assert_eq!(enabled, 0, "the interrupt is masked");
             }
             // A caller that polls gets no interrupt.
             let sent = card.counters().unwrap().interrupts;
@@ -76,9 +76,9 @@ fn cdma_ring_threshold_saves_interrupts() {
         assert_eq!(done.outcome, Ok(4 << 20));
         counts.push(card.counters().unwrap().interrupts);
     }
-    assert_eq!(counts[0], 12, "one per descriptor");
-    assert_eq!(counts[1], 3, "one per four");
-    assert_eq!(counts[2], 1, "the delay alone");
+    assert_eq!(counts[0], 12, "one interrupt per descriptor");
+    assert_eq!(counts[1], 3, "one interrupt per four descriptors");
+    assert_eq!(counts[2], 1, "one interrupt from the delay timer");
 }
 
 #[test]

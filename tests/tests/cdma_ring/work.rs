@@ -179,10 +179,10 @@ fn cdma_ring_batch_costs_one_tail_write_pair_and_one_read_per_poll() {
             assert_eq!(
                 ring.poll(),
                 Ok(usize::try_from(count).unwrap()),
-                "{way:?}: one look takes up the batch"
+                "{way:?}: one poll collects the batch"
             );
             let after = card.counters().unwrap();
-            assert_eq!(after.mmio_writes, handed.mmio_writes, "looking writes nothing");
+            assert_eq!(after.mmio_writes, handed.mmio_writes, "polling writes no register");
             let (writes, reads) =
                 (handed.mmio_writes - before.mmio_writes, handed.mmio_reads - before.mmio_reads);
             match way {
@@ -200,7 +200,7 @@ fn cdma_ring_batch_costs_one_tail_write_pair_and_one_read_per_poll() {
             assert_eq!(
                 card.counters().unwrap().mmio_reads,
                 after.mmio_reads,
-                "nothing outstanding, nothing read"
+                "polling an idle ring reads no register"
             );
             assert_eq!(drain(&mut ring).len() as u64, count);
         }

@@ -65,12 +65,12 @@ fn submit(
             rig.channel.submit_at(memory, offset, length, at)?
         }
         Kind::List => {
-            let pieces = halves(memory, offset, length, at);
-            for piece in &pieces {
-                let from = piece.offset - offset;
-                rig.put(memory, piece.offset, piece.card, &data[from..from + piece.length]);
+            let entries = halves(memory, offset, length, at);
+            for entry in &entries {
+                let from = entry.offset - offset;
+                rig.put(memory, entry.offset, entry.card, &data[from..from + entry.length]);
             }
-            rig.channel.submit_list(&pieces)?
+            rig.channel.submit_list(&entries)?
         }
     };
     Ok(Transfer { ticket, kind, offset, at, data })
@@ -83,10 +83,10 @@ fn assert_arrived(rig: &Rig, memory: MemoryHandle, transfer: &Transfer, buffer: 
         Kind::Buffer => assert!(rig.moved(buffer.unwrap(), *at, data), "{:?}", rig.setup),
         Kind::Part => assert!(rig.arrived(memory, *offset, *at, data.len()) == *data, "{:?}", rig.setup),
         Kind::List => {
-            for piece in halves(memory, *offset, data.len(), *at) {
-                let from = piece.offset - offset;
-                let found = rig.arrived(memory, piece.offset, piece.card, piece.length);
-                assert!(found == data[from..from + piece.length], "{:?}", rig.setup);
+            for entry in halves(memory, *offset, data.len(), *at) {
+                let from = entry.offset - offset;
+                let found = rig.arrived(memory, entry.offset, entry.card, entry.length);
+                assert!(found == data[from..from + entry.length], "{:?}", rig.setup);
             }
         }
     }
@@ -196,16 +196,23 @@ fn cancel_ended_transfer_completes_normally() {
 #[test]
 fn cancel_transfer_in_middle_keeps_others() {
     every_case(|way, kind, which| {
-        let mut told = [false; 2];
+        let mut reported = [false; 2];
         for steps in (0..60).chain([100]) {
             let withdrawn = cancelled_after(way, kind, which, &|rig| {
                 rig.channel.poll().unwrap();
                 rig.step(steps);
             });
-            told[usize::from(withdrawn)] = true;
-            assert!(!withdrawn || told == [false, true], "{way:?} {kind:?}: later is never earlier");
+            reported[usize::from(withdrawn)] = true;
+            assert!(
+                !withdrawn || reported == [false, true],
+                "{way:?} {kind:?}: more steps never make a cancel earlier"
+            );
         }
-        assert_eq!(told, [true, true], "{way:?} {kind:?} {which}: the card was fast, or slow");
+        assert_eq!(
+            reported,
+            [true, true],
+            "{way:?} {kind:?} {which}: cancels before and after the start were both seen"
+        );
     });
 }
 
@@ -227,7 +234,7 @@ fn cancel_single_descriptor_in_progress_ends_it() {
             let done = rig.finish();
             assert_eq!(done.len(), usize::from(withdrawn), "{way:?} after {steps} steps");
             assert!(withdrawn || rig.arrived(memory, 0, CardAddr::ZERO, 1 << 20) == data);
-            assert!(!(withdrawn && steps > 5), "{way:?}: it had begun");
+            assert!(!(withdrawn && steps > 5), "{way:?}: a transfer in progress is not withdrawn");
             rig.assert_works(2);
         }
     }
@@ -246,7 +253,7 @@ fn cancel_unknown_or_old_ticket_is_refused() {
         for ticket in [first, second, first] {
             assert_eq!(rig.channel.cancel(ticket), Ok(false), "{way:?}");
         }
-        assert_eq!(rig.channel.next_completion().unwrap().outcome, Ok(64), "as it was");
+        assert_eq!(rig.channel.next_completion().unwrap().outcome, Ok(64), "the transfer is unaffected");
         let mut other = way.take(&rig.card, 1, way.options()).unwrap();
         for _ in 0..2 {
             let unknown = other.cancel(first);
@@ -263,7 +270,7 @@ fn cancel_unknown_or_old_ticket_is_refused() {
 }
 
 /// Cancels all transfers in random order.
-pub(crate) fn all_of_them(way: TestSetup, seed: u64) {
+pub(crate) fn cancel_all(way: TestSetup, seed: u64) {
     let mut dice = TestRng::new(seed);
     let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
     let mut rig = Rig::with(way, options);
@@ -283,7 +290,7 @@ pub(crate) fn all_of_them(way: TestSetup, seed: u64) {
         .map(|n| transfers[n].ticket)
         .filter(|ticket| rig.channel.cancel(*ticket).unwrap())
         .collect();
-    assert_eq!(rig.channel.in_flight(), 0, "{way:?}: nothing is left to be done");
+    assert_eq!(rig.channel.in_flight(), 0, "{way:?}: no transfer remains in flight");
     let done = rig.completions();
     check(&rig, memory, &transfers, &cancelled, done);
     rig.assert_works(3);
@@ -294,7 +301,7 @@ pub(crate) fn all_of_them(way: TestSetup, seed: u64) {
 fn cancel_all_in_any_order_returns_all() {
     for way in SETUPS {
         for seed in 0..40 {
-            all_of_them(way, seed);
+            cancel_all(way, seed);
         }
     }
 }
@@ -367,7 +374,7 @@ fn cancel_during_pending_error_reports_error() {
             rig.network.step_until_idle();
             let withdrawn = rig.channel.cancel(transfers[which].ticket).unwrap();
             assert_eq!(withdrawn, which >= 2, "{way:?}: the first two had arrived");
-            assert_eq!(rig.channel.in_flight(), 0, "an error ends everything");
+            assert_eq!(rig.channel.in_flight(), 0, "an error ends all transfers");
             let done = rig.completions();
             assert_eq!(done.len(), TRANSFERS);
             for (n, done) in done.into_iter().enumerate() {

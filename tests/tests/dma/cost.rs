@@ -55,14 +55,14 @@ fn cost_list_uses_as_few_doorbells_as_parts() {
                 let mut last = None;
                 for n in 0..64_u64 {
                     let card = CardAddr::new(n << 16);
-                    let piece = |k: usize| fpga_driver::ScatterGatherEntry {
+                    let entry = |k: usize| fpga_driver::ScatterGatherEntry {
                         memory,
                         offset: k << 13,
                         length: 64,
                         card: card.checked_add((k as u64) << 12).unwrap(),
                     };
                     last = Some(if lists {
-                        rig.channel.submit_list(&[piece(0), piece(1), piece(2)]).unwrap()
+                        rig.channel.submit_list(&[entry(0), entry(1), entry(2)]).unwrap()
                     } else {
                         rig.channel.submit_at(memory, 0, 64, card).unwrap()
                     });

@@ -49,7 +49,10 @@ fn deadline_interrupt_storm_does_not_stop_clock() {
             halt(&rig.card, way.direction, false);
             let struck =
                 rig.network.with_card(0, |card| card.fault_progress().map(|(_, struck)| struck).sum::<u64>());
-            assert!(struck.unwrap() > 20, "{way:?} {mode:?}: {struck:?} interrupts are no storm");
+            assert!(
+                struck.unwrap() > 20,
+                "{way:?} {mode:?}: {struck:?} interrupts are too few for an interrupt storm"
+            );
             for _ in 0..4 {
                 let buffer = rig.buffer(CardAddr::ZERO, &bytes(3, 50_000));
                 rig.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap();

@@ -52,8 +52,8 @@ impl Work {
         };
         let first = buffer(rig, 0);
         let part = rig.channel.submit_at(posted, 0, LENGTH, place(1)).unwrap();
-        let piece = ScatterGatherEntry { memory: posted, offset: LENGTH, length: LENGTH, card: place(2) };
-        let list = rig.channel.submit_list(&[piece]).unwrap();
+        let entry = ScatterGatherEntry { memory: posted, offset: LENGTH, length: LENGTH, card: place(2) };
+        let list = rig.channel.submit_list(&[entry]).unwrap();
         let last = buffer(rig, 3);
         rig.channel.poll().unwrap();
         rig.step(steps);
@@ -121,8 +121,8 @@ fn aborted(way: TestSetup, steps: usize) {
     let work = Work::begin(&mut rig, steps);
     assert_eq!(rig.channel.abort().unwrap(), 6, "{way:?} after {steps} steps");
     let (failed, kept) = work.check(&mut rig);
-    assert!(failed >= 2 && kept == 0, "what was only queued cannot have ended");
-    assert_eq!(rig.channel.abort(), Ok(0), "nothing is left to abort");
+    assert!(failed >= 2 && kept == 0, "transfers that were only queued cannot have ended");
+    assert_eq!(rig.channel.abort(), Ok(0), "nothing remains to abort");
     rig.assert_works(1);
     work.deregister_memory(&mut rig);
     assert_pool(&rig.card, AREA, 0);
@@ -150,8 +150,8 @@ fn abort_before_start_and_after_end_is_harmless() {
         rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
         rig.channel.poll().unwrap();
         rig.network.step_until_idle();
-        assert_eq!(rig.channel.abort(), Ok(1), "done, not polled");
-        assert_eq!(rig.completions().len(), 0, "it had ended well");
+        assert_eq!(rig.channel.abort(), Ok(1), "complete, but not polled yet");
+        assert_eq!(rig.completions().len(), 0, "the transfer had succeeded");
         // After a cancel: some of its transfers are back in the queue.
         let tickets = [0, 1, 2].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
         rig.channel.poll().unwrap();
@@ -212,7 +212,7 @@ fn drop_by_panicking_thread_releases_channel() {
                     channel.submit(card.buffer(LENGTH).unwrap(), CardAddr::ZERO).unwrap();
                     channel.poll().unwrap();
                     // Panics without printing a message.
-                    std::panic::resume_unwind(Box::new("the thread's own mistake"));
+                    std::panic::resume_unwind(Box::new("a panic of the thread"));
                 }
             });
             assert!(thread.join().is_err());
@@ -245,14 +245,14 @@ pub(crate) const POLL_CALLS: [(&str, PollCall); 5] = [
     }),
 ];
 
-/// Resets the card after `steps` units of work, and lets `look` detect it.
-pub(crate) fn reset(way: TestSetup, (name, look): (&str, PollCall), steps: usize) {
+/// Resets the card after `steps` units of work, and lets `poll_call` detect it.
+pub(crate) fn reset(way: TestSetup, (name, poll_call): (&str, PollCall), steps: usize) {
     let stale =
         |error: &ChannelError| matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. });
     let mut rig = Rig::with(way, short(way));
     let work = Work::begin(&mut rig, steps);
     rig.network.backend(0).reset(ResetLevel::Hot).unwrap();
-    let error = look(&mut rig, &work).unwrap_err();
+    let error = poll_call(&mut rig, &work).unwrap_err();
     assert!(stale(&error), "{way:?} {name}: {error}");
     let (failed, kept) = work.check(&mut rig);
     assert!(failed >= 2 && kept == 0, "{way:?} {name}: {failed} failed, {kept} kept");
@@ -277,9 +277,9 @@ pub(crate) fn reset(way: TestSetup, (name, look): (&str, PollCall), steps: usize
 
 #[test]
 fn reset_returns_all_buffers() {
-    for (way, look) in SETUPS.into_iter().flat_map(|way| POLL_CALLS.map(|look| (way, look))) {
+    for (way, poll_call) in SETUPS.into_iter().flat_map(|way| POLL_CALLS.map(|poll_call| (way, poll_call))) {
         for steps in [0, 1, 2, 9, 20, 30, 40, 300] {
-            reset(way, look, steps);
+            reset(way, poll_call, steps);
         }
     }
 }
@@ -298,7 +298,10 @@ fn reset_before_first_doorbell_is_detected() {
             matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. }),
             "{way:?}: {error}"
         );
-        assert!(rig.channel.has_ended(ticket), "{way:?}: said once, and everything has ended");
+        assert!(
+            rig.channel.has_ended(ticket),
+            "{way:?}: the error is reported once, and all transfers have ended"
+        );
         let done = rig.channel.wait(buffered, WaitOptions::default()).unwrap();
         assert_eq!(done.outcome.unwrap_err().cause, FaultCause::Aborted);
         drop(done.buffer.unwrap());
@@ -307,12 +310,12 @@ fn reset_before_first_doorbell_is_detected() {
     }
 }
 
-/// Removes the card after `steps` units of work, and lets `look` detect it.
-pub(crate) fn left(way: TestSetup, (name, look): (&str, PollCall), failure: CardFailure, steps: usize) {
+/// Removes the card after `steps` units of work, and lets `poll_call` detect it.
+pub(crate) fn left(way: TestSetup, (name, poll_call): (&str, PollCall), failure: CardFailure, steps: usize) {
     let mut rig = Rig::with(way, short(way));
     let work = Work::begin(&mut rig, steps);
     rig.network.fail(0, failure);
-    let error = look(&mut rig, &work).unwrap_err();
+    let error = poll_call(&mut rig, &work).unwrap_err();
     let ChannelError::Gone { quarantined, .. } = error else { panic!("{way:?} {name}: {error}") };
     let (_, kept) = work.check(&mut rig);
     let posts = !matches!(name, "abort" | "cancel");
@@ -324,10 +327,10 @@ pub(crate) fn left(way: TestSetup, (name, look): (&str, PollCall), failure: Card
 
 #[test]
 fn removed_card_quarantines_reachable_memory() {
-    for (way, look) in SETUPS.into_iter().flat_map(|way| POLL_CALLS.map(|look| (way, look))) {
+    for (way, poll_call) in SETUPS.into_iter().flat_map(|way| POLL_CALLS.map(|poll_call| (way, poll_call))) {
         for steps in [0, 9, 300] {
             for failure in [CardFailure::Gone, CardFailure::AllOnes] {
-                left(way, look, failure, steps);
+                left(way, poll_call, failure, steps);
             }
         }
     }
@@ -335,18 +338,18 @@ fn removed_card_quarantines_reachable_memory() {
 
 #[test]
 fn stuck_engine_quarantines_reachable_memory() {
-    for (way, (name, look)) in
-        SETUPS.into_iter().flat_map(|way| POLL_CALLS[..2].iter().map(move |look| (way, *look)))
+    for (way, (name, poll_call)) in
+        SETUPS.into_iter().flat_map(|way| POLL_CALLS[..2].iter().map(move |poll_call| (way, *poll_call)))
     {
         for steps in [0, 9, 300] {
             let network = fast_network(with_channels(2, 2));
-            let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-            let card = Card::from_backend(transport.clone()).unwrap();
+            let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
+            let card = Card::from_backend(backend.clone()).unwrap();
             let mut rig = Rig::on(network, card, way, short(way));
             let work = Work::begin(&mut rig, steps);
             let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
-            transport.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
-            let error = look(&mut rig, &work).unwrap_err();
+            backend.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
+            let error = poll_call(&mut rig, &work).unwrap_err();
             let ChannelError::Wedged { quarantined, waited_ms: 2000, .. } = error else {
                 panic!("{way:?} {name}: {error}")
             };
@@ -392,7 +395,9 @@ fn assert_kept(
     {
         match rig.channel.deregister_memory(memory).map(drop) {
             Ok(()) => assert!(!kept),
-            Err(ChannelError::NotRegistered { .. }) => assert!(kept, "{way:?}: the card was not told of it"),
+            Err(ChannelError::NotRegistered { .. }) => {
+                assert!(kept, "{way:?}: the memory was not posted to the card")
+            }
             Err(error) => panic!("{error}"),
         }
     }
@@ -405,12 +410,12 @@ fn assert_kept(
 fn wedged_channel_dropped_quarantines_posted_memory_only() {
     for way in SETUPS {
         let network = fast_network(with_channels(2, 2));
-        let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::from_backend(transport.clone()).unwrap();
+        let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
+        let card = Card::from_backend(backend.clone()).unwrap();
         let mut rig = Rig::on(network, card, way, short(way));
         Work::begin(&mut rig, 2);
         let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
-        transport.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
+        backend.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
         let Rig { channel, card, network: _network, .. } = rig;
         let channel: Channel = channel;
         drop(channel);
@@ -419,21 +424,21 @@ fn wedged_channel_dropped_quarantines_posted_memory_only() {
     }
 }
 
-/// Taking a channel whose engine still runs for its last owner is refused. The engine is left unchanged: it must not be given memory that
-/// goes back to the pool with the refusal.
+/// Taking a channel whose engine still runs for its last owner is refused. The engine's state is not changed: it must not be given
+/// memory that goes back to the pool with the refusal.
 #[test]
 fn take_busy_channel_is_refused_and_untouched() {
     for way in SETUPS {
         let network = network(with_channels(2, 2));
-        let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::from_backend(transport.clone()).unwrap();
+        let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
+        let card = Card::from_backend(backend.clone()).unwrap();
         let mut channel = way.take(&card, 0, short(way)).unwrap();
         channel.submit(card.buffer(4 * LENGTH).unwrap(), CardAddr::ZERO).unwrap();
         channel.poll().unwrap();
         // Without register writes the engine cannot be stopped.
-        transport.refuse_writes(true);
+        backend.refuse_writes(true);
         drop(channel);
-        transport.refuse_writes(false);
+        backend.refuse_writes(false);
         for _ in 0..3 {
             let refused = way.take(&card, 0, short(way));
             assert!(matches!(refused, Err(ResourceError::Busy { .. })), "{way:?}: {refused:?}");
@@ -445,7 +450,10 @@ fn take_busy_channel_is_refused_and_untouched() {
         }
         network.step_until_idle();
         for witness in &witnesses {
-            assert!(witness.to_vec().iter().all(|byte| *byte == 0x5A), "{way:?}: its write-back");
+            assert!(
+                witness.to_vec().iter().all(|byte| *byte == 0x5A),
+                "{way:?}: the card wrote back into released memory"
+            );
         }
         drop(witnesses);
         if matches!(way.mode, RunMode::Batch) {

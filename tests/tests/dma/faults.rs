@@ -120,9 +120,9 @@ fn fault_poisoned_memory_fails_transfer() {
         assert_eq!(fault.place.unwrap().card, Some(BAD));
         assert_eq!((earlier.cause.clone(), earlier.place), (FaultCause::EarlierFault, None));
         assert!(earlier.to_string().contains("submit it again"), "{earlier}");
-        assert!(rig.moved(&before, places[0], &data), "{way:?}: what came before is there");
+        assert!(rig.moved(&before, places[0], &data), "{way:?}: the earlier transfer's data arrived");
         let after = if way.to_card() { peek(&rig.network, 0, places[2], 3000) } else { later.to_vec() };
-        assert!(after == [0xEE; 3000], "{way:?}: what came after is not");
+        assert!(after == [0xEE; 3000], "{way:?}: the later transfer's data did not arrive");
         // A blocking call returns the buffer with the error.
         let failed = rig.channel.transfer(bad, BAD, WaitOptions::default()).unwrap_err();
         assert!(matches!(&failed.error, TransferError::Fault(fault) if bits(fault) == [bit]), "{failed}");
@@ -176,22 +176,22 @@ fn fault_bad_transfers_in_sequence_leave_channel_usable() {
 #[test]
 fn fault_impossible_count_ends_run() {
     for way in SETUPS {
-        for lie in [4, 100, 0x3FF, 0x400, 0xFFFF, 0x7F_FFFF, 0xFF_FFFE, 0xFF_FFFF] {
+        for wrong_count in [4, 100, 0x3FF, 0x400, 0xFFFF, 0x7F_FFFF, 0xFF_FFFE, 0xFF_FFFF] {
             let mut rig = Rig::new(way);
             let memory = rig.register_memory(4096);
-            rig.network.with_card(0, |card| card.override_completed_count(Some(lie)));
+            rig.network.with_card(0, |card| card.override_completed_count(Some(wrong_count)));
             let tickets = [0, 1, 2].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
             let (ticket, fault, later) = first_fault(&mut rig, tickets[2]);
             assert_eq!(
                 (ticket, later),
                 (tickets[0], tickets[1..].to_vec()),
-                "{way:?} {lie:#x}: nothing counts"
+                "{way:?} {wrong_count:#x}: no transfer counts as complete"
             );
             let FaultCause::Count(CountFault::BeyondPosted { reported, posted: 3, known: 0 }) = fault.cause
             else {
-                panic!("{way:?} {lie:#x}: {fault}")
+                panic!("{way:?} {wrong_count:#x}: {fault}")
             };
-            assert_eq!((reported, fault.place.unwrap().descriptor), (lie, 0));
+            assert_eq!((reported, fault.place.unwrap().descriptor), (wrong_count, 0));
             assert!(fault.to_string().contains("can be used again"), "{fault}");
             // Every transfer fails while the count is wrong. Then the channel works without recovery.
             let buffer = rig.card.buffer(64).unwrap();
@@ -209,7 +209,7 @@ fn fault_impossible_count_ends_run() {
 /// The count of a circular ring continues: a decreasing count is as impossible as one that is too high.
 #[test]
 fn fault_decreasing_count_ends_run() {
-    for lie in [0, 9, 15, 14] {
+    for wrong_count in [0, 9, 15, 14] {
         for way in SETUPS.into_iter().filter(|way| matches!(way.mode, RunMode::Credit)) {
             let mut rig = Rig::new(way);
             let memory = rig.register_memory(4096);
@@ -218,14 +218,14 @@ fn fault_decreasing_count_ends_run() {
                 let ticket = submit(&mut rig);
                 rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
             }
-            rig.network.with_card(0, |card| card.override_completed_count(Some(lie)));
+            rig.network.with_card(0, |card| card.override_completed_count(Some(wrong_count)));
             let tickets = [0, 1, 2].map(|_| submit(&mut rig));
             let (ticket, fault, later) = first_fault(&mut rig, tickets[2]);
-            assert_eq!((ticket, later), (tickets[0], tickets[1..].to_vec()), "{way:?} {lie}");
+            assert_eq!((ticket, later), (tickets[0], tickets[1..].to_vec()), "{way:?} {wrong_count}");
             assert!(
                 matches!(
                     fault.cause,
-                    FaultCause::Count(CountFault::BeyondPosted { reported, known: 10, posted: 13 }) if reported == lie
+                    FaultCause::Count(CountFault::BeyondPosted { reported, known: 10, posted: 13 }) if reported == wrong_count
                 ),
                 "{way:?}: {fault}"
             );
@@ -370,15 +370,15 @@ fn credit_mode_unsupported_is_refused() {
     for way in SETUPS {
         let network = network(with_channels(2, 2));
         let held = SgdmaCommonBlock::CREDIT_MODE.address(SGDMA_COMMON_BASE).get();
-        let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::from_backend(transport.clone()).unwrap();
+        let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
+        let card = Card::from_backend(backend.clone()).unwrap();
         // No channel has credit mode; all channels but this one have it.
         let own = PerChannel::one(way.direction, 0).into_bits();
         for value in [0, 0x000F_000F & !own] {
-            transport.replace(vec![ReplacedRegister { bar: DMA_BAR, at: held, value }]);
+            backend.replace(vec![ReplacedRegister { bar: DMA_BAR, at: held, value }]);
             match (way.mode, way.take(&card, 0, way.options())) {
                 (RunMode::Credit, Err(error @ ResourceError::CreditModeUnsupported { .. })) => {
-                    assert!(error.to_string().contains("use stop runs"), "{error}");
+                    assert!(error.to_string().contains("batch mode, the default"), "{error}");
                 }
                 (RunMode::Batch, Ok(mut channel)) => {
                     let buffer = card.buffer(5000).unwrap();
@@ -389,7 +389,7 @@ fn credit_mode_unsupported_is_refused() {
             assert_pool(&card, 0, 0);
         }
         // A refusal leaves the channel free, in either mode.
-        transport.replace(Vec::new());
+        backend.replace(Vec::new());
         for mode in [RunMode::Credit, RunMode::Batch, RunMode::Credit] {
             let way = TestSetup { mode, ..way };
             let channel = way.take(&card, 0, way.options()).unwrap();

@@ -9,7 +9,7 @@ use super::*;
 
 const AT: u64 = 0x40_0000;
 
-const fn piece(memory: MemoryHandle, offset: usize, length: usize, card: u64) -> ScatterGatherEntry {
+const fn entry(memory: MemoryHandle, offset: usize, length: usize, card: u64) -> ScatterGatherEntry {
     ScatterGatherEntry { memory, offset, length, card: CardAddr::new(card) }
 }
 
@@ -41,11 +41,11 @@ fn lists(way: TestSetup, longest: u32) {
             rig.channel.poll().unwrap();
             rig.channel.relax();
         };
-        for piece in &list {
-            let which = memories.iter().position(|memory| *memory == piece.memory).unwrap();
-            let place = usize::try_from(piece.card.get() - AT).unwrap();
-            let host = &mut host[which][piece.offset..piece.offset + piece.length];
-            let card = &mut card[place..place + piece.length];
+        for entry in &list {
+            let which = memories.iter().position(|memory| *memory == entry.memory).unwrap();
+            let place = usize::try_from(entry.card.get() - AT).unwrap();
+            let host = &mut host[which][entry.offset..entry.offset + entry.length];
+            let card = &mut card[place..place + entry.length];
             if way.to_card() { card.copy_from_slice(host) } else { host.copy_from_slice(card) }
         }
         if dice.below(4) == 0 {
@@ -86,10 +86,10 @@ fn scattered(
             let length = if dice.below(5) == 0 { 0 } else { 1 + dice.below(host_part) };
             let offset = n * host_part + dice.below(host_part - length + 1);
             let card = n * card_part + dice.below(card_part - length + 1);
-            piece(dice.one_of(memories), offset, length, AT + card as u64)
+            entry(dice.one_of(memories), offset, length, AT + card as u64)
         })
         .collect();
-    list.push(piece(memories[0], size - 1, 1, AT + card_size as u64 - 1));
+    list.push(entry(memories[0], size - 1, 1, AT + card_size as u64 - 1));
     for n in (1..list.len()).rev() {
         list.swap(n, dice.below(n + 1));
     }
@@ -102,13 +102,13 @@ fn list_touching_entries_share_descriptor() {
         let mut rig = Rig::new(way);
         let memory = rig.register_memory(1 << 16);
         let cases: [(&[ScatterGatherEntry], u64); 6] = [
-            (&[piece(memory, 0, 100, AT), piece(memory, 100, 100, AT + 100)], 1),
-            (&[piece(memory, 0, 100, AT), piece(memory, 300, 0, 0), piece(memory, 100, 1, AT + 100)], 1),
+            (&[entry(memory, 0, 100, AT), entry(memory, 100, 100, AT + 100)], 1),
+            (&[entry(memory, 0, 100, AT), entry(memory, 300, 0, 0), entry(memory, 100, 1, AT + 100)], 1),
             // A gap or a step backwards on either side.
-            (&[piece(memory, 0, 100, AT), piece(memory, 101, 100, AT + 100)], 2),
-            (&[piece(memory, 0, 100, AT), piece(memory, 100, 100, AT + 101)], 2),
-            (&[piece(memory, 100, 100, AT + 100), piece(memory, 0, 100, AT)], 2),
-            (&[piece(memory, 0, 0, AT), piece(memory, 0, 1, AT), piece(memory, 5, 0, AT)], 1),
+            (&[entry(memory, 0, 100, AT), entry(memory, 101, 100, AT + 100)], 2),
+            (&[entry(memory, 0, 100, AT), entry(memory, 100, 100, AT + 101)], 2),
+            (&[entry(memory, 100, 100, AT + 100), entry(memory, 0, 100, AT)], 2),
+            (&[entry(memory, 0, 0, AT), entry(memory, 0, 1, AT), entry(memory, 5, 0, AT)], 1),
         ];
         for (n, (list, expected)) in cases.into_iter().enumerate() {
             let before = descriptors(&rig);
@@ -124,7 +124,7 @@ fn list_empty_is_refused() {
     for way in SETUPS {
         let mut rig = Rig::new(way);
         let memory = rig.register_memory(4096);
-        for list in [&[][..], &[piece(memory, 0, 0, AT)], &[piece(memory, 7, 0, AT); 100]] {
+        for list in [&[][..], &[entry(memory, 0, 0, AT)], &[entry(memory, 7, 0, AT); 100]] {
             let refused = rig.channel.submit_list(list);
             assert!(
                 matches!(refused, Err(SubmitError::Ring { source: RefusalReason::Empty, .. })),
@@ -142,16 +142,16 @@ fn list_one_bad_entry_queues_nothing() {
         let memory = rig.register_memory(4096);
         let gone = rig.register_memory(4096);
         drop(rig.channel.deregister_memory(gone).unwrap());
-        let good = piece(memory, 0, 64, AT);
+        let good = entry(memory, 0, 64, AT);
         let bad = [
-            piece(memory, 4000, 97, AT + 0x1000),
-            piece(memory, 64, 64, 0x2_0000_0000 - 63),
-            piece(memory, usize::MAX, 2, AT),
-            piece(gone, 0, 64, AT + 0x1000),
+            entry(memory, 4000, 97, AT + 0x1000),
+            entry(memory, 64, 64, 0x2_0000_0000 - 63),
+            entry(memory, usize::MAX, 2, AT),
+            entry(gone, 0, 64, AT + 0x1000),
         ];
         for bad in bad {
             for list in
-                [vec![bad], vec![good, bad], vec![bad, good], vec![good, piece(memory, 0, 0, AT), bad]]
+                [vec![bad], vec![good, bad], vec![bad, good], vec![good, entry(memory, 0, 0, AT), bad]]
             {
                 let refused = rig.channel.submit_list(&list).unwrap_err();
                 let right = match &refused {
@@ -169,7 +169,7 @@ fn list_one_bad_entry_queues_nothing() {
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         assert_eq!(descriptors(&rig) - before, 1);
         // The memory and addresses of an empty entry are not checked, and are not used for another entry.
-        let ticket = rig.channel.submit_list(&[piece(gone, 1 << 40, 0, u64::MAX), good]).unwrap();
+        let ticket = rig.channel.submit_list(&[entry(gone, 1 << 40, 0, u64::MAX), good]).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         assert!(rig.channel.deregister_memory(memory).is_ok());
     }
@@ -190,7 +190,7 @@ fn list_overlapping_destinations_refused_sources_accepted() {
         let lists = |on_card: bool| {
             let at = |apart: u64, close: u64, length| {
                 let (card, offset) = if on_card { (close, apart) } else { (apart, close) };
-                piece(memory, usize::try_from(offset).unwrap(), length, AT + card)
+                entry(memory, usize::try_from(offset).unwrap(), length, AT + card)
             };
             [
                 (vec![at(0, 0, 100), at(0x1000, 99, 100)], (0, 99, 100)),
@@ -228,7 +228,7 @@ fn list_overlapping_destinations_refused_sources_accepted() {
         for byte in [1, 2] {
             let offset = usize::from(byte) * 64;
             rig.put(memory, offset, CardAddr::new(AT), &[byte; 64]);
-            let part = piece(memory, if way.to_card() { offset } else { 0 }, 64, AT);
+            let part = entry(memory, if way.to_card() { offset } else { 0 }, 64, AT);
             rig.channel.submit_list(&[part]).unwrap();
             if !way.to_card() {
                 rig.finish();
@@ -247,14 +247,14 @@ fn list_million_entries_touching_and_separate() {
         let memory = rig.register_memory(16 << 20);
         let data = bytes(7, 16 * COUNT);
         rig.put(memory, 0, CardAddr::new(AT), &data);
-        let list: Vec<_> = (0..COUNT).map(|n| piece(memory, n * 16, 16, AT + n as u64 * 16)).collect();
+        let list: Vec<_> = (0..COUNT).map(|n| entry(memory, n * 16, 16, AT + n as u64 * 16)).collect();
         let before = descriptors(&rig);
         let ticket = rig.channel.submit_list(&list).unwrap();
         assert_eq!(rig.channel.in_flight(), 1);
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         assert_eq!(descriptors(&rig) - before, 1);
         assert!(rig.arrived(memory, 0, CardAddr::new(AT), 16 * COUNT) == data, "{way:?}");
-        let list: Vec<_> = (0..COUNT).map(|n| piece(memory, n * 16, 8, AT + n as u64 * 16)).collect();
+        let list: Vec<_> = (0..COUNT).map(|n| entry(memory, n * 16, 8, AT + n as u64 * 16)).collect();
         let refused = rig.channel.submit_list(&list).unwrap_err();
         let SubmitError::Ring {
             source: RefusalReason::TooManyDescriptors { needed: 1_000_000, entries: 1024 },
@@ -276,10 +276,10 @@ fn list_longer_than_free_space_is_refused_until_free() {
     for way in SETUPS {
         let mut rig = Rig::with(way, way.options().descriptors(16).transfers(16));
         let memory = rig.register_memory(1 << 16);
-        let list: Vec<_> = (0..12).map(|n| piece(memory, n << 12, 100, AT + ((n as u64) << 13))).collect();
+        let list: Vec<_> = (0..12).map(|n| entry(memory, n << 12, 100, AT + ((n as u64) << 13))).collect();
         let data: Vec<_> = (0..12).map(|n| bytes(n, 100)).collect();
-        for (piece, data) in list.iter().zip(&data) {
-            rig.put(memory, piece.offset, piece.card, data);
+        for (entry, data) in list.iter().zip(&data) {
+            rig.put(memory, entry.offset, entry.card, data);
         }
         for n in 0..8 {
             rig.channel.submit_at(memory, 0xF000, 64, CardAddr::new(0x100 * n)).unwrap();
@@ -300,8 +300,8 @@ fn list_longer_than_free_space_is_refused_until_free() {
         rig.finish();
         let ticket = rig.channel.submit_list(&list).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        for (piece, data) in list.iter().zip(&data) {
-            assert!(rig.arrived(memory, piece.offset, piece.card, 100) == *data, "{way:?}");
+        for (entry, data) in list.iter().zip(&data) {
+            assert!(rig.arrived(memory, entry.offset, entry.card, 100) == *data, "{way:?}");
         }
     }
 }
@@ -314,14 +314,14 @@ fn list_as_long_as_ring_transfers() {
         let memory = rig.register_memory(4096 * 256);
         for count in [63, 64, 65, 127, 128, 129, 1022, 1023, 1024, 1025, 2047, 4096] {
             let data = bytes(count as u64, count * 16);
-            let list: Vec<_> = (0..count).map(|n| piece(memory, n * 256, 16, AT + n as u64 * 64)).collect();
-            for (piece, data) in list.iter().zip(data.chunks(16)) {
-                rig.put(memory, piece.offset, piece.card, data);
+            let list: Vec<_> = (0..count).map(|n| entry(memory, n * 256, 16, AT + n as u64 * 64)).collect();
+            for (entry, data) in list.iter().zip(data.chunks(16)) {
+                rig.put(memory, entry.offset, entry.card, data);
             }
             let ticket = rig.channel.submit_list(&list).unwrap();
             rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-            for (piece, data) in list.iter().zip(data.chunks(16)) {
-                assert!(rig.arrived(memory, piece.offset, piece.card, 16) == data, "{way:?} {count}");
+            for (entry, data) in list.iter().zip(data.chunks(16)) {
+                assert!(rig.arrived(memory, entry.offset, entry.card, 16) == data, "{way:?} {count}");
             }
         }
         assert_eq!(rig.channel.ended(), 12);

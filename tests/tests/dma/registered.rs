@@ -44,7 +44,7 @@ fn parts(way: TestSetup, options: ChannelOptions, count: usize) {
             }
         }
     }
-    assert!(rig.finish().is_empty(), "success is only counted");
+    assert!(rig.finish().is_empty(), "successful transfers have no completion");
     assert_eq!(rig.channel.ended(), count as u64);
     let mut found = vec![0; SIZE];
     rig.memory(memory).read(0, &mut found).unwrap();
@@ -114,8 +114,8 @@ fn registered_success_is_counted_without_completion() {
 fn assert_stale(rig: &mut Rig, memory: fpga_driver::MemoryHandle) {
     let refused = rig.channel.submit_at(memory, 0, 64, AT);
     assert!(matches!(refused, Err(SubmitError::NotRegistered { .. })), "{:?}: {refused:?}", rig.setup);
-    let piece = fpga_driver::ScatterGatherEntry { memory, offset: 0, length: 64, card: AT };
-    let refused = rig.channel.submit_list(&[piece]);
+    let entry = fpga_driver::ScatterGatherEntry { memory, offset: 0, length: 64, card: AT };
+    let refused = rig.channel.submit_list(&[entry]);
     assert!(matches!(refused, Err(SubmitError::NotRegistered { .. })), "{:?}: {refused:?}", rig.setup);
     let refused = rig.channel.deregister_memory(memory).map(|area| area.len());
     assert!(matches!(refused, Err(ChannelError::NotRegistered { .. })), "{:?}: {refused:?}", rig.setup);
@@ -174,14 +174,14 @@ fn registered_memory_of_other_channel_is_refused() {
     for way in SETUPS {
         let mut rig = Rig::new(way);
         let mut other = way.take(&rig.card, 1, way.options()).unwrap();
-        let mut there = rig.card.registered_memory(4096).unwrap();
+        let mut area = rig.card.registered_memory(4096).unwrap();
         // As many registrations as this channel has, and more: both channels give out the same numbers.
         for _ in 0..3 {
-            let _here = rig.register_memory(4096);
-            let memory = other.register_memory(there).unwrap();
+            let _registered = rig.register_memory(4096);
+            let memory = other.register_memory(area).unwrap();
             assert_stale(&mut rig, memory);
             assert!(other.memory(memory).is_some());
-            there = other.deregister_memory(memory).unwrap();
+            area = other.deregister_memory(memory).unwrap();
         }
         // A handle of an earlier channel with the same number is refused too.
         let number_before = rig.register_memory(4096);
@@ -198,12 +198,12 @@ fn registered_memory_of_other_channel_is_refused() {
 fn registered_memory_of_other_card_is_returned() {
     for way in SETUPS {
         let network = SimNetwork::builder().card(with_channels(1, 1)).cards(1).build().unwrap();
-        let (here, there) = (
+        let (card, other_card) = (
             Card::from_backend(network.backend(0)).unwrap(),
             Card::from_backend(network.backend(1)).unwrap(),
         );
-        let mut channel = way.take(&here, 0, way.options()).unwrap();
-        let area = there.registered_memory(4096).unwrap();
+        let mut channel = way.take(&card, 0, way.options()).unwrap();
+        let area = other_card.registered_memory(4096).unwrap();
         area.memory().write(0, &[7; 64]).unwrap();
         let iova = area.iova();
         let refused = channel.register_memory(area).unwrap_err();
@@ -213,8 +213,8 @@ fn registered_memory_of_other_card_is_returned() {
         refused.area.memory().read(0, &mut found).unwrap();
         assert_eq!(found, [7; 64]);
         drop(refused);
-        assert_pool(&there, 0, 0);
-        assert_pool(&here, AREA, 0);
+        assert_pool(&other_card, 0, 0);
+        assert_pool(&card, AREA, 0);
     }
 }
 

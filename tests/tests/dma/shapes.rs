@@ -39,7 +39,7 @@ fn ring_invalid_options_are_refused() {
             let error = way.take(&rig.card, 1, options).unwrap_err();
             let ResourceError::Ring { source, .. } = &error else { panic!("{options:?}: {error}") };
             assert!(right(source), "{options:?}: {source:?}");
-            assert_eq!(rig.card.counters(), before, "refused before the card is touched");
+            assert_eq!(rig.card.counters(), before, "refused without a register access");
             assert_pool(&rig.card, AREA, 0);
         }
         // The largest and the smallest valid values.
@@ -98,9 +98,9 @@ fn fixed_address_partial_beat_is_refused() {
             let refused = rig.channel.submit_at(memory, offset, length, at(card)).unwrap_err();
             assert!(misaligned(&refused), "{way:?}: {refused}");
             assert!(refused.to_string().contains("multiples of 64 bytes"), "{refused}");
-            let piece = ScatterGatherEntry { memory, offset, length, card: at(card) };
+            let entry = ScatterGatherEntry { memory, offset, length, card: at(card) };
             let good = ScatterGatherEntry { memory, offset: 0x1000, length: BEAT, card: at(0) };
-            for list in [vec![piece], vec![good, piece]] {
+            for list in [vec![entry], vec![good, entry]] {
                 let refused = rig.channel.submit_list(&list).unwrap_err();
                 assert!(misaligned(&refused), "{way:?}: {refused}");
             }
@@ -133,14 +133,14 @@ fn fixed_address_every_beat_uses_same_address() {
             assert!(rig.completions().is_empty(), "{way:?}");
             let after = peek(&rig.network, 0, at, 4096);
             if way.to_card() {
-                assert_eq!(after[..BEAT], data[length - BEAT..], "the last beat remains");
+                assert_eq!(after[..BEAT], data[length - BEAT..], "memory holds the last beat");
             } else {
                 assert_eq!(after[..BEAT], behind[..BEAT]);
                 let mut found = vec![0; length];
                 rig.memory(memory).read(0, &mut found).unwrap();
                 assert!(found.chunks(BEAT).all(|beat| beat == &behind[..BEAT]), "{way:?}");
             }
-            assert_eq!(after[BEAT..], behind[BEAT..], "nothing lies behind the address");
+            assert_eq!(after[BEAT..], behind[BEAT..], "memory behind the destination is unchanged");
         }
         // Buffers and lists work in the same way; all entries of a list may use the one address.
         let buffer = rig.card.buffer_from(&bytes(9, 4 * BEAT)).unwrap();
@@ -148,8 +148,8 @@ fn fixed_address_every_beat_uses_same_address() {
         if way.to_card() {
             assert_eq!(peek(&rig.network, 0, at, BEAT), buffer.to_vec()[3 * BEAT..]);
         }
-        let piece = |k: usize| ScatterGatherEntry { memory, offset: k * 0x1000, length: 2 * BEAT, card: at };
-        let ticket = rig.channel.submit_list(&[piece(0), piece(3), piece(1)]).unwrap();
+        let entry = |k: usize| ScatterGatherEntry { memory, offset: k * 0x1000, length: 2 * BEAT, card: at };
+        let ticket = rig.channel.submit_list(&[entry(0), entry(3), entry(1)]).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         if way.to_card() {
             let mut last = [0; BEAT];
@@ -157,7 +157,7 @@ fn fixed_address_every_beat_uses_same_address() {
             assert_eq!(peek(&rig.network, 0, at, BEAT), last);
         } else {
             // The destination is host memory, where entries may not overlap.
-            let refused = rig.channel.submit_list(&[piece(0), piece(0)]);
+            let refused = rig.channel.submit_list(&[entry(0), entry(0)]);
             assert!(matches!(refused, Err(SubmitError::Overlap { .. })), "{refused:?}");
         }
         assert!(rig.completions().is_empty());
@@ -252,7 +252,7 @@ fn accesses(way: TestSetup, seed: u64) -> Vec<String> {
         }
     }
     let log = rig.network.with_card(0, |card| card.set_access_log(AccessLog::Off));
-    let Some(AccessLog::Bounded { entries, .. }) = log else { panic!("the log is there") };
+    let Some(AccessLog::Bounded { entries, .. }) = log else { panic!("no access log") };
     entries.iter().map(|access| format!("{access:?}")).collect()
 }
 

@@ -12,7 +12,7 @@ use super::*;
 use crate::{cancel, drop_and_abort, faults};
 
 /// Lets the card work for a short time that differs from case to case.
-fn moment(n: usize) {
+fn run_briefly(n: usize) {
     for _ in 0..n {
         std::thread::yield_now();
     }
@@ -23,13 +23,13 @@ fn threaded_cancel_keeps_invariants() {
     for way in THREADED {
         for seed in 0..4 {
             cancel::interleaved(way, seed);
-            cancel::all_of_them(way, seed);
+            cancel::cancel_all(way, seed);
         }
         for n in 0..12 {
             let kind = cancel::KINDS[n % cancel::KINDS.len()];
             cancel::cancelled_after(way, kind, n % cancel::TRANSFERS, &|rig| {
                 rig.channel.poll().unwrap();
-                moment(n);
+                run_briefly(n);
             });
         }
     }
@@ -38,10 +38,10 @@ fn threaded_cancel_keeps_invariants() {
 #[test]
 fn threaded_reset_and_removal_return_buffers() {
     for way in THREADED {
-        for (n, look) in drop_and_abort::POLL_CALLS.into_iter().enumerate() {
-            drop_and_abort::reset(way, look, n);
-            drop_and_abort::left(way, look, CardFailure::Gone, n);
-            drop_and_abort::left(way, look, CardFailure::AllOnes, n);
+        for (n, poll_call) in drop_and_abort::POLL_CALLS.into_iter().enumerate() {
+            drop_and_abort::reset(way, poll_call, n);
+            drop_and_abort::left(way, poll_call, CardFailure::Gone, n);
+            drop_and_abort::left(way, poll_call, CardFailure::AllOnes, n);
         }
     }
 }
@@ -79,12 +79,12 @@ fn threaded_event_loop_misses_no_interrupt() {
                 }
             }
             ended += rig.channel.poll().unwrap();
-            moment(dice.below(3));
+            run_briefly(dice.below(3));
             let _ = events.take();
             rig.channel.arm().unwrap();
             ended += rig.channel.poll().unwrap();
             if rig.channel.in_flight() > 0 {
-                assert!(sleep(&events), "{way:?}: {submitted} submitted, {ended} ended, nothing wakes");
+                assert!(sleep(&events), "{way:?}: {submitted} submitted, {ended} ended, no wake-up");
             }
         }
         assert_eq!(ended, submitted);

@@ -116,7 +116,7 @@ fn wait_slow_batch_reports_no_fault() {
     }
 }
 
-/// An engine that was stopped and started again in between still interrupts.
+/// An engine that was stopped and restarted still interrupts.
 #[test]
 fn interrupt_wait_works_between_cancels() {
     for way in SETUPS {
@@ -146,18 +146,18 @@ fn interrupt_wait_works_between_cancels() {
 fn wait_completion_survives_register_write_failure() {
     for way in SETUPS {
         let network = network(with_channels(1, 1));
-        let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
-        let card = Card::from_backend(transport.clone()).unwrap();
+        let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
+        let card = Card::from_backend(backend.clone()).unwrap();
         card.enable_interrupts().unwrap();
         let mut channel = way.take(&card, 0, way.options()).unwrap();
         let ticket = channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
         channel.arm().unwrap();
         channel.poll().unwrap();
         network.step_until_idle();
-        transport.refuse_writes(true);
+        backend.refuse_writes(true);
         let done = channel.wait(ticket, hybrid(Duration::from_millis(1))).unwrap();
         assert_eq!((done.outcome, done.buffer.map(|buffer| buffer.len())), (Ok(1 << 20), Some(1 << 20)));
-        transport.refuse_writes(false);
+        backend.refuse_writes(false);
     }
 }
 

@@ -27,7 +27,7 @@ fn small_event_ring_limits_sender() {
                     _ => {}
                 }
             }
-            let done = net.completions[0].pop_front().expect("an end");
+            let done = net.completions[0].pop_front().expect("a completion");
             assert_eq!(done.result, Ok(()), "{entries} {polls}");
             assert!(net.get(1, TARGET, 100_000) == data);
         }
@@ -64,7 +64,7 @@ fn lost_events_end_endpoint_with_error() {
     }
     let error = net.try_settle().unwrap_err();
     let EndpointError::EventsLost { entries: 64, .. } = error else { panic!("{error}") };
-    assert_eq!(net.poll(1), Err(error), "it stays so");
+    assert_eq!(net.poll(1), Err(error), "the error persists");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn second_incarnation_waits_for_packets_of_first() {
         net.network.step();
     }
     let left = net.network.now();
-    assert!(left < Nanos::from_millis(1), "a card without a former life waits for nothing");
+    assert!(left < Nanos::from_millis(1), "a card without an earlier incarnation does not wait");
     let card = net.end(0).card().clone();
     net.ends[0] = None;
     net.ends[0] = Some(Endpoint::open_with(&card, &options(0xA2)).unwrap());
@@ -97,8 +97,8 @@ fn second_incarnation_waits_for_packets_of_first() {
     net.settle();
     assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
     assert!(net.get(1, TARGET, 1000) == again);
-    let lives: Vec<_> = net.notifications[1].iter().map(|notice| notice.incarnation.get()).collect();
-    assert_eq!(lives.last(), Some(&0xA2));
+    let incarnations: Vec<_> = net.notifications[1].iter().map(|notice| notice.incarnation.get()).collect();
+    assert_eq!(incarnations.last(), Some(&0xA2));
 }
 
 #[test]
@@ -232,8 +232,8 @@ fn removed_card_ends_endpoint() {
                 net.network.advance(Nanos::from_micros(100));
             }
         }
-        let error = error.expect("it must be noticed");
-        assert_eq!(net.poll(0).unwrap_err(), error, "and stay");
+        let error = error.expect("the endpoint reports the loss");
+        assert_eq!(net.poll(0).unwrap_err(), error, "the error persists");
         assert!(error.to_string().contains("mock:0"), "{error}");
         let card = net.end(0).card().clone();
         net.ends[0] = None;

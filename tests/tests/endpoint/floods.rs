@@ -32,7 +32,7 @@ fn bad_packet_flood_without_polling_loses_no_event() {
         incarnation: Incarnation::new(6),
         flags: Flags::NONE,
     };
-    let (op, transfer, stranger) = (OpNumber::new(1), TransferId::new(2), Incarnation::new(7));
+    let (op, transfer, foreign) = (OpNumber::new(1), TransferId::new(2), Incarnation::new(7));
     let hello = Hello {
         common,
         packet_size_log2: 9,
@@ -43,17 +43,17 @@ fn bad_packet_flood_without_polling_loses_no_event() {
         registry_timeout_us: 1,
     };
     let mut frames: Vec<_> = [
-        Control::Ack(Ack { common, op, transfer, segment: 0, peer_incarnation: stranger, tries: 1 }),
+        Control::Ack(Ack { common, op, transfer, segment: 0, peer_incarnation: foreign, tries: 1 }),
         Control::Nack(Nack {
             common,
             op,
             transfer,
             segment: 0,
-            peer_incarnation: stranger,
+            peer_incarnation: foreign,
             tries: 1,
             reason: NackReason::Busy,
         }),
-        Control::SegmentDone(SegmentDone { common, transfer, segment: 0, peer_incarnation: stranger }),
+        Control::SegmentDone(SegmentDone { common, transfer, segment: 0, peer_incarnation: foreign }),
         Control::HelloReply(hello),
     ]
     .iter()
@@ -73,12 +73,13 @@ fn bad_packet_flood_without_polling_loses_no_event() {
     net.settle();
     let counters = net.end(1).counters();
     assert_eq!((counters.faults, counters.faults_dropped), (20_000, 0));
-    let told: Vec<_> = std::iter::from_fn(|| net.end(1).next_fault()).collect();
+    let reported: Vec<_> = std::iter::from_fn(|| net.end(1).next_fault()).collect();
     assert!(
-        told.iter()
+        reported
+            .iter()
             .all(|event| event.kind == EventKind::Fault
                 && event.fault_reason() == Some(FaultReason::BadPacket))
     );
-    assert_eq!(told.iter().map(|event| event.generation).collect::<Vec<_>>(), [0, 19_998]);
+    assert_eq!(reported.iter().map(|event| event.generation).collect::<Vec<_>>(), [0, 19_998]);
     assert_works(&mut net);
 }

@@ -41,7 +41,7 @@ fn lossy_network_delivers_every_transfer_once() {
         for (to, place, data) in expected {
             assert!(net.get(to, at(TARGET, place), data.len()) == data, "seed {seed}: {} bytes", data.len());
             let notices = net.notifications[to].iter().filter(|notice| notice.address == at(TARGET, place));
-            assert_eq!(notices.count(), 1, "seed {seed}: told once");
+            assert_eq!(notices.count(), 1, "seed {seed}: notified once");
         }
         let retransmits: u64 = net.ends.iter().flatten().map(|end| end.counters().sender.retransmits).sum();
         assert!(retransmits > 10, "seed {seed}: {retransmits}");

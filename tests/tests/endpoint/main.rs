@@ -67,7 +67,10 @@ fn assert_refused(net: &mut Testbed, region: &RemoteRegion, length: u64, untouch
     assert_eq!(node, region.node);
     assert_eq!(net.completions[0].pop_front(), None);
     assert_eq!(net.notifications[1].pop_front(), None);
-    assert!(net.get(1, untouched.0, untouched.1).iter().all(|byte| *byte == 0xC3), "written in spite of it");
+    assert!(
+        net.get(1, untouched.0, untouched.1).iter().all(|byte| *byte == 0xC3),
+        "memory outside the region is unchanged"
+    );
     let counters = net.end(1).tables().counters().unwrap();
     assert!(counters.violations > 0 && counters.nacks_sent > 0);
     net.assert_clean();

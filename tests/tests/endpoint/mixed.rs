@@ -25,7 +25,7 @@ fn only(scheme: Scheme, others: &[Scheme]) -> impl Fn(EndpointOptions) -> Endpoi
 }
 
 /// Network with 2 % loss, 3 % duplicates, and reordering among sixteen packets.
-fn trouble() -> Impairments {
+fn impairments() -> Impairments {
     let share = |part| Probability::new(part).unwrap();
     let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::from_micros(2) };
     let conditions = Conditions::default()
@@ -58,7 +58,7 @@ const STRIDE: u64 = 0x1_0000;
 #[test]
 fn mixed_schemes_random_transfers_and_reads_arrive() {
     const BATCH: u64 = 50;
-    let mut net = Testbed::impaired(2, trouble(), 11, every);
+    let mut net = Testbed::impaired(2, impairments(), 11, every);
     assert_eq!(net.end(0).schemes(), Scheme::ALL.iter().copied().collect());
     let mut dice = TestRng(5);
     let regions = [0, 1].map(|index| net.region(index, TARGET, BATCH * STRIDE).remote);
@@ -94,8 +94,9 @@ fn mixed_schemes_random_transfers_and_reads_arrive() {
                 data.len()
             );
             assert_eq!(net.get(*to, at(TARGET, place + data.len() as u64), 1), [0xC3]);
-            let told = net.notifications[*to].iter().filter(|notice| notice.address == at(TARGET, *place));
-            assert_eq!(told.count(), 1, "told once");
+            let reported =
+                net.notifications[*to].iter().filter(|notice| notice.address == at(TARGET, *place));
+            assert_eq!(reported.count(), 1, "notified once");
         }
         for _ in 0..4 {
             assert_eq!(net.end(0).next_read().unwrap().result, Ok(()));
@@ -108,7 +109,7 @@ fn mixed_schemes_random_transfers_and_reads_arrive() {
             assert!(tickets.iter().all(|(_, result)| *result == Ok(())), "{tickets:?}");
             tickets.sort_by_key(|(ticket, _)| *ticket);
             tickets.dedup();
-            assert_eq!(tickets.len() as u64, BATCH / 2, "each completes once");
+            assert_eq!(tickets.len() as u64, BATCH / 2, "each transfer completes once");
             net.notifications[end].clear();
         }
     }
@@ -171,7 +172,7 @@ fn mixed_schemes_threads_choose_independently() {
         for _ in 0..3 * TRANSFERS {
             end.wait_notification(TIMEOUT).unwrap();
         }
-        assert_eq!(end.next_notification(), None, "told once each");
+        assert_eq!(end.next_notification(), None, "one notification per transfer");
     }
 }
 
@@ -210,10 +211,10 @@ fn mixed_schemes_inactive_scheme_is_refused_with_advice() {
         "{error}"
     );
     // With the card's schemes only the receiver can notify, whatever the default is.
-    let told = by(Scheme::Selective).notify(SendNotify::Sender);
+    let reported = by(Scheme::Selective).notify(SendNotify::Sender);
     let node = net.end(0).node();
     let own = net.end(0).open_region(node, CardRange::new(at(TARGET, 0x10_0000), 1000)).unwrap().remote;
-    let error = net.end(0).send(SOURCE, &own, 0, 10, told).unwrap_err();
+    let error = net.end(0).send(SOURCE, &own, 0, 10, reported).unwrap_err();
     assert!(error.to_string().contains("Notify::Receiver"), "{error}");
     // A scheme that both nodes have works.
     net.carry(SOURCE, &region, 0, &bytes(1, 30_000));
@@ -242,7 +243,7 @@ fn mixed_schemes_need_card_capability() {
 /// A card changes from several schemes to one and back, and a restarted node is queried again.
 #[test]
 fn mixed_schemes_restart_and_change_are_handled() {
-    let mut net = Testbed::impaired(2, trouble(), 3, every);
+    let mut net = Testbed::impaired(2, impairments(), 3, every);
     let choices: [&dyn Fn(EndpointOptions) -> EndpointOptions; 4] = [
         &only(Scheme::Registry, &[]),
         &every,
@@ -261,17 +262,17 @@ fn mixed_schemes_restart_and_change_are_handled() {
             net.poll(1).unwrap();
             net.network.step();
         }
-        let lives = (round * 2 + 100) as u32;
+        let first_incarnation = (round * 2 + 100) as u32;
         net.ends[1] = None;
         let card = Card::from_backend(net.network.backend(1)).unwrap();
-        net.ends[1] = Some(Endpoint::open_with(&card, &change(options(lives))).unwrap());
+        net.ends[1] = Some(Endpoint::open_with(&card, &change(options(first_incarnation))).unwrap());
         net.settle();
         // Each transfer has ended, with success or an error.
         let count = net.end(0).schemes().iter().count();
         assert_eq!(net.completions[0].drain(..).count(), count);
         net.ends[0] = None;
         let card = Card::from_backend(net.network.backend(0)).unwrap();
-        net.ends[0] = Some(Endpoint::open_with(&card, &change(options(lives + 1))).unwrap());
+        net.ends[0] = Some(Endpoint::open_with(&card, &change(options(first_incarnation + 1))).unwrap());
         net.notifications[1].clear();
         let region = net.region(1, TARGET, 1 << 20).remote;
         for (n, scheme) in net.end(0).schemes().iter().enumerate() {
@@ -306,7 +307,7 @@ fn mixed_schemes_small_tables_and_late_polls_deliver() {
     });
     let region = net.region(1, TARGET, 16 << 20).remote;
     let mut dice = TestRng(1);
-    let (mut places, mut handed, mut looks) = (Vec::new(), 0_u64, 0);
+    let (mut places, mut handed, mut polls) = (Vec::new(), 0_u64, 0);
     let data = bytes(4, 256 << 10);
     net.put(0, SOURCE, &data);
     while handed < 96 || !net.end(0).is_idle() {
@@ -321,12 +322,12 @@ fn mixed_schemes_small_tables_and_late_polls_deliver() {
         // The receiver's host polls only occasionally.
         if dice.below(200) == 0 {
             net.poll(1).unwrap();
-            looks += 1;
+            polls += 1;
         }
         net.network.advance(Nanos::from_micros(5));
     }
     net.settle();
-    assert!(looks > 10, "{looks}");
+    assert!(polls > 10, "{polls}");
     assert_eq!(net.completions[0].len(), 96);
     assert!(net.completions[0].iter().all(|done| done.result == Ok(())), "{:?}", net.completions[0]);
     assert_eq!(net.notifications[1].len(), 96);

@@ -34,7 +34,7 @@ fn nodes_all_to_all_random_order_arrives() {
         for (from, ticket) in tickets {
             let done: Vec<_> =
                 net.completions[from as usize].iter().filter(|done| done.ticket == ticket).collect();
-            assert_eq!(done.len(), 1, "one completion for each");
+            assert_eq!(done.len(), 1, "one completion per transfer");
             assert_eq!(done[0].result, Ok(()));
         }
         let nodes: Vec<_> = net.ends.iter().flatten().map(Endpoint::node).collect();

@@ -18,7 +18,7 @@ fn drive_sender(net: &mut Testbed) {
         if work == 0 && stepped == 0 {
             net.network.advance(Nanos::from_micros(10));
         }
-        assert!(net.network.now() < limit, "the sender waits for the host of the receiver");
+        assert!(net.network.now() < limit, "no progress without polls of the receiver's host");
     }
 }
 
@@ -68,7 +68,7 @@ fn transfer_of_64_mib_unpolled_receiver_completes() {
 
 /// Takes half a minute: `cargo test -p fpga-tests --test endpoint -- --ignored transfer_of_1_gib`.
 #[test]
-#[ignore = "takes half a minute and 3 GiB of memory"]
+#[ignore = "runs for half a minute and needs 3 GiB of memory"]
 fn transfer_of_1_gib_unpolled_receiver_completes() {
     transfer_without_receiver_polling(&CardDescription::default(), 1 << 30);
 }
@@ -236,7 +236,7 @@ fn one_sided_transfer_passes_those_waiting_for_host() {
         let ended =
             |ticket| net.completions[0].iter().any(|done| done.ticket == ticket && done.result.is_ok());
         assert!(alone.into_iter().all(ended), "{before}");
-        assert!(net.completions[0].len() < 300, "the others wait");
+        assert!(net.completions[0].len() < 300, "the other transfers wait");
         net.settle();
         assert!(net.completions[0].iter().all(|done| done.result.is_ok()));
         assert_eq!((net.completions[0].len(), net.notifications[1].len()), (403, 401));

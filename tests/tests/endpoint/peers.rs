@@ -35,7 +35,7 @@ fn mismatch(from: &mut Endpoint, to: &RemoteRegion, length: u64) -> Mismatch {
 fn peer_query_returns_capabilities() {
     let (_network, [mut a, b]) =
         different("ni: { mask_bits: 32 }", "ni: { mask_bits: 7, packet_size: 1024, commands: 0 }");
-    assert_eq!(a.peer(b.node()), None, "it was not asked");
+    assert_eq!(a.peer(b.node()), None, "the peer was not queried yet");
     let peer = a.wait_peer(b.node(), TIMEOUT).unwrap();
     assert_eq!((peer.node, peer.incarnation, peer.wire_version), (b.node(), b.incarnation(), 2));
     assert_eq!((peer.packet_size_log2, peer.mask_bits, peer.schemes.0), (10, 7, 1));
@@ -99,8 +99,8 @@ fn peer_lost_query_is_repeated() {
     for seed in 0..8 {
         let mut net = Testbed::impaired(3, Impairments::both(lossy), seed, |options| options);
         for other in [1, 2] {
-            let (node, life) = (net.end(other).node(), net.end(other).incarnation());
-            assert_eq!(net.end(0).wait_peer(node, TIMEOUT).unwrap().incarnation, life, "seed {seed}");
+            let (node, incarnation) = (net.end(other).node(), net.end(other).incarnation());
+            assert_eq!(net.end(0).wait_peer(node, TIMEOUT).unwrap().incarnation, incarnation, "seed {seed}");
         }
         net.assert_clean();
     }
@@ -139,10 +139,10 @@ fn peer_restarted_node_is_queried_again() {
     let card = net.end(1).card().clone();
     net.ends[1] = None;
     net.ends[1] = Some(Endpoint::open_with(&card, &options(0xC)).unwrap());
-    assert_eq!(net.end(0).peer(node), Some(before), "nothing has told");
+    assert_eq!(net.end(0).peer(node), Some(before), "the restart is not detected yet");
     net.send(0, SOURCE, &region.remote, 0, 1000);
     net.settle();
-    assert!(net.completions[0].pop_front().unwrap().result.is_err(), "its region is gone");
+    assert!(net.completions[0].pop_front().unwrap().result.is_err(), "the region no longer exists");
     assert_eq!(net.end(0).peer(node), None);
     assert_eq!(net.end(0).wait_peer(node, TIMEOUT).unwrap().incarnation, Incarnation::new(0xC));
     // A cancel by the caller does not invalidate what is known of the peer.

@@ -30,7 +30,7 @@ fn read_every_length_arrives() {
         assert_eq!((done.ticket, done.length, done.result), (ticket, length as u64, Ok(())));
         assert!(net.get(0, to, length) == data);
         for beside in [TARGET, at(to, length as u64)] {
-            assert_eq!(net.get(0, beside, 1), [0xC3], "a neighbour was written");
+            assert_eq!(net.get(0, beside, 1), [0xC3], "the neighbouring byte is unchanged");
         }
         // Requests and answers make no completions and notifications.
         assert!(net.completions.iter().all(std::collections::VecDeque::is_empty));
@@ -200,5 +200,5 @@ fn read_late_notice_ends_no_other_read_of_same_target() {
         assert!(net.notifications[0].is_empty(), "{steps}");
         swallowed += usize::from(net.end(1).counters().reads_served == 2);
     }
-    assert!(swallowed > 0, "the first answer never arrived in time");
+    assert!(swallowed > 0, "some cancelled reads were answered before the repeated read");
 }

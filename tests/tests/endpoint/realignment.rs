@@ -37,7 +37,10 @@ fn alignment_source_at_beat_arrives_anywhere() {
             assert!(net.get(1, at(TARGET, n * 20_011), 20_000) == *data, "transfer {n} by {width} bits");
         }
         let counters = net.end(0).counters().sender;
-        assert!(counters.retransmits > 0, "packets that come again are read from the middle: {counters:?}");
+        assert!(
+            counters.retransmits > 0,
+            "retransmitted packets start in the middle of a segment: {counters:?}"
+        );
         net.assert_clean();
     }
 }
@@ -85,7 +88,7 @@ fn alignment_not_configured_stops_engine_with_advice() {
     let mut net = net(512, 3, None);
     let region = net.region(1, TARGET, 4096);
     net.send(0, at(SOURCE, 1), &region.remote, 0, 100);
-    let error = net.try_settle().expect_err("the engine cannot read there");
+    let error = net.try_settle().expect_err("the engine cannot read an unaligned address");
     assert!(matches!(error, EndpointError::Chain { .. }), "{error}");
     assert!(error.to_string().contains("EndpointOptions::source_alignment"), "{error}");
 }
@@ -104,5 +107,5 @@ fn alignment_invalid_width_is_refused_at_open() {
     }
     let mut wanted = options(1);
     wanted.source_alignment = Some(64);
-    Endpoint::open_with(&card, &wanted).expect("the card's windows suit it");
+    Endpoint::open_with(&card, &wanted).expect("the card's windows have the alignment");
 }

@@ -74,8 +74,8 @@ fn region_closed_refuses_writes() {
 #[test]
 fn region_admits_named_node_only() {
     let mut net = Testbed::new(DeliveryOrder::InOrder);
-    let stranger = net.end(1).open_region(NodeId::new(99), CardRange::new(TARGET, 1000)).unwrap();
-    assert_refused(&mut net, &stranger.remote, 1000, (TARGET, 1000));
+    let foreign = net.end(1).open_region(NodeId::new(99), CardRange::new(TARGET, 1000)).unwrap();
+    assert_refused(&mut net, &foreign.remote, 1000, (TARGET, 1000));
     let anyone = net.end(1).open_region(NodeId::ANY, CardRange::new(at(TARGET, 0x1000), 1000)).unwrap();
     net.carry(SOURCE, &anyone.remote, 0, &bytes(2, 1000));
     net.assert_clean();
@@ -133,7 +133,7 @@ fn region_change_returns_after_card_has_it() {
         net.network.with_card(1, |card| card.set_access_log(AccessLog::bounded(10_000)));
         change(net);
         let log = net.network.with_card(1, |card| card.set_access_log(AccessLog::Off)).unwrap();
-        let AccessLog::Bounded { entries, .. } = log else { panic!("the log is there") };
+        let AccessLog::Bounded { entries, .. } = log else { panic!("no access log") };
         let last_write = entries.iter().rev().find(|access| access.write).unwrap();
         let last = entries.back().unwrap();
         last.target == last_write.target && !last.write

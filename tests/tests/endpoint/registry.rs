@@ -58,7 +58,7 @@ fn pause(net: &mut Testbed) {
 
 #[test]
 fn mirror_mid_transfer_matches_card() {
-    let mut live = 0;
+    let mut occupied = 0;
     for seed in 0..10 {
         let mut net = Testbed::of(&half_full(), random(seed), packet_events);
         let region = net.region(1, TARGET, 1 << 20);
@@ -83,7 +83,7 @@ fn mirror_mid_transfer_matches_card() {
             assert_eq!(u32::from(net.end(1).mirror().occupancy()), occupancy);
             let escaped = net.end(1).tables().escape_occupancy().unwrap().0;
             assert_eq!(u32::from(net.end(1).mirror().escape_occupancy()), escaped);
-            live += u64::from(occupancy > 0);
+            occupied += u64::from(occupancy > 0);
             moments += 1;
             if net.network.step_until_idle() == 0 {
                 net.network.advance(Nanos::from_micros(20));
@@ -94,7 +94,7 @@ fn mirror_mid_transfer_matches_card() {
         net.notifications[1].clear();
         net.assert_clean();
     }
-    assert!(live > 100, "only {live} of the looks saw an entry in use");
+    assert!(occupied > 100, "only {occupied} samples had an entry in use");
 }
 
 #[test]
@@ -123,11 +123,11 @@ fn mirror_difference_to_card_is_reported() {
         if !found.is_empty() {
             break found;
         }
-        assert!(!net.end(0).is_idle(), "no difference was seen");
+        assert!(!net.end(0).is_idle(), "the sender is still busy while mirror and card differ");
     };
     for Difference { field, mirror, card, .. } in &found {
         assert!(matches!(field, Field::Mask { .. }), "{field:?}");
-        assert_eq!(mirror & card, *mirror, "the card is ahead of its events");
+        assert_eq!(mirror & card, *mirror, "the mirror has no bit that the card does not have");
     }
     assert!(found[0].to_string().contains("on the card"), "{}", found[0]);
     // The data transfer does not depend on packet events.
@@ -141,26 +141,26 @@ fn with_false_registers(order: DeliveryOrder) -> (Testbed, Arc<FaultInjectingBac
     let file = half_full();
     let mut net = Testbed::of(&file, order, packet_events);
     net.ends[1] = None;
-    let transport = FaultInjectingBackend::new(net.network.backend(1), Vec::new());
-    let card = Card::from_backend(transport.clone()).unwrap();
+    let backend = FaultInjectingBackend::new(net.network.backend(1), Vec::new());
+    let card = Card::from_backend(backend.clone()).unwrap();
     net.ends[1] = Some(Endpoint::open_with(&card, &packet_events(options(0xB))).unwrap());
     let region = net.region(1, TARGET, 100_000);
     net.put(0, SOURCE, &bytes(1, 16_384));
     net.send(0, SOURCE, &region.remote, 0, 16_384);
-    (net, transport)
+    (net, backend)
 }
 
 /// Replaces every register of a window, one at a time: the field of that register is reported, and no other.
 fn assert_each_false_register_is_found(
     net: &mut Testbed,
-    transport: &FaultInjectingBackend,
+    backend: &FaultInjectingBackend,
     (block, index_register, index): (u32, u32, u16),
-    lies: &[(u32, Field)],
+    replaced_fields: &[(u32, Field)],
 ) {
     let bar = net.end(1).card().user_bar().unwrap().clone();
     let number = net.end(1).card().info().roles.user.unwrap().index;
     assert_eq!(net.end(1).check_mirror().unwrap(), []);
-    for &(register, field) in lies {
+    for &(register, field) in replaced_fields {
         let place = BarOffset::new(u64::from(block + register));
         bar.write32(BarOffset::new(u64::from(block + index_register)), index.into()).unwrap();
         let bit = match field {
@@ -170,9 +170,9 @@ fn assert_each_false_register_is_found(
             _ => 1,
         };
         let value = bar.read32(place).unwrap() ^ bit;
-        transport.replace(vec![ReplacedRegister { bar: number, at: place.get(), value }]);
+        backend.replace(vec![ReplacedRegister { bar: number, at: place.get(), value }]);
         let found = net.end(1).check_mirror().unwrap();
-        transport.replace(Vec::new());
+        backend.replace(Vec::new());
         let found: Vec<_> =
             found.iter().filter(|found| found.index == index).map(|found| found.field).collect();
         assert_eq!(found, [field], "register {register:#x}");
@@ -182,7 +182,7 @@ fn assert_each_false_register_is_found(
 
 #[test]
 fn mirror_every_registry_field_difference_is_reported() {
-    let (mut net, transport) = with_false_registers(DeliveryOrder::InOrder);
+    let (mut net, backend) = with_false_registers(DeliveryOrder::InOrder);
     while net.end(1).tables().registry_occupancy().unwrap().0 == 0 {
         net.poll(0).unwrap();
         net.network.step();
@@ -190,7 +190,7 @@ fn mirror_every_registry_field_difference_is_reported() {
     pause(&mut net);
     let (index, operation) = net.end(1).mirror().operations().next().expect("an entry in use");
     assert_eq!((operation.base, operation.length, operation.expected), (TARGET, 16_384, 256));
-    let mut lies = vec![
+    let mut replaced_fields = vec![
         (registry::FLAGS, Field::Valid),
         (registry::GENERATION, Field::Generation),
         (registry::SOURCE_NODE, Field::Source),
@@ -207,9 +207,9 @@ fn mirror_every_registry_field_difference_is_reported() {
         (registry::FLAGS, Field::Scheme),
         (registry::FIRST, Field::First),
     ];
-    lies.extend((0..8u8).map(|word| (registry::MASK + 4 * u32::from(word), Field::Mask { word })));
+    replaced_fields.extend((0..8u8).map(|word| (registry::MASK + 4 * u32::from(word), Field::Mask { word })));
     let window = (registry::BLOCK_OFFSET, registry::INDEX, index);
-    assert_each_false_register_is_found(&mut net, &transport, window, &lies);
+    assert_each_false_register_is_found(&mut net, &backend, window, &replaced_fields);
     net.settle();
     assert!(net.get(1, TARGET, 16_384) == bytes(1, 16_384));
 }
@@ -217,7 +217,7 @@ fn mirror_every_registry_field_difference_is_reported() {
 #[test]
 fn mirror_every_escape_field_difference_is_reported() {
     // The second packet arrives first, and waits in the escape channel.
-    let (mut net, transport) = with_false_registers(DeliveryOrder::Script(vec![1, 2, 3, 0]));
+    let (mut net, backend) = with_false_registers(DeliveryOrder::Script(vec![1, 2, 3, 0]));
     // Waits until its event has arrived too, and the next packet has not.
     loop {
         net.poll(0).unwrap();
@@ -227,15 +227,15 @@ fn mirror_every_escape_field_difference_is_reported() {
         if waiting > 0 && waiting == u32::from(mirrored) {
             break;
         }
-        assert!(!net.end(0).is_idle(), "nothing had to wait");
+        assert!(!net.end(0).is_idle(), "a transfer is waiting");
         net.network.step();
     }
     let Some((index, packet)) = net.end(1).mirror().escaped().next().map(|(index, packet)| (index, *packet))
     else {
-        panic!("nothing waits")
+        panic!("no waiting transfer")
     };
     assert_eq!((packet.address, packet.length), (at(TARGET, 64), 64));
-    let lies = [
+    let replaced_fields = [
         (escape::VALID, Field::Valid),
         (escape::SOURCE_NODE, Field::Source),
         (escape::INCARNATION, Field::Incarnation),
@@ -246,7 +246,7 @@ fn mirror_every_escape_field_difference_is_reported() {
         (escape::LENGTH, Field::Length),
     ];
     let window = (escape::BLOCK_OFFSET, escape::INDEX, index);
-    assert_each_false_register_is_found(&mut net, &transport, window, &lies);
+    assert_each_false_register_is_found(&mut net, &backend, window, &replaced_fields);
     net.settle();
     assert!(net.get(1, TARGET, 16_384) == bytes(1, 16_384));
 }

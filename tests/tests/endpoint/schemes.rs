@@ -14,7 +14,7 @@ const SCHEMES: [Scheme; 5] = [
 ];
 
 /// Options with short messages: the receiver counter retransmits a whole message for each lost packet.
-fn by(scheme: Scheme) -> impl Fn(EndpointOptions) -> EndpointOptions {
+fn with_scheme(scheme: Scheme) -> impl Fn(EndpointOptions) -> EndpointOptions {
     move |mut options| {
         (options.scheme, options.segment_size) = (scheme, Some(8 << 10));
         options.round_trip = Duration::from_micros(20);
@@ -23,7 +23,7 @@ fn by(scheme: Scheme) -> impl Fn(EndpointOptions) -> EndpointOptions {
 }
 
 /// Impairments of data and control packets alike.
-fn trouble(loss: f64, copies: f64, damage: f64, depth: usize) -> Impairments {
+fn impairments(loss: f64, copies: f64, damage: f64, depth: usize) -> Impairments {
     let share = |part| Probability::new(part).unwrap();
     let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::from_micros(2) };
     let conditions = Conditions::default()
@@ -42,7 +42,7 @@ fn completion(net: &mut Testbed, end: usize) -> SendCompletion {
 #[test]
 fn schemes_every_length_arrives_by_every_scheme() {
     for scheme in SCHEMES {
-        let mut net = Testbed::of(&CardDescription::default(), random(3), by(scheme));
+        let mut net = Testbed::of(&CardDescription::default(), random(3), with_scheme(scheme));
         assert_eq!(net.end(0).scheme(), scheme);
         assert_eq!(net.end(0).tables().scheme().unwrap(), Some(scheme));
         let region = net.region(1, TARGET, 1 << 20).remote;
@@ -72,7 +72,7 @@ proptest! {
         lengths in proptest::collection::vec(1_usize..60_000, 1..8),
     ) {
         for scheme in SCHEMES {
-            let mut net = Testbed::impaired(2, trouble(loss, copies, damage, depth), seed, by(scheme));
+            let mut net = Testbed::impaired(2, impairments(loss, copies, damage, depth), seed, with_scheme(scheme));
             let regions = [0, 1].map(|index| net.region(index, TARGET, 1 << 20).remote);
             let mut expected = Vec::new();
             for (n, length) in lengths.iter().copied().enumerate() {
@@ -92,7 +92,7 @@ proptest! {
                     prop_assert_eq!(net.get(to, at(TARGET, beside), 1), vec![0xC3]);
                 }
                 let notices = net.notifications[to].iter().filter(|notice| notice.address == at(TARGET, place));
-                prop_assert_eq!(notices.count(), 1, "{}: told once", scheme);
+                prop_assert_eq!(notices.count(), 1, "{}: notified once", scheme);
             }
             for completions in &net.completions {
                 prop_assert!(completions.iter().all(|done| done.result == Ok(())), "{scheme}: {completions:?}");
@@ -105,7 +105,7 @@ proptest! {
 #[test]
 fn schemes_reads_over_lossy_network_arrive() {
     for scheme in SCHEMES {
-        let mut net = Testbed::impaired(2, trouble(0.03, 0.05, 0.01, 16), 6, by(scheme));
+        let mut net = Testbed::impaired(2, impairments(0.03, 0.05, 0.01, 16), 6, with_scheme(scheme));
         net.put(1, SOURCE, &bytes(1, 200_000));
         let reader = net.end(0).node();
         let source = net.end(1).open_readable(reader, CardRange::new(SOURCE, 200_000)).unwrap().remote;
@@ -132,7 +132,7 @@ fn schemes_reads_over_lossy_network_arrive() {
 #[test]
 fn schemes_write_outside_window_is_refused() {
     for scheme in SCHEMES {
-        let mut net = Testbed::of(&CardDescription::default(), random(1), by(scheme));
+        let mut net = Testbed::of(&CardDescription::default(), random(1), with_scheme(scheme));
         let handle = net.region(1, TARGET, 1000);
         let good = handle.remote;
         let wrong_key = RemoteRegion { key: good.key ^ 1, ..good };
@@ -183,7 +183,7 @@ fn schemes_mismatched_nodes_refuse_each_other() {
 fn schemes_build_without_commands_supports_registry_only() {
     let network = fpga_tests::cards::network(described("ni: { commands: 0 }"));
     let card = Card::from_backend(network.backend(0)).unwrap();
-    let error = Endpoint::open_with(&card, &by(Scheme::Selective)(options(1))).unwrap_err();
+    let error = Endpoint::open_with(&card, &with_scheme(Scheme::Selective)(options(1))).unwrap_err();
     assert!(matches!(error, EndpointError::Scheme { scheme: Scheme::Selective, .. }), "{error}");
     assert!(error.to_string().contains("but by Registry;"), "{error}");
     Endpoint::open_with(&card, &options(1)).unwrap();
@@ -197,7 +197,7 @@ fn schemes_card_changes_scheme_between_endpoints() {
         for index in 0..2 {
             net.ends[index] = None;
             let card = Card::from_backend(net.network.backend(index)).unwrap();
-            let own = by(scheme)(options((round * 2 + index) as u32 + 100));
+            let own = with_scheme(scheme)(options((round * 2 + index) as u32 + 100));
             net.ends[index] = Some(Endpoint::open_with(&card, &own).unwrap());
         }
         let region = net.region(1, TARGET, 1 << 20).remote;
@@ -211,7 +211,7 @@ fn schemes_transfers_end_by_deadline_cancel_and_silence() {
     for scheme in SCHEMES {
         let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
         let mut net = Testbed::impaired(2, Impairments::both(lost), 1, |options| {
-            let mut options = by(scheme)(options);
+            let mut options = with_scheme(scheme)(options);
             options.give_up = Duration::from_millis(20);
             options
         });
@@ -226,7 +226,7 @@ fn schemes_transfers_end_by_deadline_cancel_and_silence() {
         }
         assert!(net.end(0).cancel(withdrawn));
         let queued = net.send(0, SOURCE, &region, 0, 100_000);
-        assert!(net.end(0).cancel(queued), "before the card has it");
+        assert!(net.end(0).cancel(queued), "cancelled before the card has the transfer");
         net.settle();
         assert!(!net.end(0).cancel(silent));
         let mut ends: Vec<_> = std::mem::take(&mut net.completions[0]).into();
@@ -256,7 +256,7 @@ fn schemes_transfers_end_by_deadline_cancel_and_silence() {
 fn schemes_small_tables_deliver_slowly() {
     for scheme in SCHEMES {
         let card = described("ni: { commands: 2, sending_contexts: 1, registry_entries: 1 }");
-        let mut net = Testbed::of(&card, random(1), by(scheme));
+        let mut net = Testbed::of(&card, random(1), with_scheme(scheme));
         let region = net.region(1, TARGET, 1 << 20).remote;
         net.put(0, SOURCE, &bytes(1, 60_000));
         for n in 0..2 {
@@ -295,7 +295,7 @@ fn schemes_small_tables_deliver_slowly() {
 #[test]
 fn schemes_more_than_two_nodes() {
     for scheme in SCHEMES {
-        let mut net = Testbed::nodes(4, &CardDescription::default(), random(2), by(scheme));
+        let mut net = Testbed::nodes(4, &CardDescription::default(), random(2), with_scheme(scheme));
         let regions: Vec<_> = (0..4).map(|index| net.region(index, TARGET, 1 << 20).remote).collect();
         for from in 0..4_usize {
             net.put(from, SOURCE, &bytes(from as u64, 40_000));

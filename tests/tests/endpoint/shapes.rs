@@ -116,7 +116,7 @@ fn builds_one_registry_entry_and_one_escape_slot_suffice() {
         if seed % 4 > 0 {
             assert!(
                 counters.registry_full > 0 || counters.nacks_sent > 0,
-                "there was pressure: {counters:?}"
+                "the receiver exerted back-pressure: {counters:?}"
             );
         }
         assert!(net.end(1).tables().registry_occupancy().unwrap().1 <= 1);

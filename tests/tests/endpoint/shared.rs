@@ -232,5 +232,5 @@ fn shared_endpoint_failure_reaches_every_waiter() {
             });
         }
     });
-    assert_eq!(ended.try_take().unwrap().expect("it ended before").result, Ok(()));
+    assert_eq!(ended.try_take().unwrap().expect("the operation has ended").result, Ok(()));
 }

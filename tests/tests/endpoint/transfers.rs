@@ -10,14 +10,14 @@ fn transfer_sender_notification_arrives() {
         for length in [1, 512, 16_384, 200_000] {
             let data = bytes(seed + length, length as usize);
             net.put(0, SOURCE, &data);
-            let told = SendOptions::default().notify(SendNotify::Sender);
-            let ticket = net.send_with(0, SOURCE, &region.remote, 0, length, told);
+            let reported = SendOptions::default().notify(SendNotify::Sender);
+            let ticket = net.send_with(0, SOURCE, &region.remote, 0, length, reported);
             net.settle();
             let done = net.completions[0].pop_front().unwrap();
             assert_eq!((done.ticket, done.result), (ticket, Ok(())));
-            let notice = net.notifications[1].pop_front().expect("told by the sender");
+            let notice = net.notifications[1].pop_front().expect("a notification from the sender");
             assert_eq!((notice.address, notice.length), (TARGET, length));
-            assert_eq!(net.notifications[1].pop_front(), None, "told once");
+            assert_eq!(net.notifications[1].pop_front(), None, "notified once");
             assert!(net.get(1, TARGET, data.len()) == data);
         }
         net.assert_clean();
@@ -65,7 +65,7 @@ fn transfer_to_absent_node_gives_up() {
     assert_eq!(
         results.iter().map(|done| done.ticket).collect::<Vec<_>>(),
         [fine, lost],
-        "one waits for nobody"
+        "a failed transfer does not block another"
     );
     assert_eq!(results[0].result, Ok(()));
     let Err(TransferError::Unanswered { node, tries, .. }) = results[1].result else {
@@ -185,7 +185,7 @@ proptest! {
     }
 }
 
-fn telling(mut options: EndpointOptions) -> EndpointOptions {
+fn with_segment_reports(mut options: EndpointOptions) -> EndpointOptions {
     options.segment_arrivals = true;
     options.other_schemes = Scheme::ALL.iter().copied().collect();
     options
@@ -200,25 +200,32 @@ fn segment_arrivals_requested_are_reported_once() {
     for seed in 0..8 {
         for scheme in [Scheme::Registry, Scheme::Selective] {
             let mut net = Testbed::of(&CardDescription::default(), random(seed), |options| {
-                if options.incarnation == Some(0xB) { telling(options) } else { only_as_sender(options) }
+                if options.incarnation == Some(0xB) {
+                    with_segment_reports(options)
+                } else {
+                    only_as_sender(options)
+                }
             });
             let region = net.region(1, TARGET, LENGTH).remote;
             let data = bytes(seed, LENGTH as usize);
             net.put(0, SOURCE, &data);
             net.send_with(0, SOURCE, &region, 0, LENGTH, SendOptions::default().scheme(scheme));
             let mut parts = Vec::new();
-            let mut look = |net: &mut Testbed| {
+            let mut check = |net: &mut Testbed| {
                 while let Some(part) = net.end(1).next_segment() {
                     let from = (part.address.get() - TARGET.get()) as usize;
                     let length = part.length as usize;
-                    assert!(net.get(1, part.address, length) == data[from..from + length], "told too early");
+                    assert!(
+                        net.get(1, part.address, length) == data[from..from + length],
+                        "a segment is reported after its data arrived"
+                    );
                     assert_eq!(part.node, net.end(0).node());
                     assert_eq!(part.incarnation.get(), 0xA);
                     parts.push((from, length, part));
                 }
                 // The notification comes with, or after, the last segment.
-                let told: usize = parts.iter().map(|(_, length, _)| length).sum();
-                assert!(net.notifications[1].is_empty() || told == data.len());
+                let reported: usize = parts.iter().map(|(_, length, _)| length).sum();
+                assert!(net.notifications[1].is_empty() || reported == data.len());
             };
             while net.completions[0].is_empty() || net.notifications[1].is_empty() {
                 let work = net.poll(0).unwrap() + net.poll(1).unwrap();
@@ -226,10 +233,10 @@ fn segment_arrivals_requested_are_reported_once() {
                     // Only a timer can cause further progress.
                     net.network.advance(Nanos::from_micros(10));
                 }
-                look(&mut net);
+                check(&mut net);
             }
             net.settle();
-            look(&mut net);
+            check(&mut net);
             assert_eq!((net.completions[0].len(), net.notifications[1].len()), (1, 1));
             let done = net.completions[0].pop_front().unwrap();
             assert_eq!((done.result, done.silent_segments), (Ok(()), done.segments - 1));
@@ -252,18 +259,18 @@ fn segment_arrivals_requested_are_reported_once() {
             net.assert_clean();
         }
     }
-    assert!(out_of_order > 0, "segments of a disordered network come in any order");
+    assert!(out_of_order > 0, "a reordering network delivers segments out of order");
 }
 
 fn only_as_sender(options: EndpointOptions) -> EndpointOptions {
-    let mut options = telling(options);
+    let mut options = with_segment_reports(options);
     options.segment_arrivals = false;
     options
 }
 
 #[test]
 fn segment_arrivals_not_requested_are_not_reported() {
-    let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, telling);
+    let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, with_segment_reports);
     let node = net.end(0).node();
     net.put(1, SOURCE, &bytes(3, 50_000));
     let source = net.end(1).open_readable(node, CardRange::new(SOURCE, 50_000)).unwrap().remote;

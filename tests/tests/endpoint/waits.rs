@@ -14,7 +14,7 @@ use fpga_tests::fault_injecting::FaultInjectingBackend;
 use super::*;
 
 /// Two ends with a network delay of `way`, with or without interrupts.
-fn far(way: Nanos, interrupts: bool) -> Testbed {
+fn endpoints_with_delay(way: Nanos, interrupts: bool) -> Testbed {
     let mut net = Testbed::impaired(2, Impairments::default().distance(way), 1, |options| options);
     for index in [0, 1] {
         let card = net.end(index).card().clone();
@@ -32,7 +32,7 @@ fn far(way: Nanos, interrupts: bool) -> Testbed {
 #[test]
 fn wait_long_transfer_polls_rarely() {
     for (interrupts, most) in [(true, 400), (false, 12_000)] {
-        let mut net = far(Nanos::from_millis(9), interrupts);
+        let mut net = endpoints_with_delay(Nanos::from_millis(9), interrupts);
         let region = net.region(1, TARGET, 10_000);
         net.put(0, SOURCE, &bytes(1, 10_000));
         let (began, turns) = (net.network.now(), net.end(0).counters().turns);
@@ -52,7 +52,7 @@ fn wait_long_transfer_polls_rarely() {
 /// An event between the last poll and the sleep ends the sleep: whenever it arrives, the wait ends without delay.
 #[test]
 fn wait_ten_thousand_sleeps_miss_no_event() {
-    let mut net = far(Nanos::from_micros(50), true);
+    let mut net = endpoints_with_delay(Nanos::from_micros(50), true);
     let region = net.region(1, TARGET, 100_000);
     net.put(0, SOURCE, &bytes(2, 100_000));
     let mut dice = 9_u64;
@@ -75,7 +75,7 @@ fn wait_ten_thousand_sleeps_miss_no_event() {
 /// The polls of a task are as rare, because it sleeps inside of them.
 #[test]
 fn wait_task_of_long_transfer_polls_rarely() {
-    let mut net = far(Nanos::from_millis(9), false);
+    let mut net = endpoints_with_delay(Nanos::from_millis(9), false);
     let region = net.region(1, TARGET, 10_000);
     let (began, turns) = (net.network.now(), net.end(0).counters().turns);
     let ticket = net.send(0, SOURCE, &region.remote, 0, 10_000);
@@ -97,19 +97,19 @@ fn wait_task_of_long_transfer_polls_rarely() {
 }
 
 /// Shared endpoints on cards that run in their own threads; their waits are ended only by an interrupt or by another thread.
-fn alone(way: Nanos) -> (SimNetwork, Vec<(SharedEndpoint, Arc<FaultInjectingBackend>)>) {
+fn threaded_endpoints(way: Nanos) -> (SimNetwork, Vec<(SharedEndpoint, Arc<FaultInjectingBackend>)>) {
     let network = SimNetwork::builder().cards(2).threaded(ThreadOptions::default());
     let network = network.impairments(Impairments::default().distance(way)).build().unwrap();
     let end = |number: u32| {
-        let seam = FaultInjectingBackend::new(network.backend(number as usize), Vec::new());
-        let transport = Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>;
-        let card = Card::from_backend_with(transport, OpenOptions::default()).unwrap();
+        let injector = FaultInjectingBackend::new(network.backend(number as usize), Vec::new());
+        let backend = Arc::<FaultInjectingBackend>::clone(&injector) as Arc<dyn Backend>;
+        let card = Card::from_backend_with(backend, OpenOptions::default()).unwrap();
         card.enable_interrupts().unwrap();
-        seam.ignore_timeouts(true);
+        injector.ignore_timeouts(true);
         let mut options = options(0x20 + number);
         // In real time a machine may stop for a second; these tests are not about transfers that are given up because of that.
         options.give_up = Duration::from_secs(60);
-        (Endpoint::open_with(&card, &options).unwrap().into(), seam)
+        (Endpoint::open_with(&card, &options).unwrap().into(), injector)
     };
     let ends = (0..2).map(end).collect();
     (network, ends)
@@ -120,7 +120,7 @@ fn alone(way: Nanos) -> (SimNetwork, Vec<(SharedEndpoint, Arc<FaultInjectingBack
 fn wait_many_threads_miss_no_event() {
     const THREADS: usize = 4;
     const EACH: usize = 2500;
-    let (network, ends) = alone(Nanos::from_micros(60));
+    let (network, ends) = threaded_endpoints(Nanos::from_micros(60));
     let region = ends[1].0.open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
     poke(&network, 0, SOURCE, &bytes(3, 1 << 20));
     std::thread::scope(|scope| {
@@ -146,9 +146,9 @@ fn wait_many_threads_miss_no_event() {
             });
         }
     });
-    for (number, (end, seam)) in ends.iter().enumerate() {
-        assert_eq!(seam.lost_wakeups(), 0, "end {number}");
-        assert!(seam.sleeps() > 0, "end {number}");
+    for (number, (end, injector)) in ends.iter().enumerate() {
+        assert_eq!(injector.lost_wakeups(), 0, "end {number}");
+        assert!(injector.sleeps() > 0, "end {number}");
         assert_eq!(end.next_notification(), None, "end {number}");
     }
 }
@@ -157,8 +157,8 @@ fn wait_many_threads_miss_no_event() {
 /// all.
 #[test]
 fn wait_sleeping_thread_drives_transfers_of_others() {
-    let (network, ends) = alone(Nanos::ZERO);
-    let [(first, seam), (second, _)] = &ends[..] else { panic!("two ends") };
+    let (network, ends) = threaded_endpoints(Nanos::ZERO);
+    let [(first, injector), (second, _)] = &ends[..] else { panic!("two ends") };
     poke(&network, 0, SOURCE, &bytes(1, 100_000));
     let region =
         |end: &SharedEndpoint| end.open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
@@ -166,7 +166,7 @@ fn wait_sleeping_thread_drives_transfers_of_others() {
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| first.wait_notification(Duration::from_secs(600)).unwrap());
         for n in 0..100 {
-            while seam.waiter_count() == 0 {
+            while injector.waiter_count() == 0 {
                 std::thread::yield_now();
             }
             drop(first.send(SOURCE, &regions[1], n, 1000, SendOptions::default()).unwrap());
@@ -177,13 +177,13 @@ fn wait_sleeping_thread_drives_transfers_of_others() {
         assert_eq!(last.wait(Duration::from_secs(600)).unwrap().result, Ok(()));
         assert_eq!(sleeper.join().unwrap().address, TARGET);
     });
-    assert_eq!(seam.lost_wakeups(), 0);
+    assert_eq!(injector.lost_wakeups(), 0);
 }
 
 /// Each wait ends at its own timeout, also while another thread sleeps for longer.
 #[test]
 fn wait_waiters_end_at_own_timeout() {
-    let mut net = far(Nanos::from_millis(9), true);
+    let mut net = endpoints_with_delay(Nanos::from_millis(9), true);
     let region = net.region(1, TARGET, 1000);
     let end: SharedEndpoint = net.ends[0].take().unwrap().into();
     let mut sent = end.send(SOURCE, &region.remote, 0, 1000, SendOptions::default()).unwrap();
@@ -204,7 +204,7 @@ fn wait_waiters_end_at_own_timeout() {
 
 #[test]
 fn wait_timed_out_leaves_transfer() {
-    let mut net = far(Nanos::from_millis(9), true);
+    let mut net = endpoints_with_delay(Nanos::from_millis(9), true);
     let region = net.region(1, TARGET, 1000);
     let ticket = net.send(0, SOURCE, &region.remote, 0, 1000);
     let began = net.network.now();

@@ -8,14 +8,14 @@ proptest! {
     /// Random completed counts at random times: transfers end once each, buffers are returned once each, no transfer is reported as
     /// successful that was not executed, and the channel works as soon as the counts are right again.
     #[test]
-    fn random_counts_end_each_transfer_once(lies in prop::collection::vec((prop::option::of(prop_oneof![0..70_u32, any::<u32>()]), 1..64_usize), 1..12), seed in any::<u64>()) {
+    fn random_counts_end_each_transfer_once(counts in prop::collection::vec((prop::option::of(prop_oneof![0..70_u32, any::<u32>()]), 1..64_usize), 1..12), seed in any::<u64>()) {
         let network = network(CardDescription::default());
         let card = open(&network);
         let mut channel = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
         let mut seen = std::collections::BTreeMap::new();
         let (mut submitted, mut returned) = (0, 0);
-        for (n, (lie, batch)) in lies.iter().enumerate() {
-            network.with_card(0, |card| card.override_completed_count(*lie));
+        for (n, (count, batch)) in counts.iter().enumerate() {
+            network.with_card(0, |card| card.override_completed_count(*count));
             for k in 0..*batch {
                 let data = bytes(seed.wrapping_add(n as u64 * 64 + k as u64), 5000);
                 let ticket = channel.submit(filled(&card, &data), CardAddr::new((n * 64 + k) as u64 * 8192)).unwrap();
@@ -51,7 +51,7 @@ fn note(
     done: Completion,
     returned: &mut usize,
 ) {
-    assert!(done.buffer.is_some(), "an idle engine's buffers come back");
+    assert!(done.buffer.is_some(), "the buffers of an idle engine are returned");
     let place = seen.get_mut(&done.ticket).expect("submitted");
     assert!(place.replace(done.outcome.is_ok()).is_none(), "ended twice");
     *returned += 1;
@@ -93,7 +93,7 @@ fn stalled_run_times_out_and_aborts() {
         assert_eq!(done.outcome.unwrap_err().cause, FaultCause::Aborted);
         assert!(done.buffer.is_some());
     }
-    assert_eq!(channel.abort().unwrap(), 0, "nothing is left to abort");
+    assert_eq!(channel.abort().unwrap(), 0, "nothing remains to abort");
     // A blocking call that times out stops the engine and returns the buffer.
     let failed = channel.write(card.buffer(1000).unwrap(), CardAddr::ZERO).unwrap_err();
     assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
@@ -154,14 +154,16 @@ fn removed_card_mid_transfer_ends_transfers() {
             match (&done.outcome, done.buffer.is_some()) {
                 (Ok(_), true) | (Err(_), true) => returned += 1,
                 (Err(_), false) => kept += 1,
-                (Ok(_), false) => panic!("done, but kept"),
+                (Ok(_), false) => panic!("the transfer succeeded without its buffer"),
             }
             run_failed |= tickets.contains(ticket) && done.outcome.is_err();
             if queued.contains(ticket) && run_failed {
-                assert!(done.buffer.is_some(), "never posted: nobody can reach it");
+                assert!(done.buffer.is_some(), "never posted: the card cannot access the buffer");
             }
         }
-        let ChannelError::Gone { quarantined, .. } = gone.expect("somebody must notice") else { panic!() };
+        let ChannelError::Gone { quarantined, .. } = gone.expect("a wait reports the missing card") else {
+            panic!()
+        };
         assert_eq!((quarantined, returned), (kept, 7 - kept), "{failure:?} after {steps} steps");
         assert!(channel.next_completion().is_none());
         // The card may still reach the ring, so that it is in quarantine too.

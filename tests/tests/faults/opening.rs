@@ -122,8 +122,8 @@ fn open_foreign_identity_is_refused() {
     for (value, all_ones) in [(IDENTITY_MAGIC ^ 0x100, false), (0, false), (u32::MAX, true)] {
         let words = if all_ones { 0..64 } else { 0..1 };
         let replaced: Vec<_> = words.map(|word| ReplacedRegister { bar: 0, at: word * 4, value }).collect();
-        let tampered = FaultInjectingBackend::new(network.backend(0), replaced);
-        let error = Card::from_backend(tampered.clone()).unwrap_err();
+        let injector = FaultInjectingBackend::new(network.backend(0), replaced);
+        let error = Card::from_backend(injector.clone()).unwrap_err();
         let OpenError::Identity { source: ReadError::Refused(source), .. } = &error else {
             panic!("{error}")
         };
@@ -134,7 +134,7 @@ fn open_foreign_identity_is_refused() {
             assert_message(&error, &["open the card without it"]);
         }
         drop(error);
-        let card = Card::from_backend_with(tampered, ignored()).unwrap();
+        let card = Card::from_backend_with(injector, ignored()).unwrap();
         assert_works(&network, &card, &mut card.h2c(0).unwrap(), 1);
     }
 }

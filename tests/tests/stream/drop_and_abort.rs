@@ -57,10 +57,10 @@ fn stop_before_last_packet_ends_in_order() {
         ends.rx.stop().unwrap();
         ends.send(b"the last one");
         assert_eq!(ends.receive(), b"the last one");
-        let patience = ProgressWatchdog::new(&ends.network);
+        let watchdog = ProgressWatchdog::new(&ends.network);
         while ends.rx.posted() > 0 {
             assert!(ends.rx.next_packet().unwrap().is_none());
-            patience.relax(&ends.rx);
+            watchdog.relax(&ends.rx);
         }
         assert!(ends.rx.next_packet().unwrap().is_none());
         ends.send(b"too late");

@@ -13,19 +13,19 @@ use super::*;
 impl StreamLoopback {
     /// Next error. Polls the sender meanwhile.
     fn error(&mut self) -> StreamError {
-        let patience = ProgressWatchdog::new(&self.network);
+        let watchdog = ProgressWatchdog::new(&self.network);
         loop {
             self.tx.poll().unwrap();
             match self.rx.next_packet() {
                 Ok(None) => {}
-                Ok(Some(packet)) => panic!("a packet of {} bytes", packet.len()),
+                Ok(Some(packet)) => panic!("received a packet of {} bytes", packet.len()),
                 Err(error) => return error,
             }
-            patience.relax(&self.rx);
+            watchdog.relax(&self.rx);
         }
     }
 
-    fn lost(&mut self) -> PacketFault {
+    fn lost_packet(&mut self) -> PacketFault {
         match self.error() {
             StreamError::Packet { source, .. } => source,
             other => panic!("{other}"),
@@ -45,13 +45,13 @@ fn packet_longer_than_ring_is_reported() {
         for length in [257, 300, 1000, 10_000] {
             ends.send(&bytes(1, length));
             ends.send(b"next");
-            let PacketFault::TooLong { bytes } = ends.lost() else { panic!("another fault") };
+            let PacketFault::TooLong { bytes } = ends.lost_packet() else { panic!("another fault") };
             assert_eq!(bytes, 256);
             assert_eq!(ends.receive(), b"next", "{setup:?} {length}");
         }
         let whole = bytes(2, 256);
         ends.send(&whole);
-        assert!(ends.receive() == whole, "one that just fits");
+        assert!(ends.receive() == whole, "a packet that fills its buffers");
         let statistics = ends.rx.statistics();
         assert_eq!((statistics.lost, statistics.discarded_bytes), (4, 257 + 300 + 1000 + 10_000));
     }
@@ -64,7 +64,7 @@ fn flush_timeout_set_externally_is_lost_end() {
     assert!(ends.rx.next_packet().unwrap().is_none());
     ends.card.dma_bar().write32(BarOffset::new(0x3060), 8).unwrap();
     ends.push(&[1; 100], false);
-    assert_eq!(ends.lost(), PacketFault::NoEnd { entry: 0, length: 100, buffer: 512 });
+    assert_eq!(ends.lost_packet(), PacketFault::NoEnd { entry: 0, length: 100, buffer: 512 });
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn stream_invalid_options_are_refused() {
     }
     let huge = C2hStreamOptions::default().buffers(1 << 16).buffer_size(1 << 20);
     assert!(matches!(card.c2h_stream_with(0, huge), Err(ResourceError::Memory { .. })));
-    assert!(card.c2h_stream(0).is_ok(), "nothing stays taken");
+    assert!(card.c2h_stream(0).is_ok(), "the channel is available");
 }
 
 #[test]

@@ -101,22 +101,22 @@ impl StreamLoopback {
 
     /// Waits until the card has received everything that was sent.
     fn sent(&mut self) {
-        let patience = ProgressWatchdog::new(&self.network);
+        let watchdog = ProgressWatchdog::new(&self.network);
         while self.tx.in_flight() > 0 {
             self.tx.poll().unwrap();
-            patience.relax(&self.rx);
+            watchdog.relax(&self.rx);
         }
     }
 
     /// Next packet. Polls the sender meanwhile.
     fn receive(&mut self) -> Vec<u8> {
-        let patience = ProgressWatchdog::new(&self.network);
+        let watchdog = ProgressWatchdog::new(&self.network);
         loop {
             self.tx.poll().unwrap();
             if let Some(packet) = self.rx.next_packet().unwrap() {
                 return packet.to_vec();
             }
-            patience.relax(&self.rx);
+            watchdog.relax(&self.rx);
         }
     }
 
@@ -148,7 +148,7 @@ impl<'a> ProgressWatchdog<'a> {
         // A card with its own thread may need this processor to make progress.
         std::thread::yield_now();
         rx.relax();
-        assert!(self.network.now().get() < self.until, "nothing comes: {:?}", rx.statistics());
+        assert!(self.network.now().get() < self.until, "no packet within the timeout: {:?}", rx.statistics());
     }
 }
 

@@ -10,7 +10,7 @@ fn packet_parts_are_filled_buffers() {
     let mut ends = Setup::new(RunMode::Credit).open(8, 128);
     let data = bytes(1, 300);
     ends.send(&data);
-    let patience = ProgressWatchdog::new(&ends.network);
+    let watchdog = ProgressWatchdog::new(&ends.network);
     loop {
         ends.tx.poll().unwrap();
         if let Some(packet) = ends.rx.next_packet().unwrap() {
@@ -23,7 +23,7 @@ fn packet_parts_are_filled_buffers() {
             assert!(packet.read(usize::MAX, &mut middle).is_err());
             break;
         }
-        patience.relax(&ends.rx);
+        watchdog.relax(&ends.rx);
     }
 }
 
@@ -76,7 +76,7 @@ fn receive_too_long_packet_is_lost_and_next_is_whole() {
         failed.error
     );
     let buffer = failed.buffer.unwrap();
-    assert_eq!(buffer.to_vec(), &long[..256], "its beginning is there");
+    assert_eq!(buffer.to_vec(), &long[..256], "the beginning of the packet is kept");
     assert_eq!(ends.rx.receive(buffer).unwrap().to_vec(), b"short");
     let statistics = ends.rx.statistics();
     assert_eq!((statistics.packets, statistics.lost, statistics.discarded_bytes), (1, 1, 1000));
@@ -152,14 +152,14 @@ fn send_started_packet_cannot_be_cancelled() {
     // The packet continues where it was stopped.
     let rx_options = C2hStreamOptions::default().buffers(128);
     let mut rx = card.c2h_stream_with(0, rx_options).unwrap();
-    let patience = ProgressWatchdog::new(&network);
+    let watchdog = ProgressWatchdog::new(&network);
     loop {
         tx.poll().unwrap();
         if let Some(packet) = rx.next_packet().unwrap() {
             assert!(packet.to_vec() == data);
             break;
         }
-        patience.relax(&rx);
+        watchdog.relax(&rx);
     }
-    assert!(!tx.cancel(ticket).unwrap(), "it has ended");
+    assert!(!tx.cancel(ticket).unwrap(), "the transfer has ended");
 }

@@ -78,11 +78,7 @@ fn wait_event_loop_misses_no_packet() {
         if got == before {
             let mut fds = [PollFd::new(&events, PollFlags::IN)];
             let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
-            assert_eq!(
-                poll(&mut fds, Some(&limit)).unwrap(),
-                1,
-                "{sent} sent, {got} received, nothing wakes"
-            );
+            assert_eq!(poll(&mut fds, Some(&limit)).unwrap(), 1, "{sent} sent, {got} received, no wake-up");
         }
     }
     assert!(events.as_fd().try_clone_to_owned().is_ok());

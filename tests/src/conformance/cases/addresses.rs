@@ -29,17 +29,18 @@ pub(super) const CASES: &[Case] = &[
 const LENGTH: usize = 8192;
 
 /// Opens the card so that every allocation has its own mapping.
-fn open(bench: &CaseContext<'_>) -> Opened {
+fn open(context: &CaseContext<'_>) -> Opened {
     let mut memory = DmaPoolOptions::default();
     memory.region_size = 4096;
-    bench.open_with(OpenOptions::default().memory(memory))
+    context.open_with(OpenOptions::default().memory(memory))
 }
 
 /// Runs `make` and returns the mapping that it adds, if any.
 fn mapping<T>(opened: &Opened, make: impl FnOnce() -> T) -> (T, Option<Mapping>) {
-    let before = opened.seam.mappings();
+    let before = opened.injector.mappings();
     let made = make();
-    let new = opened.seam.mappings().into_iter().find(|now| before.iter().all(|old| old.iova != now.iova));
+    let new =
+        opened.injector.mappings().into_iter().find(|now| before.iter().all(|old| old.iova != now.iova));
     (made, new)
 }
 
@@ -48,13 +49,13 @@ fn register_memory(opened: &Opened, lane: &mut ChannelPair) -> (MemoryHandle, Ma
     let memory = SharedMemory::memfd("two-pages", LENGTH).expect("memory");
     let (area, mapping) =
         mapping(opened, || opened.card.map_memory(memory, DmaAccess::Both).expect("mapped"));
-    (lane.channel.register_memory(area).expect("attached"), mapping.expect("a mapping"))
+    (lane.channel.register_memory(area).expect("registration succeeds"), mapping.expect("a mapping"))
 }
 
 /// Returns the first failed transfer with its fault, and the later ones, which were not executed.
 fn failed(lane: &mut ChannelPair, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket>) {
-    lane.channel.wait_ended(last, long_wait()).expect("they end");
-    let first = lane.channel.next_completion().expect("one has failed");
+    lane.channel.wait_ended(last, long_wait()).expect("the transfers complete");
+    let first = lane.channel.next_completion().expect("a failed transfer");
     let later = core::iter::from_fn(|| lane.channel.next_completion())
         .map(|later| {
             assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::EarlierFault));
@@ -63,19 +64,19 @@ fn failed(lane: &mut ChannelPair, last: Ticket) -> (Ticket, ChannelFault, Vec<Ti
         .collect();
     match first.outcome {
         Err(fault) => (first.ticket, *fault, later),
-        Ok(_) => panic!("{:?}: it went well", lane.way),
+        Ok(_) => panic!("{:?}: the transfer succeeded", lane.way),
     }
 }
 
 /// Number of faults of this kind in the log of a card in this process; 0 for other cards.
-fn logged(bench: &CaseContext<'_>, kind: FaultKind) -> usize {
+fn logged(context: &CaseContext<'_>, kind: FaultKind) -> usize {
     let logged = |card: &mut fpga_card::Card| card.faults().iter().filter(|fault| fault.kind == kind).count();
-    bench.simulated().and_then(|(network, number)| network.with_card(number, logged)).unwrap_or(0)
+    context.simulated().and_then(|(network, number)| network.with_card(number, logged)).unwrap_or(0)
 }
 
 /// The error names the list entry that cannot be read, independent of earlier transfers on its channel.
-fn unmapped_source(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = open(bench);
+fn unmapped_source(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = open(context);
     opened.needs(1 << 20)?;
     for way in opened.ways().into_iter().filter(|way| way.to_card()) {
         let mut lane = opened.lane(way)?;
@@ -85,34 +86,34 @@ fn unmapped_source(bench: &mut CaseContext<'_>) -> Verdict {
         let (first_at, bad_at, later_at) = (lane.at(0), lane.at(0x1_0000), lane.at(0x2_0000));
         lane.write(bad_at, &untouched);
         lane.write(later_at, &untouched);
-        lane.channel.memory(good).expect("attached").write(0, &data).expect("inside");
-        opened.seam.unmap_behind_driver(&gone).expect("unmapped");
+        lane.channel.memory(good).expect("registered memory").write(0, &data).expect("inside");
+        opened.injector.unmap_behind_driver(&gone).expect("unmapped");
         for _ in 0..10 {
             let ticket = lane.channel.submit_at(good, 0, 64, first_at).expect("accepted");
-            lane.channel.wait_ended(ticket, long_wait()).expect("it ends");
+            lane.channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
         }
         // Each earlier transfer had one descriptor; the first transfer and the list's first entry follow.
         let before = u32::try_from(lane.channel.ended() + 2).expect("an index in the ring");
-        let log = logged(bench, FaultKind::HostReadRefused);
+        let log = logged(context, FaultKind::HostReadRefused);
         let first = lane.channel.submit_at(good, 0, LENGTH, first_at).expect("accepted");
-        let pieces = [
+        let entries = [
             ScatterGatherEntry { memory: good, offset: 100, length: 1000, card: lane.at(0x3_0000) },
             ScatterGatherEntry { memory: lost, offset: 64, length: 2000, card: bad_at },
             ScatterGatherEntry { memory: good, offset: 0, length: 50, card: lane.at(0x4_0000) },
         ];
-        let bad = lane.channel.submit_list(&pieces).expect("accepted");
+        let bad = lane.channel.submit_list(&entries).expect("accepted");
         let later = [0, 1].map(|_| lane.channel.submit_at(good, 0, LENGTH, later_at).expect("accepted"));
         let (ticket, fault, after) = failed(&mut lane, later[1]);
         assert_eq!((ticket, after), (bad, later.to_vec()), "{way:?}: {fault}");
-        let refused = usize::from(bench.simulated().is_some());
-        assert_eq!(logged(bench, FaultKind::HostReadRefused) - log, refused, "{way:?}: the card's log");
+        let refused = usize::from(context.simulated().is_some());
+        assert_eq!(logged(context, FaultKind::HostReadRefused) - log, refused, "{way:?}: the card's log");
         assert!(lane.channel.has_ended(first));
         let bits: Vec<_> = fault.status_errors().collect();
         assert!(
             matches!(bits[..], [StatusBit::HostReadUnsupportedRequest | StatusBit::HostReadCompleterAbort]),
             "{way:?}: {fault}"
         );
-        let place = fault.place.expect("it says where");
+        let place = fault.place.expect("the fault names the descriptor");
         assert_eq!((place.host.get(), place.card), (gone.iova.get() + 64, Some(bad_at)), "{way:?}: {fault}");
         assert_eq!(
             (place.descriptor, place.length, place.bytes_done),
@@ -120,9 +121,9 @@ fn unmapped_source(bench: &mut CaseContext<'_>) -> Verdict {
             "{way:?}: {fault}"
         );
         assert!(fault.to_string().contains(&format!("descriptor {before}")), "{fault}");
-        assert!(lane.read(first_at, LENGTH) == data, "{way:?}: what came before is there");
-        assert!(lane.read(bad_at, LENGTH) == untouched, "{way:?}: no byte of it was written");
-        assert!(lane.read(later_at, LENGTH) == untouched, "{way:?}: what came after was not executed");
+        assert!(lane.read(first_at, LENGTH) == data, "{way:?}: the earlier transfer's data arrived");
+        assert!(lane.read(bad_at, LENGTH) == untouched, "{way:?}: the failed transfer wrote no byte");
+        assert!(lane.read(later_at, LENGTH) == untouched, "{way:?}: the later transfer was not executed");
         lane.assert_works(1);
         for memory in [good, lost] {
             drop(lane.channel.deregister_memory(memory).expect("nothing is in flight"));
@@ -134,8 +135,8 @@ fn unmapped_source(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// Checks the fault log of a card in this process: it reports faults that no status bit shows.
-fn assert_logged(bench: &CaseContext<'_>, at: u64) {
-    if let Some((network, number)) = bench.simulated() {
+fn assert_logged(context: &CaseContext<'_>, at: u64) {
+    if let Some((network, number)) = context.simulated() {
         let logged = network.with_card(number, |card| {
             card.faults()
                 .iter()
@@ -147,8 +148,8 @@ fn assert_logged(bench: &CaseContext<'_>, at: u64) {
 }
 
 /// A destination that the IOMMU does not let the card write, with either kind of refusal.
-fn refused_destination(bench: &mut CaseContext<'_>, refuse: fn(&Opened, &Mapping)) -> Verdict {
-    let opened = open(bench);
+fn refused_destination(context: &mut CaseContext<'_>, refuse: fn(&Opened, &Mapping)) -> Verdict {
+    let opened = open(context);
     opened.needs(1 << 20)?;
     for way in opened.ways().into_iter().filter(|way| !way.to_card()) {
         let mut lane = opened.lane(way)?;
@@ -157,18 +158,18 @@ fn refused_destination(bench: &mut CaseContext<'_>, refuse: fn(&Opened, &Mapping
         let (data, untouched) = (bytes(3, LENGTH), bytes(4, LENGTH));
         let at = lane.at(0);
         lane.write(at, &data);
-        lane.channel.memory(lost).expect("attached").write(0, &untouched).expect("inside");
+        lane.channel.memory(lost).expect("registered memory").write(0, &untouched).expect("inside");
         refuse(&opened, &gone);
         let bad = lane.channel.submit_at(lost, 0, LENGTH, at).expect("accepted");
         let behind = lane.channel.submit_at(good, 0, LENGTH, at).expect("accepted");
-        lane.channel.wait_ended(behind, long_wait()).expect("the engine knows nothing of it");
+        lane.channel.wait_ended(behind, long_wait()).expect("the engine cannot detect the refusal");
         assert!(lane.channel.has_ended(bad) && lane.channel.next_completion().is_none(), "{way:?}: a fault");
         let mut now = vec![0; LENGTH];
-        lane.channel.memory(lost).expect("attached").read(0, &mut now).expect("inside");
-        assert!(now == untouched, "{way:?}: memory that the card may not write has changed");
-        lane.channel.memory(good).expect("attached").read(0, &mut now).expect("inside");
-        assert!(now == data, "{way:?}: what came after it is there");
-        assert_logged(bench, gone.iova.get());
+        lane.channel.memory(lost).expect("registered memory").read(0, &mut now).expect("inside");
+        assert!(now == untouched, "{way:?}: memory that the card may not write is unchanged");
+        lane.channel.memory(good).expect("registered memory").read(0, &mut now).expect("inside");
+        assert!(now == data, "{way:?}: the later transfer's data arrived");
+        assert_logged(context, gone.iova.get());
         lane.assert_works(2);
     }
     opened.assert_pool(0, 0);
@@ -176,42 +177,42 @@ fn refused_destination(bench: &mut CaseContext<'_>, refuse: fn(&Opened, &Mapping
     Ok(())
 }
 
-fn unmapped_destination(bench: &mut CaseContext<'_>) -> Verdict {
-    refused_destination(bench, |opened, gone| opened.seam.unmap_behind_driver(gone).expect("unmapped"))
+fn unmapped_destination(context: &mut CaseContext<'_>) -> Verdict {
+    refused_destination(context, |opened, gone| opened.injector.unmap_behind_driver(gone).expect("unmapped"))
 }
 
-fn read_only_destination(bench: &mut CaseContext<'_>) -> Verdict {
-    refused_destination(bench, |opened, gone| {
-        opened.seam.restrict_access(gone, DmaAccess::ReadByDevice).expect("mapped again");
+fn read_only_destination(context: &mut CaseContext<'_>) -> Verdict {
+    refused_destination(context, |opened, gone| {
+        opened.injector.restrict_access(gone, DmaAccess::ReadByDevice).expect("mapped again");
     })
 }
 
 /// The ring's descriptors cannot be fetched any more, at the start of its run or in the middle. Its channel reports the fault, and works as
 /// soon as they can be fetched. The neighbouring channel is not affected.
-fn unmapped_descriptors(bench: &mut CaseContext<'_>) -> Verdict {
-    let probe = bench.open();
+fn unmapped_descriptors(context: &mut CaseContext<'_>) -> Verdict {
+    let probe = context.open();
     let ways = probe.ways();
     probe.close();
     for (way, before) in ways.into_iter().flat_map(|way| [(way, 0), (way, 3)]) {
-        let opened = open(bench);
+        let opened = open(context);
         opened.needs(1 << 20)?;
         // The channel allocates the card's first memory here, so that the ring has its own mapping.
         let (channel, ring) = mapping(&opened, || way.take(&opened.card, 0, way.options()));
         let (Ok(mut channel), Some(ring)) = (channel, ring) else { continue };
         let memory = channel
             .register_memory(opened.card.registered_memory(LENGTH).expect("DMA memory"))
-            .expect("attached");
+            .expect("registration succeeds");
         let place: CardAddr = opened.at(0);
         for _ in 0..before {
             let ticket = channel.submit_at(memory, 0, 64, place).expect("accepted");
-            channel.wait_ended(ticket, long_wait()).expect("it ends");
+            channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
         }
-        opened.seam.unmap_behind_driver(&ring).expect("unmapped");
+        opened.injector.unmap_behind_driver(&ring).expect("unmapped");
         let tickets = [0, 1].map(|_| channel.submit_at(memory, 0, 64, place).expect("accepted"));
-        channel.wait_ended(tickets[1], long_wait()).expect("they end");
-        let first = channel.next_completion().expect("it has failed");
+        channel.wait_ended(tickets[1], long_wait()).expect("the transfers complete");
+        let first = channel.next_completion().expect("the first transfer has a completion");
         assert_eq!(first.ticket, tickets[0]);
-        let fault = *first.outcome.expect_err("its descriptor cannot be fetched");
+        let fault = *first.outcome.expect_err("the descriptor fetch fails");
         let bits: Vec<_> = fault.status_errors().collect();
         assert!(
             matches!(
@@ -220,8 +221,8 @@ fn unmapped_descriptors(bench: &mut CaseContext<'_>) -> Verdict {
             ),
             "{way:?}: {fault}"
         );
-        assert_eq!(fault.place.expect("it says where").descriptor, before);
-        let later = channel.next_completion().expect("so has the next");
+        assert_eq!(fault.place.expect("the fault names the descriptor").descriptor, before);
+        let later = channel.next_completion().expect("the second transfer has a completion");
         assert_eq!(later.ticket, tickets[1]);
         assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::EarlierFault));
         if opened.card.info().xdma.count(way.direction) > 1 {
@@ -229,10 +230,10 @@ fn unmapped_descriptors(bench: &mut CaseContext<'_>) -> Verdict {
             let buffer = opened.card.buffer(5000).expect("DMA memory");
             other.transfer(buffer, place, long_wait()).unwrap_or_else(|failed| panic!("{way:?}: {failed}"));
         }
-        opened.seam.remap(&ring).expect("mapped again");
+        opened.injector.remap(&ring).expect("mapped again");
         let ticket = channel.submit_at(memory, 0, 64, place).expect("accepted");
-        channel.wait_ended(ticket, long_wait()).expect("it ends");
-        assert!(channel.next_completion().is_none(), "{way:?}: it goes well");
+        channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
+        assert!(channel.next_completion().is_none(), "{way:?}: the transfer succeeds without a completion");
         drop(channel.deregister_memory(memory).expect("nothing is in flight"));
         drop(channel);
         opened.lane(way)?.assert_works(3);
@@ -243,10 +244,10 @@ fn unmapped_descriptors(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// An IOMMU that refuses all writes of the card: the self-test reports it, and for which direction.
-fn validate_finds(bench: &mut CaseContext<'_>) -> Verdict {
-    let seam = bench.open_backend();
-    seam.restrict_all_access(Some(DmaAccess::ReadByDevice));
-    let opened = Opened::on(seam, OpenOptions::default());
+fn validate_finds(context: &mut CaseContext<'_>) -> Verdict {
+    let injector = context.open_backend();
+    injector.restrict_all_access(Some(DmaAccess::ReadByDevice));
+    let opened = Opened::on(injector, OpenOptions::default());
     let report = super::validate::report(&opened);
     assert!(report.has_failed(), "{report:#?}");
     let failed: Vec<_> =
@@ -257,7 +258,7 @@ fn validate_finds(bench: &mut CaseContext<'_>) -> Verdict {
     );
     opened.assert_pool(0, 0);
     opened.close();
-    let opened = bench.open();
+    let opened = context.open();
     opened.lane(opened.ways()[0])?.assert_works(4);
     opened.close();
     Ok(())

@@ -16,11 +16,11 @@ use crate::conformance::case_context::{Opened, long_wait};
 
 pub(super) const CASES: &[Case] = &[
     case("cdma.copies", &[], copies),
-    case("cdma.invalid_requests", &[], what_cannot_be),
+    case("cdma.invalid_requests", &[], invalid_requests),
     case("cdma.bounced", &[], bounced),
-    case("cdma.ring.descriptors_by_bypass", &[], |bench| ring(bench, true, WaitMode::Poll)),
-    case("cdma.ring.descriptors_by_dma", &[], |bench| ring(bench, false, WaitMode::Poll)),
-    case("interrupts.user", &[], |bench| ring(bench, true, WaitMode::Interrupt)),
+    case("cdma.ring.descriptors_by_bypass", &[], |context| ring(context, true, WaitMode::Poll)),
+    case("cdma.ring.descriptors_by_dma", &[], |context| ring(context, false, WaitMode::Poll)),
+    case("interrupts.user", &[], |context| ring(context, true, WaitMode::Interrupt)),
 ];
 
 /// Card addresses of the copies' sources and destinations, and of the ring's descriptors.
@@ -39,18 +39,18 @@ pub(super) fn engine(opened: &Opened) -> Result<Cdma, Skip> {
 pub(super) fn write(opened: &Opened, offset: u64, data: &[u8]) {
     let mut h2c = opened.card.h2c(0).expect("an H2C channel");
     let buffer = opened.card.buffer_from(data).expect("DMA memory");
-    h2c.write_with(buffer, opened.at(offset), long_wait()).expect("it arrives");
+    h2c.write_with(buffer, opened.at(offset), long_wait()).expect("the write succeeds");
 }
 
 pub(super) fn read(opened: &Opened, offset: u64, length: usize) -> Vec<u8> {
     let mut c2h = opened.card.c2h(0).expect("a C2H channel");
     let buffer = opened.card.buffer(length).expect("DMA memory");
-    let buffer = c2h.read_with(buffer, opened.at(offset), long_wait()).expect("it comes");
+    let buffer = c2h.read_with(buffer, opened.at(offset), long_wait()).expect("the read succeeds");
     buffer.to_vec()
 }
 
-fn copies(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn copies(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let mut cdma = engine(&opened)?;
     for (seed, (length, from, to)) in
         [(64, 0, 0), (1, 3, 5), (4096, 64, 128), (100_001, 7, 9), (1 << 20, 0, 64)].into_iter().enumerate()
@@ -64,7 +64,10 @@ fn copies(bench: &mut CaseContext<'_>) -> Verdict {
         let before = usize::try_from(to.min(1)).unwrap_or(0);
         assert!(around[before..before + length] == data, "{length} bytes");
         let guard = around[..before].iter().chain(&around[before + length..]);
-        assert!(guard.copied().all(|byte| byte == 0xEE), "{length} bytes: beyond its end");
+        assert!(
+            guard.copied().all(|byte| byte == 0xEE),
+            "{length} bytes: memory behind the destination is unchanged"
+        );
     }
     random_copies(&opened, &mut cdma);
     drop(cdma);
@@ -99,13 +102,13 @@ fn random_copies(opened: &Opened, cdma: &mut Cdma) {
 
 /// Copies that an engine without DRE cannot do go through host memory: on the backend's own card, which may have a DRE, and on a build
 /// without one, where the backend has it.
-fn bounced(bench: &mut CaseContext<'_>) -> Verdict {
-    bounced_on(bench)?;
-    bench.on(&NO_REALIGNMENT, bounced_on)
+fn bounced(context: &mut CaseContext<'_>) -> Verdict {
+    bounced_on(context)?;
+    context.on(&NO_REALIGNMENT, bounced_on)
 }
 
-fn bounced_on(bench: &CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn bounced_on(context: &CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let mut cdma = engine(&opened)?;
     for (seed, (length, from, to)) in
         [(1, 63, 64), (64, 3, 3), (65, 1, 2), (4097, 62, 62), (100_001, 7, 9)].into_iter().enumerate()
@@ -122,7 +125,10 @@ fn bounced_on(bench: &CaseContext<'_>) -> Verdict {
         let before = usize::try_from(to).unwrap_or(0);
         assert!(there[before..before + length] == data, "{length} bytes from {from} to {to}");
         let beside = there[..before].iter().chain(&there[before + length..]);
-        assert!(beside.copied().all(|byte| byte == 0xEE), "{length} bytes from {from} to {to}: beside them");
+        assert!(
+            beside.copied().all(|byte| byte == 0xEE),
+            "{length} bytes from {from} to {to}: memory beside the destination is unchanged"
+        );
     }
     drop(cdma);
     opened.assert_pool(0, 0);
@@ -131,16 +137,16 @@ fn bounced_on(bench: &CaseContext<'_>) -> Verdict {
 }
 
 /// Ranges that cannot be copied are refused before the card sees them.
-fn what_cannot_be(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn invalid_requests(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let mut cdma = engine(&opened)?;
     let Some(ni) = &opened.card.info().ni else {
-        return Err(Skip("it is not known where the card's memory ends".to_owned()));
+        return Err(Skip("the end of the card's memory is unknown".to_owned()));
     };
     let (start, length) = (ni.memory.start.get(), ni.memory.length);
     let (end, behind_windows) = (start + length, ni.windows.address(ni.windows.count, 0).get());
     let at = |offset| opened.at(FROM + offset).get();
-    let before = opened.seam.traffic();
+    let before = opened.injector.traffic();
     let mut refused = |from, to, length| {
         let refused = cdma.copy(CardAddr::new(from), CardAddr::new(to), length);
         refused.expect_err("a range that cannot be copied")
@@ -154,7 +160,7 @@ fn what_cannot_be(bench: &mut CaseContext<'_>) -> Verdict {
     ] {
         let error = refused(from, to, length);
         assert!(matches!(error, CdmaError::CardMemory { .. }), "{error}");
-        assert!(error.to_string().contains(&format!("{} CDMA", opened.seam.name())), "{error}");
+        assert!(error.to_string().contains(&format!("{} CDMA", opened.injector.name())), "{error}");
     }
     for (from, to, length) in [
         (u64::MAX, at(0), 2),
@@ -171,10 +177,11 @@ fn what_cannot_be(bench: &mut CaseContext<'_>) -> Verdict {
         let error = refused(at(from), at(to), length);
         assert!(matches!(error, CdmaError::Overlap { .. }), "{error}");
     }
-    assert_eq!(opened.seam.traffic(), before, "no register was touched");
+    assert_eq!(opened.injector.traffic(), before, "no register was touched");
     assert!(matches!(opened.card.cdma(), Err(ResourceError::InUse { .. })));
     // Adjacent ranges do not overlap, and memory ends after its last byte.
-    cdma.copy(opened.at(FROM), opened.at(FROM + 100), 100).expect("the engine saw nothing of it");
+    cdma.copy(opened.at(FROM), opened.at(FROM + 100), 100)
+        .expect("the engine is unaffected by the refused copies");
     cdma.copy(CardAddr::new(end - 100), opened.at(TO), 100).expect("the last bytes of memory");
     drop(cdma);
     opened.close();
@@ -182,9 +189,9 @@ fn what_cannot_be(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// Copies through a ring, several in flight, with either wait mode: the engine's interrupt is user interrupt 0.
-fn ring(bench: &mut CaseContext<'_>, bypass: bool, wait: WaitMode) -> Verdict {
+fn ring(context: &mut CaseContext<'_>, bypass: bool, wait: WaitMode) -> Verdict {
     const LENGTH: usize = 10_001;
-    let opened = bench.open();
+    let opened = context.open();
     let cdma = engine(&opened)?;
     let options = CdmaRingOptions::new(opened.at(RING)).descriptors(32).copies(32);
     let options = if wait == WaitMode::Interrupt {
@@ -211,7 +218,7 @@ fn ring(bench: &mut CaseContext<'_>, bypass: bool, wait: WaitMode) -> Verdict {
             error => panic!("{error}"),
         },
     };
-    let interrupts = opened.seam.traffic().interrupts;
+    let interrupts = opened.injector.traffic().interrupts;
     for round in 0..3 {
         let mut last = None;
         for n in 0..data.len() {
@@ -219,19 +226,20 @@ fn ring(bench: &mut CaseContext<'_>, bypass: bool, wait: WaitMode) -> Verdict {
             last = Some(ring.copy(from, to, LENGTH as u64, n).expect("accepted"));
         }
         let last = last.expect("submitted");
-        let done =
-            ring.wait(last, WaitOptions::default().timeout(crate::TIMEOUT).mode(wait)).expect("it ends");
+        let done = ring
+            .wait(last, WaitOptions::default().timeout(crate::TIMEOUT).mode(wait))
+            .expect("the copy completes");
         assert_eq!((done.outcome, done.payload), (Ok(LENGTH as u64), data.len() - 1));
         for n in 0..data.len() - 1 {
-            let done = ring.next_completion().expect("they end in order");
+            let done = ring.next_completion().expect("copies complete in order");
             assert_eq!((done.outcome, done.payload), (Ok(LENGTH as u64), n));
         }
     }
     assert_eq!(ring.in_flight(), 0);
     // A lost interrupt costs only a sleep, so that it shows only in the count. In real time the copies may be done before any thread
     // sleeps.
-    let woken = opened.seam.traffic().interrupts - interrupts;
-    assert!(wait != WaitMode::Interrupt || bench.real_time() || woken > 0, "nobody was woken");
+    let woken = opened.injector.traffic().interrupts - interrupts;
+    assert!(wait != WaitMode::Interrupt || context.real_time() || woken > 0, "interrupts woke the waits");
     drop(ring);
     for (n, data) in data.iter().enumerate() {
         assert!(read(&opened, TO + (n << 16) as u64 + 2, LENGTH) == *data, "copy {n}");

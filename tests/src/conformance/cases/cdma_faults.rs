@@ -21,24 +21,26 @@ pub(super) const CASES: &[Case] = &[
     case("fault.cdma_slave_error", CARD, cdma_slave_error),
     case("fault.cdma_decode_error", CARD, cdma_decode_error),
     case("fault.cdma_hangs", CARD, cdma_hangs),
-    case("fault.cdma_ring_internal_error", CARD, |bench| {
-        in_chain(bench, "cdma_ring_internal_error", "internal", 1)
+    case("fault.cdma_ring_internal_error", CARD, |context| {
+        in_chain(context, "cdma_ring_internal_error", "internal", 1)
     }),
-    case("fault.cdma_ring_slave_error", CARD, |bench| in_chain(bench, "cdma_ring_slave_error", "slave", 1)),
-    case("fault.cdma_ring_decode_error", CARD, |bench| {
-        in_chain(bench, "cdma_ring_decode_error", "decode", 1)
+    case("fault.cdma_ring_slave_error", CARD, |context| {
+        in_chain(context, "cdma_ring_slave_error", "slave", 1)
     }),
-    case("fault.cdma_ring_descriptor_slave_error", CARD, |bench| {
-        in_chain(bench, "cdma_ring_descriptor_slave_error", "sg_slave", 1)
+    case("fault.cdma_ring_decode_error", CARD, |context| {
+        in_chain(context, "cdma_ring_decode_error", "decode", 1)
     }),
-    case("fault.cdma_ring_descriptor_decode_error", CARD, |bench| {
-        in_chain(bench, "cdma_ring_descriptor_decode_error", "sg_decode", 1)
+    case("fault.cdma_ring_descriptor_slave_error", CARD, |context| {
+        in_chain(context, "cdma_ring_descriptor_slave_error", "sg_slave", 1)
     }),
-    case("fault.cdma_ring_stale_descriptor", CARD, |bench| {
-        in_chain(bench, "cdma_ring_stale_descriptor", "sg_internal", 2)
+    case("fault.cdma_ring_descriptor_decode_error", CARD, |context| {
+        in_chain(context, "cdma_ring_descriptor_decode_error", "sg_decode", 1)
     }),
-    case("fault.cdma_ring_extra_start", CARD, |bench| {
-        in_chain(bench, "cdma_ring_extra_start", "sg_internal", 1)
+    case("fault.cdma_ring_stale_descriptor", CARD, |context| {
+        in_chain(context, "cdma_ring_stale_descriptor", "sg_internal", 2)
+    }),
+    case("fault.cdma_ring_extra_start", CARD, |context| {
+        in_chain(context, "cdma_ring_extra_start", "sg_internal", 1)
     }),
     case("fault.cdma_ring_hangs", CARD, ring_hangs),
     case("fault.cdma_ring_descriptors_lost", &[], descriptors_lost),
@@ -60,31 +62,31 @@ const MOVE: u64 = 64 << 10;
 /// Errors of the copy engine in a copy of two full chunks and a short one, each with the number of bytes copied before it. The engine works
 /// after each error.
 fn cdma_error(
-    bench: &CaseContext<'_>,
+    context: &CaseContext<'_>,
     name: &str,
     from: CardAddr,
     faults: &[(Option<FaultEntry>, u64)],
 ) -> Verdict {
     const WHOLE: u64 = 2 * PIECE + 4096;
     let row = row(name);
-    let probe = bench.open();
+    let probe = context.open();
     let block = probe.card.info().identity.as_ref().and_then(|identity| identity.block(BlockType::Cdma).ok());
     let at = block.map(|block| block.base());
     probe.close();
-    let Some(at) = at else { return Err(Skip("the card has no copy engine that it names".to_owned())) };
+    let Some(at) = at else { return Err(Skip("the identity block names no copy engine".to_owned())) };
     // Without the network interface the driver does not know where memory ends, so that the card has to report the error.
-    let opened = bench.open_with(OpenOptions::default().network_interface(NetworkInterface::Ignored));
+    let opened = context.open_with(OpenOptions::default().network_interface(NetworkInterface::Ignored));
     let mut cdma = opened.card.cdma_at(at).expect("the copy engine");
     let to = CardAddr::new(16 << 20);
     let assert_works = |cdma: &mut Cdma, seed| {
         let data = bytes(seed, 70_001);
         write(&opened, 0x30_0001, &data);
-        cdma.copy(opened.at(0x30_0001), opened.at(0x50_0003), 70_001).expect("it works again");
-        assert!(read(&opened, 0x50_0003, 70_001) == data, "it works again");
+        cdma.copy(opened.at(0x30_0001), opened.at(0x50_0003), 70_001).expect("the next copy succeeds");
+        assert!(read(&opened, 0x50_0003, 70_001) == data, "the next copy's data is correct");
     };
     for (fault, copied) in faults {
-        bench.set_faults(fault.clone());
-        let error = cdma.copy(from, to, WHOLE).expect_err("it cannot go well");
+        context.set_faults(fault.clone());
+        let error = cdma.copy(from, to, WHOLE).expect_err("the copy fails");
         assert_eq!(ExpectedError::of_cdma(&error).as_slice(), row.said, "{error}");
         let CdmaError::Engine { source_start, destination, length, done, status, .. } = &error else {
             panic!("{error}")
@@ -92,8 +94,8 @@ fn cdma_error(
         assert_eq!((*source_start, *destination, *length, *done), (from, to, WHOLE, *copied), "{error}");
         assert!(status.has_error(), "{error}");
         assert!(error.to_string().contains("can be used again"), "{error}");
-        bench.set_faults([]);
-        assert!(cdma.status().is_ok_and(|status| !status.has_error()), "it was reset");
+        context.set_faults([]);
+        assert!(cdma.status().is_ok_and(|status| !status.has_error()), "the engine was reset");
         assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
         assert_works(&mut cdma, *copied);
     }
@@ -107,18 +109,18 @@ fn cdma_error(
     Ok(())
 }
 
-fn cdma_slave_error(bench: &mut CaseContext<'_>) -> Verdict {
+fn cdma_slave_error(context: &mut CaseContext<'_>) -> Verdict {
     // In the first chunk, at the start of the second, and in the last.
     let faults = [(1, 0), (PIECE / MOVE, PIECE), (2 * PIECE / MOVE, 2 * PIECE)].map(|(skip, copied)| {
         let error = Some("slave".to_owned());
         (Some(FaultEntry { error, skip, ..FaultEntry::new(FaultName::CdmaError) }), copied)
     });
-    cdma_error(bench, "cdma_slave_error", CardAddr::new(1 << 20), &faults)
+    cdma_error(context, "cdma_slave_error", CardAddr::new(1 << 20), &faults)
 }
 
-fn cdma_decode_error(bench: &mut CaseContext<'_>) -> Verdict {
+fn cdma_decode_error(context: &mut CaseContext<'_>) -> Verdict {
     // An address that the engine can issue, beyond the built-in card's memory and windows.
-    cdma_error(bench, "cdma_decode_error", CardAddr::new(1 << 40), &[(None, 0)])
+    cdma_error(context, "cdma_decode_error", CardAddr::new(1 << 40), &[(None, 0)])
 }
 
 /// Fault: from its `skip`th move of data on, the engine gets no response.
@@ -127,34 +129,37 @@ fn stall(skip: u64) -> FaultEntry {
 }
 
 /// A copy that never ends is reported as stuck, and the card works after a reset.
-fn cdma_hangs(bench: &mut CaseContext<'_>) -> Verdict {
+fn cdma_hangs(context: &mut CaseContext<'_>) -> Verdict {
     let row = row("cdma_hangs");
-    let opened = bench.open();
+    let opened = context.open();
     let mut cdma = engine(&opened)?;
-    bench.set_faults([stall(0)]);
-    let error = cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("it cannot end");
+    context.set_faults([stall(0)]);
+    let error =
+        cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("the copy cannot complete");
     assert_eq!(ExpectedError::of_cdma(&error).as_slice(), row.said, "{error}");
-    bench.set_faults([]);
-    if !bench.real_time() {
+    context.set_faults([]);
+    if !context.real_time() {
         // Each takes seconds of real time.
         let again =
-            cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("nothing has ended it");
+            cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("the engine is still busy");
         assert_eq!(ExpectedError::of_cdma(&again).as_slice(), row.said, "{again}");
     }
     drop(cdma);
     opened.assert_pool(0, 0);
     opened.close();
-    reset_and_copy(bench, row)
+    reset_and_copy(context, row)
 }
 
 /// Resets the bus and checks that the engine copies afterwards.
-fn reset_and_copy(bench: &CaseContext<'_>, row: &FaultRow) -> Verdict {
+fn reset_and_copy(context: &CaseContext<'_>, row: &FaultRow) -> Verdict {
     assert_eq!((row.memory, row.after), (MemoryOutcome::Unstopped, AfterFault::Reset));
-    bench.reset();
-    let opened = bench.open();
+    context.reset();
+    let opened = context.open();
     let data = bytes(9, LENGTH);
     write(&opened, FROM, &data);
-    engine(&opened)?.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect("it works again");
+    engine(&opened)?
+        .copy(opened.at(FROM), opened.at(TO), LENGTH as u64)
+        .expect("the copy after the reset succeeds");
     assert!(read(&opened, TO, LENGTH) == data);
     opened.close();
     Ok(())
@@ -187,14 +192,14 @@ fn copy(ring: &mut CdmaRing<usize>, opened: &Opened, n: usize) -> fpga_driver::T
 }
 
 /// Every copy completes once, in order. The copies before the failing one are done; the copies after it are not started.
-fn in_chain(bench: &CaseContext<'_>, name: &str, error: &str, times: u64) -> Verdict {
+fn in_chain(context: &CaseContext<'_>, name: &str, error: &str, times: u64) -> Verdict {
     let row = row(name);
     for bypass in [true, false] {
         let what = format!("{name}, {}", if bypass { "bypass" } else { "by DMA" });
-        let opened = bench.open();
+        let opened = context.open();
         let data: Vec<_> = (0..COPIES).map(|n| bytes(n as u64, LENGTH)).collect();
         let Some(mut ring) = prepared(&opened, bypass, &data)? else { continue };
-        bench.set_faults([FaultEntry {
+        context.set_faults([FaultEntry {
             error: Some(error.to_owned()),
             skip: FAILING,
             times: Some(times),
@@ -208,7 +213,7 @@ fn in_chain(bench: &CaseContext<'_>, name: &str, error: &str, times: u64) -> Ver
             let Err(fault) = done.outcome else {
                 assert!(
                     n < FAILING_COPY || row.said.is_empty(),
-                    "{what}: copy {n} is behind the failing one"
+                    "{what}: copy {n} succeeded after the failing one"
                 );
                 assert_eq!(done.outcome, Ok(LENGTH as u64), "{what}");
                 continue;
@@ -218,7 +223,7 @@ fn in_chain(bench: &CaseContext<'_>, name: &str, error: &str, times: u64) -> Ver
                 CdmaFaultCause::Status(status) => {
                     assert_eq!(n, FAILING_COPY, "{what}: {fault}");
                     assert_eq!(status.into_bits() & 0x770, bit(error), "{what}: {fault}");
-                    let place = fault.place.expect("the engine stands there");
+                    let place = fault.place.expect("the fault names the descriptor");
                     let at = |start| opened.at(start + ((n as u64) << 16) + FIRST_DESCRIPTOR);
                     assert_eq!((place.source, place.destination), (at(FROM), at(TO)), "{what}: {fault}");
                     assert_eq!(place.bytes_done, FIRST_DESCRIPTOR, "{what}: {fault}");
@@ -233,15 +238,15 @@ fn in_chain(bench: &CaseContext<'_>, name: &str, error: &str, times: u64) -> Ver
         assert_eq!(said, row.said, "{what}");
         assert_eq!(ring.in_flight(), 0, "{what}");
         let retried = u64::from(error == "sg_internal");
-        assert_eq!(ring.overruns(), retried, "{what}: an engine that went too far costs a reset");
-        bench.set_faults([]);
+        assert_eq!(ring.overruns(), retried, "{what}: each overrun costs one reset");
+        context.set_faults([]);
         let done = if row.said.is_empty() { COPIES } else { FAILING_COPY };
         for (n, data) in data.iter().enumerate() {
             let there = read(&opened, TO + ((n as u64) << 16), LENGTH);
             if n < done {
-                assert!(there == *data, "{what}: copy {n} said that it was done");
+                assert!(there == *data, "{what}: copy {n} completed without its data");
             } else if n > done {
-                assert!(there.iter().all(|byte| *byte == 0xEE), "{what}: copy {n} was not begun");
+                assert!(there.iter().all(|byte| *byte == 0xEE), "{what}: copy {n} did not start");
             }
         }
         assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
@@ -275,30 +280,30 @@ fn bit(error: &str) -> u32 {
 }
 
 /// Descriptors written through the bypass BAR do not read back: the driver does not start the engine on them.
-fn descriptors_lost(bench: &mut CaseContext<'_>) -> Verdict {
+fn descriptors_lost(context: &mut CaseContext<'_>) -> Verdict {
     let row = row("cdma_ring_descriptors_lost");
-    let opened = bench.open();
+    let opened = context.open();
     let data = [bytes(1, LENGTH)];
     let Some(mut ring) = prepared(&opened, true, &data)? else {
         return Err(Skip("the card has no bypass BAR".to_owned()));
     };
-    let bypass = opened.card.info().roles.bypass.expect("the ring uses it").index;
+    let bypass = opened.card.info().roles.bypass.expect("the bypass BAR that the ring uses").index;
     // The length of the second descriptor, the last one of the copy.
     let at = opened.at(RING).get() + 64 + 0x18;
-    opened.seam.replace(vec![ReplacedRegister { bar: bypass, at, value: 0 }]);
+    opened.injector.replace(vec![ReplacedRegister { bar: bypass, at, value: 0 }]);
     let ticket = copy(&mut ring, &opened, 0);
-    let done = ring.wait(ticket, long_wait()).expect("it has ended");
-    let fault = done.outcome.expect_err("it did not arrive");
+    let done = ring.wait(ticket, long_wait()).expect("the copy has completed");
+    let fault = done.outcome.expect_err("the upload fails");
     assert_eq!(
         (done.payload, ExpectedError::of_cdma_cause(&fault.cause).as_slice()),
         (0, row.said),
         "{fault}"
     );
     assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
-    opened.seam.restore();
-    assert!(read(&opened, TO, LENGTH).iter().all(|byte| *byte == 0xEE), "nothing was begun");
+    opened.injector.restore();
+    assert!(read(&opened, TO, LENGTH).iter().all(|byte| *byte == 0xEE), "no copy was started");
     let again = copy(&mut ring, &opened, 0);
-    assert_eq!(ring.wait(again, long_wait()).expect("it ends").outcome, Ok(LENGTH as u64));
+    assert_eq!(ring.wait(again, long_wait()).expect("the copy completes").outcome, Ok(LENGTH as u64));
     drop(ring);
     assert!(read(&opened, TO, LENGTH) == data[0]);
     opened.assert_pool(0, 0);
@@ -307,36 +312,37 @@ fn descriptors_lost(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// An engine that hangs completes nothing and shows no error: a wait times out, and an abort finds that the engine does not stop.
-fn ring_hangs(bench: &mut CaseContext<'_>) -> Verdict {
+fn ring_hangs(context: &mut CaseContext<'_>) -> Verdict {
     let row = row("cdma_ring_hangs");
     for bypass in [true, false] {
-        let opened = bench.open();
+        let opened = context.open();
         let data: Vec<_> = (0..COPIES).map(|n| bytes(n as u64, LENGTH)).collect();
         let Some(mut ring) = prepared(&opened, bypass, &data)? else { continue };
-        bench.set_faults([stall(FAILING)]);
+        context.set_faults([stall(FAILING)]);
         let tickets: Vec<_> = (0..COPIES).map(|n| copy(&mut ring, &opened, n)).collect();
-        let before = ring.wait(tickets[FAILING_COPY - 1], long_wait()).expect("before it hangs");
+        let before =
+            ring.wait(tickets[FAILING_COPY - 1], long_wait()).expect("copies before the hang complete");
         assert_eq!(before.outcome, Ok(LENGTH as u64));
         let short = WaitOptions::default().timeout(core::time::Duration::from_millis(50));
-        let error = ring.wait(tickets[FAILING_COPY], short).expect_err("it hangs");
+        let error = ring.wait(tickets[FAILING_COPY], short).expect_err("the wait times out");
         assert!(matches!(error, CdmaRingError::TimedOut { .. }), "{error}");
-        let error = ring.abort().expect_err("it does not stop");
+        let error = ring.abort().expect_err("the engine does not stop");
         let CdmaRingError::Engine(stuck @ CdmaError::Stuck { .. }) = &error else { panic!("{error}") };
         assert_eq!(ExpectedError::of_cdma(stuck).as_slice(), row.said);
         for (n, ticket) in tickets.into_iter().enumerate().skip(FAILING_COPY) {
-            let done = ring.wait(ticket, long_wait()).expect("it has ended");
-            let fault = done.outcome.expect_err("it was not done");
+            let done = ring.wait(ticket, long_wait()).expect("the copy has a completion");
+            let fault = done.outcome.expect_err("the copy failed");
             assert_eq!((done.payload, fault.cause), (n, CdmaFaultCause::Unstoppable));
         }
         let refused = ring.copy(opened.at(FROM), opened.at(TO), 1, 3).expect_err("the ring cannot be used");
         assert!(matches!(refused.error, CdmaSubmitError::Failed(_)) && refused.payload == 3, "{refused}");
         assert_eq!((ring.poll(), ring.abort()), (Err(error.clone()), Err(error)));
-        bench.set_faults([]);
+        context.set_faults([]);
         drop(ring);
         opened.assert_pool(0, 0);
         opened.close();
-        reset_and_copy(bench, row)?;
-        if bench.real_time() {
+        reset_and_copy(context, row)?;
+        if context.real_time() {
             // Each takes seconds of real time.
             break;
         }

@@ -12,7 +12,7 @@ use fpga_driver::{CardAddr, Direction, DmaBuffer, RunMode, Ticket, WaitMode};
 
 pub(super) const CASES: &[Case] = &[
     case("channels.all_concurrently", &[], all_at_once),
-    case("channels.one_thread_per_channel", &[], a_thread_each),
+    case("channels.one_thread_per_channel", &[], one_thread_per_channel),
     case("channels.writes_visible_to_other_threads", &[], writes_visible),
 ];
 
@@ -37,7 +37,7 @@ fn prepare(opened: &Opened, places: &[(TestSetup, CardAddr)], length: usize) {
     for (n, (way, at)) in places.iter().enumerate() {
         if !way.to_card() {
             let buffer = opened.card.buffer_from(&bytes(n as u64, length)).expect("DMA memory");
-            h2c.write_with(buffer, *at, long_wait()).expect("it arrives");
+            h2c.write_with(buffer, *at, long_wait()).expect("the write succeeds");
         }
     }
 }
@@ -48,7 +48,7 @@ fn compare(opened: &Opened, places: &[(TestSetup, CardAddr)], length: usize) {
     for (n, (way, at)) in places.iter().enumerate() {
         if way.to_card() {
             let buffer = c2h.read_with(opened.card.buffer(length).expect("DMA memory"), *at, long_wait());
-            assert!(buffer.expect("it comes").to_vec() == bytes(n as u64, length), "channel {n}");
+            assert!(buffer.expect("the read succeeds").to_vec() == bytes(n as u64, length), "channel {n}");
         }
     }
 }
@@ -67,9 +67,9 @@ fn buffer(opened: &Opened, n: usize, way: TestSetup, length: usize) -> DmaBuffer
 }
 
 /// One thread keeps all channels busy, and waits for each by polling and by its own interrupt.
-fn all_at_once(bench: &mut CaseContext<'_>) -> Verdict {
+fn all_at_once(context: &mut CaseContext<'_>) -> Verdict {
     const LENGTH: usize = 200_001;
-    let opened = bench.open();
+    let opened = context.open();
     let interrupts = opened.interrupts().is_ok();
     let known = places(&all(&opened)?);
     prepare(&opened, &known, LENGTH);
@@ -87,10 +87,10 @@ fn all_at_once(bench: &mut CaseContext<'_>) -> Verdict {
             })
             .collect();
         for ((n, (way, channel, _)), ticket) in channels.iter_mut().enumerate().zip(tickets) {
-            let done = channel.wait(ticket, wait).expect("it ends");
+            let done = channel.wait(ticket, wait).expect("the transfer completes");
             assert_eq!(done.outcome, Ok(LENGTH as u64), "channel {n}");
             if way.direction == Direction::C2h {
-                let buffer = done.buffer.expect("it comes back");
+                let buffer = done.buffer.expect("the buffer is returned");
                 assert!(buffer.to_vec() == bytes(n as u64, LENGTH), "channel {n}");
             }
         }
@@ -112,9 +112,9 @@ fn carry(opened: &Opened, n: usize, way: TestSetup, channel: &mut Channel, at: C
 }
 
 /// A channel can be moved to another thread and back; two channels share no state.
-fn a_thread_each(bench: &mut CaseContext<'_>) -> Verdict {
+fn one_thread_per_channel(context: &mut CaseContext<'_>) -> Verdict {
     const LENGTH: usize = 30_001;
-    let opened = bench.open();
+    let opened = context.open();
     let known = places(&all(&opened)?);
     prepare(&opened, &known, LENGTH);
     let channels = all(&opened)?;
@@ -129,7 +129,7 @@ fn a_thread_each(bench: &mut CaseContext<'_>) -> Verdict {
             })
         };
         let threads: Vec<_> = channels.into_iter().enumerate().map(start).collect();
-        threads.into_iter().map(|thread| thread.join().expect("its transfers arrive")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("the thread's transfers arrive")).collect()
     });
     for (n, (way, mut channel, at)) in channels.into_iter().enumerate() {
         carry(&opened, n, way, &mut channel, at, LENGTH);
@@ -141,35 +141,35 @@ fn a_thread_each(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// One thread writes card memory, another one reads it: a completed write is visible to every channel.
-fn writes_visible(bench: &mut CaseContext<'_>) -> Verdict {
+fn writes_visible(context: &mut CaseContext<'_>) -> Verdict {
     const LENGTH: usize = 4096;
     const TRANSFERS: u64 = 200;
     // Fewer places than transfers, so that each place is used several times.
     const PLACES: u64 = 8;
-    let own = bench.open();
+    let own = context.open();
     let opened = &own;
     opened.needs(PLACES * LENGTH as u64)?;
-    let no_channel = |error| Skip(format!("no channel each way: {error}"));
+    let no_channel = |error| Skip(format!("the case needs a channel in each direction: {error}"));
     let mut h2c = opened.card.h2c(0).map_err(no_channel)?;
     let mut c2h = opened.card.c2h(0).map_err(no_channel)?;
     let (filled, to_read) = mpsc::sync_channel::<(u64, CardAddr)>(1);
     let (emptied, to_write) = mpsc::channel::<CardAddr>();
     for place in 0..PLACES {
-        emptied.send(opened.at(place * LENGTH as u64)).expect("the receiver is here");
+        emptied.send(opened.at(place * LENGTH as u64)).expect("the receiver exists");
     }
     thread::scope(|scope| {
         scope.spawn(move || {
             for number in 0..TRANSFERS {
-                let place = to_write.recv().expect("the reader gives places back");
+                let place = to_write.recv().expect("the reader returns places");
                 let buffer = opened.card.buffer_from(&bytes(number, LENGTH)).expect("DMA memory");
-                h2c.write_with(buffer, place, long_wait()).expect("it arrives");
-                filled.send((number, place)).expect("the reader takes it");
+                h2c.write_with(buffer, place, long_wait()).expect("the write succeeds");
+                filled.send((number, place)).expect("the reader receives the place");
             }
         });
         scope.spawn(move || {
             let mut buffer = opened.card.buffer(LENGTH).expect("DMA memory");
             for (number, place) in to_read {
-                buffer = c2h.read_with(buffer, place, long_wait()).expect("it comes");
+                buffer = c2h.read_with(buffer, place, long_wait()).expect("the read succeeds");
                 assert!(buffer.to_vec() == bytes(number, LENGTH), "transfer {number}");
                 // At the end the writer needs no more free places, so that this send may fail.
                 let _ = emptied.send(place);

@@ -25,24 +25,28 @@ pub(super) const CASES: &[Case] = &[
 pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> AccessTraffic {
     let now = |card: &Card| {
         // Posted writes may still be in flight. The response to this read follows them, and it is not a register access.
-        opened.seam.config_read(0, &mut [0; 4]).expect("configuration space");
-        (opened.seam.traffic(), card.counters(), opened.messages.as_ref().map(MessageCount::get))
+        opened.injector.config_read(0, &mut [0; 4]).expect("configuration space");
+        (opened.injector.traffic(), card.counters(), opened.messages.as_ref().map(MessageCount::get))
     };
-    let (seam, card, messages) = now(&opened.card);
+    let (injector, card, messages) = now(&opened.card);
     work();
-    let (seam_after, card_after, messages_after) = now(&opened.card);
+    let (injector_after, card_after, messages_after) = now(&opened.card);
     let mut cost = AccessTraffic {
-        reads: seam_after.reads - seam.reads,
-        writes: seam_after.writes - seam.writes,
-        interrupts: seam_after.interrupts - seam.interrupts,
+        reads: injector_after.reads - injector.reads,
+        writes: injector_after.writes - injector.writes,
+        interrupts: injector_after.interrupts - injector.interrupts,
     };
     if let (Some(before), Some(after)) = (card, card_after) {
         assert_eq!(
             after.mmio_reads - before.mmio_reads,
             cost.reads,
-            "reads: the card's count against the seam's"
+            "register reads: the card's count equals the backend's"
         );
-        assert_eq!(after.mmio_writes - before.mmio_writes, cost.writes, "writes: likewise");
+        assert_eq!(
+            after.mmio_writes - before.mmio_writes,
+            cost.writes,
+            "register writes: the card's count equals the backend's"
+        );
         cost.interrupts = after.interrupts - before.interrupts;
     }
     if let (Some(before), Some(after)) = (messages, messages_after) {
@@ -53,12 +57,12 @@ pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> AccessTraffic {
 }
 
 /// Reports the cost of `transfers` transfers of 4 KiB.
-fn show(bench: &CaseContext<'_>, waited: &str, way: TestSetup, transfers: usize, cost: AccessTraffic) {
+fn show(context: &CaseContext<'_>, waited: &str, way: TestSetup, transfers: usize, cost: AccessTraffic) {
     let ring = match way.mode {
-        RunMode::Credit => "credit ring",
-        _ => "stop runs",
+        RunMode::Credit => "credit mode",
+        _ => "batch mode",
     };
-    bench.show(Cost {
+    context.show(Cost {
         work: format!("{waited}, {}, {ring}", if way.to_card() { "H2C" } else { "C2H" }),
         transfers: transfers as u64,
         reads: cost.reads,
@@ -81,7 +85,7 @@ fn batches(
             let at = lane.at((n % 64 * 4096) as u64);
             last = Some(lane.channel.submit_at(memory, n % 64 * 4096, 4096, at).expect("accepted"));
         }
-        lane.channel.wait_ended(last.expect("a batch of some"), wait).expect("it ends");
+        lane.channel.wait_ended(last.expect("a batch that is not empty"), wait).expect("the batch completes");
     }
 }
 
@@ -115,7 +119,7 @@ fn stream(lane: &mut ChannelPair, memory: fpga_driver::MemoryHandle, length: usi
                 Err(refused) => panic!("{refused}"),
             }
         }
-        lane.channel.poll().expect("the channel works");
+        lane.channel.poll().expect("polling succeeds");
         lane.channel.relax();
     }
 }
@@ -130,7 +134,7 @@ fn full_ring(opened: &Opened, way: TestSetup) -> Verdict {
         let memory = lane
             .channel
             .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
-            .expect("attached");
+            .expect("registration succeeds");
         stream(&mut lane, memory, length, 1000);
         let before = executed(opened);
         let cost = cost(opened, || stream(&mut lane, memory, length, COUNT));
@@ -153,8 +157,8 @@ fn runs(opened: &Opened, lane: &mut ChannelPair) {
                 let buffer = opened.card.buffer(4096).expect("DMA memory");
                 lane.channel.submit(buffer, at).expect("accepted")
             };
-            let last = (0..depth).map(submit).last().expect("a run of some");
-            lane.channel.wait_ended(last, long_wait()).expect("it ends");
+            let last = (0..depth).map(submit).last().expect("a run that is not empty");
+            lane.channel.wait_ended(last, long_wait()).expect("the run completes");
             let done: Vec<_> = core::iter::from_fn(|| lane.channel.next_completion()).collect();
             assert!(done.iter().all(|done| done.outcome == Ok(4096) && done.buffer.is_some()));
             assert_eq!(done.len() as u64, depth);
@@ -166,11 +170,11 @@ fn runs(opened: &Opened, lane: &mut ChannelPair) {
 }
 
 /// Polling reads no register; at least sixteen transfers share one register write.
-fn poll(bench: &mut CaseContext<'_>) -> Verdict {
+fn poll(context: &mut CaseContext<'_>) -> Verdict {
     const DEPTH: usize = 128;
     const BATCHES: usize = 16;
     const BUSY: usize = 3000;
-    let opened = bench.open();
+    let opened = context.open();
     opened.needs(64 * 4096)?;
     opened.interrupts()?;
     for way in opened.ways() {
@@ -178,7 +182,7 @@ fn poll(bench: &mut CaseContext<'_>) -> Verdict {
         let memory = lane
             .channel
             .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
-            .expect("attached");
+            .expect("registration succeeds");
         batches(&mut lane, memory, 2, DEPTH, long_wait());
         let began = Instant::now();
         let mut all = cost(&opened, || batches(&mut lane, memory, BATCHES, DEPTH, long_wait()));
@@ -187,8 +191,8 @@ fn poll(bench: &mut CaseContext<'_>) -> Verdict {
         assert_eq!(all.interrupts, 0, "{way:?}: {all:?}");
         // The driver reads status and count whenever a millisecond passes without progress, hence the limit by elapsed time: in real time a
         // busy machine may stop the card for any time.
-        let looks = if bench.real_time() { passed.as_millis() } else { 0 };
-        assert!(u128::from(all.reads) <= 2 * looks, "{way:?}: {all:?} in {passed:?}");
+        let polls = if context.real_time() { passed.as_millis() } else { 0 };
+        assert!(u128::from(all.reads) <= 2 * polls, "{way:?}: {all:?} in {passed:?}");
         // At least one of `BUSY` further batches must run without such a stop, which shows that polling itself reads no register.
         for _ in 0..BUSY {
             if all.reads == 0 {
@@ -197,9 +201,9 @@ fn poll(bench: &mut CaseContext<'_>) -> Verdict {
             all = cost(&opened, || batches(&mut lane, memory, 1, DEPTH, long_wait()));
         }
         assert_eq!(all.reads, 0, "{way:?}: each of {BUSY} batches read registers: {all:?}");
-        show(bench, "polling, 128 deep", way, BATCHES * DEPTH, counted);
+        show(context, "polling, 128 deep", way, BATCHES * DEPTH, counted);
         // Exact counts need a card that runs in this thread.
-        if !bench.real_time() {
+        if !context.real_time() {
             runs(&opened, &mut lane);
             let by_interrupt = long_wait().mode(WaitMode::Interrupt);
             let once = cost(&opened, || batches(&mut lane, memory, 1, 1, by_interrupt));
@@ -216,13 +220,13 @@ fn poll(bench: &mut CaseContext<'_>) -> Verdict {
 
 /// Whether the card has neither MSI-X nor MSI (PCI Code and ID Assignment: capabilities 11h and 05h), so that it interrupts by INTx.
 fn has_line_only(opened: &Opened) -> bool {
-    let found = config::capabilities(&*opened.seam).expect("configuration space");
+    let found = config::capabilities(&*opened.injector).expect("configuration space");
     !found.iter().any(|capability| matches!(capability.id, 0x05 | 0x11))
 }
 
-fn interrupt(bench: &mut CaseContext<'_>) -> Verdict {
+fn interrupt(context: &mut CaseContext<'_>) -> Verdict {
     const BATCHES: usize = 24;
-    let opened = bench.open();
+    let opened = context.open();
     opened.needs(64 * 4096)?;
     opened.interrupts()?;
     // The level must be cleared at the card before the line can be unmasked: one more write per wake-up.
@@ -233,7 +237,7 @@ fn interrupt(bench: &mut CaseContext<'_>) -> Verdict {
             let memory = lane
                 .channel
                 .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
-                .expect("attached");
+                .expect("registration succeeds");
             let wait = long_wait().mode(WaitMode::Interrupt);
             // Counting starts with the first batch. The interrupt of a warm-up batch could still be in flight when its poll has ended, and
             // would then be counted with the others: one too many, of unknown origin.
@@ -243,10 +247,10 @@ fn interrupt(bench: &mut CaseContext<'_>) -> Verdict {
             let most = BATCHES as u64;
             assert!(cost.reads <= most, "{way:?} {depth}: {cost:?}");
             assert!(cost.interrupts <= most, "{way:?} {depth}: {cost:?}");
-            assert!(bench.real_time() || cost.interrupts == most, "{way:?} {depth}: {cost:?}");
+            assert!(context.real_time() || cost.interrupts == most, "{way:?} {depth}: {cost:?}");
             // The first wait enables the interrupt with one more write.
             assert!(cost.writes <= (6 + more) * most + 1 + more, "{way:?} {depth}: {cost:?}");
-            show(bench, &format!("interrupt, {depth} deep"), way, BATCHES * depth, cost);
+            show(context, &format!("interrupt, {depth} deep"), way, BATCHES * depth, cost);
         }
     }
     opened.close();
@@ -254,8 +258,8 @@ fn interrupt(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// No interrupt is raised as long as polling finds completions.
-fn hybrid(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn hybrid(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     opened.needs(64 * 4096)?;
     opened.interrupts()?;
     for way in opened.ways() {
@@ -263,7 +267,7 @@ fn hybrid(bench: &mut CaseContext<'_>) -> Verdict {
         let memory = lane
             .channel
             .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
-            .expect("attached");
+            .expect("registration succeeds");
         let wait = long_wait().mode(WaitMode::Hybrid { spin: Duration::from_secs(20) });
         // The same holds after a wait that slept.
         batches(&mut lane, memory, 1, 4, long_wait().mode(WaitMode::Interrupt));
@@ -272,7 +276,7 @@ fn hybrid(bench: &mut CaseContext<'_>) -> Verdict {
         assert_eq!(cost.interrupts, 0, "{way:?}: {cost:?}");
         let most = if way.mode == RunMode::Batch { 5 } else { 2 };
         assert!(cost.writes <= 16 * most, "{way:?}: {cost:?}");
-        show(bench, "hybrid, 64 deep", way, 16 * 64, cost);
+        show(context, "hybrid, 64 deep", way, 16 * 64, cost);
     }
     opened.close();
     Ok(())

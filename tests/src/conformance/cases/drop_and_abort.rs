@@ -15,7 +15,7 @@ pub(super) const CASES: &[Case] = &[
     case("ending.cancel", &[], cancel),
     case("ending.abort", &[], abort),
     case("ending.drop_in_every_order_releases_memory", &[], dropped),
-    case("ending.completions_not_taken", &[], not_taken),
+    case("ending.completions_not_taken", &[], uncollected),
 ];
 
 const LENGTH: usize = 100_001;
@@ -54,14 +54,14 @@ fn halves(lane: &ChannelPair, memory: MemoryHandle, n: usize) -> [ScatterGatherE
 impl Flight {
     /// Starts `count` transfers, of which the last stays in the queue. `step`: units of work that a card in this process does then.
     fn begin(
-        bench: &CaseContext<'_>,
+        context: &CaseContext<'_>,
         opened: &Opened,
         lane: &mut ChannelPair,
         count: usize,
         step: usize,
     ) -> Self {
         let area = opened.card.registered_memory(count * LENGTH).expect("DMA memory");
-        let memory = lane.channel.register_memory(area).expect("attached");
+        let memory = lane.channel.register_memory(area).expect("registration succeeds");
         let ready: Vec<_> = (0..count)
             .map(|n| {
                 let data = bytes((step << 8 | n) as u64, LENGTH);
@@ -73,9 +73,9 @@ impl Flight {
                         None
                     }
                     Kind::List => {
-                        for piece in halves(lane, memory, n) {
-                            let from = piece.offset - n * LENGTH;
-                            lane.put(memory, piece.offset, piece.card, &data[from..from + piece.length]);
+                        for entry in halves(lane, memory, n) {
+                            let from = entry.offset - n * LENGTH;
+                            lane.put(memory, entry.offset, entry.card, &data[from..from + entry.length]);
                         }
                         None
                     }
@@ -87,7 +87,7 @@ impl Flight {
         for (n, (buffer, kind, at, data)) in ready.into_iter().enumerate() {
             if n + 1 == count {
                 lane.channel.poll().expect("started");
-                if let Some((network, _)) = bench.simulated() {
+                if let Some((network, _)) = context.simulated() {
                     for _ in 0..step {
                         network.step();
                     }
@@ -96,8 +96,8 @@ impl Flight {
             let ticket = match (kind, buffer) {
                 (_, Some(buffer)) => lane.channel.submit(buffer, at).expect("accepted"),
                 (Kind::List, None) => {
-                    let pieces = halves(lane, memory, n);
-                    lane.channel.submit_list(&pieces).expect("accepted")
+                    let entries = halves(lane, memory, n);
+                    lane.channel.submit_list(&entries).expect("accepted")
                 }
                 (_, None) => lane.channel.submit_at(memory, n * LENGTH, LENGTH, at).expect("accepted"),
             };
@@ -132,24 +132,24 @@ impl Flight {
                     assert_eq!(
                         (length, kind),
                         (LENGTH as u64, Kind::Buffer),
-                        "success of others is only counted"
+                        "only successful buffers have completions"
                     );
                     let at = lane.at(n as u64 * PLACE);
-                    lane.moved(&buffer.expect("it comes back"), at, &data)
+                    lane.moved(&buffer.expect("the buffer is returned"), at, &data)
                 }
-                None if kind == Kind::List => halves(lane, self.memory, n).into_iter().all(|piece| {
-                    let from = piece.offset - n * LENGTH;
-                    lane.arrived(self.memory, piece.offset, piece.card, &data[from..from + piece.length])
+                None if kind == Kind::List => halves(lane, self.memory, n).into_iter().all(|entry| {
+                    let from = entry.offset - n * LENGTH;
+                    lane.arrived(self.memory, entry.offset, entry.card, &data[from..from + entry.length])
                 }),
                 None => {
-                    assert_eq!(kind, Kind::Part, "{way:?}: the buffer of transfer {n} is lost");
+                    assert_eq!(kind, Kind::Part, "{way:?}: the buffer of transfer {n} was not returned");
                     let at = lane.at(n as u64 * PLACE);
                     lane.arrived(self.memory, n * LENGTH, at, &data)
                 }
             };
-            assert!(arrived, "{way:?}: transfer {n} is not what was sent");
+            assert!(arrived, "{way:?}: the data of transfer {n} differs from the data sent");
         }
-        assert!(completions.next().is_none(), "{way:?}: a completion of no transfer");
+        assert!(completions.next().is_none(), "{way:?}: a completion without a transfer");
         drop(lane.channel.deregister_memory(self.memory).expect("nothing is in flight"));
         aborted
     }
@@ -161,14 +161,14 @@ fn lane(opened: &Opened, way: TestSetup) -> Result<ChannelPair, Skip> {
 }
 
 /// One transfer is cancelled at any stage; the others arrive.
-fn cancel(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn cancel(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     for way in opened.ways() {
         let mut lane = lane(&opened, way)?;
         for (victim, step) in [(0, 0), (1, 10), (3, 40), (4, 0), (2, 90)] {
-            let flight = Flight::begin(bench, &opened, &mut lane, 5, step);
+            let flight = Flight::begin(context, &opened, &mut lane, 5, step);
             let cancelled = lane.channel.cancel(flight.ticket(victim)).expect("the engine stops");
-            lane.channel.wait_ended(flight.ticket(4), long_wait()).expect("they end");
+            lane.channel.wait_ended(flight.ticket(4), long_wait()).expect("the transfers complete");
             let expected: &[usize] = if cancelled { &[victim] } else { &[] };
             assert_eq!(flight.aborted(&mut lane), expected, "{way:?}");
         }
@@ -179,16 +179,16 @@ fn cancel(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-fn abort(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn abort(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     for way in opened.ways() {
         let mut lane = lane(&opened, way)?;
         for step in [0, 1, 7, 30, 60, 200] {
-            let flight = Flight::begin(bench, &opened, &mut lane, 5, step);
+            let flight = Flight::begin(context, &opened, &mut lane, 5, step);
             assert_eq!(lane.channel.abort(), Ok(5), "{way:?} after {step} steps");
-            assert_eq!(lane.channel.abort(), Ok(0), "{way:?}: nothing is left to abort");
+            assert_eq!(lane.channel.abort(), Ok(0), "{way:?}: nothing remains to abort");
             let aborted = flight.aborted(&mut lane);
-            assert!(aborted.ends_with(&[4]), "{way:?}: what was only queued cannot have ended well");
+            assert!(aborted.ends_with(&[4]), "{way:?}: a transfer that was only queued is aborted");
             assert_eq!(aborted, Vec::from_iter(5 - aborted.len()..5), "{way:?}: in order");
             lane.assert_works(step as u64);
         }
@@ -199,33 +199,33 @@ fn abort(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// Channel, card, buffer and registered memory are dropped in every order while transfers are in flight.
-fn dropped(bench: &mut CaseContext<'_>) -> Verdict {
+fn dropped(context: &mut CaseContext<'_>) -> Verdict {
     // A real kernel needs time to open and close. There, every third order is enough: each object goes first twice. Backends of this
     // process run all orders.
-    let each = if bench.simulated().is_some() { 1 } else { 3 };
-    let probe = bench.open();
+    let each = if context.simulated().is_some() { 1 } else { 3 };
+    let probe = context.open();
     let ways = probe.ways();
     probe.close();
     for (n, order) in orders(4).into_iter().step_by(each).enumerate() {
         // Backends in virtual time run every order with every setup, the others with one setup per order.
-        let ways = if bench.real_time() { &ways[n % ways.len()..][..1] } else { &ways[..] };
+        let ways = if context.real_time() { &ways[n % ways.len()..][..1] } else { &ways[..] };
         for (k, way) in ways.iter().enumerate() {
-            drop_all(bench, *way, &order, [0, 3, 10, 25, 40, 300][(n + k) % 6])?;
+            drop_all(context, *way, &order, [0, 3, 10, 25, 40, 300][(n + k) % 6])?;
         }
     }
-    let opened = bench.open();
+    let opened = context.open();
     opened.lane(ways[0])?.assert_works(1);
     opened.close();
     Ok(())
 }
 
 /// Drops channel, card, buffer and registered memory in `order` after `step` units of work, on a healthy card.
-fn drop_all(bench: &CaseContext<'_>, way: TestSetup, order: &[usize], step: usize) -> Verdict {
-    let opened = bench.open();
+fn drop_all(context: &CaseContext<'_>, way: TestSetup, order: &[usize], step: usize) -> Verdict {
+    let opened = context.open();
     let mut lane = lane(&opened, way)?;
     lane.assert_works(step as u64);
-    Flight::begin(bench, &opened, &mut lane, 4, step);
-    let Opened { card, seam, messages, .. } = opened;
+    Flight::begin(context, &opened, &mut lane, 4, step);
+    let Opened { card, injector, messages, .. } = opened;
     let pool = card.memory().clone();
     let (buffer, area) = (card.buffer(5000).expect("memory"), card.registered_memory(5000).expect("memory"));
     let mut things: [Option<Box<dyn Any>>; 4] = [
@@ -237,7 +237,7 @@ fn drop_all(bench: &CaseContext<'_>, way: TestSetup, order: &[usize], step: usiz
     for index in order {
         things[*index] = None;
         // Between the drops the card does the work that it still may do.
-        if let Some((network, _)) = bench.simulated() {
+        if let Some((network, _)) = context.simulated() {
             for _ in 0..3 {
                 network.step();
             }
@@ -246,20 +246,20 @@ fn drop_all(bench: &CaseContext<'_>, way: TestSetup, order: &[usize], step: usiz
     let stats = pool.stats();
     assert_eq!((stats.in_use, stats.quarantined), (0, 0), "{way:?} {order:?}: {stats:?}");
     drop(pool);
-    assert!(seam.mappings().is_empty(), "{way:?} {order:?}: still mapped");
+    assert!(injector.mappings().is_empty(), "{way:?} {order:?}: all memory is unmapped");
     // A server makes its card idle some time after the client has disconnected, so that this cannot be checked there.
-    if let (Some((network, number)), None) = (bench.simulated(), messages) {
+    if let (Some((network, number)), None) = (context.simulated(), messages) {
         assert_closed(&network, number);
     }
     Ok(())
 }
 
-fn not_taken(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn uncollected(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     for way in opened.ways() {
         let mut lane = lane(&opened, way)?;
-        let flight = Flight::begin(bench, &opened, &mut lane, 5, 0);
-        lane.channel.wait_ended(flight.ticket(4), long_wait()).expect("they end");
+        let flight = Flight::begin(context, &opened, &mut lane, 5, 0);
+        lane.channel.wait_ended(flight.ticket(4), long_wait()).expect("the transfers complete");
         // The rings of two channels, registered memory, two buffers.
         opened.assert_pool(5, 0);
         drop(lane);

@@ -46,9 +46,9 @@ const UNMAPPED_ADDRESS: CardAddr = CardAddr::new(1 << 44);
 
 /// Runs a row with every setup it applies to. Rows that leave the card healthy run on one opened card, because opening takes tenths of a
 /// second in a kernel.
-pub(in crate::conformance) fn scenario(row: &FaultRow, bench: &mut CaseContext<'_>) -> Verdict {
+pub(in crate::conformance) fn scenario(row: &FaultRow, context: &mut CaseContext<'_>) -> Verdict {
     let AppliesTo::Channels(direction, mode) = row.on else { return Ok(()) };
-    let mut opened = open(row, bench)?;
+    let mut opened = open(row, context)?;
     let mut ways: Vec<_> = opened
         .ways()
         .into_iter()
@@ -56,15 +56,15 @@ pub(in crate::conformance) fn scenario(row: &FaultRow, bench: &mut CaseContext<'
         .filter(|way| mode.is_none_or(|only| only == way.mode))
         .collect();
     // Each takes seconds of real time.
-    let slow = row.memory == MemoryOutcome::Quarantined && bench.real_time();
+    let slow = row.memory == MemoryOutcome::Quarantined && context.real_time();
     if slow {
         ways.truncate(1);
     }
     for way in ways {
         let makers = [FaultSource::Plan, FaultSource::Seam, FaultSource::Hook].into_iter();
-        let makers = makers.filter(|maker| maker.makes(row.fault, bench, way));
+        let makers = makers.filter(|maker| maker.makes(row.fault, context, way));
         for maker in makers.take(if slow { 1 } else { 3 }) {
-            opened = scenario_on(row, bench, opened, way, maker)?;
+            opened = scenario_on(row, context, opened, way, maker)?;
         }
     }
     opened.assert_pool(0, 0);
@@ -73,16 +73,16 @@ pub(in crate::conformance) fn scenario(row: &FaultRow, bench: &mut CaseContext<'
 }
 
 /// Whether the row's fault is an address without a slave.
-fn nowhere(row: &FaultRow) -> bool {
+fn is_bad_address(row: &FaultRow) -> bool {
     row.fault == Some(FaultMethod::DecodeError)
 }
 
 /// Opens the card with the options that a row needs.
-fn open(row: &FaultRow, bench: &CaseContext<'_>) -> Result<Opened, Skip> {
+fn open(row: &FaultRow, context: &CaseContext<'_>) -> Result<Opened, Skip> {
     // With the network interface the driver knows where memory ends, and refuses addresses beyond it.
-    let choice = if nowhere(row) { NetworkInterface::Ignored } else { NetworkInterface::BySubsystem };
-    let mut opened = bench.open_with(OpenOptions::default().network_interface(choice));
-    if nowhere(row) {
+    let choice = if is_bad_address(row) { NetworkInterface::Ignored } else { NetworkInterface::BySubsystem };
+    let mut opened = context.open_with(OpenOptions::default().network_interface(choice));
+    if is_bad_address(row) {
         opened.scratch = fpga_driver::CardRange::new(CardAddr::new(1 << 20), 1 << 20);
     }
     opened.needs(4 * PLACE)?;
@@ -104,7 +104,7 @@ enum FaultSource {
 }
 
 impl FaultSource {
-    fn makes(self, fault: Option<FaultMethod>, bench: &CaseContext<'_>, way: TestSetup) -> bool {
+    fn makes(self, fault: Option<FaultMethod>, context: &CaseContext<'_>, way: TestSetup) -> bool {
         let Some(fault) = fault else { return false };
         match self {
             Self::Seam => matches!(
@@ -115,11 +115,11 @@ impl FaultSource {
                     | FaultMethod::DecodeError
             ),
             Self::Hook => {
-                bench.simulated().is_some()
+                context.simulated().is_some()
                     && matches!(fault, FaultMethod::Count(_) | FaultMethod::Stalled | FaultMethod::SlaveError)
             }
             Self::Plan => {
-                bench.backend().missing_reason(Capability::CardFaults).is_none()
+                context.backend().missing_reason(Capability::CardFaults).is_none()
                     && planned(fault, way, 0).is_some()
             }
         }
@@ -217,17 +217,18 @@ impl Seen {
 /// Runs one scenario. Returns the card, open and healthy.
 fn scenario_on(
     row: &FaultRow,
-    bench: &CaseContext<'_>,
+    context: &CaseContext<'_>,
     opened: Opened,
     way: TestSetup,
     maker: FaultSource,
 ) -> Result<Opened, Skip> {
     let what = format!("{way:?} by {maker:?}");
-    let nowhere = nowhere(row);
+    let is_bad_address = is_bad_address(row);
     let mut lane = opened.lane(way)?;
     lane.assert_works(1);
     let mut seen = Seen::default();
-    let places = [0, 1, 2].map(|n| if nowhere && n == 1 { UNMAPPED_ADDRESS } else { lane.at(n * PLACE) });
+    let places =
+        [0, 1, 2].map(|n| if is_bad_address && n == 1 { UNMAPPED_ADDRESS } else { lane.at(n * PLACE) });
     let data = [1, 2, 3].map(|seed| bytes(seed, LENGTH));
     let buffers: Vec<_> = (0..3)
         .map(|n| {
@@ -238,7 +239,7 @@ fn scenario_on(
             }
         })
         .collect();
-    begin(row, bench, &opened, &lane, maker);
+    begin(row, context, &opened, &lane, maker);
     let mut tickets = Vec::new();
     for (buffer, at) in buffers.into_iter().zip(places) {
         tickets.push(lane.channel.submit(buffer, at).expect("accepted"));
@@ -258,17 +259,17 @@ fn scenario_on(
             }
             lane.channel.wait(ticket, wait)
         });
-        let done = done.unwrap_or_else(|error| panic!("{what}: everything has ended: {error}"));
+        let done = done.unwrap_or_else(|error| panic!("{what}: waiting for a transfer failed: {error}"));
         match (&done.outcome, done.buffer) {
             (Ok(length), Some(buffer)) => {
                 assert_eq!(*length, LENGTH as u64);
                 seen.back += 1;
                 assert!(
                     !row.said.is_empty() || lane.moved(&buffer, places[n], &data[n]),
-                    "{what}: transfer {n} is not what was sent"
+                    "{what}: the data of transfer {n} differs from the data sent"
                 );
             }
-            (Ok(_), None) => panic!("{what}: done, but its buffer is not there"),
+            (Ok(_), None) => panic!("{what}: the transfer completed without its buffer"),
             (Err(fault), buffer) => {
                 assert!(!fault.to_string().is_empty());
                 if row.memory == MemoryOutcome::Returned {
@@ -290,29 +291,32 @@ fn scenario_on(
     let quarantined = opened.card.memory().stats().quarantined;
     // The ring is in quarantine with them.
     assert_eq!(quarantined, if seen.kept == 0 { 0 } else { seen.kept + 1 }, "{what}: {seen:?}");
-    end(row, bench, &opened, maker);
-    after(row, bench, opened, lane)
+    end(row, context, &opened, maker);
+    after(row, context, opened, lane)
 }
 
 /// Starts the fault.
-fn begin(row: &FaultRow, bench: &CaseContext<'_>, opened: &Opened, lane: &ChannelPair, maker: FaultSource) {
+fn begin(row: &FaultRow, context: &CaseContext<'_>, opened: &Opened, lane: &ChannelPair, maker: FaultSource) {
     let dma = opened.card.info().roles.dma.index;
     let (direction, base) = (lane.way.direction, channel_base(lane.way.direction, 0));
-    let card = |look: &mut dyn FnMut(&mut fpga_card::Card)| {
-        let (network, number) = bench.simulated().expect("the door can set faults");
-        network.with_card(number, look).expect("a card");
+    let card = |action: &mut dyn FnMut(&mut fpga_card::Card)| {
+        let (network, number) = context.simulated().expect("a simulated card in this process");
+        network.with_card(number, action).expect("a card");
     };
     let c2h = u16::from(opened.card.info().xdma.h2c_channels);
     if maker == FaultSource::Plan {
-        let fault = row.fault.and_then(|fault| planned(fault, lane.way, c2h)).expect("the plan can make it");
-        return bench.set_faults([fault]);
+        let fault = row
+            .fault
+            .and_then(|fault| planned(fault, lane.way, c2h))
+            .expect("a fault that the fault plan supports");
+        return context.set_faults([fault]);
     }
     match row.fault {
-        Some(FaultMethod::Interrupts(what)) => opened.seam.interrupts(what),
+        Some(FaultMethod::Interrupts(what)) => opened.injector.interrupts(what),
         Some(FaultMethod::Status(bit)) => {
             let at = |offset: fpga_driver::BarOffset| (dma, offset.get());
             // The engine never starts, and shows the status bit.
-            opened.seam.drop_writes(vec![
+            opened.injector.drop_writes(vec![
                 at(ChannelBlock::CONTROL.address(base)),
                 at(SgdmaBlock::CREDITS.address(sgdma_base(direction, 0))),
             ]);
@@ -321,7 +325,7 @@ fn begin(row: &FaultRow, bench: &CaseContext<'_>, opened: &Opened, lane: &Channe
                 at: offset.get(),
                 value,
             };
-            opened.seam.replace(vec![
+            opened.injector.replace(vec![
                 shows(ChannelBlock::STATUS.address(base), bit.status().into_bits()),
                 shows(ChannelBlock::COMPLETED.address(base), 0),
             ]);
@@ -345,15 +349,15 @@ fn begin(row: &FaultRow, bench: &CaseContext<'_>, opened: &Opened, lane: &Channe
 }
 
 /// Ends the fault.
-fn end(row: &FaultRow, bench: &CaseContext<'_>, opened: &Opened, maker: FaultSource) {
-    opened.seam.restore();
+fn end(row: &FaultRow, context: &CaseContext<'_>, opened: &Opened, maker: FaultSource) {
+    opened.injector.restore();
     if maker == FaultSource::Plan {
-        bench.set_faults([]);
+        context.set_faults([]);
         if matches!(row.fault, Some(FaultMethod::Removed | FaultMethod::RemovedAtDescriptor)) {
-            bench.replug();
+            context.replug();
         }
     }
-    if let Some((network, number)) = bench.simulated() {
+    if let Some((network, number)) = context.simulated() {
         network.with_card(number, |card| {
             card.override_completed_count(None);
             card.silence(CardAddr::ZERO, 0);
@@ -365,7 +369,7 @@ fn end(row: &FaultRow, bench: &CaseContext<'_>, opened: &Opened, maker: FaultSou
 /// Checks that the object named in the row works afterwards.
 fn after(
     row: &FaultRow,
-    bench: &CaseContext<'_>,
+    context: &CaseContext<'_>,
     opened: Opened,
     mut lane: ChannelPair,
 ) -> Result<Opened, Skip> {
@@ -380,18 +384,19 @@ fn after(
         AfterFault::Reopen => drop((lane, opened)),
         AfterFault::Reset => {
             drop((lane, opened));
-            let seam = bench.open_backend();
-            let refused = Card::from_backend(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>);
+            let injector = context.open_backend();
+            let refused =
+                Card::from_backend(Arc::<FaultInjectingBackend>::clone(&injector) as Arc<dyn Backend>);
             assert!(
-                refused.is_err() || bench.backend().resets_between_owners(),
-                "{way:?}: a card that needs a reset is not opened as if it were well"
+                refused.is_err() || context.backend().resets_between_owners(),
+                "{way:?}: opening a card that needs a reset fails"
             );
             drop(refused);
-            drop(seam);
-            bench.reset();
+            drop(injector);
+            context.reset();
         }
     }
-    let again = open(row, bench)?;
+    let again = open(row, context)?;
     again.lane(way)?.assert_works(6);
     again.assert_pool(0, 0);
     Ok(again)
@@ -400,24 +405,24 @@ fn after(
 /// Registers are lost while DMA works. Transfers complete by their write-back until the driver reads a register. That happens after the
 /// next doorbell, or earlier in real time, where a transfer may take longer than the driver waits before it reads the status register. From
 /// then on everything in flight is lost with the card.
-fn all_ones_at_descriptor(bench: &mut CaseContext<'_>) -> Verdict {
+fn all_ones_at_descriptor(context: &mut CaseContext<'_>) -> Verdict {
     let row = row("all_ones_at_descriptor");
-    let probe = bench.open();
+    let probe = context.open();
     let mut ways = probe.ways();
     probe.close();
-    if bench.real_time() {
+    if context.real_time() {
         // Each takes seconds of real time.
         ways.truncate(1);
     }
     for way in ways {
-        let opened = bench.open();
+        let opened = context.open();
         opened.needs(4 * PLACE)?;
         let mut lane = opened.lane(way)?;
         lane.assert_works(1);
         let data = [1, 2, 3].map(|seed| bytes(seed, LENGTH));
         let places = [0, 1, 2].map(|n| lane.at(n * PLACE));
         let buffers: Vec<_> = data.iter().zip(places).map(|(data, at)| lane.buffer(at, data)).collect();
-        bench.set_faults([FaultEntry {
+        context.set_faults([FaultEntry {
             on: Some(Opportunity::Descriptor),
             skip: 1,
             ..FaultEntry::new(FaultName::AllOnes)
@@ -436,15 +441,15 @@ fn all_ones_at_descriptor(bench: &mut CaseContext<'_>) -> Verdict {
             }
             let done = match lane.channel.wait(ticket, patient) {
                 Ok(done) => done,
-                Err(error) if bench.real_time() && ExpectedError::of(&error).as_slice() == row.said => {
+                Err(error) if context.real_time() && ExpectedError::of(&error).as_slice() == row.said => {
                     lost.push(ticket);
                     continue;
                 }
                 Err(error) => panic!("{way:?}: {error}"),
             };
             assert_eq!(done.outcome, Ok(LENGTH as u64), "{way:?}: transfer {n}");
-            let buffer = done.buffer.expect("its buffer");
-            let came = match (way.direction, bench.simulated()) {
+            let buffer = done.buffer.expect("a completion with its buffer");
+            let came = match (way.direction, context.simulated()) {
                 (Direction::C2h, _) => buffer.to_vec() == data[n],
                 (_, Some((network, number))) => {
                     crate::cards::peek(&network, number, places[n], LENGTH) == data[n]
@@ -452,61 +457,62 @@ fn all_ones_at_descriptor(bench: &mut CaseContext<'_>) -> Verdict {
                 // The memory of a card whose registers are lost cannot be checked.
                 (_, None) => true,
             };
-            assert!(came, "{way:?}: transfer {n} is not what was sent");
+            assert!(came, "{way:?}: the data of transfer {n} differs from the data sent");
         }
         if lost.is_empty() {
             let next = opened.card.buffer(LENGTH).expect("DMA memory");
-            let next = lane.channel.submit(next, places[0]).expect("the loss is not known yet");
-            let error = lane.channel.wait(next, patient).expect_err("the doorbell was lost");
+            let next = lane.channel.submit(next, places[0]).expect("the loss is not detected yet");
+            let error = lane.channel.wait(next, patient).expect_err("the wait detects the loss");
             assert_eq!(ExpectedError::of(&error).as_slice(), row.said, "{way:?}: {error}");
             lost.push(next);
         }
         // The ring is in quarantine with them.
         let quarantined = lost.len() + 1;
         for ticket in lost {
-            let done = lane.channel.wait(ticket, patient).expect("it has ended");
+            let done = lane.channel.wait(ticket, patient).expect("the transfer has ended");
             assert!(done.outcome.is_err() && done.buffer.is_none(), "{way:?}: {:?}", done.outcome);
         }
         assert_eq!(row.memory, MemoryOutcome::Quarantined);
         assert_eq!(opened.card.memory().stats().quarantined, quarantined, "{way:?}");
-        bench.set_faults([]);
-        after(row, bench, opened, lane)?.close();
+        context.set_faults([]);
+        after(row, context, opened, lane)?.close();
     }
     Ok(())
 }
 
 /// A traffic source that never ends its packet: the received part is reported as lost, once, and the channel stops when requested.
-fn stream_without_end(bench: &mut CaseContext<'_>) -> Verdict {
+fn stream_without_end(context: &mut CaseContext<'_>) -> Verdict {
     // Total bytes of the posted buffers.
     const RING: u64 = 16 * 4096;
     let row = row("stream_without_end");
-    bench.on(&ENDLESS_PACKET, |bench| {
-        let opened = bench.open();
+    context.on(&ENDLESS_PACKET, |context| {
+        let opened = context.open();
         let options = C2hStreamOptions::default().buffers(16).buffer_size(4096);
         let mut rx = match opened.card.c2h_stream_with(0, options) {
             Ok(rx) => rx,
             Err(error @ ResourceError::CreditModeUnsupported { .. }) => return Err(Skip(error.to_string())),
             Err(error) => panic!("{error}"),
         };
-        let told = match rx.wait_packet(WaitOptions::default().timeout(crate::TIMEOUT)) {
+        let reported = match rx.wait_packet(WaitOptions::default().timeout(crate::TIMEOUT)) {
             Err(StreamError::Packet { source: PacketFault::TooLong { bytes: RING }, .. }) => {
                 ExpectedError::TooLong
             }
             Err(error) => panic!("{error}"),
-            Ok(packet) => panic!("a packet of {} bytes", packet.len()),
+            Ok(packet) => panic!("received a packet of {} bytes instead of an error", packet.len()),
         };
-        assert_eq!([told], row.said);
+        assert_eq!([reported], row.said);
         let again = rx.wait_packet(WaitOptions::default().timeout(Duration::from_millis(20)));
         let again = again.map(|packet| packet.len());
-        assert!(again.as_ref().is_err_and(StreamError::is_timeout), "told of once: {again:?}");
+        assert!(again.as_ref().is_err_and(StreamError::is_timeout), "the error is reported once: {again:?}");
         assert!(rx.statistics().discarded_bytes > RING, "{:?}", rx.statistics());
-        rx.abort().expect("with data coming it can be stopped");
+        rx.abort().expect("a channel that receives data can be stopped");
         assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
         drop(rx);
         // The channel is free and can be started again: the endless packet is reported again.
         let mut rx = opened.card.c2h_stream_with(0, options).expect("the channel");
-        let told = rx.wait_packet(WaitOptions::default().timeout(crate::TIMEOUT)).map(|packet| packet.len());
-        assert!(matches!(told, Err(StreamError::Packet { .. })), "{told:?}");
+        let reported =
+            rx.wait_packet(WaitOptions::default().timeout(crate::TIMEOUT)).map(|packet| packet.len());
+        assert!(matches!(reported, Err(StreamError::Packet { .. })), "{reported:?}");
         drop(rx);
         opened.assert_pool(0, 0);
         opened.close();
@@ -515,15 +521,15 @@ fn stream_without_end(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// An AER error arrives as an event, once; transfers in flight end normally.
-fn bus_error(bench: &mut CaseContext<'_>) -> Verdict {
+fn bus_error(context: &mut CaseContext<'_>) -> Verdict {
     let row = row("bus_error");
-    let opened = bench.open();
+    let opened = context.open();
     let events = opened.card.events().expect("event descriptors");
     if !events.can_have(DeviceEvent::BusError) {
-        return Err(Skip("errors on the bus are not reported through this door".to_owned()));
+        return Err(Skip("this backend does not report bus errors".to_owned()));
     }
     assert_eq!(events.poll(), None);
-    bench.bus_error()?;
+    context.bus_error()?;
     let mut lane = opened.lane(opened.ways()[0])?;
     lane.assert_works(1);
     let event = events.wait(crate::TIMEOUT).expect("waited");
@@ -533,7 +539,7 @@ fn bus_error(bench: &mut CaseContext<'_>) -> Verdict {
         (&[ExpectedError::BusError][..], MemoryOutcome::Returned, AfterFault::Channel)
     );
     assert_eq!(events.poll(), None, "once");
-    bench.set_faults([]);
+    context.set_faults([]);
     lane.assert_works(2);
     drop(lane);
     opened.close();

@@ -9,18 +9,18 @@ pub(super) const CASES: &[Case] = &[
     case("open.info", &[], info),
     case("open.close_leaks_nothing", &[], closed),
     case("open.repeated", &[], again),
-    case("open.second_owner_is_refused", &[], one_owner),
+    case("open.second_owner_is_refused", &[], exclusive_channel),
 ];
 
 /// The card's information is consistent, and the same at every opening.
-fn info(bench: &mut CaseContext<'_>) -> Verdict {
-    let look = |bench: &CaseContext<'_>| {
-        let opened = bench.open();
+fn info(context: &mut CaseContext<'_>) -> Verdict {
+    let inspect = |context: &CaseContext<'_>| {
+        let opened = context.open();
         let info = opened.card.info().clone();
         opened.close();
         info
     };
-    let info = look(bench);
+    let info = inspect(context);
     assert!(!info.name.is_empty());
     assert!(!matches!(info.ids.vendor, 0 | 0xFFFF), "{:x?}", info.ids);
     let xdma = &info.xdma;
@@ -29,12 +29,12 @@ fn info(bench: &mut CaseContext<'_>) -> Verdict {
     assert!(xdma.data_width.is_some_and(|bits| bits.is_power_of_two()), "{xdma:?}");
     assert!(xdma.max_payload.is_some_and(|bytes| bytes >= 128), "{xdma:?}");
     assert!(info.roles.dma.size >= 0x8000, "{:?}", info.roles);
-    assert_eq!(look(bench), info, "opened again");
+    assert_eq!(inspect(context), info, "the information is the same after reopening");
     Ok(())
 }
 
-fn closed(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn closed(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let way = opened.ways()[0];
     opened.lane(way)?.assert_works(1);
     let buffer = opened.card.buffer(5000).expect("DMA memory");
@@ -44,9 +44,9 @@ fn closed(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-fn again(bench: &mut CaseContext<'_>) -> Verdict {
+fn again(context: &mut CaseContext<'_>) -> Verdict {
     for seed in 0..8 {
-        let opened = bench.open();
+        let opened = context.open();
         let ways = opened.ways();
         opened.lane(ways[usize::try_from(seed).unwrap_or(0) % ways.len().min(2)])?.assert_works(seed);
         opened.assert_pool(0, 0);
@@ -56,8 +56,8 @@ fn again(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// A channel has one owner at a time, and the error for a missing channel reports the number of channels.
-fn one_owner(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn exclusive_channel(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     for way in opened.ways() {
         let first = match way.take(&opened.card, 0, way.options()) {
             Ok(first) => first,
@@ -67,7 +67,7 @@ fn one_owner(bench: &mut CaseContext<'_>) -> Verdict {
         let second = way.take(&opened.card, 0, way.options());
         assert!(matches!(second, Err(ResourceError::InUse { .. })), "{way:?}: {second:?}");
         drop(first);
-        way.take(&opened.card, 0, way.options()).expect("free again");
+        way.take(&opened.card, 0, way.options()).expect("the released channel is available");
         let there = opened.card.info().xdma.count(way.direction);
         let absent = way.take(&opened.card, there, way.options());
         assert!(

@@ -17,12 +17,12 @@ pub(super) const CASES: &[Case] = &[
     case("pages.huge.1GiB", &[Capability::HugePages], of_1_gib),
 ];
 
-fn of_2_mib(bench: &mut CaseContext<'_>) -> Verdict {
-    used(bench, HugePages::Prefer2MiB, 2 << 20)
+fn of_2_mib(context: &mut CaseContext<'_>) -> Verdict {
+    used(context, HugePages::Prefer2MiB, 2 << 20)
 }
 
-fn of_1_gib(bench: &mut CaseContext<'_>) -> Verdict {
-    used(bench, HugePages::Prefer1GiB, 1 << 30)
+fn of_1_gib(context: &mut CaseContext<'_>) -> Verdict {
+    used(context, HugePages::Prefer1GiB, 1 << 30)
 }
 
 /// Skips the case unless pages of this size are free: Documentation/admin-guide/mm/hugetlbpage.rst of the kernel.
@@ -35,9 +35,7 @@ fn reserve(page: usize) -> Result<(), Skip> {
     if count("free_hugepages") > count("resv_hugepages") {
         return Ok(());
     }
-    Err(Skip(format!(
-        "no huge pages are left in the system's reserve: write how many to {folder}/nr_hugepages"
-    )))
+    Err(Skip(format!("the system has no free huge pages: write a number to {folder}/nr_hugepages")))
 }
 
 /// Page size at an address of this process, from proc_pid_smaps(5).
@@ -61,26 +59,26 @@ fn page_size(at: usize) -> Option<usize> {
     None
 }
 
-fn used(bench: &mut CaseContext<'_>, huge: HugePages, page: usize) -> Verdict {
+fn used(context: &mut CaseContext<'_>, huge: HugePages, page: usize) -> Verdict {
     reserve(page)?;
     let mut memory = DmaPoolOptions::default();
     memory.huge = huge;
     memory.region_size = page;
     memory.limit = page;
-    let opened = bench.open_with(OpenOptions::default().memory(memory));
+    let opened = context.open_with(OpenOptions::default().memory(memory));
     let length = opened.scratch.length.min(1 << 20);
     let data = bytes(page as u64, usize::try_from(length).unwrap_or(4096));
     let at = opened.at(0);
     {
         let take = |direction| {
-            let way = TestSetup { direction, mode: RunMode::Batch, threaded: bench.real_time() };
+            let way = TestSetup { direction, mode: RunMode::Batch, threaded: context.real_time() };
             way.take(&opened.card, 0, way.options()).expect("a channel")
         };
         let (mut h2c, mut c2h) = (take(Direction::H2c), take(Direction::C2h));
         let buffer = opened.card.buffer_from(&data).expect("DMA memory");
         let size = page_size(buffer.memory().host_address());
-        assert_eq!(size, Some(page), "pages behind the buffer");
-        let mappings = opened.seam.mappings();
+        assert_eq!(size, Some(page), "page size of the buffer's memory");
+        let mappings = opened.injector.mappings();
         assert!(
             mappings.len() == 1 && mappings.iter().all(|mapping| mapping.iova.is_aligned_to(page as u64)),
             "{mappings:x?}"
@@ -88,7 +86,7 @@ fn used(bench: &mut CaseContext<'_>, huge: HugePages, page: usize) -> Verdict {
         let mut buffer = h2c.transfer(buffer, at, long_wait()).unwrap_or_else(|failed| panic!("{failed}"));
         buffer.fill(0xEE);
         let buffer = c2h.transfer(buffer, at, long_wait()).unwrap_or_else(|failed| panic!("{failed}"));
-        assert!(buffer.to_vec() == data, "what comes back is not what was sent");
+        assert!(buffer.to_vec() == data, "data read back differs from the data written");
     }
     opened.assert_pool(0, 0);
     opened.close();

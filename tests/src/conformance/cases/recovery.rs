@@ -13,7 +13,7 @@ use crate::conformance::{Capability, Skip};
 use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
-    case("recovery.healthy_card_needs_nothing", &[], well),
+    case("recovery.healthy_card_needs_nothing", &[], healthy_card),
     case("recovery.channel_level", &[], recovery_channel_level),
     case("recovery.reset_under_load", &[Capability::BusReset], reset_under_load),
     case("recovery.stale_handles", &[Capability::BusReset], stale_handles),
@@ -22,26 +22,26 @@ pub(super) const CASES: &[Case] = &[
 
 const LENGTH: usize = 100_001;
 
-fn well(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn healthy_card(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let mut names: Vec<_> = opened.card.info().xdma.channels().map(|name| name.to_string()).collect();
     names.extend(["ni", "cdma", "interrupts"].map(str::to_owned));
     for level in [RecoveryLevel::Channel, RecoveryLevel::Function, RecoveryLevel::Bus] {
-        let report = opened.card.recover(level).expect("a ladder");
+        let report = opened.card.recover(level).expect("a recovery report");
         assert!(report.well && !report.reopen, "{report:?}");
         // The equipment of an external card, and the state in which it was left, are unknown.
-        if bench.simulated().is_some() {
+        if context.simulated().is_some() {
             assert!(
-                report.steps.iter().all(|rung| rung.outcome == RecoveryStepOutcome::NotNeeded),
+                report.steps.iter().all(|entry| entry.outcome == RecoveryStepOutcome::NotNeeded),
                 "{report:?}"
             );
             assert!(
-                report.steps.iter().map(|rung| rung.step.to_string()).eq(names.iter().cloned()),
+                report.steps.iter().map(|entry| entry.step.to_string()).eq(names.iter().cloned()),
                 "{report:?}"
             );
             assert_eq!(report.outcome(RecoveryLevel::Channel), Some(&RecoveryStepOutcome::NotNeeded));
         }
-        assert_eq!(report.outcome(RecoveryLevel::Bus), None, "no further than needed");
+        assert_eq!(report.outcome(RecoveryLevel::Bus), None, "recovery stops at the level that was needed");
     }
     // The handles are still valid.
     opened.lane(opened.ways()[0])?.assert_works(1);
@@ -50,8 +50,8 @@ fn well(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// Forced recovery stops the run of a channel that still has an owner.
-fn recovery_channel_level(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn recovery_channel_level(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     opened.needs(1 << 20)?;
     for way in opened.ways() {
         let mut lane = opened.lane_with(way, way.options().max_descriptor_length(4096))?;
@@ -60,10 +60,11 @@ fn recovery_channel_level(bench: &mut CaseContext<'_>) -> Verdict {
             let buffer = lane.buffer(at, &data);
             let ticket = lane.channel.submit(buffer, at).expect("accepted");
             lane.channel.poll().expect("started");
-            let report = opened.card.recover_with(&RecoveryOptions::default().force(true)).expect("a ladder");
+            let report =
+                opened.card.recover_with(&RecoveryOptions::default().force(true)).expect("a recovery report");
             assert!(report.well && !report.reopen, "{way:?}: {report:?}");
-            let done = lane.channel.wait(ticket, long_wait()).expect("it has ended, or ends");
-            assert!(done.buffer.is_some(), "{way:?}: it comes back");
+            let done = lane.channel.wait(ticket, long_wait()).expect("the transfer ends");
+            assert!(done.buffer.is_some(), "{way:?}: the buffer is returned");
             if way.mode == RunMode::Credit && done.outcome.is_ok() {
                 // The transfer had ended before the recovery stopped the run without its owner. The next transfer detects the stop.
                 let buffer = opened.card.buffer(64).expect("DMA memory");
@@ -88,7 +89,7 @@ fn recovery_channel_level(bench: &mut CaseContext<'_>) -> Verdict {
 fn reset(opened: &Opened) -> Verdict {
     let mut why = String::new();
     for level in [ResetLevel::Hot, ResetLevel::Function] {
-        match opened.seam.reset(level) {
+        match opened.injector.reset(level) {
             Ok(()) => return Ok(()),
             Err(error @ ResetError::Unsupported { .. }) => why = error.to_string(),
             Err(error) => panic!("{error}"),
@@ -106,7 +107,7 @@ fn stale(error: &ChannelError) -> bool {
     )
 }
 
-fn under_load(opened: &Opened, way: TestSetup, bench: &CaseContext<'_>, step: usize) -> Verdict {
+fn under_load(opened: &Opened, way: TestSetup, context: &CaseContext<'_>, step: usize) -> Verdict {
     opened.needs(8 << 20)?;
     let mut lane = opened.lane_with(way, way.options().max_descriptor_length(4096))?;
     let mut tickets = Vec::new();
@@ -116,21 +117,21 @@ fn under_load(opened: &Opened, way: TestSetup, bench: &CaseContext<'_>, step: us
         tickets.push(lane.channel.submit(buffer, at).expect("accepted"));
     }
     lane.channel.poll().expect("started");
-    if let Some((network, _)) = bench.simulated() {
+    if let Some((network, _)) = context.simulated() {
         for _ in 0..step {
             network.step();
         }
     }
     reset(opened)?;
-    let mut said = 0;
+    let mut reports = 0;
     let (mut back, mut kept) = (0, 0);
     for ticket in tickets {
         let done = match lane.channel.wait(ticket, long_wait()) {
             Ok(done) => done,
             Err(error) => {
                 assert!(stale(&error), "{way:?}: {error}");
-                said += 1;
-                lane.channel.wait(ticket, long_wait()).expect("everything has ended")
+                reports += 1;
+                lane.channel.wait(ticket, long_wait()).expect("the transfer has ended")
             }
         };
         assert!(matches!(&done.outcome, Ok(_) | Err(_)));
@@ -145,35 +146,41 @@ fn under_load(opened: &Opened, way: TestSetup, bench: &CaseContext<'_>, step: us
         }
         if done.buffer.is_some() { back += 1 } else { kept += 1 }
     }
-    assert!(said <= 1, "{way:?}: said once, by the call that finds it");
+    assert!(reports <= 1, "{way:?}: the loss is reported at most once");
     assert_eq!(back + kept, 4);
     let stats = opened.card.memory().stats();
-    assert!(stats.quarantined >= kept, "{way:?}: what does not come back is kept and counted: {stats:?}");
+    assert!(
+        stats.quarantined >= kept,
+        "{way:?}: buffers that are not returned are counted in quarantine: {stats:?}"
+    );
     let refused = lane.channel.submit(opened.card.buffer(64).expect("memory"), lane.at(0));
     match refused {
         Err(refused) => {
             assert!(matches!(&refused.error, SubmitError::Channel(error) if stale(error)), "{refused}");
         }
         Ok(ticket) => {
-            let error = lane.channel.wait(ticket, long_wait()).expect_err("nothing goes through it any more");
+            let error = lane
+                .channel
+                .wait(ticket, long_wait())
+                .expect_err("a channel from before the reset transfers nothing");
             assert!(stale(&error), "{way:?}: {error}");
         }
     }
     Ok(())
 }
 
-fn reset_under_load(bench: &mut CaseContext<'_>) -> Verdict {
-    let probe = bench.open();
+fn reset_under_load(context: &mut CaseContext<'_>) -> Verdict {
+    let probe = context.open();
     let ways = probe.ways();
     probe.close();
     // Only in this process can the progress of the work at that time be chosen.
-    let steps: &[usize] = if bench.simulated().is_some() { &[0, 5, 40, 400] } else { &[0] };
+    let steps: &[usize] = if context.simulated().is_some() { &[0, 5, 40, 400] } else { &[0] };
     for way in ways {
         for &step in steps {
-            let opened = bench.open();
-            under_load(&opened, way, bench, step)?;
+            let opened = context.open();
+            under_load(&opened, way, context, step)?;
             drop(opened);
-            let again = bench.open();
+            let again = context.open();
             again.lane(way)?.assert_works(step as u64);
             again.assert_pool(0, 0);
             again.close();
@@ -183,27 +190,27 @@ fn reset_under_load(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// A handle from before a reset reads no value and starts nothing.
-fn stale_handles(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn stale_handles(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let bar = opened.card.dma_bar().clone();
     reset(&opened)?;
     let at = fpga_registers::xdma::CONFIG_BASE;
     let read = bar.read32(at);
     assert!(matches!(read, Err(MmioError::Stale { .. } | MmioError::Gone { .. })), "{read:?}");
     let taken = opened.card.h2c(0).map(drop);
-    assert!(taken.is_err(), "a channel of a card that was reset");
+    assert!(taken.is_err(), "a card handle from before the reset provides no channel");
     drop(opened);
     drop(bar);
-    let again = bench.open();
+    let again = context.open();
     again.lane(again.ways()[0])?.assert_works(1);
     again.close();
     Ok(())
 }
 
-fn recovery_bus_level(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn recovery_bus_level(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let options = RecoveryOptions::default().at_least(RecoveryLevel::Bus);
-    let report = opened.card.recover_with(&options).expect("a ladder");
+    let report = opened.card.recover_with(&options).expect("a recovery report");
     if let Some(outcome) = report.outcome(RecoveryLevel::Bus)
         && outcome.word() == "unsupported"
     {
@@ -211,7 +218,7 @@ fn recovery_bus_level(bench: &mut CaseContext<'_>) -> Verdict {
     }
     assert!(report.well && report.reopen, "{report:?}");
     drop(opened);
-    let again = bench.open();
+    let again = context.open();
     again.lane(again.ways()[0])?.assert_works(2);
     again.close();
     Ok(())

@@ -12,12 +12,12 @@ use super::{Case, CaseContext, Verdict, case};
 pub(super) const CASES: &[Case] = &[
     case("registers.identifiers", &[], identifiers),
     case("registers.aliases", &[], aliases),
-    case("registers.invalid_accesses", &[], what_cannot_be),
+    case("registers.invalid_accesses", &[], invalid_accesses),
     case("registers.decoding_off", &[], decoding_off),
 ];
 
-fn identifiers(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn identifiers(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let bar = opened.card.dma_bar();
     for name in opened.card.info().xdma.channels() {
         let id = ChannelBlock::IDENTIFIER.read(bar, channel_base(name.direction, name.number)).expect("read");
@@ -39,8 +39,8 @@ fn identifiers(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// PG195, interrupt block: a mask, and aliases that set and clear its bits.
-fn aliases(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn aliases(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let bar = opened.card.dma_bar();
     let mask = || IrqBlock::USER_ENABLE.read(bar, IRQ_BASE).expect("read").into_bits();
     let bits = UserMask::from_bits;
@@ -49,7 +49,7 @@ fn aliases(bench: &mut CaseContext<'_>) -> Verdict {
     assert_eq!(mask(), 0);
     IrqBlock::USER_ENABLE_SET.write(bar, IRQ_BASE, bits(0b0101)).expect("write");
     let held = mask();
-    assert_eq!(held & !0b0101, 0, "bits that nobody set: {held:#x}");
+    assert_eq!(held & !0b0101, 0, "bits outside the written mask are clear: {held:#x}");
     if held == 0 {
         return Err(super::super::Skip("the design has no user interrupts".to_owned()));
     }
@@ -62,10 +62,10 @@ fn aliases(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// Accesses outside the BAR or across its words do not reach the card.
-fn what_cannot_be(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn invalid_accesses(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let bar = opened.card.dma_bar();
-    let before = opened.seam.traffic();
+    let before = opened.injector.traffic();
     for at in [bar.size(), bar.size() - 2, u64::MAX, u64::MAX - 3] {
         let at = BarOffset::new(at);
         let refused = |error| matches!(error, MmioError::OutOfRange { .. } | MmioError::Misaligned { .. });
@@ -76,28 +76,28 @@ fn what_cannot_be(bench: &mut CaseContext<'_>) -> Verdict {
     assert!(matches!(bar.read64(BarOffset::new(4)), Err(MmioError::Misaligned { .. })));
     assert!(bar.slice(BarOffset::new(bar.size()), 4).is_err());
     // The driver or the card may refuse them; no refused access may count as made or change anything.
-    assert!(opened.seam.traffic().writes - before.writes <= 4);
-    assert!(IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).expect("the card is well").is(Target::Irq));
+    assert!(opened.injector.traffic().writes - before.writes <= 4);
+    assert!(IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).expect("the card answers").is(Target::Irq));
     opened.close();
     Ok(())
 }
 
 /// A function whose memory decoding is off does not answer: no register has a value, and the read is an error, not a crash.
-fn decoding_off(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn decoding_off(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let bar = opened.card.dma_bar().clone();
-    let before = config::read_u16(&*opened.seam, header::COMMAND).expect("read");
+    let before = config::read_u16(&*opened.injector, header::COMMAND).expect("read");
     let off = before & !command::MEMORY_SPACE;
-    opened.seam.config_write(header::COMMAND, &off.to_le_bytes()).expect("write");
+    opened.injector.config_write(header::COMMAND, &off.to_le_bytes()).expect("write");
     let at = IrqBlock::IDENTIFIER.address(IRQ_BASE);
     assert!(matches!(bar.read32(at), Err(MmioError::Gone { .. })), "{:?}", bar.read32(at));
     // Writes are posted: reporting the missing function is allowed and not required.
     let written = bar.write32(at, 0);
     assert!(matches!(written, Ok(()) | Err(MmioError::Gone { .. })), "{written:?}");
-    opened.seam.config_write(header::COMMAND, &before.to_le_bytes()).expect("write");
+    opened.injector.config_write(header::COMMAND, &before.to_le_bytes()).expect("write");
     drop(bar);
     opened.close();
-    let opened = bench.open();
+    let opened = context.open();
     assert!(IrqBlock::IDENTIFIER.read(opened.card.dma_bar(), IRQ_BASE).expect("read").is(Target::Irq));
     opened.close();
     Ok(())

@@ -15,8 +15,10 @@ use crate::fault_injecting::FaultInjectingBackend;
 use crate::rig::{Channel, TestSetup};
 
 pub(super) const CASES: &[Case] = &[
-    case("removal.all_ones_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::AllOnes, "all_ones")),
-    case("removal.gone_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::Gone, "removed")),
+    case("removal.all_ones_at_any_access", REMOVAL, |context| {
+        removal(context, CardFailure::AllOnes, "all_ones")
+    }),
+    case("removal.gone_at_any_access", REMOVAL, |context| removal(context, CardFailure::Gone, "removed")),
 ];
 
 const REMOVAL: &[Capability] = &[Capability::Removal];
@@ -24,11 +26,11 @@ const REMOVAL: &[Capability] = &[Capability::Removal];
 /// A short program: open, interrupts, transfers in each direction, a list, a wait by interrupt, a copy inside the card, close. It ends with
 /// the first error. `pools` gets the pool as soon as there is one.
 fn program(
-    seam: &Arc<FaultInjectingBackend>,
+    injector: &Arc<FaultInjectingBackend>,
     pools: &mut Vec<fpga_pci::DmaPool>,
     way: TestSetup,
 ) -> Result<(), Box<dyn Error>> {
-    let card = Card::from_backend(Arc::<FaultInjectingBackend>::clone(seam) as Arc<dyn Backend>)?;
+    let card = Card::from_backend(Arc::<FaultInjectingBackend>::clone(injector) as Arc<dyn Backend>)?;
     pools.push(card.memory().clone());
     card.enable_interrupts()?;
     let at = CardAddr::new(1 << 20);
@@ -39,13 +41,13 @@ fn program(
         let first = channel.submit(card.buffer(5000)?, at)?;
         let part = channel.submit_at(memory, 0, 4096, at)?;
         channel.poll()?;
-        let pieces = [0, 1].map(|n| ScatterGatherEntry {
+        let entries = [0, 1].map(|n| ScatterGatherEntry {
             memory,
             offset: n * 8192,
             length: 100,
             card: CardAddr::new((2 << 20) + n as u64 * 4096),
         });
-        let list = channel.submit_list(&pieces)?;
+        let list = channel.submit_list(&entries)?;
         channel.wait_ended(part, short)?;
         let done = channel.wait(first, short)?;
         drop(done.into_buffer()?);
@@ -65,13 +67,13 @@ fn program(
 
 /// The card is removed at the first register access, at the second, and so on until the program completes. In every case there are typed
 /// errors only, every buffer is accounted for, and the card opens and works once it is back.
-fn removal(bench: &mut CaseContext<'_>, failure: CardFailure, name: &str) -> Verdict {
+fn removal(context: &mut CaseContext<'_>, failure: CardFailure, name: &str) -> Verdict {
     let row = row(name);
     assert_eq!((row.memory, row.after), (MemoryOutcome::Quarantined, AfterFault::Reopen));
     // The whole card fails, not only its registers: a card outside this process does that by its own fault plan.
-    let behind = bench.simulated().is_none();
+    let behind = context.simulated().is_none();
     let fault = if failure == CardFailure::AllOnes { FaultName::AllOnes } else { FaultName::SurpriseRemoval };
-    let probe = bench.open();
+    let probe = context.open();
     let mut ways = probe.ways();
     probe.close();
     if behind {
@@ -81,22 +83,22 @@ fn removal(bench: &mut CaseContext<'_>, failure: CardFailure, name: &str) -> Ver
         // In real time every wait for a missing event takes its full time, and accesses differ from run to run.
         let step = if behind {
             61
-        } else if bench.real_time() {
+        } else if context.real_time() {
             13
         } else {
             1
         };
         let (mut accesses, mut failed) = (0, 0);
         loop {
-            let seam = bench.open_backend();
+            let injector = context.open_backend();
             if behind {
-                bench.set_faults([FaultEntry { skip: accesses, ..FaultEntry::new(fault) }]);
+                context.set_faults([FaultEntry { skip: accesses, ..FaultEntry::new(fault) }]);
             } else {
-                seam.fail_after(accesses, failure);
+                injector.fail_after(accesses, failure);
             }
             let mut pools = Vec::new();
-            let ended = program(&seam, &mut pools, way);
-            let happened = if behind { bench.strikes() > 0 } else { seam.has_failed() };
+            let ended = program(&injector, &mut pools, way);
+            let happened = if behind { context.strikes() > 0 } else { injector.has_failed() };
             for pool in pools {
                 let stats = pool.stats();
                 assert_eq!(
@@ -104,10 +106,10 @@ fn removal(bench: &mut CaseContext<'_>, failure: CardFailure, name: &str) -> Ver
                     "{way:?}, {failure:?} at access {accesses}: {stats:?}, {ended:?}"
                 );
                 assert_eq!(pool.quarantined().len(), stats.quarantined);
-                assert!(happened || stats.quarantined == 0, "{way:?}: nothing was wrong: {stats:?}");
+                assert!(happened || stats.quarantined == 0, "{way:?}: quarantine without a fault: {stats:?}");
             }
             if let Err(error) = &ended {
-                assert!(happened, "{way:?}: nothing was wrong: {error}");
+                assert!(happened, "{way:?}: an error without a fault: {error}");
                 failed += 1;
                 let text = error.to_string();
                 assert!(
@@ -116,24 +118,24 @@ fn removal(bench: &mut CaseContext<'_>, failure: CardFailure, name: &str) -> Ver
                 );
             }
             if behind {
-                bench.set_faults([]);
-                bench.replug();
+                context.set_faults([]);
+                context.replug();
             }
-            seam.restore();
-            drop(seam);
+            injector.restore();
+            drop(injector);
             if !happened {
                 break;
             }
             if accesses % 16 == 0 {
-                let again = bench.open();
+                let again = context.open();
                 again.lane(way)?.assert_works(accesses);
                 again.close();
             }
             accesses += step;
-            assert!(accesses < 10_000, "the program does not come to an end");
+            assert!(accesses < 10_000, "the program completes");
         }
-        assert!(failed > 0, "{way:?}: no access mattered");
-        let again = bench.open();
+        assert!(failed > 0, "{way:?}: no failure had an effect");
+        let again = context.open();
         again.lane(way)?.assert_works(7);
         again.assert_pool(0, 0);
         again.close();

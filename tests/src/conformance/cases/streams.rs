@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     case("stream.every_size", &[], every_size),
     case("stream.gathered_packets", &[], gathered),
     case("stream.random_packets", &[], random),
-    case("stream.both_loops", &[], both),
+    case("stream.both_loops", &[], two_channels),
     case("stream.waits", &[], waits),
     case("stream.credits", &[], credits),
     case("stream.back_pressure", &[], back_pressure),
@@ -39,27 +39,27 @@ pub(super) const CASES: &[Case] = &[
 
 /// Invalid stream data, as rows of the fault table.
 pub(super) const FAULTS: &[Case] = &[
-    case("fault.stream_metadata_missing", CARD, |bench| {
+    case("fault.stream_metadata_missing", CARD, |context| {
         let missing = fault(FaultName::MissingMetadata);
-        metadata(bench, "stream_metadata_missing", &[(missing, PacketFault::Missing { entry: 1 })])
+        metadata(context, "stream_metadata_missing", &[(missing, PacketFault::Missing { entry: 1 })])
     }),
-    case("fault.stream_metadata_torn", CARD, |bench| {
+    case("fault.stream_metadata_torn", CARD, |context| {
         let torn = fault(FaultName::TornMetadata);
-        metadata(bench, "stream_metadata_torn", &[(torn, PacketFault::Empty { entry: 1 })])
+        metadata(context, "stream_metadata_torn", &[(torn, PacketFault::Empty { entry: 1 })])
     }),
-    case("fault.stream_metadata_magic", CARD, |bench| {
+    case("fault.stream_metadata_magic", CARD, |context| {
         let magic = |word, length| (words([word, length]), PacketFault::Magic { entry: 1, word });
         let faults = [magic(0x1234_0001, 100), magic(0x52B5_0001, 100), magic(u32::MAX, u32::MAX)];
-        metadata(bench, "stream_metadata_magic", &faults)
+        metadata(context, "stream_metadata_magic", &faults)
     }),
-    case("fault.stream_metadata_length", CARD, |bench| {
+    case("fault.stream_metadata_length", CARD, |context| {
         let length =
             |length| (words([0x52B4_0001, length]), PacketFault::Length { entry: 1, length, buffer: 512 });
-        metadata(bench, "stream_metadata_length", &[length(513), length(u32::MAX)])
+        metadata(context, "stream_metadata_length", &[length(513), length(u32::MAX)])
     }),
-    case("fault.stream_metadata_no_end", CARD, |bench| {
+    case("fault.stream_metadata_no_end", CARD, |context| {
         let no_end = PacketFault::NoEnd { entry: 1, length: 100, buffer: 512 };
-        metadata(bench, "stream_metadata_no_end", &[(words([0x52B4_0000, 100]), no_end)])
+        metadata(context, "stream_metadata_no_end", &[(words([0x52B4_0000, 100]), no_end)])
     }),
     case("fault.stream_end_lost", CARD, end_lost),
 ];
@@ -86,16 +86,16 @@ struct Ends {
 
 /// Runs a case in both run modes, each on its own card.
 fn on_loops(
-    bench: &CaseContext<'_>,
+    context: &CaseContext<'_>,
     build: &Build,
     case: impl Fn(&CaseContext<'_>, RunMode) -> Verdict,
 ) -> Verdict {
-    MODES.into_iter().try_for_each(|mode| bench.on(build, |bench| case(bench, mode)))
+    MODES.into_iter().try_for_each(|mode| context.on(build, |context| case(context, mode)))
 }
 
 impl Ends {
-    fn open(bench: &CaseContext<'_>, mode: RunMode, buffers: u32, size: usize) -> Result<Self, Skip> {
-        Self::of(bench.open(), mode, buffers, size)
+    fn open(context: &CaseContext<'_>, mode: RunMode, buffers: u32, size: usize) -> Result<Self, Skip> {
+        Self::of(context.open(), mode, buffers, size)
     }
 
     fn of(opened: Opened, mode: RunMode, buffers: u32, size: usize) -> Result<Self, Skip> {
@@ -118,8 +118,8 @@ impl Ends {
     }
 
     /// Pushes data from inside the card into its first C2H stream channel.
-    fn push(&self, bench: &CaseContext<'_>, data: &[u8], end: bool) {
-        let (network, number) = bench.simulated().expect("the card is in this process");
+    fn push(&self, context: &CaseContext<'_>, data: &[u8], end: bool) {
+        let (network, number) = context.simulated().expect("a simulated card in this process");
         let took = network.with_card(number, |card| card.push_stream(0, data, end));
         assert_eq!(took, Some(data.len()));
         // A served card sleeps until it receives a message.
@@ -130,19 +130,19 @@ impl Ends {
     fn register_memory(&mut self, content: Vec<u8>) -> (Vec<u8>, MemoryHandle) {
         let area = self.opened.card.registered_memory(content.len()).expect("DMA memory");
         area.memory().write(0, &content).expect("in range");
-        (content, self.tx.register_memory(area).expect("attached"))
+        (content, self.tx.register_memory(area).expect("registration succeeds"))
     }
 
     /// Repeats `step` until it returns a value.
     fn until<T>(&mut self, mut step: impl FnMut(&mut Self) -> Option<T>) -> T {
-        let now = |ends: &Self| Duration::from_nanos(ends.opened.seam.now());
+        let now = |ends: &Self| Duration::from_nanos(ends.opened.injector.now());
         let end = now(self) + TIMEOUT;
         loop {
-            self.tx.poll().expect("the sender works");
+            self.tx.poll().expect("polling the sender succeeds");
             if let Some(done) = step(self) {
                 return done;
             }
-            assert!(now(self) < end, "nothing comes: {:?}", self.rx.statistics());
+            assert!(now(self) < end, "no packet within the timeout: {:?}", self.rx.statistics());
             // A card with its own thread may need this processor.
             std::thread::yield_now();
             self.rx.relax();
@@ -163,7 +163,7 @@ impl Ends {
     fn assert_works(&mut self, seed: u64) {
         let data = bytes(seed, 3001);
         self.send(&data);
-        assert!(self.receive() == data, "a packet goes round");
+        assert!(self.receive() == data, "a packet passes the loopback unchanged");
     }
 
     /// Waits until everything is sent, and checks that all memory is returned.
@@ -177,9 +177,9 @@ impl Ends {
 }
 
 /// Packets of one descriptor and of several, in each direction.
-fn every_size(bench: &mut CaseContext<'_>) -> Verdict {
-    on_loops(bench, &LOOPS, |bench, mode| {
-        let mut ends = Ends::open(bench, mode, 512, 4096)?;
+fn every_size(context: &mut CaseContext<'_>) -> Verdict {
+    on_loops(context, &LOOPS, |context, mode| {
+        let mut ends = Ends::open(context, mode, 512, 4096)?;
         let lengths = [1, 2, 63, 64, 65, 4095, 4096, 4097, 8192, 65_536, 65_537, 1 << 20];
         for (seed, length) in (0..).zip(lengths) {
             let data = bytes(seed, length);
@@ -197,16 +197,16 @@ fn every_size(bench: &mut CaseContext<'_>) -> Verdict {
         });
         assert_eq!(lengths, [4096, 4096, 808]);
         ends.until(|ends| (ends.tx.in_flight() == 0).then_some(()));
-        assert_eq!(core::iter::from_fn(|| ends.tx.next_completion()).count(), 13, "each buffer comes back");
+        assert_eq!(core::iter::from_fn(|| ends.tx.next_completion()).count(), 13, "each buffer is returned");
         ends.close();
         Ok(())
     })
 }
 
 /// One packet gathered from several places: one descriptor for each place, and one end of packet.
-fn gathered(bench: &mut CaseContext<'_>) -> Verdict {
-    on_loops(bench, &LOOPS, |bench, mode| {
-        let mut ends = Ends::open(bench, mode, 64, 1024)?;
+fn gathered(context: &mut CaseContext<'_>) -> Verdict {
+    on_loops(context, &LOOPS, |context, mode| {
+        let mut ends = Ends::open(context, mode, 64, 1024)?;
         let (content, memory) = ends.register_memory(bytes(1, 1 << 16));
         for count in 1..=8 {
             let places: Vec<(usize, usize)> =
@@ -230,11 +230,11 @@ fn gathered(bench: &mut CaseContext<'_>) -> Verdict {
 
 /// Packet ends are preserved: bursts of packets of any length against a queue, sent from buffers, from registered memory, and gathered from
 /// two places in it.
-fn random(bench: &mut CaseContext<'_>) -> Verdict {
-    on_loops(bench, &LOOPS, |bench, mode| {
+fn random(context: &mut CaseContext<'_>) -> Verdict {
+    on_loops(context, &LOOPS, |context, mode| {
         for (buffers, size, longest) in [(4, 64, 120), (64, 64, 2000), (16, 4096, 20_000), (256, 2048, 3000)]
         {
-            let mut ends = Ends::open(bench, mode, buffers, size)?;
+            let mut ends = Ends::open(context, mode, buffers, size)?;
             let (content, memory) = ends.register_memory(bytes(5, 1 << 16));
             let mut dice = Pcg64::new(u64::from(buffers).into(), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
             let mut below = |end: usize| usize::try_from(dice.next_u64() % end as u64).unwrap_or(0);
@@ -294,9 +294,9 @@ fn random(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// Data of the channels of one card does not mix.
-fn both(bench: &mut CaseContext<'_>) -> Verdict {
-    on_loops(bench, &LOOPS, |bench, mode| {
-        let mut ends = Ends::open(bench, mode, 64, 1024)?;
+fn two_channels(context: &mut CaseContext<'_>) -> Verdict {
+    on_loops(context, &LOOPS, |context, mode| {
+        let mut ends = Ends::open(context, mode, 64, 1024)?;
         let mut other_tx = ends.opened.card.h2c_stream(1).expect("the channel");
         let mut other_rx = ends.opened.card.c2h_stream(1).expect("the channel");
         for n in 0..50 {
@@ -304,7 +304,7 @@ fn both(bench: &mut CaseContext<'_>) -> Verdict {
             ends.send(&here);
             other_tx.submit(ends.opened.card.buffer_from(&there).expect("DMA memory")).expect("accepted");
             other_tx.poll().expect("started");
-            let packet = other_rx.wait_packet(long_wait()).expect("it comes");
+            let packet = other_rx.wait_packet(long_wait()).expect("a packet arrives");
             assert!(packet.to_vec() == there, "{mode:?}: loop 1, packet {n}");
             assert!(ends.receive() == here, "{mode:?}: loop 0, packet {n}");
         }
@@ -314,17 +314,17 @@ fn both(bench: &mut CaseContext<'_>) -> Verdict {
     })
 }
 
-fn waits(bench: &mut CaseContext<'_>) -> Verdict {
-    on_loops(bench, &LOOPS, |bench, mode| {
+fn waits(context: &mut CaseContext<'_>) -> Verdict {
+    on_loops(context, &LOOPS, |context, mode| {
         let hybrid = WaitMode::Hybrid { spin: Duration::from_micros(2) };
         for wait in [WaitMode::Poll, WaitMode::Interrupt, hybrid] {
-            let opened = bench.open();
+            let opened = context.open();
             opened.interrupts()?;
             let mut ends = Ends::of(opened, mode, 16, 512)?;
             for n in 0..60_u16 {
                 let data = bytes(n.into(), 1 + usize::from(n) * 31);
                 ends.send(&data);
-                let packet = ends.rx.wait_packet(long_wait().mode(wait)).expect("it comes");
+                let packet = ends.rx.wait_packet(long_wait().mode(wait)).expect("a packet arrives");
                 assert!(packet.to_vec() == data, "{mode:?} {wait:?}: packet {n}");
             }
             // No packet arrives: the wait ends in time, and the buffers stay posted.
@@ -339,20 +339,20 @@ fn waits(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// A circular ring: buffers are returned by credits, and far more packets than there are buffers arrive complete.
-fn credits(bench: &mut CaseContext<'_>) -> Verdict {
+fn credits(context: &mut CaseContext<'_>) -> Verdict {
     const PACKETS: u64 = 500;
     for build in [SOURCE_500, SOURCE_500_SLOW] {
         let generated = build.description().stream.source;
-        on_loops(bench, &build, |bench, mode| {
-            let opened = bench.open();
+        on_loops(context, &build, |context, mode| {
+            let opened = context.open();
             let options = C2hStreamOptions::default().buffers(16).buffer_size(1024).run_mode(mode);
             let mut rx = opened.card.c2h_stream_with(1, options).map_err(|error| Skip(error.to_string()))?;
             for n in 0..PACKETS {
-                let packet = rx.wait_packet(long_wait()).expect("it comes");
+                let packet = rx.wait_packet(long_wait()).expect("a packet arrives");
                 assert!(packet.to_vec() == generated.packet(1, n), "{mode:?} {}: packet {n}", build.name);
             }
             let none = rx.wait_packet(WaitOptions::default().timeout(Duration::from_millis(1)));
-            assert!(none.is_err_and(|error| error.is_timeout()), "no more than were made");
+            assert!(none.is_err_and(|error| error.is_timeout()), "no more packets than the source made");
             drop(rx);
             opened.assert_pool(0, 0);
             opened.close();
@@ -363,9 +363,9 @@ fn credits(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// A receiver that takes no packets holds the sender back. Nothing is lost, and everything arrives once the receiver takes packets.
-fn back_pressure(bench: &mut CaseContext<'_>) -> Verdict {
-    on_loops(bench, &LOOPS, |bench, mode| {
-        let mut ends = Ends::open(bench, mode, 4, 1024)?;
+fn back_pressure(context: &mut CaseContext<'_>) -> Verdict {
+    on_loops(context, &LOOPS, |context, mode| {
+        let mut ends = Ends::open(context, mode, 4, 1024)?;
         let (content, memory) = ends.register_memory(bytes(3, 1024));
         // The first call posts the buffers.
         assert!(ends.rx.next_packet().expect("no fault").is_none());
@@ -381,21 +381,20 @@ fn back_pressure(bench: &mut CaseContext<'_>) -> Verdict {
         let mut still = 0;
         let mut before = 0;
         while still < 2000 {
-            ends.tx.poll().expect("held back is no fault");
+            ends.tx.poll().expect("back-pressure is not a fault");
             still = if ends.tx.ended() == before { still + 1 } else { 0 };
             before = ends.tx.ended();
             std::thread::yield_now();
             ends.rx.relax();
         }
-        assert!(before < first, "{mode:?}: {before} of {first} have gone");
+        assert!(before < first, "{mode:?}: {before} of {first} transfers ended");
         // Ended transfers have freed slots for more.
         let sent = fill(&mut ends);
-        assert_eq!(ends.tx.statistics().refused, 2, "one submission each time found the ring full");
-        if !bench.real_time() {
-            let (network, number) =
-                bench.simulated().expect("virtual time is that of a card in this process");
+        assert_eq!(ends.tx.statistics().refused, 2, "each fill ends with one refused submission");
+        if !context.real_time() {
+            let (network, number) = context.simulated().expect("a simulated card in this process");
             let holds = network.with_card(number, |card| card.counters().stream_holds);
-            assert_eq!(holds, Some(1), "the port holds the channel back, since the FIFO is full");
+            assert_eq!(holds, Some(1), "the port holds the channel because the FIFO is full");
             // Nothing is sent while the wait lasts.
             let stood = ends.tx.statistics().still;
             let short = WaitOptions::default().timeout(Duration::from_millis(350));
@@ -418,20 +417,20 @@ fn back_pressure(bench: &mut CaseContext<'_>) -> Verdict {
 
 /// A packet that pauses: its descriptor is closed after the timeout, the data so far arrives, and the rest still belongs to the same
 /// packet.
-fn flush(bench: &mut CaseContext<'_>) -> Verdict {
+fn flush(context: &mut CaseContext<'_>) -> Verdict {
     // As PG195 specifies, a descriptor without data is not closed.
-    on_loops(bench, &GUIDE_LOOPBACK, |bench, mode| {
-        let mut ends = Ends::open(bench, mode, 16, 512)?;
-        let (network, number) = bench.simulated().expect("the card is in this process");
+    on_loops(context, &GUIDE_LOOPBACK, |context, mode| {
+        let mut ends = Ends::open(context, mode, 16, 512)?;
+        let (network, number) = context.simulated().expect("a simulated card in this process");
         // 256 clocks.
         ends.opened.card.set_write_flush_timeout(8).expect("a register");
         let closed = || network.with_card(number, |card| card.counters().descriptors).unwrap_or_default();
         for n in 0..3_u8 {
             assert!(ends.rx.next_packet().expect("no fault").is_none());
             let before = closed();
-            ends.push(bench, &[n; 100], false);
+            ends.push(context, &[n; 100], false);
             ends.until(|_| (closed() > before).then_some(()));
-            ends.push(bench, &[n; 33], true);
+            ends.push(context, &[n; 33], true);
             let lengths = ends.until(|ends| {
                 let packet = ends.rx.next_packet().expect("no fault")?;
                 assert!(packet.to_vec() == [n; 133]);
@@ -441,7 +440,7 @@ fn flush(bench: &mut CaseContext<'_>) -> Verdict {
         }
         // An engine that waits for data stops with the next data.
         ends.rx.stop().expect("a register");
-        ends.push(bench, &[9; 10], true);
+        ends.push(context, &[9; 10], true);
         assert_eq!(ends.receive(), [9; 10], "{mode:?}");
         ends.until(|ends| {
             assert!(ends.rx.next_packet().expect("no fault").is_none());
@@ -450,20 +449,20 @@ fn flush(bench: &mut CaseContext<'_>) -> Verdict {
         ends.close();
         Ok(())
     })?;
-    if bench.real_time() {
+    if context.real_time() {
         // Where empty descriptors are closed too, a pause may use up all posted descriptors.
         return Ok(());
     }
-    on_loops(bench, &LOOPS, |bench, mode| {
-        let mut ends = Ends::open(bench, mode, 16, 512)?;
-        let (network, _) = bench.simulated().expect("the card is in this process");
+    on_loops(context, &LOOPS, |context, mode| {
+        let mut ends = Ends::open(context, mode, 16, 512)?;
+        let (network, _) = context.simulated().expect("a simulated card in this process");
         ends.opened.card.set_write_flush_timeout(8).expect("a register");
         for n in 0..3_u8 {
             assert!(ends.rx.next_packet().expect("no fault").is_none());
-            ends.push(bench, &[n; 100], false);
+            ends.push(context, &[n; 100], false);
             // More than 256 clocks of 4 ns.
             network.advance(Nanos::from_micros(5));
-            ends.push(bench, &[n; 33], true);
+            ends.push(context, &[n; 33], true);
             assert_eq!(ends.receive(), [n; 133], "{mode:?}");
         }
         ends.opened.card.set_write_flush_timeout(0).expect("a register");
@@ -475,9 +474,9 @@ fn flush(bench: &mut CaseContext<'_>) -> Verdict {
 
 /// Streams that are dropped in either order with buffers posted, or stopped explicitly: all memory is returned, and the channels can be
 /// started again.
-fn ends(bench: &mut CaseContext<'_>) -> Verdict {
-    on_loops(bench, &LOOPS, |bench, mode| {
-        let mut opened = bench.open();
+fn ends(context: &mut CaseContext<'_>) -> Verdict {
+    on_loops(context, &LOOPS, |context, mode| {
+        let mut opened = context.open();
         for round in 0..3 {
             let mut ends = Ends::of(opened, mode, 16, 512)?;
             ends.assert_works(round);
@@ -485,7 +484,7 @@ fn ends(bench: &mut CaseContext<'_>) -> Verdict {
             assert!(ends.rx.posted() > 0, "buffers are posted");
             ends.until(|ends| (ends.tx.in_flight() == 0).then_some(()));
             if round == 2 {
-                assert!(ends.rx.abort().expect("it leaves without data").is_none());
+                assert!(ends.rx.abort().expect("the channel stops without data").is_none());
                 assert_eq!(ends.rx.posted(), 0);
             }
             let Ends { tx, rx, opened: again } = ends;
@@ -503,33 +502,34 @@ fn ends(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// Polling for packets reads no register, for received and for sent ones; at least sixteen packets share a register write.
-fn cost(bench: &mut CaseContext<'_>) -> Verdict {
-    bench.on(&SOURCE, |bench| {
-        let opened = bench.open();
+fn cost(context: &mut CaseContext<'_>) -> Verdict {
+    context.on(&SOURCE, |context| {
+        let opened = context.open();
         for buffers in [64, 256] {
             let mut rx = opened
                 .card
                 .c2h_stream_with(0, C2hStreamOptions::default().buffers(buffers))
                 .map_err(|error| Skip(error.to_string()))?;
             measure(
-                bench,
+                context,
                 &opened,
                 format!("polling, packets of a C2H stream, {buffers} buffers"),
                 |count| {
                     for _ in 0..count {
-                        rx.wait_packet(long_wait()).expect("it comes");
+                        rx.wait_packet(long_wait()).expect("a packet arrives");
                     }
                 },
             );
         }
-        for (mode, ring, depth) in [(RunMode::Credit, "credit ring", 64), (RunMode::Batch, "stop runs", 256)]
+        for (mode, mode_name, depth) in
+            [(RunMode::Credit, "credit mode", 64), (RunMode::Batch, "batch mode", 256)]
         {
             let options = ChannelOptions::default().run_mode(mode).descriptors(2 * depth).transfers(depth);
             let mut tx = opened.card.h2c_stream_with(0, options).expect("the channel");
             let memory = tx
                 .register_memory(opened.card.registered_memory(4096).expect("DMA memory"))
-                .expect("attached");
-            measure(bench, &opened, format!("polling, packets of an H2C stream, {ring}"), |count| {
+                .expect("registration succeeds");
+            measure(context, &opened, format!("polling, packets of an H2C stream, {mode_name}"), |count| {
                 let end = tx.ended() + count;
                 while tx.ended() < end {
                     let mut last = None;
@@ -538,7 +538,9 @@ fn cost(bench: &mut CaseContext<'_>) -> Verdict {
                     }
                     match last {
                         // In real time a card may be faster than its user: only a sender that waits has batches that share a write.
-                        Some(last) if bench.real_time() => tx.wait_ended(last, long_wait()).expect("they go"),
+                        Some(last) if context.real_time() => {
+                            tx.wait_ended(last, long_wait()).expect("the transfers complete")
+                        }
                         _ => {
                             tx.poll().expect("started");
                             tx.relax();
@@ -555,37 +557,37 @@ fn cost(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// Counts the cost of `run`, which receives or sends the given number of packets.
-fn measure(bench: &CaseContext<'_>, opened: &Opened, work: String, mut run: impl FnMut(u64)) {
+fn measure(context: &CaseContext<'_>, opened: &Opened, work: String, mut run: impl FnMut(u64)) {
     const COUNT: u64 = 4096;
     run(1000);
     let began = Instant::now();
     let cost = super::cost::cost(opened, || run(COUNT));
     // The driver reads status and count whenever a millisecond passes without progress: only in real time, on a busy machine.
-    let looks = if bench.real_time() { began.elapsed().as_millis() } else { 0 };
-    assert!(u128::from(cost.reads) <= 2 * looks, "{work}: {cost:?}");
+    let polls = if context.real_time() { began.elapsed().as_millis() } else { 0 };
+    assert!(u128::from(cost.reads) <= 2 * polls, "{work}: {cost:?}");
     assert_eq!(cost.interrupts, 0, "{work}: {cost:?}");
     assert!(cost.writes <= COUNT / 16, "{work}: {cost:?}");
     let AccessTraffic { reads, writes, interrupts } = cost;
-    bench.show(Cost { work, transfers: COUNT, reads, writes, interrupts });
+    context.show(Cost { work, transfers: COUNT, reads, writes, interrupts });
 }
 
 /// The second packet's metadata is wrong. The error is reported once, no data of the packet is returned, and reception continues after the
 /// next end of packet.
-fn metadata(bench: &mut CaseContext<'_>, name: &str, faults: &[(FaultEntry, PacketFault)]) -> Verdict {
+fn metadata(context: &mut CaseContext<'_>, name: &str, faults: &[(FaultEntry, PacketFault)]) -> Verdict {
     let row = row(name);
     faults.iter().try_for_each(|(fault, expected)| {
-        on_loops(bench, &LOOPS, |bench, mode| {
-            let mut ends = Ends::open(bench, mode, 16, 512)?;
-            bench.set_faults([fault.clone()]);
+        on_loops(context, &LOOPS, |context, mode| {
+            let mut ends = Ends::open(context, mode, 16, 512)?;
+            context.set_faults([fault.clone()]);
             for n in 1..=4_u8 {
                 ends.send(&[n; 100]);
             }
             assert_eq!(ends.receive(), [1; 100], "{mode:?}");
-            let told = match ends.next() {
+            let reported = match ends.next() {
                 Err(StreamError::Packet { source, .. }) if source == *expected => ExpectedError::Metadata,
-                other => panic!("{mode:?}: {other:?} and not {expected:?}"),
+                other => panic!("{mode:?}: {other:?} instead of {expected:?}"),
             };
-            assert_eq!([told], row.said);
+            assert_eq!([reported], row.said);
             // The lost packet's end is unknown, so everything up to the next end of packet is discarded.
             assert_eq!(ends.receive(), [4; 100], "{mode:?} {expected:?}");
             assert_eq!(ends.rx.statistics().lost, 1);
@@ -598,11 +600,11 @@ fn metadata(bench: &mut CaseContext<'_>, name: &str, faults: &[(FaultEntry, Pack
 }
 
 /// The end of the second packet is lost in the card, and the metadata does not show it.
-fn end_lost(bench: &mut CaseContext<'_>) -> Verdict {
+fn end_lost(context: &mut CaseContext<'_>) -> Verdict {
     let row = row("stream_end_lost");
-    on_loops(bench, &LOOPS, |bench, mode| {
-        let mut ends = Ends::open(bench, mode, 16, 512)?;
-        bench.set_faults([fault(FaultName::LostPacketEnd)]);
+    on_loops(context, &LOOPS, |context, mode| {
+        let mut ends = Ends::open(context, mode, 16, 512)?;
+        context.set_faults([fault(FaultName::LostPacketEnd)]);
         for n in 1..=4_u8 {
             ends.send(&[n; 100]);
         }

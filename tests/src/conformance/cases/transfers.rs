@@ -17,12 +17,14 @@ use crate::conformance::case_context::{ChannelPair, Opened, long_wait};
 use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
-    case("transfer.batch_mode.poll", &[], |bench| sizes(bench, RunMode::Batch, WaitMode::Poll)),
-    case("transfer.batch_mode.interrupt", &[], |bench| sizes(bench, RunMode::Batch, WaitMode::Interrupt)),
-    case("transfer.batch_mode.hybrid", &[], |bench| sizes(bench, RunMode::Batch, HYBRID)),
-    case("transfer.credit_mode.poll", &[], |bench| sizes(bench, RunMode::Credit, WaitMode::Poll)),
-    case("transfer.credit_mode.interrupt", &[], |bench| sizes(bench, RunMode::Credit, WaitMode::Interrupt)),
-    case("transfer.credit_mode.hybrid", &[], |bench| sizes(bench, RunMode::Credit, HYBRID)),
+    case("transfer.batch_mode.poll", &[], |context| sizes(context, RunMode::Batch, WaitMode::Poll)),
+    case("transfer.batch_mode.interrupt", &[], |context| sizes(context, RunMode::Batch, WaitMode::Interrupt)),
+    case("transfer.batch_mode.hybrid", &[], |context| sizes(context, RunMode::Batch, HYBRID)),
+    case("transfer.credit_mode.poll", &[], |context| sizes(context, RunMode::Credit, WaitMode::Poll)),
+    case("transfer.credit_mode.interrupt", &[], |context| {
+        sizes(context, RunMode::Credit, WaitMode::Interrupt)
+    }),
+    case("transfer.credit_mode.hybrid", &[], |context| sizes(context, RunMode::Credit, HYBRID)),
     case("transfer.registered_memory", &[], registered),
     case("transfer.lists", &[], lists),
     case("transfer.caller_memory", &[], callers_memory),
@@ -40,8 +42,8 @@ fn ways(opened: &Opened, mode: RunMode) -> impl Iterator<Item = TestSetup> {
     opened.ways().into_iter().filter(move |way| way.mode == mode)
 }
 
-fn sizes(bench: &mut CaseContext<'_>, mode: RunMode, wait: WaitMode) -> Verdict {
-    let opened = bench.open();
+fn sizes(context: &mut CaseContext<'_>, mode: RunMode, wait: WaitMode) -> Verdict {
+    let opened = context.open();
     opened.needs(4096)?;
     if wait != WaitMode::Poll {
         opened.interrupts()?;
@@ -88,12 +90,12 @@ struct Model {
 impl Model {
     fn begin(lane: &mut ChannelPair, opened: &Opened, size: usize, seed: u64) -> Self {
         let area = opened.card.registered_memory(size).expect("DMA memory");
-        let memory = lane.channel.register_memory(area).expect("attached");
+        let memory = lane.channel.register_memory(area).expect("registration succeeds");
         let (host, card) = (bytes(seed, size), bytes(seed + 1, size));
         for (n, page) in card.chunks(PAGE).enumerate() {
             lane.write(lane.at((n * PAGE) as u64), page);
         }
-        lane.channel.memory(memory).expect("attached").write(0, &host).expect("inside");
+        lane.channel.memory(memory).expect("registered memory").write(0, &host).expect("inside");
         Self { memory, host, card }
     }
 
@@ -108,13 +110,13 @@ impl Model {
     /// Checks every byte, including those that no transfer may change.
     fn check(&self, lane: &mut ChannelPair) {
         let mut host = vec![0; self.host.len()];
-        lane.channel.memory(self.memory).expect("attached").read(0, &mut host).expect("inside");
-        assert!(host == self.host, "{:?}: host memory is not what it has to be", lane.way);
+        lane.channel.memory(self.memory).expect("registered memory").read(0, &mut host).expect("inside");
+        assert!(host == self.host, "{:?}: host memory differs from the expected contents", lane.way);
         let mut card = Vec::new();
         while card.len() < self.card.len() {
             card.extend(lane.read(lane.at(card.len() as u64), PAGE));
         }
-        assert!(card == self.card, "{:?}: card memory is not what it has to be", lane.way);
+        assert!(card == self.card, "{:?}: card memory differs from the expected contents", lane.way);
     }
 }
 
@@ -131,7 +133,7 @@ fn submit(
             Ok(ticket) => return ticket,
             Err(refused) => assert!(refused.is_full(), "{refused}"),
         }
-        lane.channel.poll().expect("the channel works");
+        lane.channel.poll().expect("polling succeeds");
         lane.channel.relax();
     }
 }
@@ -139,9 +141,10 @@ fn submit(
 /// Collects the available completions: those of buffers, in order. Successful parts make none; they are only counted.
 fn take(lane: &mut ChannelPair, buffers: &mut Buffers) {
     while let Some(done) = lane.channel.next_completion() {
-        let (ticket, length, data) = buffers.pop_front().expect("a buffer makes a completion, a part none");
+        let (ticket, length, data) =
+            buffers.pop_front().expect("a buffer has a completion; a successful part has none");
         assert_eq!((done.ticket, done.outcome), (ticket, Ok(length as u64)), "{:?}", lane.way);
-        let buffer = done.buffer.expect("it comes back");
+        let buffer = done.buffer.expect("the buffer is returned");
         assert!(
             data.is_none_or(|data| buffer.to_vec() == data),
             "{:?}: a buffer of {length} bytes",
@@ -152,8 +155,8 @@ fn take(lane: &mut ChannelPair, buffers: &mut Buffers) {
 
 /// Parts of any offset and length with buffers between them, many in flight, in one direction. They are executed in order, in rings that
 /// wrap around many times.
-fn registered(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn registered(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     opened.needs(64 << 10)?;
     for way in opened.ways() {
         let options = way.options();
@@ -195,7 +198,7 @@ fn parts(opened: &Opened, way: TestSetup, options: ChannelOptions) -> Verdict {
             let data = bytes(n, length);
             let mut buffer = Some(opened.card.buffer_from(&data).expect("DMA memory"));
             let ticket = submit(&mut lane, |lane| {
-                let given = buffer.take().expect("it comes back");
+                let given = buffer.take().expect("the buffer is returned");
                 lane.channel.submit(given, at).map_err(|refused| {
                     buffer = Some(refused.buffer);
                     refused.error
@@ -212,9 +215,9 @@ fn parts(opened: &Opened, way: TestSetup, options: ChannelOptions) -> Verdict {
             last = Some(ticket);
             take(&mut lane, &mut buffers);
         }
-        lane.channel.wait_ended(last.expect("submitted"), long_wait()).expect("they end");
+        lane.channel.wait_ended(last.expect("submitted"), long_wait()).expect("the transfers complete");
         take(&mut lane, &mut buffers);
-        assert!(buffers.is_empty(), "{way:?}: {} buffers did not come back", buffers.len());
+        assert!(buffers.is_empty(), "{way:?}: {} buffers were not returned", buffers.len());
     }
     assert_eq!(lane.channel.ended() - before, 300, "{way:?}");
     model.check(&mut lane);
@@ -223,8 +226,8 @@ fn parts(opened: &Opened, way: TestSetup, options: ChannelOptions) -> Verdict {
 }
 
 /// Lists of scattered entries, each list one transfer, one at a time and several in a small ring.
-fn lists(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn lists(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     opened.needs(LISTS as u64)?;
     for way in opened.ways() {
         scattered(&opened, way, way.options(), 1)?;
@@ -247,7 +250,7 @@ fn scattered(opened: &Opened, way: TestSetup, options: ChannelOptions, wait: usi
     let mut dice = TestRng::new(11);
     let mut last = None;
     for _ in 0..20 * wait {
-        let mut pieces = Vec::new();
+        let mut entries = Vec::new();
         // One entry per page on either side, so that destinations do not overlap.
         let turn = dice.below(PAGES);
         for page in 0..PAGES {
@@ -257,24 +260,24 @@ fn scattered(opened: &Opened, way: TestSetup, options: ChannelOptions, wait: usi
             let length = dice.below(PAGE / 2);
             let offset = page * PAGE + dice.below(PAGE / 2);
             let card = (page + turn) % PAGES * PAGE + dice.below(PAGE / 2);
-            pieces.push(ScatterGatherEntry { memory, offset, length, card: lane.at(card as u64) });
+            entries.push(ScatterGatherEntry { memory, offset, length, card: lane.at(card as u64) });
             model.copied(way.to_card(), offset, card, length);
         }
-        let ticket = submit(&mut lane, |lane| lane.channel.submit_list(&pieces));
+        let ticket = submit(&mut lane, |lane| lane.channel.submit_list(&entries));
         if dice.below(wait) == 0 {
-            lane.channel.wait_ended(ticket, long_wait()).expect("it ends");
+            lane.channel.wait_ended(ticket, long_wait()).expect("the list completes");
         }
         last = Some(ticket);
     }
-    lane.channel.wait_ended(last.expect("submitted"), long_wait()).expect("it ends");
-    assert!(lane.channel.next_completion().is_none(), "success is only counted");
+    lane.channel.wait_ended(last.expect("submitted"), long_wait()).expect("the lists complete");
+    assert!(lane.channel.next_completion().is_none(), "successful lists have no completion");
     model.check(&mut lane);
     Ok(())
 }
 
 /// A caller's memory is mapped once, used without a copy, and returned.
-fn callers_memory(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn callers_memory(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let size = 64 << 10;
     opened.needs(size as u64)?;
     for way in opened.ways() {
@@ -284,20 +287,20 @@ fn callers_memory(bench: &mut CaseContext<'_>) -> Verdict {
         lane.write(lane.at(0), &card);
         memory.write(0, &host).expect("inside");
         let access = if way.to_card() { DmaAccess::ReadByDevice } else { DmaAccess::WriteByDevice };
-        let mapped = opened.seam.mappings().len();
+        let mapped = opened.injector.mappings().len();
         let area = opened.card.map_memory(memory.clone(), access).expect("mapped");
-        assert_eq!(opened.seam.mappings().len(), mapped + 1, "one mapping for all of it");
-        let attached = lane.channel.register_memory(area).expect("attached");
+        assert_eq!(opened.injector.mappings().len(), mapped + 1, "one mapping for the whole area");
+        let handle = lane.channel.register_memory(area).expect("registration succeeds");
         let at = lane.at(0);
-        let ticket = lane.channel.submit_at(attached, 0, size, at).expect("accepted");
-        lane.channel.wait_ended(ticket, long_wait()).expect("it ends");
+        let ticket = lane.channel.submit_at(handle, 0, size, at).expect("accepted");
+        lane.channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
         let expected = if way.to_card() { host } else { card };
         let mut bytes = vec![0; size];
         memory.read(0, &mut bytes).expect("inside");
         assert!(bytes == expected, "{way:?}: host memory");
         assert!(lane.read(at, size) == expected, "{way:?}: card memory");
-        drop(lane.channel.deregister_memory(attached).expect("nothing is in flight"));
-        assert_eq!(opened.seam.mappings().len(), mapped, "unmapped with its area");
+        drop(lane.channel.deregister_memory(handle).expect("nothing is in flight"));
+        assert_eq!(opened.injector.mappings().len(), mapped, "unmapped when the area is dropped");
         assert_eq!(opened.card.memory().stats().caller_areas, 0);
     }
     opened.assert_pool(0, 0);
@@ -306,24 +309,24 @@ fn callers_memory(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// A stream of megabytes through a few buffers.
-fn long(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn long(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let length = 16 << 20;
     opened.needs(length + 77)?;
-    let no_channel = |error| Skip(format!("no channel each way: {error}"));
+    let no_channel = |error| Skip(format!("the case needs a channel in each direction: {error}"));
     let mut h2c = opened.card.h2c(0).map_err(no_channel)?;
     let mut c2h = opened.card.c2h(0).map_err(no_channel)?;
     let data = bytes(9, usize::try_from(length).unwrap_or(0));
     let (at, options) = (opened.at(77), WaitOptions::default().timeout(crate::TIMEOUT));
-    let mut told = 0;
+    let mut reported = 0;
     let write = bulk::write_from(&opened.card, &mut h2c, &mut &data[..], at, length, options, &mut |done| {
-        told = done
+        reported = done
     });
-    write.expect("it arrives");
-    assert_eq!(told, length);
+    write.expect("the write succeeds");
+    assert_eq!(reported, length);
     let mut back = Vec::new();
     bulk::read_into(&opened.card, &mut c2h, at, length, &mut back, options, &mut |_| ())
-        .expect("it comes back");
+        .expect("the read succeeds");
     assert!(back == data);
     drop((h2c, c2h));
     opened.assert_pool(0, 0);

@@ -25,10 +25,10 @@ const LINES: &[Capability] = &[Capability::UserLines];
 
 pub(super) const CASES: &[Case] = &[
     case("user_interrupts.rise_is_one_interrupt", LINES, arm_for_next),
-    case("user_interrupts.rises_of_few_vectors", LINES, |bench| build(bench, &FEW_VECTORS)),
-    case("user_interrupts.rises_of_one_message", LINES, |bench| build(bench, &ONE_MESSAGE)),
-    case("user_interrupts.rises_of_intx", LINES, |bench| build(bench, &LEGACY_LINE)),
-    case("user_interrupts.early_interrupt_is_kept", LINES, early),
+    case("user_interrupts.rises_of_few_vectors", LINES, |context| build(context, &FEW_VECTORS)),
+    case("user_interrupts.rises_of_one_message", LINES, |context| build(context, &ONE_MESSAGE)),
+    case("user_interrupts.rises_of_intx", LINES, |context| build(context, &LEGACY_LINE)),
+    case("user_interrupts.early_interrupt_is_kept", LINES, request_before_wait),
     case("user_interrupts.pulses_are_counted", LINES, pulses),
     case("user_interrupts.rearm_finds_line_still_high", LINES, rearm),
     case("user_interrupts.disabled_line_is_silent", LINES, disabled),
@@ -36,9 +36,11 @@ pub(super) const CASES: &[Case] = &[
     case("user_interrupts.waiters_are_woken", LINES, sleeping_waiters),
     case("user_interrupts.descriptor_is_readable", LINES, readable),
     case("user_interrupts.future", LINES, future),
-    case("user_interrupts.high_line_does_not_affect_channels", LINES, |bench| high_line(bench, bench.open())),
-    case("user_interrupts.high_intx_does_not_affect_channels", LINES, |bench| {
-        bench.on(&LEGACY_LINE, |bench| high_line(bench, open_on(bench)))
+    case("user_interrupts.high_line_does_not_affect_channels", LINES, |context| {
+        high_line(context, context.open())
+    }),
+    case("user_interrupts.high_intx_does_not_affect_channels", LINES, |context| {
+        context.on(&LEGACY_LINE, |context| high_line(context, open_on(context)))
     }),
     case("user_interrupts.dropped_handle_masks_line", &[], dropped),
     case("user_interrupts.refusals", &[], refusals),
@@ -53,8 +55,8 @@ const OTHER: u8 = 7;
 const NOTHING: Duration = Duration::from_millis(60);
 
 /// Opens the card with a given DMA BAR: without an MSI-X table the driver cannot find it.
-fn open_on(bench: &CaseContext<'_>) -> Opened {
-    bench.open_with(OpenOptions::default().dma_bar(DMA_BAR))
+fn open_on(context: &CaseContext<'_>) -> Opened {
+    context.open_with(OpenOptions::default().dma_bar(DMA_BAR))
 }
 
 fn take(opened: &Opened, line: u8) -> UserInterrupt {
@@ -66,19 +68,19 @@ fn assert_nothing(irq: &UserInterrupt) {
     assert!(matches!(waited, Err(UserInterruptError::TimedOut { .. })), "{waited:?}");
 }
 
-fn arm_for_next(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
-    rises_on(bench, &opened, LINE);
+fn arm_for_next(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
+    rises_on(context, &opened, LINE);
     opened.close();
     Ok(())
 }
 
-fn build(bench: &CaseContext<'_>, build: &Build) -> Verdict {
-    bench.on(build, |bench| {
-        let opened = open_on(bench);
+fn build(context: &CaseContext<'_>, build: &Build) -> Verdict {
+    context.on(build, |context| {
+        let opened = open_on(context);
         // These lines share vectors with each other.
         for line in [LINE, LINE + 2] {
-            rises_on(bench, &opened, line);
+            rises_on(context, &opened, line);
         }
         opened.close();
         Ok(())
@@ -86,15 +88,15 @@ fn build(bench: &CaseContext<'_>, build: &Build) -> Verdict {
 }
 
 /// A rise is one interrupt, however long the line is high. The next interrupt needs a fall first.
-fn rises_on(bench: &CaseContext<'_>, opened: &Opened, line: u8) {
+fn rises_on(context: &CaseContext<'_>, opened: &Opened, line: u8) {
     let irq = take(opened, line);
     assert_nothing(&irq);
     for round in 0..3 {
-        bench.user_line(line, High);
+        context.user_line(line, High);
         assert_eq!(irq.wait(TIMEOUT), Ok(1), "{:?}, round {round}", irq.delivery());
         assert_eq!(irq.is_pending(), Ok(true));
         assert_nothing(&irq);
-        bench.user_line(line, Low);
+        context.user_line(line, Low);
         assert_nothing(&irq);
         assert_eq!(irq.is_pending(), Ok(false));
     }
@@ -102,39 +104,39 @@ fn rises_on(bench: &CaseContext<'_>, opened: &Opened, line: u8) {
 }
 
 /// A request of the design before the first wait is reported to that wait, whether it comes before or after the line is taken.
-fn early(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
-    bench.user_line(LINE, High);
+fn request_before_wait(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
+    context.user_line(LINE, High);
     let irq = take(&opened, LINE);
     assert_eq!(irq.wait(TIMEOUT), Ok(1));
-    bench.user_line(LINE, Low);
-    bench.user_line(LINE, High);
-    bench.user_line(LINE, Low);
+    context.user_line(LINE, Low);
+    context.user_line(LINE, High);
+    context.user_line(LINE, Low);
     if irq.delivery() == Delivery::Message {
-        assert_eq!(irq.wait(TIMEOUT), Ok(1), "the message says it, though the line is low again");
+        assert_eq!(irq.wait(TIMEOUT), Ok(1), "the pulse is reported although the line is low");
     }
     drop(irq);
     // An interrupt that was not collected is not reported to the next owner.
-    bench.user_line(LINE, High);
-    bench.user_line(LINE, Low);
+    context.user_line(LINE, High);
+    context.user_line(LINE, Low);
     assert_nothing(&take(&opened, LINE));
     opened.close();
     Ok(())
 }
 
-fn pulses(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn pulses(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let irq = take(&opened, LINE);
     for count in [1, 2, 5] {
         for _ in 0..count {
-            bench.user_line(LINE, Pulse);
+            context.user_line(LINE, Pulse);
         }
-        let seen = irq.wait(TIMEOUT).expect("it comes");
+        let seen = irq.wait(TIMEOUT).expect("the interrupt arrives");
         // A message may still be in flight where the card runs in its own thread. Where the driver samples the level, several pulses count
         // as one.
         let mut seen = seen;
         while irq.delivery() == Delivery::Message && seen < count {
-            seen += irq.wait(TIMEOUT).expect("the others come");
+            seen += irq.wait(TIMEOUT).expect("the remaining interrupts arrive");
         }
         assert!((1..=count).contains(&seen), "{seen} of {count}");
         assert_eq!(irq.take(), Ok(0));
@@ -144,65 +146,65 @@ fn pulses(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-fn rearm(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn rearm(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let irq = take(&opened, LINE);
-    bench.user_line(LINE, High);
+    context.user_line(LINE, High);
     for _ in 0..3 {
         assert_eq!(irq.wait(TIMEOUT), Ok(1));
-        irq.rearm().expect("the card is there");
+        irq.rearm().expect("the card answers");
     }
     assert_eq!(irq.wait(TIMEOUT), Ok(1));
-    bench.user_line(LINE, Low);
-    irq.rearm().expect("the card is there");
+    context.user_line(LINE, Low);
+    irq.rearm().expect("the card answers");
     assert_nothing(&irq);
     drop(irq);
     opened.close();
     Ok(())
 }
 
-fn disabled(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn disabled(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let irq = take(&opened, LINE);
     assert!(irq.is_enabled());
-    irq.disable().expect("the card is there");
-    bench.user_line(LINE, High);
+    irq.disable().expect("the card answers");
+    context.user_line(LINE, High);
     assert_eq!(irq.take(), Ok(0));
     let waited = irq.wait(TIMEOUT);
     assert!(matches!(waited, Err(UserInterruptError::Disabled { line: LINE, .. })), "{waited:?}");
     assert_eq!(irq.is_pending(), Ok(true));
-    irq.enable().expect("the card is there");
-    assert_eq!(irq.wait(TIMEOUT), Ok(1), "it is still high");
-    bench.user_line(LINE, Low);
+    irq.enable().expect("the card answers");
+    assert_eq!(irq.wait(TIMEOUT), Ok(1), "the line is still high");
+    context.user_line(LINE, Low);
     drop(irq);
     opened.close();
     Ok(())
 }
 
-fn several(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn several(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let all: UserInterrupts = opened.card.user_interrupts(&[LINE, OTHER, 15]).expect("three lines");
     let waited = all.wait(NOTHING);
     match waited {
         Err(UserInterruptError::TimedOut { lines, .. }) => assert_eq!(lines, [LINE, OTHER, 15]),
         other => panic!("{other:?}"),
     }
-    bench.user_line(15, High);
+    context.user_line(15, High);
     assert_eq!(all.wait(TIMEOUT), Ok(vec![(15, 1)]));
-    bench.user_line(OTHER, High);
-    bench.user_line(15, Low);
+    context.user_line(OTHER, High);
+    context.user_line(15, Low);
     assert_eq!(all.wait(TIMEOUT), Ok(vec![(OTHER, 1)]));
-    bench.user_line(OTHER, Low);
-    bench.user_line(LINE, High);
-    bench.user_line(15, High);
+    context.user_line(OTHER, Low);
+    context.user_line(LINE, High);
+    context.user_line(15, High);
     let mut seen = Vec::new();
     while seen.len() < 2 {
-        seen.extend(all.wait(TIMEOUT).expect("both come"));
+        seen.extend(all.wait(TIMEOUT).expect("both interrupts arrive"));
     }
     seen.sort_unstable();
     assert_eq!(seen, [(LINE, 1), (15, 1)]);
-    bench.user_line(LINE, Low);
-    bench.user_line(15, Low);
+    context.user_line(LINE, Low);
+    context.user_line(15, Low);
     drop(all);
     opened.close();
     Ok(())
@@ -210,30 +212,30 @@ fn several(bench: &mut CaseContext<'_>) -> Verdict {
 
 /// Rearms a line that is low. The writes are posted: they have to arrive before the line rises again, which would be reported twice.
 fn rearm_low(irq: &UserInterrupt) {
-    irq.rearm().expect("the card is there");
+    irq.rearm().expect("the card answers");
     assert_eq!(irq.is_pending(), Ok(false));
 }
 
 /// Two threads wait for one line, and each interrupt wakes exactly one of them.
-fn sleeping_waiters(bench: &mut CaseContext<'_>) -> Verdict {
-    if !bench.real_time() {
-        return Err(crate::conformance::Skip("nobody sleeps where time is virtual".to_owned()));
+fn sleeping_waiters(context: &mut CaseContext<'_>) -> Verdict {
+    if !context.real_time() {
+        return Err(crate::conformance::Skip("in virtual time waiting threads do not sleep".to_owned()));
     }
-    let opened = bench.open();
+    let opened = context.open();
     let irq = take(&opened, LINE);
     let seen: u64 = thread::scope(|scope| {
         let waiters = [0, 1].map(|_| {
             let irq = irq.clone();
-            scope.spawn(move || irq.wait(TIMEOUT).expect("one for each"))
+            scope.spawn(move || irq.wait(TIMEOUT).expect("one interrupt per thread"))
         });
         // A thread that does not sleep yet by then finds the interrupt all the same.
         for _ in 0..2 {
             let before = irq.count();
-            bench.user_line(LINE, High);
+            context.user_line(LINE, High);
             while irq.count() == before && !waiters.iter().all(thread::ScopedJoinHandle::is_finished) {
                 thread::yield_now();
             }
-            bench.user_line(LINE, Low);
+            context.user_line(LINE, Low);
             // A line that rises again before its low level was read has risen once.
             rearm_low(&irq);
         }
@@ -245,22 +247,22 @@ fn sleeping_waiters(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-fn readable(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn readable(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let irq = take(&opened, LINE);
     for _ in 0..3 {
-        bench.user_line(LINE, High);
+        context.user_line(LINE, High);
         let seen = loop {
             let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
             let woken = rustix::event::poll(&mut [PollFd::new(&irq.as_fd(), PollFlags::IN)], Some(&limit));
-            assert_eq!(woken, Ok(1), "the descriptor did not become readable");
+            assert_eq!(woken, Ok(1), "the event fd becomes readable");
             match irq.take() {
                 Ok(0) => {}
                 other => break other,
             }
         };
         assert_eq!(seen, Ok(1));
-        bench.user_line(LINE, Low);
+        context.user_line(LINE, Low);
         rearm_low(&irq);
         assert_eq!(irq.take(), Ok(0));
     }
@@ -270,27 +272,27 @@ fn readable(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// A waiting task: it is not ready before the interrupt, costs only an occasional poll, and is ready with the interrupt.
-fn future(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn future(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let irq = take(&opened, LINE);
-    let mut context = Context::from_waker(Waker::noop());
+    let mut task_context = Context::from_waker(Waker::noop());
     let mut arrived = Box::pin(irq.arrived());
-    let traffic = opened.seam.traffic();
+    let traffic = opened.injector.traffic();
     for _ in 0..50 {
-        assert!(arrived.as_mut().poll(&mut context).is_pending());
+        assert!(arrived.as_mut().poll(&mut task_context).is_pending());
     }
     if irq.delivery() == Delivery::Message {
-        let reads = opened.seam.traffic().reads - traffic.reads;
+        let reads = opened.injector.traffic().reads - traffic.reads;
         assert!(reads <= 4, "{reads} register reads for a task that waits");
     }
-    bench.user_line(LINE, High);
+    context.user_line(LINE, High);
     let seen = loop {
-        if let Poll::Ready(seen) = arrived.as_mut().poll(&mut context) {
+        if let Poll::Ready(seen) = arrived.as_mut().poll(&mut task_context) {
             break seen;
         }
     };
     assert_eq!(seen, Ok(1));
-    bench.user_line(LINE, Low);
+    context.user_line(LINE, Low);
     drop(arrived);
     drop(irq);
     opened.close();
@@ -298,42 +300,43 @@ fn future(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// A line that stays high neither wakes channels that wait by interrupt nor makes its own waiter spin.
-fn high_line(bench: &CaseContext<'_>, opened: Opened) -> Verdict {
+fn high_line(context: &CaseContext<'_>, opened: Opened) -> Verdict {
     const TRANSFERS: u64 = 20;
     opened.needs(1 << 20)?;
     let irq = take(&opened, LINE);
     opened.interrupts()?;
-    bench.user_line(LINE, High);
+    context.user_line(LINE, High);
     assert_eq!(irq.wait(TIMEOUT), Ok(1));
     for way in opened.ways() {
         let mut lane = opened.lane(way)?;
-        let before = (opened.seam.traffic(), opened.seam.sleeps());
+        let before = (opened.injector.traffic(), opened.injector.sleeps());
         for seed in 0..TRANSFERS {
             lane.check(seed, 20_001, 0x100, long_wait().mode(WaitMode::Interrupt));
         }
-        let traffic = opened.seam.traffic();
+        let traffic = opened.injector.traffic();
         let woken = traffic.interrupts - before.0.interrupts;
         // A checking write and the transfer: two waits each, and a shared interrupt wakes both.
         assert!(woken <= 6 * TRANSFERS, "{way:?}: woken {woken} times for {TRANSFERS} transfers");
     }
-    let (sleeps, traffic) = (opened.seam.sleeps(), opened.seam.traffic());
+    let (sleeps, traffic) = (opened.injector.sleeps(), opened.injector.traffic());
     assert_nothing(&irq);
-    let (sleeps, reads) = (opened.seam.sleeps() - sleeps, opened.seam.traffic().reads - traffic.reads);
-    assert!(sleeps + reads <= 600, "{sleeps} sleeps and {reads} reads while nothing happened");
-    bench.user_line(LINE, Low);
+    let (sleeps, reads) =
+        (opened.injector.sleeps() - sleeps, opened.injector.traffic().reads - traffic.reads);
+    assert!(sleeps + reads <= 600, "{sleeps} sleeps and {reads} reads without an interrupt");
+    context.user_line(LINE, Low);
     assert_nothing(&irq);
-    bench.user_line(LINE, High);
+    context.user_line(LINE, High);
     assert_eq!(irq.wait(TIMEOUT), Ok(1));
-    bench.user_line(LINE, Low);
+    context.user_line(LINE, Low);
     drop(irq);
     opened.close();
     Ok(())
 }
 
-fn dropped(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn dropped(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let enabled = || -> Vec<u8> {
-        let states = opened.card.user_interrupt_states().expect("the card is there");
+        let states = opened.card.user_interrupt_states().expect("the card answers");
         states.into_iter().filter(|state| state.enabled).map(|state| state.line).collect()
     };
     assert!(enabled().is_empty());
@@ -344,7 +347,7 @@ fn dropped(bench: &mut CaseContext<'_>) -> Verdict {
     let clone = first.clone();
     drop((first, second));
     if clone.delivery() != Delivery::Polled {
-        assert_eq!(enabled(), [LINE], "a clone has it still");
+        assert_eq!(enabled(), [LINE], "the line is enabled while a clone exists");
     }
     drop(clone);
     assert!(enabled().is_empty());
@@ -352,15 +355,15 @@ fn dropped(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-fn refusals(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
-    let error = opened.card.user_interrupt(16).expect_err("there are sixteen");
+fn refusals(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
+    let error = opened.card.user_interrupt(16).expect_err("line 16 does not exist");
     assert!(matches!(error, ResourceError::NoSuchUserInterrupt { line: 16, available: 16, .. }), "{error}");
     assert!(error.to_string().contains("0 to 15"), "{error}");
     let irq = take(&opened, LINE);
-    let error = opened.card.user_interrupt(LINE).expect_err("somebody has it");
+    let error = opened.card.user_interrupt(LINE).expect_err("the line is in use");
     assert!(matches!(error, ResourceError::InUse { .. }), "{error}");
-    let error = opened.card.user_interrupts(&[OTHER, LINE]).expect_err("somebody has it");
+    let error = opened.card.user_interrupts(&[OTHER, LINE]).expect_err("the line is in use");
     assert!(matches!(error, ResourceError::InUse { .. }), "{error}");
     // A refused request for several lines takes none of them.
     drop((take(&opened, OTHER), irq));
@@ -369,12 +372,12 @@ fn refusals(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-fn removed(bench: &mut CaseContext<'_>) -> Verdict {
+fn removed(context: &mut CaseContext<'_>) -> Verdict {
     for failure in [CardFailure::Gone, CardFailure::AllOnes] {
-        let opened = bench.open();
+        let opened = context.open();
         let irq = take(&opened, LINE);
         // The next register access finds no card.
-        opened.seam.fail_after(0, failure);
+        opened.injector.fail_after(0, failure);
         let waited = irq.wait(TIMEOUT);
         assert!(
             matches!(waited, Err(UserInterruptError::Gone { line: LINE, .. })),
@@ -383,23 +386,24 @@ fn removed(bench: &mut CaseContext<'_>) -> Verdict {
         let taken = opened.card.user_interrupt(OTHER);
         assert!(taken.is_err(), "{failure:?}: {taken:?}");
         drop((irq, taken));
-        opened.seam.restore();
+        opened.injector.restore();
         drop(opened);
-        bench.reset();
+        context.reset();
     }
     Ok(())
 }
 
-fn reset(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn reset(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let irq = take(&opened, LINE);
-    let reset = opened.seam.reset(ResetLevel::Hot).or_else(|_| opened.seam.reset(ResetLevel::Function));
-    reset.expect("one of the resets is there");
+    let reset =
+        opened.injector.reset(ResetLevel::Hot).or_else(|_| opened.injector.reset(ResetLevel::Function));
+    reset.expect("the backend has one of the resets");
     let waited = irq.wait(TIMEOUT);
     assert!(matches!(waited, Err(UserInterruptError::Reset { line: LINE, .. })), "{waited:?}");
     drop((irq, opened));
     // The card is healthy, and its lines can be taken again.
-    let opened = bench.open();
+    let opened = context.open();
     assert_nothing(&take(&opened, LINE));
     opened.close();
     Ok(())

@@ -6,7 +6,7 @@ use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
 use crate::conformance::case_context::Opened;
 
-pub(super) const CASES: &[Case] = &[case("validate.passes", &[], passes)];
+pub(super) const CASES: &[Case] = &[case("validate.passes", &[], self_test)];
 
 /// Runs the self-test on the memory that cases use, with a long timeout, because other threads run in real time.
 pub(super) fn report(opened: &Opened) -> validate::Report {
@@ -15,8 +15,8 @@ pub(super) fn report(opened: &Opened) -> validate::Report {
     validate::run(&opened.card, options, &mut |_| ())
 }
 
-fn passes(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn self_test(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     let data = bytes(3, 4000);
     let way = opened.ways()[0];
     opened.lane(way)?.write(opened.at(0), &data);
@@ -24,11 +24,11 @@ fn passes(bench: &mut CaseContext<'_>) -> Verdict {
     let failed: Vec<_> = report.tests.iter().filter(|test| test.status == Status::Fail).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     for name in ["registers.identifiers", "writeback"] {
-        assert!(report.test(name).is_none_or(|test| test.status != Status::Skip), "{name} was not tried");
+        assert!(report.test(name).is_none_or(|test| test.status != Status::Skip), "{name} was skipped");
     }
     assert!(report.count(Status::Pass) > 10, "{report:#?}");
     // Checks that a simulated card must pass. Checks with their own time limit are excluded, because other threads run in real time.
-    if bench.simulated().is_some() {
+    if context.simulated().is_some() {
         for name in [
             "transfer.h2c1",
             "transfer.c2h1",
@@ -41,7 +41,7 @@ fn passes(bench: &mut CaseContext<'_>) -> Verdict {
             assert_eq!(status, Some(Status::Pass), "{name}: {report:#?}");
         }
     }
-    assert!(opened.lane(way)?.read(opened.at(0), 4000) == data, "what was there is there");
+    assert!(opened.lane(way)?.read(opened.at(0), 4000) == data, "card memory is unchanged");
     opened.assert_pool(0, 0);
     opened.close();
     Ok(())

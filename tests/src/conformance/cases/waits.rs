@@ -25,7 +25,7 @@ pub(super) const CASES: &[Case] = &[
     case("interrupts.endpoints_sleep", &[], endpoints_sleep),
     case("interrupts.endpoints_sleep_on_intx", &[], endpoints_sleep_on_intx),
     case("deadline.returns_buffer", &[], deadline),
-    case("deadline.other_transfers_continue", &[], others),
+    case("deadline.other_transfers_continue", &[], abandoned_among_others),
 ];
 
 /// Whether the event fd becomes readable within `seconds`.
@@ -40,8 +40,8 @@ fn interrupts(opened: &Opened) -> u64 {
 }
 
 /// An event loop: arm, poll, sleep on the event fd, collect. No transfer ends without a wake-up, and there are no other wake-ups.
-fn readable(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn readable(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     opened.needs(64 << 10)?;
     opened.interrupts()?;
     for way in opened.ways() {
@@ -50,7 +50,7 @@ fn readable(bench: &mut CaseContext<'_>) -> Verdict {
         let mut before = 0;
         for seed in 0..=10 {
             // Work of the channel's last owner may wake the first wait once more. After that, counts are exact in virtual time.
-            let exact = !bench.real_time() && seed > 0;
+            let exact = !context.real_time() && seed > 0;
             let (at, data) = (lane.at(0x1000), bytes(seed, 5000));
             let buffer = lane.buffer(at, &data);
             let ticket = lane.channel.submit(buffer, at).expect("accepted");
@@ -58,26 +58,26 @@ fn readable(bench: &mut CaseContext<'_>) -> Verdict {
             loop {
                 let _ = events.take();
                 lane.channel.arm().expect("armed");
-                lane.channel.poll().expect("the channel works");
+                lane.channel.poll().expect("polling succeeds");
                 if lane.channel.has_ended(ticket) {
                     break;
                 }
-                assert!(!exact || !is_readable(&events, 0), "{way:?}: nothing has ended yet");
+                assert!(!exact || !is_readable(&events, 0), "{way:?}: not readable before the transfer ends");
                 // A card in this thread does its work now; an external card has done it already.
-                if let Some((network, _)) = bench.simulated() {
+                if let Some((network, _)) = context.simulated() {
                     network.step_until_idle();
                 }
-                assert!(is_readable(&events, 10), "{way:?}: the descriptor did not become readable");
+                assert!(is_readable(&events, 10), "{way:?}: the event fd becomes readable");
                 if exact {
                     assert_eq!(events.take(), 1, "{way:?}");
-                    assert!(!is_readable(&events, 0), "{way:?}: it was taken");
+                    assert!(!is_readable(&events, 0), "{way:?}: not readable after the event was read");
                     assert_eq!(events.take(), 0, "{way:?}");
                 }
-                assert!(began.elapsed() < crate::TIMEOUT, "{way:?}: it does not end");
+                assert!(began.elapsed() < crate::TIMEOUT, "{way:?}: the transfer does not end");
             }
-            let done = lane.channel.next_completion().expect("a buffer makes a completion");
+            let done = lane.channel.next_completion().expect("a buffer has a completion");
             assert_eq!(done.outcome, Ok(5000));
-            let buffer = done.buffer.expect("it comes back");
+            let buffer = done.buffer.expect("the buffer is returned");
             assert!(lane.moved(&buffer, at, &data), "{way:?}");
             if seed == 0 {
                 before = interrupts(&opened);
@@ -85,13 +85,9 @@ fn readable(bench: &mut CaseContext<'_>) -> Verdict {
         }
         lane.channel.disarm().expect("disarmed");
         lane.assert_works(10);
-        if !bench.real_time() {
-            assert!(!is_readable(&events, 0), "{way:?}: nobody listens");
-            assert_eq!(
-                interrupts(&opened) - before,
-                10,
-                "{way:?}: one for each transfer that was listened for"
-            );
+        if !context.real_time() {
+            assert!(!is_readable(&events, 0), "{way:?}: not readable while disarmed");
+            assert_eq!(interrupts(&opened) - before, 10, "{way:?}: one interrupt per armed transfer");
         }
     }
     opened.assert_pool(0, 0);
@@ -99,8 +95,8 @@ fn readable(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-fn must_be_enabled(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn must_be_enabled(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     for way in opened.ways() {
         let mut lane = opened.lane(way)?;
         assert!(matches!(lane.channel.events(), Err(ChannelError::NoInterrupt { .. })), "{way:?}");
@@ -110,12 +106,12 @@ fn must_be_enabled(bench: &mut CaseContext<'_>) -> Verdict {
         let waited = lane.channel.transfer(buffer, at, long_wait().mode(WaitMode::Interrupt));
         match waited {
             // The transfer had ended before the wait.
-            Ok(_) => assert!(bench.real_time(), "{way:?}: it cannot have ended"),
+            Ok(_) => assert!(context.real_time(), "{way:?}: the transfer ended before its deadline"),
             Err(failed) => {
                 let expected =
                     matches!(failed.error, TransferError::Channel(ChannelError::NoInterrupt { .. }));
                 assert!(expected, "{way:?}: {failed}");
-                assert!(failed.buffer.is_some(), "{way:?}: the buffer comes back");
+                assert!(failed.buffer.is_some(), "{way:?}: the buffer is returned");
             }
         }
         // A transfer that cannot be waited for by interrupt can be waited for by polling.
@@ -125,7 +121,7 @@ fn must_be_enabled(bench: &mut CaseContext<'_>) -> Verdict {
             Err(ChannelError::NoInterrupt { .. }) => lane.channel.wait(ticket, long_wait()),
             waited => waited,
         };
-        assert_eq!(done.expect("it ends").outcome, Ok(4096), "{way:?}");
+        assert_eq!(done.expect("the transfer completes").outcome, Ok(4096), "{way:?}");
         // Disarming a channel that was never armed is not an error.
         lane.channel.disarm().expect("disarmed");
         lane.assert_works(1);
@@ -133,7 +129,10 @@ fn must_be_enabled(bench: &mut CaseContext<'_>) -> Verdict {
     let mut early = opened.lane(opened.ways()[0])?;
     if opened.card.enable_interrupts().is_ok() {
         let armed = early.channel.arm();
-        assert!(matches!(armed, Err(ChannelError::NoInterrupt { .. })), "taken before: {armed:?}");
+        assert!(
+            matches!(armed, Err(ChannelError::NoInterrupt { .. })),
+            "a channel taken before interrupts were enabled: {armed:?}"
+        );
         drop(early);
         for way in opened.ways() {
             let mut lane = opened.lane(way)?;
@@ -147,9 +146,9 @@ fn must_be_enabled(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// Every wait mode works after every other, for every length, and with any earlier transfers in flight.
-fn modes(bench: &mut CaseContext<'_>) -> Verdict {
+fn modes(context: &mut CaseContext<'_>) -> Verdict {
     const SPIN: WaitMode = WaitMode::Hybrid { spin: Duration::from_micros(10) };
-    let opened = bench.open();
+    let opened = context.open();
     opened.needs(1 << 20)?;
     opened.interrupts()?;
     for way in opened.ways() {
@@ -157,7 +156,7 @@ fn modes(bench: &mut CaseContext<'_>) -> Verdict {
         let memory = lane
             .channel
             .register_memory(opened.card.registered_memory(64).expect("DMA memory"))
-            .expect("attached");
+            .expect("registration succeeds");
         let modes = [WaitMode::Poll, WaitMode::Interrupt, SPIN];
         let pairs: Vec<_> =
             modes.into_iter().flat_map(|first| modes.map(|second| [first, second])).flatten().collect();
@@ -177,13 +176,13 @@ fn modes(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// A wait for the network polls for a short time and then sleeps until the card interrupts: nothing else ends its waits here.
-fn endpoints_sleep(bench: &mut CaseContext<'_>) -> Verdict {
-    sleeps(bench.open())
+fn endpoints_sleep(context: &mut CaseContext<'_>) -> Verdict {
+    sleeps(context.open())
 }
 
 /// The same with INTx. The DMA BAR is given, because without an MSI-X table the driver cannot find it.
-fn endpoints_sleep_on_intx(bench: &mut CaseContext<'_>) -> Verdict {
-    bench.on(&LEGACY_LINE, |bench| sleeps(bench.open_with(OpenOptions::default().dma_bar(DMA_BAR))))
+fn endpoints_sleep_on_intx(context: &mut CaseContext<'_>) -> Verdict {
+    context.on(&LEGACY_LINE, |context| sleeps(context.open_with(OpenOptions::default().dma_bar(DMA_BAR))))
 }
 
 fn sleeps(opened: Opened) -> Verdict {
@@ -197,41 +196,42 @@ fn sleeps(opened: Opened) -> Verdict {
     };
     let data = bytes(1, LENGTH);
     let mut buffer = opened.card.buffer_from(&data).expect("DMA memory");
-    buffer = end.write(buffer, opened.at(0)).expect("card memory takes it");
+    buffer = end.write(buffer, opened.at(0)).expect("the write to card memory succeeds");
     let region = end.open_region(end.node(), CardRange::new(opened.at(2 << 20), 1 << 20)).expect("a region");
     // The first channel fetches events where the interface cannot push them.
     let last = opened.card.info().xdma.c2h_channels.saturating_sub(1);
     let Ok(mut back) = opened.card.c2h(last) else {
-        return Err(Skip("no channel to check by beside the endpoint's".to_owned()));
+        return Err(Skip("no free channel besides the endpoint's to check the data with".to_owned()));
     };
     // The first send includes the delay after which a new incarnation may send: no interrupt ends that delay.
     let carry = |end: &mut Endpoint| {
         let options = SendOptions::default();
         let ticket = end.send(opened.at(0), &region.remote, 0, LENGTH as u64, options).expect("accepted");
-        assert_eq!(end.wait(ticket, crate::TIMEOUT).expect("it ends").result, Ok(()));
-        let notice = end.wait_notification(crate::TIMEOUT).expect("it has arrived");
+        assert_eq!(end.wait(ticket, crate::TIMEOUT).expect("the transfer completes").result, Ok(()));
+        let notice = end.wait_notification(crate::TIMEOUT).expect("a notification arrives");
         assert_eq!(notice.length, LENGTH as u64);
     };
     carry(&mut end);
     // Nothing arrives before the timeout: one sleep, or a few where the longest sleep is shorter than the timeout.
-    let (turns, sleeps, traffic) = (end.counters().turns, opened.seam.sleeps(), opened.seam.traffic());
+    let (turns, sleeps, traffic) =
+        (end.counters().turns, opened.injector.sleeps(), opened.injector.traffic());
     let late = end.wait_notification(Duration::from_millis(150));
     assert!(matches!(late, Err(EndpointError::NoArrival { .. })), "{late:?}");
-    let sleeps = opened.seam.sleeps() - sleeps;
+    let sleeps = opened.injector.sleeps() - sleeps;
     assert!((1..=5).contains(&sleeps), "{sleeps} sleeps");
-    let looks = end.counters().turns - turns;
-    assert!(looks <= 2000, "{looks} looks at nothing");
-    let writes = opened.seam.traffic().writes - traffic.writes;
+    let polls = end.counters().turns - turns;
+    assert!(polls <= 2000, "{polls} polls without progress");
+    let writes = opened.injector.traffic().writes - traffic.writes;
     assert!(writes <= 4 * sleeps, "{writes} register writes for {sleeps} sleeps");
-    opened.seam.ignore_timeouts(true);
+    opened.injector.ignore_timeouts(true);
     for _ in 0..20 {
         carry(&mut end);
     }
-    opened.seam.ignore_timeouts(false);
-    assert_eq!(opened.seam.lost_wakeups(), 0, "somebody slept though there was news");
+    opened.injector.ignore_timeouts(false);
+    assert_eq!(opened.injector.lost_wakeups(), 0, "a wait slept although its interrupt had been sent");
     buffer.fill(0);
-    buffer = back.read(buffer, opened.at(2 << 20)).expect("card memory gives it");
-    assert!(buffer.to_vec() == data, "what has arrived is not what was sent");
+    buffer = back.read(buffer, opened.at(2 << 20)).expect("the read from card memory succeeds");
+    assert!(buffer.to_vec() == data, "received data differs from the data sent");
     drop((buffer, back, end));
     opened.assert_pool(0, 0);
     opened.close();
@@ -239,10 +239,10 @@ fn sleeps(opened: Opened) -> Verdict {
 }
 
 /// A wait whose deadline passes before its transfer ends stops the engine and returns the buffer; the channel continues to work.
-fn deadline(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn deadline(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     opened.needs(8 << 20)?;
-    let halts = bench.simulated().is_some() && opened.interrupts().is_ok();
+    let halts = context.simulated().is_some() && opened.interrupts().is_ok();
     for way in opened.ways() {
         for (longest, length, limits) in
             [(64 << 10, 4 << 20, vec![0, 1, 20, 100]), (4096, 60_000, (0..20).map(|n| 3 * n).collect())]
@@ -260,15 +260,18 @@ fn deadline(bench: &mut CaseContext<'_>) -> Verdict {
                             "{way:?}: {failed}"
                         );
                         let back = failed.buffer.map(|buffer| buffer.len());
-                        assert_eq!(back, Some(length), "{way:?}: the buffer comes back");
+                        assert_eq!(back, Some(length), "{way:?}: the buffer is returned");
                     }
                 }
                 assert_eq!(lane.channel.in_flight(), 0);
-                assert!(lane.channel.next_completion().is_none(), "{way:?}: its outcome was told");
+                assert!(
+                    lane.channel.next_completion().is_none(),
+                    "{way:?}: the transfer has no second completion"
+                );
                 lane.assert_works(limit);
             }
             if halts {
-                never_ends(bench, &opened, &mut lane);
+                never_ends(context, &opened, &mut lane);
             }
         }
         assert_eq!(way.mode == RunMode::Credit, way.options().run_mode == RunMode::Credit);
@@ -279,7 +282,7 @@ fn deadline(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// A wait for a transfer that does not end lasts for its timeout in every wait mode.
-fn never_ends(bench: &CaseContext<'_>, opened: &Opened, lane: &mut ChannelPair) {
+fn never_ends(context: &CaseContext<'_>, opened: &Opened, lane: &mut ChannelPair) {
     let (way, at) = (lane.way, lane.at(0));
     halt(&opened.card, way.direction, true);
     for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(1) }] {
@@ -288,13 +291,13 @@ fn never_ends(bench: &CaseContext<'_>, opened: &Opened, lane: &mut ChannelPair) 
             let iova = buffer.iova();
             let wait = WaitOptions::default().mode(mode).timeout(Duration::from_millis(5));
             let Err(failed) = lane.channel.transfer(buffer, at, wait) else {
-                panic!("{way:?} {mode:?}: it has ended")
+                panic!("{way:?} {mode:?}: the transfer ended")
             };
             let TransferError::Channel(ChannelError::TimedOut { waited_us, .. }) = failed.error else {
                 panic!("{way:?} {mode:?}: {failed}")
             };
             assert!(waited_us >= 5000, "{way:?} {mode:?}: {waited_us}");
-            assert!(bench.real_time() || waited_us < 100_000, "{way:?} {mode:?}: {waited_us}");
+            assert!(context.real_time() || waited_us < 100_000, "{way:?} {mode:?}: {waited_us}");
             assert_eq!(failed.buffer.map(|buffer| buffer.iova()), Some(iova), "{way:?} {mode:?}");
             assert_eq!(lane.channel.in_flight(), 0);
             assert!(lane.channel.next_completion().is_none());
@@ -305,12 +308,12 @@ fn never_ends(bench: &CaseContext<'_>, opened: &Opened, lane: &mut ChannelPair) 
 }
 
 /// The abandoned transfer is one of several: the others arrive.
-fn others(bench: &mut CaseContext<'_>) -> Verdict {
-    let opened = bench.open();
+fn abandoned_among_others(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
     opened.needs(8 << 20)?;
     for way in opened.ways() {
         others_of(&opened, way, None)?;
-        if bench.simulated().is_some() {
+        if context.simulated().is_some() {
             for posted in [false, true] {
                 others_of(&opened, way, Some(posted))?;
             }
@@ -328,7 +331,7 @@ fn others_of(opened: &Opened, way: TestSetup, halted: Option<bool>) -> Verdict {
     let memory = lane
         .channel
         .register_memory(opened.card.registered_memory(64 << 10).expect("DMA memory"))
-        .expect("attached");
+        .expect("registration succeeds");
     let part = (bytes(9, 20_000), lane.at(4 << 20));
     lane.put(memory, 5, part.1, &part.0);
     let data: Vec<_> = (0..4).map(|n| bytes(n, LENGTH)).collect();
@@ -349,11 +352,15 @@ fn others_of(opened: &Opened, way: TestSetup, halted: Option<bool>) -> Verdict {
         }
         let (iova, limit) = (buffer.iova(), Duration::from_millis(if halted.is_some() { 5 } else { 0 }));
         match lane.channel.transfer(buffer, places[n], long_wait().timeout(limit)) {
-            Ok(_) => assert_eq!(halted, None, "{way:?}: it cannot have ended"),
+            Ok(_) => assert_eq!(halted, None, "{way:?}: the transfer ended before its deadline"),
             Err(failed) => {
                 let timed_out = matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. }));
                 assert!(timed_out, "{way:?}: {failed}");
-                assert_eq!(failed.buffer.map(|buffer| buffer.iova()), Some(iova), "{way:?}: it comes back");
+                assert_eq!(
+                    failed.buffer.map(|buffer| buffer.iova()),
+                    Some(iova),
+                    "{way:?}: the buffer is returned"
+                );
             }
         }
         if halted.is_some() {
@@ -363,16 +370,16 @@ fn others_of(opened: &Opened, way: TestSetup, halted: Option<bool>) -> Verdict {
     }
     for (n, ticket) in tickets {
         if n == 2 {
-            lane.channel.wait_ended(ticket, long_wait()).expect("it ends");
+            lane.channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
             assert!(lane.arrived(memory, 5, part.1, &part.0), "{way:?}: the part");
             continue;
         }
-        let done = lane.channel.wait(ticket, long_wait()).expect("it ends");
+        let done = lane.channel.wait(ticket, long_wait()).expect("the transfer completes");
         assert_eq!(done.outcome, Ok(LENGTH as u64), "{way:?}: transfer {n}");
-        let buffer = done.buffer.expect("it comes back");
+        let buffer = done.buffer.expect("the buffer is returned");
         assert!(lane.moved(&buffer, places[n], &data[n]), "{way:?}: transfer {n}");
     }
-    assert!(lane.channel.next_completion().is_none(), "{way:?}: a completion too many");
+    assert!(lane.channel.next_completion().is_none(), "{way:?}: an extra completion");
     lane.assert_works(2);
     Ok(())
 }

@@ -35,8 +35,8 @@ macro_rules! in_chain {
     };
 }
 
-/// A fault that a case of its own shows. Defaults, as for most of them: channels of both directions and run modes, no error, everything as
-/// before afterwards, on every backend.
+/// A fault with a separate case. Defaults: channels of both directions and run modes, no error, all memory returned, channel usable
+/// afterwards, every backend.
 const fn row(name: &'static str, case: &'static str, what: &'static str) -> FaultRow {
     FaultRow {
         name,
@@ -89,27 +89,27 @@ pub const TABLE: &[FaultRow] = &[
     scene!("interrupt_lost", "an interrupt message is lost", FaultMethod::Interrupts(InterruptFault::Lost)),
     scene!(
         "interrupt_late",
-        "an interrupt comes later than the wait for it",
+        "an interrupt arrives after its wait has ended",
         FaultMethod::Interrupts(InterruptFault::Late)
     ),
-    scene!("interrupt_spurious", "an interrupt without a reason", FaultMethod::Interrupts(InterruptFault::Spurious)),
+    scene!("interrupt_spurious", "a spurious interrupt", FaultMethod::Interrupts(InterruptFault::Spurious)),
     scene!("writeback_lost", "the write-back word is never written", FaultMethod::WritebackLost).needs(REFUSED),
-    scene!("count_behind.batch_mode", "a completed count that stays behind, in a stop run", FaultMethod::Count(0))
+    scene!("count_behind.batch_mode", "a completed count that stays behind, in batch mode", FaultMethod::Count(0))
         .on(AppliesTo::Channels(None, Some(RunMode::Batch)))
         .said(&[ExpectedError::Silent])
         .needs(CARD),
     scene!(
         "count_behind.credit_mode",
-        "a completed count that stays behind, in a credit ring: it looks like an engine that works",
+        "a completed count that stays behind, in credit mode: indistinguishable from a busy engine",
         FaultMethod::Count(0)
     )
     .on(AppliesTo::Channels(None, Some(RunMode::Credit)))
     .said(&[ExpectedError::TimedOut, ExpectedError::Aborted])
     .needs(CARD),
-    scene!("count_beyond", "a completed count beyond what was posted", FaultMethod::Count(100))
+    scene!("count_beyond", "a completed count above the number of posted descriptors", FaultMethod::Count(100))
         .said(&[ExpectedError::Count])
         .needs(CARD),
-    scene!("count_impossible", "a completed count that no run can have", FaultMethod::Count(0xFF_FFFF))
+    scene!("count_impossible", "a completed count that is impossible for any run", FaultMethod::Count(0xFF_FFFF))
         .said(&[ExpectedError::Count])
         .needs(CARD),
     scene!("stalled", "the engine hangs: an AXI slave never answers", FaultMethod::Stalled)
@@ -129,24 +129,24 @@ pub const TABLE: &[FaultRow] = &[
         .on(H2C)
         .said(&[ExpectedError::Status])
         .needs(CARD),
-    scene!("all_ones_at_the_doorbell", "registers read as all ones from a doorbell on", FaultMethod::AllOnes)
+    scene!("all_ones_at_the_doorbell", "registers read as all ones, starting at a doorbell", FaultMethod::AllOnes)
         .said(&[ExpectedError::Gone])
         .quarantined()
         .after(AfterFault::Reset)
         .needs(CARD),
-    scene!("removed_at_the_doorbell", "the card is pulled out as a doorbell rings", FaultMethod::Removed)
+    scene!("removed_at_the_doorbell", "the card is removed at a doorbell", FaultMethod::Removed)
         .said(&[ExpectedError::Gone])
         .quarantined()
         .after(AfterFault::Reopen)
         .needs(CARD),
-    scene!("reset_behind", "somebody else resets the card, and nobody tells the driver", FaultMethod::ExternalReset)
+    scene!("reset_behind", "the card is reset externally, without notice to the driver", FaultMethod::ExternalReset)
         .said(&[ExpectedError::Gone])
         .quarantined()
         .after(AfterFault::Reopen)
         .needs(CARD),
     scene!(
         "removed_at_a_descriptor",
-        "the card is pulled out in the middle of its work, as a descriptor ends",
+        "the card is removed during a run, as a descriptor ends",
         FaultMethod::RemovedAtDescriptor
     )
     .said(&[ExpectedError::Gone])
@@ -155,7 +155,7 @@ pub const TABLE: &[FaultRow] = &[
     .needs(CARD),
     scene!(
         "reset_at_a_descriptor",
-        "somebody else resets the card in the middle of its work, as a descriptor ends",
+        "the card is reset externally during a run, as a descriptor ends",
         FaultMethod::ResetAtDescriptor
     )
     .said(&[ExpectedError::Gone])
@@ -165,7 +165,7 @@ pub const TABLE: &[FaultRow] = &[
     row(
         "all_ones_at_descriptor",
         "fault.all_ones_at_descriptor",
-        "registers read as all ones in the middle of a run, whose data and write-back continue: the driver learns of it at its next register read",
+        "registers read as all ones during a run whose data and write-back continue: the driver detects it at its next register read",
     )
     .said(&[ExpectedError::Gone])
     .quarantined()
@@ -210,7 +210,7 @@ pub const TABLE: &[FaultRow] = &[
     .on(H2C),
     status!(
         "status.host_read_unexpected",
-        "status bit 13 (H2C): a completion nobody asked for",
+        "status bit 13 (H2C): an unexpected completion",
         HostReadUnexpectedCompletion
     )
     .on(H2C),
@@ -236,7 +236,7 @@ pub const TABLE: &[FaultRow] = &[
     status!("status.descriptor_poisoned", "status bit 22: a descriptor is poisoned", DescriptorPoisoned),
     status!(
         "status.descriptor_unexpected",
-        "status bit 23: a completion for a descriptor nobody asked for",
+        "status bit 23: an unexpected completion of a descriptor fetch",
         DescriptorUnexpectedCompletion
     ),
     row("unmapped_source", "iommu.unmapped_source", "the IOMMU refuses to let the card read a buffer")
@@ -266,21 +266,21 @@ pub const TABLE: &[FaultRow] = &[
     )
     .said(&[ExpectedError::Status])
     .needs(REFUSED),
-    row("all_ones", "removal.all_ones_at_any_access", "registers read as all ones from any access on")
+    row("all_ones", "removal.all_ones_at_any_access", "registers read as all ones, starting at any access")
         .said(&[ExpectedError::Gone])
         .quarantined()
         .after(AfterFault::Reopen)
         .needs(REMOVAL),
-    row("removed", "removal.gone_at_any_access", "the card leaves the bus, from any access on")
+    row("removed", "removal.gone_at_any_access", "the card leaves the bus at any access")
         .said(&[ExpectedError::Gone])
         .quarantined()
         .after(AfterFault::Reopen)
         .needs(REMOVAL),
-    row("reset_under_load", "recovery.reset_under_load", "the card is reset in the middle of transfers")
+    row("reset_under_load", "recovery.reset_under_load", "the card is reset during transfers")
         .said(&[ExpectedError::Stale])
         .after(AfterFault::Reopen)
         .needs(&[Capability::BusReset]),
-    row("cdma_slave_error", "fault.cdma_slave_error", "the copy engine meets an AXI slave error")
+    row("cdma_slave_error", "fault.cdma_slave_error", "the copy engine gets an AXI slave error")
         .on(AppliesTo::Cdma)
         .said(&[ExpectedError::Cdma])
         .needs(CARD),
@@ -295,7 +295,7 @@ pub const TABLE: &[FaultRow] = &[
         .after(AfterFault::Reset)
         .needs(CARD),
     in_chain!("cdma_ring_internal_error", "a descriptor in the middle of a chain has no length (DMAIntErr)"),
-    in_chain!("cdma_ring_slave_error", "a copy in the middle of a chain meets an AXI slave error"),
+    in_chain!("cdma_ring_slave_error", "a copy in the middle of a chain gets an AXI slave error"),
     in_chain!("cdma_ring_decode_error", "a copy in the middle of a chain finds no AXI slave"),
     in_chain!(
         "cdma_ring_descriptor_slave_error",
@@ -304,11 +304,11 @@ pub const TABLE: &[FaultRow] = &[
     in_chain!("cdma_ring_descriptor_decode_error", "no AXI slave at a descriptor in the middle of a chain"),
     in_chain!(
         "cdma_ring_stale_descriptor",
-        "a descriptor in the middle of a chain is marked complete already (SGIntErr), and again after a reset"
+        "a descriptor in the middle of a chain is already marked complete (SGIntErr), also after a reset"
     ),
     in_chain!(
         "cdma_ring_extra_start",
-        "the engine is started once too often and stops at a descriptor that is marked complete"
+        "the engine gets one start too many and stops at a descriptor that is marked complete"
     )
     .said(&[]),
     in_chain!("cdma_ring_hangs", "an AXI slave never answers in the middle of a chain")
@@ -345,7 +345,7 @@ pub const TABLE: &[FaultRow] = &[
     row(
         "stream_metadata_magic",
         "fault.stream_metadata_magic",
-        "a packet's metadata has another magic number",
+        "a packet's metadata has a wrong magic number",
     )
     .on(AppliesTo::Stream)
     .said(&[ExpectedError::Metadata])
@@ -353,7 +353,7 @@ pub const TABLE: &[FaultRow] = &[
     row(
         "stream_metadata_length",
         "fault.stream_metadata_length",
-        "a packet is said to be longer than its buffer",
+        "a packet's metadata has a length above that of its buffer",
     )
     .on(AppliesTo::Stream)
     .said(&[ExpectedError::Metadata])
@@ -361,7 +361,7 @@ pub const TABLE: &[FaultRow] = &[
     row(
         "stream_metadata_no_end",
         "fault.stream_metadata_no_end",
-        "a packet's last buffer is not full and has no end of packet",
+        "a packet's buffer is not full and has no end of packet",
     )
     .on(AppliesTo::Stream)
     .said(&[ExpectedError::Metadata])
