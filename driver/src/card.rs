@@ -331,6 +331,14 @@ impl Card {
             .map_err(|source| ResourceError::Mmio { card: self.shared.name.clone(), source })
     }
 
+    pub(crate) fn check_channel(&self, name: ChannelName) -> Result<(), ResourceError> {
+        let available = self.shared.info.xdma.count(name.direction);
+        if name.number < available {
+            return Ok(());
+        }
+        Err(ResourceError::NoSuchChannel { card: self.shared.name.clone(), channel: name, available })
+    }
+
     fn engine(
         &self,
         name: ChannelName,
@@ -338,10 +346,7 @@ impl Card {
         options: ChannelOptions,
     ) -> Result<Engine, ResourceError> {
         let card = || self.shared.name.clone();
-        let available = self.shared.info.xdma.count(name.direction);
-        if name.number >= available {
-            return Err(ResourceError::NoSuchChannel { card: card(), channel: name, available });
-        }
+        self.check_channel(name)?;
         match (side, self.shared.info.xdma.stream) {
             (Side::Memory, true) => return Err(ResourceError::Stream { card: card() }),
             (Side::Stream, false) => return Err(ResourceError::NotStream { card: card() }),

@@ -8,7 +8,8 @@
 //! | copy inside the card memory | [`Cdma`], [`CdmaRing`] |
 //! | receive interrupts of the design on the card | [`UserInterrupt`], [`UserInterrupts`] |
 //! | move data from card to card over a network | [`Endpoint`] |
-//! | record register accesses and replay them | [`record`] |
+//! | repair a card that does not work | [`recovery`] |
+//! | test a card, record register accesses and replay them | package `fpga-diag` |
 //! | do all of this without a card | [`sim`], [`Card::open`] of `"mock"` (feature `sim`, off by default) |
 //!
 //! # Buffer ownership
@@ -38,7 +39,7 @@ mod name;
 mod ni;
 mod options;
 mod range;
-pub mod record;
+mod raw;
 pub mod recovery;
 mod wait;
 
@@ -49,7 +50,6 @@ mod spec;
 mod store;
 pub mod stream;
 pub mod user_interrupt;
-pub mod validate;
 
 pub use card::{Card, InterruptVectors};
 pub use cdma::{
@@ -84,6 +84,7 @@ pub use name::{CardName, ChannelName};
 pub use ni::{NiInfo, TransmitWindows};
 pub use options::{NetworkInterface, OpenOptions};
 pub use range::CardRange;
+pub use raw::RawChannel;
 pub use recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport};
 pub use spec::{AccessOptions, CardSpec, CardSpecError};
 pub use stream::{

@@ -113,7 +113,11 @@ impl Block {
 }
 
 impl NiInfo {
-    pub(crate) fn read(bar: &Bar, identity: &Identity) -> Result<Self, MmioError> {
+    /// Reads the properties of the network interface that `identity` lists, by `bar`, the user BAR.
+    ///
+    /// # Errors
+    /// [`MmioError`] of the first read that fails.
+    pub fn read(bar: &Bar, identity: &Identity) -> Result<Self, MmioError> {
         // The identity check has confirmed that each of these blocks exists.
         let base = |kind| identity.block(kind).map_or(BarOffset::ZERO, |block| block.base());
         let ni = Block::new(bar.clone(), base(BlockType::Ni));

@@ -17,7 +17,8 @@ use crate::name::ChannelName;
 use crate::ni::NiInfo;
 use crate::options::OpenOptions;
 use crate::range::CardRange;
-use crate::wait::{IDLE_TIMEOUT_NS, poll_until};
+use crate::wait::IDLE_TIMEOUT_NS;
+use fpga_pci::poll_until;
 
 /// State shared by all handles of one card. Dropped with the last handle: channels first, then this.
 pub(crate) struct Shared {
@@ -194,6 +195,17 @@ impl Shared {
             UserInterruptOwners::User => "",
         };
         Err(ResourceError::InUse { card: self.name.clone(), what: format!("user interrupt {line}{by}") })
+    }
+
+    /// Returns an error if a user interrupt has an owner.
+    pub(crate) fn check_user_lines_free(&self) -> Result<(), ResourceError> {
+        let taken = |owners: &UserInterruptOwners| !matches!(owners, UserInterruptOwners::None);
+        match self.user_lines().iter().position(taken) {
+            None => Ok(()),
+            Some(line) => {
+                Err(ResourceError::InUse { card: self.name.clone(), what: format!("user interrupt {line}") })
+            }
+        }
     }
 
     /// Handles a wakeup on a level-triggered line by a source other than the caller's `channels` and `users`. The line stays high until the

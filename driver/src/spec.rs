@@ -149,7 +149,7 @@ impl AccessOptions {
 
 impl CardSpec {
     /// Opens the card's backend, which leaves the card as it is. [`Card::from_backend`](crate::Card::from_backend) opens the card behind it;
-    /// a [`Recorder`](crate::record::Recorder) can be put between the two.
+    /// an observer (package `fpga-diag`) can be put between the two.
     ///
     /// # Errors
     /// [`OpenError::Vfio`], [`OpenError::VfioUser`], [`OpenError::Simulated`], [`OpenError::NoSimulator`].

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
-use fpga_driver::validate::{self, Report, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
+use fpga_diag::validate::{self, Report, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Direction, OpenOptions};
 use fpga_pci::QuarantineReason;
 use fpga_registers::xdma::{ChannelBlock, channel_base};

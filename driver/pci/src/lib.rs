@@ -47,6 +47,7 @@ pub mod interrupt;
 pub mod iova;
 pub mod memory;
 pub mod mmio;
+mod poll;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod vfio;
@@ -71,4 +72,5 @@ pub use interrupt::{Interrupt, InterruptTrigger};
 pub use iova::IovaAllocator;
 pub use memory::{Bounced, HugePages, MemoryKind, ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
 pub use mmio::{Bar, Mmio, catch_bus_errors};
+pub use poll::poll_until;
 pub use wait::{Backoff, Clock, Deadline};

@@ -17,7 +17,7 @@ use super::error::{BounceRefused, CdmaError, CdmaRingError, CdmaSubmitError};
 use super::ring::CdmaRing;
 use crate::channel::{C2hChannel, H2cChannel, WaitOptions};
 use crate::shared::Shared;
-use crate::wait::poll_until;
+use fpga_pci::poll_until;
 
 /// Number of bytes that go through the host at a time.
 const CHUNK: u64 = 256 << 10;

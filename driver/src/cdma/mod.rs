@@ -28,7 +28,7 @@ use fpga_ring::cdma_ring::CopyEntry;
 
 use crate::name::CardName;
 use crate::shared::Shared;
-use crate::wait::poll_until;
+use fpga_pci::poll_until;
 
 pub use error::{
     BounceRefused, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRefused, CdmaRingError,

@@ -10,7 +10,7 @@ use super::{Cdma, is_overrun};
 use fpga_pci::FAULT_LOG;
 
 use crate::channel::Ticket;
-use crate::wait::poll_until;
+use fpga_pci::poll_until;
 
 impl<T> CdmaRing<T> {
     /// Fills card memory with guards and starts the engine, idle, at the ring's current position. The engine was reset.

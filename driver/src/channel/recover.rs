@@ -12,7 +12,8 @@ use super::engine::{EVENT_BITS, Engine, Payload, Side};
 use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPosition};
 use crate::shared::FlushGuard;
-use crate::wait::{IDLE_TIMEOUT_NS, poll_until};
+use crate::wait::IDLE_TIMEOUT_NS;
+use fpga_pci::poll_until;
 
 /// Minimum time that an engine gets to stop, in nanoseconds.
 const MIN_STOP_NS: u64 = 25_000_000;

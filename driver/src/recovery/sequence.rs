@@ -17,7 +17,8 @@ use super::{
 use crate::info::CardInfo;
 use crate::name::ChannelName;
 use crate::shared::{ChannelClaim, Shared};
-use crate::wait::{IDLE_TIMEOUT_NS, poll_until};
+use crate::wait::IDLE_TIMEOUT_NS;
+use fpga_pci::poll_until;
 
 /// Event bits of the status register: all bits except busy.
 const EVENTS: u32 = 0x00FF_FFFE;

@@ -1,7 +1,7 @@
 //! Fuzzes register logs: a valid text gives accesses that are written as they were read, an invalid one gives an error with a line number.
 #![no_main]
 
-use fpga_driver::record::log::{HEAD, Log, LogError};
+use fpga_diag::record::log::{HEAD, Log, LogError};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -275,7 +275,7 @@ pub enum CliError {
         /// File path.
         path: PathBuf,
         /// Error, with its line.
-        source: fpga_driver::record::log::LogError,
+        source: fpga_diag::record::log::LogError,
     },
     /// A register log does not fit the card.
     #[error("{card}: register log {}: {source}", path.display())]
@@ -285,7 +285,7 @@ pub enum CliError {
         /// File path.
         path: PathBuf,
         /// Error.
-        source: fpga_driver::record::replay::ReplayError,
+        source: fpga_diag::record::replay::ReplayError,
     },
     /// A card behaves differently from the recorded one; the report contains the difference.
     #[error("{card}: it differs from the record in line {line}")]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use fpga_driver::record::log::{Entry, HEAD};
-use fpga_driver::record::{Access, AccessDirection, Observer, Recorder, Width};
+use fpga_diag::record::log::{Entry, HEAD};
+use fpga_diag::record::{Access, AccessDirection, Observer, Recorder, Width};
 use fpga_driver::{Backend, BarRoles, NI_SUBSYSTEM};
 use fpga_pci::config;
 use fpga_register_map::RegisterMap;

@@ -37,11 +37,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-vfio-user", &["fpga-pci"]),
     ("fpga-sim", &["fpga-card", "fpga-vfio-user", "fpga-netmodel"]),
     ("fpga-driver", &["fpga-ring", "fpga-protocol", "fpga-vfio-user", "fpga-sim"]),
+    ("fpga-diag", &["fpga-driver"]),
     ("fpga-frames", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
-    ("fpgactl", &["fpga-driver", "fpga-frames", "fpga-netsim", "fpga-register-map"]),
+    ("fpgactl", &["fpga-diag", "fpga-frames", "fpga-netsim", "fpga-register-map"]),
     ("xtask", &["fpga-host", "fpga-register-map"]),
-    ("fpga-tests", &["fpga-driver", "fpga-frames", "fpgactl", "fpga-netsim"]),
+    ("fpga-tests", &["fpga-diag", "fpga-frames", "fpgactl", "fpga-netsim"]),
     ("fpga-examples", &["fpga-driver", "fpga-frames", "fpga-register-map"]),
 ];
 

@@ -5,7 +5,7 @@
 //! the IOMMU's log, in a simulated card's fault log, and in the self-test, which checks the data that has arrived.
 
 use fpga_card::FaultKind;
-use fpga_driver::validate::Status;
+use fpga_diag::validate::Status;
 use fpga_driver::{
     CardAddr, ChannelFault, FaultCause, MemoryHandle, OpenOptions, ScatterGatherEntry, Ticket,
 };

@@ -1,6 +1,6 @@
 //! The self-test passes, and leaves the card as it was.
 
-use fpga_driver::validate::{self, Status, ValidateOptions};
+use fpga_diag::validate::{self, Status, ValidateOptions};
 
 use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::{BufReader, Write};
 
-use fpga_driver::record::log::{Entry, Log, LogError, Value};
-use fpga_driver::record::replay::{Difference, Replay, Replayed, replay};
-use fpga_driver::record::{AccessDirection, Width};
+use fpga_diag::record::log::{Entry, Log, LogError, Value};
+use fpga_diag::record::replay::{Difference, Replay, Replayed, replay};
+use fpga_diag::record::{AccessDirection, Width};
 use fpga_input::{FileKind, ReadError};
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use fpga_driver::validate::{self, Report as Outcome, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
+use fpga_diag::validate::{self, Report as Outcome, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
 use fpga_driver::{CardRange, OpenError};
 use serde::Serialize;
 

@@ -8,10 +8,10 @@ use super::context::{ResultRecorder, TestContext, skip_reason};
 use super::memory::{read, write};
 use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
 use super::problem::{TestError, Verdict};
-use crate::Direction;
-use crate::cdma::{Cdma, CdmaError};
-use crate::error::ResourceError;
-use crate::wait::poll_until;
+use fpga_driver::Direction;
+use fpga_driver::ResourceError;
+use fpga_driver::{Cdma, CdmaError};
+use fpga_pci::poll_until;
 
 /// Lengths of aligned copies; all offsets are aligned for every data width (up to 1024 bits).
 const ALIGNED: [usize; 4] = [128, 4096, 65_536, 512 << 10];
@@ -163,7 +163,7 @@ fn error_and_reset(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict
     CdmaBlock::BTT.write(&registers, BarOffset::ZERO, BytesToTransfer::new())?;
     let mut status = Cdmasr::new();
     // An engine that does not halt is reported as a warning below.
-    let _ = poll_until(&*context.card.shared.backend, context.limit().min(HALT_LIMIT_NS), |_| {
+    let _ = poll_until(&**context.card.backend(), context.limit().min(HALT_LIMIT_NS), |_| {
         status = cdma.status()?;
         Ok::<_, CdmaError>((status.has_error() && status.idle()).then_some(()))
     })?;
@@ -183,7 +183,7 @@ fn error_and_reset(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict
     })
 }
 
-/// Returns the engine's registers, as [`Card::cdma`](crate::Card::cdma) locates them.
+/// Returns the engine's registers, as [`Card::cdma`](fpga_driver::Card::cdma) locates them.
 fn registers(context: &TestContext<'_>) -> Result<Option<Bar>, TestError> {
     let (Some(at), Some(bar)) = (context.card.info().cdma, context.card.user_bar()) else { return Ok(None) };
     Ok(Some(bar.slice(at, u64::from(CdmaBlock::SIZE))?))

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use fpga_pci::{Interrupt, InterruptError};
-use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, PollWriteback};
+use fpga_registers::xdma::PollWriteback;
 
 use super::context::{
     Availability, HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels,
@@ -11,11 +11,11 @@ use super::context::{
 use super::memory::descriptors;
 use super::problem::{TestError, Verdict};
 use super::test_channel::{ChainLayout, DescriptorSpec, MAX_DESCRIPTORS, TestChannel, record_all};
-use crate::Direction;
-use crate::card::InterruptVectors;
-use crate::error::ResourceError;
-use crate::name::ChannelName;
-use crate::range::CardRange;
+use fpga_driver::CardRange;
+use fpga_driver::ChannelName;
+use fpga_driver::Direction;
+use fpga_driver::InterruptVectors;
+use fpga_driver::ResourceError;
 
 /// Number of descriptors of a short run.
 const SHORT: usize = 5;
@@ -81,7 +81,7 @@ fn writeback(context: &mut TestContext<'_>) -> Result<Verdict, TestError> {
 
 fn interrupts(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     let names: Vec<ChannelName> = context.card.info().xdma.channels().collect();
-    let was_enabled = enabled(context);
+    let was_enabled = context.card.has_interrupts();
     recorder.test(context, "interrupts.enable", |context| match context.card.enable_interrupts() {
         Ok(granted) if granted.is_shared() => {
             let InterruptVectors { vectors, channels, .. } = granted;
@@ -99,28 +99,8 @@ fn interrupts(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) 
     }
     recorder.test(context, "interrupts.writeback", |context| interrupt_and_writeback(context));
     if !was_enabled {
-        disable(context);
-    }
-}
-
-fn enabled(context: &TestContext<'_>) -> bool {
-    let interrupts = context.card.shared.interrupts.lock();
-    !interrupts.unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
-}
-
-/// Disables interrupts again, unless another owner has taken a part of the card with an interrupt meanwhile.
-fn disable(context: &TestContext<'_>) {
-    let shared = &context.card.shared;
-    let claims: Vec<_> =
-        shared.info.xdma.channels().filter_map(|name| shared.claim_channel(name).ok()).collect();
-    if claims.len() != shared.info.xdma.channels().count() || shared.take_cdma().is_err() {
-        return;
-    }
-    shared.release_cdma();
-    let mut interrupts = shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let _ = IrqBlock::CHANNEL_ENABLE.write(&shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(0));
-    if shared.backend.disable_interrupts().is_ok() {
-        interrupts.clear();
+        // Fails if another owner has taken a part of the card with an interrupt meanwhile: then they stay enabled.
+        let _ = context.card.disable_interrupts();
     }
 }
 
@@ -138,17 +118,16 @@ fn interrupted(
     rig.enable_interrupt(true)?;
     rig.start(post, record_all())?;
     let limit = Duration::from_nanos(context.limit());
-    let woken = context.card.shared.backend.wait_interrupt(interrupt, limit);
+    let woken = context.card.backend().wait_interrupt(interrupt, limit);
     // Before a register is read, because the read would push a write-back in flight.
     let word = rig.writeback()?;
     rig.enable_interrupt(false)?;
     rig.finish()?;
     match woken {
         Ok(woken) => Ok(woken.map(|_| word)),
-        Err(source) => Err(TestError::Resource(ResourceError::Interrupt {
-            card: context.card.shared.name.clone(),
-            source,
-        })),
+        Err(source) => {
+            Err(TestError::Resource(ResourceError::Interrupt { card: context.card.name().into(), source }))
+        }
     }
 }
 

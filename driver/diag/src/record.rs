@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use std::sync::{Arc, Mutex};
-//! use fpga_driver::record::{Access, Observer, Recorder, log::{Log, Entry}, replay::{Replay, replay}};
+//! use fpga_diag::record::{Access, Observer, Recorder, log::{Log, Entry}, replay::{Replay, replay}};
 //! use fpga_driver::{sim::SimNetwork, BarOffset, Backend};
 //!
 //! #[derive(Default)]
@@ -24,7 +24,7 @@
 //! let card = Recorder::new(network.backend(0), Arc::clone(&lines) as Arc<dyn Observer>);
 //! card.open_bar(1)?.read32(BarOffset::new(0x3000))?;
 //!
-//! let text = format!("{}\n{}", fpga_driver::record::log::HEAD, lines.0.lock().unwrap());
+//! let text = format!("{}\n{}", fpga_diag::record::log::HEAD, lines.0.lock().unwrap());
 //! let log = Log::parse(&text)?;
 //! let done = replay(&*network.backend(1), &log, &Replay::default(), &mut || true)?;
 //! assert_eq!((done.reads, done.difference), (1, None));
@@ -33,7 +33,7 @@
 
 pub mod log;
 pub mod replay;
-#[cfg(all(test, feature = "sim"))]
+#[cfg(test)]
 mod tests;
 
 use core::fmt;

@@ -3,22 +3,22 @@
 //! The driver's channels never post descriptors that may upset a card. Tests post them on purpose: several blocks of long descriptors, runs
 //! without Stop, control words with single bits missing.
 
+use core::fmt;
 use std::sync::Arc;
 
-use fpga_pci::{Bar, Interrupt, MmioError, QuarantineReason, RegisteredMemory, barrier};
+use fpga_pci::{Backend, Bar, Interrupt, MmioError, QuarantineReason, RegisteredMemory, barrier};
 use fpga_registers::xdma::descriptor::next_adjacent;
 use fpga_registers::xdma::{
     Adjacent, ChannelBlock, ChannelControl, ChannelInterrupts, ChannelStatus, Credits, Descriptor,
     DescriptorControl, Direction, PerChannel, SGDMA_COMMON_BASE, SgdmaBlock, SgdmaCommonBlock, channel_base,
-    irq::channel_bit, sgdma_base,
+    sgdma_base,
 };
 use fpga_registers::{BarOffset, CardAddr, Iova};
 
 use super::context::{QuarantineFlag, TestContext};
 use super::problem::{EnginePosition, TestError, errors};
-use crate::name::ChannelName;
-use crate::shared::{ChannelClaim, Shared};
-use crate::wait::poll_until;
+use fpga_driver::{ChannelName, RawChannel};
+use fpga_pci::poll_until;
 
 /// Maximum number of descriptors of a test channel.
 pub(super) const MAX_DESCRIPTORS: usize = 1024;
@@ -55,10 +55,9 @@ impl Default for ChainLayout {
 }
 
 /// Taken channel. Dropping it stops the engine. Memory that the engine accesses must be dropped after it, so it is declared before it.
-#[derive(Debug)]
 pub(super) struct TestChannel {
     pub(super) name: ChannelName,
-    card: Arc<Shared>,
+    backend: Arc<dyn Backend>,
     bar: Bar,
     base: BarOffset,
     sgdma: BarOffset,
@@ -67,7 +66,16 @@ pub(super) struct TestChannel {
     running: bool,
     limit: u64,
     lost: QuarantineFlag,
-    _claim: ChannelClaim,
+    channel: RawChannel,
+}
+
+impl fmt::Debug for TestChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestChannel")
+            .field("name", &self.name)
+            .field("posted", &self.posted)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Returns control bits that record every event and report it by write-back.
@@ -86,13 +94,12 @@ pub(super) fn record_all() -> ChannelControl {
 }
 
 impl TestChannel {
-    pub(super) fn new(context: &TestContext<'_>, claim: ChannelClaim) -> Result<Self, TestError> {
-        let name = claim.name;
-        let card = Arc::clone(&context.card.shared);
-        let area = card.pool.allocate_registered(AREA, 4096)?;
+    pub(super) fn new(context: &TestContext<'_>, channel: RawChannel) -> Result<Self, TestError> {
+        let name = channel.name();
+        let area = context.card.memory().allocate_registered(AREA, 4096)?;
         let mut rig = Self {
             name,
-            bar: card.dma_bar.clone(),
+            bar: channel.registers().clone(),
             base: channel_base(name.direction, name.number),
             sgdma: sgdma_base(name.direction, name.number),
             area: Some(area),
@@ -101,8 +108,8 @@ impl TestChannel {
             running: true,
             limit: context.limit(),
             lost: std::rc::Rc::clone(&context.lost),
-            card,
-            _claim: claim,
+            backend: Arc::clone(context.card.backend()),
+            channel,
         };
         rig.stop()?;
         let (low, high) = rig.address(WRITEBACK).to_low_high();
@@ -125,12 +132,7 @@ impl TestChannel {
 
     /// Returns the channel's interrupt, and the number of its vector.
     pub(super) fn interrupt(&self) -> Option<(Interrupt, usize)> {
-        let interrupts = self.card.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let number = channel_bit(self.name.direction, self.name.number, self.card.info.xdma.h2c_channels);
-        let own = interrupts.get(usize::from(number))?;
-        // If vectors are shared, the first channel with the same vector gives its number.
-        let vector = interrupts.iter().position(|other| other.shares_with(own))?;
-        Some((own.clone(), vector))
+        self.channel.interrupt()
     }
 
     /// Writes a chain of at most [`MAX_DESCRIPTORS`] descriptors. Returns the values for the engine's registers.
@@ -224,7 +226,7 @@ impl TestChannel {
     /// Waits until the engine is idle. Returns its status; or, on timeout, the time waited in nanoseconds and the last status.
     fn await_idle(&self) -> Result<Result<ChannelStatus, (u64, ChannelStatus)>, TestError> {
         let mut last = ChannelStatus::new();
-        let idle = poll_until(&*self.card.backend, self.limit, |_| {
+        let idle = poll_until(&*self.backend, self.limit, |_| {
             last = self.status()?;
             Ok::<_, TestError>((!last.busy()).then_some(last))
         })?;

@@ -6,7 +6,7 @@ use super::context::{HostMemory, ResultRecorder, TestContext, skip_reason};
 use super::pattern::{Expected, compare};
 use super::problem::{TestError, Verdict};
 use super::test_channel::{DescriptorSpec, TestChannel};
-use crate::Direction;
+use fpga_driver::Direction;
 
 /// Length of a descriptor in bytes: short enough to avoid the long-descriptor quirk.
 const STEP: usize = 4096;

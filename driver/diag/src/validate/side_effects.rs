@@ -5,10 +5,10 @@ use fpga_registers::xdma::{ChannelBlock, IRQ_BASE, IrqBlock, channel_base};
 use super::ValidateOptions;
 use super::context::TestContext;
 use super::problem::Verdict;
-use crate::card::Card;
+use fpga_driver::Card;
 
 /// Returns what opening and testing `card` would disturb, one sentence each, most serious first. The card may be open for inspection only
-/// ([`OpenOptions::observe`](crate::OpenOptions::observe)): only registers without side effects are read. A register that cannot be read is
+/// ([`OpenOptions::observe`](fpga_driver::OpenOptions::observe)): only registers without side effects are read. A register that cannot be read is
 /// reported as well, because the state that it controls may also be disturbed.
 #[must_use]
 pub fn side_effects(card: &Card, options: ValidateOptions) -> Vec<String> {

@@ -6,11 +6,11 @@
 use super::context::{ResultRecorder, TestContext, skip_reason};
 use super::pattern::Pattern;
 use super::problem::{TestError, Verdict};
-use crate::channel::WaitOptions;
-use crate::error::ResourceError;
-use crate::name::ChannelName;
-use crate::stream::{C2hStream, C2hStreamOptions, H2cStream, StreamError};
-use crate::{Card, CardAddr, Direction};
+use fpga_driver::ChannelName;
+use fpga_driver::ResourceError;
+use fpga_driver::WaitOptions;
+use fpga_driver::{C2hStream, C2hStreamOptions, H2cStream, StreamError};
+use fpga_driver::{Card, CardAddr, Direction};
 
 /// Lengths of the packets in bytes: a single byte, beats and parts of beats, pages.
 const LENGTHS: [usize; 7] = [1, 63, 64, 65, 4096, 5000, 30_000];
@@ -86,7 +86,7 @@ fn free<T>(taken: Result<T, ResourceError>) -> Result<Option<T>, TestError> {
 fn one(context: &TestContext<'_>, name: ChannelName) -> Result<LoopbackKind, TestError> {
     let card: &Card = context.card;
     // Only single buffers are posted, in batch mode: where packets arrive, the channel is idle afterwards.
-    let options = C2hStreamOptions::default().buffers(2).run_mode(crate::RunMode::Batch);
+    let options = C2hStreamOptions::default().buffers(2).run_mode(fpga_driver::RunMode::Batch);
     let Some(mut rx) = free(card.c2h_stream_with(name.number, options))? else {
         return Ok(LoopbackKind::Held);
     };
@@ -118,7 +118,7 @@ fn nothing(rx: &mut C2hStream, tx: Option<H2cStream>) -> Result<LoopbackKind, Te
     drop(tx);
     match rx.abort() {
         Ok(_) => Ok(LoopbackKind::Nothing { wedged: false }),
-        Err(StreamError::Channel(crate::ChannelError::Wedged { .. })) => {
+        Err(StreamError::Channel(fpga_driver::ChannelError::Wedged { .. })) => {
             Ok(LoopbackKind::Nothing { wedged: true })
         }
         Err(error) => Err(error.into()),

@@ -14,11 +14,11 @@ use super::problem::{TestError, Verdict};
 use super::result::{Findings, Report, TestResult};
 use super::test_channel::TestChannel;
 use super::{SCRATCH_BYTES, SCRATCH_MIN, ValidateOptions};
-use crate::Direction;
-use crate::card::Card;
-use crate::endpoint::RESERVED_CARD_BYTES;
-use crate::name::ChannelName;
-use crate::range::CardRange;
+use fpga_driver::Card;
+use fpga_driver::CardRange;
+use fpga_driver::ChannelName;
+use fpga_driver::Direction;
+use fpga_driver::endpoint::RESERVED_CARD_BYTES;
 
 /// Maximum length of a transfer in bytes.
 pub(super) const MAX_TRANSFER_LENGTH: usize = 1 << 20;
@@ -93,11 +93,11 @@ impl<'a> TestContext<'a> {
     }
 
     pub(super) fn now(&self) -> u64 {
-        self.card.shared.backend.now()
+        self.card.backend().now()
     }
 
     pub(super) fn relax(&self) {
-        self.card.shared.backend.relax();
+        self.card.backend().relax();
     }
 
     /// Returns the maximum time of one step, in nanoseconds.
@@ -107,7 +107,7 @@ impl<'a> TestContext<'a> {
 
     /// Waits for `nanoseconds` of the card's time.
     pub(super) fn pause(&self, nanoseconds: u64) {
-        self.card.shared.backend.pause(Duration::from_nanos(nanoseconds));
+        self.card.backend().pause(Duration::from_nanos(nanoseconds));
     }
 
     pub(super) fn host(&self) -> Result<HostMemory, TestError> {
@@ -116,7 +116,7 @@ impl<'a> TestContext<'a> {
 
     /// Chooses the card memory to use, before it is saved.
     pub(super) fn choose_scratch(&self) -> Result<CardRange, Verdict> {
-        let known = self.card.shared.reachable();
+        let known = self.card.memory_ranges();
         if let Some(range) = self.options.scratch {
             if range.length < SCRATCH_MIN {
                 return Err(Verdict::Fail(format!(
@@ -173,7 +173,7 @@ impl<'a> TestContext<'a> {
 
     /// Takes a channel for the duration of a test.
     pub(super) fn take(&self, name: ChannelName) -> Result<Availability, TestError> {
-        match self.card.shared.claim_channel(name) {
+        match self.card.raw_channel(name) {
             Ok(claim) => TestChannel::new(self, claim).map(Availability::Free),
             Err(_) => Ok(Availability::Busy),
         }

@@ -8,10 +8,10 @@ use fpga_registers::xdma::PollWriteback;
 use super::context::{HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels};
 use super::problem::{TestError, Verdict};
 use super::test_channel::{ChainLayout, DescriptorSpec, TestChannel, record_all};
-use crate::Direction;
-use crate::name::ChannelName;
-use crate::range::CardRange;
-use crate::wait::poll_until;
+use fpga_driver::CardRange;
+use fpga_driver::ChannelName;
+use fpga_driver::Direction;
+use fpga_pci::poll_until;
 
 /// Number of descriptors in the ring.
 const RING: usize = 24;
@@ -133,7 +133,7 @@ fn check_ring(
         rig.grant(grant)?;
         granted += u32::from(grant);
         // Missing descriptors are reported below.
-        let _ = poll_until(&*context.card.shared.backend, context.limit(), |_| {
+        let _ = poll_until(&**context.card.backend(), context.limit(), |_| {
             if rig.completed()? >= granted {
                 return Ok(Some(()));
             }

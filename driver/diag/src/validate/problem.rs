@@ -5,10 +5,10 @@ use fpga_registers::xdma::ChannelStatus;
 use fpga_registers::{CardAddr, Iova};
 
 use super::pattern::Mismatch;
-use crate::cdma::CdmaError;
-use crate::error::{ChannelError, ResourceError};
-use crate::name::ChannelName;
-use crate::stream::StreamError;
+use fpga_driver::CdmaError;
+use fpga_driver::ChannelName;
+use fpga_driver::StreamError;
+use fpga_driver::{ChannelError, ResourceError};
 
 /// Outcome of a test that ran to its end.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use fpga_pci::host::Status;
 
-use crate::range::CardRange;
+use fpga_driver::CardRange;
 
 /// Result of one test.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Report {
         self.test(name).is_some_and(|test| test.status == Status::Pass)
     }
 
-    /// Returns whether descriptor credit mode works on every tested channel: then [`RunMode::Credit`](crate::RunMode::Credit) can be used.
+    /// Returns whether descriptor credit mode works on every tested channel: then [`RunMode::Credit`](fpga_driver::RunMode::Credit) can be used.
     #[must_use]
     pub fn supports_credit_mode(&self) -> bool {
         self.passed("credits.enable") && self.passed("credits.run")

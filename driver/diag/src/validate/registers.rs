@@ -21,7 +21,7 @@ pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'
 }
 
 fn config_space(context: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let backend = &*context.card.shared.backend;
+    let backend = &**context.card.backend();
     let read = || -> Result<_, fpga_pci::ConfigError> {
         let ids = config::identity(backend)?;
         let enabled = config::read_u16(backend, header::COMMAND)?;
@@ -66,7 +66,7 @@ fn bars(context: &TestContext<'_>) -> Verdict {
     let mut found = vec![name("DMA", roles.dma)];
     found.extend(roles.user.map(|bar| name("user", bar)));
     found.extend(roles.bypass.map(|bar| name("bypass", bar)));
-    let now = context.card.shared.backend.bars().into_iter().flatten();
+    let now = context.card.backend().bars().into_iter().flatten();
     let there = now.filter(|bar| [Some(roles.dma), roles.user, roles.bypass].contains(&Some(*bar))).count();
     if there == found.len() {
         Verdict::Pass(list(&found))
@@ -98,7 +98,7 @@ fn identifier(
 }
 
 fn identifiers(context: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let bar = &context.card.shared.dma_bar;
+    let bar = context.card.dma_bar();
     let xdma = context.card.info().xdma;
     let mut wrong = Vec::new();
     let mut ids = Vec::new();
@@ -155,7 +155,7 @@ fn identifiers(context: &TestContext<'_>) -> Result<Verdict, TestError> {
 
 /// Tests the bit that the vendor's own test toggles: relaxed ordering, at 0x301C.
 fn scratch(context: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let bar = &context.card.shared.dma_bar;
+    let bar = context.card.dma_bar();
     let register = ConfigBlock::PCIE_CONTROL;
     let before = register.read(bar, CONFIG_BASE)?;
     let flipped = PcieControl::from_bits(before.into_bits() ^ 1);
@@ -214,7 +214,7 @@ fn alias(
 }
 
 fn masks(context: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let bar = &context.card.shared.dma_bar;
+    let bar = context.card.dma_bar();
     let h2c = context.card.info().xdma.h2c_channels;
     let (mut wrong, mut busy, mut lines) = (Vec::new(), Vec::new(), Vec::new());
     let mut tested = 0;
@@ -274,7 +274,7 @@ fn masks(context: &TestContext<'_>) -> Result<Verdict, TestError> {
 }
 
 fn alignments(context: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let bar = &context.card.shared.dma_bar;
+    let bar = context.card.dma_bar();
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     let mut silent = Vec::new();
     for name in context.card.info().xdma.channels() {

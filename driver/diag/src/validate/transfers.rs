@@ -10,8 +10,8 @@ use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
 use super::problem::{TestError, Verdict};
 use super::registers::granularity;
 use super::test_channel::{ChainLayout, TestChannel, record_all};
-use crate::Direction;
-use crate::name::ChannelName;
+use fpga_driver::ChannelName;
+use fpga_driver::Direction;
 
 /// Transfer sizes around all relevant boundaries: words, cache lines, packets, pages.
 const SIZES: [usize; 12] = [1, 3, 4, 63, 64, 65, 512, 4095, 4096, 4097, 65_536, 1 << 20];

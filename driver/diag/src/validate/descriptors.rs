@@ -8,8 +8,8 @@ use super::pattern::{Expected, GUARD_BYTE, Pattern, compare};
 use super::problem::{TestError, Verdict};
 use super::registers::granularity;
 use super::test_channel::{ChainLayout, DescriptorSpec, TestChannel, record_all};
-use crate::Direction;
-use crate::name::ChannelName;
+use fpga_driver::ChannelName;
+use fpga_driver::Direction;
 
 /// Chains around the limits of a block (64) and of a page of descriptors (128): first entry and number of descriptors.
 const CHAINS: [(usize, usize); 7] = [(0, 1), (0, 2), (0, 64), (0, 65), (0, 200), (100, 61), (127, 130)];

@@ -3,7 +3,8 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let backend = fpga_driver::sim::SimNetwork::builder().cards(1).build()?.backend(0);
-//! use fpga_driver::{Card, validate};
+//! use fpga_diag::validate;
+//! use fpga_driver::Card;
 //!
 //! let card = Card::from_backend(backend)?;
 //! let report = validate::run(&card, validate::ValidateOptions::default(), &mut |test| println!("{test}"));
@@ -22,12 +23,12 @@
 //! | `transfer.*` | every channel: sizes, offsets, patterns, with guard bytes around; all channels at once |
 //! | `descriptors.*` | completed counts, long chains of small descriptors, several blocks of long ones |
 //! | `writeback`, `interrupts.*` | completion by write-back, by interrupt, and by both together |
-//! | `credits.*` | descriptor credit mode, which [`RunMode::Credit`](crate::RunMode::Credit) requires |
+//! | `credits.*` | descriptor credit mode, which [`RunMode::Credit`](fpga_driver::RunMode::Credit) requires |
 //! | `abort` | stopping a run |
 //! | `cdma.*`, `ni.*` | the CDMA engine; the network interface |
 //! | `streams.packets` | on a card with AXI4-Stream channels: packets through each of them, if requested ([`ValidateOptions::streams`]) |
 //!
-//! The self-test drives the channels with its own register accesses and descriptors, not through [`H2cChannel`](crate::H2cChannel), so
+//! The self-test drives the channels with its own register accesses and descriptors, not through [`H2cChannel`](fpga_driver::H2cChannel), so
 //! that it can do what the driver's channels never do. A *failure* means that the card cannot be used normally. A *warning* means that an
 //! optional feature does not work, and names the setting to avoid. A test that cannot run is *skipped* with the reason. The self-test
 //! reports no data rates: those are for a benchmark, after all tests have passed.
@@ -38,7 +39,7 @@
 //! ([`ValidateOptions::scratch`]), saved before and restored after the tests. Registers are restored. The user BAR is read only if the card
 //! has this project's identity block.
 //!
-//! By default the range is the last 2 MiB of card memory before the 64 KiB that an [`Endpoint`](crate::Endpoint) reserves, because programs
+//! By default the range is the last 2 MiB of card memory before the 64 KiB that an [`Endpoint`](fpga_driver::Endpoint) reserves, because programs
 //! mostly fill memory from the start. If the size of the memory is not known (no network interface), the caller has to give a range.
 
 mod cdma;
@@ -59,8 +60,8 @@ mod transfers;
 
 use core::time::Duration;
 
-use crate::card::Card;
-use crate::range::CardRange;
+use fpga_driver::Card;
+use fpga_driver::CardRange;
 
 pub use fpga_pci::host::Status;
 pub use result::{Report, TestResult};
