@@ -10,6 +10,7 @@
 //! | loads after a status load | none: loads stay in order | `dmb oshld` | sequentially consistent fence |
 //! | write-combined stores before a doorbell | `sfence` | `dmb oshst` | sequentially consistent fence |
 
+#[cfg(target_arch = "x86_64")]
 use core::sync::atomic::{Ordering, compiler_fence};
 
 /// Orders descriptors (and payload) in host memory before the register write that notifies the device of them.
