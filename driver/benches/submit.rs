@@ -62,7 +62,7 @@ fn buffers(c: &mut Criterion) -> Result<(), Failure> {
     Ok(())
 }
 
-#[expect(clippy::expect_used, reason = "a benchmark that cannot go on may as well stop")]
+#[expect(clippy::expect_used, reason = "a benchmark that cannot continue ends")]
 fn bench(c: &mut Criterion, name: &str, round: &mut dyn FnMut() -> Result<Duration, Failure>) {
     let mut group = c.benchmark_group("channel submit+complete");
     group.throughput(Throughput::Elements(DEPTH));
@@ -72,7 +72,7 @@ fn bench(c: &mut Criterion, name: &str, round: &mut dyn FnMut() -> Result<Durati
     group.finish();
 }
 
-#[expect(clippy::expect_used, reason = "a benchmark that cannot go on may as well stop")]
+#[expect(clippy::expect_used, reason = "a benchmark that cannot continue ends")]
 fn all(c: &mut Criterion) {
     attached(c, "attached, stop run", RunMode::Batch).expect("a healthy card");
     attached(c, "attached, credits", RunMode::Credit).expect("a healthy card");

@@ -628,6 +628,6 @@ pub enum TransferError {
     #[error(transparent)]
     Channel(#[from] ChannelError),
     /// The completion carries no buffer.
-    #[error("this transfer's memory was kept by its submitter; there is no buffer to give back")]
+    #[error("this transfer's memory was kept by its submitter; there is no buffer to return")]
     NoBuffer,
 }

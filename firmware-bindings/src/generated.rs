@@ -15,9 +15,9 @@ pub const CONTRACT_VERSION: u32 = 0x0002_0000;
 pub const CONTRACT_CHECKSUM: u32 = 0x13af_96ff;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
-/// Most entries that the block table can hold: the table ends with the identity block's 1 KiB.
+/// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
 pub const IDENTITY_MAX_BLOCKS: u32 = 62;
-/// Smallest user BAR that holds every block at its default place, in bytes.
+/// Size of the smallest user BAR that holds every block at its default offset, in bytes.
 pub const USER_BAR_MIN_SIZE: u32 = 0x0001_0000;
 /// Version of the packet formats: first byte of every packet.
 pub const WIRE_VERSION: u8 = 2;
@@ -25,19 +25,19 @@ pub const WIRE_VERSION: u8 = 2;
 pub const PACKET_SIZE_LOG2_MIN: u8 = 6;
 /// Largest packet size, as a power of two: 4096 payload bytes.
 pub const PACKET_SIZE_LOG2_MAX: u8 = 12;
-/// Most packets of one segment: the widest reception mask.
+/// Maximum number of packets in one segment: the widest reception mask.
 pub const SEGMENT_PACKETS_MAX: u16 = 256;
 /// 32-bit words of the widest reception mask.
 pub const MASK_WORDS: u32 = 8;
-/// A whole, of which packets about links give parts.
+/// Full scale of the fractions in link packets: 1000 is the whole rate or the whole queue.
 pub const LINK_WHOLE: u16 = 1000;
-/// Most transmit windows: one bit each in WINDOW_FREE.
+/// Maximum number of transmit windows: one bit each in WINDOW_FREE.
 pub const WINDOWS_MAX: u32 = 32;
-/// Node id that no node may have. In a memory window it means: every node.
+/// Reserved node id; no node may use it. In a memory window it means: every node.
 pub const NODE_ANY: u32 = 0xffff_ffff;
-/// Most entries of the event ring.
+/// Maximum number of entries in the event ring.
 pub const EVENT_RING_ENTRIES_MAX: u32 = 0x0001_0000;
-/// Fewest entries of an event ring that is divided (EVENT_CONSUMED). A smaller one can be set, and loses events.
+/// Minimum number of entries in an event ring with limits per kind of event (EVENT_CONSUMED). A smaller ring is accepted, but loses events.
 pub const EVENT_RING_ENTRIES_MIN: u32 = 64;
 /// Value for the memory block's COMMIT: install the shadow words as the entry at INDEX.
 pub const MEMORY_COMMIT_INSTALL: u32 = 1;
@@ -45,7 +45,7 @@ pub const MEMORY_COMMIT_INSTALL: u32 = 1;
 pub const MEMORY_COMMIT_REMOVE: u32 = 2;
 
 contract_enums! {
-    /// What a block of the user BAR is, as the block table names it.
+    /// Type of a block of the user BAR, as listed in the block table.
     pub enum BlockType: u16 {
         /// The identity block itself.
         Identity = 1,
@@ -59,7 +59,7 @@ contract_enums! {
         Registry = 5,
         /// Escape buffer, one slot at a time.
         Escape = 6,
-        /// Memory windows: what each peer may write.
+        /// Memory windows: address ranges that each peer may write.
         Memory = 7,
         /// The last faults, one at a time.
         FaultLog = 8,
@@ -71,7 +71,7 @@ contract_enums! {
     pub enum PacketKind: u8 {
         /// Payload of a segment, any packet but its first.
         Data = 1,
-        /// The first packet of a segment: payload, and what the registry needs to expect the rest.
+        /// The first packet of a segment: payload, and the fields with which the registry expects the rest.
         Start = 2,
         /// One packet's payload is in memory.
         Ack = 3,
@@ -79,31 +79,31 @@ contract_enums! {
         Nack = 4,
         /// All packets of a segment are in memory.
         SegmentDone = 5,
-        /// The sender tells the receiver that a whole transfer is in its memory.
+        /// From the sender: the whole transfer is in the receiver's memory.
         Arrived = 6,
-        /// What a node can do; asks for the same.
+        /// Capabilities of a node; requests those of the receiver.
         Hello = 7,
-        /// What a node can do; the answer to Hello.
+        /// Capabilities of a node; the answer to Hello.
         HelloReply = 8,
         /// Asks for a receive context for one message.
         MessageRequest = 9,
         /// Payload of a message whose context is known.
         MessageData = 10,
-        /// Payload of a message, and all that the receiver needs to begin it.
+        /// Payload of a message, and all fields that the receiver needs to start it.
         MessageStart = 11,
-        /// What the receiver of a message, or of a read request, says.
+        /// Answer of the receiver of a message or of a read request.
         MessageAnswer = 12,
-        /// As MessageAnswer, with all that the receiver has.
+        /// As MessageAnswer, with the map of all received packets.
         MessageMap = 13,
-        /// Asks a node to write a part of its memory into the asking node's.
+        /// Asks a node to write a part of its memory into the memory of the requesting node.
         ReadRequest = 14,
-        /// Asks every hop on the way to a receiver how its link does.
+        /// Asks every hop on the path to a receiver for the state of its link.
         LinkInquiry = 15,
         /// A hop's answer to LinkInquiry.
         LinkPassive = 16,
-        /// Tells the controller of a congested link.
+        /// Reports a congested link to the controller.
         LinkActive = 17,
-        /// The controller asks a sender to send less to a receiver.
+        /// The controller asks a sender to reduce its rate to a receiver.
         LinkSlow = 18,
     }
 
@@ -117,41 +117,41 @@ contract_enums! {
         Violation = 3,
         /// The packet contradicts its segment: trying again does not help.
         BadPacket = 4,
-        /// The receiver knows nothing of this message, or not any more: it was reset, or has given the message up.
+        /// The receiver has no context for this message: it was reset, has released the context, or never had one.
         Unknown = 5,
-        /// The receiver does not go by this Scheme: trying again does not help.
+        /// The receiver does not run this Scheme: trying again does not help.
         Scheme = 6,
         /// Receiver not ready: the transfer asks for a notification, and the event ring of the receiving host has no slot for it. Back off and try again until the transfer's deadline. Only the packet that would complete the transfer is refused; of a message, the last one of its transfer gets no context; and a new transfer with a notification does not begin while half of the receiver's records wait for slots.
         NotReady = 7,
     }
 
-    /// What a MessageAnswer or MessageMap packet says of its message.
+    /// Meaning of a MessageAnswer or MessageMap packet for its message.
     pub enum AnswerKind: u8 {
-        /// It has a context: CONTEXT.
+        /// The message has the context CONTEXT.
         Accepted = 1,
-        /// It gets none: REASON.
+        /// The message gets no context: REASON.
         Refused = 2,
-        /// Everything is in memory.
+        /// The whole message is in memory.
         Done = 3,
-        /// Send FIRST to LAST again, or as many of them as there are.
+        /// Retransmit packets FIRST to LAST, or those of them that exist.
         Resend = 4,
-        /// Send no packet from FIRST on, yet.
+        /// Do not send packet FIRST and later ones yet.
         Limit = 5,
-        /// FIRST is in memory.
+        /// Packet FIRST is in memory.
         Received = 6,
-        /// Not all packets of round FIRST have come.
+        /// Packets of round FIRST are missing.
         Short = 7,
-        /// All below FIRST is in memory, and of the packets from there on those in HERE; MessageMap only.
+        /// All packets below FIRST are in memory, and of the later ones those in HERE; MessageMap only.
         Map = 8,
-        /// The read will be answered: MESSAGE is the read's number.
+        /// The read is accepted: MESSAGE is the read's number.
         ReadAccepted = 9,
-        /// The read will not be answered: MESSAGE is the read's number, REASON says why.
+        /// The read is refused for REASON: MESSAGE is the read's number.
         ReadRefused = 10,
     }
 
-    /// What an event of the event ring reports.
+    /// Kind of an event of the event ring.
     pub enum EventKind: u8 {
-        /// An acknowledgement arrived: node, op, transfer, segment, tries, generation = incarnation of the node that sent it (0: not told).
+        /// An acknowledgement arrived: node, op, transfer, segment, tries, generation = incarnation of the node that sent it (0: not known).
         Ack = 1,
         /// A negative acknowledgement arrived: as Ack, and reason (NackReason).
         Nack = 2,
@@ -161,51 +161,51 @@ contract_enums! {
         WindowFree = 4,
         /// A segment entered the registry: index, generation, node, incarnation, transfer, segment, count = expected packets, address, length, op = segments of the transfer, tries = the SILENT, NOTIFY_RECEIVER and NO_NOTICE bits of its packets' Flags, and in bits 6:4 the Scheme by which it is received.
         Registered = 5,
-        /// A packet set a mask bit (only if CONTROL.PACKET_EVENTS, and only of segments: messages are not told packet by packet): index, generation, count = bit.
+        /// A packet set a mask bit (only if CONTROL.PACKET_EVENTS, and only for segments: messages raise no event per packet): index, generation, count = bit.
         Packet = 6,
         /// A registry entry is complete and released: index, generation, node, incarnation, transfer, segment.
         Completed = 7,
-        /// A registry entry was released because its sender fell silent: as Completed.
+        /// A registry entry was released because its sender stopped sending: fields as for Completed.
         Expired = 8,
         /// A whole transfer is in memory: node, incarnation, transfer, address, length; count = number of the read that it answers, 0 for none.
         Notice = 9,
-        /// Something went wrong: reason (FaultReason), index = transmit window where one is concerned, generation = faults of the same reason since the last event of it that have none of their own. There is one event of a reason at a time: until the host has taken it (EVENT_CONSUMED), more are counted, and the last of them is told then.
+        /// A fault occurred: reason (FaultReason), index = transmit window where one is concerned, generation = faults with the same reason since the last event that were counted without a separate event. Each reason has at most one event in the ring: until the host has consumed it (EVENT_CONSUMED), further faults are counted, and the last of them is reported then.
         Fault = 10,
         /// A packet waits in the escape buffer: index = slot, node, incarnation, transfer, segment, address, length.
         Escaped = 11,
         /// An escape slot is free again: index = slot; count = 1 if the packet was delivered, 0 if it timed out.
         EscapeReleased = 12,
-        /// How far a transfer is that the NI was told to make (WindowKind Command), or how it has ended: reason (Outcome), op = number of the command, node, transfer, segment = messages that are complete, count = packets sent again, generation = packets sent, length = packets of complete messages, address = where it failed, tries, index = NackReason of Refused.
+        /// Progress or end of a transfer that the NI executes for a command (WindowKind Command): reason (Outcome), op = number of the command, node, transfer, segment = messages that are complete, count = retransmitted packets, generation = packets sent, length = packets of complete messages, address = where it failed, tries, index = NackReason of Refused.
         Sent = 13,
-        /// Events of the kinds Registered, Packet, Completed, Expired, Escaped and EscapeReleased are dropped from here on, because the host has not taken earlier ones, until the host has taken this event (EVENT_CONSUMED). Then the tables have to be read anew: count = low 32 bits of EVENTS_DROPPED before this event. All other events are complete.
+        /// Events of the kinds Registered, Packet, Completed, Expired, Escaped and EscapeReleased are dropped from here on, because the host has not consumed earlier ones, until the host has consumed this event (EVENT_CONSUMED). Then the tables have to be read again: count = low 32 bits of EVENTS_DROPPED before this event. All other events are complete.
         Dropped = 15,
-        /// A node says what it can do (HELLO_REPLY): node, generation = its incarnation, op = newest wire version, tries = packet size as a power of two, index = mask bits, count = Capabilities, segment = its schemes, bit n for Scheme n, length = its REGISTRY_TIMEOUT_US. One for each HELLO that was sent, at most.
+        /// Capabilities of a node (HELLO_REPLY): node, generation = its incarnation, op = newest wire version, tries = packet size as a power of two, index = mask bits, count = Capabilities, segment = its schemes, bit n for Scheme n, length = its REGISTRY_TIMEOUT_US. At most one for each HELLO that was sent.
         Hello = 14,
     }
 
-    /// How far a transfer is that the NI was told to make.
+    /// Progress or end of a transfer that the NI executes for a command.
     pub enum Outcome: u8 {
-        /// One more of its messages is complete, and others are not.
+        /// Another message is complete; others are not.
         Progress = 1,
-        /// All of it is in the receiver's memory.
+        /// The whole transfer is in the receiver's memory.
         Done = 2,
-        /// The receiver was silent for GIVE_UP_US.
+        /// The receiver did not answer for GIVE_UP_US.
         Unanswered = 3,
-        /// The receiver refused it, with a NackReason.
+        /// The receiver refused the transfer, with a NackReason.
         Refused = 4,
-        /// The receiver knew it once and does not any more.
+        /// The receiver has lost the transfer's state, which it once had.
         Forgotten = 5,
-        /// Its own deadline passed.
+        /// The transfer's deadline passed.
         Deadline = 6,
-        /// COMMAND_CANCEL named it.
+        /// COMMAND_CANCEL cancelled the transfer.
         Cancelled = 7,
         /// The receiving host had no slot for the transfer's notification (NackReason NotReady) until the transfer's deadline; without one, for GIVE_UP_US.
         NotReady = 9,
-        /// The NI cannot make it: no room, it does not go by this Scheme, or the source is not in its memory.
+        /// The NI does not accept the command: no free entry, a Scheme that it does not run, or a source outside its memory.
         NotTaken = 8,
     }
 
-    /// What a fault event or a fault log entry reports.
+    /// Reason of a fault event or a fault log entry.
     pub enum FaultReason: u8 {
         /// A commit word does not equal the window header's sequence: the header is stale or half written. Nothing was sent.
         TornHeader = 1,
@@ -227,7 +227,7 @@ contract_enums! {
         BadSetting = 9,
     }
 
-    /// A pairing of sender and receiver rules.
+    /// Pair of sender and receiver rules by which a transfer runs.
     pub enum Scheme: u32 {
         /// Receive registry and escape channel: the default.
         Registry = 0,
@@ -243,13 +243,13 @@ contract_enums! {
         Selective = 5,
     }
 
-    /// What a transmit window asks the NI to send.
+    /// Kind of transmission that a transmit window requests.
     pub enum WindowKind: u8 {
         /// Packets of one segment, cut from the window's payload.
         Data = 0,
         /// One Arrived packet about the transfer; no payload, no op numbers.
         Arrival = 1,
-        /// A whole transfer, which the NI makes by itself from its memory, by the rules of the header's SCHEME (not Registry); no payload, no op numbers. Ends in a Sent event.
+        /// A whole transfer, which the NI executes itself from its memory, by the rules of the header's SCHEME (not Registry); no payload, no op numbers. Ends in a Sent event.
         Command = 2,
     }
 }
@@ -257,23 +257,23 @@ contract_enums! {
 contract_bits! {
     /// Flags of a packet's common header; the same bit numbers as in a window header.
     pub struct Flags: u16 {
-        /// The segment's completion posts no notice at the sender.
+        /// The segment's completion posts no notification at the sender.
         [1] SILENT;
-        /// The receiver posts a notice when the whole transfer has arrived.
+        /// The receiver posts a notification when the whole transfer has arrived.
         [2] NOTIFY_RECEIVER;
-        /// Nobody is told at the receiver that the whole transfer has arrived. Not together with NOTIFY_RECEIVER. Without either, the sender tells it by an ARRIVED packet; messages, which have no such packet, are told unless this is set.
+        /// The receiver posts no notification when the whole transfer has arrived. Not together with NOTIFY_RECEIVER. Without either flag, the sender reports the arrival with an ARRIVED packet; messages have no such packet, so the receiver notifies unless this flag is set.
         [3] NO_NOTICE;
     }
 
-    /// What a memory window allows.
+    /// Access that a memory window allows.
     pub struct Permissions: u32 {
         /// The source may write into the window.
         [0] WRITE;
-        /// The source may ask for the window's content.
+        /// The source may read the window (READ_REQUEST).
         [1] READ;
     }
 
-    /// What this build of the bitstream can do.
+    /// Capabilities of this build of the bitstream.
     pub struct Capabilities: u32 {
         /// Events are pushed into host memory: EVENT_RING_BASE is an IOVA. Without it the ring is in card memory and EVENT_RING_BASE is a card address.
         [0] EVENT_PUSH;
@@ -283,19 +283,19 @@ contract_bits! {
         [2] PACKET_EVENTS;
         /// The NI keeps a fault log.
         [3] FAULT_LOG;
-        /// The NI can make transfers by itself: there are other schemes than Registry.
+        /// The NI can execute transfers itself: it has other schemes than Registry.
         [4] COMMANDS;
-        /// The NI can go by several schemes at once (SCHEMES_ON).
+        /// The NI can run several schemes at once (SCHEMES_ON).
         [5] MIXED;
     }
 }
 
 contract_blocks! {
-    /// Says whether software and bitstream belong together, and where every other block is. Always at offset 0 of the user BAR. Read it only on a card that is known to be ours: on another design these addresses may have read side effects.
+    /// Identifies the contract that the bitstream implements, and locates every other block. Always at offset 0 of the user BAR. Read it only on a card that is known to implement this contract: on another design these addresses may have read side effects.
     pub mod identity: BlockType::Identity, version 1, offset 0x0000, size 0x0400 {
         /// IDENTITY_MAGIC.
         ro MAGIC: 0x0000 "magic" = 0x464e_4943;
-        /// Version of this contract. Software refuses any version but its own; the two halves say how to go on.
+        /// Version of this contract. Software refuses any version but its own; the two halves tell an incompatible change from an addition.
         ro CONTRACT_VERSION: 0x0004 "contract_version" = 0x0002_0000 fields contract_version {
             /// Changes when old software would misread the card.
             [31:16] MAJOR MAJOR_SHIFT "major";
@@ -304,9 +304,9 @@ contract_blocks! {
         };
         /// CRC-32C of the canonical text of the map that the bitstream was built from.
         ro CHECKSUM: 0x0008 "checksum";
-        /// Build number of the bitstream; for people.
+        /// Build number of the bitstream, for display only.
         ro BUILD: 0x000c "build";
-        /// What this build can do (bit set Capabilities).
+        /// Capabilities of this build (bit set Capabilities).
         ro CAPABILITIES: 0x0010 "capabilities" fields capabilities {
             /// Events are pushed into host memory.
             [0:0] EVENT_PUSH "event_push";
@@ -316,9 +316,9 @@ contract_blocks! {
             [2:2] PACKET_EVENTS "packet_events";
             /// There is a fault log.
             [3:3] FAULT_LOG "fault_log";
-            /// The NI can make transfers by itself.
+            /// The NI can execute transfers itself.
             [4:4] COMMANDS "commands";
-            /// The NI can go by several schemes at once.
+            /// The NI can run several schemes at once.
             [5:5] MIXED "mixed";
         };
         /// Entries of the block table, at most IDENTITY_MAX_BLOCKS.
@@ -335,11 +335,11 @@ contract_blocks! {
     pub mod ni: BlockType::Ni, version 1, offset 0x2000, size 0x1000 {
         /// This node's id on the network. NODE_ANY is refused.
         rw NODE_ID: 0x0000 "node_id";
-        /// Random number of this life of the node: the host sets it when it opens the card; the NI puts it into every packet it makes.
+        /// Random number of the node's current incarnation: the host sets it when it opens the card; the NI puts it into every packet that it makes.
         rw INCARNATION: 0x0004 "incarnation" = 0;
         /// Switches of the NI.
         rw CONTROL: 0x0008 "control" = 0 fields control {
-            /// Take commits and packets. While 0 arriving packets are dropped.
+            /// Accept commits and packets. While 0, arriving packets are dropped.
             [0:0] ENABLE "enable";
             /// Write 1: clear registry, escape buffer, tombstones, event counts and windows. Reads 0. Only valid bits are cleared: nothing may read an entry that is not valid.
             [1:1] RESET "reset";
@@ -350,7 +350,7 @@ contract_blocks! {
         };
         /// State of the NI.
         ro STATUS: 0x000c "status" fields status {
-            /// The NI takes commits and packets.
+            /// The NI accepts commits and packets.
             [0:0] ENABLED "enabled";
             /// At least one window is being sent.
             [1:1] TRANSMITTING "transmitting";
@@ -361,9 +361,9 @@ contract_blocks! {
         };
         /// Payload bytes of a full packet, as a power of two: 6 to 12.
         ro PACKET_SIZE_LOG2: 0x0010 "packet_size_log2";
-        /// Bits of a reception mask: most packets of a segment, 1 to 256.
+        /// Bits of a reception mask: maximum number of packets in a segment, 1 to 256.
         ro MASK_BITS: 0x0014 "mask_bits";
-        /// Entries of the receive registry; by the other schemes, contexts of messages that are received. Where Registry and others are on together, the lower half of the indices, rounded up, are the registry's entries, and the rest contexts, which all other schemes share.
+        /// Entries of the receive registry; with the other schemes, receive contexts of messages. If Registry and other schemes are active together, the lower half of the indices, rounded up, are registry entries; the rest are contexts, which all other schemes share.
         ro REGISTRY_ENTRIES: 0x0018 "registry_entries";
         /// Slots of the escape buffer, one packet each.
         ro ESCAPE_SLOTS: 0x001c "escape_slots";
@@ -377,17 +377,17 @@ contract_blocks! {
         ro FAULT_LOG_ENTRIES: 0x002c "fault_log_entries";
         /// Transmit windows, 1 to 32.
         ro WINDOW_COUNT: 0x0030 "window_count";
-        /// Bytes from one window's start to the next one's.
+        /// Distance between the starts of two adjacent windows, in bytes.
         ro WINDOW_STRIDE: 0x0034 "window_stride";
         /// Card address of the first transmit window.
         ro WINDOW_BASE_LOW WINDOW_BASE_HIGH:
             0x0038 "window_base_low",
             0x003c "window_base_high";
-        /// Where a window's payload starts, in bytes from the window's start; at least 1152.
+        /// Offset of a window's payload, in bytes from the window's start; at least 1152.
         ro WINDOW_PAYLOAD_OFFSET: 0x0040 "window_payload_offset";
-        /// Payload bytes that a window holds.
+        /// Size of a window's payload area, in bytes.
         ro WINDOW_PAYLOAD_SIZE: 0x0044 "window_payload_size";
-        /// Where a window's commit word is, in bytes from the window's start. Writing a nonzero word starts the transmission; the word must equal the window header's sequence.
+        /// Offset of a window's commit word, in bytes from the window's start. Writing a nonzero word starts the transmission; the word must equal the window header's sequence.
         ro WINDOW_COMMIT_OFFSET: 0x0048 "window_commit_offset";
         /// Bit n set: window n can be filled.
         ro WINDOW_FREE: 0x004c "window_free";
@@ -395,25 +395,25 @@ contract_blocks! {
         ro MEMORY_BASE_LOW MEMORY_BASE_HIGH:
             0x0050 "memory_base_low",
             0x0054 "memory_base_high";
-        /// Its size in bytes.
+        /// Size of that memory, in bytes.
         ro MEMORY_SIZE_LOW MEMORY_SIZE_HIGH:
             0x0058 "memory_size_low",
             0x005c "memory_size_high";
-        /// Longer transfers are big transfers, in bytes. The NI only keeps the number.
+        /// Length above which a transfer is a big transfer, in bytes. The NI only stores the value.
         rw THRESHOLD: 0x0060 "threshold" = 0x4000;
-        /// How long a packet waits in the escape buffer, in microseconds.
+        /// Maximum time that a packet waits in the escape buffer, in microseconds.
         rw ESCAPE_TIMEOUT_US: 0x0064 "escape_timeout_us" = 1000;
-        /// How long a registry entry waits for its sender, in microseconds. Longer than any sender's give-up time.
+        /// Maximum time that a registry entry waits for its sender, in microseconds. Must be longer than any sender's give-up time.
         rw REGISTRY_TIMEOUT_US: 0x0068 "registry_timeout_us" = 0x001e_8480;
-        /// Longest time that a packet may wander, in microseconds: how long a tombstone is kept.
+        /// Maximum lifetime of a packet in the network, in microseconds. A tombstone is kept for this time.
         rw PACKET_LIFETIME_US: 0x006c "packet_lifetime_us" = 0x2710;
-        /// The Scheme in use, and the one of commands that name none; only while CONTROL.ENABLE is 0. A change forgets everything but settings and memory windows.
+        /// The active Scheme, and the default for commands; writable only while CONTROL.ENABLE is 0. A change clears all state but settings and memory windows.
         rw SCHEME: 0x0070 "scheme" = 0 values Scheme;
-        /// Transfers that the NI can have by itself, queued or under way (WindowKind Command); 0: none, and no scheme but Registry.
+        /// Maximum number of commands (WindowKind Command) that the NI holds, queued or in progress; 0: none, and no scheme but Registry.
         ro COMMAND_ENTRIES: 0x0074 "command_entries";
-        /// Silence of a receiver after which the NI gives a transfer up, in microseconds. Shorter than REGISTRY_TIMEOUT_US at every receiver.
+        /// Time without an answer of the receiver after which the NI gives a transfer up, in microseconds. Must be shorter than REGISTRY_TIMEOUT_US at every receiver.
         rw GIVE_UP_US: 0x0078 "give_up_us" = 0x000f_4240;
-        /// Round trip that the timers of the schemes but Registry are made for, in nanoseconds; not 0. Only while CONTROL.ENABLE is 0.
+        /// Round-trip time for which the timers of all schemes but Registry are set, in nanoseconds; not 0. Writable only while CONTROL.ENABLE is 0.
         rw ROUND_TRIP_NS: 0x007c "round_trip_ns" = 0x0001_86a0;
         /// Start of the event ring, 64-byte aligned: an IOVA with the capability EVENT_PUSH, else a card address. Set before CONTROL.EVENT_ENABLE.
         rw EVENT_RING_BASE_LOW EVENT_RING_BASE_HIGH:
@@ -421,7 +421,7 @@ contract_blocks! {
             0x0084 "event_ring_base_high" = 0;
         /// Entries of the event ring: a power of two, at most EVENT_RING_ENTRIES_MAX.
         rw EVENT_RING_SIZE: 0x0088 "event_ring_size" = 0;
-        /// Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it, counted from the next write to this register. What they are decides how far they may fill the ring. A quarter: Registered, Packet, Completed, Expired, Escaped and EscapeReleased, which only describe tables that can be read; beyond it they are dropped and counted (EVENTS_DROPPED), and one Dropped event says so. The same quarter: Sent events with the Outcome Progress, of which the latest count is told when there is room again. A half: Notice events; a transfer that would need one more is refused as NotReady. All: what comes of the host's own packets and commands, of which it has only so many in flight, one Dropped event, and one fault of each reason. Nothing else waits for the host: packets are written, acknowledged and registered whatever it has taken. The host writes here at the latest when it has taken an eighth of the ring.
+        /// Events that the host has consumed since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it, counted from the next write to this register. The kind of an event limits how far it may fill the ring. A quarter: Registered, Packet, Completed, Expired, Escaped and EscapeReleased, which only describe tables that can be read; beyond the limit they are dropped and counted (EVENTS_DROPPED), and one Dropped event reports it. The same quarter: Sent events with the Outcome Progress; beyond the limit only the latest count is reported, when slots are free again. A half: Notice events; a transfer that would need one more is refused as NotReady. The whole ring: events about the host's own packets and commands, whose number in flight is limited, one Dropped event, and one fault of each reason. Nothing else waits for the host: packets are written, acknowledged and registered regardless of this register. The host must write this register at least once per eighth of the ring that it has consumed.
         rw EVENT_CONSUMED: 0x008c "event_consumed" = 0;
         /// Events written since EVENT_ENABLE; a running count that wraps at 2^32.
         ro EVENT_PRODUCED: 0x0090 "event_produced" = 0;
@@ -434,21 +434,21 @@ contract_blocks! {
             /// User interrupt request line, 0 to 15.
             [11:8] LINE LINE_SHIFT "line";
         };
-        /// Events since EVENT_ENABLE, those that wait to be written among them; a running count that wraps at 2^32. What has happened before a read of it is told by events up to this count.
+        /// Events raised since EVENT_ENABLE, including those that wait to be written; a running count that wraps at 2^32. Everything that happened before a read of this register is reported by events up to this count.
         ro EVENT_POSTED: 0x009c "event_posted" = 0;
-        /// Packets of a message, at most: 1 to 4096. Longer transfers become several messages. Only while CONTROL.ENABLE is 0.
+        /// Maximum number of packets in a message: 1 to 4096. Longer transfers become several messages. Writable only while CONTROL.ENABLE is 0.
         rw MESSAGE_PACKETS: 0x00a0 "message_packets" = 256;
-        /// Messages that the NI can send at once: entries of the sending block.
+        /// Maximum number of messages that the NI sends at the same time: entries of the sending block.
         ro SENDING_CONTEXTS: 0x00a4 "sending_contexts";
-        /// Number of a command to be given up. Its end is reported either way; a number that is not under way is ignored.
+        /// Number of a command to cancel. Its end is reported either way; the number of a command that is not in progress is ignored.
         wo COMMAND_CANCEL: 0x00a8 "command_cancel";
-        /// Node to be asked what it can do: the NI sends it a HELLO, and its answer is a Hello event. Nothing tells if either is lost. Refused while CONTROL.ENABLE is 0, and for NODE_ANY.
+        /// Node to query for its capabilities: the NI sends it a HELLO, and the answer raises a Hello event. The loss of either packet is not detected. Refused while CONTROL.ENABLE is 0, and for NODE_ANY.
         wo HELLO: 0x00ac "hello";
-        /// Bit n set: the NI goes by Scheme n, too, besides SCHEME, as receiver and as sender; 0: by SCHEME alone. Only while CONTROL.ENABLE is 0, only what SCHEMES has, and more than SCHEME only with the capability MIXED and at least 2 REGISTRY_ENTRIES. A change forgets everything but settings and memory windows, which are the same for all schemes.
+        /// Bit n set: the NI runs Scheme n in addition to SCHEME, as receiver and as sender; 0: SCHEME alone. Writable only while CONTROL.ENABLE is 0; only schemes in SCHEMES; more than SCHEME only with the capability MIXED and at least 2 REGISTRY_ENTRIES. A change clears all state but settings and memory windows, which are the same for all schemes.
         rw SCHEMES_ON: 0x00b0 "schemes_on" = 0;
         /// Events about the registry and the escape buffer that were dropped since EVENT_ENABLE (EVENT_CONSUMED); a running count that wraps at 2^32.
         ro EVENTS_DROPPED: 0x00b4 "events_dropped" = 0;
-        /// Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.
+        /// Window of the Scheme with this number, at the receiver or the sender, in packets; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Writable only while CONTROL.ENABLE is 0, as all registers below.
         rw SCHEME_WINDOW[SCHEME_WINDOW_COUNT = 6]:
             0x00c0 "scheme_window_0" = 0,
             0x00c4 "scheme_window_1" = 0,
@@ -456,18 +456,18 @@ contract_blocks! {
             0x00cc "scheme_window_3" = 0,
             0x00d0 "scheme_window_4" = 0,
             0x00d4 "scheme_window_5" = 0;
-        /// More of the scheme ReceiverWindow.
+        /// Further options of the scheme ReceiverWindow.
         rw RECEIVER_WINDOW_OPTIONS: 0x00d8 "receiver_window_options" = 0 fields receiver_window_options {
-            /// The receiver tells the sender how far it may send.
+            /// The receiver limits how far the sender may send (AnswerKind Limit).
             [0:0] CREDIT "credit";
-            /// Requests for one hole before everything from there on is asked for (K); 0: 3.
+            /// Requests for one gap before everything from there on is requested (K); 0: 3.
             [15:8] RESEND_AFTER RESEND_AFTER_SHIFT "resend_after";
         };
-        /// More of the scheme AdaptiveWindow.
+        /// Further options of the scheme AdaptiveWindow.
         rw ADAPTIVE_OPTIONS: 0x00dc "adaptive_options" = 0 fields adaptive_options {
-            /// Mean and one deviation as the timeout, which sends much again for nothing, in place of the safe one.
+            /// Timeout = mean plus one deviation, which causes many spurious retransmissions, instead of the safe timeout.
             [0:0] LITERAL "literal";
-            /// Delay samples that count (N), 1 to 256; 0: 64.
+            /// Number of delay samples in the estimate (N), 1 to 256; 0: 64.
             [16:8] SAMPLES SAMPLES_SHIFT "samples";
         };
         /// Scheme AdaptiveWindow: time between two walks of the window (k), in nanoseconds; 0: a quarter of ROUND_TRIP_NS.
@@ -490,17 +490,17 @@ contract_blocks! {
         ro ESCAPE_HITS: 0x0014 "escape_hits" = 0;
         /// Packets that timed out in the escape buffer, or found it full.
         ro ESCAPE_DROPPED: 0x0018 "escape_dropped" = 0;
-        /// Start packets or messages refused because no entry was free, or no room for events.
+        /// Start packets or messages refused because no registry entry or no event slot was free.
         ro REGISTRY_FULL: 0x001c "registry_full" = 0;
-        /// Packets dropped for their checksum.
+        /// Packets dropped because of a wrong checksum.
         ro BAD_CRC: 0x0020 "bad_crc" = 0;
-        /// Packets dropped for a field.
+        /// Packets dropped because of an invalid field.
         ro BAD_PACKET: 0x0024 "bad_packet" = 0;
         /// Packets that no memory window allowed.
         ro VIOLATIONS: 0x0028 "violations" = 0;
-        /// Late packets of completed segments: acknowledged and dropped. Of messages: packets of any that have ended or been followed by another.
+        /// Late packets of completed segments: acknowledged and dropped. With messages: packets of a message that has ended or was replaced by a newer one.
         ro TOMBSTONE_HITS: 0x002c "tombstone_hits" = 0;
-        /// Registry entries released because their sender fell silent; contexts also where it has gone on to another message.
+        /// Registry entries released because their sender stopped sending; contexts also if the sender has started another message.
         ro EXPIRED: 0x0030 "expired" = 0;
         /// Negative acknowledgements sent.
         ro NACKS_SENT: 0x0034 "nacks_sent" = 0;
@@ -508,7 +508,7 @@ contract_blocks! {
         ro ACKS_SENT: 0x0038 "acks_sent" = 0;
     }
 
-    /// The receive registry, the receive contexts of the other schemes, or both (REGISTRY_ENTRIES says which indices are whose): write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.
+    /// The receive registry, the receive contexts of the other schemes, or both (REGISTRY_ENTRIES describes the division of the indices): write INDEX, then read the shadow words, which keep their values until INDEX is written again. The index is opaque: its value has no meaning.
     pub mod registry: BlockType::Registry, version 1, offset 0x4000, size 0x1000 {
         /// Latches the entry of this index into the shadow words. An index that is out of range latches an entry that is not valid.
         rw INDEX: 0x0000 "index" = 0;
@@ -525,7 +525,7 @@ contract_blocks! {
             /// The Scheme by which it is received.
             [10:8] SCHEME SCHEME_SHIFT "scheme";
         };
-        /// Counts how often the entry was used; tells two occupants apart.
+        /// Number of times the entry was used; distinguishes two occupants.
         ro GENERATION: 0x0008 "generation" = 0;
         /// Sender.
         ro SOURCE_NODE: 0x000c "source_node" = 0;
@@ -533,9 +533,9 @@ contract_blocks! {
         ro INCARNATION: 0x0010 "incarnation" = 0;
         /// Transfer id at the sender.
         ro TRANSFER: 0x0014 "transfer" = 0;
-        /// Index of the segment within its transfer. Of a message: its number, as in MESSAGE of its packets.
+        /// Index of the segment within its transfer. With a message: its number, as in MESSAGE of its packets.
         ro SEGMENT: 0x0018 "segment" = 0;
-        /// Segments of the transfer. Of a message: it and the others of its transfer that were not complete when it began.
+        /// Segments of the transfer. With a message: the message itself and the others of its transfer that were not complete when it began.
         ro SEGMENT_COUNT: 0x001c "segment_count" = 0;
         /// Card address of the segment's first byte.
         ro BASE_LOW BASE_HIGH:
@@ -547,7 +547,7 @@ contract_blocks! {
         ro EXPECTED: 0x002c "expected" = 0;
         /// Microseconds since the entry's last packet when it was latched; stops at 2^32-1.
         ro AGE_US: 0x0030 "age_us" = 0;
-        /// The packet that bit 0 of MASK_0 stands for; all before it are in memory. 0 for a segment.
+        /// The packet to which bit 0 of MASK_0 belongs; all before it are in memory. 0 for a segment.
         ro FIRST: 0x0034 "first" = 0;
         /// Bytes of the whole transfer.
         ro TRANSFER_LENGTH_LOW TRANSFER_LENGTH_HIGH:
@@ -563,9 +563,9 @@ contract_blocks! {
             0x0054 "mask_5" = 0,
             0x0058 "mask_6" = 0,
             0x005c "mask_7" = 0;
-        /// Valid entries now.
+        /// Number of valid entries.
         ro OCCUPANCY: 0x0080 "occupancy" = 0;
-        /// Most entries that were valid at once since reset.
+        /// Maximum number of valid entries since reset.
         ro HIGH_WATER: 0x0084 "high_water" = 0;
     }
 
@@ -593,9 +593,9 @@ contract_blocks! {
         ro AGE_US: 0x0024 "age_us" = 0;
         /// Op number of the packet.
         ro OP: 0x0028 "op" = 0;
-        /// Used slots now.
+        /// Number of used slots.
         ro OCCUPANCY: 0x0080 "occupancy" = 0;
-        /// Most slots that were used at once since reset.
+        /// Maximum number of used slots since reset.
         ro HIGH_WATER: 0x0084 "high_water" = 0;
     }
 
@@ -613,22 +613,22 @@ contract_blocks! {
         rw LENGTH_LOW LENGTH_HIGH:
             0x0010 "length_low" = 0,
             0x0014 "length_high" = 0;
-        /// Random key that packets must carry. It protects against accidents and strangers that cannot listen; it is not cryptography.
+        /// Random key that packets must carry. It protects against accidents and against attackers that cannot read the traffic; it is not cryptography.
         rw KEY_LOW KEY_HIGH:
             0x0018 "key_low" = 0,
             0x001c "key_high" = 0;
-        /// What the window allows (bit set Permissions).
+        /// Access that the window allows (bit set Permissions).
         rw PERMISSIONS: 0x0020 "permissions" = 0 fields permissions {
             /// The source may write.
             [0:0] WRITE "write";
-            /// The source may ask for the content.
+            /// The source may read (READ_REQUEST).
             [1:1] READ "read";
         };
         /// MEMORY_COMMIT_INSTALL or MEMORY_COMMIT_REMOVE for the entry at INDEX; anything else is a BadSetting fault.
         wo COMMIT: 0x0024 "commit";
         /// 1: the entry at INDEX is installed.
         ro VALID: 0x0028 "valid" = 0;
-        /// Installed entries now.
+        /// Number of installed entries.
         ro OCCUPANCY: 0x0080 "occupancy" = 0;
     }
 
@@ -636,7 +636,7 @@ contract_blocks! {
     pub mod fault_log: BlockType::FaultLog, version 1, offset 0x7000, size 0x1000 {
         /// Latches the fault of this age into the shadow words.
         rw INDEX: 0x0000 "index" = 0;
-        /// 1: there is such a fault. If 0 all other shadow words read 0.
+        /// 1: the log holds a fault at INDEX. If 0 all other shadow words read 0.
         ro VALID: 0x0004 "valid" = 0;
         /// A FaultReason.
         ro REASON: 0x0008 "reason" = 0 values FaultReason;
@@ -648,7 +648,7 @@ contract_blocks! {
         ro TRANSFER: 0x0014 "transfer" = 0;
         /// Segment concerned, else 0.
         ro SEGMENT: 0x0018 "segment" = 0;
-        /// What the reason says: a count or a register offset, else 0.
+        /// Detail of the reason: a count or a register offset, else 0.
         ro DETAIL: 0x001c "detail" = 0;
         /// Card address concerned, else 0.
         ro ADDRESS_LOW ADDRESS_HIGH:
@@ -662,7 +662,7 @@ contract_blocks! {
         ro TIME_LOW TIME_HIGH:
             0x0030 "time_low" = 0,
             0x0034 "time_high" = 0;
-        /// Faults since reset, also those that the log no longer holds.
+        /// Faults since reset, including those that the log no longer holds.
         ro COUNT: 0x0080 "count" = 0;
     }
 
@@ -676,20 +676,20 @@ contract_blocks! {
             [0:0] VALID "valid";
             /// The receiver was asked for a context and has not answered.
             [1:1] ASKING "asking";
-            /// The receiver had no room; the message begins again later.
+            /// The receiver had no free context; the message restarts later.
             [2:2] HELD "held";
             /// The Scheme by which it is sent.
             [10:8] SCHEME SCHEME_SHIFT "scheme";
         };
         /// Receiver.
         ro NODE: 0x0008 "node" = 0;
-        /// The message, as its packets name it.
+        /// Number of the message, as in MESSAGE of its packets.
         ro MESSAGE: 0x000c "message" = 0;
         /// The receiver's context (CID); all ones: not known.
         ro CONTEXT: 0x0010 "context" = 0;
         /// Transfer id.
         ro TRANSFER: 0x0014 "transfer" = 0;
-        /// Number of the command that the transfer was made for.
+        /// Number of the command that requested the transfer.
         ro COMMAND: 0x0018 "command" = 0;
         /// Card address of the message's first byte at the receiver.
         ro BASE_LOW BASE_HIGH:
@@ -701,15 +701,15 @@ contract_blocks! {
         ro PACKETS: 0x002c "packets" = 0;
         /// The first packet that was never sent.
         ro FRESH: 0x0030 "fresh" = 0;
-        /// The first packet that is not known to have arrived; 0 where the scheme does not tell.
+        /// The first packet that is not known to have arrived; 0 if the scheme does not track it.
         ro BASE_PACKET: 0x0034 "base_packet" = 0;
-        /// Packets sent, repeated ones included.
+        /// Packets sent, including retransmissions.
         ro SENT: 0x0038 "sent" = 0;
-        /// Requests, or beginnings, in a row.
+        /// Consecutive requests or starts of the message without success.
         ro TRIES: 0x003c "tries" = 0;
-        /// Microseconds since the receiver was last heard; stops at 2^32-1.
+        /// Microseconds since the last packet from the receiver; stops at 2^32-1.
         ro AGE_US: 0x0040 "age_us" = 0;
-        /// Contexts in use now.
+        /// Number of contexts in use.
         ro OCCUPANCY: 0x0080 "occupancy" = 0;
         /// Commands that have not ended.
         ro QUEUED: 0x0084 "queued" = 0;
@@ -771,21 +771,21 @@ pub mod layout {
             u16 SEGMENT_PACKETS: 70;
             /// Try count that the packets carry.
             u8 TRIES: 72;
-            /// Command: goes before waiting ones of a lower number; else 0.
+            /// Command: priority; it is executed before waiting commands with a lower one. Else 0.
             u8 PRIORITY: 73;
-            /// Command: the Scheme by which the transfer goes, which has to be on; 0: by SCHEME. Else 0.
+            /// Command: the Scheme of the transfer, which must be active; 0: the one in SCHEME. Else 0.
             u8 SCHEME: 74;
             /// 0.
             u8 RESERVED: 75;
             /// Command: its number, which comes back in Sent events; else 0.
             u32 COMMAND: 76;
-            /// Command: nanoseconds after which it is given up whatever the progress, from when the NI takes it; 0: none, and for all other kinds.
+            /// Command: timeout in nanoseconds from its acceptance by the NI, after which it is given up regardless of progress; 0: none. 0 for all other kinds.
             u64 PATIENCE: 80;
             /// 0.
             bytes[40] RESERVED2: 88;
         }
 
-        /// One event. SEQUENCE is the last word so that it lands last. Fields that a kind does not use are 0.
+        /// One event. SEQUENCE is the last word so that it is written last. Fields that a kind does not use are 0.
         pub mod event [64] {
             /// An EventKind.
             u8 KIND: 0;
@@ -831,7 +831,7 @@ pub mod layout {
             u16 FLAGS: 2;
             /// Node that made the packet.
             u32 SOURCE: 4;
-            /// Node that the packet is for.
+            /// Destination node of the packet.
             u32 DESTINATION: 8;
             /// Incarnation of the node that made the packet.
             u32 INCARNATION: 12;
@@ -881,13 +881,13 @@ pub mod layout {
         pub mod ack: common [36] {
             /// Op number of the packet that is answered.
             u32 OP: 16;
-            /// Its transfer id.
+            /// Transfer id of that packet.
             u32 TRANSFER: 20;
-            /// Its segment.
+            /// Segment of that packet.
             u32 SEGMENT: 24;
-            /// Incarnation that it carried.
+            /// Incarnation that the packet carried.
             u32 PEER_INCARNATION: 28;
-            /// Try count that it carried.
+            /// Try count that the packet carried.
             u8 TRIES: 32;
             /// NACK: a NackReason. ACK: 0.
             u8 REASON: 33;
@@ -907,7 +907,7 @@ pub mod layout {
             u32 RESERVED: 28;
         }
 
-        /// ARRIVED: a whole transfer is in the receiver's memory, says the sender.
+        /// ARRIVED: from the sender; a whole transfer is in the receiver's memory.
         pub mod arrived: common [48] {
             /// Transfer id.
             u32 TRANSFER: 16;
@@ -921,23 +921,23 @@ pub mod layout {
             u64 KEY: 40;
         }
 
-        /// HELLO and HELLO_REPLY: what the node that made the packet can do.
+        /// HELLO and HELLO_REPLY: capabilities of the node that made the packet.
         pub mod hello: common [32] {
             /// Payload bytes of a full packet, as a power of two: 6 to 12.
             u8 PACKET_SIZE_LOG2: 16;
-            /// Newest wire version that the node speaks, not 0.
+            /// Newest wire version that the node supports, not 0.
             u8 WIRE_VERSION: 17;
-            /// Most packets of a segment that it can receive: 1 to 256.
+            /// Maximum number of packets in a segment that it can receive: 1 to 256.
             u16 MASK_BITS: 18;
             /// Bit set Capabilities.
             u32 CAPABILITIES: 20;
-            /// Bit n set: the node goes by Scheme n now.
+            /// Bit n set: Scheme n is active at the node.
             u32 SCHEMES: 24;
-            /// How long its registry waits for a silent sender, in microseconds: a more patient sender must not send to it.
+            /// Maximum time that its registry waits for a silent sender, in microseconds: a sender with a longer give-up time must not send to it.
             u32 REGISTRY_TIMEOUT_US: 28;
         }
 
-        /// MESSAGE_REQUEST: asks for a receive context (RDMA_RQT of the receiver window). Repeated until it is answered; the same one gets the same answer.
+        /// MESSAGE_REQUEST: asks for a receive context (RDMA_RQT of the receiver window). Repeated until it is answered; an identical request gets the same answer.
         pub mod message_request: common [72] {
             /// The message: the sender's context in bits 31:20, its running number there (MSGID) in bits 19:0.
             u32 MESSAGE: 16;
@@ -955,7 +955,7 @@ pub mod layout {
             u32 TRANSFER: 56;
             /// Number of the read that the transfer answers; 0: none.
             u32 READ: 60;
-            /// Other messages of the transfer that are not complete. The last one begins when all others are complete, so 0 says: with this one the transfer is.
+            /// Other messages of the transfer that are not complete. The last one begins when all others are complete: with 0, this message completes the transfer.
             u32 LEFT: 64;
             /// A Scheme, not Registry.
             u8 SCHEME: 68;
@@ -969,15 +969,15 @@ pub mod layout {
         pub mod message_data: common [36] {
             /// The message, as in MESSAGE_REQUEST.
             u32 MESSAGE: 16;
-            /// The receiver's context (CID), as it was answered; all ones: none was.
+            /// The receiver's context (CID) from its answer; all ones: no answer yet.
             u32 CONTEXT: 20;
-            /// Number of this sending of a packet; comes back in LAST of MESSAGE_MAP.
+            /// Number of this transmission of a packet; comes back in LAST of MESSAGE_MAP.
             u32 SEQUENCE: 24;
             /// Index of the packet within the message (PIDX), 0 to 4095.
             u16 INDEX: 28;
             /// Payload bytes, 1 to the packet size.
             u16 PAYLOAD_LENGTH: 30;
-            /// Which sending of the whole message the packet belongs to; 0 in schemes without rounds.
+            /// Transmission round of the whole message to which the packet belongs; 0 in schemes without rounds.
             u8 ROUND: 32;
             /// 1: the message's last packet, whenever it is sent. 0: any other.
             u8 TAIL: 33;
@@ -987,7 +987,7 @@ pub mod layout {
             u8 PACKET_SIZE_LOG2: 35;
         }
 
-        /// MESSAGE_START: the fields of MESSAGE_DATA, then those that let any packet begin its message. Followed by the payload.
+        /// MESSAGE_START: the fields of MESSAGE_DATA, then those with which any packet can start its message. Followed by the payload.
         pub mod message_start: message_data [84] {
             /// Bytes of the message, as in MESSAGE_REQUEST.
             u32 LENGTH: 36;
@@ -1007,21 +1007,21 @@ pub mod layout {
             u32 LEFT: 80;
         }
 
-        /// MESSAGE_ANSWER: what the receiver says of a message or a read (RDMA_RSP, RESEND and DONE of the receiver window among them).
+        /// MESSAGE_ANSWER: the receiver's answer about a message or a read (includes RDMA_RSP, RESEND and DONE of the receiver window).
         pub mod message_answer: common [40] {
             /// The message or the read that is answered.
             u32 MESSAGE: 16;
             /// Incarnation that its packets carried.
             u32 PEER_INCARNATION: 20;
-            /// The receiver's context (CID); all ones: it has none.
+            /// The receiver's context (CID); all ones: none.
             u32 CONTEXT: 24;
-            /// By ANSWER, else 0.
+            /// Meaning depends on ANSWER, else 0.
             u32 FIRST: 28;
-            /// By ANSWER, else 0. Map: SEQUENCE of the packet that is answered.
+            /// Meaning depends on ANSWER, else 0. Map: SEQUENCE of the packet that is answered.
             u32 LAST: 32;
             /// An AnswerKind.
             u8 ANSWER: 36;
-            /// Refused, ReadRefused: a NackReason. Map: 1 if the packet had been here before. Else 0.
+            /// Refused, ReadRefused: a NackReason. Map: 1 if the packet is a duplicate. Else 0.
             u8 REASON: 37;
             /// Map: HERE begins with packet FIRST + AHEAD. Else 0.
             u16 AHEAD: 38;
@@ -1033,51 +1033,51 @@ pub mod layout {
             u64 HERE_LOW: 40;
             /// Bit i: packet FIRST + AHEAD + 64 + i is in memory.
             u64 HERE_HIGH: 48;
-            /// Bit i: packet FIRST + i is wanted at once.
+            /// Bit i: packet FIRST + i is requested immediately.
             u64 WANTED_LOW: 56;
-            /// Bit i: packet FIRST + 64 + i is wanted at once.
+            /// Bit i: packet FIRST + 64 + i is requested immediately.
             u64 WANTED_HIGH: 64;
         }
 
-        /// READ_REQUEST: asks the destination to write LENGTH bytes from its FROM to the asking node's BASE, as a transfer with READ. Repeated until it is answered.
+        /// READ_REQUEST: asks the destination to write LENGTH bytes from its FROM to BASE of the requesting node, as a transfer with READ. Repeated until it is answered.
         pub mod read_request: common [64] {
-            /// Number of the read, not 0: the asking node's slot in bits 31:20, its running number there in bits 19:0.
+            /// Number of the read, not 0: the requesting node's slot in bits 31:20, its running number there in bits 19:0.
             u32 READ: 16;
             /// 0.
             u32 RESERVED: 20;
-            /// Card address at the node that is asked.
+            /// Card address at the destination.
             u64 FROM: 24;
-            /// Key of its memory window, which has to allow reading.
+            /// Key of the destination's memory window, which must have the permission READ.
             u64 FROM_KEY: 32;
-            /// Card address at the node that asks.
+            /// Card address at the requesting node.
             u64 BASE: 40;
-            /// Key of its memory window for the answer.
+            /// Key of the requesting node's memory window for the answer.
             u64 KEY: 48;
             /// Bytes, not 0.
             u64 LENGTH: 56;
         }
 
-        /// LINK_INQUIRY: from a sender to a receiver. Every hop that understands it answers with LINK_PASSIVE and passes it on. Nothing about links is acknowledged or repeated: any of these packets may be lost.
+        /// LINK_INQUIRY: from a sender to a receiver. Every hop that understands it answers with LINK_PASSIVE and passes it on. Link packets are neither acknowledged nor repeated: any of them may be lost.
         pub mod link_inquiry: common [20] {
             /// Comes back in the answers.
             u32 NUMBER: 16;
         }
 
-        /// LINK_PASSIVE: from a hop to the sender that has asked. A hop is no node: SOURCE is the receiver's.
+        /// LINK_PASSIVE: from a hop to the sender of the inquiry. A hop has no node id: SOURCE is the receiver's.
         pub mod link_passive: common [32] {
-            /// Of the inquiry that is answered.
+            /// NUMBER of the inquiry that is answered.
             u32 NUMBER: 16;
-            /// Node that the inquiry was for.
+            /// Destination of the inquiry.
             u32 RECEIVER: 20;
-            /// The link: a number that is its alone in its network.
+            /// Number of the link, unique within its network.
             u32 LINK: 24;
-            /// Rate at which the link takes packets away, in parts of its own: 0 to LINK_WHOLE.
+            /// Rate at which the link drains its queue, as a fraction of the link rate: 0 to LINK_WHOLE.
             u16 RATE: 28;
-            /// How full its queue is: 0 to LINK_WHOLE.
+            /// Fill level of the link's queue: 0 to LINK_WHOLE.
             u16 QUEUE: 30;
         }
 
-        /// LINK_ACTIVE: to the controller, from a hop by itself (SOURCE is the receiver's) or from a sender that has heard of a congested link.
+        /// LINK_ACTIVE: to the controller, unsolicited from a hop (SOURCE is the receiver's) or from a sender that knows of a congested link.
         pub mod link_active: common [32] {
             /// Node that sends over the link.
             u32 SENDER: 16;
@@ -1091,9 +1091,9 @@ pub mod layout {
             u16 QUEUE: 30;
         }
 
-        /// LINK_SLOW: from the controller to a sender, where there is no way round the link.
+        /// LINK_SLOW: from the controller to a sender, if no route avoids the link.
         pub mod link_slow: common [20] {
-            /// Node to which less is to be sent.
+            /// Node to which the sender has to reduce its rate.
             u32 RECEIVER: 16;
         }
     }

@@ -158,7 +158,7 @@ impl Peers {
 }
 
 impl Endpoint {
-    /// Queries the capabilities of `node`. [`poll`](Self::poll) repeats the query until the node answers or has been silent for `patience`,
+    /// Queries the capabilities of `node`. [`poll`](Self::poll) repeats the query until the node answers, or has not answered for `patience`,
     /// because either packet may be lost. [`peer`](Self::peer) then returns the answer; an earlier one is dropped.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ pub enum SocketError {
     },
     /// More file descriptors than permitted.
     #[error(
-        "a message came with more than {MAX_FDS} file descriptors, or there is no room for more in this process; check the limit on open files (ulimit -n)"
+        "a message came with more than {MAX_FDS} file descriptors, or this process cannot open more; check the limit on open files (ulimit -n)"
     )]
     TooManyDescriptors,
     /// Invalid header.

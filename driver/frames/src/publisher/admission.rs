@@ -124,7 +124,7 @@ impl Publisher {
         let Some((place, index)) = place.and_then(|place| Some((place, u8::try_from(place).ok()?))) else {
             return refuse(
                 Reason::Full,
-                "transfers to subscribers that have left are still in flight: try again in a second",
+                "transfers to subscribers that have left are still in flight: repeat it in a second",
             );
         };
         let block = u32::try_from(self.members.len() + place).unwrap_or(u32::MAX);

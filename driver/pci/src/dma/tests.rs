@@ -65,7 +65,7 @@ fn pool_grows_to_limit_and_reports_it() {
     drop(first);
     assert!(pool.allocate(1).is_ok());
     drop(second);
-    assert!(pool.allocate(2 * REGION).is_err(), "no region is that large, and there is no room for one");
+    assert!(pool.allocate(2 * REGION).is_err(), "no region is that large, and none of that size fits");
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl<'a> HostFiles<'a> {
         if !path.exists() {
             return Err(VfioOpenError::NotPresent { address, path });
         }
-        // Unreadable files are no error here: opening the device files yields a better reason.
+        // Unreadable files are not an error here: opening the device files yields a better reason.
         let Some(group) = roots.group_of(address).ok().flatten() else {
             let others = IommuGroup::numbers(roots).is_ok_and(|groups| !groups.is_empty());
             return Err(VfioOpenError::NoIommuGroup { address, others });

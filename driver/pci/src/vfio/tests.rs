@@ -247,7 +247,7 @@ fn vfio_events_are_armed_as_available() {
     let events = transport.events().unwrap();
     assert!(events.can_have(DeviceEvent::BusError) && events.can_have(DeviceEvent::ReleaseRequested));
     let request = fake.state().irq_files[&(4, false)][0];
-    // SAFETY: the descriptor is the event's, which `transport` keeps open.
+    // SAFETY: the descriptor is the event's, which the backend keeps open.
     let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(request) };
     rustix::io::write(file, &1_u64.to_ne_bytes()).unwrap();
     assert_eq!(events.wait(Duration::from_secs(5)), Ok(Some(DeviceEvent::ReleaseRequested)));

@@ -176,7 +176,7 @@ impl Sender {
             self.give_up(now, owner, error);
             return;
         }
-        // An answer to an earlier try is no information about the try in flight.
+        // An answer to an earlier try says nothing about the try in flight.
         if !latest {
             return;
         }

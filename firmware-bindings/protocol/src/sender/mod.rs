@@ -248,7 +248,7 @@ impl Sender {
         let transfer = self.segments.get(op.segment).transfer;
         match reason {
             NackReason::Busy | NackReason::EscapeFull => {
-                // An answer to an earlier try is no information about the try in flight.
+                // An answer to an earlier try says nothing about the try in flight.
                 if answer.tries == op.tries {
                     self.counters.busy += 1;
                     if op.packet == 0 {

@@ -49,11 +49,11 @@ fn hyphenated(word: &str, size: f64, most: f64) -> Vec<String> {
     if width(word.trim_end(), size) <= most || letters.len() < 7 {
         return vec![word.to_owned()];
     }
-    let hyphenated = |letters: &[char]| letters.iter().collect::<String>() + "-";
+    let with_hyphen = |letters: &[char]| letters.iter().collect::<String>() + "-";
     let fit = (3..=letters.len() - 3).rev();
     let fit: Vec<&[char]> = fit
         .filter_map(|end| letters.get(..end))
-        .filter(|start| width(&hyphenated(start), size) <= most)
+        .filter(|start| width(&with_hyphen(start), size) <= most)
         .collect();
     // Before a consonant that a vowel follows, if there is one.
     let is_vowel = |letter: Option<&char>| letter.is_some_and(|letter| "aeiouy".contains(*letter));
@@ -64,7 +64,7 @@ fn hyphenated(word: &str, size: f64, most: f64) -> Vec<String> {
     };
     let Some(start) = fit.iter().find(begins).or(fit.first()) else { return vec![word.to_owned()] };
     let rest: String = letters.iter().skip(start.len()).collect();
-    let mut all = vec![hyphenated(start)];
+    let mut all = vec![with_hyphen(start)];
     all.extend(hyphenated(&rest, size, most));
     all
 }

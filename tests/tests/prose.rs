@@ -1,0 +1,154 @@
+//! Old wording stays out: the prose patterns of `docs/dev/renames.yaml` match no comment, no string and no document.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use regex::RegexSet;
+
+/// Files that name old words on purpose.
+const EXCLUDED: [&str; 2] = ["docs/dev/renames.yaml", "docs/glossary.md"];
+
+/// An entry of the table of renames.
+#[derive(serde::Deserialize)]
+struct Entry {
+    /// For prose: a regular expression.
+    old: String,
+    new: String,
+    kind: String,
+    status: String,
+    /// Regular expressions of lines that may match: standard English, quotations, names of files and commands.
+    #[serde(default)]
+    allow: Vec<String>,
+}
+
+#[derive(serde::Deserialize)]
+struct Table {
+    renames: Vec<Entry>,
+}
+
+/// Returns the comments and string literals of a Rust source, with code replaced by spaces. Line breaks stay.
+fn prose_of_rust(source: &str) -> String {
+    let mut prose = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '/' if rest.starts_with("//") => {
+                let end = rest.find('\n').unwrap_or(rest.len());
+                prose.push_str(&rest[..end]);
+                end
+            }
+            '"' => {
+                let end = string_end(rest);
+                prose.push_str(&rest[..end]);
+                end
+            }
+            'r' | 'b' if !prose.ends_with(is_word) && raw_string_end(rest).is_some() => {
+                let end = raw_string_end(rest).unwrap_or(1);
+                prose.push_str(&rest[..end]);
+                end
+            }
+            // A character literal, which may be a quotation mark; a lifetime has no closing quotation mark.
+            '\'' if rest.starts_with("'\"'") => blank(&mut prose, 3),
+            '\'' if rest.starts_with("'\\\"'") => blank(&mut prose, 4),
+            '\n' => {
+                prose.push('\n');
+                1
+            }
+            // Kept for one character, so that `raw_string_end` sees where a word ends.
+            other if is_word(other) => {
+                prose.push('_');
+                other.len_utf8()
+            }
+            other => {
+                prose.push(' ');
+                other.len_utf8()
+            }
+        };
+        rest = &rest[length..];
+    }
+    prose
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn blank(prose: &mut String, bytes: usize) -> usize {
+    prose.extend(std::iter::repeat_n(' ', bytes));
+    bytes
+}
+
+/// Returns the length of the string literal at the start of `text`, with its quotation marks.
+fn string_end(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Returns the length of the raw string literal at the start of `text`, if there is one.
+fn raw_string_end(text: &str) -> Option<usize> {
+    let body = text.strip_prefix('b').unwrap_or(text).strip_prefix('r')?;
+    let hashes = body.len() - body.trim_start_matches('#').len();
+    let inner = body[hashes..].strip_prefix('"')?;
+    let close = format!("\"{}", "#".repeat(hashes));
+    let end = inner.find(&close)?;
+    Some(text.len() - inner.len() + end + close.len())
+}
+
+#[test]
+fn old_wording_is_not_used_again() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text =
+        fs::read_to_string(root.join("docs/dev/renames.yaml")).expect("the table is in the repository");
+    let table: Table = serde_yaml::from_str(&text).expect("the table is valid");
+    let done: Vec<&Entry> =
+        table.renames.iter().filter(|entry| entry.kind == "prose" && entry.status == "done").collect();
+    assert!(done.len() > 60, "{} patterns", done.len());
+    let patterns = RegexSet::new(done.iter().map(|entry| &entry.old)).expect("every pattern is valid");
+    let allowed: Vec<RegexSet> =
+        done.iter().map(|entry| RegexSet::new(&entry.allow).expect("every exception is valid")).collect();
+    let files = Command::new("git")
+        .arg("-C")
+        .arg(&root)
+        .args(["ls-files", "*.rs", "*.md", "*.yaml", "*.snap"])
+        .output()
+        .expect("git lists the files");
+    let files = String::from_utf8_lossy(&files.stdout).into_owned();
+    let mut found = Vec::new();
+    let mut seen = 0;
+    for name in files.lines().filter(|name| !EXCLUDED.contains(name)) {
+        let Ok(text) = fs::read_to_string(root.join(name)) else { continue };
+        seen += 1;
+        let prose = if name.ends_with(".rs") { prose_of_rust(&text) } else { text };
+        for (line, number) in prose.lines().zip(1..) {
+            for at in patterns.matches(line) {
+                if !allowed[at].is_match(line) && !allowed[at].is_match(name) {
+                    found.push(format!("{name}:{number}: {} (use: {})", line.trim(), done[at].new));
+                }
+            }
+        }
+    }
+    assert!(seen > 900, "{seen} files");
+    assert!(found.is_empty(), "{} places:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn prose_of_rust_source_is_comments_and_strings() {
+    let source =
+        "let a = \"one \\\" two\"; // three\nlet b = r#\"fo\"ur\"#; let c = '\"'; br\"five\"; xr(\"six\");";
+    let prose = prose_of_rust(source);
+    let words: Vec<&str> = prose.split([' ', '_']).filter(|word| !word.is_empty()).collect();
+    assert_eq!(
+        words,
+        ["\"one", "\\\"", "two\"", "//", "three\n", "r#\"fo\"ur\"#", "br\"five\"", "\"six\""],
+        "{prose:?}"
+    );
+}
