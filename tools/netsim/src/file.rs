@@ -61,7 +61,7 @@ use crate::scenario::{Flow, MAX_FLOW_BYTES, Scenario, ScenarioError};
 use crate::topology::{Routing, SlowLink, Topology};
 
 /// JSON Schema of scenario files, for editors.
-pub const JSON_SCHEMA: &str = include_str!("../../../examples/scenarios/scenario.schema.json");
+pub const JSON_SCHEMA: &str = include_str!("../scenario.schema.json");
 
 /// Number that is checked when it is parsed, so that an error has its position.
 struct Checked<'a, T, C: Fn(f64, u64) -> Option<T>> {
