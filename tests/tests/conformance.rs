@@ -28,11 +28,11 @@ fn main() -> ExitCode {
 }
 
 fn faults_page_is_current() -> Result<(), Failed> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/faults.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/faults.md");
     if std::fs::read_to_string(path).unwrap_or_default() == page::faults() {
         return Ok(());
     }
-    Err("docs/faults.md is outdated; run cargo run -p fpga-tests --bin conformance -- --fault-page > docs/faults.md"
+    Err("docs/guide/faults.md is outdated; run cargo run -p fpga-tests --bin conformance -- --fault-page > docs/guide/faults.md"
         .into())
 }
 

@@ -1,5 +1,5 @@
 //! Checks that everything that documents name exists: files and headings that they link to, the chapters of the manual, and the tests,
-//! cases and examples of `docs/complaints.md`, each of which links to its file.
+//! cases and examples of `docs/guide/complaints.md`, each of which links to its file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use fpga_tests::conformance::cases;
 
-const PAGE: &str = include_str!("../../docs/complaints.md");
+const PAGE: &str = include_str!("../../docs/guide/complaints.md");
 
 /// Returns the words in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
@@ -16,7 +16,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the links of a row's last column: text, and target file relative to the root.
 fn linked(text: &str) -> Vec<(&str, &str)> {
-    let links = text.split("[`").skip(1).filter_map(|rest| rest.split_once("`](../"));
+    let links = text.split("[`").skip(1).filter_map(|rest| rest.split_once("`](../../"));
     links.filter_map(|(word, rest)| Some((word, rest.split_once(')')?.0))).collect()
 }
 
@@ -110,7 +110,7 @@ fn complaints_missing_names_are_found() {
 
 #[test]
 fn complaints_broken_links_are_found() {
-    let row = "[`cost.poll`](../a/b.rs), `fpgactl top`; [`x.rs::y`](../x.rs)";
+    let row = "[`cost.poll`](../../a/b.rs), `fpgactl top`; [`x.rs::y`](../../x.rs)";
     assert_eq!(linked(row), [("cost.poll", "a/b.rs"), ("x.rs::y", "x.rs")]);
     let own = "tests/tests/documents.rs";
     assert_eq!(broken_link_reason(&format!("{own}::broken_links"), own), None);
@@ -120,7 +120,7 @@ fn complaints_broken_links_are_found() {
         "this assertion names \"row_of_a_table\""
     );
     for (word, file) in
-        [("a.rs::b", own), ("cost.poll", "no/such.rs"), ("no.such_case", "docs/complaints.md")]
+        [("a.rs::b", own), ("cost.poll", "no/such.rs"), ("no.such_case", "docs/guide/complaints.md")]
     {
         assert!(broken_link_reason(word, file).is_some(), "{word}");
     }
@@ -158,16 +158,15 @@ fn anchors(text: &str) -> impl Iterator<Item = String> {
 #[test]
 fn document_links_resolve() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut pages: Vec<_> =
-        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"]
-            .map(|page| root.join(page))
-            .into();
-    for folder in ["docs", "docs/adr"] {
-        let entries =
-            fs::read_dir(root.join(folder)).into_iter().flatten().flatten().map(|entry| entry.path());
-        pages.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
-    }
-    assert!(pages.len() > 10, "{pages:?}");
+    let mut files = Vec::new();
+    files_below(&root, &root, &mut files);
+    let pages: Vec<_> = files
+        .iter()
+        .map(|file| file.trim_start_matches('/'))
+        .filter(|file| file.ends_with(".md") && !file.starts_with('.'))
+        .map(|file| root.join(file))
+        .collect();
+    assert!(pages.len() > 40, "{pages:?}");
     let mut broken = Vec::new();
     for page in &pages {
         let text = fs::read_to_string(page).unwrap_or_default();
@@ -198,9 +197,12 @@ fn document_links_resolve() {
 #[test]
 fn manual_lists_every_page() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-    let pages = fs::read_dir(&docs).into_iter().flatten().flatten();
-    let mut pages: Vec<String> = pages
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+    let mut pages: Vec<String> = ["", "guide/", "dev/"]
+        .into_iter()
+        .flat_map(|folder| {
+            let entries = fs::read_dir(docs.join(folder)).into_iter().flatten().flatten();
+            entries.map(move |entry| format!("{folder}{}", entry.file_name().to_string_lossy()))
+        })
         .filter(|name| name.ends_with(".md") && name != "SUMMARY.md")
         .collect();
     pages.sort();
@@ -208,7 +210,7 @@ fn manual_lists_every_page() {
         let text = fs::read_to_string(docs.join(list)).unwrap_or_default();
         let mut listed: Vec<&str> = links(&text)
             .map(|(file, _)| file)
-            .filter(|file| !file.contains('/') && !file.is_empty())
+            .filter(|file| !file.starts_with("..") && !file.starts_with("adr/") && !file.is_empty())
             .collect();
         // A page that lists chapters is a page, too, and does not list itself.
         listed.extend((list == "README.md").then_some("README.md"));
@@ -225,7 +227,7 @@ fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut names: Vec<String> =
         ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "examples/README.md"].map(str::to_owned).into();
-    for folder in ["docs", "docs/adr"] {
+    for folder in ["docs", "docs/guide", "docs/dev", "docs/adr"] {
         let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
         let chapters = entries.map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy()));
         names

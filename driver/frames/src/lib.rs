@@ -14,7 +14,7 @@
 //! | [`blocks`] | blocks in card memory besides data |
 //! | [`error`] | internal, external and remote errors |
 //!
-//! `docs/streams.md` has a picture of slots, counts and credits.
+//! `docs/guide/streams.md` has a picture of slots, counts and credits.
 //!
 //! This package starts no thread, and only functions that are named so wait: the owner of a publisher or a subscriber polls it. The steady
 //! data path allocates no heap memory.

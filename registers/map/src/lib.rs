@@ -9,7 +9,7 @@
 //! | suggest names for a mistyped one | [`nearest`], [`hint`] |
 //! | complete and check maps in an editor | [`JSON_SCHEMA`] |
 //!
-//! `docs/register-maps.md` describes the file key by key.
+//! `docs/guide/register-maps.md` describes the file key by key.
 #![forbid(unsafe_code)]
 
 mod access;

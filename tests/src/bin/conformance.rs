@@ -64,7 +64,7 @@ struct Arguments {
     /// List the cases and run none.
     #[arg(long)]
     list: bool,
-    /// Print docs/faults.md and run nothing.
+    /// Print docs/guide/faults.md and run nothing.
     #[arg(long)]
     fault_page: bool,
     /// Run mixed transfers without end, or for this number of seconds, so that the process can be killed during transfers.

@@ -1,4 +1,4 @@
-//! Table of faults and of what a user sees of them: one row per fault. Cases run the rows, and `docs/faults.md` is printed from them, so
+//! Table of faults and of what a user sees of them: one row per fault. Cases run the rows, and `docs/guide/faults.md` is printed from them, so
 //! that the documented behaviour is the tested behaviour.
 //!
 //! A row is either a scenario, three transfers under a [`FaultMethod`], or a case that does more shows it. In both cases the text comes

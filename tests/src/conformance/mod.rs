@@ -10,7 +10,7 @@
 //! | [`fault_control`] | control of a card's faults from outside the machine that uses it |
 //! | [`CaseContext`] | shared code of the cases |
 //! | [`faults`] | table: the fault, the driver's error, the memory, what works afterwards |
-//! | [`page`] | that table as `docs/faults.md` |
+//! | [`page`] | that table as `docs/guide/faults.md` |
 //! | [`load`] | mixed transfers without end, a check after a kill, rates |
 //!
 //! A case accesses card memory only through the driver, so that it can be run where the card cannot be reached in any other way. A backend

@@ -89,13 +89,13 @@ pub struct GlobalArgs {
     /// Read the identity block of the network interface even if the card's subsystem ids do not announce one
     #[arg(long, global = true)]
     pub ni: bool,
-    /// Names of the user BAR's registers, from a YAML file (-: standard input): docs/register-maps.md
+    /// Names of the user BAR's registers, from a YAML file (-: standard input): docs/guide/register-maps.md
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub map: Option<PathBuf>,
     /// Write every register access of the command to this file (-: standard output), with names and times, for `replay`
     #[arg(long, global = true, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Defaults for options, from a YAML file: docs/command-line.md
+    /// Defaults for options, from a YAML file: docs/guide/command-line.md
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,
     /// Print one JSON document on standard output, and no other output there

@@ -388,7 +388,7 @@ mod tests {
     /// The example of the manual can be read, and its page lists every key.
     #[test]
     fn config_manual_example_has_every_key() {
-        let page = include_str!("../../../docs/command-line.md");
+        let page = include_str!("../../../docs/guide/command-line.md");
         let (_, example) = page.split_once("```yaml\n").unwrap();
         let (example, _) = example.split_once("```").unwrap();
         let config = parse(example).unwrap();

@@ -234,7 +234,9 @@ mod tests {
         let stage = tempfile::tempdir().unwrap();
         let chapters = gather(&root, stage.path()).unwrap();
         assert!(chapters > 12, "{chapters}");
-        for file in ["book.toml", "docs/complaints.md", "ARCHITECTURE.md", "examples/unit_test_your_app.rs"] {
+        for file in
+            ["book.toml", "docs/guide/complaints.md", "ARCHITECTURE.md", "examples/unit_test_your_app.rs"]
+        {
             assert!(stage.path().join(file).is_file(), "{file}");
         }
         // Every page is a chapter, and no chapter is missing: mdBook would create an empty page for a missing one.
@@ -244,8 +246,8 @@ mod tests {
         assert!(listed.iter().all(|page| stage.path().join(page).is_file()), "{summary}");
         // Broken links are reported relative to the listed page; the staged pages have none.
         assert_eq!(lost(stage.path()).unwrap(), Vec::<String>::new());
-        fs::remove_file(stage.path().join("docs/doctor.md")).unwrap();
-        assert!(lost(stage.path()).unwrap().contains(&"docs/README.md: doctor.md".to_owned()));
+        fs::remove_file(stage.path().join("docs/guide/doctor.md")).unwrap();
+        assert!(lost(stage.path()).unwrap().contains(&"docs/README.md: guide/doctor.md".to_owned()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One test per erratum of documents 000, 004 and 002 that two ends can show; docs/errata.md lists the others. E0-2, E0-4 and E0-5 are
+//! One test per erratum of documents 000, 004 and 002 that two ends can show; docs/dev/errata.md lists the others. E0-2, E0-4 and E0-5 are
 //! covered in `literal`.
 
 use std::cmp::Reverse;

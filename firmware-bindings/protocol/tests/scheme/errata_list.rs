@@ -1,4 +1,4 @@
-//! docs/errata.md against the tests: each erratum of its list has a test named after it, or a reason why it has none.
+//! docs/dev/errata.md against the tests: each erratum of its list has a test named after it, or a reason why it has none.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ fn errata_list_matches_tests() {
             tests.extend(named(pair[1]));
         }
     }
-    let list = std::fs::read_to_string(root().join("docs/errata.md")).unwrap();
+    let list = std::fs::read_to_string(root().join("docs/dev/errata.md")).unwrap();
     let mut listed = BTreeSet::new();
     for line in list.lines().filter(|line| line.starts_with("| E")) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();

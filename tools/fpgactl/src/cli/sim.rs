@@ -96,7 +96,7 @@ pub struct SimRunArgs {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Writes DIR/NAME.csv and DIR/NAME.svg, and DIR/NAME-intervals.csv with the 95 % intervals of its numbers. The same seed gives the same bytes, for any number of threads. What each figure \
-                  claims, and where it differs from the documents, is in docs/figures.md.\n\n\
+                  claims, and where it differs from the documents, is in docs/guide/figures.md.\n\n\
                   Examples:\n  \
                   fpgactl sim figure loss-sweep --quick --chart --out figures\n  \
                   fpgactl sim figure reorder --out figures\n  \

@@ -83,7 +83,9 @@ fn help_scenario_runs() {
 fn readme_and_manual_commands_parse() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages = vec![root.join("README.md")];
-    pages.extend(fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    for folder in ["docs", "docs/guide"] {
+        pages.extend(fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path()));
+    }
     let mut shown = 0;
     for page in pages.iter().filter(|page| page.extension().is_some_and(|kind| kind == "md")) {
         let text = fs::read_to_string(page).unwrap();

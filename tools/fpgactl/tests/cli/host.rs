@@ -19,7 +19,7 @@ fn on(name: &str, args: &[&str]) -> (tempfile::TempDir, Tree, CommandResult) {
 #[test]
 fn doctor_output_on_every_machine() {
     // The manual's chapter agrees.
-    let chapter = include_str!("../../../../docs/doctor.md");
+    let chapter = include_str!("../../../../docs/guide/doctor.md");
     let mut text = String::new();
     for found in MACHINES {
         let (_, _, ran) = on(found.name, &["doctor"]);
@@ -27,7 +27,7 @@ fn doctor_output_on_every_machine() {
         assert!(chapter.contains(&listing), "{listing}");
         assert!(
             chapter.contains(&format!("```text\n{}```\n", ran.stdout)),
-            "{}: docs/doctor.md is old",
+            "{}: docs/guide/doctor.md is old",
             found.name
         );
         let failed = ran.stdout.lines().filter(|line| line.starts_with("fail")).count();

@@ -11,7 +11,7 @@
 //! | `adaptive` | spurious retransmissions, and many senders to one receiver (002) | `adaptive` |
 //!
 //! Only one value is fitted to the documents, and they give it themselves: the degree of disorder, from which the mean of the delay
-//! follows. docs/figures.md contains the results, and the differences from the documents. The same options give the same bytes, for any
+//! follows. docs/guide/figures.md contains the results, and the differences from the documents. The same options give the same bytes, for any
 //! number of threads.
 
 use std::ops::ControlFlow;

@@ -142,7 +142,7 @@ fn figure_reorder_matches_document_points() {
         let speed = field("receiver-window", "64", window, 14);
         assert!((speed - wanted).abs() <= 0.05, "window {window}: {speed}, not {wanted}");
     }
-    // The remaining range with other round trips and delay distributions: the band that docs/figures.md gives.
+    // The remaining range with other round trips and delay distributions: the band that docs/guide/figures.md gives.
     for (window, low, high) in [("32", 0.40, 0.90), ("64", 0.84, 0.99)] {
         let speeds: Vec<f64> = made
             .csv

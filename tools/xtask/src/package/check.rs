@@ -120,7 +120,7 @@ fn documents(folder: &Path) -> Result<(), PackageError> {
     if !lost.is_empty() {
         return Err(PackageError::Wrong(format!("broken links: {}", lost.join("; "))));
     }
-    for page in ["README.md", "docs/first-card.md", "examples/maps/simulated-card.yaml"] {
+    for page in ["README.md", "docs/guide/first-card.md", "examples/maps/simulated-card.yaml"] {
         if !folder.join(page).is_file() {
             return Err(PackageError::Wrong(format!("{page} was not installed")));
         }
