@@ -202,12 +202,12 @@ fn doctor_virtual_function_with_kernel_driver_is_reported() {
 fn doctor_unreadable_process_status_is_reported() {
     let status = |line: &str| format!("Uid:\t7\t7\t7\t7\nGid:\t7\t7\t7\t7\n{line}");
     for (path, content, part) in [
-        ("proc/self/status", "Uid:\t7\n".to_owned(), "no status of a process"),
-        ("proc/self/status", "Uid:\t7\t7\t7\t7\n".to_owned(), "no status of a process"),
-        ("proc/self/status", status(""), "no status of a process"),
-        ("proc/self/status", status("CapEff:\tall\n"), "no status of a process"),
-        ("proc/self/limits", "Max open files 1 1\n".to_owned(), "no list of limits"),
-        ("proc/self/limits", "Max locked memory  much  much\n".to_owned(), "no limit"),
+        ("proc/self/status", "Uid:\t7\n".to_owned(), "not a valid status of a process"),
+        ("proc/self/status", "Uid:\t7\t7\t7\t7\n".to_owned(), "not a valid status of a process"),
+        ("proc/self/status", status(""), "not a valid status of a process"),
+        ("proc/self/status", status("CapEff:\tall\n"), "not a valid status of a process"),
+        ("proc/self/limits", "Max open files 1 1\n".to_owned(), "not a valid list of limits"),
+        ("proc/self/limits", "Max locked memory  much  much\n".to_owned(), "not a valid limit"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let tree = machine("ready", dir.path()).unwrap();

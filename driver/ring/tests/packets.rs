@@ -252,3 +252,20 @@ fn stream_single_descriptors_give_one_packet_each() {
         Err(PacketFault::Length { entry: 0, length: 100, buffer: 64 })
     );
 }
+
+#[test]
+fn stream_packet_as_long_as_ring_arrives_whole() {
+    let part = |end| StreamWriteback::new(64, end).to_words();
+    let memory = Memory(vec![part(false), part(false), part(false), part(true)]);
+    let mut packets = Packets::new(4, 64);
+    // Three of four descriptors without an end: the fourth may end the packet.
+    assert_eq!(packets.next(3, &memory, false), Ok(None));
+    assert_eq!(
+        packets.next(4, &memory, false),
+        Ok(Some(PacketSpan { first: 0, descriptors: 4, bytes: 256 }))
+    );
+
+    let memory = Memory(vec![part(false); 4]);
+    let mut packets = Packets::new(4, 64);
+    assert_eq!(packets.next(4, &memory, false), Err(PacketFault::TooLong { bytes: 256 }));
+}

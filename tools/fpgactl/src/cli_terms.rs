@@ -72,8 +72,9 @@ mod tests {
     use super::*;
 
     /// Packages whose messages reach the command line.
-    const SOURCES: [&str; 9] = [
+    const SOURCES: [&str; 10] = [
         "driver/src",
+        "driver/diag/src",
         "firmware-bindings/protocol/src",
         "driver/host/src",
         "driver/pci/src",

@@ -151,7 +151,7 @@ fn log_invalid_text_is_refused_with_line() {
         ("# nothing\n\n", 2, "the text is empty"),
         ("{\"json\": 1}\n", 1, "is not a register log"),
         ("\nregister-log 2\n", 2, "version 2"),
-        ("register-log\n", 1, "version  of"),
+        ("register-log\n", 1, "version  is not supported"),
         ("register-log 1\n0 read bar1 0x40\n", 2, "is not an access: write seconds"),
         ("register-log 1\n0 read bar1 0x40 1 2\n", 2, "is not an access: write seconds"),
         ("register-log 1\n\n# x\n-1 read bar1 0x40 1\n", 4, "\"-1\" is not a time"),

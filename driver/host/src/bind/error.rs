@@ -79,7 +79,7 @@ pub enum BindError {
         address: PciAddress,
     },
     /// The function is not bound to vfio-pci, and there is no record of it. Nothing was changed.
-    #[error("{address} is not bound to {VFIO_PCI}: its driver is {}, and no earlier driver is recorded", driver.as_deref().unwrap_or("no driver"))]
+    #[error("{address} is not bound to {VFIO_PCI}: its driver is {}, and no earlier driver is recorded", driver.as_deref().unwrap_or("none"))]
     NotBound {
         /// The function.
         address: PciAddress,
@@ -103,7 +103,7 @@ pub enum BindError {
     /// The function was released, but its record could not be removed.
     #[error(
         "{address} was released, and its driver is {}; but the record of its earlier driver could not be removed: {source}; delete the record, or the next release uses it",
-        driver.as_deref().unwrap_or("no driver")
+        driver.as_deref().unwrap_or("none")
     )]
     RecordNotRemoved {
         /// The function.
@@ -158,7 +158,7 @@ pub enum Failure {
     },
     /// Another program keeps changing the binding.
     #[error("after many tries its driver is {}{}; another program binds drivers at the same time, or the driver rejects the device (see dmesg)",
-        driver.as_deref().unwrap_or("no driver"), last.as_deref().map_or_else(String::new, |last| format!(" (last answer: {last})")))]
+        driver.as_deref().unwrap_or("none"), last.as_deref().map_or_else(String::new, |last| format!(" (last answer: {last})")))]
     Unsettled {
         /// Current driver.
         driver: Option<String>,
@@ -224,11 +224,11 @@ impl fmt::Display for Outcome {
                 })
             }
             Self::NotRestored { driver, wanted, failure } => {
-                let driver = driver.as_deref().unwrap_or("no driver");
+                let driver = driver.as_deref().unwrap_or("none");
                 let wanted = wanted.as_deref().unwrap_or("no driver");
                 write!(
                     f,
-                    "returning it to {wanted} failed too ({failure}), and its driver is {driver} now; `fpgactl release` tries again"
+                    "returning it to {wanted} failed too ({failure}), and its driver is now {driver}; `fpgactl release` tries again"
                 )
             }
             Self::Gone => f.write_str("the earlier driver cannot be restored"),

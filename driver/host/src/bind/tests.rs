@@ -364,7 +364,7 @@ fn bind_error_messages_match_failure_and_outcome() {
     };
     let text = outcome.to_string();
     for part in
-        ["back to xdma either", "modprobe xdma", "with no driver now", "`fpgactl release` tries again"]
+        ["back to xdma either", "modprobe xdma", "its driver is now none", "`fpgactl release` tries again"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -66,12 +66,15 @@ fn cdma_ring_current_pointer_is_accepted_only_where_possible() {
     assert_eq!(bench.by_pointer(), Ok(1));
     // At the tail but busy: the tail's own descriptor is not complete.
     let tail = at(BASE + 5 * 64);
-    assert!(bench.ring.is_tail(tail));
+    assert_eq!(bench.ring.posted_tail(), Some(tail));
+    assert!(bench.ring.is_tail(tail) && !bench.ring.is_tail(at(BASE + 4 * 64)));
     assert_eq!(bench.ring.complete_current(tail, false), Ok(5));
     assert_eq!(bench.ring.complete_current(tail, false), Ok(0));
     assert_eq!(bench.ring.outstanding(), 1);
     assert_eq!(bench.ring.complete_current(tail, true), Ok(1));
     assert_eq!(bench.ring.outstanding(), 0);
+    assert_eq!(bench.ring.posted_tail(), None);
+    assert!(!bench.ring.is_tail(tail), "nothing is posted");
 
     for wrong in [0, BASE - 64, BASE + 8 * 64, BASE + 32, BASE + 3 * 64, u64::MAX, BASE + (1 << 40)] {
         let mut bench = CdmaTestbed::new(8);

@@ -109,11 +109,11 @@ fn wrong_usage_exits_2() {
         (&["transfer", "--chunk", "16GiB", "--size", "16GiB"], &["16 GiB", "--chunk"]),
         (
             &["dma", "write", "/etc/hostname", "--addr", "0", "--channel", "4"],
-            &["no channel h2c4", "4 in this direction: h2c0 to h2c3"],
+            &["channel h2c4 does not exist", "4 in this direction: h2c0 to h2c3"],
         ),
         (
             &["dma", "read", "--addr", "0", "--len", "1", "--out", "x", "--channel", "9"],
-            &["no channel c2h9", "c2h0 to c2h3"],
+            &["channel c2h9 does not exist", "c2h0 to c2h3"],
         ),
         (
             &["dma", "read", "--addr", "0", "--len", "1", "--out", "x", "--channel", "c2h1"],
@@ -221,7 +221,7 @@ fn yaml_error_names_file_line_column_and_key() {
 fn duplicate_node_id_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let peer = file(dir.path(), "peer.yaml", "schema_version: 1\nni: {node_id: 1}\n");
-    refused(&["transfer", "--peer", &format!("mock:{}", peer.display())], 1, &["node 1"]);
+    refused(&["transfer", "--peer", &format!("mock:{}", peer.display())], 1, &["node id 1"]);
 }
 
 #[test]
@@ -275,10 +275,14 @@ fn missing_channel_is_wrong_usage() {
     let card =
         file(dir.path(), "small.yaml", "schema_version: 1\nxdma: {h2c_channels: 2, c2h_channels: 1}\n");
     let card = format!("mock:{}", card.display());
-    refused(&["abort", "--channel", "c2h1", "--card", &card], 2, &["no channel c2h1", "1 in this direction"]);
+    refused(
+        &["abort", "--channel", "c2h1", "--card", &card],
+        2,
+        &["channel c2h1 does not exist", "1 in this direction"],
+    );
     let read =
         ["dma", "read", "--addr", "0", "--len", "1", "--out", "/dev/null", "--card", &card, "--channel", "1"];
-    refused(&read, 2, &["no channel c2h1", "1 in this direction: c2h0"]);
+    refused(&read, 2, &["channel c2h1 does not exist", "1 in this direction: c2h0"]);
 }
 
 /// Every mistyped name gets a suggestion, and the failure counts as wrong usage.
@@ -475,7 +479,7 @@ fn unknown_design_follows_options() {
 #[test]
 fn dma_bar_option_is_used() {
     fpgactl(&["info", "--dma-bar", "1"]).ok();
-    refused(&["info", "--dma-bar", "5"], 1, &["no BAR 5", "DMA"]);
+    refused(&["info", "--dma-bar", "5"], 1, &["BAR 5", "does not exist"]);
     refused(&["info", "--dma-bar", "6"], 2, &["--dma-bar"]);
     refused(&["info", "--dma-bar", "0"], 1, &["BAR 0"]);
 }

@@ -135,7 +135,7 @@ fn card_check_accepts_description() {
     let report = fpgactl(&["card", "check", card, "--json"]).ok().json();
     assert_eq!((report["valid"].as_bool(), report["memory_bytes"].as_u64()), (Some(true), Some(1 << 20)));
     let text = fpgactl(&["card", "check", card]).ok().stdout;
-    assert!(text.contains("in order") && text.contains("1 MiB"), "{text}");
+    assert!(text.contains(": valid") && text.contains("1 MiB"), "{text}");
 }
 
 #[test]

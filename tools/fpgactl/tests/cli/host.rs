@@ -143,7 +143,7 @@ fn list_without_sysfs_fails_without_pci_lists_simulated() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().to_str().unwrap();
     let ran = fpgactl(&["list", "--root", root]);
-    assert!(ran.status == 1 && ran.stderr.contains("no sysfs"), "{}", ran.stderr);
+    assert!(ran.status == 1 && ran.stderr.contains("sysfs is not mounted"), "{}", ran.stderr);
     std::fs::create_dir_all(dir.path().join("sys/kernel")).unwrap();
     let text = fpgactl(&["list", "--root", root]).ok().stdout;
     assert!(text.contains("no PCI function") && text.contains("mock:artix-x1"), "{text}");

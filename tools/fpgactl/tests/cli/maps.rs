@@ -143,7 +143,7 @@ blocks:
         assert!(ran.status == 1 && ran.stderr.contains("--force"), "{args:?}: {}", ran.stderr);
     }
     let ran = on(&["regs", "write", "kernel.control.start", "1"]);
-    assert!(ran.status == 1 && ran.stderr.contains("has to be read first"), "{}", ran.stderr);
+    assert!(ran.status == 1 && ran.stderr.contains("must be read first"), "{}", ran.stderr);
     on(&["regs", "write", "kernel.control.start", "1", "--force"]).ok();
     on(&["regs", "write", "kernel.control", "1"]).ok();
     let dump = on(&["regs", "dump", "--json"]).ok().json();

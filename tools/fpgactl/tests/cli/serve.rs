@@ -301,7 +301,7 @@ fn serve_invalid_options_are_refused() {
     let message = fails(&["card", "serve", "--socket", socket, "--card-file", "no-such"], 2);
     assert!(message.contains("no built-in card"), "{message}");
     let message = fails(&["card", "serve", "--socket", socket, "--card", "0000:65:00.0"], 2);
-    assert!(message.contains("no simulated card"), "{message}");
+    assert!(message.contains("is not a simulated card"), "{message}");
     fails(&["card", "serve"], 2);
 }
 

@@ -120,7 +120,7 @@ fn subscribe_signal_before_connection_fails() {
     let words = ["stream", "subscribe", "127.0.0.1:1", "--retry", "1h", "-vv", "--json"];
     let mut child = start(&[&words[..], &["--link", &own, "--link", &other]].concat());
     let mut said = BufReader::new(child.stderr.take().unwrap());
-    until(&mut said, "again");
+    until(&mut said, "retrying the join");
     signal(&child, Signal::INT);
     let said = rest(said);
     assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
