@@ -11,7 +11,7 @@ use fpga_registers::xdma::{Descriptor, Direction, descriptor};
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring::{
     CardSide, CompletionPolicy, ConfigError, CountFault, DescriptorMemory, HostRange, MAX_DESCRIPTOR_LENGTH,
-    RefusalReason, Request, Ring, RingConfig, Run,
+    RefusalReason, Request, Ring, RingConfig, Run, Token, WithdrawError,
 };
 use proptest::prelude::*;
 
@@ -455,5 +455,91 @@ proptest! {
         let rest: Vec<_> = ring.drain().filter_map(|d| d.payload).collect();
         let wanted: Vec<_> = expected.drain(..).map(|(payload, _)| payload).collect();
         prop_assert_eq!(rest, wanted);
+    }
+}
+
+#[test]
+fn ring_completion_names_first_entry_of_operation() {
+    let config = config(8);
+    let mut ring = Ring::new(config).unwrap();
+    let mut memory = Memory::new(&config);
+    let mut entries = Vec::new();
+    for n in 0..6 {
+        // Two ranges that do not touch: two descriptors.
+        submit(&mut ring, &[(0x1000, 8), (0x9000, 8)], n).unwrap();
+        let run = ring.start_run(&mut memory).unwrap();
+        execute(&mut memory, run);
+        assert_eq!(ring.complete_writeback(2), Ok(2));
+        entries.push(ring.poll_completion().unwrap().first_index);
+    }
+    assert_eq!(entries, [0, 2, 4, 6, 0, 2]);
+}
+
+#[test]
+fn ring_pending_descriptor_names_operation_entry_and_offset() {
+    let config = config(8);
+    let mut ring = Ring::new(config).unwrap();
+    let mut memory = Memory::new(&config);
+    assert_eq!(ring.pending_descriptor(), None);
+    submit(&mut ring, &[(0x1000, 8), (0x9000, 16)], 0).unwrap();
+    submit(&mut ring, &[(0x2_0000, 32), (0x4_0000, 64)], 1).unwrap();
+    assert_eq!(ring.start_run(&mut memory).map(|run| run.descriptors), Some(4));
+    let mut seen = Vec::new();
+    for completed in 1..=4 {
+        let pending = ring.pending_descriptor().unwrap();
+        seen.push((
+            pending.token.number(),
+            pending.index,
+            pending.host.get(),
+            pending.length,
+            pending.offset,
+        ));
+        ring.complete(completed).unwrap();
+    }
+    assert_eq!(
+        seen,
+        [(0, 0, 0x1000, 8, 0), (0, 1, 0x9000, 16, 8), (1, 2, 0x2_0000, 32, 0), (1, 3, 0x4_0000, 64, 32)]
+    );
+    assert_eq!(ring.pending_descriptor(), None);
+}
+
+#[test]
+fn ring_reclaim_returns_payload_of_withdrawn_operation_alone() {
+    let config = config(8);
+    let mut ring = Ring::new(config).unwrap();
+    let mut memory = Memory::new(&config);
+    for n in 0..3 {
+        submit(&mut ring, &[(0x1000 * (2 * n + 1), 8)], u32::try_from(n).unwrap()).unwrap();
+    }
+    assert_eq!(ring.reclaim(Token::new(2)), None, "it was not withdrawn");
+    ring.withdraw(Token::new(2)).unwrap();
+    assert_eq!(ring.reclaim(Token::new(2)), Some(2));
+    assert_eq!(ring.reclaim(Token::new(2)), None, "once");
+    assert_eq!(ring.reclaim(Token::new(3)), None, "there is no such operation");
+    let run = ring.start_run(&mut memory).unwrap();
+    assert_eq!(execute(&mut memory, run).len(), 2);
+    assert_eq!(ring.complete_writeback(2), Ok(2));
+    assert_eq!(ring.poll_completion().map(|done| done.payload), Some(Some(0)));
+    assert_eq!(ring.reclaim(Token::new(0)), None, "it has ended");
+    assert_eq!(ring.poll_completion().map(|done| done.payload), Some(Some(1)));
+}
+
+/// A packet whose first descriptors were executed cannot be withdrawn: the card would send its beginning without an end.
+#[test]
+fn ring_begun_packet_is_not_withdrawn() {
+    for (side, is_withdrawn) in [(CardSide::StreamOut { beat: 64 }, false), (CardSide::Memory, true)] {
+        let mut config = config(8);
+        config.card_side = side;
+        config.max_descriptor_length = 8192;
+        config.long_run_descriptors = Some(1);
+        let mut ring = Ring::new(config).unwrap();
+        let mut memory = Memory::new(&config);
+        submit(&mut ring, &[(0x10_0000, 3 * 8192)], 7).unwrap();
+        let run = ring.start_run(&mut memory).unwrap();
+        assert_eq!(run.descriptors, 1, "descriptors longer than a page run one by one");
+        assert_eq!(ring.complete_writeback(1), Ok(1));
+        let result = ring.withdraw(Token::new(0));
+        let refused = Err(WithdrawError::Started { number: 0 });
+        assert_eq!(result, if is_withdrawn { Ok(()) } else { refused });
     }
 }

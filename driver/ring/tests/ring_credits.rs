@@ -460,3 +460,22 @@ fn ring_run_descriptors_counts_own_run() {
     assert!(ring.post_credits(&mut engine).unwrap().start.is_none());
     assert_eq!((ring.is_open(), ring.run_descriptors()), (true, 7));
 }
+
+/// Blocks are fixed parts of the ring in credit mode: each descriptor announces the rest of the block that its successor is in.
+#[test]
+fn ring_credit_mode_blocks_end_at_fixed_entries() {
+    for (base, expected) in [(0, [2, 1, 0, 3, 2, 1, 0, 3]), (2, [0, 3, 2, 1, 0, 3, 2, 1])] {
+        let mut config = config(16, base);
+        config.block_descriptors = 4;
+        let mut ring = Ring::<u32>::new(config).unwrap();
+        let mut engine = Engine::new(&config);
+        for n in 0..8 {
+            let host = [HostRange::new(Iova::new(0x8000 * (n + 1)), 8)];
+            ring.submit(Request { host: &host, card: CardAddr::new(0) }, 0_u32).unwrap();
+        }
+        assert_eq!(ring.post_credits(&mut engine).map(|grant| grant.credits), Some(8));
+        let found: Vec<u8> = engine.memory.iter().take(8).map(|d| d.control().next_adjacent()).collect();
+        // Entry n announces the number of descriptors after entry n + 1 in the block of entry n + 1.
+        assert_eq!(found, expected, "base {base}");
+    }
+}

@@ -50,7 +50,7 @@ pub enum AccessError<E: std::fmt::Debug + std::fmt::Display> {
 /// assert_eq!(registers.read("scaler.control.mode")?, 1);
 /// assert_eq!(registers.read("scaler.control")?, 0x102); // the other bits are as they were
 /// let refused = registers.write("scaler.control.mode", 4).unwrap_err().to_string();
-/// assert_eq!(refused, "scaler.control.mode: 0x4 does not fit: it has 2 bits, so 0x3 at most");
+/// assert_eq!(refused, "scaler.control.mode: 0x4 does not fit: it has 2 bits, so the maximum is 0x3");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy)]

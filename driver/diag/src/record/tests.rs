@@ -1,5 +1,4 @@
 //! Tests of the log's text format and of replays.
-#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::sync::Mutex;
 

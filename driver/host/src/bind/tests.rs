@@ -363,9 +363,12 @@ fn bind_error_messages_match_failure_and_outcome() {
         panic!("{error}")
     };
     let text = outcome.to_string();
-    for part in
-        ["back to xdma either", "modprobe xdma", "its driver is now none", "`fpgactl release` tries again"]
-    {
+    for part in [
+        "returning it to xdma failed too",
+        "modprobe xdma",
+        "its driver is now none",
+        "`fpgactl release` tries again",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
