@@ -265,6 +265,12 @@ fn stream_packet_as_long_as_ring_arrives_whole() {
         Ok(Some(PacketSpan { first: 0, descriptors: 4, bytes: 256 }))
     );
 
+    // The length counts from the packet's own first descriptor.
+    let memory = Memory(vec![part(true), part(false), part(false), part(false)]);
+    let mut packets = Packets::new(4, 64);
+    assert!(packets.next(1, &memory, false).unwrap().is_some());
+    assert_eq!(packets.next(4, &memory, false), Ok(None));
+
     let memory = Memory(vec![part(false); 4]);
     let mut packets = Packets::new(4, 64);
     assert_eq!(packets.next(4, &memory, false), Err(PacketFault::TooLong { bytes: 256 }));

@@ -273,6 +273,15 @@ fn ring_invalid_configurations_are_refused() {
     refused(|c| c.base = Iova::new(16), ConfigError::Base { found: Iova::new(16), bytes: 256 });
     let last = Iova::new(u64::MAX - 31);
     refused(|c| c.base = Iova::new(u64::MAX - 31), ConfigError::Base { found: last, bytes: 256 });
+    for valid in [
+        (|c| c.entries = 2) as fn(&mut RingConfig),
+        |c| c.entries = 1 << 16,
+        |c| c.operations = 1,
+        |c| c.operations = 1 << 16,
+        |c| c.block_descriptors = 64,
+    ] {
+        assert_eq!(changed(valid), None);
+    }
     // The field has 28 bits (PG195), and a descriptor ends at a page boundary.
     assert_eq!(MAX_DESCRIPTOR_LENGTH, 0x0FFF_F000);
     assert_eq!(changed(|c| c.max_descriptor_length = 0x0FFF_F000), None);
@@ -284,6 +293,12 @@ fn ring_invalid_configurations_are_refused() {
     refused(|c| c.block_descriptors = 65, ConfigError::Block { found: 65 });
     refused(|c| c.long_run_descriptors = Some(0), ConfigError::Block { found: 0 });
     refused(|c| c.card_side = CardSide::StreamIn { writebacks: Iova::ZERO }, ConfigError::StreamDirection);
+    for (beat, is_valid) in [(64, true), (4096, true), (8192, false), (48, false), (0, false)] {
+        let mut outgoing = config(8);
+        outgoing.card_side = CardSide::StreamOut { beat };
+        let refused = (!is_valid).then_some(ConfigError::Beat { found: beat });
+        assert_eq!(Ring::<()>::new(outgoing).err(), refused);
+    }
     for (writebacks, is_valid) in [(0x20_0000, true), (0x20_0010, false), (u64::MAX - 31, false)] {
         let mut incoming = RingConfig::new(Direction::C2h, Iova::new(0x10_0000), 8);
         incoming.card_side = CardSide::StreamIn { writebacks: Iova::new(writebacks) };

@@ -461,6 +461,12 @@ fn ring_run_descriptors_counts_own_run() {
     assert_eq!((ring.is_open(), ring.run_descriptors()), (true, 7));
 }
 
+/// PG195, SGDMA Descriptor Credits: the counter has ten bits.
+#[test]
+fn ring_credits_maximum_is_counter_width() {
+    assert_eq!(MAX_CREDITS, 1023);
+}
+
 /// Blocks are fixed parts of the ring in credit mode: each descriptor announces the rest of the block that its successor is in.
 #[test]
 fn ring_credit_mode_blocks_end_at_fixed_entries() {

@@ -111,6 +111,16 @@ fn cdma_ring_invalid_configurations_are_refused() {
         change(&mut config);
         Ring::<()>::new(config).map(|_| ()).unwrap_err()
     };
+    for valid in [
+        (|c| c.entries = 2) as fn(&mut RingConfig),
+        |c| c.entries = 1 << 16,
+        |c| c.operations = 1,
+        |c| c.operations = 1 << 16,
+    ] {
+        let mut config = RingConfig::new(at(BASE), 8);
+        valid(&mut config);
+        assert!(Ring::<()>::new(config).is_ok(), "{config:?}");
+    }
     assert_eq!(changed(|c| c.entries = 3), ConfigError::Entries { found: 3 });
     assert_eq!(changed(|c| c.entries = 1), ConfigError::Entries { found: 1 });
     assert_eq!(changed(|c| c.entries = 1 << 17), ConfigError::Entries { found: 1 << 17 });

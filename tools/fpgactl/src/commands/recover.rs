@@ -86,8 +86,8 @@ impl ResetReport {
 impl Report for ResetReport {
     fn text(&self) -> String {
         let mut table = output::table(&["STEP", "FOUND", "OUTCOME", ""], &[]);
-        for rung in &self.steps {
-            table.add_row([&rung.name, &rung.found, rung.outcome, &rung.message]);
+        for step in &self.steps {
+            table.add_row([&step.name, &step.found, step.outcome, &step.message]);
         }
         let end = match (self.well, self.was_reset, self.scope.as_str()) {
             (true, true, _) => match self.reached.as_deref() {
@@ -198,7 +198,7 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
         (true, _) => format!("level {level} was not reached; see the reason in the report"),
         (false, Some(RecoveryStepOutcome::Unsupported { reason })) => format!("it was not reset: {reason}"),
         (false, _) if level == RecoveryLevel::Bus => {
-            "it does not answer after the reset; remove the function and rescan the bus, or power the card off and on"
+            "it is still unhealthy after the reset; remove the function and rescan the bus, or power the card off and on"
                 .to_owned()
         }
         (false, _) => "it is still unhealthy; run `fpgactl reset --level bus`".to_owned(),
