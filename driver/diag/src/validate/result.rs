@@ -76,13 +76,13 @@ impl Report {
     }
 
     /// Returns whether several adjacent blocks of descriptors above 4 KiB work: then
-    /// [`ChannelOptions::long_blocks`](crate::ChannelOptions::long_blocks) may be set.
+    /// [`ChannelOptions::long_blocks`](fpga_driver::ChannelOptions::long_blocks) may be set.
     #[must_use]
     pub fn supports_long_blocks(&self) -> bool {
         self.passed("descriptors.long")
     }
 
-    /// Returns whether write-back and interrupt work together: then [`WaitMode::Hybrid`](crate::WaitMode::Hybrid) works without lost
+    /// Returns whether write-back and interrupt work together: then [`WaitMode::Hybrid`](fpga_driver::WaitMode::Hybrid) works without lost
     /// wakeups.
     #[must_use]
     pub fn supports_hybrid_waits(&self) -> bool {

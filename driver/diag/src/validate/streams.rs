@@ -1,6 +1,6 @@
 //! Tests of AXI4-Stream channels: packets sent and received.
 //!
-//! A C2H channel without arriving data stays busy until the card is reset (see [`stream`](crate::stream)). Therefore these tests run only
+//! A C2H channel without arriving data stays busy until the card is reset (see [`stream`](fpga_driver::stream)). Therefore these tests run only
 //! on request, and last. One packet is sent and one is received at a time; with a loopback it is the same packet.
 
 use super::context::{ResultRecorder, TestContext, skip_reason};
