@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
                 // The refusal returns the buffer.
                 Err(refused) => {
-                    idle.push(refused.buffer);
+                    idle.push(refused.payload);
                     match refused.error {
                         SubmitError::Ring { source: RefusalReason::Full { .. }, .. } => refusals += 1,
                         other => return Err(other.into()),

@@ -271,7 +271,7 @@ fn run_descriptors(
                     continue;
                 }
                 // The ring is short: this chunk waits for one that is in flight.
-                Err(refused) if refused.is_full() && !flying.is_empty() => ready = Some(refused.buffer),
+                Err(refused) if refused.is_full() && !flying.is_empty() => ready = Some(refused.payload),
                 Err(refused) => return Err(refused.error.into()),
             }
         }

@@ -2,9 +2,7 @@
 
 use fpga_firmware::identity::ReadError;
 use fpga_pci::vfio::VfioOpenError;
-use fpga_pci::{
-    BarError, ConfigError, DmaAccess, DmaAllocError, DmaBuffer, InterruptError, MmioError, RegisteredMemory,
-};
+use fpga_pci::{BarError, ConfigError, DmaAccess, DmaAllocError, DmaBuffer, InterruptError, MmioError};
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring;
 use fpga_vfio_user::VfioUserOpenError;
@@ -311,32 +309,22 @@ pub enum ResourceError {
     },
 }
 
-/// Refused transfer. It returns the buffer.
+/// Refused call that took something by value. It returns what it took.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct Refused {
+pub struct Refused<T, E = SubmitError> {
     /// Reason of the refusal.
-    pub error: SubmitError,
-    /// Submitted buffer, unchanged.
-    pub buffer: DmaBuffer,
+    pub error: E,
+    /// What the call took, unchanged: the buffer, the memory, the channels.
+    pub payload: T,
 }
 
-impl Refused {
+impl<T> Refused<T> {
     /// Returns whether this is back-pressure: the ring is full, and the same submission succeeds after a completion.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.error.is_full()
     }
-}
-
-/// Refused registration of memory. It returns the memory.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct RegisterRefused {
-    /// Reason of the refusal.
-    pub error: SubmitError,
-    /// Memory that was to be registered.
-    pub area: RegisteredMemory,
 }
 
 /// Reason why a transfer was refused.

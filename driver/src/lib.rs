@@ -53,8 +53,8 @@ pub mod user_interrupt;
 
 pub use card::{Card, InterruptVectors};
 pub use cdma::{
-    BounceRefused, Cdma, CdmaCompletion, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition,
-    CdmaRefused, CdmaRing, CdmaRingError, CdmaRingOptions, CdmaRingRefused, CdmaSubmitError, DescriptorPath,
+    Cdma, CdmaCompletion, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRing, CdmaRingError,
+    CdmaRingOptions, CdmaSubmitError, DescriptorPath,
 };
 pub use channel::{
     C2hChannel, ChannelEvents, ChannelOptions, Completion, CompletionFuture, H2cChannel, MemoryHandle,
@@ -63,8 +63,7 @@ pub use channel::{
 pub use discover::{BarRoles, DmaBarReason};
 pub use endpoint::Endpoint;
 pub use error::{
-    ChannelError, OpenError, Refused, RegisterRefused, ResourceError, SubmitError, TransferError,
-    TransferFailed,
+    ChannelError, OpenError, Refused, ResourceError, SubmitError, TransferError, TransferFailed,
 };
 pub use fault::{ChannelFault, FaultCause, FaultPosition};
 pub use fpga_firmware::{Incarnation, NodeId};

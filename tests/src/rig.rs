@@ -5,7 +5,7 @@ use core::fmt;
 use fpga_card::CardDescription;
 use fpga_driver::{
     C2hChannel, Card, CardAddr, ChannelError, ChannelEvents, ChannelOptions, Completion, Direction,
-    DmaBuffer, H2cChannel, MemoryHandle, Refused, RegisterRefused, RegisteredMemory, ResourceError, RunMode,
+    DmaBuffer, H2cChannel, MemoryHandle, Refused, RegisteredMemory, ResourceError, RunMode,
     ScatterGatherEntry, SubmitError, Ticket, TransferFailed, WaitOptions,
 };
 use fpga_pci::SharedSlice;
@@ -45,9 +45,9 @@ macro_rules! forward {
 
 forward! {
     /// Same as the channel's method.
-    submit(buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused>;
+    submit(buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused<DmaBuffer>>;
     /// Same as the channel's method.
-    register_memory(area: RegisteredMemory) -> Result<MemoryHandle, RegisterRefused>;
+    register_memory(area: RegisteredMemory) -> Result<MemoryHandle, Refused<RegisteredMemory>>;
     /// Same as the channel's method.
     deregister_memory(memory: MemoryHandle) -> Result<RegisteredMemory, ChannelError>;
     /// Same as the channel's method.

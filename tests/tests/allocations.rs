@@ -273,7 +273,7 @@ fn refusals_allocate_nothing() {
     let (allocations, _) = CountingAllocator::count(|| {
         for at in [0, u64::MAX].into_iter().cycle().take(1000) {
             buffer = match H2cChannel::submit(&mut channel, take(&mut buffer, &card), CardAddr::new(at)) {
-                Err(refused) => refused.buffer,
+                Err(refused) => refused.payload,
                 Ok(_) => panic!("taken"),
             };
         }

@@ -203,14 +203,14 @@ fn cdma_bounce_failure_is_reported() {
             if foreign { (other.h2c(0).unwrap(), c2h, Some(h2c)) } else { (h2c, c2h, None) };
         let refused = cdma.set_bounce_channels(width, h2c, c2h).unwrap_err();
         assert!(refused.to_string().contains("mock:0 CDMA"), "{refused}");
-        let (h2c, c2h) = (kept.unwrap_or(refused.h2c), refused.c2h);
+        let (h2c, c2h) = (kept.unwrap_or(refused.payload.0), refused.payload.1);
         cdma.set_bounce_channels(64, h2c, c2h).unwrap();
     }
     let (mut h2c, c2h) = cdma.take_bounce_channels().unwrap();
     let ticket = h2c.submit(card.buffer(64).unwrap(), at(0)).unwrap();
     let refused = cdma.set_bounce_channels(64, h2c, c2h).unwrap_err();
     assert!(refused.to_string().contains("in flight"), "{refused}");
-    let mut h2c = refused.h2c;
+    let mut h2c = refused.payload.0;
     assert!(h2c.wait(ticket, fpga_driver::WaitOptions::default()).is_ok());
 }
 

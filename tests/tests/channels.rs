@@ -162,7 +162,7 @@ proptest! {
                     match channel.submit(buffer, CardAddr::new(seed << 20)) {
                         Ok(ticket) => expected.push_back((ticket, iova, length, seed)),
                         Err(refused) => {
-                            prop_assert_eq!(refused.buffer.iova(), iova);
+                            prop_assert_eq!(refused.payload.iova(), iova);
                             let full = matches!(refused.error, SubmitError::Ring { source: RefusalReason::Full { .. }, .. });
                             prop_assert!(full, "{}", refused.error);
                         }
@@ -208,13 +208,13 @@ fn ring_full_submit_returns_buffer() {
         else {
             panic!("{:?}", refused.error)
         };
-        assert_eq!(refused.buffer.to_vec(), [7; 4096], "untouched");
+        assert_eq!(refused.payload.to_vec(), [7; 4096], "untouched");
         assert_pool(&card, AREAS + capacity + 1, 0);
         assert_eq!(channel.in_flight() as usize, capacity);
         let done = finish(&network, &mut channel, capacity);
         assert!(done.iter().all(|done| done.outcome == Ok(4096)));
         // The same call with the same buffer succeeds now, because the ring has space.
-        let ticket = channel.submit(refused.buffer, CardAddr::new(0x5000)).unwrap();
+        let ticket = channel.submit(refused.payload, CardAddr::new(0x5000)).unwrap();
         channel.wait(ticket, WaitOptions::default()).unwrap().outcome.unwrap();
         assert_eq!(peek(&network, 0, CardAddr::new(0x5000), 4096), [7; 4096]);
         drop(done);
@@ -297,7 +297,7 @@ fn submit_empty_buffer_completes_without_card() {
     assert_eq!(card.counters(), before);
     let mut c2h = card.c2h(0).unwrap();
     let before = card.counters();
-    c2h.read(refused.buffer, CardAddr::ZERO).unwrap();
+    c2h.read(refused.payload, CardAddr::ZERO).unwrap();
     assert_eq!(card.counters(), before);
     assert_pool(&card, 2 * AREAS, 0);
 }

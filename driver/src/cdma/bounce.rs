@@ -13,9 +13,10 @@ use fpga_registers::CardAddr;
 use fpga_ring::cdma_ring::CopyEntry;
 
 use super::Cdma;
-use super::error::{BounceRefused, CdmaError, CdmaRingError, CdmaSubmitError};
+use super::error::{CdmaError, CdmaRingError, CdmaSubmitError};
 use super::ring::CdmaRing;
 use crate::channel::{C2hChannel, H2cChannel, WaitOptions};
+use crate::error::Refused;
 use crate::shared::Shared;
 use fpga_pci::poll_until;
 
@@ -85,14 +86,14 @@ impl Cdma {
     /// takes the channels over and returns them with the engine.
     ///
     /// # Errors
-    /// [`BounceRefused`] returns the channels: `data_bytes` is not a width that builds have, or a channel belongs to another card or has
+    /// [`CdmaError::BounceChannels`], with the channels: `data_bytes` is not a width that builds have, or a channel belongs to another card or has
     /// transfers in flight.
     pub fn set_bounce_channels(
         &mut self,
         data_bytes: u32,
         h2c: H2cChannel,
         c2h: C2hChannel,
-    ) -> Result<(), Box<BounceRefused>> {
+    ) -> Result<(), Box<Refused<(H2cChannel, C2hChannel), CdmaError>>> {
         let reason = if !data_bytes.is_power_of_two() || !(4..=128).contains(&data_bytes) {
             "the data path of a build has a power of two of bytes, from 4 to 128"
         } else if !h2c.0.is_of(&self.card) || !c2h.0.is_of(&self.card) {
@@ -103,7 +104,8 @@ impl Cdma {
             self.bounce = Some(BounceChannels { data_bytes, h2c: Box::new(h2c), c2h: Box::new(c2h) });
             return Ok(());
         };
-        Err(Box::new(BounceRefused { card: self.name(), reason, h2c, c2h }))
+        let error = CdmaError::BounceChannels { card: self.name(), reason };
+        Err(Box::new(Refused { error, payload: (h2c, c2h) }))
     }
 
     /// Returns the lent channels. From now on, copies that the engine cannot move are refused, or end in the engine's error.

@@ -7,9 +7,7 @@ use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmasr;
 use fpga_ring::cdma_ring;
 
-use super::{Cdma, DescriptorPath};
-use crate::channel::{C2hChannel, H2cChannel};
-use crate::error::{ChannelError, ResourceError, SubmitError};
+use crate::error::{ChannelError, Refused, ResourceError, SubmitError};
 use crate::name::CardName;
 
 /// Error of a copy or of the engine's setup.
@@ -147,6 +145,14 @@ pub enum CdmaError {
         done: u64,
         /// Error of the lent channel or of the memory pool.
         reason: String,
+    },
+    /// The channels cannot carry the bytes that a build without data realignment cannot move.
+    #[error("{card} CDMA: {reason}")]
+    BounceChannels {
+        /// Name of the card.
+        card: CardName,
+        /// Reason, with what to do.
+        reason: &'static str,
     },
     /// A register access failed.
     #[error("{card} CDMA: {source}")]
@@ -290,43 +296,7 @@ impl CdmaRingError {
     }
 }
 
-/// Refused creation of a ring. It returns the engine and the descriptor path.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct CdmaRingRefused {
-    /// Reason of the refusal.
-    pub error: CdmaRingError,
-    /// Engine that was to run the ring.
-    pub cdma: Cdma,
-    /// Descriptor path, with the lent channel.
-    pub path: DescriptorPath,
-}
-
-/// Refused bounce channels. It returns the channels.
-#[derive(Debug, thiserror::Error)]
-#[error("{card} CDMA: {reason}")]
-pub struct BounceRefused {
-    /// Name of the card.
-    pub card: CardName,
-    /// Reason of the refusal.
-    pub reason: &'static str,
-    /// Channel from host to card.
-    pub h2c: H2cChannel,
-    /// Channel from card to host.
-    pub c2h: C2hChannel,
-}
-
-/// Refused copy. It returns the payload.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct CdmaRefused<T> {
-    /// Reason of the refusal.
-    pub error: CdmaSubmitError,
-    /// Payload that was submitted.
-    pub payload: T,
-}
-
-impl<T> CdmaRefused<T> {
+impl<T> Refused<T, CdmaSubmitError> {
     /// Returns whether this is back-pressure: the ring is full, and the same submission succeeds after a completion.
     #[must_use]
     pub const fn is_full(&self) -> bool {

@@ -30,10 +30,7 @@ use crate::name::CardName;
 use crate::shared::Shared;
 use fpga_pci::poll_until;
 
-pub use error::{
-    BounceRefused, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRefused, CdmaRingError,
-    CdmaRingRefused, CdmaSubmitError,
-};
+pub use error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRingError, CdmaSubmitError};
 pub use options::{CdmaRingOptions, DescriptorPath};
 pub use ring::{CdmaCompletion, CdmaRing};
 

@@ -7,11 +7,12 @@ use fpga_registers::cdma::Cdmacr;
 use fpga_ring::cdma_ring::{CopyEntry, RefusalReason, Ring, Token};
 
 use super::Cdma;
-use super::error::{CdmaError, CdmaFault, CdmaRefused, CdmaRingError, CdmaRingRefused, CdmaSubmitError};
+use super::error::{CdmaError, CdmaFault, CdmaRingError, CdmaSubmitError};
 use super::options::{CdmaRingOptions, DescriptorPath};
 use super::path::{UploadPath, UploadState};
 use crate::channel::Ticket;
 use crate::engine_interrupt::EngineInterrupt;
+use crate::error::Refused;
 
 /// Number of polls without progress between two reads of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 16;
@@ -86,14 +87,14 @@ impl Cdma {
     /// Puts the engine into scatter-gather mode with a ring of descriptors in card memory. [`CdmaRing::close`] returns the engine.
     ///
     /// # Errors
-    /// [`CdmaRingRefused`] returns everything: the build has no scatter-gather, the options or the descriptor range are invalid, the
+    /// [`Refused`] returns the engine and the descriptor path: the build has no scatter-gather, the options or the descriptor range are invalid, the
     /// descriptor path cannot be used, or the engine is stuck.
     pub fn into_ring<T>(
         self,
         path: DescriptorPath,
         options: CdmaRingOptions,
-    ) -> Result<CdmaRing<T>, Box<CdmaRingRefused>> {
-        let refused = |error, cdma, path| Err(Box::new(CdmaRingRefused { error, cdma, path }));
+    ) -> Result<CdmaRing<T>, Box<Refused<(Cdma, DescriptorPath), CdmaRingError>>> {
+        let refused = |error, cdma, path| Err(Box::new(Refused { error, payload: (cdma, path) }));
         let (ring, control) = match self.plan(&options) {
             Ok(planned) => planned,
             Err(error) => return refused(error, self, path),
@@ -186,7 +187,7 @@ impl<T> CdmaRing<T> {
         destination: CardAddr,
         length: u64,
         payload: T,
-    ) -> Result<Ticket, CdmaRefused<T>> {
+    ) -> Result<Ticket, Refused<T, CdmaSubmitError>> {
         self.submit(&[CopyEntry::new(source, destination, length)], payload)
     }
 
@@ -196,19 +197,23 @@ impl<T> CdmaRing<T> {
     /// submitted earlier.
     ///
     /// # Errors
-    /// [`CdmaRefused`] returns the payload, and nothing is queued. A full ring is back-pressure ([`CdmaRefused::is_full`]): poll, then
+    /// [`Refused`] returns the payload, and nothing is queued. A full ring is back-pressure ([`Refused::is_full`]): poll, then
     /// submit again.
-    pub fn submit(&mut self, segments: &[CopyEntry], payload: T) -> Result<Ticket, CdmaRefused<T>> {
+    pub fn submit(
+        &mut self,
+        segments: &[CopyEntry],
+        payload: T,
+    ) -> Result<Ticket, Refused<T, CdmaSubmitError>> {
         if let Some(error) = &self.failed {
-            return Err(CdmaRefused { error: error.clone().into(), payload });
+            return Err(Refused { error: error.clone().into(), payload });
         }
         if let Err(error) = self.check(segments) {
-            return Err(CdmaRefused { error: CdmaSubmitError::Range(error), payload });
+            return Err(Refused { error: CdmaSubmitError::Range(error), payload });
         }
         let queued = match self.bounce(segments) {
             Ok(None) => self.ring.submit(segments, payload),
             Ok(Some((rest, moved))) => self.ring.submit_rest(&rest, moved, payload),
-            Err(error) => return Err(CdmaRefused { error, payload }),
+            Err(error) => return Err(Refused { error, payload }),
         };
         // The engine may have nothing to do.
         if self.ring.outstanding() == 0 && !self.ring.has_queued() {
@@ -216,9 +221,7 @@ impl<T> CdmaRing<T> {
         }
         match queued {
             Ok(token) => Ok(Ticket(token.number())),
-            Err(refusal) => {
-                Err(CdmaRefused { error: self.refused(refusal.reason), payload: refusal.payload })
-            }
+            Err(refusal) => Err(Refused { error: self.refused(refusal.reason), payload: refusal.payload }),
         }
     }
 

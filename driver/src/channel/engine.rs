@@ -332,20 +332,24 @@ impl Engine {
     }
 
     #[inline]
-    pub(crate) fn submit_buffer(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused> {
+    pub(crate) fn submit_buffer(
+        &mut self,
+        buffer: DmaBuffer,
+        card: CardAddr,
+    ) -> Result<Ticket, Refused<DmaBuffer>> {
         // The pools of all cards use the same addresses: another card's buffer would silently name memory of this card.
         if !buffer.is_from(&self.card.pool) {
             let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
-            return Err(Refused { error, buffer });
+            return Err(Refused { error, payload: buffer });
         }
         if let Err(error) = self.check_access(buffer.access()) {
-            return Err(Refused { error, buffer });
+            return Err(Refused { error, payload: buffer });
         }
         let range = match buffer.run(0, buffer.len()) {
             Ok(run) => host_range(run),
             Err(_) => HostRange::new(buffer.iova(), buffer.len() as u64),
         };
-        self.submit(range, card, buffer).map_err(|(error, buffer)| Refused { error, buffer })
+        self.submit(range, card, buffer).map_err(|(error, buffer)| Refused { error, payload: buffer })
     }
 
     /// Checks that the memory's mapping permits this channel's access. Otherwise the IOMMU would block it: an H2C channel would fail, and a

@@ -26,7 +26,7 @@ mod wait;
 use fpga_pci::{DmaBuffer, RegisteredMemory, SharedSlice};
 use fpga_registers::CardAddr;
 
-use crate::error::{ChannelError, Refused, RegisterRefused, SubmitError, TransferError, TransferFailed};
+use crate::error::{ChannelError, Refused, SubmitError, TransferError, TransferFailed};
 use crate::fault::ChannelFault;
 use crate::name::ChannelName;
 
@@ -81,11 +81,11 @@ macro_rules! common {
             /// cannot be confirmed idle.
             ///
             /// # Errors
-            /// [`RegisterRefused`] returns the memory: it belongs to another card, or the channel has failed.
+            /// [`Refused`] returns the memory: it belongs to another card, or the channel has failed.
             pub fn register_memory(
                 &mut self,
                 area: RegisteredMemory,
-            ) -> Result<MemoryHandle, RegisterRefused> {
+            ) -> Result<MemoryHandle, Refused<RegisteredMemory>> {
                 self.0.register_memory(area)
             }
 
@@ -250,7 +250,7 @@ macro_rules! channel {
             ///
             /// # Errors
             /// [`Refused`] returns the buffer. A full ring is back-pressure: poll, then submit again.
-            pub fn submit(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused> {
+            pub fn submit(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused<DmaBuffer>> {
                 self.0.submit_buffer(buffer, card)
             }
 

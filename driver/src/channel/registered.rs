@@ -12,7 +12,7 @@ use fpga_ring::ring::{HostRange, SgEntry};
 
 use super::engine::{Engine, Side};
 use super::{Payload, Ticket};
-use crate::error::{ChannelError, RegisterRefused, SubmitError};
+use crate::error::{ChannelError, Refused, SubmitError};
 
 /// Handle of memory registered with one channel. It is never reused, by any channel, after the memory is deregistered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,16 +66,16 @@ impl Engine {
     pub(crate) fn register_memory(
         &mut self,
         area: RegisteredMemory,
-    ) -> Result<MemoryHandle, RegisterRefused> {
+    ) -> Result<MemoryHandle, Refused<RegisteredMemory>> {
         if let Some(error) = &self.failed {
-            return Err(RegisterRefused { error: SubmitError::Channel(error.clone()), area });
+            return Err(Refused { error: SubmitError::Channel(error.clone()), payload: area });
         }
         if !area.is_from(&self.card.pool) {
             let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
-            return Err(RegisterRefused { error, area });
+            return Err(Refused { error, payload: area });
         }
         if let Err(error) = self.check_access(area.access()) {
-            return Err(RegisterRefused { error, area });
+            return Err(Refused { error, payload: area });
         }
         let free = self.attached.iter().position(|slot| slot.area.is_none());
         let index = free.unwrap_or(self.attached.len());

@@ -311,7 +311,7 @@ impl Engine {
         let ticket = match self.submit_buffer(buffer, card) {
             Ok(ticket) => ticket,
             Err(refused) => {
-                return Err(TransferFailed { error: refused.error.into(), buffer: Some(refused.buffer) });
+                return Err(TransferFailed { error: refused.error.into(), buffer: Some(refused.payload) });
             }
         };
         let done = match self.wait(ticket, options) {

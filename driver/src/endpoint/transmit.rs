@@ -312,7 +312,7 @@ impl TransmitPath {
         let ticket = match self.h2c.submit_buffer(buffer, to) {
             Ok(ticket) => ticket,
             Err(refused) => {
-                return Err(TransferFailed { error: refused.error.into(), buffer: Some(refused.buffer) });
+                return Err(TransferFailed { error: refused.error.into(), buffer: Some(refused.payload) });
             }
         };
         self.user = Some((ticket, None));

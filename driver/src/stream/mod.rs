@@ -37,7 +37,7 @@ use crate::channel::{
     ChannelEvents, Completion, CompletionFuture, Engine, MemoryHandle, ScatterGatherEntry, Ticket,
     WaitOptions, common,
 };
-use crate::error::{ChannelError, Refused, RegisterRefused, SubmitError, TransferFailed};
+use crate::error::{ChannelError, Refused, SubmitError, TransferFailed};
 use crate::name::ChannelName;
 
 pub use error::{ReceiveFailed, StreamError};
@@ -90,7 +90,7 @@ impl H2cStream {
     ///
     /// # Errors
     /// [`Refused`] returns the buffer. A full ring is back-pressure: poll, then submit again. A packet has at least one byte.
-    pub fn submit(&mut self, buffer: DmaBuffer) -> Result<Ticket, Refused> {
+    pub fn submit(&mut self, buffer: DmaBuffer) -> Result<Ticket, Refused<DmaBuffer>> {
         self.0.submit_buffer(buffer, CardAddr::ZERO)
     }
 

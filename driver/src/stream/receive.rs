@@ -392,9 +392,10 @@ impl PacketReceiver {
                 self.single = Some((ticket, length));
                 Ok(())
             }
-            Err(refused) => {
-                Err(ReceiveFailed { error: StreamError::Submit(refused.error), buffer: Some(refused.buffer) })
-            }
+            Err(refused) => Err(ReceiveFailed {
+                error: StreamError::Submit(refused.error),
+                buffer: Some(refused.payload),
+            }),
         }
     }
 

@@ -80,7 +80,7 @@ pub(crate) fn ring<T>(card: &Card, way: DescriptorRoute, options: CdmaRingOption
 pub(crate) fn refusal(card: &Card, path: DescriptorPath, options: CdmaRingOptions) -> CdmaRingError {
     let refused = card.cdma().unwrap().into_ring::<()>(path, options).unwrap_err();
     // The returned engine works.
-    let mut cdma = refused.cdma;
+    let mut cdma = refused.payload.0;
     cdma.copy(at(0x40_0000), at(0x50_0000), 64).unwrap();
     refused.error
 }

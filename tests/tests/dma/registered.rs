@@ -208,9 +208,9 @@ fn registered_memory_of_other_card_is_returned() {
         let iova = area.iova();
         let refused = channel.register_memory(area).unwrap_err();
         assert!(matches!(refused.error, SubmitError::ForeignBuffer { .. }), "{refused}");
-        assert_eq!((refused.area.iova(), refused.area.len()), (iova, 4096));
+        assert_eq!((refused.payload.iova(), refused.payload.len()), (iova, 4096));
         let mut found = [0; 64];
-        refused.area.memory().read(0, &mut found).unwrap();
+        refused.payload.memory().read(0, &mut found).unwrap();
         assert_eq!(found, [7; 64]);
         drop(refused);
         assert_pool(&other_card, 0, 0);

@@ -107,7 +107,7 @@ fn fixed_address_partial_beat_is_refused() {
             if offset == 0 {
                 let refused = rig.channel.submit(rig.card.buffer(length).unwrap(), at(card)).unwrap_err();
                 assert!(misaligned(&refused.error), "{way:?}: {refused}");
-                assert_eq!(refused.buffer.len(), length);
+                assert_eq!(refused.payload.len(), length);
             }
         }
         assert_eq!(rig.channel.in_flight(), 0);

@@ -28,8 +28,8 @@ fn card_address_past_memory_is_refused_before_card() {
         };
         assert_eq!((start, memory_last), (at, CardAddr::new(MEMORY - 1)));
         assert_message(&refused, &["h2c0", "100 bytes"]);
-        assert_eq!(refused.buffer.to_vec(), [9; 100]);
-        let failed = c2h.read(refused.buffer, at).unwrap_err();
+        assert_eq!(refused.payload.to_vec(), [9; 100]);
+        let failed = c2h.read(refused.payload, at).unwrap_err();
         assert!(matches!(failed.error, TransferError::Submit(SubmitError::CardMemory { .. })), "{failed}");
         assert_eq!(failed.buffer.unwrap().to_vec(), [9; 100]);
     }

@@ -66,7 +66,7 @@ impl Publisher {
                 Ok(())
             }
             Err(refused) => {
-                self.return_buffer(FrameMemory::Slot(slot, refused.buffer));
+                self.return_buffer(FrameMemory::Slot(slot, refused.payload));
                 self.give_up(targets);
                 Err(refused.error)
             }

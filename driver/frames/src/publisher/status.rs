@@ -67,7 +67,7 @@ impl Publisher {
                 Ok(_) => self.uploads.push_back(Upload::Status { member: index, ended }),
                 Err(refused) => {
                     member.probes.end(false);
-                    member.carrier = ControlBlock::Idle(refused.buffer);
+                    member.carrier = ControlBlock::Idle(refused.payload);
                     return Err(refused.error.into());
                 }
             }

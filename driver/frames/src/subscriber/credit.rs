@@ -85,7 +85,7 @@ impl Subscriber {
         match self.h2c.submit(buffer, to) {
             Ok(_) => {}
             Err(refused) => {
-                self.carrier = ControlBlock::Idle(refused.buffer);
+                self.carrier = ControlBlock::Idle(refused.payload);
                 return Err(refused.error.into());
             }
         }

@@ -200,7 +200,7 @@ fn parts(opened: &Opened, way: TestSetup, options: ChannelOptions) -> Verdict {
             let ticket = submit(&mut lane, |lane| {
                 let given = buffer.take().expect("the buffer is returned");
                 lane.channel.submit(given, at).map_err(|refused| {
-                    buffer = Some(refused.buffer);
+                    buffer = Some(refused.payload);
                     refused.error
                 })
             });
