@@ -586,18 +586,19 @@ pub enum ChannelError {
 /// Failed blocking transfer.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct TransferFailed {
+pub struct TransferFailed<E = TransferError> {
     /// Reason of the failure.
-    pub error: TransferError,
-    /// The buffer; `None` if the card may still reach it: it is in quarantine then. (The packet of a stream that was not sent in time stays
-    /// in flight, and `next_completion` returns its buffer.)
+    pub error: E,
+    /// The buffer. `None` if the card may still reach it and cannot be stopped, so that it is in quarantine; if the packet of a stream was
+    /// not sent in time (`next_completion` returns its buffer); or if a buffer for packets is still posted
+    /// ([`StreamError::is_timeout`](crate::StreamError::is_timeout)).
     pub buffer: Option<DmaBuffer>,
 }
 
-impl TransferFailed {
+impl<E> TransferFailed<E> {
     /// Splits the failure into reason and buffer, for a caller that reports the reason and reuses the buffer.
     #[must_use]
-    pub fn into_parts(self) -> (TransferError, Option<DmaBuffer>) {
+    pub fn into_parts(self) -> (E, Option<DmaBuffer>) {
         (self.error, self.buffer)
     }
 }

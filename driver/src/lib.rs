@@ -57,8 +57,8 @@ pub use cdma::{
     CdmaRingOptions, CdmaSubmitError, DescriptorPath,
 };
 pub use channel::{
-    C2hChannel, ChannelEvents, ChannelOptions, Completion, CompletionFuture, H2cChannel, MemoryHandle,
-    RunMode, ScatterGatherEntry, Ticket, WaitMode, WaitOptions,
+    C2hChannel, ChannelEvents, ChannelOptions, Completion, H2cChannel, MemoryHandle, RunMode,
+    ScatterGatherEntry, Ticket, WaitMode, WaitOptions,
 };
 pub use discover::{BarRoles, DmaBarReason};
 pub use endpoint::Endpoint;
@@ -79,7 +79,7 @@ pub use fpga_ring::ring::RefusalReason;
 pub use fpga_vfio_user::VfioUserOpenError;
 pub use identify::NI_SUBSYSTEM;
 pub use info::{CardInfo, PciIds, XdmaInfo};
-pub use name::{CardName, ChannelName};
+pub use name::ChannelName;
 pub use ni::{NiInfo, TransmitWindows};
 pub use options::{NetworkInterface, OpenOptions};
 pub use range::CardRange;
@@ -87,8 +87,8 @@ pub use raw::RawChannel;
 pub use recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport};
 pub use spec::{AccessOptions, CardSpec, CardSpecError};
 pub use stream::{
-    C2hStream, C2hStreamOptions, H2cStream, Packet, PacketFragment, ReceiveFailed, SendStatistics,
-    StreamError, StreamStatistics,
+    C2hStream, C2hStreamOptions, H2cStream, Packet, PacketFragment, SendStatistics, StreamError,
+    StreamStatistics,
 };
 pub use user_interrupt::{UserInterrupt, UserInterruptError, UserInterrupts};
 

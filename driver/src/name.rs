@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fpga_registers::xdma::Direction;
 
 /// Name of a card in an error. It is shared, so that a refusal in the steady state allocates nothing.
-pub type CardName = Arc<str>;
+pub(crate) type CardName = Arc<str>;
 
 /// Direction and number of a channel, printed as `h2c0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

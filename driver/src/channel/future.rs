@@ -16,7 +16,7 @@ const MAX_SLEEP: Duration = Duration::from_micros(50);
 /// Future of a completion; see [`H2cChannel::completion`](super::H2cChannel::completion).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
-pub struct CompletionFuture<'a> {
+pub(crate) struct CompletionFuture<'a> {
     engine: &'a mut Engine,
     ticket: Ticket,
     backoff: Backoff,

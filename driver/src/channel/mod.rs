@@ -31,7 +31,7 @@ use crate::fault::ChannelFault;
 use crate::name::ChannelName;
 
 pub(crate) use engine::{Engine, Payload, Side};
-pub use future::CompletionFuture;
+pub(crate) use future::CompletionFuture;
 pub use options::{ChannelOptions, RunMode, WaitMode, WaitOptions};
 pub use registered::{MemoryHandle, ScatterGatherEntry};
 pub use wait::ChannelEvents;
@@ -164,7 +164,10 @@ macro_rules! common {
             /// Returns `ticket`'s completion as a future. It polls the channel whenever it is polled, and requests another poll, so any
             /// executor works. Dropping it leaves the transfer in flight; [`next_completion`](Self::next_completion) returns the buffer
             /// then.
-            pub fn completion(&mut self, ticket: Ticket) -> CompletionFuture<'_> {
+            pub fn completion(
+                &mut self,
+                ticket: Ticket,
+            ) -> impl Future<Output = Result<Completion, ChannelError>> + '_ {
                 CompletionFuture::new(&mut self.0, ticket)
             }
 

@@ -57,16 +57,6 @@ pub struct EscapeSlot {
     pub age: Nanos,
 }
 
-/// Timeouts of the receiver, from its registers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReceiveTimeouts {
-    /// Time that a registry entry, or a context, waits for its sender's next packet.
-    pub registry: Nanos,
-    /// Time that a packet in the escape channel waits for the start packet of its segment.
-    pub escape: Nanos,
-}
-
 macro_rules! receive_counters {
     ($($(#[$doc:meta])* $field:ident = $register:ident;)*) => {
         /// Counters of the network interface since its reset. Each wraps at 2^32.
@@ -270,18 +260,24 @@ impl ReceiveTables {
         })
     }
 
-    /// Reads the timeouts after which the card releases its entries.
+    /// Reads the time that a registry entry, or a context, waits for its sender's next packet. Then the card releases it.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn timeouts(&self) -> Result<ReceiveTimeouts, EndpointError> {
-        self.window(self.info.ni_base, |block| {
-            let micros = |register| Ok(Nanos::from_micros(block.read(register)?.into()));
-            Ok(ReceiveTimeouts {
-                registry: micros(ni::REGISTRY_TIMEOUT_US)?,
-                escape: micros(ni::ESCAPE_TIMEOUT_US)?,
-            })
-        })
+    pub fn registry_timeout(&self) -> Result<Nanos, EndpointError> {
+        self.timeout(ni::REGISTRY_TIMEOUT_US)
+    }
+
+    /// Reads the time that a packet in the escape channel waits for the start packet of its segment. Then the card drops it.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn escape_timeout(&self) -> Result<Nanos, EndpointError> {
+        self.timeout(ni::ESCAPE_TIMEOUT_US)
+    }
+
+    fn timeout(&self, register: u32) -> Result<Nanos, EndpointError> {
+        self.window(self.info.ni_base, |block| Ok(Nanos::from_micros(block.read(register)?.into())))
     }
 
     /// Reads the number of valid entries of the receive registry, and its maximum so far.

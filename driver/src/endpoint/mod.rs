@@ -58,9 +58,7 @@ pub use fpga_protocol::sender::{
     Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, TimeoutPolicy as SendTimeout,
 };
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
-pub use inspect::{
-    EndpointCounters, EscapeSlot, ReceiveCounters, ReceiveTables, ReceiveTimeouts, SendingContext,
-};
+pub use inspect::{EndpointCounters, EscapeSlot, ReceiveCounters, ReceiveTables, SendingContext};
 pub use options::{EndpointOptions, SendOptions};
 pub use peers::{Mismatch, Peer};
 pub use read::{ReadCompletion, ReadError, ReadFailure, ReadTicket, ReadableHandle, RemoteReadable};

@@ -1,6 +1,5 @@
 //! Errors of receiving packets.
 
-use fpga_pci::DmaBuffer;
 use fpga_ring::ring::PacketFault;
 
 use crate::error::{ChannelError, SubmitError};
@@ -74,15 +73,4 @@ impl StreamError {
     pub const fn is_timeout(&self) -> bool {
         matches!(self, Self::Channel(ChannelError::TimedOut { .. }))
     }
-}
-
-/// Failure to receive a packet into a buffer.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct ReceiveFailed {
-    /// Reason.
-    pub error: StreamError,
-    /// The buffer. `None` if it is still posted ([`StreamError::is_timeout`]), or in quarantine because the card may still reach it and
-    /// cannot be stopped.
-    pub buffer: Option<DmaBuffer>,
 }

@@ -40,7 +40,7 @@ use crate::channel::{
 use crate::error::{ChannelError, Refused, SubmitError, TransferFailed};
 use crate::name::ChannelName;
 
-pub use error::{ReceiveFailed, StreamError};
+pub use error::StreamError;
 pub use fpga_ring::ring::PacketFault;
 pub use options::C2hStreamOptions;
 pub use packet::Packet;

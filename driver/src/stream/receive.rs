@@ -8,12 +8,12 @@ use fpga_pci::DmaBuffer;
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring::{HostRange, MAX_DESCRIPTOR_LENGTH, MetadataMemory, PacketSpan, Packets};
 
-use super::error::{ReceiveFailed, StreamError};
+use super::error::StreamError;
 use super::options::C2hStreamOptions;
 use super::packet::Packet;
 use crate::card::Card;
 use crate::channel::{ChannelEvents, Engine, MemoryHandle, Ticket, WaitOptions};
-use crate::error::{ChannelError, ResourceError, TransferError};
+use crate::error::{ChannelError, ResourceError, TransferError, TransferFailed};
 use crate::fault::{ChannelFault, FaultCause};
 use crate::name::ChannelName;
 
@@ -148,21 +148,21 @@ impl C2hStream {
     ///
     /// # Errors
     /// As [`receive_with`](Self::receive_with).
-    pub fn receive(&mut self, buffer: DmaBuffer) -> Result<DmaBuffer, ReceiveFailed> {
+    pub fn receive(&mut self, buffer: DmaBuffer) -> Result<DmaBuffer, TransferFailed<StreamError>> {
         self.receive_with(buffer, WaitOptions::default())
     }
 
     /// As [`receive`](Self::receive), with wait options.
     ///
     /// # Errors
-    /// [`ReceiveFailed`] with the buffer, unless it is still posted. It stays posted on timeout: continue with
+    /// [`TransferFailed`] with the buffer, unless it is still posted. It stays posted on timeout: continue with
     /// [`wait_received`](Self::wait_received). A packet longer than the buffer is lost ([`StreamError::Packet`]); the buffer then has its
     /// beginning, and the next call receives the next packet.
     pub fn receive_with(
         &mut self,
         buffer: DmaBuffer,
         options: WaitOptions,
-    ) -> Result<DmaBuffer, ReceiveFailed> {
+    ) -> Result<DmaBuffer, TransferFailed<StreamError>> {
         let Self { engine, receiver } = self;
         if receiver.single.is_some()
             || engine.in_flight() > 0
@@ -170,7 +170,7 @@ impl C2hStream {
         {
             let what = "buffers are posted already, or packets of the ring were not taken";
             let error = StreamError::Posted { card: engine.card_name(), channel: engine.name(), what };
-            return Err(ReceiveFailed { error, buffer: Some(buffer) });
+            return Err(TransferFailed { error, buffer: Some(buffer) });
         }
         receiver.post(engine, buffer)?;
         self.wait_received(options)
@@ -180,7 +180,7 @@ impl C2hStream {
     ///
     /// # Errors
     /// As [`receive_with`](Self::receive_with).
-    pub fn wait_received(&mut self, options: WaitOptions) -> Result<DmaBuffer, ReceiveFailed> {
+    pub fn wait_received(&mut self, options: WaitOptions) -> Result<DmaBuffer, TransferFailed<StreamError>> {
         let Self { engine, receiver } = self;
         loop {
             if let Some(buffer) = receiver.received(engine, options)? {
@@ -374,7 +374,11 @@ impl PacketReceiver {
     }
 
     /// Posts a single buffer.
-    fn post(&mut self, engine: &mut Engine, mut buffer: DmaBuffer) -> Result<(), ReceiveFailed> {
+    fn post(
+        &mut self,
+        engine: &mut Engine,
+        mut buffer: DmaBuffer,
+    ) -> Result<(), TransferFailed<StreamError>> {
         // The capacity is a multiple of 64 bytes, as stream buffers require.
         let capacity = buffer.capacity();
         // A buffer of this length fits one descriptor at any offset in a page.
@@ -382,7 +386,7 @@ impl PacketReceiver {
         let Some(length) = u32::try_from(capacity).ok().filter(|length| *length <= most) else {
             let (card, channel) = (engine.card_name(), engine.name());
             let error = StreamError::BufferTooLarge { card, channel, length: capacity, most };
-            return Err(ReceiveFailed { error, buffer: Some(buffer) });
+            return Err(TransferFailed { error, buffer: Some(buffer) });
         };
         // The length is the buffer's own capacity, so this does not fail.
         let _ = buffer.set_len(capacity);
@@ -392,7 +396,7 @@ impl PacketReceiver {
                 self.single = Some((ticket, length));
                 Ok(())
             }
-            Err(refused) => Err(ReceiveFailed {
+            Err(refused) => Err(TransferFailed {
                 error: StreamError::Submit(refused.error),
                 buffer: Some(refused.payload),
             }),
@@ -404,11 +408,11 @@ impl PacketReceiver {
         &mut self,
         engine: &mut Engine,
         options: WaitOptions,
-    ) -> Result<Option<DmaBuffer>, ReceiveFailed> {
+    ) -> Result<Option<DmaBuffer>, TransferFailed<StreamError>> {
         let (card, channel) = (engine.card_name(), engine.name());
         let Some((ticket, length)) = self.single else {
             let error = StreamError::Posted { card, channel, what: "no single buffer is posted (receive)" };
-            return Err(ReceiveFailed { error, buffer: None });
+            return Err(TransferFailed { error, buffer: None });
         };
         let done = match engine.wait(ticket, options) {
             Ok(done) => done,
@@ -420,7 +424,7 @@ impl PacketReceiver {
                     self.single = None;
                 }
                 let buffer = ended.and_then(|done| done.ok()?.buffer);
-                return Err(ReceiveFailed { error: error.into(), buffer });
+                return Err(TransferFailed { error: error.into(), buffer });
             }
         };
         self.single = None;
@@ -437,7 +441,7 @@ impl PacketReceiver {
                         StreamError::Posted { card, channel, what: "the completion carries no buffer" }
                     }
                 };
-                return Err(ReceiveFailed { error, buffer });
+                return Err(TransferFailed { error, buffer });
             }
         };
         match self.packets.single(ticket.0, length, &engine.metadata(), engine.may_flush()) {
@@ -455,7 +459,7 @@ impl PacketReceiver {
             Err(source) => {
                 self.statistics.lost += 1;
                 let error = StreamError::Packet { card, channel, source };
-                Err(ReceiveFailed { error, buffer: Some(buffer) })
+                Err(TransferFailed { error, buffer: Some(buffer) })
             }
         }
     }

@@ -76,7 +76,7 @@ impl UserInterruptLine {
         &*self.claim.card.backend
     }
 
-    pub(super) fn card(&self) -> crate::CardName {
+    pub(super) fn card(&self) -> crate::name::CardName {
         self.claim.card.name.clone()
     }
 

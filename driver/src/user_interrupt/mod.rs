@@ -197,7 +197,7 @@ impl UserInterrupt {
     /// The library has no runtime that would wake a task when a descriptor becomes readable. The future requests another poll, and sleeps
     /// on the descriptor between two polls, up to 1 ms, so that an idle task costs little. With a runtime that has a reactor (tokio's
     /// `AsyncFd`, async-io's `Async`), pass it the handle, which implements [`AsFd`], and use [`take`](Self::take).
-    pub const fn arrived(&self) -> ArrivedFuture<'_> {
+    pub fn arrived(&self) -> impl Future<Output = Result<u64, UserInterruptError>> + '_ {
         ArrivedFuture { interrupt: self, since: None, checked: 0 }
     }
 
@@ -322,7 +322,7 @@ fn back_off(line: &UserInterruptLine, interrupt: &Interrupt, span: u64) -> Resul
 /// Future of interrupts; see [`UserInterrupt::arrived`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
-pub struct ArrivedFuture<'a> {
+struct ArrivedFuture<'a> {
     interrupt: &'a UserInterrupt,
     /// Time of the first poll.
     since: Option<u64>,

@@ -150,7 +150,7 @@ impl RegistryReport {
     pub(in crate::commands) fn new(scene: &ListingSource) -> Result<Self, CliError> {
         let (card, node, tables) = registry_owner(scene);
         let (occupancy, high_water) = tables.registry_occupancy()?;
-        let timeout = tables.timeouts()?.registry;
+        let timeout = tables.registry_timeout()?;
         let mut entries = Vec::new();
         for index in 0..tables.registry_entries() {
             let entry = tables.entry(index)?;
@@ -288,7 +288,7 @@ impl EscapeReport {
     pub(in crate::commands) fn new(scene: &ListingSource) -> Result<Self, CliError> {
         let (card, node, tables) = registry_owner(scene);
         let (occupancy, high_water) = tables.escape_occupancy()?;
-        let timeout = tables.timeouts()?.escape;
+        let timeout = tables.escape_timeout()?;
         let mut slots = Vec::new();
         for index in 0..tables.escape_slots() {
             slots.extend(tables.escaped(index)?.map(|slot| SlotRow::new(&slot, timeout)));
