@@ -309,13 +309,13 @@ pub enum ResourceError {
     },
 }
 
-/// Refused call that took something by value. It returns what it took.
+/// Refused call. It returns the value that it took.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Refused<T, E = SubmitError> {
     /// Reason of the refusal.
     pub error: E,
-    /// What the call took, unchanged: the buffer, the memory, the channels.
+    /// Value that the call took, unchanged: buffer, memory or channels.
     pub payload: T,
 }
 

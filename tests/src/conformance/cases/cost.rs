@@ -226,6 +226,7 @@ fn has_line_only(opened: &Opened) -> bool {
 
 fn interrupt(context: &mut CaseContext<'_>) -> Verdict {
     const BATCHES: usize = 24;
+    const TRIES: usize = 50;
     let opened = context.open();
     opened.needs(64 * 4096)?;
     opened.interrupts()?;
@@ -233,19 +234,34 @@ fn interrupt(context: &mut CaseContext<'_>) -> Verdict {
     let more = u64::from(has_line_only(&opened));
     for way in opened.ways() {
         for depth in [1, 16, 64, 256] {
-            let mut lane = opened.lane(way)?;
-            let memory = lane
-                .channel
-                .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
-                .expect("registration succeeds");
             let wait = long_wait().mode(WaitMode::Interrupt);
             // Counting starts with the first batch. The interrupt of a warm-up batch could still be in flight when its poll has ended, and
             // would then be counted with the others: one too many, of unknown origin.
-            let before = executed(&opened);
-            let cost = cost(&opened, || batches(&mut lane, memory, BATCHES, depth, wait));
-            assert_executed(&opened, before, (BATCHES * depth) as u64, 4096);
             let most = BATCHES as u64;
-            assert!(cost.reads <= most, "{way:?} {depth}: {cost:?}");
+            let mut tries = 0;
+            let cost = loop {
+                let mut lane = opened.lane(way)?;
+                let memory = lane
+                    .channel
+                    .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
+                    .expect("registration succeeds");
+                let (before, began) = (executed(&opened), Instant::now());
+                let cost = cost(&opened, || batches(&mut lane, memory, BATCHES, depth, wait));
+                let passed = began.elapsed();
+                assert_executed(&opened, before, (BATCHES * depth) as u64, 4096);
+                // As with polling: two more reads for each millisecond without progress, which a busy machine may insert at any time. One
+                // of `TRIES` measurements must do without.
+                let stalled = if context.real_time() { 2 * passed.as_millis() } else { 0 };
+                assert!(
+                    u128::from(cost.reads) <= u128::from(most) + stalled,
+                    "{way:?} {depth}: {cost:?} in {passed:?}"
+                );
+                tries += 1;
+                if cost.reads <= most || tries == TRIES {
+                    break cost;
+                }
+            };
+            assert!(cost.reads <= most, "{way:?} {depth}: each of {TRIES} measurements: {cost:?}");
             assert!(cost.interrupts <= most, "{way:?} {depth}: {cost:?}");
             assert!(context.real_time() || cost.interrupts == most, "{way:?} {depth}: {cost:?}");
             // The first wait enables the interrupt with one more write.
