@@ -1,5 +1,5 @@
 //! Access for callers that drive a channel themselves: claims, memory ranges, and when interrupts can be disabled.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use fpga_card::CardDescription;
 use fpga_driver::{Card, CardAddr, CardRange, ChannelName, Direction, OpenOptions, ResourceError};

@@ -88,6 +88,7 @@ impl Cdma {
     /// # Errors
     /// [`CdmaError::BounceChannels`], with the channels: `data_bytes` is not a width that builds have, or a channel belongs to another card or has
     /// transfers in flight.
+    #[expect(clippy::type_complexity, reason = "a name for the type would hide what is returned")]
     pub fn set_bounce_channels(
         &mut self,
         data_bytes: u32,

@@ -89,6 +89,7 @@ impl Cdma {
     /// # Errors
     /// [`Refused`] returns the engine and the descriptor path: the build has no scatter-gather, the options or the descriptor range are invalid, the
     /// descriptor path cannot be used, or the engine is stuck.
+    #[expect(clippy::type_complexity, reason = "a name for the type would hide what is returned")]
     pub fn into_ring<T>(
         self,
         path: DescriptorPath,
