@@ -2,8 +2,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p fpga-sim --lib loom`.
 #![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
 
-use super::lock_gate::Gate;
-use super::posted::{Cursor, Posted, PostedWrite};
+use super::lock_gate::LockGate;
+use super::posted::{Cursor, PostedQueue, PostedWrite};
 use loom::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn posted_queue_no_write_lost_duplicated_or_reordered() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let posted = Arc::new(Posted::new());
+        let posted = Arc::new(PostedQueue::new());
         let mut cursor = Cursor::default();
         for n in 0..3 {
             posted.post(write(n)).unwrap();
@@ -52,7 +52,7 @@ fn posted_queue_no_write_lost_duplicated_or_reordered() {
 #[test]
 fn lock_gate_no_wake_up_is_lost() {
     loom::model(|| {
-        let shared = Arc::new((Posted::new(), Gate::new()));
+        let shared = Arc::new((PostedQueue::new(), LockGate::new()));
         let theirs = Arc::clone(&shared);
         let worker = loom::thread::spawn(move || {
             let (posted, gate) = &*theirs;
@@ -80,7 +80,7 @@ fn lock_gate_no_wake_up_is_lost() {
 #[test]
 fn posted_queue_earlier_stores_are_visible() {
     loom::model(|| {
-        let shared = Arc::new((Posted::new(), loom::sync::atomic::AtomicU32::new(0)));
+        let shared = Arc::new((PostedQueue::new(), loom::sync::atomic::AtomicU32::new(0)));
         let theirs = Arc::clone(&shared);
         let producer = loom::thread::spawn(move || {
             theirs.1.store(7, loom::sync::atomic::Ordering::Relaxed);
