@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the directory of the examples: this test is `target/PROFILE/deps/run_all-HASH`, they are in `target/PROFILE/examples`.
+/// Returns the directory of the examples: this test is `target/PROFILE/deps/it-HASH`, they are in `target/PROFILE/examples`.
 fn built_examples() -> PathBuf {
     let this = std::env::current_exe().unwrap();
     this.parent().and_then(Path::parent).unwrap().join("examples")

@@ -1,9 +1,9 @@
 //! The seed corpus of the fuzz targets: small legal inputs. After a format has changed
-//! `UPDATE_SEEDS=1 cargo test -p fpga-firmware --test fuzz_seeds` writes it again.
+//! `UPDATE_SEEDS=1 cargo test -p fpga-firmware --test it fuzz_seeds` writes it again.
 
 #![expect(clippy::unwrap_used, reason = "an unexpected value in a test helper fails the test")]
 
-mod samples;
+use crate::samples;
 
 use std::fs;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@
 
 #![expect(clippy::expect_used, reason = "an unexpected value in a test helper fails the test")]
 
-mod samples;
+use crate::samples;
 
 use fpga_firmware::NodeId;
 use fpga_firmware::generated::{AnswerKind, Scheme};

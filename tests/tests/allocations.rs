@@ -24,9 +24,6 @@ use fpga_tests::{DeliveryOrder, SOURCE, TARGET};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
 const DEPTH: usize = 64;
 
 /// Common interface of both kinds of channels.

@@ -14,9 +14,6 @@ use fpga_protocol::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderCo
 use fpga_protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, Notify};
 
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
 /// Longer than the transmission of all contexts' packets: shorter timers would retransmit everything.
 const ROUND_TRIP: Nanos = Nanos::from_micros(50);
 const LOCAL_NODE: NodeId = NodeId::new(1);

@@ -14,9 +14,6 @@ use fpga_protocol::Nanos;
 use fpga_protocol::receiver::ReceiverConfig;
 use fpga_protocol::sender::{Notify, SenderConfig};
 
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
 const LENGTH: u64 = 4 << 20;
 
 /// Runs a scenario and asserts that it allocates nothing.

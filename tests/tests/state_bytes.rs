@@ -7,9 +7,6 @@ use fpga_protocol::receiver::{Receiver, ReceiverConfig};
 use fpga_protocol::sender::{Sender, SenderConfig};
 use fpga_protocol::state::StateTable;
 
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
 /// Compares the bytes with the tables. State that is not counted per entry is a few words; entries counted in whole bytes may need less.
 fn compare(what: &str, bytes: u64, tables: &[StateTable]) {
     let reported: u64 = tables.iter().map(StateTable::total).sum();

@@ -2,16 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
-#[path = "stream/rig.rs"]
-#[expect(dead_code, reason = "used by other tests")]
-mod rig;
+use crate::stream::rig;
 
 use fpga_frames::PublisherEvent;
 use fpga_pci::testing::CountingAllocator;
 use rig::Rig;
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn run(rig: &mut Rig, frames: u64) {
     for _ in 0..frames {

@@ -8,9 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
-#[path = "stream/rig.rs"]
-#[expect(dead_code, reason = "used by other tests")]
-mod rig;
+use crate::stream::rig;
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
 use fpga_frames::{Frame, PublishError, SubscriberOptions, TakeError};

@@ -4,9 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
-#[path = "stream/rig.rs"]
-#[expect(dead_code, reason = "what other tests use of it")]
-mod rig;
+use crate::stream::rig;
 
 use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberError, SubscriberOptions};
 use fpga_protocol::sender::TransferError;

@@ -5,9 +5,7 @@
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 #![expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
 
-#[path = "stream/rig.rs"]
-#[expect(dead_code, reason = "used by other tests")]
-mod rig;
+use crate::stream::rig;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -172,7 +170,7 @@ fn publish_makes_no_system_call() {
         .arg(&folder)
         .arg("--")
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "trace_child_publishes_between_marks", "--ignored", "--nocapture"])
+        .args(["--exact", "trace::trace_child_publishes_between_marks", "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let trace = std::fs::read_to_string(&folder).unwrap();

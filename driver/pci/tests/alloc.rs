@@ -8,9 +8,6 @@ use fpga_pci::testing::{CountingAllocator, StubBackend};
 use fpga_pci::{Backend, DmaPool, DmaPoolOptions, HugePages, Interrupt, SharedMemory, barrier};
 use fpga_registers::{BarOffset, Iova};
 
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
 fn transport() -> Arc<dyn Backend> {
     Arc::new(StubBackend::new(vec![Iova::new(0)..=Iova::new(u64::MAX)]))
 }

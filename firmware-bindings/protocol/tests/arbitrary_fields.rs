@@ -5,7 +5,7 @@
 //! except by values that only the sender can vouch for: its progress, and the position of its bytes.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
-mod common;
+use crate::common;
 
 use common::{Rig, SENDER, Shape, acks, config, events, nacks, pattern};
 use fpga_firmware::event::EventKind;

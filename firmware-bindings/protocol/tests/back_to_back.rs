@@ -5,7 +5,7 @@
     reason = "a test helper that cannot continue may as well stop the test"
 )]
 
-mod common;
+use crate::common;
 
 use common::{INCARNATION, KEY, RECEIVER, SENDER, pattern};
 use fpga_firmware::event::EventKind;

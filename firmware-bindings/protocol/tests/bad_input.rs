@@ -17,7 +17,7 @@
 //! of endpoints.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
-mod common;
+use crate::common;
 
 use common::{BASE, KEY, RECEIVER, Rig, SENDER, Shape, acks, config, dones, events, nacks};
 use fpga_firmware::event::{EventKind, NackReason};

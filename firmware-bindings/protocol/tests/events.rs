@@ -1,6 +1,6 @@
 //! Events of a receiver, field by field, and packets that it drops because its outputs were not polled.
 
-mod common;
+use crate::common;
 
 use common::{BASE, INCARNATION, KEY, Rig, SENDER, Shape, acks, config, events};
 use fpga_firmware::event::{Event, EventKind, Registration};

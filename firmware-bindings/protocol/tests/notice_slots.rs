@@ -6,7 +6,7 @@
     reason = "a test helper that cannot continue may as well stop the test"
 )]
 
-mod common;
+use crate::common;
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};

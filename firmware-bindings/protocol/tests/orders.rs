@@ -8,7 +8,7 @@
     reason = "a test helper that cannot continue may as well stop the test"
 )]
 
-mod common;
+use crate::common;
 
 use std::collections::HashSet;
 

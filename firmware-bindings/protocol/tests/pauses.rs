@@ -2,7 +2,7 @@
 //! running, and its answers are there when the host resumes.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
-mod common;
+use crate::common;
 
 use common::{BASE, INCARNATION, KEY, RECEIVER, Rig, SENDER, config, events, pattern};
 use fpga_firmware::event::EventKind;

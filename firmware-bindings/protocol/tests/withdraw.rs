@@ -7,7 +7,7 @@
     reason = "a test helper that cannot continue may as well stop the test"
 )]
 
-mod common;
+use crate::common;
 
 use common::{INCARNATION, KEY, RECEIVER, Rig, SENDER, Shape, config};
 use fpga_firmware::event::NackReason;

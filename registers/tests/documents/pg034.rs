@@ -3,7 +3,7 @@
 //! Second sources: the vendor's bare-metal driver (`xaxicdma_hw.h` of embeddedsw), the QEMU model of the
 //! block by F. Chang ("QEMU axicdma"), the kernel's `xilinx_dma.c`.
 
-use crate::table::{FieldRow, RegisterRow, compare_fields, compare_registers};
+use crate::documents::table::{FieldRow, RegisterRow, compare_fields, compare_registers};
 use fpga_registers::AccessKind::{ReadWrite, ReadWrite1Clear};
 use fpga_registers::cdma::descriptor::{ALIGNMENT, SIZE};
 use fpga_registers::cdma::{

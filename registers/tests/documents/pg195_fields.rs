@@ -1,6 +1,6 @@
 //! Comparison of the fields of XDMA registers with a table typed independently from the vendor's pages. Sources as in `pg195_registers.rs`.
 
-use crate::table::{FieldRow, compare_fields};
+use crate::documents::table::{FieldRow, compare_fields};
 use fpga_registers::RegisterValue;
 use fpga_registers::xdma::{
     Adjacent, Alignments, BusDeviceFunction, ChannelControl, ChannelError, ChannelInterrupts, ChannelMask,

@@ -3,7 +3,7 @@
 //! Read: PG195 v4.2 (2025-11-20, 2026-07-22; single pages in v4.1 2024-12-18), cited by page title. "x libxdma.h" and
 //! "x xdma-regs.h" mark rows that a second source confirms: the vendor's Linux driver, the kernel's driver.
 
-use crate::table::{RegisterRow, compare_registers};
+use crate::documents::table::{RegisterRow, compare_registers};
 use fpga_registers::AccessKind::{ReadClears, ReadOnly, ReadWrite, ReadWrite1Clear, Write1Clear, Write1Set};
 use fpga_registers::BarOffset;
 use fpga_registers::xdma::{

@@ -9,7 +9,7 @@ use fpga_tests::rig::THREADED;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
-use crate::{cancel, drop_and_abort, faults};
+use crate::dma::{cancel, drop_and_abort, faults};
 
 /// Lets the card work for a short time that differs from case to case.
 fn run_briefly(n: usize) {

@@ -66,7 +66,7 @@ fn transfer_of_64_mib_unpolled_receiver_completes() {
     }
 }
 
-/// Takes half a minute: `cargo test -p fpga-tests --test endpoint -- --ignored transfer_of_1_gib`.
+/// Takes half a minute: `cargo test -p fpga-tests --test it -- --ignored transfer_of_1_gib`.
 #[test]
 #[ignore = "runs for half a minute and needs 3 GiB of memory"]
 fn transfer_of_1_gib_unpolled_receiver_completes() {

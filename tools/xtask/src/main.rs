@@ -145,10 +145,11 @@ fn soak(root: &Path, arguments: &[String]) -> Result<(), TaskError> {
 
 /// A test with more frames than usual.
 fn streams(root: &Path, frames: u64, seed: u64, in_process: bool) -> Result<(), TaskError> {
-    let (package, test) = if in_process { ("fpga-frames", "soak") } else { ("fpgactl", "streams") };
+    let (package, test, name) =
+        if in_process { ("fpga-frames", "it", "soak::") } else { ("fpgactl", "cli", "streams::") };
     let path = PathBuf::from(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let status = std::process::Command::new(&path)
-        .args(["test", "--quiet", "--package", package, "--test", test, "--", "--nocapture"])
+        .args(["test", "--quiet", "--package", package, "--test", test, name, "--", "--nocapture"])
         .env("FPGA_FRAMES", frames.to_string())
         .env("FPGA_SEED", seed.to_string())
         .current_dir(root)

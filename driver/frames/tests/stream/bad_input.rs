@@ -15,7 +15,7 @@ use fpga_frames::{
 };
 use fpga_sim::SimNetwork;
 
-use crate::rig::{Rig, assert_whole, endpoint, options};
+use crate::stream::rig::{Rig, assert_whole, endpoint, options};
 
 /// Sends `bytes` to the publisher. Returns its answers until it closes the connection.
 pub(crate) fn say(rig: &mut Rig, bytes: &[u8]) -> Vec<Message> {

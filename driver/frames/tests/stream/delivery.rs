@@ -6,7 +6,7 @@ use fpga_protocol::Nanos;
 use fpga_sim::SimNetwork;
 use rand_core::Rng;
 
-use crate::rig::{Rig, assert_whole, lossy, options};
+use crate::stream::rig::{Rig, assert_whole, lossy, options};
 
 #[test]
 fn stalled_subscriber_of_eight_affects_no_other() {
@@ -173,7 +173,7 @@ fn joins_and_leaves_under_loss_account_for_every_frame() {
                     Sequence::new(firsts[number]),
                     rig.subscribers[number].as_ref().unwrap().expected(),
                 );
-                rig.seen[number] = crate::rig::Seen::default();
+                rig.seen[number] = crate::stream::rig::Seen::default();
                 rig.join(number, SubscriberOptions::default());
                 firsts[number] = rig.subscribers[number].as_ref().unwrap().expected().get();
                 assert_eq!(firsts[number], next.get());
@@ -227,7 +227,9 @@ fn take_all_slots_busy_uses_bounded_heap() {
     for mut frame in held.drain(..).rev() {
         let number = rig.publisher.next_sequence().get();
         frame.fill(&[u8::try_from(number).unwrap(); 100]).unwrap();
-        frame.set_value(&crate::rig::checksum(number, &[u8::try_from(number).unwrap(); 100])).unwrap();
+        frame
+            .set_value(&crate::stream::rig::checksum(number, &[u8::try_from(number).unwrap(); 100]))
+            .unwrap();
         assert_eq!(rig.publisher.publish(frame).unwrap().sent.len(), 1);
     }
     rig.until("all frames arrive", |rig| rig.seen[0].frames == [0, 1, 2, 3, 4]);

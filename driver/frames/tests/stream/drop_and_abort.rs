@@ -9,7 +9,7 @@ use fpga_frames::{
 use fpga_protocol::Nanos;
 use fpga_sim::CardFailure;
 
-use crate::rig::{Rig, assert_whole, options};
+use crate::stream::rig::{Rig, assert_whole, options};
 
 fn gone(rig: &mut Rig) -> Vec<DropReason> {
     let reason = |event| match event {

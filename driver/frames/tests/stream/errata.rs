@@ -7,7 +7,7 @@ use fpga_netmodel::{Blackout, Impairments};
 use fpga_protocol::Nanos;
 use fpga_sim::SimNetwork;
 
-use crate::rig::{Rig, assert_whole, options};
+use crate::stream::rig::{Rig, assert_whole, options};
 
 /// Network that delivers nothing for `length` milliseconds from `from` on, by the network's clock.
 fn network_with_outage(from: u64, length: u64) -> fpga_sim::SimNetworkBuilder {

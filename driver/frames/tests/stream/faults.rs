@@ -6,7 +6,7 @@ use fpga_frames::{PublisherError, PublisherEvent, RetriedTransfer, Sequence, Sub
 use fpga_protocol::Nanos;
 use fpga_registers::xdma::ChannelError;
 
-use crate::rig::{Rig, assert_whole, options};
+use crate::stream::rig::{Rig, assert_whole, options};
 
 /// Fault of the channel by which the publisher reads credits, and a subscriber reads frames and statuses.
 const C2H_FAILURE: (ChannelName, ChannelError) = (ChannelName::C2h(0), ChannelError::CardReadSlave);

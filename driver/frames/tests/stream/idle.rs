@@ -11,7 +11,7 @@ use fpga_frames::{Event, JoinError, Sequence, SubscriberOptions};
 use fpga_protocol::Nanos;
 use fpga_sim::SimNetwork;
 
-use crate::rig::{Rig, assert_whole, lossy, options};
+use crate::stream::rig::{Rig, assert_whole, lossy, options};
 
 /// Event ring of a subscriber's card with at least this number of entries.
 fn ring(entries: u32) -> impl Fn(&mut EndpointOptions) {

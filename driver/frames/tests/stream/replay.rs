@@ -5,8 +5,8 @@ use fpga_driver::{CardAddr, NodeId};
 use fpga_frames::bootstrap::wire::{Message, Reason, Refusal, Window};
 use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberOptions};
 
-use crate::bad_input::{join_as, say};
-use crate::rig::{Rig, assert_whole, endpoint, options};
+use crate::stream::bad_input::{join_as, say};
+use crate::stream::rig::{Rig, assert_whole, endpoint, options};
 
 fn gone(rig: &mut Rig) -> Vec<DropReason> {
     let reason = |event| match event {
@@ -117,7 +117,7 @@ fn join_of_node_after_subscriber_death_is_accepted() {
     assert_eq!(rig.publisher.subscribers().count(), 1);
     drop(end);
     // And once more by the public interface.
-    rig.seen[0] = crate::rig::Seen::default();
+    rig.seen[0] = crate::stream::rig::Seen::default();
     rig.join(0, SubscriberOptions::default());
     let first = rig.publisher.next_sequence();
     rig.publish().unwrap();

@@ -1,10 +1,10 @@
 //! Regions: their sizes, and accesses of every width.
 
-use crate::client::{BYPASS, DMA, Served, USER};
+use crate::served::client::{BYPASS, DMA, Served, USER};
 use fpga_vfio_user::wire::{InfoRequest, IrqInfo, RegionInfo, Reply, Request, SmallWrite, region};
 use proptest::prelude::*;
 
-fn region_info(client: &mut crate::client::Client, index: u32) -> Result<RegionInfo, u32> {
+fn region_info(client: &mut crate::served::client::Client, index: u32) -> Result<RegionInfo, u32> {
     let request = Request::DeviceGetRegionInfo(InfoRequest { argsz: 32, index });
     let command = request.command();
     match Reply::decode(command, client.ask(&request, &[])?).unwrap() {
@@ -13,7 +13,7 @@ fn region_info(client: &mut crate::client::Client, index: u32) -> Result<RegionI
     }
 }
 
-fn irq_info(client: &mut crate::client::Client, index: u32) -> Result<IrqInfo, u32> {
+fn irq_info(client: &mut crate::served::client::Client, index: u32) -> Result<IrqInfo, u32> {
     let request = Request::DeviceGetIrqInfo(InfoRequest { argsz: 16, index });
     let command = request.command();
     match Reply::decode(command, client.ask(&request, &[])?).unwrap() {
@@ -116,7 +116,7 @@ fn register_write_multi_is_ordered_and_posted_writes_unanswered() {
 fn reset_restores_registers_and_keeps_dma_mappings() {
     let served = Served::start();
     let mut client = served.connect();
-    client.map(0x10_0000, 4096, 3, Some((&crate::client::file(1, true), 0))).unwrap();
+    client.map(0x10_0000, 4096, 3, Some((&crate::served::client::file(1, true), 0))).unwrap();
     client.bus_master(true);
     client.write32(DMA, 0x0088, 0x1000);
     client.ask(&Request::DeviceReset, &[]).unwrap();

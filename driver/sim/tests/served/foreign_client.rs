@@ -2,8 +2,8 @@
 //! moves data with MSI-X, handles an event of user logic and is removed. `fpga-card`'s tests contain more of it, directly against the card.
 #![expect(clippy::cast_possible_truncation, reason = "addresses and patterns of tests are small")]
 
-use crate::client::{BYPASS, Client, DMA, LONG, PAGE, Served, USER, file};
-use crate::interrupts::{listen, set, taken};
+use crate::served::client::{BYPASS, Client, DMA, LONG, PAGE, Served, USER, file};
+use crate::served::interrupts::{listen, set, taken};
 use fpga_pci::Interrupt;
 use fpga_vfio_user::wire::{DmaUnmap, IrqAction, IrqData, Request, irq, region};
 use std::os::fd::OwnedFd;

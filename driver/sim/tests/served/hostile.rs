@@ -1,6 +1,6 @@
 //! Clients that try to monopolise the server or its resources.
 
-use crate::client::{Client, DMA, LONG, PAGE, Served, descriptor, until, version};
+use crate::served::client::{Client, DMA, LONG, PAGE, Served, descriptor, until, version};
 use fpga_sim::SimNetwork;
 use fpga_vfio_user::wire::{
     Capabilities, DmaMap, Kind, Reply, Request, Version, encode_reply, encode_request,
@@ -126,7 +126,7 @@ fn client_descriptor_flood_ends_connection() {
     let mut client = served.connect();
     start_by_messages(&mut client);
     client.asked();
-    let file = crate::client::file(1, true);
+    let file = crate::served::client::file(1, true);
     let fds: Vec<BorrowedFd<'_>> = (0..32).map(|_| file.as_fd()).collect();
     let map = Request::DmaMap(DmaMap { flags: 3, offset: 0, address: 0x100_0000, size: PAGE });
     let mut out = Vec::new();

@@ -1,6 +1,6 @@
 //! Assignment and delivery of interrupts.
 
-use crate::client::{Client, DMA, PAGE, Served, descriptor, file};
+use crate::served::client::{Client, DMA, PAGE, Served, descriptor, file};
 use fpga_pci::Interrupt;
 use fpga_vfio_user::wire::{IrqAction, IrqData, Request, SetIrqs, irq, region};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -56,7 +56,7 @@ fn interrupt_transfer_end_signals_by_msi_and_msix() {
         let _memory = prepare(&mut client, vector);
         client.start_h2c(0x10_0000);
         let vector = usize::try_from(vector).unwrap();
-        assert_eq!(interrupts[vector].wait(crate::client::LONG).unwrap(), Some(1));
+        assert_eq!(interrupts[vector].wait(crate::served::client::LONG).unwrap(), Some(1));
         assert!(taken(&interrupts).iter().all(|count| *count == 0));
         // No descriptor is assigned any more: the card's own enable bit is off again too.
         set(&mut client, index, 0..0, Trigger, IrqData::None, &[]).unwrap();
@@ -75,7 +75,7 @@ fn intx_signals_once_until_unmasked() {
     let _memory = prepare(&mut client, 0);
     let line = listen(&mut client, irq::INTX, 1);
     client.start_h2c(0x10_0000);
-    assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
+    assert_eq!(line[0].wait(crate::served::client::LONG).unwrap(), Some(1));
     client.h2c_idle();
     assert_eq!(taken(&line), [0], "the line is automasked");
     set(&mut client, irq::INTX, 0..1, Unmask, IrqData::None, &[]).unwrap();
@@ -110,13 +110,13 @@ fn intx_unmask_event_fd_unmasks_line() {
     };
     assign(&mut client, &[unmask.as_fd()]).unwrap();
     client.start_h2c(0x10_0000);
-    assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
+    assert_eq!(line[0].wait(crate::served::client::LONG).unwrap(), Some(1));
     client.h2c_idle();
     // While the line is asserted, every unmasking signals again.
     for _ in 0..3 {
         assert_eq!(taken(&line), [0]);
         signal.signal();
-        assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
+        assert_eq!(line[0].wait(crate::served::client::LONG).unwrap(), Some(1));
     }
     // The event is cleared by a read: unmasked, and silent until the next event.
     client.read32(DMA, 0x0044);
@@ -124,7 +124,7 @@ fn intx_unmask_event_fd_unmasks_line() {
     client.read32(DMA, 0);
     assert_eq!(taken(&line), [0]);
     client.start_h2c(0x10_0000);
-    assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
+    assert_eq!(line[0].wait(crate::served::client::LONG).unwrap(), Some(1));
     // A removed descriptor has no effect any more, nor one of disabled INTx.
     for back in [0, 1] {
         if back == 0 {
@@ -162,7 +162,7 @@ fn interrupt_masked_vector_is_pending_until_unmasked() {
             assert_eq!(client.read32(DMA, 0x8FE0), 2, "the pending bit");
         }
         set(&mut client, index, 1..2, Unmask, IrqData::None, &[]).unwrap();
-        assert_eq!(interrupts[1].wait(crate::client::LONG).unwrap(), Some(1));
+        assert_eq!(interrupts[1].wait(crate::served::client::LONG).unwrap(), Some(1));
         assert_eq!(taken(&interrupts), [0, 0]);
         served.stop();
     }
@@ -221,7 +221,7 @@ fn interrupts_stay_enabled_after_reset() {
     client.ask(&Request::DeviceReset, &[]).unwrap();
     let _memory = prepare(&mut client, 1);
     client.start_h2c(0x10_0000);
-    assert_eq!(interrupts[1].wait(crate::client::LONG).unwrap(), Some(1));
+    assert_eq!(interrupts[1].wait(crate::served::client::LONG).unwrap(), Some(1));
     served.stop();
 }
 
@@ -285,7 +285,7 @@ fn user_interrupt_reaches_waiting_client_by_every_method() {
         let raise = |on| assert!(served.network.set_user_interrupt(0, 5, on));
         raise(true);
         let vector = usize::try_from(vector).unwrap();
-        assert_eq!(heard[vector].wait(crate::client::LONG).unwrap(), Some(1), "{index}");
+        assert_eq!(heard[vector].wait(crate::served::client::LONG).unwrap(), Some(1), "{index}");
         assert_eq!(client.read32(DMA, 0x2040), 1 << 5);
         if index == irq::INTX {
             set(&mut client, index, 0..1, Unmask, IrqData::None, &[]).unwrap();

@@ -1,6 +1,6 @@
 //! Client memory: mapped once, reachable only where it is mapped.
 
-use crate::client::{Client, DMA, PAGE, Served, descriptor, file, until};
+use crate::served::client::{Client, DMA, PAGE, Served, descriptor, file, until};
 use fpga_registers::CardAddr;
 use fpga_vfio_user::wire::{DmaMap, DmaUnmap, Request, dma_unmap_flags};
 use std::os::fd::AsFd;

@@ -1,6 +1,6 @@
 //! Memory that the client maps without a file: the card accesses it by messages.
 
-use crate::client::{Client, DMA, PAGE, Served, descriptor, file, until};
+use crate::served::client::{Client, DMA, PAGE, Served, descriptor, file, until};
 use fpga_registers::CardAddr;
 use fpga_sim::SimNetwork;
 use fpga_vfio_user::wire::{
@@ -282,7 +282,7 @@ fn message_memory_request_flood_ends_connection() {
         encode_request(1, true, &Request::RegionWrite(access, &[0; 4]), &mut flood);
     }
     // The connection may be ended before all of it is sent.
-    let _ = client.connection.send(&flood, &[], crate::client::LONG);
+    let _ = client.connection.send(&flood, &[], crate::served::client::LONG);
     while client.receive().is_ok() {}
     served.connect().read32(DMA, 0);
     assert_eq!(served.stop().broken_connections, 1);

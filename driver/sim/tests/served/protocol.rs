@@ -1,6 +1,6 @@
 //! Versions, invalid messages, and their effects.
 
-use crate::client::{Client, DMA, LONG, Served, file, version};
+use crate::served::client::{Client, DMA, LONG, Served, file, version};
 use fpga_vfio_user::socket::SocketError;
 use fpga_vfio_user::wire::{Command, Header, Kind, MAX_MESSAGE, Reply, Request, encode_request};
 use std::os::fd::AsFd;

@@ -1,6 +1,6 @@
 //! Lifetime of the socket; clients that connect and disconnect.
 
-use crate::client::{Client, DMA, LONG, PAGE, Served, descriptor, file, until, version};
+use crate::served::client::{Client, DMA, LONG, PAGE, Served, descriptor, file, until, version};
 use fpga_sim::SimNetwork;
 use fpga_sim::served::{CardServer, ServeError};
 use fpga_vfio_user::wire::{RegionAccess, Request, region};

@@ -8,7 +8,7 @@ use fpga_protocol::receiver::ReceiverConfig;
 use fpga_protocol::sender::{Command, Notify, Sender, SenderConfig, TimeoutPolicy};
 use fpga_registers::CardAddr;
 
-use crate::common::{self, BASE, KEY, RECEIVER, SENDER};
+use crate::exhaustive::common::{self, BASE, KEY, RECEIVER, SENDER};
 
 pub(crate) const PACKET: u64 = 64;
 /// Bytes in the last packet of a transfer.

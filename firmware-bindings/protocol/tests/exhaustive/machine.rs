@@ -7,8 +7,8 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use fpga_protocol::Nanos;
 
-use crate::case::{Case, WirePacket};
-use crate::search::Faults;
+use crate::exhaustive::case::{Case, WirePacket};
+use crate::exhaustive::search::Faults;
 
 /// Stimulus for an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use fpga_firmware::event::EventKind;
 
-use crate::common::{self, BASE, Rig, Shape, config, events};
+use crate::exhaustive::common::{self, BASE, Rig, Shape, config, events};
 
 /// Wide masks, where the words meet, are too large for a search. Random orders with copies and losses instead, compared with the
 /// definition, for every number of packets up to the width.

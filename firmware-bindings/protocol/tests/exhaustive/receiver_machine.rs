@@ -8,9 +8,9 @@ use fpga_protocol::receiver::{Output, Receiver};
 use fpga_protocol::sender::Notify;
 use fpga_registers::CardAddr;
 
-use crate::case::{Case, LAST, PACKET, TransferName, WirePacket, base, byte};
-use crate::common::{self, BASE, KEY, Memory, RECEIVER, SENDER};
-use crate::machine::{Machine, Reaction, Stimulus};
+use crate::exhaustive::case::{Case, LAST, PACKET, TransferName, WirePacket, base, byte};
+use crate::exhaustive::common::{self, BASE, KEY, Memory, RECEIVER, SENDER};
+use crate::exhaustive::machine::{Machine, Reaction, Stimulus};
 
 /// Progress of one transfer, as observed from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -5,10 +5,10 @@ use std::ops::AddAssign;
 
 use fpga_protocol::Nanos;
 
-use crate::case::{Budget, Case, WirePacket};
-use crate::machine::{Automaton, BuildIdentityHasher, PacketTable, Step, Stimulus, fingerprint};
-use crate::receiver_machine::ReceiverMachine;
-use crate::sender_machine::SenderMachine;
+use crate::exhaustive::case::{Budget, Case, WirePacket};
+use crate::exhaustive::machine::{Automaton, BuildIdentityHasher, PacketTable, Step, Stimulus, fingerprint};
+use crate::exhaustive::receiver_machine::ReceiverMachine;
+use crate::exhaustive::sender_machine::SenderMachine;
 
 /// Maximum number of packets and answers in flight at the same time.
 const MAX_IN_FLIGHT: usize = 24;

@@ -4,9 +4,9 @@ use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{Answer, Sender, TransmitKind};
 
-use crate::case::{Case, TransferName, WirePacket};
-use crate::common::{RECEIVER, config};
-use crate::machine::{Machine, Reaction, Stimulus, fingerprint};
+use crate::exhaustive::case::{Case, TransferName, WirePacket};
+use crate::exhaustive::common::{RECEIVER, config};
+use crate::exhaustive::machine::{Machine, Reaction, Stimulus, fingerprint};
 
 /// The sender, and the transfers of this incarnation that have ended.
 #[derive(Clone, Hash)]

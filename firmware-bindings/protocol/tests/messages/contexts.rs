@@ -1,7 +1,7 @@
 //! Contexts of a sender: assignment to messages, schemes, answers and timeouts.
 
-use crate::net::{Net, write};
-use crate::{ROUND_TRIP, clean, configs, node};
+use crate::messages::net::{Net, write};
+use crate::messages::{ROUND_TRIP, clean, configs, node};
 use fpga_firmware::event::{EventKind, Registration};
 use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId, TransferId};

@@ -1,7 +1,7 @@
 //! Packets of messages that ended long ago, whose message numbers are in use again [E0-17].
 
-use crate::net::{Net, write};
-use crate::{all_rules, configs, node};
+use crate::messages::net::{Net, write};
+use crate::messages::{all_rules, configs, node};
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Probability};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::traits::SchemeSender;

@@ -1,7 +1,7 @@
 //! Everything that is sent arrives once, byte for byte.
 
-use crate::net::{MEMORY, Net, Node, ReadSupport, write};
-use crate::{all_rules, bad, clean, configs, net, node, registry_net};
+use crate::messages::net::{MEMORY, Net, Node, ReadSupport, write};
+use crate::messages::{all_rules, bad, clean, configs, net, node, registry_net};
 use fpga_protocol::scheme::traits::{SchemeReceiver, SchemeSender};
 
 const LENGTHS: [u64; 9] = [1, 63, 64, 65, 1000, 1024, 1025, 5000, 0];

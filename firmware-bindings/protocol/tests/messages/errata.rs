@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use crate::net::{KEY, Memory, write};
-use crate::{ROUND_TRIP, configs};
+use crate::messages::net::{KEY, Memory, write};
+use crate::messages::{ROUND_TRIP, configs};
 use fpga_firmware::generated::{Permissions, Scheme};
 use fpga_firmware::wire::{AnswerBody, Message};
 use fpga_firmware::{Incarnation, NodeId};

@@ -1,7 +1,7 @@
 //! Link feedback lowers the rate at which a sender's packets leave.
 
-use crate::net::{node_id, write};
-use crate::{ROUND_TRIP, configs};
+use crate::messages::net::{node_id, write};
+use crate::messages::{ROUND_TRIP, configs};
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::wire::{Common, Message};
 use fpga_protocol::Nanos;

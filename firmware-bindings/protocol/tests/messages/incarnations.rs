@@ -1,7 +1,7 @@
 //! Senders that restart repeatedly while packets of earlier incarnations are in flight.
 
-use crate::net::{Net, node_id, write};
-use crate::{all_rules, configs, node};
+use crate::messages::net::{Net, node_id, write};
+use crate::messages::{all_rules, configs, node};
 use fpga_firmware::event::EventKind;
 use fpga_firmware::ids::Incarnation;
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Probability};

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::net::{KEY, write};
+use crate::messages::net::{KEY, write};
 use fpga_firmware::generated::{Permissions, Scheme};
 use fpga_firmware::{Incarnation, NodeId};
 use fpga_protocol::Nanos;

@@ -1,7 +1,7 @@
 //! Single packets to a receiver: packets that contradict their message, events of valid ones, and timeouts.
 
-use crate::net::{KEY, Memory, node_id, write};
-use crate::{ROUND_TRIP, configs};
+use crate::messages::net::{KEY, Memory, node_id, write};
+use crate::messages::{ROUND_TRIP, configs};
 use fpga_firmware::event::{Event, EventKind, NackReason, Registration};
 use fpga_firmware::generated::{Flags, Permissions, Scheme};
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};

@@ -1,7 +1,7 @@
 //! A read is a request that makes the other node write, exactly once.
 
-use crate::net::KEY;
-use crate::{MessageNet, all_rules, bad, clean, net};
+use crate::messages::net::KEY;
+use crate::messages::{MessageNet, all_rules, bad, clean, net};
 use fpga_firmware::NodeId;
 use fpga_firmware::event::{Event, EventKind, NackReason};
 use fpga_firmware::generated::Permissions;

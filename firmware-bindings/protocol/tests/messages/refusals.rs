@@ -1,7 +1,7 @@
 //! Impossible requests end in an error with its reason, and leave no state.
 
-use crate::net::{Net, write};
-use crate::{ROUND_TRIP, SCHEMES, all_rules, bad, clean, configs, net, node};
+use crate::messages::net::{Net, write};
+use crate::messages::{ROUND_TRIP, SCHEMES, all_rules, bad, clean, configs, net, node};
 use fpga_firmware::event::NackReason;
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::{Incarnation, NodeId};
@@ -66,7 +66,7 @@ fn message_receiver_reset_reports_forgotten() {
     for rules in all_rules() {
         let mut net = net(rules, &bad(), 3);
         net.nodes[0].sender.submit(net.now, write(1, 0, 0, 20_000)).unwrap();
-        let begun = |net: &mut crate::MessageNet| {
+        let begun = |net: &mut crate::messages::MessageNet| {
             net.nodes[1].receiver.counters().written > 40 && net.nodes[1].receiver.live() > 0
         };
         assert!(net.run(begun));

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::literal_receivers::{self as literal, AnyPacketTimer, LiteralVariant};
+use crate::scheme::literal_receivers::{self as literal, AnyPacketTimer, LiteralVariant};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::receiver_window::{Config, Receiver, Sender};
 use fpga_protocol::scheme::{

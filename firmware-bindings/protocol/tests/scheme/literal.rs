@@ -1,6 +1,6 @@
 //! The documents' receiver windows read literally: all arrival orders of six packets, without loss (spec 3).
 
-use crate::literal_receivers::{LiteralVariant, Receiver};
+use crate::scheme::literal_receivers::{LiteralVariant, Receiver};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::receiver_window::{self, Config};
 use fpga_protocol::scheme::{Disposition, MessageReceiver, Packet};

@@ -1,7 +1,7 @@
 //! Messages of a few packets, and all faults that can happen to them.
 
-use crate::explore::{FaultBudget, SearchResult, explore};
-use crate::literal_receivers::{self as literal, LiteralVariant};
+use crate::scheme::explore::{FaultBudget, SearchResult, explore};
+use crate::scheme::literal_receivers::{self as literal, LiteralVariant};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::receiver_counter::CountRule;
 use fpga_protocol::scheme::{
@@ -158,7 +158,7 @@ fn search_counter_without_identity_counts_copy_as_other_packet() {
     assert_eq!(found.faults(), [0; 5], "{found:?}");
 }
 
-/// Checks the search itself: with the literal readings it finds the failures that [`literal`](crate::literal) counts, and it finds the
+/// Checks the search itself: with the literal readings it finds the failures that [`literal`](crate::scheme::literal) counts, and it finds the
 /// double write of a receiver that forgets.
 #[test]
 fn search_finds_known_defects() {

@@ -21,6 +21,7 @@ mod schema;
 mod serve;
 mod signals;
 mod sim;
+mod streams;
 mod support;
 mod terminal;
 mod top;

@@ -2,8 +2,7 @@
 //! like the model.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
-#[path = "../common/mod.rs"]
-mod common;
+use crate::common;
 mod model;
 mod numbers;
 

@@ -7,8 +7,8 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use rustix::process::Signal;
 
-use crate::GroupEvent;
-use crate::program::{Program, ProgramResult};
+use super::GroupEvent;
+use super::program::{Program, ProgramResult};
 
 /// Frames have several packets, which are reordered and partly duplicated: most have two or three packets, and one in 32 has 20 to 40 KiB,
 /// which are two or three segments. (A frame of one packet is either complete or absent, so that it tests nothing.)

@@ -11,5 +11,5 @@ mod faults;
 mod hostile_publisher;
 mod idle;
 mod replay;
-mod rig;
+pub(crate) mod rig;
 mod threads;

@@ -12,7 +12,7 @@
 //! reported once and whole in memory, those of earlier incarnations are completed or expired, and all tables are empty. No path is a
 //! cycle: a delivery without a retransmission reduces the packets in flight, and a retransmission increments a try count.
 //!
-//! By default small spaces are searched. The larger ones, with their counts, run with `cargo test -p fpga-protocol --test exhaustive --
+//! By default small spaces are searched. The larger ones, with their counts, run with `cargo test -p fpga-protocol exhaustive --
 //! --ignored --nocapture` (some minutes).
 #![expect(
     clippy::unwrap_used,
@@ -21,8 +21,7 @@
 )]
 
 mod case;
-#[path = "../common/mod.rs"]
-mod common;
+use crate::common;
 mod machine;
 mod random;
 mod receiver_machine;
@@ -190,7 +189,7 @@ fn search_timers_expire_while_packets_in_flight() {
 }
 
 #[test]
-#[ignore = "tens of millions of states: some minutes; cargo test -p fpga-protocol --test exhaustive -- --ignored --nocapture"]
+#[ignore = "tens of millions of states: some minutes; cargo test -p fpga-protocol exhaustive -- --ignored --nocapture"]
 fn search_larger_state_spaces() {
     let mut states = 0;
     for mask_bits in 1..=8 {

@@ -1,0 +1,4 @@
+//! Integration tests of the package: one module each subject, in one binary, which links once.
+
+mod machines;
+mod outcomes;

@@ -1,0 +1,10 @@
+//! Integration tests of the package: one module each subject, in one binary, which links once.
+
+mod feedback;
+mod files;
+mod goodput;
+mod impaired;
+mod networks;
+mod one_path;
+mod oracles;
+mod soak;
