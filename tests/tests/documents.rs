@@ -304,40 +304,6 @@ fn source_paths_in_documents_exist() {
     assert!(!is_source_path("lib.rs") && !is_source_path("/etc/a.toml") && !is_source_path("out/NAME.csv"));
 }
 
-/// Parts of a quoted Rust path such as `Endpoint::send`; `None` for anything else.
-fn rust_path(quoted: &str) -> Option<Vec<&str>> {
-    let path = quoted.split_once('(').map_or(quoted, |(path, _)| path);
-    let parts: Vec<&str> = path.split("::").collect();
-    let is_name = |part: &&str| {
-        part.starts_with(|c: char| c.is_ascii_alphabetic())
-            && part.chars().all(|c| c.is_alphanumeric() || c == '_')
-    };
-    (parts.len() > 1 && parts.iter().all(is_name)).then_some(parts)
-}
-
-#[test]
-fn document_rust_names_exist() {
-    let mut words = BTreeSet::new();
-    words_of_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &mut words);
-    assert!(words.contains("document_rust_names_exist"));
-    let mut seen = 0;
-    let mut unknown = Vec::new();
-    for (name, text) in pages() {
-        for quoted in text.lines().flat_map(quoted) {
-            let Some(parts) = rust_path(quoted) else { continue };
-            seen += 1;
-            if let Some(part) = parts.iter().find(|part| !words.contains(**part)) {
-                unknown.push(format!("{name}: `{quoted}`: no {part} in the sources"));
-            }
-        }
-    }
-    assert!(seen > 40, "{seen} names found");
-    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
-    assert_eq!(rust_path("Endpoint::send(x)"), Some(vec!["Endpoint", "send"]));
-    assert_eq!(rust_path("docs/a.md"), None);
-    assert_eq!(rust_path("driver/ring/tests/ring.rs::one_case"), None);
-}
-
 /// An entry of the table of renames.
 #[derive(serde::Deserialize)]
 struct Rename {

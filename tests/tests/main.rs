@@ -10,6 +10,7 @@ mod endpoint;
 mod faults;
 mod guards;
 mod link;
+mod names;
 mod prose;
 mod raw_channel;
 mod recovery;

@@ -6,6 +6,8 @@ use std::process::Command;
 
 use regex::RegexSet;
 
+use crate::names::lexer::{Part, parts};
+
 /// Files that name old words on purpose.
 const EXCLUDED: [&str; 2] = ["docs/dev/renames.yaml", "docs/glossary.md"];
 
@@ -30,77 +32,14 @@ struct Table {
 /// Returns the comments and string literals of a Rust source, with code replaced by spaces. Line breaks stay.
 fn prose_of_rust(source: &str) -> String {
     let mut prose = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(first) = rest.chars().next() {
-        let length = match first {
-            '/' if rest.starts_with("//") => {
-                let end = rest.find('\n').unwrap_or(rest.len());
-                prose.push_str(&rest[..end]);
-                end
-            }
-            '"' => {
-                let end = string_end(rest);
-                prose.push_str(&rest[..end]);
-                end
-            }
-            'r' | 'b' if !prose.ends_with(is_word) && raw_string_end(rest).is_some() => {
-                let end = raw_string_end(rest).unwrap_or(1);
-                prose.push_str(&rest[..end]);
-                end
-            }
-            // A character literal, which may be a quotation mark; a lifetime has no closing quotation mark.
-            '\'' if rest.starts_with("'\"'") => blank(&mut prose, 3),
-            '\'' if rest.starts_with("'\\\"'") => blank(&mut prose, 4),
-            '\n' => {
-                prose.push('\n');
-                1
-            }
-            // Kept for one character, so that `raw_string_end` sees where a word ends.
-            other if is_word(other) => {
-                prose.push('_');
-                other.len_utf8()
-            }
-            other => {
-                prose.push(' ');
-                other.len_utf8()
-            }
-        };
-        rest = &rest[length..];
-    }
-    prose
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-fn blank(prose: &mut String, bytes: usize) -> usize {
-    prose.extend(std::iter::repeat_n(' ', bytes));
-    bytes
-}
-
-/// Returns the length of the string literal at the start of `text`, with its quotation marks.
-fn string_end(text: &str) -> usize {
-    let mut escaped = false;
-    for (at, c) in text.char_indices().skip(1) {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' => return at + 1,
-            _ => {}
+    for part in parts(source) {
+        match part {
+            Part::Comment(text) | Part::Literal(text) => prose.push_str(text),
+            Part::Code("\n") => prose.push('\n'),
+            Part::Code(text) => prose.extend(text.bytes().map(|_| ' ')),
         }
     }
-    text.len()
-}
-
-/// Returns the length of the raw string literal at the start of `text`, if there is one.
-fn raw_string_end(text: &str) -> Option<usize> {
-    let body = text.strip_prefix('b').unwrap_or(text).strip_prefix('r')?;
-    let hashes = body.len() - body.trim_start_matches('#').len();
-    let inner = body[hashes..].strip_prefix('"')?;
-    let close = format!("\"{}", "#".repeat(hashes));
-    let end = inner.find(&close)?;
-    Some(text.len() - inner.len() + end + close.len())
+    prose
 }
 
 #[test]
@@ -145,7 +84,7 @@ fn prose_of_rust_source_is_comments_and_strings() {
     let source =
         "let a = \"one \\\" two\"; // three\nlet b = r#\"fo\"ur\"#; let c = '\"'; br\"five\"; xr(\"six\");";
     let prose = prose_of_rust(source);
-    let words: Vec<&str> = prose.split([' ', '_']).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> = prose.split(' ').filter(|word| !word.is_empty()).collect();
     assert_eq!(
         words,
         ["\"one", "\\\"", "two\"", "//", "three\n", "r#\"fo\"ur\"#", "br\"five\"", "\"six\""],

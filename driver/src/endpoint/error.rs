@@ -421,7 +421,7 @@ pub enum SendError {
         on: SchemeList,
     },
     /// The node has reported that it cannot receive the transfer.
-    #[error("{card}: node {node} {mismatch}, or ask it again if it was restarted (Endpoint::meet)")]
+    #[error("{card}: node {node} {mismatch}, or ask it again if it was restarted (Endpoint::wait_peer)")]
     Peer {
         /// Name of the card.
         card: CardName,

@@ -325,8 +325,8 @@ impl Endpoint {
 
     /// Returns the number of events that the card can keep for this host:
     /// [`EndpointOptions::event_entries`](super::EndpointOptions::event_entries), or fewer if the ring is in card memory and has less
-    /// space. Half of them is for arrivals: while that half is full, transfers to this node that request a notification are answered
-    /// "receiver not ready".
+    /// space. Half of them is for notifications of arrivals and for mirror events: while that half is full, transfers to this node that
+    /// request a notification are answered "receiver not ready".
     #[must_use]
     pub const fn event_entries(&self) -> u32 {
         self.events.entries()

@@ -52,9 +52,12 @@ pub struct EndpointOptions {
     /// active scheme that has one.
     pub tuning: Tuning,
     /// Number of entries of the event ring, a power of two from 64. Default 4096. Half of the ring is for events of packets in flight
-    /// ([`ops`](Self::ops)), the other half for notifications of arrivals that were not taken. While that half is full, transfers to this
-    /// node that request a notification end at their senders as [not ready](fpga_protocol::sender::TransferError::ReceiverNotReady). All
-    /// other transfers arrive whether or not this endpoint is polled.
+    /// ([`ops`](Self::ops)). The other half is for notifications of arrivals and for mirror events (of the card's registry and escape
+    /// channel), which may take half of it. Events that were not taken with [`poll`](super::Endpoint::poll) keep their entries.
+    ///
+    /// While that half is full, transfers to this node that request a notification end at their senders as
+    /// [not ready](fpga_protocol::sender::TransferError::ReceiverNotReady), and mirror events are dropped and counted: the next poll reads
+    /// the card's tables instead. All other transfers arrive whether or not this endpoint is polled.
     pub event_entries: u32,
     /// User interrupt with which the card ends the sleep of a wait, 0 to 15. Default 0.
     pub event_line: u8,

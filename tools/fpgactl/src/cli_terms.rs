@@ -35,7 +35,7 @@ const WORDS: &[(&str, &str)] = &[
     (" (EndpointOptions::chain)", ""),
     (" (Endpoint::usable_memory)", " (`fpgactl info` shows it)"),
     (" (Cdma::set_bounce_channels)", ""),
-    (" (Endpoint::meet)", ""),
+    (" (Endpoint::wait_peer)", ""),
     (
         "open this endpoint with shorter segments (EndpointOptions::segment_size)",
         "choose shorter segments (--segment)",

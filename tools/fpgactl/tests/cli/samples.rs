@@ -2,6 +2,7 @@
 //! Also `sim check` and `sim schema`.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -56,6 +57,24 @@ fn map_samples_are_listed_and_read() {
         assert!(blocks.iter().all(|block| listed.contains(&format!("{block}."))), "{listed}");
         fpgactl(&["regs", "read", register, "--map", &path]).ok();
     }
+}
+
+/// The comment of the map promises it: a write by one of its names does not reach a register of the card.
+#[test]
+fn gpio_map_sample_has_no_register_of_simulated_card() {
+    let path = folder("maps").join("gpio-and-timer.yaml").display().to_string();
+    let listed = fpgactl(&["regs", "list", "--map", &path, "--json"]).ok().json();
+    let mut owners: BTreeMap<&str, BTreeSet<bool>> = BTreeMap::new();
+    for register in
+        listed["registers"].as_array().unwrap().iter().filter(|register| register["bar"] == "user")
+    {
+        let name = register["name"].as_str().unwrap();
+        let of_map = ["gpio.", "timer."].iter().any(|block| name.starts_with(block));
+        owners.entry(register["address"].as_str().unwrap()).or_default().insert(of_map);
+    }
+    assert!(owners.len() > 100, "{}", owners.len());
+    let shared: Vec<_> = owners.iter().filter(|(_, owners)| owners.len() > 1).collect();
+    assert!(shared.is_empty(), "{shared:?}");
 }
 
 #[test]
