@@ -1,6 +1,5 @@
 //! A running stream allocates no heap memory, on either side. Cards and network run in this thread, too, and are included in the count.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
-#![expect(clippy::panic, reason = "a panic is the failure report")]
 
 use crate::stream::rig;
 

@@ -2,7 +2,6 @@
 //! Every frame carries its number and a checksum, and every number is either seen or missing. `FPGA_FRAMES` is the number of frames
 //! (20,000), `FPGA_SEED` the seed; `cargo xtask streams --in-process` runs ten million.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
-#![expect(clippy::panic, reason = "a panic is the failure report")]
 
 use crate::stream::rig;
 

@@ -1,8 +1,6 @@
 //! `publish` makes no system call. Shown twice: by a thread that the kernel kills at its first system call (seccomp), which every Linux
 //! kernel supports, and by a run under strace, whose threads are the publisher's, the subscribers' and the cards'. If strace is missing or
 //! not permitted to trace, that test reports this past the test harness, which would capture it.
-#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
-#![expect(clippy::panic, reason = "a panic is the failure report")]
 #![expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
 
 use crate::stream::rig;
