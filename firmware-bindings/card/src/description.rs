@@ -7,7 +7,7 @@ use crate::fault_plan::FaultsDescription;
 use crate::locate::{key_on_line, locate_key};
 pub use crate::stream::description::{SourceDescription, StreamDescription, StreamLogic};
 use crate::validate::{Problem, validate};
-use fpga_input::FileKind;
+use fpga_input::{FileKind, plain_message};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -500,7 +500,7 @@ impl CardDescription {
                 line,
                 column,
                 key: key_on_line(text, line).unwrap_or_default(),
-                message: error.to_string(),
+                message: plain_message(&error.to_string()),
             }
         })?;
         validate(&description).map_err(|problem| {

@@ -11,8 +11,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+mod wording;
 #[cfg(feature = "yaml")]
 mod yaml;
+
+pub use wording::plain_message;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

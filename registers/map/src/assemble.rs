@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 
-use fpga_input::FileKind;
+use fpga_input::{FileKind, plain_message};
 use fpga_registers::BarOffset;
 
 use crate::check::{WORD, key};
@@ -47,7 +47,7 @@ pub(crate) fn check(path: &Path, text: &str) -> Result<(File, RegisterMap), MapE
         let Place { line, column } = Place::of(&error);
         let key = dotted(&way);
         // The message of the parser repeats the key and the position.
-        let message = error.to_string().replace(&format!(" at line {line} column {column}"), "");
+        let message = plain_message(&error.to_string());
         let message = message.strip_prefix(&format!("{key}: ")).unwrap_or(&message).to_owned();
         MapError::Syntax { file: path.to_owned(), line, column, key, message }
     })?;

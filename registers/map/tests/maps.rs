@@ -86,7 +86,7 @@ fn map_errors_have_position() {
     let blocks = |blocks: &str| format!("{head}blocks:\n{blocks}");
     let block = |registers: &str| blocks(&format!("- name: b\n  offset: 0\n  registers:\n{registers}"));
     for (text, place, parts) in [
-        ("".to_owned(), "m.yaml:1:1", &["missing field `schema_version`"][..]),
+        ("".to_owned(), "m.yaml:1:1", &["missing key `schema_version`"][..]),
         ("blocks: [{".to_owned(), "m.yaml:2:1", &["key `blocks[0]`", "did not find expected node content"]),
         (blocks("- {name: b, offset: 0}\n---\nname: y\n"), "m.yaml:1:1", &["more than one document"]),
         (
@@ -94,17 +94,13 @@ fn map_errors_have_position() {
             "m.yaml:1:17",
             &["`schema_version`", "write schema_version: 1"],
         ),
-        (
-            format!("{head}blocs: []\n"),
-            "m.yaml:3:1",
-            &["unknown field `blocs`", "expected one of", "`blocks`"],
-        ),
+        (format!("{head}blocs: []\n"), "m.yaml:3:1", &["unknown key `blocs`", "expected one of", "`blocks`"]),
         (
             format!("{head}blocks: 5\n"),
             "m.yaml:3:9",
-            &["m.yaml:3:9: key `blocks`: invalid type: integer `5`, expected a sequence"],
+            &["m.yaml:3:9: key `blocks`: found 5, expected a list, such as [a, b]"],
         ),
-        (blocks("- {name: b, offset: -4}\n"), "m.yaml:4:21", &["key `blocks[0].offset`", "u64"]),
+        (blocks("- {name: b, offset: -4}\n"), "m.yaml:4:21", &["key `blocks[0].offset`", "a whole number from 0 to"]),
         (blocks("- {name: b, offset: 2}\n"), "m.yaml:4:21", &["block b", "0x2 is not a multiple of 4"]),
         (blocks("- {name: 3b, offset: 0}\n"), "m.yaml:4:10", &["\"3b\" is not a name", "letters, digits"]),
         (
@@ -147,11 +143,11 @@ fn map_errors_have_position() {
             "m.yaml:7:23",
             &["key `blocks[0].registers[0].offset`", "b.r: 0x6"],
         ),
-        (block("  - {name: r, offset: 0, ofset: 6}\n"), "m.yaml:7", &["unknown field `ofset`", "`offset`"]),
+        (block("  - {name: r, offset: 0, ofset: 6}\n"), "m.yaml:7", &["unknown key `ofset`", "`offset`"]),
         (
             block("  - {name: r, offset: 0, access: rx}\n"),
             "m.yaml:7:34",
-            &["unknown variant `rx`", "`ro`", "`rw1c`"],
+            &["unknown value `rx`", "`ro`", "`rw1c`"],
         ),
         (block("  - {name: r, offset: 0, width: 16}\n"), "m.yaml:7:33", &["width 16: write 32, or 64"]),
         (

@@ -63,29 +63,48 @@ const SOURCES: [(&str, &[&str]); 13] = [
     ("transfer", &["transfer", "ops", "queues", "registry", "escape", "stats"]),
 ];
 
-/// Options of cargo that texts name.
-const CARGO: [&str; 21] = [
+/// Options of cargo.
+const CARGO: [&str; 40] = [
     "--all",
+    "--all-features",
     "--all-targets",
     "--bench",
+    "--benches",
     "--bin",
+    "--bins",
     "--check",
+    "--doc",
     "--dry-run",
     "--example",
+    "--examples",
     "--exclude",
+    "--features",
+    "--frozen",
+    "--jobs",
+    "--keep-going",
     "--lib",
     "--locked",
+    "--manifest-path",
+    "--message-format",
     "--no-default-features",
     "--no-deps",
     "--no-fail-fast",
+    "--no-run",
     "--no-verify",
+    "--offline",
     "--open",
+    "--package",
     "--path",
+    "--profile",
+    "--quiet",
     "--release",
+    "--root",
     "--target",
+    "--target-dir",
     "--test",
+    "--tests",
+    "--verbose",
     "--workspace",
-    "--message-format",
 ];
 /// Options of test binaries.
 const TESTS: [&str; 2] = ["--ignored", "--nocapture"];
@@ -109,7 +128,7 @@ impl Programs {
     /// Error of an option; `None` if a command has it that the text may mean.
     pub(crate) fn wrong(&self, text: &Text, named: &Named<'_>) -> Option<String> {
         let option = named.option;
-        // The name of an option is no command's name.
+        // The name of an option (`--card`) is not the name of a command (`card`).
         let clean = |word: &str| match word {
             option if option.starts_with('-') => option.to_owned(),
             word => word.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned(),

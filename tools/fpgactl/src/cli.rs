@@ -27,7 +27,7 @@ pub use sim::{FigureName, SimCheckArgs, SimCommand, SimFigureArgs, SimRunArgs};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
 pub use top::TopArgs;
 use values::{channel_name, channel_number, operation_size, pin, seconds, stream_packet, word_count};
-pub(crate) use values::{chunk_size, packet_size, reorder_depth, udp_address};
+pub(crate) use values::{chunk_size, packet_size, reorder_depth, udp_address, whole};
 
 use crate::bars::BarChoice;
 use crate::impair::ImpairArgs;
@@ -81,7 +81,7 @@ pub struct GlobalArgs {
     #[arg(long, global = true, value_name = "DURATION", value_parser = units::duration)]
     pub message_timeout: Option<Duration>,
     /// Number of the BAR with the registers of the DMA engine, for cards where it cannot be detected
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=5))]
+    #[arg(long, global = true, value_name = "N", value_parser = whole::<u8>(0, 5))]
     pub dma_bar: Option<u8>,
     /// Offset of the copy engine (AXI CDMA) in the user BAR, for designs without an identity block
     #[arg(long, global = true, value_name = "OFFSET", value_parser = units::offset)]
@@ -95,7 +95,7 @@ pub struct GlobalArgs {
     /// Write every register access of the command to this file (-: standard output), with names and times, for `replay`
     #[arg(long, global = true, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Defaults for options, from a YAML file: docs/guide/command-line.md
+    /// Defaults for options, from a YAML file (-: standard input): docs/guide/command-line.md
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,
     /// Print one JSON document on standard output, and no other output there
@@ -259,6 +259,17 @@ impl Command {
         named.into_iter().flatten().map(PathBuf::as_path).collect()
     }
 
+    /// The file that receives data as it is, and not text.
+    #[must_use]
+    pub fn binary_output(&self) -> Option<&Path> {
+        match self {
+            Self::Transfer(args) => args.out.as_deref(),
+            Self::Dma { command: DmaCommand::Read { out, .. } } => Some(out),
+            Self::Stream { command: StreamCommand::Subscribe(args) } => args.out.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Effect of SIGINT and SIGTERM on the command.
     #[must_use]
     pub const fn on_signal(&self) -> SignalAction {
@@ -319,7 +330,7 @@ impl Command {
                         fpgactl events --card 0000:65:00.0 --count 1 --timeout 60s --json")]
 pub struct EventsArgs {
     /// Number of events after which the command ends [default: until a device-release request]
-    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = whole::<u64>(1, u64::MAX))]
     pub count: u64,
 }
 
@@ -413,7 +424,7 @@ pub struct TransferArgs {
     #[arg(long, value_enum)]
     pub notify: Option<Notifier>,
     /// Seed of the random bytes and of the delivery order [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0, u64::MAX))]
     pub seed: Option<u64>,
     /// File for the received data; -: standard output
     #[arg(long, value_name = "FILE")]
@@ -425,13 +436,13 @@ pub struct TransferArgs {
     #[arg(long, value_name = "S", value_enum, value_delimiter = ',', default_value = "registry")]
     pub scheme: Vec<Scheme>,
     /// Window of schemes other than registry, in packets, at the receiver or the sender [default: 128, sender-window 32, selective 512]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(0, 4_294_967_295))]
     pub window: Option<u32>,
     /// Scheme receiver-window: the receiver reports to the sender up to which packet it may send
     #[arg(long)]
     pub credit: bool,
     /// Scheme receiver-window: number of requests for a gap alone before all packets after it are requested too, 1 to 255 [default: 3]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(long, value_name = "K", value_parser = whole::<u8>(1, 255))]
     pub resend_after: Option<u8>,
     /// Round trip time from which the timers of schemes other than registry are set [default: 100us]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
@@ -440,7 +451,7 @@ pub struct TransferArgs {
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub deadline: Option<Duration>,
     /// Priority over transfers of the same card with a lower number, 0 to 255 [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u8>(0, 255))]
     pub priority: Option<u8>,
     /// Other impairments of the simulated network.
     #[command(flatten)]
@@ -505,7 +516,7 @@ pub enum DmaCommand {
         #[arg(long, value_name = "N", value_parser = units::bytes, requires = "addr")]
         len: Option<u64>,
         /// AXI4-Stream: number of packets to receive [default: 1]
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "addr")]
+        #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), conflicts_with = "addr")]
         packets: Option<u64>,
         /// AXI4-Stream: maximum bytes of a packet [default: 64KiB]
         #[arg(long, value_name = "N", value_parser = stream_packet, conflicts_with = "addr")]
@@ -536,7 +547,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = operation_size, default_value = "64,512,4KiB,64KiB,1MiB")]
     pub sizes: Vec<u64>,
     /// Operations in flight per channel, 1 to 32768
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=32768))]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = whole::<u32>(1, 32768))]
     pub depth: u32,
     /// Direction; both: an H2C and a C2H channel in turn
     #[arg(long, value_name = "WAY,...", value_delimiter = ',', value_enum, default_value = "h2c,c2h")]
@@ -545,7 +556,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', value_enum, default_value = "poll")]
     pub mode: Vec<BenchMode>,
     /// Channels per direction, driven in turn by one thread
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u8>(1, 255))]
     pub channels: u8,
     /// Measuring time of each row, in seconds: most of it the throughput run, then latencies and closed batches
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
@@ -554,7 +565,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "RING", value_enum, default_value = "stop")]
     pub ring: BenchRing,
     /// Operations submitted per round, 1 to 32768
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=32768))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = whole::<u32>(1, 32768))]
     pub batch: u32,
     /// Bind the simulated card's thread and this one to CPUs
     #[arg(long, value_name = "CARD_CPU,HOST_CPU", value_parser = pin)]
@@ -566,10 +577,10 @@ pub struct BenchArgs {
     #[arg(long)]
     pub chart: bool,
     /// Maximum number of operations whose latency is measured, as time permits (at least 100); 0: none
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = whole::<u64>(0, 10_000_000))]
     pub samples: u64,
     /// Maximum number of batches whose CPU time is measured, as time permits (at least 16); 0: none
-    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = whole::<u64>(0, 10_000_000))]
     pub batches: u64,
 }
 
@@ -736,7 +747,7 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "N", value_parser = units::bytes, requires = "scratch")]
     pub scratch_size: Option<u64>,
     /// Seed of the random bytes
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0, u64::MAX))]
     pub seed: u64,
     /// List what would be disturbed, and test nothing
     #[arg(long)]

@@ -17,7 +17,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use fpga_input::FileKind;
+use fpga_input::plain_message;
 use fpga_netmodel::{BitRate, Blackout};
 
 use crate::cli::{self, Notifier};
@@ -193,15 +193,6 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads a defaults file.
-    ///
-    /// # Errors
-    /// See [`ConfigError`].
-    pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        let text = FileKind::CONFIGURATION.read_yaml(file)?;
-        Self::parse(file, &text)
-    }
-
     /// Parses a defaults file's `text`; `file` is only named in errors.
     ///
     /// # Errors
@@ -211,7 +202,7 @@ impl Config {
             let key = error.path().to_string();
             let source = error.into_inner();
             let (mut line, mut column) = source.location().map_or((1, 1), |at| (at.line(), at.column()));
-            let message = bare_message(&source.to_string(), &key, line, column);
+            let message = bare_message(&source.to_string(), &key);
             // For a refused value, the parser knows only where its mapping starts.
             if let Some((key_line, key_column)) = locate(text, &key)
                 && key_line != line
@@ -224,8 +215,8 @@ impl Config {
 }
 
 /// The parser's message without the position and the key, which are shown separately.
-fn bare_message(message: &str, key: &str, line: usize, column: usize) -> String {
-    let message = message.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(message);
+fn bare_message(message: &str, key: &str) -> String {
+    let message = &plain_message(message);
     let parent = key.split('.').next().unwrap_or(key);
     [key, parent]
         .into_iter()

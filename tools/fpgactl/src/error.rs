@@ -236,7 +236,7 @@ pub enum CliError {
     },
     /// A signal stopped the command.
     #[error(
-        "stopped by a signal{} while {what} was in progress; engines are stopped, and nothing was kept",
+        "{what}: stopped by a signal{}; engines are stopped, and nothing was kept",
         done.map_or_else(String::new, |done| format!(" after {done} bytes ({})", binary_size(done)))
     )]
     Stopped {

@@ -14,6 +14,7 @@
 //! | [`stream`] | files, random bytes and standard input that are read twice, and the sink that compares |
 //! | [`outfile`] | every file that is written |
 //! | [`output`], [`progress`], [`error`] | reports, the progress bar, errors |
+//! | `help` | the help pages |
 //! | [`style`], [`chart`], [`stop`] | colours and characters, pictures as text, signals |
 //!
 //! Standard output carries only the report; logs and progress go to standard error. If a command writes data to standard output (`-`), the
@@ -29,6 +30,7 @@ pub mod config;
 pub mod control;
 pub mod error;
 pub mod guard;
+mod help;
 pub mod impair;
 pub mod outfile;
 pub mod output;
@@ -47,8 +49,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory, FromArgMatches};
 use fpga_pci::FAULT_LOG;
 use fpga_register_map::nearest;
 use tracing_subscriber::EnvFilter;
@@ -130,14 +132,18 @@ fn failed(status: u8, message: &str, json: bool, data_on_stdout: bool) -> ExitCo
 
 /// The command line, with the command's name, such as `regs dump`.
 fn parsed(args: &[OsString]) -> Result<(String, Cli), clap::Error> {
-    let mut matches = Cli::command().try_get_matches_from(args)?;
+    let mut matches = help::command().try_get_matches_from(args)?;
+    if matches.subcommand_name() == Some(help::TOPIC) {
+        // A page of the help, not a command: it is printed as `fpgactl help options` prints it.
+        matches = help::command().try_get_matches_from(["fpgactl", "help", help::TOPIC])?;
+    }
     let mut name = Vec::new();
     let mut inner = &matches;
     while let Some((word, next)) = inner.subcommand() {
         name.push(word.to_owned());
         inner = next;
     }
-    let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Cli::command()))?;
+    let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut help::command()))?;
     Ok((name.join(" "), cli))
 }
 
@@ -191,11 +197,17 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
     }
 }
 
-/// Checks that at most one output goes to standard output, and that a record does not overwrite the log being replayed.
+/// Checks that at most one output goes to standard output, that no terminal gets binary data, and that a record does not overwrite the log being replayed.
 fn distinct(cli: &Cli) -> Result<(), CliError> {
     if cli.outputs_to_stdout() > 1 {
         let text = "standard output (-) is named for two outputs of this command; name a file for one";
         return Err(CliError::Usage(text.to_owned()));
+    }
+    if let Some(output) = cli.command.binary_output().filter(|path| outfile::is_terminal(path)) {
+        return Err(CliError::Usage(format!(
+            "--out {}: this is a terminal, and the data is not text; name a file, or pipe it to another program, such as xxd",
+            output.display()
+        )));
     }
     let (Command::Replay(args), Some(record)) = (&cli.command, &cli.global.record) else { return Ok(()) };
     match (args.file.canonicalize(), record.canonicalize()) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fpga_input::FileKind;
 use fpga_register_map::RegisterMap;
 
 use crate::cli::GlobalArgs;
@@ -10,7 +11,7 @@ use crate::config::{Config, TransferDefaults};
 use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::record::Recording;
-use crate::stream::{Input, is_stdin};
+use crate::stream::{Input, is_stdin, read_yaml};
 use crate::style::OutputStyle;
 use crate::target::{AccessChoice, CardChoice, Design, Target};
 
@@ -45,7 +46,10 @@ impl Settings {
     /// [`CliError::Config`], [`CliError::Map`]; [`CliError::File`] if the record cannot be created.
     pub fn new(args: &GlobalArgs) -> Result<Self, CliError> {
         let config = match &args.config {
-            Some(file) => Config::load(file)?,
+            Some(file) => {
+                let deadline = Deadline::after(args.timeout);
+                Config::parse(file, &read_yaml(FileKind::CONFIGURATION, file, deadline)?)?
+            }
             None => Config::default(),
         };
         let timeout: Option<Duration> = args.timeout.or(config.timeout);

@@ -10,6 +10,7 @@ use fpga_driver::{
     AccessOptions, Backend, BarOffset, Card, CardAddr, CardRange, CardSpec, CardSpecError, NetworkInterface,
     OpenError, OpenOptions,
 };
+use fpga_input::FileKind;
 use fpga_netmodel::Impairments;
 use fpga_pci::DmaPoolOptions;
 use fpga_pci::catch_bus_errors;
@@ -22,7 +23,9 @@ use fpga_register_map::{RegisterMap, hint, nearest};
 
 use crate::cli::GlobalArgs;
 use crate::error::CliError;
+use crate::progress::Deadline;
 use crate::record::Recording;
+use crate::stream::{is_stdin, read_yaml};
 
 /// Card as the command line names it, and its access if it is not in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -358,7 +361,7 @@ pub(crate) fn catch() {
 ///
 /// # Errors
 /// [`CliError::Description`], [`CliError::NoSuchCard`].
-pub fn load(file: &Path) -> Result<CardDescription, CliError> {
+fn load(file: &Path) -> Result<CardDescription, CliError> {
     CardDescription::find(file).map_err(|error| match error {
         DescriptionError::UnknownName { name, known } => {
             let hint = hint(&name, builtins()).unwrap_or_default();
@@ -367,6 +370,17 @@ pub fn load(file: &Path) -> Result<CardDescription, CliError> {
         }
         other => other.into(),
     })
+}
+
+/// As [`load`]; `-` is standard input.
+///
+/// # Errors
+/// As [`load`] and [`read_yaml`].
+pub fn read(file: &Path, deadline: Deadline) -> Result<CardDescription, CliError> {
+    if is_stdin(file) {
+        return Ok(CardDescription::parse(file, &read_yaml(FileKind::CARD, file, deadline)?)?);
+    }
+    load(file)
 }
 
 /// An opened card.

@@ -47,7 +47,7 @@ mod schema;
 use std::path::Path;
 
 use fpga_firmware::generated::Scheme;
-use fpga_input::{FileKind, ReadError};
+use fpga_input::{FileKind, ReadError, plain_message};
 use fpga_netmodel::{BitRate, Blackout, Order, Rate};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::any::SchemeConfig;
@@ -448,7 +448,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     }
     let file: File = serde_yaml::from_str(text).map_err(|source| {
         let (line, column) = place_of(text, &source);
-        let message = bare(&source);
+        let message = plain_message(&source.to_string());
         FileError::Text { name: name.to_owned(), line, column, message }
     })?;
     let together = |key: &str, item: Option<usize>, problem: String| {
@@ -623,14 +623,6 @@ fn place_of(text: &str, source: &serde_yaml::Error) -> (usize, usize) {
     let second = key.and_then(|key| places_of_key(text, key).nth(1));
     let parser = || source.location().map_or((1, 1), |at| (at.line().max(1), at.column().max(1)));
     second.unwrap_or_else(parser)
-}
-
-/// The parser's message without the position, which is printed before it.
-fn bare(source: &serde_yaml::Error) -> String {
-    let message = source.to_string();
-    let place = source.location().map(|at| format!(" at line {} column {}", at.line(), at.column()));
-    let bare = place.map_or_else(|| message.clone(), |place| message.replacen(&place, "", 1));
-    bare.trim_end().to_owned()
 }
 
 /// Positions where a key begins a line.

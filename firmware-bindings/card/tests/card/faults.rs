@@ -517,9 +517,9 @@ fn fault_never_striking_plan_changes_nothing() {
 #[test]
 fn fault_plan_error_is_located() {
     let cases = [
-        ("  seed: 1\n  list:\n    - fault: nonsense\n", 6, "fault", "unknown variant"),
+        ("  seed: 1\n  list:\n    - fault: nonsense\n", 6, "fault", "unknown value"),
         ("  list:\n    - { fault: stall, channel: h2c4 }\n", 5, "fault", "unknown channel `h2c4`"),
-        ("  list:\n    - fault: stall\n      chanel: h2c0\n", 6, "chanel", "unknown field"),
+        ("  list:\n    - fault: stall\n      chanel: h2c0\n", 6, "chanel", "unknown key"),
         (
             "  list:\n    - fault: stall\n    - fault: late_interrupt\n      vector: 1\n",
             6,

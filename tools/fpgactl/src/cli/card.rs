@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{reorder_depth, udp_address};
+use super::{reorder_depth, udp_address, whole};
 use crate::impair::ImpairArgs;
 
 /// Work with card descriptions.
@@ -13,9 +13,10 @@ use crate::impair::ImpairArgs;
 pub enum CardCommand {
     /// Check a card description
     #[command(after_help = "Examples:\n  \
-                        fpgactl card check card.yaml")]
+                        fpgactl card check card.yaml\n  \
+                        envsubst < card.yaml.in | fpgactl card check -")]
     Check {
-        /// The description
+        /// The description: a file, the name of a built-in one, or -: standard input
         #[arg(value_name = "FILE.yaml")]
         file: PathBuf,
     },
@@ -51,7 +52,7 @@ pub struct ControlArgs {
 pub enum ControlCommand {
     /// Replace the fault plan; faults that have occurred remain
     Faults {
-        /// Fault plan: a file like the section `faults` of a card description [default: no further faults]
+        /// Fault plan: a file like the section `faults` of a card description; -: standard input [default: no further faults]
         #[arg(value_name = "FILE.yaml")]
         file: Option<PathBuf>,
     },
@@ -64,7 +65,7 @@ pub enum ControlCommand {
     /// Raise or lower an interrupt line of the card's user logic (usr_irq_req): a level, which stays until it is changed, or a pulse
     UserInterrupt {
         /// Interrupt line: 0 to 15
-        #[arg(value_name = "N", value_parser = clap::value_parser!(u8).range(0..16))]
+        #[arg(value_name = "N", value_parser = whole::<u8>(0, 15))]
         line: u8,
         /// High, low, or high for one interrupt
         level: Level,
@@ -108,7 +109,7 @@ pub struct ServeArgs {
     /// Socket to listen on
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
-    /// Description of the card: a file, or the name of a built-in one [default: --card, if that is a simulated one]
+    /// Description of the card: a file, the name of a built-in one, or -: standard input [default: --card, if that is a simulated one]
     #[arg(long, value_name = "FILE.yaml")]
     pub card_file: Option<PathBuf>,
     /// Write the card's counters to this file (-: standard output) at the end
@@ -121,20 +122,20 @@ pub struct ServeArgs {
     #[arg(long)]
     pub link_rate: bool,
     /// Node id of the card on the network [default: from the description]
-    #[arg(long, value_name = "NODE", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
+    #[arg(long, value_name = "NODE", value_parser = whole::<u32>(0, 4_294_967_294))]
     pub node: Option<u32>,
     /// Connect to the networks of other processes by UDP: first the receive address of this process, then those of the others.
     /// Without further addresses it answers the first sender
     #[arg(long, value_name = "udp:ADDR", value_parser = udp_address)]
     pub link: Vec<SocketAddr>,
     /// MTU: largest IP packet in bytes that every network between the processes carries unfragmented. Packets of up to 1KiB fit 1500
-    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..), requires = "link")]
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = whole::<u16>(576, 65_535), requires = "link")]
     pub link_mtu: u16,
     /// Number of packets that the simulated network holds back and releases in random order, 0 to 4096; 0: in order
     #[arg(long, value_name = "N", value_parser = reorder_depth, default_value_t = 0)]
     pub reorder: u16,
     /// Seed of the network's random choices
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0, u64::MAX))]
     pub seed: u64,
     /// Impairments of the packets that the card sends.
     #[command(flatten)]

@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::whole;
+
 /// User interrupts.
 #[derive(Debug, Clone, Subcommand)]
 pub enum IrqCommand {
@@ -33,9 +35,9 @@ pub enum IrqCommand {
 )]
 pub struct IrqWaitArgs {
     /// Interrupt lines: 0 to 15
-    #[arg(value_name = "LINE", required = true)]
+    #[arg(value_name = "LINE", required = true, value_parser = whole::<u8>(0, 15))]
     pub lines: Vec<u8>,
     /// Number of interrupts, over all lines, after which the command ends
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(1, u64::MAX))]
     pub count: u64,
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::whole;
+
 use crate::units;
 
 /// Register listings.
@@ -76,7 +78,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
     pub interval: Duration,
     /// Number of samples after which the command ends [default: on Ctrl-C]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX))]
     pub count: Option<u64>,
     /// Read them even if that changes the card
     #[arg(long)]

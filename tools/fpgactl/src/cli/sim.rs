@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+
+use super::whole;
 use fpga_netsim::figures::Figure;
 
 /// Commands of `sim`.
@@ -34,7 +36,7 @@ pub enum SimCommand {
                   fpgactl sim check scenarios/*.yaml --json"
 )]
 pub struct SimCheckArgs {
-    /// The scenarios
+    /// The scenarios; -: standard input
     #[arg(value_name = "SCENARIO.yaml", required = true)]
     pub scenarios: Vec<PathBuf>,
 }
@@ -72,17 +74,17 @@ pub struct SimCheckArgs {
                   fpgactl sim run torus.yaml --runs 1000 --seed 7 --out results --json"
 )]
 pub struct SimRunArgs {
-    /// The scenario
+    /// The scenario; -: standard input
     #[arg(value_name = "SCENARIO.yaml")]
     pub scenario: PathBuf,
     /// Number of runs, each with its own seed
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(1, 1_000_000))]
     pub runs: u32,
     /// Seed of the first run, from which all others follow [default: the scenario's, or 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0, u64::MAX))]
     pub seed: Option<u64>,
     /// Threads [default: one per processor]; the result is the same for any number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1, 1024))]
     pub threads: Option<u16>,
     /// Output directory, created if it does not exist; -: only the CSV file, to standard output
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -116,13 +118,13 @@ pub struct SimFigureArgs {
     #[arg(long, conflicts_with = "runs")]
     pub quick: bool,
     /// Runs of each point [default: 1000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 1_000_000))]
     pub runs: Option<u32>,
     /// Seed of all runs
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0, u64::MAX))]
     pub seed: u64,
     /// Threads [default: one per processor]; the result is the same for any number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1, 1024))]
     pub threads: Option<u16>,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::udp_address;
+use super::{udp_address, whole};
 use crate::units;
 
 /// Subcommands of `stream`.
@@ -26,10 +26,10 @@ pub struct StreamLinkArgs {
     #[arg(long, value_name = "udp:ADDR", value_parser = udp_address)]
     pub link: Vec<SocketAddr>,
     /// Node id of that card [default: from the description]
-    #[arg(long, value_name = "NODE", requires = "link", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
+    #[arg(long, value_name = "NODE", requires = "link", value_parser = whole::<u32>(0, 4_294_967_294))]
     pub node: Option<u32>,
     /// Seed of the network's random choices, and of a publisher's test pattern
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0, u64::MAX))]
     pub seed: u64,
     /// Share of the packets of that card that are lost, for example 1% or 0.01
     #[arg(long, value_name = "P", requires = "link", value_parser = units::probability)]
@@ -53,7 +53,7 @@ pub struct PublishArgs {
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Listen address for subscribers
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7400")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7400", value_parser = listen_address)]
     pub listen: SocketAddr,
     /// Bytes of a frame; the last one of a file may be shorter
     #[arg(long, value_name = "N", value_parser = units::bytes, default_value = "64KiB")]
@@ -66,16 +66,16 @@ pub struct PublishArgs {
     #[arg(long, value_name = "N", value_parser = frames_per_second)]
     pub rate: Option<f64>,
     /// Maximum number of frames [default: until the end]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0, u64::MAX))]
     pub count: Option<u64>,
     /// Number of subscribers at which publishing begins
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(0, 4_294_967_295))]
     pub subscribers: u32,
     /// Maximum number of subscribers
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = whole::<u32>(0, 4_294_967_295))]
     pub max_subscribers: u32,
     /// Slots of the frame pool: maximum number of frames in flight
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = whole::<u32>(0, 4_294_967_295))]
     pub slots: u32,
     /// Heartbeat period; a subscriber that receives nothing for six periods treats the publisher as failed
     #[arg(long, value_name = "DURATION", value_parser = heartbeat, default_value = "500ms")]
@@ -106,10 +106,10 @@ pub struct SubscribeArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Maximum number of frames [default: until the end]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0, u64::MAX))]
     pub count: Option<u64>,
     /// Number of frames that can wait to be read, a power of two
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = whole::<u32>(0, 4_294_967_295))]
     pub slots: u32,
     /// Delay for each frame, to imitate a slow program
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
@@ -135,6 +135,14 @@ fn host_and_port(text: &str) -> Result<String, String> {
     });
     parts.map(|_| text.to_owned()).ok_or_else(|| {
         format!("\"{text}\" is not the address of a publisher; write for example 10.0.0.1:7400, camera.local:7400 or [fd00::1]:7400")
+    })
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "\"{text}\" is not an address to listen on; write for example 10.0.0.1:7400 or [fd00::1]:7400"
+        )
     })
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::TransferArgs;
+use super::{TransferArgs, whole};
 use crate::units;
 
 /// Options of `top`.
@@ -30,7 +30,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "DURATION", default_value = "100us", value_parser = step)]
     pub step: Duration,
     /// Number of samples after which the command ends [default: until q, Ctrl-C or the end of the pipe]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX))]
     pub count: Option<u64>,
     /// End after one sample
     #[arg(long, conflicts_with = "count")]

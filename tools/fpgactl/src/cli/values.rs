@@ -9,6 +9,31 @@ use fpga_registers::xdma::MAX_CHANNELS;
 use super::CpuList;
 use crate::units;
 
+/// Maximum number of characters of a value that an error repeats.
+const MAX_QUOTED: usize = 40;
+
+/// Parser of a whole number from `least` to `most`.
+pub(crate) fn whole<T: TryFrom<u64>>(
+    least: u64,
+    most: u64,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+            let quoted: String = text.chars().take(MAX_QUOTED).collect();
+            let wrong = match text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
+                true => format!("{quoted} is out of range"),
+                false => format!("\"{quoted}\" is not a whole number"),
+            };
+            match most {
+                u64::MAX if least == 0 => format!("{wrong}; give a number of at most 64 bits, such as 1"),
+                u64::MAX => format!("{wrong}; give {least} or more"),
+                _ => format!("{wrong}; give {least} to {most}"),
+            }
+        })
+    }
+}
+
 /// Parses a channel's direction and number, as reports print them.
 pub(crate) fn channel_name(text: &str) -> Result<ChannelName, String> {
     let wrong = || {
@@ -146,6 +171,24 @@ mod tests {
         for text in ["", "0", "h2c4", "dma0", "\u{e9}0", "0\u{e9}"] {
             assert_eq!(suggest_channel(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn whole_number_parses_range_or_names_it() {
+        assert_eq!(whole::<u8>(0, 5)("5"), Ok(5));
+        assert_eq!(whole::<u64>(0, u64::MAX)("18446744073709551615"), Ok(u64::MAX));
+        for (text, message) in [
+            ("6", "6 is out of range; give 0 to 5"),
+            ("99999999999999999999", "99999999999999999999 is out of range; give 0 to 5"),
+            ("-1", "\"-1\" is not a whole number; give 0 to 5"),
+            ("1.5", "\"1.5\" is not a whole number; give 0 to 5"),
+            ("", "\"\" is not a whole number; give 0 to 5"),
+        ] {
+            assert_eq!(whole::<u8>(0, 5)(text), Err(message.to_owned()));
+        }
+        assert_eq!(whole::<u64>(1, u64::MAX)("0"), Err("0 is out of range; give 1 or more".to_owned()));
+        let long = "9".repeat(1000);
+        assert!(whole::<u64>(0, u64::MAX)(&long).unwrap_err().len() < 120);
     }
 
     #[test]

@@ -147,14 +147,14 @@ impl CheckReport {
 /// [`CliError::Description`], [`CliError::NoSuchCard`], [`CliError::SimNetwork`]; those of [`serve::run`] and [`control::run`].
 pub fn run(settings: &Settings, command: &CardCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
-        CardCommand::Check { file } => output::print(&check(file)?, settings.json, out),
+        CardCommand::Check { file } => output::print(&check(settings, file)?, settings.json, out),
         CardCommand::Serve(args) => serve::run(settings, args, out),
-        CardCommand::Control(args) => output::print(&control::run(args)?, settings.json, out),
+        CardCommand::Control(args) => output::print(&control::run(settings, args)?, settings.json, out),
     }
 }
 
-fn check(file: &Path) -> Result<CheckReport, CliError> {
-    let description = target::load(file)?;
+fn check(settings: &Settings, file: &Path) -> Result<CheckReport, CliError> {
+    let description = target::read(file, settings.deadline)?;
     let pci = &description.pci;
     let id = |id: u16| format!("{id:#06x}");
     let interrupts = &description.interrupts;

@@ -1,6 +1,6 @@
 //! `card control`: injects faults into a served card.
 
-use fpga_input::FileKind;
+use fpga_input::{FileKind, plain_message};
 use fpga_sim::FaultsDescription;
 use serde::Serialize;
 
@@ -8,6 +8,8 @@ use crate::cli::{ControlArgs, ControlCommand, Level};
 use crate::control::{self, Progress, Request};
 use crate::error::CliError;
 use crate::output::{self, Report};
+use crate::settings::Settings;
+use crate::stream::read_yaml;
 
 /// State of a served card after the command.
 #[derive(Debug, Serialize)]
@@ -51,13 +53,15 @@ impl Report for ControlReport {
 ///
 /// # Errors
 /// [`CliError::File`], [`CliError::Plan`], [`CliError::Control`].
-pub fn run(args: &ControlArgs) -> Result<ControlReport, CliError> {
+pub fn run(settings: &Settings, args: &ControlArgs) -> Result<ControlReport, CliError> {
     let request = match &args.command {
         ControlCommand::Faults { file: None } => Request::Faults { faults: FaultsDescription::default() },
         ControlCommand::Faults { file: Some(file) } => {
-            let text = FileKind::FAULT_PLAN.read_yaml(file)?;
-            let problem =
-                |error: serde_yaml::Error| CliError::Plan { path: file.clone(), problem: error.to_string() };
+            let text = read_yaml(FileKind::FAULT_PLAN, file, settings.deadline)?;
+            let problem = |error: serde_yaml::Error| CliError::Plan {
+                path: file.clone(),
+                problem: plain_message(&error.to_string()),
+            };
             Request::Faults { faults: serde_yaml::from_str(&text).map_err(problem)? }
         }
         ControlCommand::Unplug => Request::Unplug {},

@@ -112,7 +112,7 @@ struct FaultEntry {
 /// [`CliError::Serve`], [`CliError::Signals`]; [`CliError::File`] for the statistics.
 pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let description = match &args.card_file {
-        Some(file) => Some(target::load(file)?),
+        Some(file) => Some(target::read(file, settings.deadline)?),
         None => settings.card.description()?,
     };
     let Some(mut description) = description else {

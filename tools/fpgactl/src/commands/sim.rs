@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use fpga_input::FileKind;
 use fpga_netsim::figures::picture::Picture;
 use fpga_netsim::figures::{Figure, Options, RenderedFigure};
 use fpga_netsim::sweep::{self, Sweep};
@@ -20,6 +21,7 @@ use crate::output::Report;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stop;
+use crate::stream::{is_stdin, read_yaml};
 
 /// Result of a scenario.
 #[derive(Debug, Serialize)]
@@ -112,7 +114,8 @@ fn write_file(out: &Path, name: &str, text: &str) -> Result<String, CliError> {
 /// # Errors
 /// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Interrupted`].
 pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError> {
-    let mut scenario = file::read(&args.scenario)?;
+    let text = read_yaml(FileKind::SCENARIO, &args.scenario, settings.deadline)?;
+    let mut scenario = file::parse(&args.scenario.display().to_string(), &text)?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     stop::handle_signals()?;
     directory(&args.out)?;
@@ -146,7 +149,9 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
         settings.deadline.check_time(what)?;
     }
     let sweep = sweep.map_err(|source| CliError::Simulation { scenario: args.scenario.clone(), source })?;
-    let name = args.scenario.file_stem().unwrap_or_default().to_string_lossy();
+    // The files are named after the scenario's.
+    let name = if is_stdin(&args.scenario) { Path::new("scenario") } else { &args.scenario };
+    let name = name.file_stem().unwrap_or_default().to_string_lossy();
     let (csv, svg) = write(&args.out, &name, &sweep.csv, &sweep.picture)?;
     let chart = chart::text_beside_report(&sweep.picture, args.chart, settings);
     Ok(RunReport { chart, ..report(args, scenario.seed, sweep, csv, svg) })

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use fpga_input::FileKind;
 use fpga_netsim::scenario::scheme_name;
 use fpga_netsim::{Scenario, file};
 use serde::Serialize;
@@ -10,7 +11,9 @@ use serde::Serialize;
 use crate::cli::SimCheckArgs;
 use crate::error::CliError;
 use crate::output::{self, Report, pairs};
+use crate::progress::Deadline;
 use crate::settings::Settings;
+use crate::stream::read_yaml;
 use crate::units::binary_size;
 
 /// Results for all files.
@@ -99,9 +102,11 @@ impl Described {
 }
 
 impl Checked {
-    fn of(path: &Path) -> Self {
+    fn of(path: &Path, deadline: Deadline) -> Self {
         let file = path.display().to_string();
-        match file::read(path) {
+        let scenario = read_yaml(FileKind::SCENARIO, path, deadline)
+            .and_then(|text| file::parse(&file, &text).map_err(CliError::from));
+        match scenario {
             Ok(scenario) => {
                 Self { file, valid: true, error: None, described: Some(Described::of(&scenario)) }
             }
@@ -129,7 +134,8 @@ impl Report for CheckReport {
 /// # Errors
 /// [`CliError::InvalidScenarios`] after the report.
 pub fn run(settings: &Settings, args: &SimCheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let scenarios: Vec<Checked> = args.scenarios.iter().map(|path| Checked::of(path)).collect();
+    let scenarios: Vec<Checked> =
+        args.scenarios.iter().map(|path| Checked::of(path, settings.deadline)).collect();
     let failed = scenarios.iter().filter(|checked| !checked.valid).count();
     let files = scenarios.len();
     output::print(&CheckReport { scenarios, failed }, settings.json, out)?;

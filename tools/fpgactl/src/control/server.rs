@@ -165,7 +165,7 @@ fn answer(network: &SimNetwork, stats: &Stats<'_>, line: &[u8]) -> Answer {
     let mut answer = Answer::default();
     let done = match serde_json::from_slice(line) {
         Ok(request) => execute_request(network, stats, &request, &mut answer),
-        Err(error) => Err(format!("not a valid request: {error}")),
+        Err(error) => Err(format!("not a valid request: {}", fpga_input::plain_message(&error.to_string()))),
     };
     answer.error = done.err();
     // The network was built with one card.

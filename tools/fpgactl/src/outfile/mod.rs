@@ -15,7 +15,7 @@ mod partial;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
@@ -43,6 +43,17 @@ const ACTION: &str = "write it";
 #[must_use]
 pub fn is_stdout(path: &Path) -> bool {
     ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|name| path == Path::new(name))
+}
+
+/// Returns whether a file name leads to a terminal.
+#[must_use]
+pub fn is_terminal(path: &Path) -> bool {
+    if is_stdout(path) {
+        return io::stdout().is_terminal();
+    }
+    // Opening a device can have effects, so that its name decides.
+    let device = fs::canonicalize(path).unwrap_or_default();
+    device.starts_with("/dev/pts") || device.to_string_lossy().starts_with("/dev/tty")
 }
 
 /// File being written. Dropping it keeps the previous file; [`commit`](Self::commit) replaces it.

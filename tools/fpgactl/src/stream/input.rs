@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpga_driver::{ReadVolatile, SharedSlice};
+use fpga_input::{FileKind, ReadError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{BLOCK, wrap};
@@ -19,6 +20,22 @@ use crate::stop;
 #[must_use]
 pub fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
+}
+
+/// Reads the YAML text of `file`; `-` is standard input.
+///
+/// # Errors
+/// [`CliError::Read`]; for standard input those of [`Input::open`], [`CliError::TimedOut`] and [`CliError::Stopped`], too.
+pub(crate) fn read_yaml(kind: FileKind, file: &Path, deadline: Deadline) -> Result<String, CliError> {
+    if !is_stdin(file) {
+        return Ok(kind.read_yaml(file)?);
+    }
+    let text = kind.read_from(file, Input::open(deadline)?).map_err(|error| match error {
+        ReadError::Unreadable { source, .. } => CliError::carried(file, "read it", source),
+        other => other.into(),
+    })?;
+    kind.check_yaml(file, &text)?;
+    Ok(text)
 }
 
 /// Standard input. A read ends when bytes are available, when the command's time is over, or when a signal requests the end.

@@ -18,6 +18,7 @@ use fpga_driver::{ReadVolatile, SharedSlice};
 
 use crate::error::CliError;
 
+pub(crate) use input::read_yaml;
 pub use input::{Input, is_stdin};
 pub use sink::{Compare, DeadlineSink, StreamPosition};
 pub use source::{Source, SourceReader};

@@ -114,11 +114,27 @@ fn shift_of(unit: &str) -> Result<u32, String> {
 /// [`UnitError`]: no unit, an unknown unit, zero, or more than a `Duration` holds.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
     let fail = |problem: String| error(text, "duration", problem, DURATION_EXAMPLE);
-    let span = humantime::parse_duration(text).map_err(|source| fail(source.to_string()))?;
+    let span = humantime::parse_duration(text).map_err(|source| fail(duration_problem(&source)))?;
     if span.is_zero() {
         return Err(fail("it must be above zero".to_owned()));
     }
     Ok(span)
+}
+
+/// Description of what is wrong with a duration.
+fn duration_problem(error: &humantime::DurationError) -> String {
+    use humantime::DurationError as Error;
+    match error {
+        Error::Empty => "it is empty".to_owned(),
+        Error::NumberExpected(0) => "it does not start with a digit".to_owned(),
+        Error::NumberExpected(at) => format!("a digit must follow character {at}"),
+        Error::InvalidCharacter(at) => format!("character {} is neither a digit nor a unit", at + 1),
+        Error::NumberOverflow => "it is too long, or below 1 ns".to_owned(),
+        Error::UnknownUnit { unit, .. } if unit.is_empty() => "the unit is missing".to_owned(),
+        Error::UnknownUnit { unit, .. } => {
+            format!("the unit \"{}\" is not known", unit.chars().take(MAX_QUOTED).collect::<String>())
+        }
+    }
 }
 
 /// Parses a probability: `0.5%` or `0.005`.

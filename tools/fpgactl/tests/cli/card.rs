@@ -1,5 +1,8 @@
 //! `info`, `regs`, `card check`, `completions` and `man`.
 
+use clap::CommandFactory;
+use fpgactl::cli::Cli;
+
 use crate::support::{file, fpgactl};
 
 #[test]
@@ -164,6 +167,35 @@ fn completions_and_man_pages_are_written() {
     assert!(report["files"].as_array().unwrap().len() > 10);
     let page = std::fs::read_to_string(out.join("fpgactl-transfer.1")).unwrap();
     assert!(page.contains("\\-\\-reorder") && page.contains("\\-\\-card"), "{page}");
+}
+
+/// Pages of a command and of those below it.
+fn check_pages(command: &clap::Command, words: &[&str], seen: &mut usize) {
+    for flag in ["-h", "--help"] {
+        let page = fpgactl(&[words, &[flag]].concat()).ok().stdout;
+        assert_eq!(page.matches("fpgactl help options").count(), 1, "{page}");
+        assert!(!page.contains("--vf-token") && !page.contains("Global options"), "{page}");
+    }
+    *seen += 1;
+    for sub in command.get_subcommands() {
+        check_pages(sub, &[words, &[sub.get_name()]].concat(), seen);
+    }
+}
+
+#[test]
+fn help_global_options_have_own_page() {
+    let mut seen = 0;
+    check_pages(&Cli::command(), &[], &mut seen);
+    assert!(seen > 40, "{seen} pages");
+    let page = fpgactl(&["help", "options"]).ok().stdout;
+    for arg in Cli::command().get_arguments().filter(|arg| arg.is_global_set()) {
+        let option = format!("--{}", arg.get_long().unwrap());
+        assert!(page.contains(&option), "{option}: {page}");
+    }
+    assert!(!page.contains("fpgactl help options"), "{page}");
+    assert_eq!(fpgactl(&["options"]).ok().stdout, page);
+    assert!(fpgactl(&["completions", "bash"]).ok().stdout.contains("--vf-token"));
+    assert!(!fpgactl(&["--help"]).ok().stdout.contains("  options "));
 }
 
 #[test]

@@ -27,3 +27,4 @@ mod terminal;
 mod top;
 mod transfer;
 mod transport;
+mod wording;

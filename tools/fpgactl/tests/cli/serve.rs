@@ -198,7 +198,7 @@ fn served_card_unplugged_replugged_and_failed() {
         let seen = fpgactl(&["peek", "dma", "0x2048", "1", "--card", &card]).ok().stdout;
         assert!(seen.contains(pending), "{level}: {seen}");
     }
-    assert!(fails(&["card", "control", control, "user-interrupt", "16", "on"], 2).contains("0..16"));
+    assert!(fails(&["card", "control", control, "user-interrupt", "16", "on"], 2).contains("give 0 to 15"));
     // An invalid plan is reported before any request.
     let plan = file(folder.path(), "wrong.yaml", "list:\n  - {fault: all_ones, often: 1}\n");
     let said = fails(&["card", "control", control, "faults", plan.to_str().unwrap()], 1);

@@ -124,7 +124,7 @@ fn subscribe_signal_before_connection_fails() {
     signal(&child, Signal::INT);
     let said = rest(said);
     assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
-    assert!(said.contains("while looking for the publisher at 127.0.0.1:1 was in progress"), "{said}");
+    assert!(said.contains("looking for the publisher at 127.0.0.1:1: stopped by a signal"), "{said}");
     let report: Value = serde_json::from_str(&rest(child.stdout.take().unwrap())).unwrap();
     assert_eq!(report["error"]["kind"], "operation");
 }
