@@ -1,4 +1,4 @@
-//! Device events besides interrupts: bus errors, and release requests (REQ).
+//! Device events besides interrupts: bus errors, release requests (REQ), and the end of the process that serves a card.
 
 use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -20,6 +20,9 @@ pub enum DeviceEvent {
     /// Release request: the system wants the device back, because it is about to be unplugged, or to be bound to another driver. The kernel
     /// waits, and repeats the request every few seconds, until every handle is dropped.
     ReleaseRequested,
+    /// The process that serves this vfio-user card has ended, or has closed the connection. Every further access fails. Open the card again
+    /// when it is served again.
+    ServerGone,
 }
 
 impl fmt::Display for DeviceEvent {
@@ -27,6 +30,9 @@ impl fmt::Display for DeviceEvent {
         f.write_str(match self {
             Self::BusError => "uncorrectable error on the bus: reset the device and open it again",
             Self::ReleaseRequested => "the system wants the device back: drop every handle of it",
+            Self::ServerGone => {
+                "the server of the card has ended: open the card again when it is served again"
+            }
         })
     }
 }
@@ -41,7 +47,8 @@ pub struct DeviceEvents(Arc<Sources>);
 struct Sources {
     error: Option<Interrupt>,
     release: Option<Interrupt>,
-    /// Epoll descriptor of both.
+    server: Option<Interrupt>,
+    /// Epoll descriptor of all.
     any: OwnedFd,
 }
 
@@ -51,13 +58,25 @@ impl DeviceEvents {
     /// # Errors
     /// [`InterruptError::NoDescriptor`].
     pub fn new(error: Option<Interrupt>, release: Option<Interrupt>) -> Result<Self, InterruptError> {
+        Self::with_server(error, release, None)
+    }
+
+    /// As [`new`](Self::new), for a card that another process serves; `server` signals the end of that process.
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    pub fn with_server(
+        error: Option<Interrupt>,
+        release: Option<Interrupt>,
+        server: Option<Interrupt>,
+    ) -> Result<Self, InterruptError> {
         let no_descriptor = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
         let any = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_descriptor)?;
-        for source in [&error, &release].into_iter().flatten() {
+        for source in [&error, &release, &server].into_iter().flatten() {
             epoll::add(&any, source, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
                 .map_err(no_descriptor)?;
         }
-        Ok(Self(Arc::new(Sources { error, release, any })))
+        Ok(Self(Arc::new(Sources { error, release, server, any })))
     }
 
     /// Whether the device can have an event: functions without PCI Express report no bus errors, and simulated cards may report nothing.
@@ -66,10 +85,11 @@ impl DeviceEvents {
         match event {
             DeviceEvent::BusError => self.0.error.is_some(),
             DeviceEvent::ReleaseRequested => self.0.release.is_some(),
+            DeviceEvent::ServerGone => self.0.server.is_some(),
         }
     }
 
-    /// Takes an event if there is one; bus errors first. Several events of a kind count as one. Does not wait.
+    /// Takes an event if there is one; bus errors first, the end of the server last. Several events of a kind count as one. Does not wait.
     #[must_use]
     pub fn poll(&self) -> Option<DeviceEvent> {
         let taken = |source: &Option<Interrupt>| source.as_ref().is_some_and(|source| source.try_take() != 0);
@@ -77,6 +97,8 @@ impl DeviceEvents {
             Some(DeviceEvent::BusError)
         } else if taken(&self.0.release) {
             Some(DeviceEvent::ReleaseRequested)
+        } else if taken(&self.0.server) {
+            Some(DeviceEvent::ServerGone)
         } else {
             None
         }

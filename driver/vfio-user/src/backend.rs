@@ -288,6 +288,8 @@ impl Backend for VfioUserBackend {
     }
 
     fn events(&self) -> Result<DeviceEvents, InterruptError> {
+        // The thread that answers requests notices the end of the server.
+        self.answer_requests().map_err(|source| InterruptError::NoDescriptor { source })?;
         Ok(self.interrupts.events.clone())
     }
 

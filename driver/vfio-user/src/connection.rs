@@ -12,7 +12,7 @@ use super::error::protocol;
 use super::memory::Mapped;
 use super::socket::{Connection, SocketError};
 use super::wire::{Command, Header, Kind, Reply, Request, encode_request};
-use fpga_pci::{ConnectionError, FAULT_LOG, OsError, ServerError};
+use fpga_pci::{ConnectionError, FAULT_LOG, InterruptTrigger, OsError, ServerError};
 
 /// Connection to a server. One request at a time: the requester holds the lock until the reply arrives.
 pub(super) struct ServerConnection {
@@ -22,6 +22,8 @@ pub(super) struct ServerConnection {
     mapped: Mutex<Mapped>,
     /// Set once, when the connection ends: the request in progress, and the cause.
     ended: OnceLock<(&'static str, ConnectionError)>,
+    /// Fires when the connection ends without a request of this side.
+    server_gone: OnceLock<InterruptTrigger>,
     deadline: Duration,
     /// Counts resets: earlier opened BAR handles are stale.
     pub(super) generation: AtomicU64,
@@ -43,6 +45,7 @@ impl ServerConnection {
             exchange: Mutex::new(MessageBuffers::default()),
             mapped: Mutex::new(Mapped::default()),
             ended: OnceLock::new(),
+            server_gone: OnceLock::new(),
             deadline,
             generation: AtomicU64::new(0),
         }
@@ -70,9 +73,18 @@ impl ServerConnection {
             self.connection.shut_down();
             if cause != ConnectionError::ClosedLocally {
                 tracing::error!(target: FAULT_LOG, request, %cause, "the connection to the card's server has ended");
+                self.server_gone.get().inspect(|trigger| trigger.signal());
             }
         }
         ServerError::ConnectionLost { request, cause }
+    }
+
+    /// Fires `trigger` when the connection ends without a request of this side. Only the first call has an effect.
+    pub(super) fn when_server_ends(&self, trigger: InterruptTrigger) {
+        let trigger = self.server_gone.get_or_init(|| trigger);
+        if self.ended.get().is_some() {
+            trigger.signal();
+        }
     }
 
     /// Ends the connection because it is no longer needed.

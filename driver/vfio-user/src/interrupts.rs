@@ -64,7 +64,9 @@ impl Interrupts {
             }
         }
         let event = |index| armed.iter().find(|(of, _)| *of == index).map(|(_, interrupt)| interrupt.clone());
-        let events = DeviceEvents::new(event(irq::ERR), event(irq::REQ))?;
+        let (server, trigger) = Interrupt::pair()?;
+        link.when_server_ends(trigger);
+        let events = DeviceEvents::with_server(event(irq::ERR), event(irq::REQ), Some(server))?;
         Ok(Self { used, max_fds: max_fds.max(1), on: Mutex::new(false), armed, events })
     }
 

@@ -100,7 +100,11 @@ fn map_errors_have_position() {
             "m.yaml:3:9",
             &["m.yaml:3:9: key `blocks`: found 5, expected a list, such as [a, b]"],
         ),
-        (blocks("- {name: b, offset: -4}\n"), "m.yaml:4:21", &["key `blocks[0].offset`", "a whole number from 0 to"]),
+        (
+            blocks("- {name: b, offset: -4}\n"),
+            "m.yaml:4:21",
+            &["key `blocks[0].offset`", "a whole number from 0 to"],
+        ),
         (blocks("- {name: b, offset: 2}\n"), "m.yaml:4:21", &["block b", "0x2 is not a multiple of 4"]),
         (blocks("- {name: 3b, offset: 0}\n"), "m.yaml:4:10", &["\"3b\" is not a name", "letters, digits"]),
         (

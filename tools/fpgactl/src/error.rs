@@ -234,6 +234,12 @@ pub enum CliError {
         /// The limit.
         limit: Duration,
     },
+    /// The server of the card has ended while the command watched it.
+    #[error("{card}: the process that serves the card has ended; start it again with `fpgactl card serve`")]
+    ServerGone {
+        /// Card name.
+        card: String,
+    },
     /// A signal stopped the command.
     #[error(
         "{what}: stopped by a signal{}; engines are stopped, and nothing was kept",

@@ -40,6 +40,7 @@ const fn name(event: DeviceEvent) -> &'static str {
     match event {
         DeviceEvent::BusError => "bus-error",
         DeviceEvent::ReleaseRequested => "release-requested",
+        DeviceEvent::ServerGone => "server-gone",
         _ => "other",
     }
 }
@@ -60,14 +61,15 @@ fn sleep(events: &DeviceEvents, span: Duration) -> Result<(), CliError> {
 /// and when the system requests the release of the card, which the end of this program releases.
 ///
 /// # Errors
+/// [`CliError::ServerGone`];
 /// As [`target::reach`]; [`CliError::Usage`] for a card without events; [`CliError::TimedOut`].
 pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let card = settings.card.to_string();
     let backend = target::reach(&settings.card)?;
     let failed = |source| ResourceError::Interrupt { card: card.as_str().into(), source };
     let events = backend.events().map_err(failed)?;
-    if ![DeviceEvent::BusError, DeviceEvent::ReleaseRequested].into_iter().any(|event| events.can_have(event))
-    {
+    let all = [DeviceEvent::BusError, DeviceEvent::ReleaseRequested, DeviceEvent::ServerGone];
+    if !all.into_iter().any(|event| events.can_have(event)) {
         return Err(CliError::Usage(format!(
             "{card} has no events; name a card at a PCI address or a vfio-user: card with --card"
         )));
@@ -93,8 +95,10 @@ pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Resul
         let report =
             EventReport { card: card.clone(), event: name(event), seconds, meaning: event.to_string() };
         output::print_line(&report, settings.json, out)?;
-        if event == DeviceEvent::ReleaseRequested {
-            break;
+        match event {
+            DeviceEvent::ReleaseRequested => break,
+            DeviceEvent::ServerGone => return Err(CliError::ServerGone { card }),
+            _ => {}
         }
     }
     Ok(())

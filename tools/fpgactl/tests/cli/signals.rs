@@ -140,6 +140,21 @@ fn events_signal_ends_with_status_0() {
     assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""));
 }
 
+#[test]
+fn events_killed_server_ends_with_status_1() {
+    let mut served = Served::start();
+    let mut child = start(&["events", "--card", &served.card(), "--json"]);
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    until(&mut said, "watching");
+    served.kill();
+    let said = rest(said);
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("the process that serves the card has ended"), "{said}");
+    let lines = rest(child.stdout.take().unwrap());
+    let event: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!(event["event"], "server-gone", "{lines}");
+}
+
 /// The log waits for an hour between two accesses.
 #[test]
 fn replay_signal_fails() {

@@ -106,6 +106,12 @@ impl Served {
         format!("vfio-user:{}", self.folder.path().join("card").display())
     }
 
+    /// Kills the server with SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Path of its control socket.
     pub(crate) fn control(&self) -> String {
         self.folder.path().join("control").display().to_string()
