@@ -193,7 +193,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
             output::print(&sim::figure(settings, args)?, json, out)
         }
         Command::Completions { shell: which } => output::write_all(&shell::completions(*which), out),
-        Command::Man { out: dir } => output::print(&shell::man(dir)?, json, out),
+        Command::Man { out: dir } => output::print(&shell::man(dir, settings.deadline)?, json, out),
     }
 }
 

@@ -3,11 +3,15 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt::Write as _;
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fpga_driver::WaitOptions;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::error::CliError;
 use crate::stop;
@@ -230,6 +234,38 @@ impl Deadline {
             return Err(CliError::Stopped { what: what(), done: None });
         }
         self.check_time(what)
+    }
+
+    /// Waits until `file` is ready for `events`.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), in an [`io::Error`]; errors of the system.
+    pub fn wait_for(&self, file: impl AsFd, events: PollFlags, what: impl Fn() -> String) -> io::Result<()> {
+        loop {
+            self.check(&what).map_err(io::Error::other)?;
+            let left = self.left().and_then(|left| Timespec::try_from(left).ok());
+            let mut waiting = vec![PollFd::new(&file, events)];
+            waiting.extend(stop::signalled().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
+            match poll(&mut waiting, left.as_ref()) {
+                Ok(_) if waiting.first().is_some_and(|file| !file.revents().is_empty()) => return Ok(()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sleeps for `span`, or until a signal arrives or the time is over.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), in an [`io::Error`]; errors of the system.
+    pub fn sleep(&self, span: Duration, what: impl Fn() -> String) -> io::Result<()> {
+        let span = self.left().map_or(span, |left| left.min(span));
+        let mut waiting: Vec<_> =
+            stop::signalled().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)).into_iter().collect();
+        match poll(&mut waiting, Timespec::try_from(span).ok().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => self.check(what).map_err(io::Error::other),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Fails if the time is over: for commands that check for signals themselves and end normally at one.

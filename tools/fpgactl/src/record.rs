@@ -17,6 +17,7 @@ use fpga_registers::pci::header;
 use crate::bars::Role;
 use crate::error::CliError;
 use crate::outfile::OutFile;
+use crate::progress::Deadline;
 use crate::registers::{self, Register, RegisterBar};
 use crate::target::Design;
 
@@ -52,9 +53,9 @@ impl Recording {
     ///
     /// # Errors
     /// [`CliError::File`].
-    pub fn create(path: &Path) -> Result<Self, CliError> {
+    pub fn create(path: &Path, deadline: Deadline) -> Result<Self, CliError> {
         let fail = |error| CliError::carried(path, "write the record", error);
-        let mut out = BufWriter::new(OutFile::create(path)?);
+        let mut out = BufWriter::new(OutFile::create(path, deadline)?);
         let when = humantime::format_rfc3339_seconds(SystemTime::now());
         let text = format!(
             "{HEAD}\n# Register accesses, recorded {when}. `fpgactl replay {}` repeats them.\n#  seconds   access  BAR  offset value\n",

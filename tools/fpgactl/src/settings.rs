@@ -11,7 +11,7 @@ use crate::config::{Config, TransferDefaults};
 use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::record::Recording;
-use crate::stream::{Input, is_stdin, read_yaml};
+use crate::stream::{Input, read_yaml};
 use crate::style::OutputStyle;
 use crate::target::{AccessChoice, CardChoice, Design, Target};
 
@@ -61,12 +61,15 @@ impl Settings {
         };
         let deadline = Deadline::after(args.timeout.or(config.timeout));
         let map = match args.map.as_deref().or(config.map.as_deref()) {
-            Some(file) if is_stdin(file) => Some(RegisterMap::read(file, Input::open(deadline)?)?),
-            Some(file) => Some(RegisterMap::load(file)?),
+            Some(file) => Some(match Input::named(file, deadline)? {
+                Some(input) => RegisterMap::read(file, input)?,
+                None => RegisterMap::load(file)?,
+            }),
             None => None,
         };
         let map = map.map(Arc::new);
-        let recording = args.record.as_deref().map(Recording::create).transpose()?.map(Arc::new);
+        let recording =
+            args.record.as_deref().map(|path| Recording::create(path, deadline)).transpose()?.map(Arc::new);
         let target = args.card.clone().or(config.card).unwrap_or_default().through(access);
         Ok(Self {
             card: CardChoice::new(target, Design::of(args), map, recording).within(timeout),

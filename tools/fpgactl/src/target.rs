@@ -25,7 +25,7 @@ use crate::cli::GlobalArgs;
 use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::record::Recording;
-use crate::stream::{is_stdin, read_yaml};
+use crate::stream::{read_yaml, waits};
 
 /// Card as the command line names it, and its access if it is not in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,10 +138,10 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// The same card, accessed as `access` says if it is not in this process.
+    /// The same card, accessed as `access` says; of a card in this process, only the time limit matters.
     #[must_use]
     pub fn through(self, access: AccessChoice) -> Self {
-        if self.is_simulated() { self } else { Self { access, ..self } }
+        Self { access, ..self }
     }
 
     /// Returns whether the card is simulated in this process.
@@ -163,7 +163,9 @@ impl Target {
     pub fn description(&self) -> Result<Option<CardDescription>, CliError> {
         match &self.spec {
             CardSpec::Simulated { description: None } => Ok(Some(CardDescription::default())),
-            CardSpec::Simulated { description: Some(file) } => load(file).map(Some),
+            CardSpec::Simulated { description: Some(file) } => {
+                read(file, Deadline::after(self.access.timeout)).map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -372,12 +374,12 @@ fn load(file: &Path) -> Result<CardDescription, CliError> {
     })
 }
 
-/// As [`load`]; `-` is standard input.
+/// As [`load`]; `-` is standard input. A pipe is read until the deadline.
 ///
 /// # Errors
 /// As [`load`] and [`read_yaml`].
 pub fn read(file: &Path, deadline: Deadline) -> Result<CardDescription, CliError> {
-    if is_stdin(file) {
+    if waits(file) {
         return Ok(CardDescription::parse(file, &read_yaml(FileKind::CARD, file, deadline)?)?);
     }
     load(file)

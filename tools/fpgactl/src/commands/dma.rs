@@ -205,7 +205,8 @@ fn read(
     let mut channel = opened.card.c2h(channel)?;
     // Checked before the output is opened: opening a pipe waits for its reader.
     channel.check_range(addr, length).map_err(TransferError::from)?;
-    let mut sink = DeadlineSink { inner: OutFile::create(out)?, deadline: settings.deadline };
+    let mut sink =
+        DeadlineSink { inner: OutFile::create(out, settings.deadline)?, deadline: settings.deadline };
     let progress = Progress::new(length, settings.progress);
     progress.phase(format!("reading by {}", channel.name()));
     let began = Instant::now();

@@ -136,7 +136,8 @@ struct PacketBoundaries<'a> {
 impl<'a> PacketBoundaries<'a> {
     fn new(settings: &Settings, index: Option<&'a Path>) -> Result<Self, CliError> {
         let path = index.unwrap_or(Path::new(""));
-        let mut index = index.map(OutFile::create).transpose()?.map(BufWriter::new);
+        let mut index =
+            index.map(|path| OutFile::create(path, settings.deadline)).transpose()?.map(BufWriter::new);
         if let Some(index) = &mut index {
             writeln!(index, "{INDEX_HEAD}").map_err(|error| CliError::carried(path, "write it", error))?;
         }
@@ -183,7 +184,8 @@ pub(super) fn read(settings: &Settings, receive: &Receive<'_>) -> Result<DmaRepo
     // One buffer at a time in batch mode: a ring in credit mode would leave the channel busy until the next packet or a reset.
     let options = C2hStreamOptions::default().buffers(2).run_mode(RunMode::Batch);
     let mut rx = opened.card.c2h_stream_with(channel, options)?;
-    let mut sink = DeadlineSink { inner: OutFile::create(out)?, deadline: settings.deadline };
+    let mut sink =
+        DeadlineSink { inner: OutFile::create(out, settings.deadline)?, deadline: settings.deadline };
     let mut boundaries = PacketBoundaries::new(settings, index)?;
     let progress = Progress::new(count, settings.progress);
     progress.phase(format!("receiving by {name}"));

@@ -17,7 +17,7 @@ use crate::output::{self, Report, render, table};
 use crate::registers::{self, FieldValue, Register};
 use crate::settings::Settings;
 use crate::stop;
-use crate::stream::{Input, is_stdin};
+use crate::stream::Input;
 use crate::target::{self, Opened};
 
 /// First difference.
@@ -97,11 +97,9 @@ impl Report for ReplayReport {
 /// [`CliError::Differs`] if the card behaves differently, [`CliError::ReplayStopped`] if a signal came first, both after the report; see
 /// [`CliError`].
 pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let log = if is_stdin(&args.file) {
-        let input = Input::open(settings.deadline)?;
-        Log::read(BufReader::new(FileKind::REGISTER_LOG.bounded(&args.file, input)))
-    } else {
-        Log::read(BufReader::new(FileKind::REGISTER_LOG.open(&args.file)?))
+    let log = match Input::named(&args.file, settings.deadline)? {
+        Some(input) => Log::read(BufReader::new(FileKind::REGISTER_LOG.bounded(&args.file, input))),
+        None => Log::read(BufReader::new(FileKind::REGISTER_LOG.open(&args.file)?)),
     };
     let log = log.map_err(|error| match error {
         LogError::Unreadable(error) => match error.downcast::<CliError>() {

@@ -138,7 +138,7 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     let network = network.build()?;
     // Created at once: finding it unwritable at the end would lose the statistics.
     let stats = match &args.stats {
-        Some(path) => Some((path, OutFile::create(path)?)),
+        Some(path) => Some((path, OutFile::create(path, settings.deadline)?)),
         None => None,
     };
     stop::install_handlers()?;

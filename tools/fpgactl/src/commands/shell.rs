@@ -12,6 +12,7 @@ use crate::cli::Cli;
 use crate::error::CliError;
 use crate::outfile::{self, OutFile};
 use crate::output::Report;
+use crate::progress::Deadline;
 
 /// Completion script for a shell.
 #[must_use]
@@ -58,7 +59,7 @@ impl Report for ManReport {
 ///
 /// # Errors
 /// [`CliError::File`]; [`CliError::Usage`] for standard output.
-pub fn man(out: &Path) -> Result<ManReport, CliError> {
+pub fn man(out: &Path, deadline: Deadline) -> Result<ManReport, CliError> {
     if outfile::is_stdout(out) {
         return Err(CliError::Usage(format!(
             "--out {}: a page for each command does not go to standard output; name a folder",
@@ -71,20 +72,25 @@ pub fn man(out: &Path) -> Result<ManReport, CliError> {
     // Propagates the global options and names the subcommands.
     command.build();
     let mut files = Vec::new();
-    write_pages(&command, out, &mut files)?;
+    write_pages(&command, out, &mut files, deadline)?;
     files.sort();
     Ok(ManReport { files })
 }
 
-fn write_pages(command: &clap::Command, out: &Path, files: &mut Vec<String>) -> Result<(), CliError> {
+fn write_pages(
+    command: &clap::Command,
+    out: &Path,
+    files: &mut Vec<String>,
+    deadline: Deadline,
+) -> Result<(), CliError> {
     let page = clap_mangen::Man::new(command.clone());
     let path = out.join(page.get_filename());
     let mut text = Vec::new();
     page.render(&mut text).map_err(|source| CliError::file(&path, "write it", source))?;
-    OutFile::write_whole(&path, &text)?;
+    OutFile::write_whole(&path, &text, deadline)?;
     files.push(path.display().to_string());
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
-        write_pages(sub, out, files)?;
+        write_pages(sub, out, files, deadline)?;
     }
     Ok(())
 }

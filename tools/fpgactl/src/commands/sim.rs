@@ -18,6 +18,7 @@ use crate::cli::{SimFigureArgs, SimRunArgs};
 use crate::error::CliError;
 use crate::outfile::{self, OutFile};
 use crate::output::Report;
+use crate::progress::Deadline;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stop;
@@ -94,18 +95,24 @@ fn directory(out: &Path) -> Result<(), CliError> {
 }
 
 /// Writes data and picture of `name` to `out`, and returns the paths; to standard output it writes only the data.
-fn write(out: &Path, name: &str, csv: &str, picture: &Picture) -> Result<(String, Option<String>), CliError> {
+fn write(
+    out: &Path,
+    name: &str,
+    csv: &str,
+    picture: &Picture,
+    deadline: Deadline,
+) -> Result<(String, Option<String>), CliError> {
     if outfile::is_stdout(out) {
-        OutFile::write_whole(out, csv.as_bytes())?;
+        OutFile::write_whole(out, csv.as_bytes(), deadline)?;
         return Ok((out.display().to_string(), None));
     }
-    let csv = write_file(out, &format!("{name}.csv"), csv)?;
-    Ok((csv, Some(write_file(out, &format!("{name}.svg"), &picture.svg())?)))
+    let csv = write_file(out, &format!("{name}.csv"), csv, deadline)?;
+    Ok((csv, Some(write_file(out, &format!("{name}.svg"), &picture.svg(), deadline)?)))
 }
 
-fn write_file(out: &Path, name: &str, text: &str) -> Result<String, CliError> {
+fn write_file(out: &Path, name: &str, text: &str, deadline: Deadline) -> Result<String, CliError> {
     let path = out.join(name);
-    OutFile::write_whole(&path, text.as_bytes())?;
+    OutFile::write_whole(&path, text.as_bytes(), deadline)?;
     Ok(path.display().to_string())
 }
 
@@ -152,7 +159,7 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
     // The files are named after the scenario's.
     let name = if is_stdin(&args.scenario) { Path::new("scenario") } else { &args.scenario };
     let name = name.file_stem().unwrap_or_default().to_string_lossy();
-    let (csv, svg) = write(&args.out, &name, &sweep.csv, &sweep.picture)?;
+    let (csv, svg) = write(&args.out, &name, &sweep.csv, &sweep.picture, settings.deadline)?;
     let chart = chart::text_beside_report(&sweep.picture, args.chart, settings);
     Ok(RunReport { chart, ..report(args, scenario.seed, sweep, csv, svg) })
 }
@@ -284,14 +291,14 @@ fn written(
     figure: Figure,
     made: RenderedFigure,
 ) -> Result<FigureReport, CliError> {
-    let (csv, svg) = write(&args.out, figure.name(), &made.csv, &made.picture)?;
+    let (csv, svg) = write(&args.out, figure.name(), &made.csv, &made.picture, settings.deadline)?;
     let chart = chart::text_beside_report(&made.picture, args.chart, settings);
     let RenderedFigure { points, failures, findings, intervals, .. } = made;
     let name = figure.name();
     let intervals = if intervals.is_empty() || svg.is_none() {
         None
     } else {
-        Some(write_file(&args.out, &format!("{name}-intervals.csv"), &intervals)?)
+        Some(write_file(&args.out, &format!("{name}-intervals.csv"), &intervals, settings.deadline)?)
     };
     Ok(FigureReport { name, csv, svg, intervals, points, failures, findings, chart })
 }

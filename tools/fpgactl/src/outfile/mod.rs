@@ -5,7 +5,7 @@
 //! | a regular file, or none yet | a temporary file beside it, `.NAME.XXXXXX.fpgactl-part`, is written, and renamed when it is complete |
 //! | a symbolic link to one | the same for the link's target; the link stays |
 //! | `-`, `/dev/stdout` | standard output is written; reports go to standard error then |
-//! | a device, a pipe, another descriptor of the process | it is written directly |
+//! | a device, a pipe, another descriptor of the process | it is written directly; a pipe is waited for until the time limit or a signal |
 //!
 //! So a file of that name is either the old one or the complete new one, however the command ends. SIGINT, SIGTERM and SIGHUP remove the
 //! temporary file; SIGKILL leaves it. The permissions of an existing file, and its owner and group if the process may set them, are kept;
@@ -16,15 +16,20 @@ mod partial;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fpga_driver::{SharedSlice, WriteVolatile};
+use rustix::event::PollFlags;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use crate::error::CliError;
+use crate::progress::Deadline;
 use crate::stream::wrap;
 use partial::PartialFileClaim;
 
@@ -38,6 +43,8 @@ const MAX_NAME_BYTES: usize = 200;
 const MAX_LINKS: usize = 40;
 /// Intended action on an output file, for errors.
 const ACTION: &str = "write it";
+/// Time between two attempts to open a pipe that has no reader. The system reports no event when one comes.
+const READER_POLL: Duration = Duration::from_millis(20);
 
 /// Returns whether a file name means standard output.
 #[must_use]
@@ -61,6 +68,8 @@ pub fn is_terminal(path: &Path) -> bool {
 pub struct OutFile {
     path: PathBuf,
     destination: Destination,
+    /// Limit of waits for the reader of a pipe.
+    deadline: Deadline,
     _claim: Option<PartialFileClaim>,
 }
 
@@ -80,28 +89,45 @@ enum OutputTarget {
 }
 
 impl OutFile {
-    /// Opens an output file. An existing file does not change.
+    /// Opens an output file. An existing file does not change. For a pipe without a reader, waits for one.
     ///
     /// # Errors
-    /// [`CliError::File`]; [`CliError::NoFolder`] if its folder does not exist; [`CliError::Usage`] if another output of the command has
+    /// [`CliError::TimedOut`] at the deadline, [`CliError::Stopped`] at a signal, also in later writes to a pipe; [`CliError::File`]; [`CliError::NoFolder`] if its folder does not exist; [`CliError::Usage`] if another output of the command has
     /// the same name.
-    pub fn create(path: &Path) -> Result<Self, CliError> {
+    pub fn create(path: &Path, deadline: Deadline) -> Result<Self, CliError> {
         let fail = |source| CliError::file(path, ACTION, source);
+        let direct = |file| Self {
+            path: path.to_owned(),
+            destination: Destination::Direct(file),
+            deadline,
+            _claim: None,
+        };
         if is_stdout(path) {
-            let file = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(fail)?);
-            return Ok(Self { path: path.to_owned(), destination: Destination::Direct(file), _claim: None });
+            return Ok(direct(stdout().map_err(fail)?));
         }
         match resolve(path).map_err(fail)? {
             OutputTarget::Direct => {
-                let file = OpenOptions::new().write(true).truncate(true).open(path).map_err(fail)?;
-                Ok(Self { path: path.to_owned(), destination: Destination::Direct(file), _claim: None })
+                let found = fs::metadata(path).map_err(fail)?;
+                let file = if found.file_type().is_fifo() {
+                    pipe(path, deadline).map_err(|error| CliError::carried(path, ACTION, error))?
+                } else {
+                    OpenOptions::new().write(true).truncate(true).open(path).map_err(fail)?
+                };
+                Ok(direct(file))
             }
-            OutputTarget::File(target, existing) => Self::create_temporary(path, &target, existing.as_ref()),
+            OutputTarget::File(target, existing) => {
+                Self::create_temporary(path, &target, existing.as_ref(), deadline)
+            }
         }
     }
 
     /// Creates the temporary file for `target`.
-    fn create_temporary(path: &Path, target: &Path, existing: Option<&Metadata>) -> Result<Self, CliError> {
+    fn create_temporary(
+        path: &Path,
+        target: &Path,
+        existing: Option<&Metadata>,
+        deadline: Deadline,
+    ) -> Result<Self, CliError> {
         let fail = |source| CliError::file(path, ACTION, source);
         let name = target.file_name().ok_or_else(|| fail(io::ErrorKind::IsADirectory.into()))?;
         let folder = match target.parent() {
@@ -128,15 +154,15 @@ impl OutFile {
             copy_owner_and_mode(file.as_file(), existing).map_err(fail)?;
         }
         let destination = Destination::Temporary { file, target, replaces: existing.is_some() };
-        Ok(Self { path: path.to_owned(), destination, _claim: Some(claim) })
+        Ok(Self { path: path.to_owned(), destination, deadline, _claim: Some(claim) })
     }
 
     /// Writes a whole file.
     ///
     /// # Errors
     /// As [`create`](Self::create) and [`commit`](Self::commit).
-    pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
-        let mut file = Self::create(path)?;
+    pub fn write_whole(path: &Path, bytes: &[u8], deadline: Deadline) -> Result<(), CliError> {
+        let mut file = Self::create(path, deadline)?;
         file.write_all(bytes).map_err(|error| CliError::carried(path, ACTION, error))?;
         file.commit()
     }
@@ -146,7 +172,7 @@ impl OutFile {
     /// # Errors
     /// [`CliError::File`]; [`CliError::TargetNotReplaced`] if only the last step failed: the temporary file remains then.
     pub fn commit(self) -> Result<(), CliError> {
-        let Self { path, destination, _claim } = self;
+        let Self { path, destination, _claim, .. } = self;
         let Destination::Temporary { file, target, replaces } = destination else { return Ok(()) };
         if replaces {
             // After a crash of the machine, either the old or the new content must be stored.
@@ -173,6 +199,19 @@ impl OutFile {
         }
     }
 
+    /// Writes by `write`. Waits while a pipe is full.
+    fn written(&self, mut write: impl FnMut(&File) -> io::Result<usize>) -> io::Result<usize> {
+        loop {
+            match write(self.file()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let what = || format!("writing {}", self.path.display());
+                    self.deadline.wait_for(self.file(), PollFlags::OUT, what)?;
+                }
+                written => return written.map_err(|error| self.failed(error)),
+            }
+        }
+    }
+
     /// Adds the file's name to the error of a write.
     fn failed(&self, error: io::Error) -> io::Error {
         match (&self.destination, error.kind()) {
@@ -186,20 +225,52 @@ impl OutFile {
 
 impl WriteVolatile for OutFile {
     fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
-        let written = self.file().write_volatile(from);
-        written.map_err(|error| self.failed(error))
+        self.written(|mut file| file.write_volatile(from))
     }
 }
 
 impl Write for OutFile {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        let written = self.file().write(from);
-        written.map_err(|error| self.failed(error))
+        self.written(|mut file| file.write(from))
     }
 
     fn flush(&mut self) -> io::Result<()> {
         // There is no buffer here.
         Ok(())
+    }
+}
+
+/// Flag of files whose writes fail instead of waiting.
+fn nonblocking() -> i32 {
+    i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0)
+}
+
+/// Standard output. A pipe is opened again: the flag of a shared one would affect other processes.
+fn stdout() -> io::Result<File> {
+    let out = io::stdout();
+    let shared = File::from(out.as_fd().try_clone_to_owned()?);
+    if shared.metadata()?.file_type().is_fifo() {
+        let own = format!("/proc/self/fd/{}", out.as_fd().as_raw_fd());
+        if let Ok(own) = OpenOptions::new().write(true).custom_flags(nonblocking()).open(own) {
+            return Ok(own);
+        }
+    }
+    Ok(shared)
+}
+
+/// Opens a pipe once it has a reader.
+fn pipe(path: &Path, deadline: Deadline) -> io::Result<File> {
+    let mut waits = false;
+    loop {
+        match OpenOptions::new().write(true).custom_flags(nonblocking()).open(path) {
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+                if !std::mem::replace(&mut waits, true) {
+                    tracing::info!("waiting for a reader of {}", path.display());
+                }
+                deadline.sleep(READER_POLL, || format!("waiting for a reader of {}", path.display()))?;
+            }
+            opened => return opened,
+        }
     }
 }
 

@@ -1,20 +1,19 @@
-//! Standard input as a source of bytes.
+//! Standard input and named pipes as sources of bytes.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpga_driver::{ReadVolatile, SharedSlice};
 use fpga_input::{FileKind, ReadError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use super::{BLOCK, wrap};
 use crate::error::CliError;
 use crate::progress::Deadline;
-use crate::stop;
 
 /// Returns whether a file name means standard input.
 #[must_use]
@@ -22,15 +21,28 @@ pub fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
+/// Returns whether reading `file` may have to wait: standard input or a pipe.
+#[must_use]
+pub fn waits(file: &Path) -> bool {
+    is_stdin(file) || std::fs::metadata(file).is_ok_and(|found| found.file_type().is_fifo())
+}
+
+/// Opens `file` for reading. Does not wait for the writer of a pipe: wait until the file is readable before each read.
+///
+/// # Errors
+/// Errors of the system.
+pub fn open_at_once(file: &Path) -> io::Result<File> {
+    let flags = if waits(file) { rustix::fs::OFlags::NONBLOCK.bits() } else { 0 };
+    OpenOptions::new().read(true).custom_flags(i32::try_from(flags).unwrap_or(0)).open(file)
+}
+
 /// Reads the YAML text of `file`; `-` is standard input.
 ///
 /// # Errors
-/// [`CliError::Read`]; for standard input those of [`Input::open`], [`CliError::TimedOut`] and [`CliError::Stopped`], too.
+/// [`CliError::Read`]; for standard input and pipes those of [`Input::open`], [`CliError::TimedOut`] and [`CliError::Stopped`], too.
 pub(crate) fn read_yaml(kind: FileKind, file: &Path, deadline: Deadline) -> Result<String, CliError> {
-    if !is_stdin(file) {
-        return Ok(kind.read_yaml(file)?);
-    }
-    let text = kind.read_from(file, Input::open(deadline)?).map_err(|error| match error {
+    let Some(input) = Input::named(file, deadline)? else { return Ok(kind.read_yaml(file)?) };
+    let text = kind.read_from(file, input).map_err(|error| match error {
         ReadError::Unreadable { source, .. } => CliError::carried(file, "read it", source),
         other => other.into(),
     })?;
@@ -38,10 +50,11 @@ pub(crate) fn read_yaml(kind: FileKind, file: &Path, deadline: Deadline) -> Resu
     Ok(text)
 }
 
-/// Standard input. A read ends when bytes are available, when the command's time is over, or when a signal requests the end.
+/// Standard input or a pipe. A read ends when bytes are available, when the command's time is over, or when a signal requests the end.
 #[derive(Debug)]
 pub struct Input {
     file: File,
+    name: PathBuf,
     deadline: Deadline,
 }
 
@@ -57,8 +70,28 @@ impl Input {
                 "standard input (-) is named for two inputs of this command; name a file for one".to_owned(),
             ));
         }
+        let name = name().to_owned();
         let file = io::stdin().as_fd().try_clone_to_owned();
-        Ok(Self { file: file.map_err(|source| CliError::file(name(), "read it", source))?.into(), deadline })
+        Ok(Self {
+            file: file.map_err(|source| CliError::file(&name, "read it", source))?.into(),
+            name,
+            deadline,
+        })
+    }
+
+    /// Opens `file` if it is `-` or a pipe: files for which a read, or already the open, may have to wait. `None` for any other file.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn named(file: &Path, deadline: Deadline) -> Result<Option<Self>, CliError> {
+        if is_stdin(file) {
+            return Self::open(deadline).map(Some);
+        }
+        if !waits(file) {
+            return Ok(None);
+        }
+        let opened = open_at_once(file).map_err(|source| CliError::file(file, "read it", source))?;
+        Ok(Some(Self { file: opened, name: file.to_owned(), deadline }))
     }
 
     /// Remaining bytes, if it is a file.
@@ -71,31 +104,21 @@ impl Input {
 
     /// Waits until a read returns at once.
     fn wait(&self) -> io::Result<()> {
-        loop {
-            self.deadline.check(|| "reading standard input".to_owned()).map_err(io::Error::other)?;
-            let left = self.deadline.left().and_then(|left| Timespec::try_from(left).ok());
-            let mut waiting = vec![PollFd::new(&self.file, PollFlags::IN)];
-            waiting.extend(stop::signalled().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
-            match poll(&mut waiting, left.as_ref()) {
-                Ok(_) if waiting.first().is_some_and(|input| !input.revents().is_empty()) => return Ok(()),
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        self.deadline.wait_for(&self.file, PollFlags::IN, || format!("reading {}", self.name.display()))
     }
 }
 
 impl Read for Input {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.wait()?;
-        self.file.read(into).map_err(|error| wrap(name(), "read it", error))
+        self.file.read(into).map_err(|error| wrap(&self.name, "read it", error))
     }
 }
 
 impl ReadVolatile for Input {
     fn read_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<usize> {
         self.wait()?;
-        self.file.read_volatile(into).map_err(|error| wrap(name(), "read it", error))
+        self.file.read_volatile(into).map_err(|error| wrap(&self.name, "read it", error))
     }
 }
 

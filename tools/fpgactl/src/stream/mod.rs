@@ -19,7 +19,7 @@ use fpga_driver::{ReadVolatile, SharedSlice};
 use crate::error::CliError;
 
 pub(crate) use input::read_yaml;
-pub use input::{Input, is_stdin};
+pub use input::{Input, is_stdin, open_at_once, waits};
 pub use sink::{Compare, DeadlineSink, StreamPosition};
 pub use source::{Source, SourceReader};
 
@@ -131,7 +131,7 @@ mod tests {
         let path = dir.path().join("out");
         let source = random(50_000);
         let mut bytes = all(&source);
-        let mut out = OutFile::create(&path).unwrap();
+        let mut out = OutFile::create(&path, Deadline::after(None)).unwrap();
         let mut expected = source.open(NEVER()).unwrap();
         Compare::new(&mut expected, Some(&mut out), place())
             .write_all_volatile(SharedSlice::from_mut(&mut bytes))

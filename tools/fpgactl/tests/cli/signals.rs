@@ -5,7 +5,8 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
-use std::os::unix::net::UnixListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -177,12 +178,80 @@ fn replay_signal_fails() {
     assert_eq!((&report["stopped"], &report["same"]), (&true.into(), &true.into()), "{report}");
 }
 
-/// The reader of the pipe is gone, and the command cannot write its data.
+fn fifo(dir: &Path) -> String {
+    let pipe = dir.join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    pipe.to_str().unwrap().to_owned()
+}
+
+/// Every command that names a file, with a pipe that nobody opens at the other end.
+#[test]
+fn pipe_without_partner_ends_at_time_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pipe, socket) = (&fifo(dir.path()), &dir.path().join("socket").display().to_string());
+    let card = &format!("mock:{pipe}");
+    let commands: [&[&str]; 10] = [
+        &["card", "serve", "--socket", socket, "--card-file", pipe],
+        &["card", "serve", "--socket", socket, "--stats", pipe],
+        &["card", "check", pipe],
+        &["dma", "read", "--addr", "0", "--len", "4096", "--out", pipe],
+        &["dump", "--out", pipe],
+        &["info", "--card", card],
+        &["info", "--config", pipe],
+        &["info", "--record", pipe],
+        &["regs", "list", "--map", pipe],
+        &["sim", "run", pipe],
+    ];
+    for words in commands {
+        let child = start(&[words, &["--timeout", "50ms"]].concat());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("not done after 50ms") && said.contains(pipe.as_str()), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn pipe_without_reader_signal_ends_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pipe, socket) = (&fifo(dir.path()), &dir.path().join("socket").display().to_string());
+    for words in [
+        &["card", "serve", "--socket", socket, "--stats", pipe][..],
+        &["dma", "read", "--addr", "0", "--len", "4096", "--out", pipe],
+        &["transfer", "--size", "4096", "--out", pipe],
+    ] {
+        let mut child = start(&[words, &["-v"]].concat());
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        until(&mut said, "waiting for a reader of");
+        signal(&child, Signal::TERM);
+        let said = rest(said);
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("stopped by a signal"), "{words:?}: {said}");
+    }
+}
+
+/// A socket as standard output is shared with other processes, so that a write to it blocks, and the first signal cannot end it.
 #[test]
 fn second_signal_ends_command_at_once() {
+    let (reader, out) = UnixStream::pair().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+    command.args(["dma", "read", "--addr", "0", "--len", "1GiB", "--out", "-"]).stdin(Stdio::null());
+    let mut child = command.stdout(OwnedFd::from(out)).stderr(Stdio::null()).spawn().unwrap();
+    // The command runs; most of the data is still to come.
+    (&reader).read_exact(&mut [0; 4096]).unwrap();
+    // The system may merge two signals of the same kind.
+    signal(&child, Signal::INT);
+    signal(&child, Signal::TERM);
+    let status = child.wait().unwrap().code();
+    // The first signal ends the command normally if it arrives between two writes; otherwise the second one ends it.
+    assert!(matches!(status, Some(1 | 130 | 143)), "{status:?}");
+}
+
+/// The reader of the pipe is gone, and the command cannot write its data.
+#[test]
+fn full_pipe_signal_ends_command() {
     let dir = tempfile::tempdir().unwrap();
-    let pipe = dir.path().join("pipe");
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let pipe = Path::new(&fifo(dir.path())).to_owned();
     let mut child = start(&["dma", "read", "--addr", "0", "--len", "1GiB", "--out", pipe.to_str().unwrap()]);
     let reader = File::open(&pipe).unwrap();
     let size = u64::try_from(rustix::pipe::fcntl_getpipe_size(&reader).unwrap()).unwrap();
@@ -192,15 +261,10 @@ fn second_signal_ends_command_at_once() {
         }
     };
     until_full();
-    // A write may have ended exactly here. The next one is longer than this page, and blocks in the middle.
-    (&reader).read_exact(&mut [0; 4096]).unwrap();
-    until_full();
-    // The system may merge two signals of the same kind.
     signal(&child, Signal::INT);
-    signal(&child, Signal::TERM);
-    let status = child.wait().unwrap().code();
-    // The first signal ends the command normally if it interrupts the write after some bytes; otherwise the second one ends it.
-    assert!(matches!(status, Some(1 | 130 | 143)), "{status:?}");
+    let said = rest(child.stderr.take().unwrap());
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("stopped by a signal"), "{said}");
 }
 
 /// A kernel may be built without networking. A pair of sockets for signals would then be an error of every command.

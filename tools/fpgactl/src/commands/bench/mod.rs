@@ -87,7 +87,7 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     let limit =
         usize::try_from(largest.saturating_mul(lanes)).unwrap_or(usize::MAX).saturating_add(EXTRA_DMA_MEMORY);
     // An unwritable file is reported before anything is measured.
-    let svg = args.svg.as_deref().map(OutFile::create).transpose()?;
+    let svg = args.svg.as_deref().map(|path| OutFile::create(path, settings.deadline)).transpose()?;
     // The card's thread starts before this one is bound: it would inherit the CPU.
     let opened = target::open_threaded(&settings.card, args.pin.map(|pin| pin.card), limit)?;
     if let Some(pin) = args.pin {

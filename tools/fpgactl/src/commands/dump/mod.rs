@@ -96,7 +96,7 @@ impl Section {
 /// [`CliError::File`]. Failures to read the card are in the report.
 pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError> {
     let roots = args.host.roots();
-    let mut out = OutFile::create(&args.out)?;
+    let mut out = OutFile::create(&args.out, settings.deadline)?;
     let mut scrub = Scrub::of_this_machine(&roots);
     let spec = &settings.card.spec;
     if let CardSpec::Simulated { description: Some(path) } | CardSpec::VfioUser(path) = spec {

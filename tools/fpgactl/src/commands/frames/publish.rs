@@ -24,6 +24,7 @@ use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::settings::Settings;
 use crate::stop;
+use crate::stream::open_at_once;
 use crate::units;
 
 /// Frames published between two checks for other work.
@@ -187,7 +188,7 @@ impl Source {
             // Without the standard library's buffer: readiness is queried from the system.
             (std::io::stdin().as_fd().try_clone_to_owned().map(File::from), Path::new("standard input"))
         } else {
-            (File::open(path), path.as_path())
+            (open_at_once(path), path.as_path())
         };
         let file = file.map_err(|error| CliError::file(path, "open it", error))?;
         Ok(Self::Stream(StreamSource { file, path: path.to_owned(), length: 0 }))

@@ -17,6 +17,7 @@ use crate::cli::SubscribeArgs;
 use crate::error::CliError;
 use crate::outfile::{self, OutFile};
 use crate::output::{self, Report};
+use crate::progress::Deadline;
 use crate::settings::Settings;
 use crate::stop;
 
@@ -77,7 +78,7 @@ enum Sink {
 }
 
 impl Sink {
-    fn take(&mut self, frame: &ReceivedFrame) -> Result<(), CliError> {
+    fn take(&mut self, frame: &ReceivedFrame, deadline: Deadline) -> Result<(), CliError> {
         match self {
             Self::Check => Ok(()),
             Self::Out(out) => out
@@ -85,7 +86,7 @@ impl Sink {
                 .map_err(|error| CliError::carried(Path::new("-"), "write it", error)),
             Self::Folder(folder) => {
                 let path = folder.join(format!("frame-{:020}", frame.sequence().get()));
-                let mut file = OutFile::create(&path)?;
+                let mut file = OutFile::create(&path, deadline)?;
                 file.write_all_volatile(frame.data())
                     .map_err(|error| CliError::carried(&path, "write it", error))?;
                 file.commit()
@@ -206,7 +207,7 @@ fn pause(span: Duration) {
 pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut sink = match &args.out {
         None => Sink::Check,
-        Some(out) if outfile::is_stdout(out) => Sink::Out(OutFile::create(out)?),
+        Some(out) if outfile::is_stdout(out) => Sink::Out(OutFile::create(out, settings.deadline)?),
         Some(folder) => {
             fs::create_dir_all(folder).map_err(|error| CliError::file(folder, "create the folder", error))?;
             Sink::Folder(folder.clone())
@@ -287,7 +288,7 @@ impl SubscribeJob {
             match event {
                 Some(Event::Frame(frame)) => {
                     self.frame(&frame);
-                    sink.take(&frame)?;
+                    sink.take(&frame, settings.deadline)?;
                     if let Some(delay) = args.delay {
                         // Simulates a slow program, which polls nothing meanwhile.
                         pause(delay);

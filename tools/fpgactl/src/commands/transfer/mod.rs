@@ -43,7 +43,7 @@ pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, C
     let out = match &args.out {
         Some(path) => {
             source.check_apart(path)?;
-            Some(OutFile::create(path)?)
+            Some(OutFile::create(path, settings.deadline)?)
         }
         None => None,
     };
