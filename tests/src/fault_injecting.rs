@@ -36,6 +36,8 @@ struct InjectedFaults {
     refuse_writes: bool,
     /// BAR and offset of registers whose writes are lost.
     dropped_writes: Vec<(u8, u64)>,
+    /// Register (BAR and offset) that keeps only these bits of a written value.
+    narrow: Option<((u8, u64), u32)>,
     stuck_cell: Option<(CardAddr, u8)>,
     delayed_write: Option<DelayedWrite>,
     /// Number of register accesses before this failure occurs.
@@ -169,6 +171,7 @@ impl FaultInjectingBackend {
             replaced,
             refuse_writes: false,
             dropped_writes: Vec::new(),
+            narrow: None,
             stuck_cell: None,
             delayed_write: None,
             trap: None,
@@ -350,6 +353,11 @@ impl FaultInjectingBackend {
         locked(&self.faults).dropped_writes = deaf;
     }
 
+    /// Makes a register (BAR and offset) keep only the bits of `mask` from now on.
+    pub fn narrow_register(&self, register: (u8, u64), mask: u32) {
+        locked(&self.faults).narrow = Some((register, mask));
+    }
+
     /// Holds a byte of card memory at `value` from now on.
     pub fn hold_byte(&self, at: CardAddr, value: u8) {
         locked(&self.faults).stuck_cell = Some((at, value));
@@ -456,8 +464,9 @@ impl Mmio for FaultInjectingBar {
         if faults.dropped_writes.contains(&(self.index, at.get())) {
             return Ok(());
         }
+        let kept = faults.narrow.filter(|(register, _)| *register == (self.index, at.get()));
         drop(faults);
-        self.write(1, || self.inner.write32(at, value))
+        self.write(1, || self.inner.write32(at, value & kept.map_or(u32::MAX, |(_, mask)| mask)))
     }
 
     fn read64(&self, at: BarOffset) -> Result<u64, MmioError> {

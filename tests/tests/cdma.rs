@@ -2,12 +2,19 @@
 #![expect(clippy::cast_possible_truncation, reason = "lengths of tests")]
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
+use std::path::Path;
 use std::time::Duration;
 
-use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, NetworkInterface, OpenOptions, ResourceError};
+use fpga_card::description::CardDescription;
+use fpga_driver::{
+    BarOffset, Card, CardAddr, Cdma, CdmaError, CdmaRingOptions, DescriptorPath, NetworkInterface,
+    OpenOptions, ResourceError,
+};
+use fpga_registers::cdma::CdmaBlock;
 use fpga_sim::SimNetwork;
 use fpga_tests::bytes;
 use fpga_tests::cards::{described, network, open, open_with, peek, poke, with_channels};
+use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 
 const MEMORY: u64 = 0x2_0000_0000;
 
@@ -245,4 +252,74 @@ fn cdma_card_without_identity_needs_offset() {
     let error = cdma.copy(at(0), at(MEMORY), 64).unwrap_err();
     assert!(matches!(error, CdmaError::Engine { .. }), "{error}");
     assert_works(&network, &mut cdma, 5);
+}
+
+/// Opens a card whose CDMA length register keeps `bits` bits.
+fn with_length_bits(bits: u32, file: &str) -> (SimNetwork, Card) {
+    let network = network(described(file));
+    let offset = open(&network).info().cdma.unwrap();
+    let register = CdmaBlock::BTT.address(offset);
+    let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
+    backend.narrow_register((0, register.get()), (1 << bits) - 1);
+    (network, Card::from_backend(backend).unwrap())
+}
+
+#[test]
+fn cdma_narrow_length_register_copies_all_bytes() {
+    for bits in [8, 12, 15, 20, 22, 23, 26] {
+        for length in [1, 255, 40_000, 40_001, 32_768, (9 << 20) + 5] {
+            // The narrowest registers take one start per 128 bytes.
+            if bits < 15 && length > 1 << 20 {
+                continue;
+            }
+            for (file, from, to) in [
+                ("cdma: { dre: true }", 0x1_0001, 0x200_0003),
+                ("cdma: { dre: false }", 0x1_0000, 0x200_0040),
+            ] {
+                let (network, card) = with_length_bits(bits, file);
+                let data = bytes(u64::from(bits), length as usize);
+                poke(&network, 0, at(from), &data);
+                poke(&network, 0, at(to + length), b"behind");
+                let mut cdma = card.cdma().unwrap();
+                cdma.copy(at(from), at(to), length).unwrap_or_else(|error| panic!("{bits} bits: {error}"));
+                assert!(peek(&network, 0, at(to), length as usize) == data, "{bits} bits, {length} bytes");
+                assert_eq!(peek(&network, 0, at(to + length), 6), b"behind");
+            }
+        }
+    }
+}
+
+#[test]
+fn cdma_ring_uses_length_that_copy_has_found() {
+    let (network, card) = with_length_bits(15, "cdma: { dre: true }");
+    let mut cdma = card.cdma().unwrap();
+    assert_eq!(cdma.length_bits(), 23);
+    cdma.copy(at(0x1_0000), at(0x200_0000), 40_000).unwrap();
+    assert_eq!(cdma.length_bits(), 15);
+    let options = CdmaRingOptions::new(at(0x10_0000));
+    let ring = cdma.into_ring::<()>(DescriptorPath::bypass(at(0)), options).unwrap();
+    assert_eq!(ring.max_descriptor_length(), 32_704);
+    drop((ring, network));
+}
+
+#[test]
+fn cdma_length_register_that_is_none_is_reported() {
+    let network = network(described("cdma: { dre: true }"));
+    let register = CdmaBlock::BTT.address(open(&network).info().cdma.unwrap());
+    let replaced = ReplacedRegister { bar: 0, at: register.get(), value: 0x1234 };
+    let card = Card::from_backend(FaultInjectingBackend::new(network.backend(0), vec![replaced])).unwrap();
+    let error = card.cdma().unwrap().copy(at(0), at(0x10_0000), 0x4000).unwrap_err();
+    assert!(
+        matches!(error, CdmaError::LengthRegister { done: 0, held: 0x1234, written: 0x4000, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn cdma_card_file_accepts_documented_length_bits_only() {
+    for bits in [8, 15, 20, 22, 24, 27] {
+        let text = format!("schema_version: 3\ncdma: {{ max_length_bits: {bits} }}");
+        let error = CardDescription::parse(Path::new("test.yaml"), &text).unwrap_err().to_string();
+        assert!(error.contains("cdma.max_length_bits"), "{error}");
+    }
 }

@@ -337,7 +337,6 @@ fn validate_reduced_builds_are_distinguished() {
     for (sections, warned, part) in [
         ("cdma: { dre: false }", "cdma.unaligned", "without data realignment"),
         ("cdma: { sg: false }", "cdma.scatter_gather", "without scatter-gather"),
-        ("cdma: { max_length_bits: 16 }", "cdma.copy", "wider addresses or lengths"),
         ("interrupts: { msix_vectors: 3 }", "interrupts.enable", "3 vectors for 8 channels"),
         ("xdma: { ip_version: 9 }", "registers.identifiers", "does not know the version"),
     ] {

@@ -106,15 +106,35 @@ pub enum CdmaError {
         /// Name of the card.
         card: CardName,
     },
-    /// An address or length register does not hold the written value: the build has a narrower register.
+    /// An address register does not hold the written value: the build has a narrower register. Nothing was copied.
     #[error(
-        "{card} CDMA: the build's {register} register holds {held:#x} of {written:#x}: the copy needs a build with wider addresses or lengths"
+        "{card} CDMA: the build's {register} register holds {held:#x} of {written:#x}: the copy needs a build with wider addresses"
     )]
     Narrow {
         /// Name of the card.
         card: CardName,
         /// Name of the register.
         register: &'static str,
+        /// Value that the register holds.
+        held: u32,
+        /// Value that was written.
+        written: u32,
+    },
+    /// The length register holds a value that is no part of the written one. The engine was reset.
+    #[error(
+        "{card} CDMA: copy of {length} bytes from {source_start} to {destination} ended after {done} bytes: the length register reads {held:#x} after {written:#x} was written, and the next {written} bytes of the destination may have changed; check the offset of the engine's registers"
+    )]
+    LengthRegister {
+        /// Name of the card.
+        card: CardName,
+        /// First source address of the whole copy.
+        source_start: CardAddr,
+        /// First destination address of the whole copy.
+        destination: CardAddr,
+        /// Length of the whole copy in bytes.
+        length: u64,
+        /// Bytes that were certainly copied.
+        done: u64,
         /// Value that the register holds.
         held: u32,
         /// Value that was written.

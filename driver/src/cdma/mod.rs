@@ -10,6 +10,7 @@
 //! are lent for them ([`Cdma::set_bounce_channels`]).
 
 mod bounce;
+mod copy;
 mod error;
 mod options;
 mod path;
@@ -18,13 +19,11 @@ mod ring;
 mod wait;
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use core::time::Duration;
 use std::sync::Arc;
 
 use fpga_pci::{Bar, MmioError};
-use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr, Cdmasr};
+use fpga_registers::cdma::{CdmaBlock, Cdmacr, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
-use fpga_ring::cdma_ring::CopyEntry;
 
 use crate::name::CardName;
 use crate::shared::Shared;
@@ -34,20 +33,16 @@ pub use error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRin
 pub use options::{CdmaRingOptions, DescriptorPath};
 pub use ring::{CdmaCompletion, CdmaRing};
 
-/// Maximum time for a copy of the longest chunk (4 MiB), in nanoseconds: 4 MB/s is far below any memory.
-const COPY_LIMIT_NS: u64 = 1_000_000_000;
 /// Minimum time for a reset, in nanoseconds.
 const MIN_RESET_NS: u64 = 25_000_000;
-/// Maximum chunk of a long copy: 4 MiB fits the 23-bit length of older builds as well as the 26-bit one. It is a multiple of every data
-/// width, so all chunks have the alignment of the first one.
-const CHUNK_BYTES: u32 = 1 << 22;
-
 /// CDMA engine of a card. It has one owner at a time.
 #[derive(Debug)]
 pub struct Cdma {
     registers: Bar,
     /// Channels for bytes that the engine cannot move.
     bounce: Option<bounce::BounceChannels>,
+    /// Maximum number of bytes per start: less than [`copy::CHUNK_BYTES`] once the length register has cut a value.
+    chunk: u32,
     /// A reset timed out.
     stuck: AtomicBool,
     card: Arc<Shared>,
@@ -60,7 +55,7 @@ const BASE: BarOffset = BarOffset::ZERO;
 
 impl Cdma {
     pub(crate) const fn new(card: Arc<Shared>, registers: Bar) -> Self {
-        Self { registers, bounce: None, stuck: AtomicBool::new(false), card }
+        Self { registers, bounce: None, chunk: copy::CHUNK_BYTES, stuck: AtomicBool::new(false), card }
     }
 
     pub(crate) fn name(&self) -> CardName {
@@ -136,178 +131,6 @@ impl Cdma {
             // An error means that the engine is halted or halts soon. The caller resets it (PG034).
             Ok((status.idle() || status.has_error()).then_some(status))
         })
-    }
-
-    /// Copies `length` bytes from `source` to `destination` and waits until the copy has ended. A long copy is split into chunks of 4 MiB.
-    /// There is no time limit for the whole copy.
-    ///
-    /// On a build without data realignment, both addresses must be multiples of its data width, or channels must be lent
-    /// ([`set_bounce_channels`](Self::set_bounce_channels)).
-    ///
-    /// # Errors
-    /// [`CdmaError`]. After [`CdmaError::Engine`] the engine was reset and can be used again.
-    pub fn copy(&mut self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
-        self.copy_until(source, destination, length, None)
-    }
-
-    /// As [`copy`](Self::copy), with a time limit of `timeout`.
-    ///
-    /// # Errors
-    /// As `copy`; [`CdmaError::TimedOut`] has the number of bytes copied. The engine was reset then and can be used again.
-    pub fn copy_with_timeout(
-        &mut self,
-        source: CardAddr,
-        destination: CardAddr,
-        length: u64,
-        timeout: Duration,
-    ) -> Result<(), CdmaError> {
-        let limit = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.copy_until(source, destination, length, Some(limit))
-    }
-
-    /// Copies within `limit` nanoseconds.
-    fn copy_until(
-        &mut self,
-        source: CardAddr,
-        destination: CardAddr,
-        length: u64,
-        limit: Option<u64>,
-    ) -> Result<(), CdmaError> {
-        self.check(source, destination, length)?;
-        self.check_width(source, destination, length)?;
-        let began = self.card.backend.now();
-        let whole = CopyEntry::new(source, destination, length);
-        let mut done = self.bounce(&whole, limit.map(|limit| (began, limit)))?;
-        if done != 0 && done == length {
-            return Ok(());
-        }
-        let passed = || self.card.backend.now().saturating_sub(began);
-        let left = || limit.map_or(u64::MAX, |limit| limit.saturating_sub(passed()));
-        let idle = self.wait_idle(COPY_LIMIT_NS.min(left()), "the copy before")?;
-        if idle.has_error() {
-            self.reset()?;
-        }
-        // Write the whole control register: an earlier owner may have left scatter-gather, keyhole or cyclic mode enabled.
-        CdmaBlock::CR
-            .write(&self.registers, BASE, Cdmacr::new().with_irq_threshold(1))
-            .map_err(|source| self.mmio(source))?;
-        while done < length {
-            let piece = u32::try_from(length - done).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
-            let (from, to) = (source.get() + done, destination.get() + done);
-            self.start(CardAddr::new(from), CardAddr::new(to), piece)?;
-            let left = left();
-            // A chunk that takes longer than any memory needs is stuck, regardless of the caller's timeout.
-            let waited = self.wait_idle(COPY_LIMIT_NS.min(left), "a copy");
-            let out_of_time = limit.is_some_and(|limit| passed() >= limit);
-            let status = match waited {
-                Err(CdmaError::Stuck { .. }) if left < COPY_LIMIT_NS => None,
-                Ok(status) if out_of_time && !status.has_error() => {
-                    done += u64::from(piece);
-                    if done == length {
-                        return Ok(());
-                    }
-                    None
-                }
-                waited => Some(waited?),
-            };
-            let Some(status) = status else {
-                self.reset_after(limit.unwrap_or(u64::MAX))?;
-                return Err(CdmaError::TimedOut {
-                    card: self.name(),
-                    source_start: source,
-                    destination,
-                    length,
-                    done,
-                    waited_ms: passed() / 1_000_000,
-                });
-            };
-            if status.has_error() {
-                self.reset()?;
-                return Err(CdmaError::Engine {
-                    card: self.name(),
-                    source_start: source,
-                    destination,
-                    length,
-                    done,
-                    status,
-                });
-            }
-            done += u64::from(piece);
-        }
-        Ok(())
-    }
-
-    /// Starts one chunk. High address words are read back where they matter: a build with narrower addresses would drop them and copy from
-    /// or to another address.
-    fn start(&self, source: CardAddr, destination: CardAddr, length: u32) -> Result<(), CdmaError> {
-        let mmio = |source| self.mmio(source);
-        let addresses = [
-            ("source address", CdmaBlock::SOURCE_LOW, CdmaBlock::SOURCE_HIGH, source),
-            ("destination address", CdmaBlock::DESTINATION_LOW, CdmaBlock::DESTINATION_HIGH, destination),
-        ];
-        for (register, low, high, address) in addresses {
-            let (low_word, written) = address.to_low_high();
-            low.write(&self.registers, BASE, low_word).map_err(mmio)?;
-            high.write(&self.registers, BASE, written).map_err(mmio)?;
-            if written != 0 {
-                let held = high.read(&self.registers, BASE).map_err(mmio)?;
-                if held != written {
-                    return Err(CdmaError::Narrow { card: self.name(), register, held, written });
-                }
-            }
-        }
-        // A chunk is far below the register's 26 bits and never empty.
-        let bytes = BytesToTransfer::of(length).unwrap_or_default();
-        CdmaBlock::BTT.write(&self.registers, BASE, bytes).map_err(mmio)?;
-        let held = CdmaBlock::BTT.read(&self.registers, BASE).map_err(mmio)?.bytes();
-        if held != length {
-            // The engine has started with the truncated length.
-            self.reset()?;
-            return Err(CdmaError::Narrow { card: self.name(), register: "length", held, written: length });
-        }
-        Ok(())
-    }
-
-    fn check(&self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
-        for start in [source, destination] {
-            if start.checked_add(length).is_none() {
-                return Err(CdmaError::AddressRange { card: self.name(), start, length });
-            }
-            let Some(ranges) = self.card.reachable() else { continue };
-            if !ranges.iter().any(|range| range.contains(start, length)) {
-                return Err(CdmaError::CardMemory { card: self.name(), start, length });
-            }
-        }
-        let apart = source.get().abs_diff(destination.get());
-        if apart < length {
-            return Err(CdmaError::Overlap { card: self.name(), source_start: source, destination, length });
-        }
-        Ok(())
-    }
-
-    /// Checks a copy that crosses a multiple of 4 GiB against the width of the address registers, before its first chunk. Any other copy is
-    /// checked by [`start`](Self::start), because all its addresses have the same high word.
-    fn check_width(&self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
-        let mmio = |source| self.mmio(source);
-        let addresses = [
-            ("source address", CdmaBlock::SOURCE_HIGH, source),
-            ("destination address", CdmaBlock::DESTINATION_HIGH, destination),
-        ];
-        for (register, high, start) in addresses {
-            // The range ends inside the address space.
-            let last = CardAddr::new(start.get().saturating_add(length.saturating_sub(1)));
-            let written = last.to_low_high().1;
-            if written == start.to_low_high().1 {
-                continue;
-            }
-            self.wait_idle(COPY_LIMIT_NS, "the copy before")?;
-            high.write(&self.registers, BASE, written).map_err(mmio)?;
-            let held = high.read(&self.registers, BASE).map_err(mmio)?;
-            if held != written {
-                return Err(CdmaError::Narrow { card: self.name(), register, held, written });
-            }
-        }
-        Ok(())
     }
 
     /// Resets the engine and enters scatter-gather mode with the first descriptor at `first`. `highest` is the last address that its

@@ -1,7 +1,7 @@
 //! Options of a ring of copies.
 
 use fpga_registers::CardAddr;
-use fpga_ring::cdma_ring::{LENGTH_BITS_BEFORE_4_1, RingConfig};
+use fpga_ring::cdma_ring::{LENGTH_BITS, RingConfig};
 
 use crate::channel::H2cChannel;
 use crate::setters::setters;
@@ -50,8 +50,8 @@ pub struct CdmaRingOptions {
     pub descriptors: u32,
     /// Maximum number of copies in flight: a power of two. Default 256.
     pub copies: u32,
-    /// Width of the build's length field in bits. Default 23, which fits every build; 26 for IP version 4.1 and later allows longer and
-    /// therefore fewer descriptors. A value above the build's width would copy too little.
+    /// Bits of the length field that descriptors use, 8 to 23. Default 23, which every build has (PG034). A ring uses fewer bits if a copy
+    /// of this [`Cdma`](super::Cdma) found the register narrower ([`Cdma::length_bits`](super::Cdma::length_bits)).
     pub length_bits: u8,
     /// Width of the build's data path in bytes. Default 64.
     pub data_bytes: u32,
@@ -76,7 +76,7 @@ impl CdmaRingOptions {
             base,
             descriptors: 256,
             copies: 256,
-            length_bits: LENGTH_BITS_BEFORE_4_1,
+            length_bits: LENGTH_BITS,
             data_bytes: 64,
             realignment: true,
             user_interrupt: None,
@@ -102,7 +102,7 @@ setters! {
         descriptors: u32;
         /// Sets the maximum number of copies in flight.
         copies: u32;
-        /// Sets the width of the build's length field in bits.
+        /// Sets the bits of the length field that descriptors use.
         length_bits: u8;
         /// Sets the width of the build's data path in bytes.
         data_bytes: u32;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmacr;
-use fpga_ring::cdma_ring::{CopyEntry, RefusalReason, Ring, Token};
+use fpga_ring::cdma_ring::{CopyEntry, LENGTH_BITS, RefusalReason, Ring, Token};
 
 use super::Cdma;
 use super::error::{CdmaError, CdmaFault, CdmaRingError, CdmaSubmitError};
@@ -140,6 +140,10 @@ impl Cdma {
         let mut options = *options;
         if let Some(bounce) = &self.bounce {
             (options.data_bytes, options.realignment) = (bounce.data_bytes, false);
+        }
+        // An invalid value is refused as it was given.
+        if options.length_bits <= LENGTH_BITS {
+            options.length_bits = options.length_bits.min(self.length_bits());
         }
         let (threshold, delay) = (options.interrupt_threshold, options.interrupt_delay);
         if threshold == 0 || (threshold > 1 && delay == 0) {

@@ -13,6 +13,7 @@ use fpga_pci::{Backoff, Deadline, DmaBuffer, RegisteredMemory};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{Transmit, TransmitKind};
 use fpga_registers::CardAddr;
+use fpga_ring::cdma_ring::LENGTH_BITS;
 
 use super::chain::{Chain, SLOT_BYTES};
 use super::sending::SenderSet;
@@ -411,6 +412,8 @@ fn check_windows(windows: &TransmitWindows) -> Result<(), &'static str> {
         Err("there are none")
     } else if windows.payload_size == 0 || payload_end > u64::from(windows.stride) {
         Err("the payload does not fit into a window")
+    } else if windows.payload_size >= 1 << LENGTH_BITS {
+        Err("the payload is longer than one CDMA descriptor copies (23 bits)")
     } else if u64::from(windows.commit_offset) + 4 > u64::from(windows.stride) {
         Err("the commit word does not fit into a window")
     } else if (windows.payload_offset as usize) < window::MAX_HEADER_BLOCK {

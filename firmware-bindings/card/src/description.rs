@@ -264,7 +264,7 @@ pub struct CdmaDescription {
     pub data_width: u16,
     /// Data realignment engine: without it both addresses must be aligned to the data width.
     pub dre: bool,
-    /// Bits of the byte count: 8 to 26.
+    /// Bits of the byte count: 23 before version 4.1 of the IP, 26 since (PG034).
     pub max_length_bits: u8,
 }
 

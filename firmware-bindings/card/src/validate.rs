@@ -192,7 +192,7 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     let cdma = &description.cdma;
     range("cdma.address_width", cdma.address_width.into(), 32, 64)?;
     one_of("cdma.data_width", cdma.data_width.into(), &[32, 64, 128, 256, 512, 1024])?;
-    range("cdma.max_length_bits", cdma.max_length_bits.into(), 8, 26)?;
+    one_of("cdma.max_length_bits", cdma.max_length_bits.into(), &[23, 26])?;
     if cdma.dre && cdma.data_width > 512 {
         return Err(Problem::NotModelled { key: "cdma.dre", instead: "false (PG034: up to 512 bit)" });
     }
@@ -284,14 +284,6 @@ fn network(description: &CardDescription) -> Result<(), Problem> {
     range("ni.commands", ni.commands.into(), 0, MAX_COMMANDS.into())?;
     aligned("ni.window_base", ni.window_base, GRANULE, "multiple of 64 KiB")?;
     range("ni.window_base", ni.window_base, 0, u64::MAX - MAX_MEMORY)?;
-    // One descriptor of the chain that fills a window moves its whole payload.
-    let payload = crate::space::payload_size(ni.packet_size, ni.mask_bits);
-    range(
-        "cdma.max_length_bits",
-        description.cdma.max_length_bits.into(),
-        u64::from(payload.ilog2()) + 1,
-        26,
-    )?;
     let windows_end =
         ni.window_base + u64::from(ni.windows) * crate::space::window_stride(ni.packet_size, ni.mask_bits);
     let memory = &description.memory;

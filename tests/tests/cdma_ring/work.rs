@@ -281,7 +281,7 @@ fn cdma_ring_invalid_configuration_returns_everything() {
     };
     assert_eq!(config(options().descriptors(3)), ConfigError::Entries { found: 3 });
     assert_eq!(config(options().copies(3)), ConfigError::Operations { found: 3 });
-    assert_eq!(config(options().length_bits(30)), ConfigError::LengthBits { found: 30 });
+    assert_eq!(config(options().length_bits(24)), ConfigError::LengthBits { found: 24 });
     assert_eq!(config(options().data_bytes(3)), ConfigError::DataBytes { found: 3 });
     assert!(matches!(config(CdmaRingOptions::new(at(BASE + 32))), ConfigError::Base { .. }));
     for (threshold, delay) in [(0, 0), (0, 9), (2, 0), (255, 0)] {
@@ -337,8 +337,8 @@ fn cdma_ring_every_build_has_ring() {
             ("cdma: { address_width: 40 }", options()),
             ("cdma: { data_width: 32 }", options().data_bytes(4)),
             ("cdma: { max_length_bits: 23 }", options()),
-            ("cdma: { max_length_bits: 26 }", options().length_bits(26)),
-            ("cdma: { max_length_bits: 15 }", options().length_bits(15).descriptors(64)),
+            ("cdma: { max_length_bits: 26 }", options()),
+            ("cdma: { max_length_bits: 23 }", options().length_bits(15).descriptors(64)),
         ] {
             let network = network(described(file));
             let card = open(&network);
@@ -363,7 +363,7 @@ fn cdma_ring_every_build_has_ring() {
 
 #[test]
 fn cdma_ring_without_dre_unaligned_copy_is_refused() {
-    let network = network(described("cdma: { dre: false, data_width: 512, max_length_bits: 15 }"));
+    let network = network(described("cdma: { dre: false, data_width: 512, max_length_bits: 23 }"));
     let card = open(&network);
     let mut ring: CdmaRing<u64> =
         ring(&card, DescriptorRoute::Bypass, options().length_bits(12).realignment(false));

@@ -7,10 +7,10 @@ use fpga_registers::cdma::descriptor;
 pub const ENTRY_BYTES: u64 = descriptor::SIZE as u64;
 /// Maximum number of ring entries: 4 MiB of descriptors.
 pub const MAX_ENTRIES: u32 = 1 << 16;
-/// Bits of the length field in builds before 4.1: every build has at least these unless it was configured with fewer.
-pub const LENGTH_BITS_BEFORE_4_1: u8 = 23;
-/// Maximum width of the length field (PG034, CONTROL word).
-pub const MAX_LENGTH_BITS: u8 = 26;
+/// Width of the length field that every build has, in bits: 23 before version 4.1, 26 since (PG034, CONTROL word). It is also the maximum
+/// that a ring uses. A status word does not report a length, so a build that cuts it would complete a copy that moved too little; the three
+/// further bits would save one descriptor in 8 MiB.
+pub const LENGTH_BITS: u8 = 23;
 
 /// Geometry of a [`Ring`](super::Ring), and build options of its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,7 @@ pub struct RingConfig {
     pub entries: u32,
     /// Maximum number of operations in the ring: a power of two, 1..=65536. Default: equal to `entries`.
     pub operations: u32,
-    /// Width of the build's length field, 8..=26 bits. Default 23, which every build since the first supports. The engine would silently
-    /// truncate a length above the build's width.
+    /// Bits of the length field that descriptors use, 8..=23. Default [`LENGTH_BITS`], which every build has.
     pub length_bits: u8,
     /// Width of the build's data path in bytes: a power of two, 4..=128. Long copies are split at multiples of it, so that a
     /// split never makes an aligned copy unaligned. Default 64.
@@ -44,7 +43,7 @@ impl RingConfig {
             base,
             entries,
             operations: entries,
-            length_bits: LENGTH_BITS_BEFORE_4_1,
+            length_bits: LENGTH_BITS,
             data_bytes: 64,
             realignment: true,
             address_bits: 64,
@@ -81,7 +80,7 @@ impl RingConfig {
         if !self.operations.is_power_of_two() || self.operations > MAX_ENTRIES {
             return Err(ConfigError::Operations { found: self.operations });
         }
-        if self.length_bits < 8 || self.length_bits > MAX_LENGTH_BITS {
+        if self.length_bits < 8 || self.length_bits > LENGTH_BITS {
             return Err(ConfigError::LengthBits { found: self.length_bits });
         }
         if !self.data_bytes.is_power_of_two() || self.data_bytes < 4 || self.data_bytes > 128 {
@@ -135,7 +134,7 @@ pub enum ConfigError {
     },
     /// Length field out of range.
     #[error(
-        "a CDMA length field of {found} bits is not possible: give the build's value, 8 to {MAX_LENGTH_BITS}"
+        "descriptors with {found} length bits are not possible: give 8 to {LENGTH_BITS}; every build has {LENGTH_BITS}"
     )]
     LengthBits {
         /// Bits given.

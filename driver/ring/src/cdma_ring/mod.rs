@@ -28,9 +28,7 @@ mod config;
 mod errors;
 
 pub use batch::{Batch, DescriptorImage, DescriptorSlice, PendingDescriptor, Probe};
-pub use config::{
-    ConfigError, ENTRY_BYTES, LENGTH_BITS_BEFORE_4_1, MAX_ENTRIES, MAX_LENGTH_BITS, RingConfig,
-};
+pub use config::{ConfigError, ENTRY_BYTES, LENGTH_BITS, MAX_ENTRIES, RingConfig};
 pub use errors::{ProgressFault, Refusal, RefusalReason};
 
 use fpga_registers::cast::{index, low32};

@@ -1,7 +1,7 @@
 //! `info`: facts about a card.
 
 use fpga_driver::endpoint::SchemeList;
-use fpga_driver::{CardInfo, NiInfo, XdmaInfo};
+use fpga_driver::{CardInfo, Cdma, NiInfo, XdmaInfo};
 use fpga_firmware::catalog;
 use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR, Capabilities};
 use fpga_firmware::identity::{Block, Identity};
@@ -25,6 +25,7 @@ pub struct InfoReport {
     pci: Pci,
     bars: Vec<BarLine>,
     xdma: Xdma,
+    cdma: Option<CdmaLine>,
     interrupt_vectors: u32,
     identity: Option<IdentityLine>,
     ni: Option<Ni>,
@@ -62,6 +63,14 @@ struct Xdma {
     address_bits: u8,
     address_alignment_bytes: u8,
     length_granularity_bytes: u8,
+}
+
+#[derive(Debug, Serialize)]
+struct CdmaLine {
+    /// Offset in the user BAR.
+    offset: String,
+    /// Width of the length field to which copies are split. The register does not state its own.
+    assumed_length_bits: u8,
 }
 
 #[derive(Debug, Serialize)]
@@ -125,6 +134,10 @@ pub(super) fn report(opened: &Opened) -> InfoReport {
         },
         bars: opened.transport.bars().into_iter().flatten().map(|bar| bar_line(info, bar)).collect(),
         xdma: xdma(&info.xdma),
+        cdma: info.cdma.map(|at| CdmaLine {
+            offset: format!("{:#06x}", at.get()),
+            assumed_length_bits: Cdma::ASSUMED_LENGTH_BITS,
+        }),
         interrupt_vectors: opened.transport.interrupt_vectors(),
         identity: info.identity.as_ref().map(identity),
         ni: info.ni.as_ref().map(ni),
@@ -252,6 +265,11 @@ impl Report for InfoReport {
         text += &bars_text(&self.bars);
         text += "\nDMA engine (XDMA)\n";
         text += &xdma_text(&self.xdma);
+        if let Some(CdmaLine { offset, assumed_length_bits: bits }) = &self.cdma {
+            text += "\nCopy engine (CDMA)\n";
+            let lengths = format!("{bits} bit assumed; longer copies are split");
+            text += &pairs(&[("registers", format!("{offset} in the user BAR")), ("length field", lengths)]);
+        }
         match &self.identity {
             Some(identity) => {
                 text += "\nIdentity block\n";

@@ -1,0 +1,266 @@
+//! Copies in simple mode: one start of the engine per chunk.
+
+use core::time::Duration;
+
+use fpga_registers::CardAddr;
+use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr};
+use fpga_ring::cdma_ring::{CopyEntry, LENGTH_BITS};
+
+use super::error::CdmaError;
+use super::{BASE, Cdma};
+use crate::shared::Shared;
+
+/// Maximum time for a copy of the longest chunk (4 MiB), in nanoseconds: 4 MB/s is far below any memory.
+const COPY_LIMIT_NS: u64 = 1_000_000_000;
+/// Maximum chunk of a long copy: 4 MiB fits the 23-bit length of older builds as well as the 26-bit one. It is a multiple of every data
+/// width, so all chunks have the alignment of the first one.
+pub(super) const CHUNK_BYTES: u32 = 1 << 22;
+/// Maximum data width in bytes: chunks are multiples of it.
+const MAX_DATA_BYTES: u32 = 128;
+
+/// Start and time limit of a copy, in nanoseconds of the card's clock.
+#[derive(Debug, Clone, Copy)]
+struct CopyTime {
+    began: u64,
+    limit: Option<u64>,
+}
+
+impl CopyTime {
+    fn passed(self, card: &Shared) -> u64 {
+        card.backend.now().saturating_sub(self.began)
+    }
+
+    fn left(self, card: &Shared) -> u64 {
+        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.passed(card)))
+    }
+}
+
+impl Cdma {
+    /// Width of the length field that a new handle assumes, in bits: every build has it (PG034).
+    pub const ASSUMED_LENGTH_BITS: u8 = LENGTH_BITS;
+
+    /// Copies `length` bytes from `source` to `destination` and waits until the copy has ended. A long copy is split into chunks of 4 MiB,
+    /// which fit the length register of every build (PG034: 23 bits, 26 from version 4.1 on). Each length is read back. If the register
+    /// holds fewer bits, the copy continues behind the bytes that the engine has moved. There is no time limit for the whole copy.
+    ///
+    /// On a build without data realignment, both addresses must be multiples of its data width, or channels must be lent
+    /// ([`set_bounce_channels`](Self::set_bounce_channels)).
+    ///
+    /// # Errors
+    /// [`CdmaError`]. After [`CdmaError::Engine`] the engine was reset and can be used again.
+    pub fn copy(&mut self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
+        self.copy_until(source, destination, length, None)
+    }
+
+    /// As [`copy`](Self::copy), with a time limit of `timeout`.
+    ///
+    /// # Errors
+    /// As `copy`; [`CdmaError::TimedOut`] has the number of bytes copied. The engine was reset then and can be used again.
+    pub fn copy_with_timeout(
+        &mut self,
+        source: CardAddr,
+        destination: CardAddr,
+        length: u64,
+        timeout: Duration,
+    ) -> Result<(), CdmaError> {
+        let limit = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.copy_until(source, destination, length, Some(limit))
+    }
+
+    /// Copies within `limit` nanoseconds.
+    fn copy_until(
+        &mut self,
+        source: CardAddr,
+        destination: CardAddr,
+        length: u64,
+        limit: Option<u64>,
+    ) -> Result<(), CdmaError> {
+        self.check(source, destination, length)?;
+        self.check_width(source, destination, length)?;
+        let time = CopyTime { began: self.card.backend.now(), limit };
+        let whole = CopyEntry::new(source, destination, length);
+        let mut done = self.bounce(&whole, limit.map(|limit| (time.began, limit)))?;
+        if done != 0 && done == length {
+            return Ok(());
+        }
+        let idle = self.wait_idle(COPY_LIMIT_NS.min(time.left(&self.card)), "the copy before")?;
+        if idle.has_error() {
+            self.reset()?;
+        }
+        self.enter_simple_mode()?;
+        while done < length {
+            done += u64::from(self.copy_chunk(&whole, done, time)?);
+            if done < length && time.left(&self.card) == 0 {
+                return Err(self.out_of_time(&whole, done, time));
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the next chunk of `whole`, of which `done` bytes are copied. Returns the number of bytes that it copied.
+    fn copy_chunk(&mut self, whole: &CopyEntry, done: u64, time: CopyTime) -> Result<u32, CdmaError> {
+        let written = u32::try_from(whole.length - done).unwrap_or(u32::MAX).min(self.chunk);
+        let at = |start: CardAddr| CardAddr::new(start.get() + done);
+        let held = self.start(at(whole.source), at(whole.destination), written)?;
+        let copied = if held == written { Some(written) } else { self.adopt_length(held, written) };
+        let Some(copied) = copied else {
+            self.reset()?;
+            let (card, source_start, destination) = (self.name(), whole.source, whole.destination);
+            let length = whole.length;
+            return Err(CdmaError::LengthRegister {
+                card,
+                source_start,
+                destination,
+                length,
+                done,
+                held,
+                written,
+            });
+        };
+        let left = time.left(&self.card);
+        // A chunk that takes longer than any memory needs is stuck, regardless of the caller's timeout.
+        let mut status = match self.wait_idle(COPY_LIMIT_NS.min(left), "a copy") {
+            Err(CdmaError::Stuck { .. }) if left < COPY_LIMIT_NS => {
+                return Err(self.out_of_time(whole, done, time));
+            }
+            waited => waited?,
+        };
+        if held == 0 {
+            // All bits were cut, and the engine refuses a length of 0 (PG034, DMAIntErr): nothing was moved.
+            self.reset()?;
+            self.enter_simple_mode()?;
+            status = status.with_dma_internal_error(false);
+        }
+        if status.has_error() {
+            self.reset()?;
+            return Err(CdmaError::Engine {
+                card: self.name(),
+                source_start: whole.source,
+                destination: whole.destination,
+                length: whole.length,
+                done,
+                status,
+            });
+        }
+        Ok(copied)
+    }
+
+    /// Resets the engine after a copy that has used its time. Returns the error of the copy, or that of the reset.
+    fn out_of_time(&self, whole: &CopyEntry, done: u64, time: CopyTime) -> CdmaError {
+        if let Err(error) = self.reset_after(time.limit.unwrap_or(u64::MAX)) {
+            return error;
+        }
+        CdmaError::TimedOut {
+            card: self.name(),
+            source_start: whole.source,
+            destination: whole.destination,
+            length: whole.length,
+            done,
+            waited_ms: time.passed(&self.card) / 1_000_000,
+        }
+    }
+
+    /// Writes the whole control register: an earlier owner may have left scatter-gather, keyhole or cyclic mode enabled.
+    fn enter_simple_mode(&self) -> Result<(), CdmaError> {
+        CdmaBlock::CR
+            .write(&self.registers, BASE, Cdmacr::new().with_irq_threshold(1))
+            .map_err(|source| self.mmio(source))
+    }
+
+    /// Handles a length register that holds fewer bits than were written. The engine has started with the value that it holds, so it copies
+    /// the first `held` bytes of the chunk. Returns the number of bytes after which the copy continues with shorter chunks; `None` if the
+    /// value is not what a narrower register keeps.
+    fn adopt_length(&mut self, held: u32, written: u32) -> Option<u32> {
+        let bits = (held ^ written).trailing_zeros();
+        let chunk = 1_u32.checked_shl(bits)?.wrapping_sub(1) & !(MAX_DATA_BYTES - 1);
+        if held.checked_shr(bits)? != 0 || chunk == 0 {
+            return None;
+        }
+        tracing::warn!(card = %self.name(), bits, "the CDMA's length register is narrower than PG034 states; copies use shorter chunks");
+        self.chunk = chunk;
+        // The next chunk has the alignment of this one. Bytes behind the last multiple are copied again.
+        Some(held & !(MAX_DATA_BYTES - 1))
+    }
+
+    /// Width of the length field that copies and rings assume, in bits: 23, which every build of PG034 has; less once a copy has found the
+    /// register narrower.
+    #[must_use]
+    pub const fn length_bits(&self) -> u8 {
+        if self.chunk == CHUNK_BYTES {
+            return LENGTH_BITS;
+        }
+        // At most 22 bits.
+        (u32::BITS - self.chunk.leading_zeros()) as u8
+    }
+
+    /// Starts one chunk. High address words are read back where they matter: a build with narrower addresses would drop them and copy from
+    /// or to another address. Returns the length that the register holds, with which the engine has started.
+    fn start(&self, source: CardAddr, destination: CardAddr, length: u32) -> Result<u32, CdmaError> {
+        let mmio = |source| self.mmio(source);
+        let addresses = [
+            ("source address", CdmaBlock::SOURCE_LOW, CdmaBlock::SOURCE_HIGH, source),
+            ("destination address", CdmaBlock::DESTINATION_LOW, CdmaBlock::DESTINATION_HIGH, destination),
+        ];
+        for (register, low, high, address) in addresses {
+            let (low_word, written) = address.to_low_high();
+            low.write(&self.registers, BASE, low_word).map_err(mmio)?;
+            high.write(&self.registers, BASE, written).map_err(mmio)?;
+            if written != 0 {
+                let held = high.read(&self.registers, BASE).map_err(mmio)?;
+                if held != written {
+                    return Err(CdmaError::Narrow { card: self.name(), register, held, written });
+                }
+            }
+        }
+        // A chunk is far below the register's 26 bits and never empty.
+        let bytes = BytesToTransfer::of(length).unwrap_or_default();
+        CdmaBlock::BTT.write(&self.registers, BASE, bytes).map_err(mmio)?;
+        let held = CdmaBlock::BTT.read(&self.registers, BASE).map_err(mmio)?;
+        if held.into_bits() == u32::MAX {
+            return Err(CdmaError::Gone { card: self.name() });
+        }
+        Ok(held.bytes())
+    }
+
+    fn check(&self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
+        for start in [source, destination] {
+            if start.checked_add(length).is_none() {
+                return Err(CdmaError::AddressRange { card: self.name(), start, length });
+            }
+            let Some(ranges) = self.card.reachable() else { continue };
+            if !ranges.iter().any(|range| range.contains(start, length)) {
+                return Err(CdmaError::CardMemory { card: self.name(), start, length });
+            }
+        }
+        let apart = source.get().abs_diff(destination.get());
+        if apart < length {
+            return Err(CdmaError::Overlap { card: self.name(), source_start: source, destination, length });
+        }
+        Ok(())
+    }
+
+    /// Checks a copy that crosses a multiple of 4 GiB against the width of the address registers, before its first chunk. Any other copy is
+    /// checked by [`start`](Self::start), because all its addresses have the same high word.
+    fn check_width(&self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
+        let mmio = |source| self.mmio(source);
+        let addresses = [
+            ("source address", CdmaBlock::SOURCE_HIGH, source),
+            ("destination address", CdmaBlock::DESTINATION_HIGH, destination),
+        ];
+        for (register, high, start) in addresses {
+            // The range ends inside the address space.
+            let last = CardAddr::new(start.get().saturating_add(length.saturating_sub(1)));
+            let written = last.to_low_high().1;
+            if written == start.to_low_high().1 {
+                continue;
+            }
+            self.wait_idle(COPY_LIMIT_NS, "the copy before")?;
+            high.write(&self.registers, BASE, written).map_err(mmio)?;
+            let held = high.read(&self.registers, BASE).map_err(mmio)?;
+            if held != written {
+                return Err(CdmaError::Narrow { card: self.name(), register, held, written });
+            }
+        }
+        Ok(())
+    }
+}
