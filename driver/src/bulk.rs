@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::io;
 
 use fpga_pci::{Deadline, DmaBuffer, ReadVolatile, SharedSlice, WriteVolatile};
-use fpga_registers::CardAddr;
 use fpga_registers::xdma::Direction;
+use fpga_registers::{CardAddr, quantity};
 
 use crate::card::Card;
 use crate::channel::{C2hChannel, Completion, Engine, H2cChannel, Ticket, WaitOptions};
@@ -31,7 +31,7 @@ const DEPTH: usize = 4;
 #[non_exhaustive]
 pub enum BulkError {
     /// Reading the source or writing the sink failed.
-    #[error("after {done} bytes: {source}")]
+    #[error("after {done}: {source}", done = quantity(*done, "byte"))]
     Stream {
         /// Bytes moved before the error.
         done: u64,
@@ -39,7 +39,10 @@ pub enum BulkError {
         source: io::Error,
     },
     /// The source ended early.
-    #[error("the source ended after {done} of {length} bytes; it was shortened meanwhile")]
+    #[error(
+        "the source ended after {done} of {length}; it was shortened meanwhile",
+        length = quantity(*length, "byte"),
+    )]
     Short {
         /// Bytes that the source provided.
         done: u64,
@@ -48,7 +51,8 @@ pub enum BulkError {
     },
     /// The source has more bytes than the card memory behind the start address. The bytes that fit were written.
     #[error(
-        "{card} {channel}: the source has more bytes than fit: {done} bytes were written, from card address {start} to the end of the card's memory, and nothing behind it; choose a lower address, or a shorter source"
+        "{card} {channel}: the source has more bytes than fit: {done} written, from card address {start} to the end of the card's memory, and nothing behind it; choose a lower address, or a shorter source",
+        done = quantity(*done, "byte"),
     )]
     NoFreeSlot {
         /// Name of the card.

@@ -3,7 +3,7 @@
 use fpga_firmware::identity::ReadError;
 use fpga_pci::vfio::VfioOpenError;
 use fpga_pci::{BarError, ConfigError, DmaAccess, DmaAllocError, DmaBuffer, InterruptError, MmioError};
-use fpga_registers::{CardAddr, Iova};
+use fpga_registers::{CardAddr, Iova, quantity};
 use fpga_ring::ring;
 use fpga_vfio_user::VfioUserOpenError;
 
@@ -255,7 +255,8 @@ pub enum ResourceError {
     },
     /// The buffer options of a C2H stream are invalid.
     #[error(
-        "{card}: {buffers} stream buffers of {size} bytes: give a power of two from 2 to 65536 of them, each a multiple of 64 bytes (PG195) of at most 64 MiB"
+        "{card}: {buffers} stream buffers of {size}: give a power of two from 2 to 65536 of them, each a multiple of 64 bytes (PG195) of at most 64 MiB",
+        size = quantity(*size, "byte"),
     )]
     StreamBuffers {
         /// Name of the card.
@@ -367,7 +368,8 @@ pub enum SubmitError {
     },
     /// The range is not inside the card's memory.
     #[error(
-        "{card} {channel}: {length} bytes at card address {start} are not inside the card's memory, {memory_start} to {memory_last}; choose an address there, `fpgactl info` shows it"
+        "{card} {channel}: the range of {length} at card address {start} is not inside the card's memory, {memory_start} to {memory_last}; choose an address there, `fpgactl info` shows it",
+        length = quantity(*length, "byte"),
     )]
     CardMemory {
         /// Name of the card.
@@ -394,7 +396,11 @@ pub enum SubmitError {
         channel: ChannelName,
     },
     /// The range is not inside the registered memory.
-    #[error("{card} {channel}: {length} bytes from offset {offset} are not inside the attached {size} bytes")]
+    #[error(
+        "{card} {channel}: the range of {length} from offset {offset} is not inside the registered {size}",
+        length = quantity(*length, "byte"),
+        size = quantity(*size, "byte"),
+    )]
     MemoryRange {
         /// Name of the card.
         card: CardName,
@@ -409,7 +415,8 @@ pub enum SubmitError {
     },
     /// Two entries of a scatter-gather list overlap at their destination.
     #[error(
-        "{card} {channel}: elements of the list overlap at their destination: {length} bytes at {second:#x} begin inside the element at {first:#x}; the result would depend on the engine's order, so give each byte one source"
+        "{card} {channel}: elements of the list overlap at their destination: the one of {length} at {second:#x} begins inside the one at {first:#x}; the result would depend on the engine's order, so give each byte one source",
+        length = quantity(*length, "byte"),
     )]
     Overlap {
         /// Name of the card.
@@ -425,7 +432,9 @@ pub enum SubmitError {
     },
     /// Addresses or length of a fixed-address transfer are not whole beats of the data path.
     #[error(
-        "{card} {channel}: {length} bytes between {host} and fixed card address {start} are not whole beats: addresses and length must be multiples of {width} bytes, the width of the data path"
+        "{card} {channel}: a transfer of {length} between {host} and fixed card address {start} is not a whole number of beats: addresses and length must be multiples of {width}, the width of the data path",
+        length = quantity(*length, "byte"),
+        width = quantity(*width, "byte"),
     )]
     Misaligned {
         /// Name of the card.
@@ -470,7 +479,8 @@ pub(crate) fn waited(us: u64) -> String {
 pub enum ChannelError {
     /// The card does not answer. Posted buffers are quarantined.
     #[error(
-        "{card} {channel}: the card is gone (all registers read as ones); {quarantined} buffers that it may still reach are kept out of use: reopen the card when it is back"
+        "{card} {channel}: the card is gone (all registers read as ones); quarantined, because it may still reach them: {quarantined}; reopen the card when it is back",
+        quarantined = quantity(*quarantined, "buffer"),
     )]
     Gone {
         /// Name of the card.
@@ -482,7 +492,8 @@ pub enum ChannelError {
     },
     /// The engine does not become idle. Posted buffers are quarantined.
     #[error(
-        "{card} {channel}: the engine did not become idle within {waited_ms} ms (status {status}); {quarantined} buffers that it may still reach are kept out of use: reset the card (`fpgactl reset --level bus`)"
+        "{card} {channel}: the engine did not become idle within {waited_ms} ms (status {status}); quarantined, because it may still reach them: {quarantined}; reset the card (`fpgactl reset --level bus`)",
+        quarantined = quantity(*quarantined, "buffer"),
     )]
     Wedged {
         /// Name of the card.
@@ -498,9 +509,8 @@ pub enum ChannelError {
     },
     /// The wait's deadline has passed. The transfer stays in flight: wait again, or abort.
     #[error(
-        "{card} {channel}: not complete after {} (status {status}, {completed} of {posted} descriptors of the run done); wait longer, or abort the channel",
-        waited(*waited_us)
-    )]
+        "{card} {channel}: not complete after {} (status {status}, {completed} of {posted} of the run done); wait longer, or abort the channel",
+        waited(*waited_us), posted = quantity(*posted, "descriptor"))]
     TimedOut {
         /// Name of the card.
         card: CardName,

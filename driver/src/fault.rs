@@ -3,7 +3,7 @@
 use core::fmt;
 
 use fpga_registers::xdma::{ChannelError as StatusBit, ChannelStatus};
-use fpga_registers::{CardAddr, Iova};
+use fpga_registers::{CardAddr, Iova, quantity};
 
 use crate::name::{CardName, ChannelName};
 
@@ -87,7 +87,8 @@ impl fmt::Display for ChannelFault {
             if let Some(card) = card {
                 write!(f, ", card {card}")?;
             }
-            write!(f, ", {length} bytes, after {bytes_done} bytes of the transfer)")?;
+            let (length, done) = (quantity(length, "byte"), quantity(bytes_done, "byte"));
+            write!(f, ", {length}, after {done} of the transfer)")?;
         }
         let streams = self.place.is_some_and(|place| place.card.is_none());
         let advice = match self.cause {

@@ -1,6 +1,6 @@
 //! Division of a segment into packets and its position in its transfer: rules that a start packet and a window header share.
 
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 use crate::generated::{PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN, SEGMENT_PACKETS_MAX};
 use crate::ids::SegmentIndex;
@@ -38,7 +38,8 @@ pub enum GeometryError {
     },
     /// The segment's index is not below the count.
     #[error(
-        "segment {segment} of a transfer of {count} segments does not exist: give an index from 0 to the count minus 1"
+        "segment {segment} of a transfer of {count} does not exist: give an index from 0 to the count minus 1",
+        count = quantity(*count, "segment"),
     )]
     SegmentIndex {
         /// Index found.
@@ -48,7 +49,9 @@ pub enum GeometryError {
     },
     /// The segment's length is 0 or more than 256 packets.
     #[error(
-        "segment of {length} bytes in packets of {packet_size} bytes is out of range: give 1 byte to 256 packets"
+        "segment of {length} in packets of {packet_size} is out of range: give 1 byte to 256 packets",
+        length = quantity(*length, "byte"),
+        packet_size = quantity(*packet_size, "byte"),
     )]
     SegmentLength {
         /// Bytes found.
@@ -57,7 +60,10 @@ pub enum GeometryError {
         packet_size: u32,
     },
     /// The packet count does not match length and packet size.
-    #[error("{found} packets announced, but the segment's length gives {expected}")]
+    #[error(
+        "{found} announced, but the segment's length gives {expected}",
+        found = quantity(*found, "packet"),
+    )]
     PacketCount {
         /// Count found.
         found: u16,
@@ -65,7 +71,7 @@ pub enum GeometryError {
         expected: u16,
     },
     /// A range goes beyond the end of the 64-bit address space.
-    #[error("{length} bytes at {address} exceed the address space")]
+    #[error("the range of {length} at {address} exceeds the address space", length = quantity(*length, "byte"))]
     AddressRange {
         /// First byte.
         address: CardAddr,

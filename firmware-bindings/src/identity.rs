@@ -11,7 +11,7 @@
 
 use alloc::vec::Vec;
 
-use fpga_registers::{BarOffset, RegisterIo};
+use fpga_registers::{BarOffset, RegisterIo, quantity};
 
 use crate::catalog::{self, BlockInfo};
 use crate::generated::layout::block_entry;
@@ -102,14 +102,18 @@ pub enum IdentityError {
     },
     /// The block table is longer than the identity block can hold.
     #[error(
-        "the block table announces {count} entries, the maximum is {IDENTITY_MAX_BLOCKS}: the bitstream is damaged; load it again"
+        "the block table announces {count}, the maximum is {IDENTITY_MAX_BLOCKS}: the bitstream is damaged; load it again",
+        count = quantity(*count, "entry"),
     )]
     BlockCount {
         /// BLOCK_COUNT found.
         count: u32,
     },
     /// The given words do not cover head and block table.
-    #[error("{given} words are too few for the identity block, which has {needed}: read the whole block")]
+    #[error(
+        "a buffer of {given} is too short for the identity block, which has {needed}: read the whole block",
+        given = quantity(*given, "word"),
+    )]
     TooShort {
         /// Words given.
         given: usize,

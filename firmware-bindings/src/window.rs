@@ -9,7 +9,7 @@
 
 use core::ops::Range;
 
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 use crate::bytes::{put_u8, put_u16, put_u32, put_u64, u8_at, u16_at, u32_at, u64_at};
 pub use crate::generated::WindowKind;
@@ -91,7 +91,10 @@ impl CommandFields {
 #[non_exhaustive]
 pub enum WindowError {
     /// Header or op numbers do not fit into the buffer.
-    #[error("the header block needs {needed} bytes, the buffer has {available}: provide MAX_HEADER_BLOCK")]
+    #[error(
+        "the header block needs {needed}, the buffer has {available}: provide MAX_HEADER_BLOCK",
+        needed = quantity(*needed, "byte"),
+    )]
     TooShort {
         /// Bytes needed.
         needed: usize,
@@ -141,7 +144,8 @@ pub enum WindowError {
     Reserved,
     /// The window's packets are not packets of its segment.
     #[error(
-        "window of {count} packets from packet {first} is outside its segment of {segment_packets}: give at least one packet, within the segment"
+        "window of {count} from packet {first} is outside its segment of {segment_packets}: give at least one packet, within the segment",
+        count = quantity(*count, "packet"),
     )]
     PacketRange {
         /// Index of the first packet.
@@ -152,7 +156,7 @@ pub enum WindowError {
         segment_packets: u16,
     },
     /// The number of op numbers differs from the header's packet count.
-    #[error("{given} op numbers for {count} packets: give one per packet")]
+    #[error("{given} op numbers for {count}: give one per packet", count = quantity(*count, "packet"))]
     OpCount {
         /// Op numbers given.
         given: usize,

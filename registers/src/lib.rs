@@ -32,11 +32,13 @@ pub mod cdma;
 pub mod decode;
 pub mod errata;
 pub mod pci;
+mod quantity;
 mod words;
 pub mod xdma;
 
 pub use access::{AccessKind, Cell, PureRead, Rc, Reg, RegisterIo, Ro, Rw, Rw1c, W1c, W1s, Wo, Writable};
 pub use addr::{BarOffset, CardAddr, Iova};
 pub use decode::{Decoded, DecodedField, Doc, Field, FieldKind, RegisterValue};
+pub use quantity::{Quantity, quantity};
 /// Volatile cells of the block structures, for the backend that maps a BAR.
 pub use volatile_register;

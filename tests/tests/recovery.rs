@@ -80,7 +80,7 @@ fn recovery_run_of_killed_process_is_stopped_and_reported() {
     assert!(report.well && !report.reopen);
     assert_eq!(active(&report), ["c2h1 recovered"]);
     let found = &step(&report, RecoveryStep::Channel(C2H1)).found;
-    assert!(found.contains("running") && found.contains("descriptors of its run done"), "{found}");
+    assert!(found.contains("running") && found.contains("of its run done"), "{found}");
     assert!(step(&report, RecoveryStep::Channel(C2H1)).duration_ns > 0);
     let base = channel_base(Direction::C2h, 1);
     for at in [ChannelBlock::CONTROL.address(base), ChannelBlock::STATUS.address(base)] {

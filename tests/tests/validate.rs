@@ -187,7 +187,7 @@ fn validate_short_range_skips_large_tests() {
 #[test]
 fn validate_invalid_range_is_refused() {
     for (start, length, part) in [
-        (0, 4095, "too few"),
+        (0, 4095, "has 4095 bytes; give at least"),
         (MEMORY - 4096, 8192, "not inside the card's memory"),
         (u64::MAX - 10, 4096, "not inside the card's memory"),
     ] {
@@ -314,7 +314,7 @@ fn validate_wrong_counts_are_found() {
         &report,
         "credits.run",
         Status::Warn,
-        &["77 descriptors are done instead of 0", "RunMode::Batch"],
+        &["77 descriptors done instead of 0", "RunMode::Batch"],
     );
     assert!(!report.supports_credit_mode());
 }

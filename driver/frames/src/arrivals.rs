@@ -1,5 +1,7 @@
 //! One subscriber's slots as the subscriber tracks them.
 
+use fpga_registers::quantity;
+
 use crate::credits::{FramePosition, possible_slots};
 
 /// Notification or count from the publisher that is impossible.
@@ -7,7 +9,10 @@ use crate::credits::{FramePosition, possible_slots};
 #[non_exhaustive]
 pub enum ArrivalError {
     /// The slot does not exist.
-    #[error("a notification names slot {slot}, but the subscriber has {slots} slots")]
+    #[error(
+        "a notification names slot {slot}, but the subscriber has {slots}",
+        slots = quantity(*slots, "slot"),
+    )]
     NoSlot {
         /// Slot number.
         slot: u32,

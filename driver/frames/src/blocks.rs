@@ -16,6 +16,7 @@
 
 use fpga_driver::SharedSlice;
 use fpga_firmware::crc::crc32c;
+use fpga_registers::quantity;
 
 use crate::sequence::Sequence;
 
@@ -35,7 +36,7 @@ const CRC_AT: usize = BLOCK - 4;
 #[non_exhaustive]
 pub enum BlockError {
     /// Fewer than 64 bytes.
-    #[error("it has {found} bytes")]
+    #[error("it has {found}", found = quantity(*found, "byte"))]
     Short {
         /// Number of bytes.
         found: usize,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::{ChannelError, ChannelFault, NodeId, ResourceError, SubmitError};
 use fpga_protocol::sender::TransferError;
+use fpga_registers::quantity;
 
 use crate::arrivals::ArrivalError;
 use crate::blocks::BlockError;
@@ -105,7 +106,8 @@ pub enum PublisherError {
     Submit(#[from] SubmitError),
     /// A transfer between host and card that fails at every retry.
     #[error(
-        "the transfer of {what} between host and card failed {failures} times in a row; last failure: {last}"
+        "the transfer of {what} between host and card failed {failures} in a row; last failure: {last}",
+        failures = quantity(*failures, "time"),
     )]
     Fault {
         /// Kind of transfer.
@@ -125,7 +127,8 @@ pub enum PublisherError {
     },
     /// Closing took too long.
     #[error(
-        "{card}: {frames} frames are still in flight after {waited:?}; wait longer, or drop the publisher and lose these frames"
+        "{card}: {frames} still in flight after {waited:?}; wait longer, or drop the publisher and lose these frames",
+        frames = quantity(*frames, "frame"),
     )]
     TimedOut {
         /// Name of the card.
@@ -143,7 +146,9 @@ pub enum PublisherError {
 pub enum TakeError {
     /// All slots and all frames that ordinary memory may hold are in use.
     #[error(
-        "all {slots} slots and {heap_slots} frames in ordinary memory are in use: frames are taken faster than they are sent, or are held; poll, publish or drop frames, or open the publisher with more slots"
+        "no slot is free, of {slots} and {heap_slots} in ordinary memory: frames are taken faster than they are sent, or are held; poll, publish or drop frames, or open the publisher with more slots",
+        slots = quantity(*slots, "slot"),
+        heap_slots = quantity(*heap_slots, "frame"),
     )]
     Full {
         /// Number of slots in the pool.
@@ -165,7 +170,8 @@ pub enum TakeError {
 pub enum PublishError {
     /// There are subscribers, and none of them has a free slot.
     #[error(
-        "frame {sequence}: none of the {subscribers} subscribers has a free slot: they read too slowly, or not at all"
+        "frame {sequence}: none of the {subscribers} has a free slot: they read too slowly, or not at all",
+        subscribers = quantity(*subscribers, "subscriber"),
     )]
     NoFreeSlot {
         /// Sequence number of the frame.
@@ -209,7 +215,11 @@ pub enum JoinError {
     },
     /// The card could write more events than its event ring holds between two polls that are far apart.
     #[error(
-        "{card}: {slots} slots for frames of up to {segments} segments each can raise {needed} events between two polls, more than three eighths of the event ring of {entries} entries; join with fewer slots, or open the endpoint with more event entries (up to 65536)"
+        "{card}: {slots} for frames of up to {segments} each can raise {needed} between two polls, more than three eighths of the event ring of {entries}; join with fewer slots, or open the endpoint with more event entries (up to 65536)",
+        entries = quantity(*entries, "entry"),
+        slots = quantity(*slots, "slot"),
+        segments = quantity(*segments, "segment"),
+        needed = quantity(*needed, "event"),
     )]
     EventRing {
         /// Name of the card.
@@ -254,7 +264,8 @@ pub enum SubscriberError {
     Submit(#[from] SubmitError),
     /// A transfer between host and card that fails at every retry.
     #[error(
-        "the transfer of {what} between host and card failed {failures} times in a row; last failure: {last}"
+        "the transfer of {what} between host and card failed {failures} in a row; last failure: {last}",
+        failures = quantity(*failures, "time"),
     )]
     Fault {
         /// Kind of transfer.

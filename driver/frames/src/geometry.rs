@@ -1,6 +1,7 @@
 //! Frame sizes and the layout of frames in card memory.
 
 use fpga_driver::{CardAddr, CardRange};
+use fpga_registers::quantity;
 
 use crate::blocks::BLOCK_BYTES;
 
@@ -21,16 +22,19 @@ pub enum GeometryError {
     NoSlots,
     /// The number of slots of a subscriber is not a power of two up to the maximum; positions are counted modulo 2^32.
     #[error(
-        "{slots} slots: the number of slots of a subscriber must be a power of two, up to {}",
-        crate::credits::MAX_SLOTS
-    )]
+        "{slots}: the number of slots of a subscriber must be a power of two, up to {}",
+        crate::credits::MAX_SLOTS, slots = quantity(*slots, "slot"))]
     Slots {
         /// Requested number of slots.
         slots: u32,
     },
     /// More than the available card memory.
     #[error(
-        "{slots} slots of {slot} bytes each ({data} bytes of data) are more than the {memory} bytes of card memory that can be used; use fewer slots or smaller frames"
+        "{slots} of {slot} each ({data} of data) exceed the {memory} of card memory that can be used; use fewer slots or smaller frames",
+        slot = quantity(*slot, "byte"),
+        data = quantity(*data, "byte"),
+        memory = quantity(*memory, "byte"),
+        slots = quantity(*slots, "slot"),
     )]
     Memory {
         /// Number of slots.
@@ -43,7 +47,11 @@ pub enum GeometryError {
         memory: u64,
     },
     /// Frames longer than any address range, whatever the number of slots.
-    #[error("frames of {data} bytes of data and {value} bytes of value exceed the address range")]
+    #[error(
+        "frames of {data} of data and {value} of value exceed the address range",
+        data = quantity(*data, "byte"),
+        value = quantity(*value, "byte"),
+    )]
     FrameTooLong {
         /// Length of the data in bytes.
         data: u64,

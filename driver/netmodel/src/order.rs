@@ -4,6 +4,7 @@ use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use fpga_registers::quantity;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
@@ -50,7 +51,10 @@ impl Order {
 #[non_exhaustive]
 pub enum OrderError {
     /// The buffer is too small for the order.
-    #[error("the delivery order needs {needed} frames, the buffer holds {capacity}: enlarge the buffer")]
+    #[error(
+        "the delivery order needs {needed}, the buffer holds {capacity}: enlarge the buffer",
+        needed = quantity(*needed, "frame"),
+    )]
     Capacity {
         /// Number of frames that the order holds.
         needed: usize,

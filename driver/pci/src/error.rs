@@ -6,7 +6,7 @@
 use core::fmt;
 
 use fpga_host::OtherFunction;
-use fpga_registers::{BarOffset, Iova};
+use fpga_registers::{BarOffset, Iova, quantity};
 
 mod server;
 
@@ -59,7 +59,8 @@ impl From<std::io::Error> for OsError {
 pub enum MmioError {
     /// The access does not lie inside the BAR (or inside the view of it).
     #[error(
-        "access of {width} bytes at {at} reaches beyond {end:#x}, where the BAR (or the part of it in use) ends; check the block table or the BAR number"
+        "access of {width} at {at} reaches beyond {end:#x}, where the BAR (or the part of it in use) ends; check the block table or the BAR number",
+        width = quantity(*width, "byte"),
     )]
     OutOfRange {
         /// First byte of the access, from the start of the BAR.
@@ -71,7 +72,8 @@ pub enum MmioError {
     },
     /// The offset is not a multiple of the access width.
     #[error(
-        "access of {width} bytes at {at} is not aligned; registers are accessed at multiples of their width"
+        "access of {width} at {at} is not aligned; registers are accessed at multiples of their width",
+        width = quantity(*width, "byte"),
     )]
     Misaligned {
         /// First byte of the access, from the start of the BAR.
@@ -170,7 +172,8 @@ pub enum BarError {
 pub enum ConfigError {
     /// Outside the configuration space.
     #[error(
-        "configuration access of {length} bytes at {at:#x} is outside the {size:#x} bytes of configuration space"
+        "configuration access of {length} at {at:#x} is outside the {size:#x} bytes of configuration space",
+        length = quantity(*length, "byte"),
     )]
     OutOfRange {
         /// First byte.
@@ -195,7 +198,8 @@ pub enum ConfigError {
     Gone,
     /// A capability list that loops or leaves its area.
     #[error(
-        "the capability list is damaged: entry at {at:#x} after {seen} entries; the device's configuration space is not valid"
+        "the capability list is damaged: entry at {at:#x} after {seen}; the device's configuration space is not valid",
+        seen = quantity(*seen, "entry"),
     )]
     BadCapabilityList {
         /// Offset of the invalid entry.
@@ -261,7 +265,8 @@ pub enum DmaMapError {
     },
     /// The limit on locked memory: mapped memory is pinned and counts against it.
     #[error(
-        "{length:#x} bytes cannot be mapped at {iova}: mapped memory is locked, this process may lock {limit} bytes and has {locked} locked, {needed} are needed; raise the limit with `ulimit -l {}` (KiB), a line \"USER - memlock {}\" in /etc/security/limits.conf, or LimitMEMLOCK={needed} in a systemd unit", .needed.div_ceil(1024), .needed.div_ceil(1024)
+        "{length:#x} bytes cannot be mapped at {iova}: mapped memory is locked, this process may lock {limit} and has {locked} locked, {needed} are needed; raise the limit with `ulimit -l {}` (KiB), a line \"USER - memlock {}\" in /etc/security/limits.conf, or LimitMEMLOCK={needed} in a systemd unit", .needed.div_ceil(1024), .needed.div_ceil(1024),
+        limit = quantity(*limit, "byte"),
     )]
     LockedMemory {
         /// First address.
@@ -278,7 +283,8 @@ pub enum DmaMapError {
     /// No memory could be locked, although this process is below its limit: an iommufd counts the mappings of all of a user's programs
     /// against that limit, and a process sees only its own.
     #[error(
-        "{length:#x} bytes cannot be mapped at {iova}: the limit of {limit} bytes of locked memory counts what all programs of this user have mapped by iommufd, or memory is short; end other programs that use cards, or raise the limit (`ulimit -l` in KiB, \"USER - memlock ...\" in /etc/security/limits.conf, LimitMEMLOCK= in a systemd unit)"
+        "{length:#x} bytes cannot be mapped at {iova}: the limit of {limit} of locked memory counts what all programs of this user have mapped by iommufd, or memory is short; end other programs that use cards, or raise the limit (`ulimit -l` in KiB, \"USER - memlock ...\" in /etc/security/limits.conf, LimitMEMLOCK= in a systemd unit)",
+        limit = quantity(*limit, "byte"),
     )]
     LockedMemoryOfUser {
         /// First address.
@@ -459,7 +465,10 @@ pub enum ResetError {
 #[non_exhaustive]
 pub enum MemoryError {
     /// Outside the memory.
-    #[error("{length} bytes at offset {offset:#x} are outside the memory of {size:#x} bytes")]
+    #[error(
+        "access of {length} at offset {offset:#x} is outside the memory of {size:#x} bytes",
+        length = quantity(*length, "byte"),
+    )]
     OutOfRange {
         /// First byte.
         offset: usize,
@@ -538,7 +547,8 @@ pub enum IovaError {
 pub enum DmaAllocError {
     /// A length of zero, or an alignment that is not a power of two or above the region size.
     #[error(
-        "cannot hand out a buffer of {length} bytes aligned to {alignment}: the length must not be 0, the alignment a power of two of at most {largest}"
+        "cannot hand out a buffer of {length} aligned to {alignment}: the length must not be 0, the alignment a power of two of at most {largest}",
+        length = quantity(*length, "byte"),
     )]
     BadRequest {
         /// Requested length in bytes.
@@ -550,7 +560,9 @@ pub enum DmaAllocError {
     },
     /// The pool has reached its limit.
     #[error(
-        "no memory for a DMA buffer of {length} bytes: {in_use} of at most {limit} bytes are in use, {quarantined} in quarantine; wait for transfers to finish or raise the limit"
+        "no memory for a DMA buffer of {length}: {in_use} of at most {limit} in use, {quarantined} in quarantine; wait for transfers to finish or raise the limit",
+        length = quantity(*length, "byte"),
+        limit = quantity(*limit, "byte"),
     )]
     Exhausted {
         /// Requested length in bytes, as a multiple of 64.

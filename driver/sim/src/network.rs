@@ -12,6 +12,7 @@ use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
 use fpga_netmodel::{Impairments, OrderError};
 use fpga_pci::OsError;
 use fpga_protocol::time::Nanos;
+use fpga_registers::quantity;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -82,7 +83,8 @@ pub enum SimNetworkError {
     },
     /// A card's packets do not fit the link's datagrams.
     #[error(
-        "card {card}: its packets of {packet} bytes make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}; use smaller packets (ni.packet_size), or a larger MTU of the link if every network on the path supports it"
+        "card {card}: its packets of {packet} make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}; use smaller packets (ni.packet_size), or a larger MTU of the link if every network on the path supports it",
+        packet = quantity(*packet, "byte"),
     )]
     Mtu {
         /// The card.

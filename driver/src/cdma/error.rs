@@ -3,8 +3,8 @@
 use core::fmt;
 
 use fpga_pci::{InterruptError, MmioError};
-use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmasr;
+use fpga_registers::{CardAddr, quantity};
 use fpga_ring::cdma_ring;
 
 use crate::error::{ChannelError, Refused, ResourceError, SubmitError};
@@ -15,7 +15,10 @@ use crate::name::CardName;
 #[non_exhaustive]
 pub enum CdmaError {
     /// A range ends beyond the address space.
-    #[error("{card} CDMA: {length} bytes from {start} leave the card's address space; give a shorter length")]
+    #[error(
+        "{card} CDMA: a copy of {length} from {start} leaves the card's address space; give a shorter length",
+        length = quantity(*length, "byte"),
+    )]
     AddressRange {
         /// Name of the card.
         card: CardName,
@@ -26,7 +29,8 @@ pub enum CdmaError {
     },
     /// A range ends behind the card's memory.
     #[error(
-        "{card} CDMA: {length} bytes at {start} end behind the card's memory; `fpgactl info` shows where it is"
+        "{card} CDMA: the range of {length} at {start} ends behind the card's memory; `fpgactl info` shows where it is",
+        length = quantity(*length, "byte"),
     )]
     CardMemory {
         /// Name of the card.
@@ -38,7 +42,8 @@ pub enum CdmaError {
     },
     /// Source and destination overlap. The engine reads ahead, so the result would be undefined.
     #[error(
-        "{card} CDMA: {length} bytes from {source_start} to {destination} overlap; copy through another place"
+        "{card} CDMA: source and destination overlap in a copy of {length} from {source_start} to {destination}; copy through another place",
+        length = quantity(*length, "byte"),
     )]
     Overlap {
         /// Name of the card.
@@ -52,7 +57,9 @@ pub enum CdmaError {
     },
     /// The engine halted with an error and was reset.
     #[error(
-        "{card} CDMA: copy of {length} bytes from {source_start} to {destination} failed after {done} bytes: {status}; the engine was reset and can be used again"
+        "{card} CDMA: copy of {length} from {source_start} to {destination} failed after {done}: {status}; the engine was reset and can be used again",
+        length = quantity(*length, "byte"),
+        done = quantity(*done, "byte"),
     )]
     Engine {
         /// Name of the card.
@@ -70,7 +77,9 @@ pub enum CdmaError {
     },
     /// The caller's timeout has passed. The engine was reset.
     #[error(
-        "{card} CDMA: copy of {length} bytes from {source_start} to {destination} was given up after {waited_ms} ms and {done} bytes; the engine was reset and can be used again: allow more time, or copy the rest"
+        "{card} CDMA: copy of {length} from {source_start} to {destination} was given up after {waited_ms} ms and {done}; the engine was reset and can be used again: allow more time, or copy the rest",
+        length = quantity(*length, "byte"),
+        done = quantity(*done, "byte"),
     )]
     TimedOut {
         /// Name of the card.
@@ -150,7 +159,9 @@ pub enum CdmaError {
     },
     /// The build has no data realignment, and the bytes that it cannot move could not go through host memory.
     #[error(
-        "{card} CDMA: copy of {length} bytes from {source_start} to {destination}: what a build without data realignment cannot move did not get through host memory, after {done} bytes: {reason}"
+        "{card} CDMA: copy of {length} from {source_start} to {destination}: what a build without data realignment cannot move did not get through host memory, after {done}: {reason}",
+        length = quantity(*length, "byte"),
+        done = quantity(*done, "byte"),
     )]
     Bounce {
         /// Name of the card.
@@ -201,7 +212,8 @@ pub enum CdmaRingError {
     },
     /// The interrupt threshold is 0, or it is above 1 without a delay, so that the last descriptors would never raise an interrupt.
     #[error(
-        "{card} CDMA ring: an interrupt per {threshold} descriptors with delay {delay}: give 1 to 255 descriptors, and above 1 a delay, or the last ones of a batch would never interrupt"
+        "{card} CDMA ring: an interrupt per {threshold} with delay {delay}: give 1 to 255 descriptors, and above 1 a delay, or the last ones of a batch would never interrupt",
+        threshold = quantity(*threshold, "descriptor"),
     )]
     Coalescing {
         /// Name of the card.
@@ -213,7 +225,9 @@ pub enum CdmaRingError {
     },
     /// The descriptors are not inside the window of the bypass BAR.
     #[error(
-        "{card} CDMA ring: {bytes} bytes of descriptors at {base} are not inside the bypass BAR, which shows {window_bytes} bytes from {window} on; move them, or lend an H2C channel"
+        "{card} CDMA ring: the {bytes} of descriptors at {base} do not lie inside the bypass BAR, which shows {window_bytes} from {window} on; move them, or lend an H2C channel",
+        bytes = quantity(*bytes, "byte"),
+        window_bytes = quantity(*window_bytes, "byte"),
     )]
     OutsideBypass {
         /// Name of the card.
@@ -273,9 +287,8 @@ pub enum CdmaRingError {
     },
     /// The wait's deadline has passed. The copy stays in flight: wait again, or abort.
     #[error(
-        "{card} CDMA ring: not complete after {} (status {status}, {outstanding} descriptors outstanding); wait longer, or abort",
-        crate::error::waited(*waited_us)
-    )]
+        "{card} CDMA ring: not complete after {} (status {status}, {outstanding} outstanding); wait longer, or abort",
+        crate::error::waited(*waited_us), outstanding = quantity(*outstanding, "descriptor"))]
     TimedOut {
         /// Name of the card.
         card: CardName,
@@ -413,8 +426,12 @@ impl fmt::Display for CdmaFault {
         if let Some(place) = self.place {
             write!(
                 f,
-                " at descriptor {} ({} bytes from {} to {}, after {} bytes of the copy)",
-                place.descriptor, place.length, place.source, place.destination, place.bytes_done
+                " at descriptor {} ({} from {} to {}, after {} of the copy)",
+                place.descriptor,
+                quantity(place.length, "byte"),
+                place.source,
+                place.destination,
+                quantity(place.bytes_done, "byte")
             )?;
         }
         let advice = match self.cause {

@@ -8,8 +8,8 @@ use fpga_firmware::generated::Scheme;
 use fpga_firmware::window::WindowError;
 use fpga_pci::{InterruptError, MemoryError, MmioError};
 use fpga_protocol::sender;
-use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmasr;
+use fpga_registers::{CardAddr, quantity};
 
 use super::peers::Mismatch;
 use crate::cdma::CdmaError;
@@ -52,7 +52,8 @@ pub enum EndpointError {
     },
     /// The NI has an op table, and the driver has one too: both would retransmit packets.
     #[error(
-        "{card}: its network interface keeps the op table itself ({entries} entries), and so does this driver; load a build that leaves it to the driver"
+        "{card}: its network interface keeps the op table itself ({entries}), and so does this driver; load a build that leaves it to the driver",
+        entries = quantity(*entries, "entry"),
     )]
     OpTable {
         /// Name of the card.
@@ -173,7 +174,8 @@ pub enum EndpointError {
     },
     /// Events were lost: the ring overflowed.
     #[error(
-        "{card}: events {expected} to before {found} are lost: the event ring of {entries} entries overflowed; poll more often or use a larger ring, and open the endpoint again"
+        "{card}: events {expected} to before {found} are lost: the event ring of {entries} overflowed; poll more often or use a larger ring, and open the endpoint again",
+        entries = quantity(*entries, "entry"),
     )]
     EventsLost {
         /// Name of the card.
@@ -196,7 +198,10 @@ pub enum EndpointError {
         index: u16,
     },
     /// A region is not inside the memory that transfers may use.
-    #[error("{card}: region of {} bytes at {} is empty or not inside the {} bytes at {} that transfers may use (Endpoint::usable_memory); choose a range there", range.length, range.start, usable.length, usable.start)]
+    #[error(
+        "{card}: region of {} at {} is empty or not inside the {} bytes at {} that transfers may use (Endpoint::usable_memory); choose a range there",
+        quantity(range.length, "byte"), range.start, usable.length, usable.start
+    )]
     RegionRange {
         /// Name of the card.
         card: CardName,
@@ -355,7 +360,11 @@ impl core::fmt::Display for SchemeList {
 #[non_exhaustive]
 pub enum SendError {
     /// The source is not inside the card memory.
-    #[error("{card}: source of {length} bytes at {start} is not inside the card's memory ({} bytes at {}); choose a range there", memory.length, memory.start)]
+    #[error(
+        "{card}: source of {length} at {start} is not inside the card's memory ({} bytes at {}); choose a range there",
+        memory.length, memory.start,
+        length = quantity(*length, "byte"),
+    )]
     SourceRange {
         /// Name of the card.
         card: CardName,
@@ -368,7 +377,8 @@ pub enum SendError {
     },
     /// The source address does not have the alignment that the CDMA engine needs.
     #[error(
-        "{card}: source at {start} is not a multiple of {alignment} bytes, which a copy engine without data realignment needs; copy it to such an address first (Cdma::set_bounce_channels), or lay it out so"
+        "{card}: source at {start} is not a multiple of {alignment}, which a copy engine without data realignment needs; copy it to such an address first (Cdma::set_bounce_channels), or lay it out so",
+        alignment = quantity(*alignment, "byte"),
     )]
     SourceAlignment {
         /// Name of the card.
@@ -380,7 +390,9 @@ pub enum SendError {
     },
     /// The destination is not inside the region.
     #[error(
-        "{card}: {length} bytes at offset {offset} are not inside the {region} bytes that node {node} has opened; send less, or let it open more"
+        "{card}: the range of {length} at offset {offset} is not inside the {region} that node {node} has opened; send less, or let it open more",
+        length = quantity(*length, "byte"),
+        region = quantity(*region, "byte"),
     )]
     TargetRange {
         /// Name of the card.
@@ -396,7 +408,8 @@ pub enum SendError {
     },
     /// Source and destination overlap, so the transfer would change data that a retransmission may read again.
     #[error(
-        "{card}: {length} bytes from {source_start} to {destination} of the same card overlap: a resend would read what has been overwritten; use the copy engine (Cdma), or other addresses"
+        "{card}: source and destination overlap in a transfer of {length} from {source_start} to {destination} of the same card: a resend would read what has been overwritten; use the copy engine (Cdma), or other addresses",
+        length = quantity(*length, "byte"),
     )]
     Overlap {
         /// Name of the card.

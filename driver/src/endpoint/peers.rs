@@ -9,6 +9,7 @@ use fpga_firmware::{Incarnation, NodeId};
 use fpga_protocol::Nanos;
 use fpga_protocol::segment::packet_count;
 use fpga_protocol::sender::TransferError;
+use fpga_registers::quantity;
 
 use super::{Endpoint, EndpointError, SchemeList, SendCompletion, SendError};
 
@@ -62,7 +63,8 @@ impl Peer {
 pub enum Mismatch {
     /// The packet sizes differ.
     #[error(
-        "takes packets of {theirs} bytes, and this card makes them of {ours}: load builds with the same packet size"
+        "takes packets of {theirs}, and this card makes them of {ours}: load builds with the same packet size",
+        theirs = quantity(*theirs, "byte"),
     )]
     PacketSize {
         /// Payload bytes of a full packet at this node.
@@ -72,7 +74,8 @@ pub enum Mismatch {
     },
     /// A segment has more packets than the node's mask has bits.
     #[error(
-        "takes segments of at most {theirs} packets, and this transfer has one of {ours}: open this endpoint with shorter segments (EndpointOptions::segment_size)"
+        "takes segments of at most {theirs}, and this transfer has one of {ours}: open this endpoint with shorter segments (EndpointOptions::segment_size)",
+        theirs = quantity(*theirs, "packet"),
     )]
     Segment {
         /// Number of packets of the transfer's longest segment.

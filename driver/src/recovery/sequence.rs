@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fpga_firmware::generated::{BlockType, ni};
 use fpga_pci::{Backend, Bar, ResetError, config};
 use fpga_registers::cdma::{CdmaBlock, Cdmacr};
+use fpga_registers::quantity;
 use fpga_registers::xdma::{
     CONFIG_BASE, ChannelBlock, ChannelControl, ChannelInterrupts, ChannelMask, ChannelStatus, ConfigBlock,
     IRQ_BASE, IrqBlock, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, Target, UserMask, channel_base,
@@ -385,10 +386,11 @@ fn describe(
     credit_mode: bool,
     halted: bool,
 ) -> String {
+    let completed = quantity(completed, "descriptor");
     let mut text = match (status.busy(), control.run()) {
-        (true, true) => format!("running, {completed} descriptors of its run done"),
-        (true, false) => format!("stopping, {completed} descriptors of its run done"),
-        (false, true) => format!("idle, run bit set, {completed} descriptors of its last run done"),
+        (true, true) => format!("running, {completed} of its run done"),
+        (true, false) => format!("stopping, {completed} of its run done"),
+        (false, true) => format!("idle, run bit set, {completed} of its last run done"),
         (false, false) => "idle".to_owned(),
     };
     if status.has_error(name.direction) {

@@ -1,5 +1,6 @@
 //! Errors of receiving packets.
 
+use fpga_registers::quantity;
 use fpga_ring::ring::PacketFault;
 
 use crate::error::{ChannelError, SubmitError};
@@ -53,7 +54,9 @@ pub enum StreamError {
     Submit(SubmitError),
     /// The buffer is larger than a descriptor's maximum length.
     #[error(
-        "{card} {channel}: a buffer of {length} bytes; a single packet is received into at most {most} bytes"
+        "{card} {channel}: a buffer of {length}; a single packet is received into at most {most}",
+        length = quantity(*length, "byte"),
+        most = quantity(*most, "byte"),
     )]
     BufferTooLarge {
         /// Name of the card.

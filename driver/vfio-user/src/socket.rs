@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use fpga_registers::quantity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
@@ -42,7 +43,10 @@ pub enum SocketError {
     #[error("the peer closed the connection")]
     Closed,
     /// The peer has closed the connection in the middle of a message.
-    #[error("the peer closed the connection after {got} of {expected} bytes")]
+    #[error(
+        "the peer closed the connection after {got} of {expected}",
+        expected = quantity(*expected, "byte"),
+    )]
     ClosedWithin {
         /// Bytes of the header or of the body that arrived.
         got: usize,

@@ -1,6 +1,6 @@
 //! Errors of parsing and encoding packets.
 
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 use super::{Flags, PacketKind};
 use crate::geometry::GeometryError;
@@ -12,7 +12,8 @@ use crate::ids::{NodeId, SegmentIndex, TransferId};
 pub enum WireError {
     /// Shorter than any packet.
     #[error(
-        "{length} bytes are too short for a packet, the minimum is {needed}: check the link for truncation"
+        "a frame of {length} is too short for a packet, the minimum is {needed}: check the link for truncation",
+        length = quantity(*length, "byte"),
     )]
     TooShort {
         /// Bytes given.
@@ -45,7 +46,10 @@ pub enum WireError {
         found: u8,
     },
     /// The length differs from the length that the fields imply.
-    #[error("{kind} packet of {found} bytes, its fields give {expected}: the peer violates the format")]
+    #[error(
+        "{kind} packet of {found}, its fields give {expected}: the peer violates the format",
+        found = quantity(*found, "byte"),
+    )]
     Length {
         /// Kind of the packet.
         kind: PacketKind,
@@ -78,7 +82,9 @@ pub enum WireError {
     },
     /// The payload is empty or longer than the packet size.
     #[error(
-        "payload of {length} bytes in packets of {packet_size} bytes: the allowed range is 1 to {packet_size}"
+        "payload of {length} in packets of {counted_packet_size}: the allowed range is 1 to {packet_size}",
+        length = quantity(*length, "byte"),
+        counted_packet_size = quantity(*packet_size, "byte"),
     )]
     PayloadLength {
         /// Bytes of the payload.
@@ -137,7 +143,8 @@ pub enum WireError {
     },
     /// A message contradicts itself or its transfer.
     #[error(
-        "{kind} packet of a message of {length} bytes in a transfer of {transfer_length}: a message has 1 byte to 4096 packets, within the transfer"
+        "{kind} packet of a message of {length} in a transfer of {transfer_length}: a message has 1 byte to 4096 packets, within the transfer",
+        length = quantity(*length, "byte"),
     )]
     Message {
         /// Kind of the packet.
@@ -204,7 +211,10 @@ impl WireError {
 #[non_exhaustive]
 pub enum EncodeError {
     /// The packet does not fit into the buffer.
-    #[error("the packet needs {needed} bytes, the buffer has {available}: provide MAX_PACKET_LENGTH")]
+    #[error(
+        "the packet needs {needed}, the buffer has {available}: provide MAX_PACKET_LENGTH",
+        needed = quantity(*needed, "byte"),
+    )]
     BufferTooSmall {
         /// Bytes of the packet.
         needed: usize,

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use fpga_registers::quantity;
+
 /// Reason why a map was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -127,7 +129,8 @@ pub enum Problem {
     Width(u32),
     /// Invalid array: no elements, or overlapping elements.
     #[error(
-        "count {count} with a stride of {stride} bytes is not possible: give a count of at least 1, and a stride that is a multiple of 4 and at least {least}"
+        "count {count} with a stride of {stride} is not possible: give a count of at least 1, and a stride that is a multiple of 4 and at least {least}",
+        stride = quantity(*stride, "byte"),
     )]
     Array {
         /// Number of elements.

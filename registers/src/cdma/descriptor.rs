@@ -1,6 +1,7 @@
 //! Scatter-gather descriptors (PG034 "Scatter Gather Transfer Descriptor Definition").
 
 use crate::addr::CardAddr;
+use crate::quantity;
 
 /// Size of a descriptor in bytes, of which the engine reads the first half.
 pub const SIZE: u32 = 64;
@@ -43,7 +44,11 @@ impl SgStatus {
 
 /// Reason why a length is invalid: above the control word's 26 bits, or zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("CDMA descriptor length of {length} bytes is outside 1 to {}; split the copy", super::MAX_LEN)]
+#[error(
+    "CDMA descriptor length of {length} is outside 1 to {}; split the copy",
+    super::MAX_LEN,
+    length = quantity(*length, "byte"),
+)]
 pub struct LengthError {
     /// Requested length in bytes.
     pub length: u32,

@@ -6,6 +6,7 @@
 
 use crate::addr::{CardAddr, Iova};
 use crate::decode::FieldKind;
+use crate::quantity;
 use crate::words::{join, split};
 use crate::xdma::Direction;
 
@@ -49,7 +50,10 @@ impl DescriptorControl {
 
 /// Reason why a length is invalid: the descriptor's 28 bits cannot hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("descriptor length of {length} bytes is above the limit of {MAX_LEN}; split the transfer")]
+#[error(
+    "descriptor length of {length} is above the limit of {MAX_LEN}; split the transfer",
+    length = quantity(*length, "byte"),
+)]
 pub struct LengthError {
     /// Requested length in bytes.
     pub length: u32,

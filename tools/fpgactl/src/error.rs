@@ -13,6 +13,7 @@ use fpga_driver::{
 use fpga_pci::vfio::VfioOpenError;
 use fpga_pci::{BarError, MemoryError, MmioError};
 use fpga_protocol::sender::TransferError as NetworkError;
+use fpga_registers::quantity;
 use fpga_sim::SimNetworkError;
 use fpga_vfio_user::VfioUserOpenError;
 
@@ -75,7 +76,11 @@ pub enum CliError {
         kind: &'static str,
     },
     /// A source changed while it was read.
-    #[error("{}: the file changed while it was being read ({before} bytes at the start, {now}); do not change it while the command runs", path.display())]
+    #[error(
+        "{}: the file changed while it was being read ({before} at the start, {now}); do not change it while the command runs",
+        path.display(),
+        before = quantity(*before, "byte"),
+    )]
     Changed {
         /// Path.
         path: PathBuf,
@@ -142,7 +147,9 @@ pub enum CliError {
     },
     /// The receiving card reported the arrival of something that was not sent.
     #[error(
-        "{card}: it announces the arrival of {length} bytes at {address} while {expected} bytes at {expected_address} are expected; another sender uses the same memory"
+        "{card}: it announces the arrival of {length} at {address} instead of {expected} at {expected_address}; another sender uses the same memory",
+        length = quantity(*length, "byte"),
+        expected = quantity(*expected, "byte"),
     )]
     UnexpectedNotice {
         /// The receiving card.
@@ -243,7 +250,7 @@ pub enum CliError {
     /// A signal stopped the command.
     #[error(
         "{what}: stopped by a signal{}; engines are stopped, and nothing was kept",
-        done.map_or_else(String::new, |done| format!(" after {done} bytes ({})", binary_size(done)))
+        done.map_or_else(String::new, |done| format!(" after {} ({})", quantity(done, "byte"), binary_size(done)))
     )]
     Stopped {
         /// Operation in progress.
@@ -462,7 +469,10 @@ pub enum CliError {
         source: MmioError,
     },
     /// Tests of the self-test failed; the report lists them.
-    #[error("{card}: {failed} of {tests} tests failed; the report has the advice for each")]
+    #[error(
+        "{card}: {failed} of {tests} failed; the report has the advice for each",
+        tests = quantity(*tests, "test"),
+    )]
     TestsFailed {
         /// Card name.
         card: String,
@@ -473,7 +483,8 @@ pub enum CliError {
     },
     /// A benchmark ended before its last row; the report contains the complete rows.
     #[error(
-        "{card}: dma bench: {reason}, after {done} of {rows} rows; those are in the report, and engines are stopped"
+        "{card}: dma bench: {reason}, after {done} of {rows}; the report contains what was measured, and engines are stopped",
+        rows = quantity(*rows, "row"),
     )]
     BenchStopped {
         /// Card name.
@@ -486,7 +497,10 @@ pub enum CliError {
         rows: usize,
     },
     /// A signal stopped a replay; the report states that there was no difference so far.
-    #[error("{card}: stopped by a signal after {made} of {accesses} accesses of the log")]
+    #[error(
+        "{card}: stopped by a signal after {made} of {accesses} of the log",
+        accesses = quantity(*accesses, "access"),
+    )]
     ReplayStopped {
         /// Card name.
         card: String,
@@ -497,7 +511,8 @@ pub enum CliError {
     },
     /// A signal stopped the self-test; the report shows its progress.
     #[error(
-        "{card}: stopped by a signal after {done} of {tests} tests; the saved state of the card is restored"
+        "{card}: stopped by a signal after {done} of {tests}; the saved state of the card is restored",
+        tests = quantity(*tests, "test"),
     )]
     TestsStopped {
         /// Card name.
@@ -522,7 +537,10 @@ pub enum CliError {
     #[error(transparent)]
     Scenario(#[from] fpga_netsim::file::FileError),
     /// Scenario files are invalid; the report lists the errors of each.
-    #[error("{failed} of {files} scenarios are not valid; correct what the report names")]
+    #[error(
+        "{failed} of {files} not valid; correct what the report names",
+        files = quantity(*files, "scenario"),
+    )]
     InvalidScenarios {
         /// Number of invalid files.
         failed: usize,
@@ -564,7 +582,7 @@ pub enum CliError {
     #[error(transparent)]
     Subscriber(#[from] fpga_frames::SubscriberError),
     /// The publisher of the frames is gone.
-    #[error("after {frames} frames: {source}")]
+    #[error("after {frames}: {source}", frames = quantity(*frames, "frame"))]
     PublisherLost {
         /// Number of received frames.
         frames: u64,
@@ -572,7 +590,10 @@ pub enum CliError {
         source: fpga_frames::SubscriberError,
     },
     /// Frames do not match their checksums.
-    #[error("{damaged} of {frames} frames do not match their checksums; the report is on standard output")]
+    #[error(
+        "wrong checksum: {damaged} of {frames}; the report is on standard output",
+        frames = quantity(*frames, "frame"),
+    )]
     DamagedFrames {
         /// Number of damaged frames.
         damaged: u64,
@@ -589,7 +610,8 @@ pub enum CliError {
     },
     /// Accepted frames did not arrive before the stream ended.
     #[error(
-        "{frames} frames that were accepted did not arrive at {subscribers} of the subscribers at the end; they were stopped, or cannot be reached: the report on standard output has each of them"
+        "of the accepted frames, {frames} did not arrive at the end, at {subscribers} of the subscribers, which stopped or cannot be reached: the report on standard output has each of them",
+        frames = quantity(*frames, "frame"),
     )]
     Undelivered {
         /// Number of frames.

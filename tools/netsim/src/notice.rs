@@ -4,6 +4,7 @@
 
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{Notify, TransferError};
+use fpga_registers::quantity;
 
 use crate::{Scenario, Simulation, SimulationError, Topology};
 
@@ -34,7 +35,7 @@ impl LatencySaving {
 #[non_exhaustive]
 pub enum NoticeError {
     /// A run failed. This includes schemes other than the registry's: only the registry has a sender that notifies.
-    #[error("{hops} hops: {source}")]
+    #[error("{hops}: {source}", hops = quantity(*hops, "hop"))]
     Run {
         /// Number of hops of the run.
         hops: u64,
@@ -42,7 +43,7 @@ pub enum NoticeError {
         source: SimulationError,
     },
     /// The transfer failed.
-    #[error("{hops} hops: the transfer failed: {source}")]
+    #[error("{hops}: the transfer failed: {source}", hops = quantity(*hops, "hop"))]
     Transfer {
         /// Number of hops of the run.
         hops: u64,
@@ -51,7 +52,8 @@ pub enum NoticeError {
     },
     /// The scenario's time limit came first.
     #[error(
-        "{hops} hops: the receiving application was not notified within the scenario's limit of {limit}: raise the limit"
+        "{hops}: the receiving application was not notified within the scenario's limit of {limit}: raise the limit",
+        hops = quantity(*hops, "hop"),
     )]
     Limit {
         /// Number of hops of the run.

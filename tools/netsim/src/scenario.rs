@@ -10,6 +10,7 @@ use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::bits::PacketWindow;
 use fpga_protocol::scheme::messages::{self, MessageConfigError};
 use fpga_protocol::sender::{ConfigError, Notify, SenderConfig};
+use fpga_registers::quantity;
 
 use crate::topology::{Routing, SlowLink, SwitchFabric, Topology, TopologyError};
 
@@ -466,7 +467,7 @@ pub enum ScenarioError {
     #[error("no flows: give at least one")]
     NoFlow,
     /// A flow has no bytes, or too many.
-    #[error("flow {number} of {found} bytes: give 1 to {MAX_FLOW_BYTES}")]
+    #[error("flow {number} of {found}: give 1 to {MAX_FLOW_BYTES}", found = quantity(*found, "byte"))]
     Length {
         /// Number of the flow, from 0.
         number: usize,
@@ -512,10 +513,9 @@ pub enum ScenarioError {
     },
     /// The run would need too much memory.
     #[error(
-        "about {found} MiB for {hosts} hosts{}: {} MiB are allowed, so give fewer hosts or fewer contexts",
+        "about {found} MiB for {hosts}{}: {} MiB are allowed, so give fewer hosts or fewer contexts",
         contexts.map(|contexts| format!(" of {contexts} contexts")).unwrap_or_default(),
-        MAX_MEMORY >> 20
-    )]
+        MAX_MEMORY >> 20, hosts = quantity(*hosts, "host"))]
     Memory {
         /// Estimated memory in MiB.
         found: u64,
@@ -526,7 +526,8 @@ pub enum ScenarioError {
     },
     /// The run would have too many events.
     #[error(
-        "about {found} packets at switches and hosts, but {MAX_EVENTS} are allowed: give fewer flows or fewer bytes"
+        "about {found} at switches and hosts, but {MAX_EVENTS} are allowed: give fewer flows or fewer bytes",
+        found = quantity(*found, "packet"),
     )]
     Events {
         /// Estimated number of events, at least.

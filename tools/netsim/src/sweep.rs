@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpga_protocol::Nanos;
+use fpga_registers::quantity;
 
 use crate::figures::picture::{Curve, CurveKind, Extent, Panel, Picture};
 use crate::scenario::scheme_name;
@@ -183,10 +184,10 @@ fn distribution(scenario: &Scenario, sweep: &Sweep, mut samples: Vec<f64>) -> Pi
         title: format!("{} on {}", sweep.scheme, sweep.topology),
         caption: vec![
             format!(
-                "{} flows in {} runs, {} failures, seed {}; {} Gbit/s, {} one way per link, packets of {} bytes",
-                sweep.flows,
-                sweep.runs,
-                sweep.failures,
+                "{} in {}, {}, seed {}; {} Gbit/s, {} one way per link, packets of {} bytes",
+                quantity(sweep.flows, "flow"),
+                quantity(sweep.runs, "run"),
+                quantity(sweep.failures, "failure"),
                 scenario.seed,
                 scenario.rate.get() / 1_000_000_000,
                 scenario.delay,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use fpga_netmodel::BitRate;
+use fpga_registers::quantity;
 
 /// Connections of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +82,10 @@ pub enum TopologyError {
         most: u32,
     },
     /// There are too many hosts.
-    #[error("arity {arity} to the power of {levels} levels is more than 65536 hosts: give less of either")]
+    #[error(
+        "arity {arity} to the power of {levels} is more than 65536 hosts: give less of either",
+        levels = quantity(*levels, "level"),
+    )]
     Hosts {
         /// Links downwards.
         arity: u32,

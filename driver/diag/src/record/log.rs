@@ -16,7 +16,7 @@ use core::fmt;
 use core::time::Duration;
 use std::io::{self, BufRead, Read};
 
-use fpga_registers::BarOffset;
+use fpga_registers::{BarOffset, quantity};
 
 use super::{Access, AccessDirection, Width};
 
@@ -161,7 +161,11 @@ pub enum LineProblem {
         width: u64,
     },
     /// The value is invalid.
-    #[error("\"{text}\" is not a value: write a number of {width} bytes, such as 0x1, or failed{}", if *read { ", or any" } else { "" })]
+    #[error(
+        "\"{text}\" is not a value: write a number of {width}, such as 0x1, or failed{}",
+        if *read { ", or any" } else { "" },
+        width = quantity(*width, "byte"),
+    )]
     Value {
         /// Word that was found.
         text: String,

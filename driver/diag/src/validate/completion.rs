@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use fpga_pci::{Interrupt, InterruptError};
+use fpga_registers::quantity;
 use fpga_registers::xdma::PollWriteback;
 
 use super::context::{
@@ -73,8 +74,8 @@ fn writeback(context: &mut TestContext<'_>) -> Result<Verdict, TestError> {
         _ => format!("without control bit 2 only {} do so", list(&without_bit)),
     };
     Ok(Verdict::Pass(format!(
-        "{} channels write back their counts; {needed}{}",
-        rigs.len(),
+        "counts are written back by {}; {needed}{}",
+        quantity(rigs.len(), "channel"),
         skipped_channels(&busy)
     )))
 }
@@ -85,12 +86,17 @@ fn interrupts(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) 
     recorder.test(context, "interrupts.enable", |context| match context.card.enable_interrupts() {
         Ok(granted) if granted.is_shared() => {
             let InterruptVectors { vectors, channels, .. } = granted;
-            Ok(Verdict::Warn(format!("only {vectors} vectors for {channels} channels: channels share them")))
+            let (vectors, channels) = (quantity(vectors, "vector"), quantity(channels, "channel"));
+            Ok(Verdict::Warn(format!("only {vectors} for {channels}: channels share them")))
         }
-        Ok(_) => Ok(Verdict::Pass(format!("{} vectors, one per channel", names.len()))),
-        Err(ResourceError::Interrupt { source: InterruptError::TooMany { asked, available }, .. }) => Ok(
-            Verdict::Warn(format!("the card has {available} vectors for {asked} channels: wait by polling")),
-        ),
+        Ok(_) => Ok(Verdict::Pass(format!("{}, one per channel", quantity(names.len(), "vector")))),
+        Err(ResourceError::Interrupt { source: InterruptError::TooMany { asked, available }, .. }) => {
+            Ok(Verdict::Warn(format!(
+                "the card has {} for {}: wait by polling",
+                quantity(available, "vector"),
+                quantity(asked, "channel")
+            )))
+        }
         Err(error @ ResourceError::Interrupt { .. }) => Ok(Verdict::Fail(error.to_string())),
         Err(error) => Err(error.into()),
     });
@@ -197,7 +203,8 @@ fn interrupt_and_writeback(context: &TestContext<'_>) -> Result<Verdict, TestErr
         Verdict::Skip("no channel with an interrupt is free".to_owned())
     } else {
         Verdict::Pass(format!(
-            "the write-back is in memory when the interrupt arrives, on {tried} channels{}: WaitMode::Hybrid may be used",
+            "the write-back is in memory when the interrupt arrives, on {}{}: WaitMode::Hybrid may be used",
+            quantity(tried, "channel"),
             skipped_channels(&busy)
         ))
     })

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use fpga_pci::{QuarantineReason, RegisteredMemory, SharedSlice};
-use fpga_registers::{CardAddr, Iova};
+use fpga_registers::{CardAddr, Iova, quantity};
 
 use super::Status;
 use super::pattern::GUARD;
@@ -120,8 +120,8 @@ impl<'a> TestContext<'a> {
         if let Some(range) = self.options.scratch {
             if range.length < SCRATCH_MIN {
                 return Err(Verdict::Fail(format!(
-                    "{} bytes of scratch memory are too few; give at least {SCRATCH_MIN}",
-                    range.length
+                    "the scratch memory has {}; give at least {SCRATCH_MIN}",
+                    quantity(range.length, "byte")
                 )));
             }
             let inside = |memory: &CardRange| memory.contains(range.start, range.length);
@@ -129,8 +129,9 @@ impl<'a> TestContext<'a> {
                 || range.start.checked_add(range.length).is_none()
             {
                 return Err(Verdict::Fail(format!(
-                    "{} bytes of scratch memory at {} are not inside the card's memory; `fpgactl info` shows its range",
-                    range.length, range.start
+                    "scratch memory of {} at {} is not inside the card's memory; `fpgactl info` shows its range",
+                    quantity(range.length, "byte"),
+                    range.start
                 )));
             }
             return Ok(range);
@@ -146,8 +147,8 @@ impl<'a> TestContext<'a> {
         let usable = memory.length.saturating_sub(RESERVED_CARD_BYTES) & !4095;
         if usable < SCRATCH_MIN {
             return Err(Verdict::Skip(format!(
-                "{} bytes of card memory leave no space for scratch memory",
-                memory.length
+                "card memory of {} has no space for scratch memory",
+                quantity(memory.length, "byte")
             )));
         }
         let length = usable.min(SCRATCH_BYTES);

@@ -3,6 +3,7 @@
 //! A ring in credit mode depends on this (PG195, "Descriptor Credit Mode"). Few drivers use credits, so support is not assumed: a failure
 //! here is a warning, and batch mode still works.
 
+use fpga_registers::quantity;
 use fpga_registers::xdma::PollWriteback;
 
 use super::context::{HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels};
@@ -41,8 +42,8 @@ fn enable(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     }
     Ok(if wrong.is_empty() {
         Verdict::Pass(format!(
-            "the bits at 0x6020 of {} channels can be set and cleared{}",
-            rigs.len(),
+            "the bits at 0x6020 of {} can be set and cleared{}",
+            quantity(rigs.len(), "channel"),
             skipped_channels(&busy)
         ))
     } else {
@@ -92,9 +93,9 @@ fn run_credit_mode(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     }
     let granted: u16 = CREDIT_GRANTS.iter().sum();
     Ok(Verdict::Pass(format!(
-        "{} channels execute exactly as many descriptors as they get credits for, {granted} in {} grants around a ring of {RING}{}: \
+        "one descriptor for each credit on {}, {granted} in {} grants around a ring of {RING}{}: \
          RunMode::Credit may be used",
-        rigs.len(),
+        quantity(rigs.len(), "channel"),
         CREDIT_GRANTS.len(),
         skipped_channels(&busy)
     )))
@@ -171,5 +172,5 @@ fn check_ring(
 /// Returns a description if the completed count is not `expected`.
 fn check_count(rig: &TestChannel, expected: u32) -> Result<Option<String>, TestError> {
     let found = rig.completed()?;
-    Ok((found != expected).then(|| format!("{found} descriptors are done instead of {expected}")))
+    Ok((found != expected).then(|| format!("{} done instead of {expected}", quantity(found, "descriptor"))))
 }

@@ -1,6 +1,6 @@
 //! Tests of descriptor chains: completed counts, fetching in blocks, and long descriptors.
 
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 use super::context::{HostMemory, ResultRecorder, TestContext, skip_reason, skipped_channels};
 use super::memory::{descriptors, read, write};
@@ -80,8 +80,8 @@ fn count(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         }
     }
     Ok(Verdict::Pass(format!(
-        "{} channels count {} descriptors of runs of 1 to 200 each{}",
-        rigs.len(),
+        "counted right by {}: {} descriptors of runs of 1 to 200 each{}",
+        quantity(rigs.len(), "channel"),
         CHAINS.iter().map(|(_, count)| count).sum::<usize>(),
         skipped_channels(&busy)
     )))
@@ -123,7 +123,8 @@ fn small(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         }
     }
     Ok(Verdict::Pass(format!(
-        "{runs} runs of up to {} descriptors of {size} bytes, in blocks of 1, 16 and 64, across pages, by {} and {}",
+        "{} of up to {} descriptors of {size} bytes, in blocks of 1, 16 and 64, across pages, by {} and {}",
+        quantity(runs, "run"),
         most.min(200),
         h2c.name,
         c2h.name
@@ -175,9 +176,9 @@ fn long(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         compare(|| "long descriptors to the card".to_owned(), &expected, &found)?;
     }
     Ok(Verdict::Pass(format!(
-        "runs of {LONG_DESCRIPTORS} descriptors above 4 KiB in up to {} blocks work on {} channels{}: ChannelOptions::long_blocks may be set",
+        "runs of {LONG_DESCRIPTORS} descriptors above 4 KiB in up to {} blocks work on {}{}: ChannelOptions::long_blocks may be set",
         LONG_DESCRIPTORS.div_ceil(16),
-        rigs.len(),
+        quantity(rigs.len(), "channel"),
         skipped_channels(&busy)
     )))
 }

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use fpga_firmware::identity::{Identity, ReadError};
 use fpga_protocol::sender::TransferError;
-use fpga_registers::CardAddr;
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
+use fpga_registers::{CardAddr, quantity};
 
 use super::context::{ResultRecorder, TestContext, skip_reason};
 use super::memory::{read, write};
@@ -93,8 +93,8 @@ fn loopback(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let Some((source, target, chain)) = test_ranges(scratch) else {
         return Ok(Verdict::Skip(format!(
-            "{} bytes of scratch memory are too few for the test; give 256 KiB",
-            scratch.length
+            "the scratch memory has {}; give 256 KiB for this test",
+            quantity(scratch.length, "byte")
         )));
     };
     let mut data = vec![0; BYTES];

@@ -1,6 +1,6 @@
 //! Test data, and its comparison.
 
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
@@ -61,10 +61,9 @@ impl Pattern {
 /// Bytes that differ from the expected ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{what}: byte {offset} of {length} (card {card}) is {found:#04x} instead of {expected:#04x}, {wrong} bytes are wrong{}; check \
+    "{what}: byte {offset} of {length} (card {card}) is {found:#04x} instead of {expected:#04x}, {wrong} wrong in all{}; check \
      card memory, its calibration and the data path",
-    if *guard { ", and it lies outside the transfer" } else { "" }
-)]
+    if *guard { ", and it lies outside the transfer" } else { "" }, wrong = quantity(*wrong, "byte"))]
 pub(super) struct Mismatch {
     /// Transfer.
     pub(super) what: String,

@@ -2,7 +2,7 @@
 
 use fpga_pci::{DmaAllocError, MemoryError, MmioError};
 use fpga_registers::xdma::ChannelStatus;
-use fpga_registers::{CardAddr, Iova};
+use fpga_registers::{CardAddr, Iova, quantity};
 
 use super::pattern::Mismatch;
 use fpga_driver::CdmaError;
@@ -45,9 +45,8 @@ pub(super) enum TestError {
     Engine { channel: ChannelName, what: String, place: EnginePosition },
     /// A run does not end. The engine was stopped.
     #[error(
-        "{channel} did not finish within {waited_ms} ms ({completed} of {posted} descriptors reported, status {status}); the \
-         engine was stopped"
-    )]
+        "{channel} did not finish within {waited_ms} ms ({completed} of {posted} reported, status {status}); the \
+         engine was stopped", posted = quantity(*posted, "descriptor"))]
     Slow { channel: ChannelName, waited_ms: u64, completed: u32, posted: u32, status: String },
     /// An engine does not stop.
     #[error(

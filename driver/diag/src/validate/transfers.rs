@@ -1,6 +1,6 @@
 //! Tests of every channel: sizes, offsets and patterns, byte for byte, with guard bytes; then of all channels at once.
 
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 use super::context::{
     Availability, HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels,
@@ -95,8 +95,8 @@ fn one_channel(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict, 
     }
     let longest = cases.iter().map(|case| case.size).max().unwrap_or(0);
     Ok(Verdict::Pass(format!(
-        "{} transfers of 1 to {longest} bytes, {moved} bytes in total, arrived byte for byte{}",
-        cases.len(),
+        "{} of 1 to {longest} bytes, {moved} bytes in total, arrived byte for byte{}",
+        quantity(cases.len(), "transfer"),
         if longest < 1 << 20 { " (longer ones do not fit into the scratch memory)" } else { "" }
     )))
 }

@@ -13,6 +13,7 @@
 //! The first 16 bytes and the fifth message are the same in every version, so that versions can recognise each other.
 
 use fpga_firmware::crc::crc32c;
+use fpga_registers::quantity;
 
 use crate::blocks::{Reader, VERSION, Writer};
 
@@ -46,7 +47,7 @@ pub enum MessageError {
         found: u16,
     },
     /// Longer than the maximum.
-    #[error("its body has {found} bytes, above the maximum of {MAX_BODY}")]
+    #[error("its body has {found}, above the maximum of {MAX_BODY}", found = quantity(*found, "byte"))]
     TooLong {
         /// Length of the body in bytes.
         found: u32,
@@ -66,7 +67,7 @@ pub enum MessageError {
         found: u16,
     },
     /// The body does not match the kind.
-    #[error("its body of {found} bytes is invalid for a message of kind {kind}")]
+    #[error("its body of {found} is invalid for a message of kind {kind}", found = quantity(*found, "byte"))]
     Body {
         /// Kind of the message.
         kind: u16,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
 use fpga_driver::{DmaBuffer, SharedSlice};
+use fpga_registers::quantity;
 
 use crate::blocks::BLOCK;
 
@@ -31,7 +32,9 @@ pub(super) type ReturnQueue = Arc<ArrayQueue<FrameMemory>>;
 /// More bytes than a frame has space for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{length} bytes of {what} do not fit into a frame of this stream, which has space for {room} bytes; open the publisher with larger frames"
+    "{what} of {length} does not fit into a frame of this stream, which has space for {room}; open the publisher with larger frames",
+    length = quantity(*length, "byte"),
+    room = quantity(*room, "byte"),
 )]
 pub struct TooLong {
     /// Data or value.

@@ -6,6 +6,7 @@ use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendError};
 use fpga_driver::{ChannelFault, DmaBuffer, NodeId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::TransferError;
+use fpga_registers::quantity;
 
 use crate::blocks::BlockError;
 use crate::credits::{Credits, InvalidCredit};
@@ -36,7 +37,10 @@ pub enum DropReason {
     #[error("its node has joined again")]
     Replaced,
     /// Transfers to it failed too often.
-    #[error("{failures} transfers to it failed in a row; last failure: {last}")]
+    #[error(
+        "{failures} to it failed in a row; last failure: {last}",
+        failures = quantity(*failures, "transfer"),
+    )]
     Unreachable {
         /// Number of consecutive failures.
         failures: u32,

@@ -204,9 +204,9 @@ fn frame_capacity_matches_negotiated_size() {
     let mut frame = rig.publisher.take().unwrap();
     assert_eq!((frame.data_mut().len(), frame.data().len()), (100, 100));
     let refused = frame.fill(&[0; 101]).unwrap_err().to_string();
-    assert!(refused.contains("101 bytes of data") && refused.contains("space for 100"), "{refused}");
+    assert!(refused.contains("data of 101 bytes") && refused.contains("space for 100"), "{refused}");
     let refused = frame.set_value(&[0; 13]).unwrap_err().to_string();
-    assert!(refused.contains("13 bytes of the value"), "{refused}");
+    assert!(refused.contains("value of 13 bytes"), "{refused}");
 }
 
 /// Frames are filled in ordinary memory when all slots are busy, up to a bound; they arrive in order, and their memory is returned.

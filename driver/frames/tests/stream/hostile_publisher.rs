@@ -88,7 +88,7 @@ fn bootstrap_non_publisher_is_detected() {
         (offer(&|offer| offer.node = u32::MAX), "is not a valid node number"),
         (offer(&|offer| offer.max_data_length = 0), "0 bytes of data"),
         (offer(&|offer| offer.max_data_length = u64::MAX), "exceed the address range"),
-        (offer(&|offer| offer.max_data_length = 1 << 40), "more than the"),
+        (offer(&|offer| offer.max_data_length = 1 << 40), "exceed the 8589869056 bytes"),
         (offer(&|offer| offer.segment = 0), "segments of 0 bytes"),
         (offer(&|offer| (offer.segment, offer.max_data_length) = (1, 5_000)), "more event entries"),
         (accepted, "before its offer"),

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use fpga_registers::Iova;
+use fpga_registers::{Iova, quantity};
 
 /// Reason why a buffer cannot be used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,6 +48,6 @@ pub struct QuarantineRecord {
 
 impl fmt::Display for QuarantineRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes at {}: {}", self.length, self.iova, self.reason)
+        write!(f, "{} at {}: {}", quantity(self.length, "byte"), self.iova, self.reason)
     }
 }

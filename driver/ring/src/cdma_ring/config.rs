@@ -1,7 +1,7 @@
 //! Configuration of a descriptor ring of the card-internal copy engine, validated once.
 
-use fpga_registers::CardAddr;
 use fpga_registers::cdma::descriptor;
+use fpga_registers::{CardAddr, quantity};
 
 /// Size of a ring entry in bytes (PG034 "Scatter Gather Transfer Descriptor Definition").
 pub const ENTRY_BYTES: u64 = descriptor::SIZE as u64;
@@ -108,7 +108,8 @@ impl RingConfig {
 pub enum ConfigError {
     /// Entry count out of range.
     #[error(
-        "a CDMA ring of {found} descriptors is not possible: give a power of two from 2 to {MAX_ENTRIES}"
+        "a CDMA ring of {found} is not possible: give a power of two from 2 to {MAX_ENTRIES}",
+        found = quantity(*found, "descriptor"),
     )]
     Entries {
         /// Requested entries.
@@ -124,7 +125,8 @@ pub enum ConfigError {
     },
     /// Descriptor memory unaligned or outside the permitted addresses.
     #[error(
-        "CDMA descriptor memory of {bytes} bytes at {found} is not usable: align it to 64 bytes, within one 4 GiB block that the engine can address"
+        "CDMA descriptor memory of {bytes} at {found} is not usable: align it to 64 bytes, within one 4 GiB block that the engine can address",
+        bytes = quantity(*bytes, "byte"),
     )]
     Base {
         /// Requested address.
@@ -142,7 +144,8 @@ pub enum ConfigError {
     },
     /// Data path out of range.
     #[error(
-        "a CDMA data path of {found} bytes is not possible: give the build's value, a power of two from 4 to 128"
+        "a CDMA data path of {found} is not possible: give the build's value, a power of two from 4 to 128",
+        found = quantity(*found, "byte"),
     )]
     DataBytes {
         /// Bytes given.

@@ -1,7 +1,7 @@
 //! Refused requests and rejected progress reports.
 
-use fpga_registers::CardAddr;
 use fpga_registers::cdma::SgStatus;
+use fpga_registers::{CardAddr, quantity};
 
 use super::CopyEntry;
 
@@ -14,7 +14,8 @@ pub type Refusal<T> = crate::refusal::Refusal<T, RefusalReason>;
 pub enum RefusalReason {
     /// Back-pressure: no operation slot or too few descriptors are free.
     #[error(
-        "the CDMA ring is full: {needed} descriptors needed, {free} free; complete operations, then retry"
+        "the CDMA ring is full: {needed} needed, {free} free; complete operations, then retry",
+        needed = quantity(*needed, "descriptor"),
     )]
     Full {
         /// Descriptors (or slots) that the request needs.
@@ -24,7 +25,8 @@ pub enum RefusalReason {
     },
     /// The request never fits: too many segments, or too long, for this ring.
     #[error(
-        "the copy needs {needed} descriptors, the CDMA ring holds {usable}: split it or use a larger ring"
+        "the copy needs {needed}, the CDMA ring holds {usable}: split it or use a larger ring",
+        needed = quantity(*needed, "descriptor"),
     )]
     TooManyDescriptors {
         /// Descriptors that the request needs.
@@ -37,7 +39,8 @@ pub enum RefusalReason {
     Empty,
     /// A range ends beyond the build's address width.
     #[error(
-        "{length} bytes at {start} exceed the {address_bits} address bits of the CDMA build; choose a lower address"
+        "the range of {length} at {start} exceeds the {address_bits} address bits of the CDMA build; choose a lower address",
+        length = quantity(*length, "byte"),
     )]
     AddressRange {
         /// First address.
@@ -49,8 +52,8 @@ pub enum RefusalReason {
     },
     /// Source and destination of one segment overlap: the engine reads ahead, so the result would be undefined.
     #[error(
-        "{} bytes from {} to {} overlap; copy through another buffer",
-        segment.length, segment.source, segment.destination
+        "source and destination overlap in a copy of {} from {} to {}; copy through another buffer",
+        quantity(segment.length, "byte"), segment.source, segment.destination
     )]
     Overlap {
         /// The faulty segment.
@@ -58,8 +61,8 @@ pub enum RefusalReason {
     },
     /// The destination is the ring's own descriptor memory.
     #[error(
-        "{} bytes to {} would overwrite the ring's own descriptors; choose another destination",
-        segment.length, segment.destination
+        "a copy of {} to {} would overwrite the ring's own descriptors; choose another destination",
+        quantity(segment.length, "byte"), segment.destination
     )]
     DescriptorMemory {
         /// The faulty segment.

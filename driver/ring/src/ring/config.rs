@@ -1,7 +1,7 @@
 //! Layout of one channel's descriptor ring, validated once.
 
-use fpga_registers::Iova;
 use fpga_registers::xdma::{Direction, PollWriteback, descriptor};
+use fpga_registers::{Iova, quantity};
 
 /// Bytes of one descriptor.
 pub(super) const DESCRIPTOR_BYTES: u64 = descriptor::SIZE as u64;
@@ -147,7 +147,8 @@ impl RingConfig {
 pub enum ConfigError {
     /// Entry count out of range.
     #[error(
-        "a descriptor ring of {found} entries is not possible: give a power of two from 2 to {MAX_ENTRIES}"
+        "a descriptor ring of {found} is not possible: give a power of two from 2 to {MAX_ENTRIES}",
+        found = quantity(*found, "entry"),
     )]
     Entries {
         /// Requested entries.
@@ -163,7 +164,8 @@ pub enum ConfigError {
     },
     /// Descriptor memory unaligned or outside the address space.
     #[error(
-        "descriptor memory of {bytes} bytes at {found} is not usable: align it to 32 bytes, inside the address space"
+        "descriptor memory of {bytes} at {found} is not usable: align it to 32 bytes, inside the address space",
+        bytes = quantity(*bytes, "byte"),
     )]
     Base {
         /// Requested address.
@@ -173,7 +175,8 @@ pub enum ConfigError {
     },
     /// Descriptor length limit out of range.
     #[error(
-        "descriptors of up to {found} bytes are not possible: give a multiple of 4096 up to {MAX_DESCRIPTOR_LENGTH}"
+        "descriptors of up to {found} are not possible: give a multiple of 4096 up to {MAX_DESCRIPTOR_LENGTH}",
+        found = quantity(*found, "byte"),
     )]
     DescriptorLength {
         /// Requested limit.
@@ -189,14 +192,18 @@ pub enum ConfigError {
     #[error("a stream channel's direction and card side differ: use StreamOut with H2C, StreamIn with C2H")]
     StreamDirection,
     /// Invalid beat size.
-    #[error("beats of {found} bytes are not possible: give a power of two up to 4096")]
+    #[error(
+        "beats of {found} are not possible: give a power of two up to 4096",
+        found = quantity(*found, "byte"),
+    )]
     Beat {
         /// Requested bytes.
         found: u32,
     },
     /// Metadata write-backs unaligned or outside the address space.
     #[error(
-        "metadata write-back memory of {bytes} bytes at {found} is not usable: align them to 32 bytes, inside the address space"
+        "metadata write-back memory of {bytes} at {found} is not usable: align them to 32 bytes, inside the address space",
+        bytes = quantity(*bytes, "byte"),
     )]
     Writebacks {
         /// Requested address.

@@ -1,6 +1,6 @@
 //! Refused requests and rejected counts.
 
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 use super::HostRange;
 
@@ -13,7 +13,8 @@ pub type Refusal<T> = crate::refusal::Refusal<T, RefusalReason>;
 pub enum RefusalReason {
     /// Back-pressure: no operation slot or too few descriptors are free.
     #[error(
-        "the descriptor ring is full: {needed} entries needed, {free} free; complete operations, then retry"
+        "the descriptor ring is full: {needed} needed, {free} free; complete operations, then retry",
+        needed = quantity(*needed, "entry"),
     )]
     Full {
         /// Descriptors (or slots) that the request needs.
@@ -22,7 +23,10 @@ pub enum RefusalReason {
         free: u32,
     },
     /// The request never fits: the buffer is too scattered, or too long, for this ring.
-    #[error("the request needs {needed} descriptors, the ring has {entries}: split it or use a larger ring")]
+    #[error(
+        "the request needs {needed}, the ring has {entries}: split it or use a larger ring",
+        needed = quantity(*needed, "descriptor"),
+    )]
     TooManyDescriptors {
         /// Descriptors that the request needs.
         needed: u64,
@@ -35,13 +39,13 @@ pub enum RefusalReason {
     )]
     Empty,
     /// A host range ends beyond the address space, or the lengths add up to more than 2^64 bytes.
-    #[error("host range of {} bytes at {} exceeds the address space; check address and length", range.length, range.start)]
+    #[error("host range of {} at {} exceeds the address space; check address and length", quantity(range.length, "byte"), range.start)]
     HostAddress {
         /// The first faulty range.
         range: HostRange,
     },
     /// The card side ends beyond the address space.
-    #[error("{length} bytes at card address {start} leave the address space")]
+    #[error("the range of {length} at card address {start} leaves the address space", length = quantity(*length, "byte"))]
     CardAddress {
         /// First card address.
         start: CardAddr,
@@ -50,7 +54,9 @@ pub enum RefusalReason {
     },
     /// A part inside a stream packet is not a multiple of a beat (PG195, `invalid_length`).
     #[error(
-        "a buffer of {length} bytes inside a packet is not whole beats: make every buffer except the last a multiple of {beat} bytes"
+        "a buffer of {length} inside a packet is not whole beats: make every buffer except the last a multiple of {beat}",
+        length = quantity(*length, "byte"),
+        beat = quantity(*beat, "byte"),
     )]
     PartialBeat {
         /// Length of the part in bytes.
@@ -68,7 +74,10 @@ pub enum RefusalReason {
 #[non_exhaustive]
 pub enum CountFault {
     /// The write-back's error bit: read the channel's status register for the cause.
-    #[error("the engine stopped with an error after {count} descriptors of the run: read the channel status")]
+    #[error(
+        "the engine stopped with an error after {count} of the run: read the channel status",
+        count = quantity(*count, "descriptor"),
+    )]
     Engine {
         /// The completed count in the same word.
         count: u32,

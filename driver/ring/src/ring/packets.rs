@@ -10,6 +10,7 @@
 
 use alloc::boxed::Box;
 
+use fpga_registers::quantity;
 use fpga_registers::xdma::StreamWriteback;
 
 use fpga_registers::cast::{index, low32};
@@ -58,7 +59,9 @@ pub enum PacketFault {
     },
     /// More bytes than the buffer has.
     #[error(
-        "descriptor {entry}: the device reports {length} bytes for a buffer of {buffer} bytes; recover the channel"
+        "descriptor {entry}: the device reports {length} for a buffer of {buffer}; recover the channel",
+        length = quantity(*length, "byte"),
+        buffer = quantity(*buffer, "byte"),
     )]
     Length {
         /// Entry of the ring.
@@ -78,7 +81,8 @@ pub enum PacketFault {
     },
     /// Closed before it was full, without an end of packet: only the write flush timeout does that, and it is off.
     #[error(
-        "descriptor {entry}: {length} of {buffer} bytes without end of packet while the write flush timeout is off: the end was lost; recover the channel"
+        "descriptor {entry}: {length} of {buffer} without end of packet while the write flush timeout is off: the end was lost; recover the channel",
+        buffer = quantity(*buffer, "byte"),
     )]
     NoEnd {
         /// Entry of the ring.
@@ -90,7 +94,8 @@ pub enum PacketFault {
     },
     /// The packet has filled every buffer and continues.
     #[error(
-        "a packet is longer than all buffers of the ring together ({bytes} bytes so far); use more or larger buffers"
+        "a packet is longer than all buffers of the ring together ({bytes} so far); use more or larger buffers",
+        bytes = quantity(*bytes, "byte"),
     )]
     TooLong {
         /// Bytes so far.

@@ -1,6 +1,7 @@
 //! Wrapper of a frame in a datagram: conversion between bytes and fields.
 
 use fpga_firmware::NodeId;
+use fpga_registers::quantity;
 
 /// First word of every datagram: the letters FPLK in memory order.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"FPLK");
@@ -18,13 +19,16 @@ const DESTINATION_AT: usize = fpga_firmware::generated::layout::common::DESTINAT
 #[non_exhaustive]
 pub enum WrapperError {
     /// Shorter than the wrapper and the addresses.
-    #[error("{length} bytes are too short for the wrapper and the addresses of a frame")]
+    #[error(
+        "a datagram of {length} is too short for the wrapper and the addresses of a frame",
+        length = quantity(*length, "byte"),
+    )]
     TooShort {
         /// Length in bytes.
         length: usize,
     },
     /// Longer than the wrapper's length field can express.
-    #[error("a frame of {length} bytes is too long for a datagram")]
+    #[error("a frame of {length} is too long for a datagram", length = quantity(*length, "byte"))]
     TooLong {
         /// Bytes of the frame.
         length: usize,
@@ -46,7 +50,11 @@ pub enum WrapperError {
         reserved: u8,
     },
     /// The length in the wrapper differs from the datagram's.
-    #[error("the wrapper's length field is {said} bytes, but {found} bytes follow")]
+    #[error(
+        "the wrapper's length field is {said}, but {found} follow",
+        said = quantity(*said, "byte"),
+        found = quantity(*found, "byte"),
+    )]
     Length {
         /// Length in the wrapper.
         said: usize,

@@ -3,6 +3,7 @@
 use super::session::MIN_DATA;
 use crate::dma::ClientMapError;
 use fpga_pci::{DmaMapError, InterruptError, OsError};
+use fpga_registers::quantity;
 use fpga_vfio_user::wire::{Command, MAJOR, WireError};
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -42,7 +43,7 @@ pub enum ServeError {
         source: OsError,
     },
     /// The simulated network has no such card.
-    #[error("card {card} does not exist; the simulated network has {count} cards, numbered from 0")]
+    #[error("card {card} does not exist; the simulated network has {}, numbered from 0", quantity(*count, "card"))]
     NoSuchCard {
         /// The number given.
         card: usize,
@@ -66,7 +67,10 @@ pub(super) enum RequestError {
     NoVersion,
     #[error("the client uses version {major}.{minor}; only major version {MAJOR} is supported")]
     VersionMismatch { major: u16, minor: u16 },
-    #[error("the client accepts {limit} bytes per message; the minimum is {MIN_DATA}")]
+    #[error(
+        "the client accepts {limit} per message; the minimum is {MIN_DATA}",
+        limit = quantity(*limit, "byte"),
+    )]
     DataLimit { limit: u32 },
     #[error("the version was already negotiated")]
     VersionRepeated,
@@ -78,7 +82,10 @@ pub(super) enum RequestError {
     Descriptors { command: Command, got: usize },
     #[error("there is no region {0}")]
     NoRegion(u32),
-    #[error("{count} bytes at {offset:#x} are outside region {region} of {size:#x} bytes")]
+    #[error(
+        "access of {count} at {offset:#x} is outside region {region} of {size:#x} bytes",
+        count = quantity(*count, "byte"),
+    )]
     OutsideRegion { region: u32, offset: u64, count: u64, size: u64 },
     #[error("interrupt kind {0} does not exist")]
     NoIrq(u32),

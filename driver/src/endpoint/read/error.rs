@@ -2,7 +2,7 @@
 
 use fpga_firmware::NodeId;
 use fpga_protocol::sender;
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 use super::super::{EndpointError, SendError};
 use super::SLOTS;
@@ -15,7 +15,8 @@ use crate::name::CardName;
 pub enum ReadFailure {
     /// The caller withdrew the read.
     #[error(
-        "the read of {length} bytes from node {node} was cancelled; what is in its place may be a part of them"
+        "the read of {length} from node {node} was cancelled; what is in its place may be a part of them",
+        length = quantity(*length, "byte"),
     )]
     Cancelled {
         /// Node that owns the data.
@@ -28,7 +29,8 @@ pub enum ReadFailure {
     Request(sender::TransferError),
     /// The request arrived, but the answer did not.
     #[error(
-        "node {node} took the request to read {length} bytes and did not answer within {waited_ms} ms; look whether its endpoint is polled, or give the read a longer deadline"
+        "node {node} took the request to read {length} and did not answer within {waited_ms} ms; look whether its endpoint is polled, or give the read a longer deadline",
+        length = quantity(*length, "byte"),
     )]
     NoAnswer {
         /// Node that owns the data.
@@ -46,7 +48,9 @@ pub enum ReadFailure {
 pub enum ReadError {
     /// The requested bytes are not inside the readable range.
     #[error(
-        "{card}: {length} bytes at offset {offset} are not inside the {readable} bytes that node {node} lets read; ask for less"
+        "{card}: the range of {length} at offset {offset} is not inside the {readable} that node {node} lets read; ask for less",
+        length = quantity(*length, "byte"),
+        readable = quantity(*readable, "byte"),
     )]
     Range {
         /// Name of the card.
@@ -62,7 +66,8 @@ pub enum ReadError {
     },
     /// The destination overlaps that of another read in progress.
     #[error(
-        "{card}: a read of {length} bytes to {to} overlaps one in progress; wait for that read, or read to another destination"
+        "{card}: a read of {length} to {to} overlaps one in progress; wait for that read, or read to another destination",
+        length = quantity(*length, "byte"),
     )]
     Overlap {
         /// Name of the card.

@@ -1,5 +1,7 @@
 //! Errors of messages.
 
+use fpga_registers::quantity;
+
 use super::{Command, MAX_MESSAGE};
 
 /// Reason why a message is invalid.
@@ -13,7 +15,10 @@ pub enum WireError {
         flags: u32,
     },
     /// The size is out of range.
-    #[error("{command} message of {size} bytes; messages have 16 to {MAX_MESSAGE} bytes")]
+    #[error(
+        "{command} message of {size}; messages have 16 to {MAX_MESSAGE} bytes",
+        size = quantity(*size, "byte"),
+    )]
     Size {
         /// Command of the message.
         command: Command,
@@ -21,7 +26,10 @@ pub enum WireError {
         size: u32,
     },
     /// Fewer or more bytes than the message consists of.
-    #[error("{command} message with {got} bytes after its header where {expected} belong")]
+    #[error(
+        "{command} message with {got} after its header where {expected} belong",
+        got = quantity(*got, "byte"),
+    )]
     Length {
         /// Command of the message.
         command: Command,

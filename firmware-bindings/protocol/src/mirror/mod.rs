@@ -29,7 +29,7 @@ use alloc::boxed::Box;
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 use crate::receiver::{EntryView, Mask};
 use crate::time::Nanos;
@@ -158,7 +158,8 @@ pub struct Difference {
 pub enum MirrorError {
     /// The entry or slot does not exist.
     #[error(
-        "an event names {table} {index}, but the table has {entries} entries: the event or the capability register is wrong"
+        "an event names {table} {index}, but the table has {entries}: the event or the capability register is wrong",
+        entries = quantity(*entries, "entry"),
     )]
     Index {
         /// Table named.

@@ -28,6 +28,7 @@ use alloc::boxed::Box;
 use core::hash::{Hash, Hasher};
 
 use fpga_firmware::ids::OpNumber;
+use fpga_registers::quantity;
 
 mod slots;
 
@@ -62,7 +63,10 @@ impl Default for OpTableConfig {
 #[non_exhaustive]
 pub enum OpTableError {
     /// Entry count out of range.
-    #[error("an op table of {found} entries is not possible: give 1 to {MAX_ENTRIES}")]
+    #[error(
+        "an op table of {found} is not possible: give 1 to {MAX_ENTRIES}",
+        found = quantity(*found, "entry"),
+    )]
     Entries {
         /// Number of entries given.
         found: u32,

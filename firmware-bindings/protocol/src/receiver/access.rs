@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::NodeId;
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 /// Range of card memory that the host has opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +56,8 @@ pub enum WindowError {
     },
     /// The range is empty, or beyond the address space.
     #[error(
-        "a memory window of {length} bytes at {base} is not possible: give at least one byte, inside the address space"
+        "a memory window of {length} at {base} is not possible: give at least one byte, inside the address space",
+        length = quantity(*length, "byte"),
     )]
     Range {
         /// First byte given.

@@ -5,7 +5,7 @@ use core::hash::{Hash, Hasher};
 
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::wire::Control;
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 /// One packet to send or event to report, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,7 +117,8 @@ pub trait ReceiveMemory {
 /// Write that the card memory refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "card memory refuses {length} bytes at {address}: the range is not memory, or is read-only; check the address"
+    "card memory refuses {length} at {address}: the range is not memory, or is read-only; check the address",
+    length = quantity(*length, "byte"),
 )]
 pub struct MemoryFault {
     /// Address of the first byte.

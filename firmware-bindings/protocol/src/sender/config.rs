@@ -1,6 +1,7 @@
 //! Sender configuration.
 
 use fpga_firmware::ids::TransferId;
+use fpga_registers::quantity;
 
 use super::retry::{RetryPolicy, TimeoutPolicy};
 use crate::op_table::OpTableError;
@@ -155,7 +156,10 @@ pub enum ConfigError {
         found: u16,
     },
     /// The segment does not fit the mask.
-    #[error("segments of {segment} bytes are not possible: give 1 to {limit} (mask bits times packet size)")]
+    #[error(
+        "segments of {segment} are not possible: give 1 to {limit} (mask bits times packet size)",
+        segment = quantity(*segment, "byte"),
+    )]
     SegmentSize {
         /// Segment size given, in bytes.
         segment: u32,
@@ -164,7 +168,8 @@ pub enum ConfigError {
     },
     /// A regular transfer would exceed one segment.
     #[error(
-        "the big-transfer threshold of {threshold} bytes exceeds the segment size of {segment}: lower it"
+        "the big-transfer threshold of {threshold} exceeds the segment size of {segment}: lower it",
+        threshold = quantity(*threshold, "byte"),
     )]
     Threshold {
         /// Threshold given.

@@ -3,7 +3,7 @@
 use fpga_firmware::event::NackReason;
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 use crate::time::Nanos;
 
@@ -92,7 +92,8 @@ pub enum SubmitError {
     },
     /// The source or the destination ends beyond the address space.
     #[error(
-        "{length} bytes from {start} exceed the 64-bit address space: check address and length of source and destination"
+        "the range of {length} from {start} exceeds the 64-bit address space: check address and length of source and destination",
+        length = quantity(*length, "byte"),
     )]
     Address {
         /// Start of the invalid range.
@@ -101,7 +102,10 @@ pub enum SubmitError {
         length: u64,
     },
     /// More than 2^32 - 1 segments.
-    #[error("{length} bytes need more segments than a transfer can number: split it")]
+    #[error(
+        "a transfer of {length} needs more segments than a transfer can number: split it",
+        length = quantity(*length, "byte"),
+    )]
     TooLong {
         /// Length given, in bytes.
         length: u64,
@@ -315,9 +319,11 @@ impl Completion {
 pub enum TransferError {
     /// No answer within the give-up time, or within the maximum number of tries of one packet.
     #[error(
-        "node {node} does not answer: packet for {address} sent {tries} times, {acknowledged} packets of the transfer \
-         acknowledged; check the node and the path (for 0 times, the load of the sender), then submit again"
-    )]
+        "node {node} does not answer: packet for {address} sent {tries}, {acknowledged} of the transfer \
+         acknowledged; check the node and the path (for 0 times, the load of the sender), then submit again",
+         acknowledged = quantity(*acknowledged, "packet"),
+         tries = quantity(*tries, "time"),
+     )]
     Unanswered {
         /// Receiving node.
         node: NodeId,
@@ -331,9 +337,11 @@ pub enum TransferError {
     },
     /// The receiver refuses permanently.
     #[error(
-        "node {node} refuses the packet for {address} ({reason}) after {tries} tries, {acknowledged} packets of the \
-         transfer acknowledged; check address, length and key"
-    )]
+        "node {node} refuses the packet for {address} ({reason}) after {tries}, {acknowledged} of the \
+         transfer acknowledged; check address, length and key",
+         acknowledged = quantity(*acknowledged, "packet"),
+         tries = quantity(*tries, "try"),
+     )]
     Refused {
         /// Receiving node.
         node: NodeId,
@@ -350,9 +358,11 @@ pub enum TransferError {
     /// without one, for the give-up time.
     #[error(
         "node {node} is not ready for the notification of the transfer to {address}: the event ring of its host is full; \
-         {acknowledged} packets were acknowledged, the last one was refused {tries} times; poll the endpoint of node {node}, open it \
-         with a larger event ring (EndpointOptions::event_entries), or send without a notification (Notify::None)"
-    )]
+         {acknowledged} acknowledged, the last one was refused {tries}; poll the endpoint of node {node}, open it \
+         with a larger event ring (EndpointOptions::event_entries), or send without a notification (Notify::None)",
+         acknowledged = quantity(*acknowledged, "packet"),
+         tries = quantity(*tries, "time"),
+     )]
     ReceiverNotReady {
         /// Receiving node.
         node: NodeId,
@@ -368,9 +378,11 @@ pub enum TransferError {
     /// that was complete.
     #[error(
         "node {node} may no longer know the transfer to {address}: it was reset, or received nothing for its registry \
-         timeout, for example because this host was suspended; {acknowledged} packets were acknowledged, the last one sent \
-         {tries} times; submit the transfer again"
-    )]
+         timeout, for example because this host was suspended; {acknowledged} acknowledged, the last one sent \
+         {tries}; submit the transfer again",
+         acknowledged = quantity(*acknowledged, "packet"),
+         tries = quantity(*tries, "time"),
+     )]
     Forgotten {
         /// Receiving node.
         node: NodeId,
@@ -405,9 +417,11 @@ pub enum TransferError {
     },
     /// The command's own deadline passed.
     #[error(
-        "the transfer to {address} at node {node} missed its deadline: {acknowledged} packets were acknowledged, the most repeated \
-         one was sent {tries} times; give it a later deadline or a higher priority, or reduce the load, and submit it again"
-    )]
+        "the transfer to {address} at node {node} missed its deadline: {acknowledged} acknowledged, the most repeated \
+         one was sent {tries}; give it a later deadline or a higher priority, or reduce the load, and submit it again",
+         acknowledged = quantity(*acknowledged, "packet"),
+         tries = quantity(*tries, "time"),
+     )]
     Deadline {
         /// Receiving node.
         node: NodeId,
@@ -420,9 +434,8 @@ pub enum TransferError {
     },
     /// The caller cancelled the transfer.
     #[error(
-        "the transfer to {address} at node {node} was cancelled, {acknowledged} packets acknowledged; a part of it may have \
-         been written: submit it again to write all of it"
-    )]
+        "the transfer to {address} at node {node} was cancelled, {acknowledged} acknowledged; a part of it may have \
+         been written: submit it again to write all of it", acknowledged = quantity(*acknowledged, "packet"))]
     Cancelled {
         /// Receiving node.
         node: NodeId,

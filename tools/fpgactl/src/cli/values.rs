@@ -77,7 +77,7 @@ pub(crate) fn packet_size(text: &str) -> Result<u32, String> {
     let size = units::bytes(text).map_err(|error| error.to_string())?;
     match u32::try_from(size) {
         Ok(size) if (64..=4096).contains(&size) && size.is_power_of_two() => Ok(size),
-        _ => Err(format!("packets of {size} bytes are not possible; give a power of two from 64 to 4096")),
+        _ => Err(format!("a packet size of {size} is not possible; give a power of two from 64 to 4096")),
     }
 }
 
@@ -85,10 +85,9 @@ pub(crate) fn packet_size(text: &str) -> Result<u32, String> {
 pub(super) fn stream_packet(text: &str) -> Result<u32, String> {
     const MAX_VALUE: u64 = 16 << 20;
     let bytes = units::bytes(text).map_err(|error| error.to_string())?;
-    u32::try_from(bytes)
-        .ok()
-        .filter(|bytes| (1..=MAX_VALUE).contains(&u64::from(*bytes)))
-        .ok_or_else(|| format!("a packet of {bytes} bytes: give 1 to {}", units::binary_size(MAX_VALUE)))
+    u32::try_from(bytes).ok().filter(|bytes| (1..=MAX_VALUE).contains(&u64::from(*bytes))).ok_or_else(|| {
+        format!("a packet size of {bytes} is not possible; give 1 to {}", units::binary_size(MAX_VALUE))
+    })
 }
 
 /// Parses a chunk size: any size but 0.

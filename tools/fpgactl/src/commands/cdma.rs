@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fpga_driver::CdmaError;
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use crate::cli::CdmaCommand;
@@ -54,7 +55,11 @@ pub fn run(settings: &Settings, command: &CdmaCommand) -> Result<CopyReport, Cli
         (Some(left), Some(limit)) => {
             cdma.copy_with_timeout(src, dst, len, left).map_err(|error| match error {
                 CdmaError::TimedOut { done, .. } => {
-                    let what = format!("copying inside {} ({done} of {len} bytes)", opened.card.name());
+                    let what = format!(
+                        "copying inside {} ({done} of {})",
+                        opened.card.name(),
+                        quantity(len, "byte")
+                    );
                     CliError::TimedOut { what, limit }
                 }
                 error => error.into(),

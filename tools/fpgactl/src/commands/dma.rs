@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fpga_driver::{CardAddr, ChannelName, TransferError, bulk};
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use crate::cli::DmaCommand;
@@ -97,7 +98,7 @@ impl Report for DmaReport {
     fn text(&self) -> String {
         let there = match (&self.addr, self.packets) {
             (Some(addr), _) => format!("{} {addr}", self.card),
-            (None, packets) => format!("{} ({} packets)", self.card, packets.unwrap_or(0)),
+            (None, packets) => format!("{} ({})", self.card, quantity(packets.unwrap_or(0), "packet")),
         };
         let way = match self.command {
             "dma write" => format!("{} -> {there}", self.file),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use fpga_driver::ResourceError;
 use fpga_pci::{DeviceEvent, DeviceEvents};
+use fpga_registers::quantity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -82,10 +83,9 @@ pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Resul
             if stop::is_asked() {
                 break;
             }
-            settings.deadline.check_time(|| {
-                let wanted =
-                    if args.count == u64::MAX { String::new() } else { format!(" of {}", args.count) };
-                format!("{card}: watching, {seen}{wanted} events seen")
+            settings.deadline.check_time(|| match args.count {
+                u64::MAX => format!("{card}: watching, {} seen", quantity(seen, "event")),
+                count => format!("{card}: watching, {seen} of {} seen", quantity(count, "event")),
             })?;
             sleep(&events, settings.deadline.left().map_or(WAIT, |left| left.min(WAIT)))?;
             continue;

@@ -7,6 +7,7 @@ use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR
 use fpga_firmware::identity::{Block, Identity};
 use fpga_pci::{BarInfo, BarKind};
 use fpga_registers::catalog::CardLayout;
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use crate::bars::Role;
@@ -259,7 +260,7 @@ impl Report for InfoReport {
                     self.pci.vendor, self.pci.device, self.pci.subsystem_vendor, self.pci.subsystem_device
                 ),
             ),
-            ("interrupts", format!("{} vectors", self.interrupt_vectors)),
+            ("interrupts", quantity(self.interrupt_vectors, "vector").to_string()),
         ]);
         text += "\n";
         text += &bars_text(&self.bars);
@@ -351,7 +352,7 @@ fn ni_text(ni: &Ni) -> String {
     let op_table = if ni.op_table_entries == 0 {
         "in the driver".to_owned()
     } else {
-        format!("in the card, {} entries", ni.op_table_entries)
+        format!("in the card, {}", quantity(ni.op_table_entries, "entry"))
     };
     let schemes = match ni.schemes.as_slice() {
         [] => "none that this software knows".to_owned(),
@@ -362,8 +363,8 @@ fn ni_text(ni: &Ni) -> String {
     pairs(&[
         ("node", ni.node.to_string()),
         ("packets", format!("{} B, at most {} per segment", ni.packet_bytes, ni.mask_bits)),
-        ("registry", format!("{} entries", ni.registry_entries)),
-        ("escape channel", format!("{} slots", ni.escape_slots)),
+        ("registry", quantity(ni.registry_entries, "entry").to_string()),
+        ("escape channel", quantity(ni.escape_slots, "slot").to_string()),
         ("op table", op_table),
         ("memory windows", ni.memory_windows.to_string()),
         ("schemes", schemes),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use fpga_driver::UserInterruptError;
 use fpga_driver::user_interrupt::{Delivery, UserInterruptState};
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use crate::cli::{IrqCommand, IrqWaitArgs};
@@ -72,7 +73,7 @@ struct ArrivalReport {
 impl Report for ArrivalReport {
     fn text(&self) -> String {
         let Self { card, line, requests, total, seconds } = self;
-        let times = if *requests == 1 { String::new() } else { format!(", {requests} times") };
+        let times = if *requests == 1 { String::new() } else { format!(", {}", quantity(*requests, "time")) };
         format!("{card} after {seconds:.3} s: user interrupt {line}{times} ({total} in all)\n")
     }
 }

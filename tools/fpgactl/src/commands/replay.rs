@@ -7,6 +7,7 @@ use fpga_diag::record::log::{Entry, Log, LogError, Value};
 use fpga_diag::record::replay::{Difference, Replay, Replayed, replay};
 use fpga_diag::record::{AccessDirection, Width};
 use fpga_input::{FileKind, ReadError};
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use crate::bars::Role;
@@ -63,7 +64,12 @@ struct ReplayReport {
 impl Report for ReplayReport {
     fn text(&self) -> String {
         let Self { card, log, accesses, reads, writes, not_compared, .. } = self;
-        let mut text = format!("{log} on {card}: {reads} reads and {writes} writes of {accesses} accesses");
+        let mut text = format!(
+            "{log} on {card}: {} and {} of {}",
+            quantity(*reads, "read"),
+            quantity(*writes, "write"),
+            quantity(*accesses, "access")
+        );
         if *not_compared > 0 {
             text += &format!(", {not_compared} not compared");
         }

@@ -11,6 +11,7 @@ use fpga_netsim::figures::picture::Picture;
 use fpga_netsim::figures::{Figure, Options, RenderedFigure};
 use fpga_netsim::sweep::{self, Sweep};
 use fpga_netsim::{SimulationError, file, parallel};
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use crate::chart;
@@ -63,18 +64,18 @@ impl Report for RunReport {
         let error =
             self.first_error.as_ref().map(|error| format!("first failure: {error}\n")).unwrap_or_default();
         format!(
-            "{} on {}: {} flows in {} runs, {} failures; {times}; {:.3} GB/s a run, fairness {:.3}, {:.4} packets sent per packet needed, \
-             {} dropped, {} packet events\n{error}{}\n{}\n{}",
+            "{} on {}: {} in {}, {}; {times}; {:.3} GB/s a run, fairness {:.3}, {:.4} packets sent per packet needed, \
+             {} dropped, {}\n{error}{}\n{}\n{}",
             self.scheme,
             self.topology,
-            self.flows,
-            self.runs,
-            self.failures,
+            quantity(self.flows, "flow"),
+            quantity(self.runs, "run"),
+            quantity(self.failures, "failure"),
             self.goodput_gb_per_s,
             self.fairness,
             self.packets_ratio,
             self.dropped,
-            self.packet_events,
+            quantity(self.packet_events, "packet event"),
             self.csv,
             self.svg.as_deref().unwrap_or_default(),
             self.chart
@@ -152,7 +153,7 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
     });
     drop(progress);
     if matches!(&sweep, Err(error) if matches!(error.source, SimulationError::Stopped { .. })) {
-        stop::check(format!("{} after {runs} of {count} runs", what()), "nothing was written")?;
+        stop::check(format!("{} after {runs} of {}", what(), quantity(count, "run")), "nothing was written")?;
         settings.deadline.check_time(what)?;
     }
     let sweep = sweep.map_err(|source| CliError::Simulation { scenario: args.scenario.clone(), source })?;
@@ -227,7 +228,7 @@ impl Report for FiguresReport {
                 text += &format!("  {finding}\n");
             }
             if figure.failures > 0 {
-                text += &format!("  {} failures\n", figure.failures);
+                text += &format!("  {}\n", quantity(figure.failures, "failure"));
             }
             text += &figure.chart;
         }
@@ -261,11 +262,10 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
         // Written figures are complete: a figure's files are written after all of its runs.
         let left = match figures.len() {
             0 => "nothing was written".to_owned(),
-            1 => format!("1 figure was made before and is in {}", args.out.display()),
-            made => format!("{made} figures were made before and are in {}", args.out.display()),
+            made => format!("complete in {}: {}", args.out.display(), quantity(made, "figure")),
         };
         let check = |runs: u64| {
-            stop::check(format!("{} after {runs} of {total} runs", what()), left.as_str())?;
+            stop::check(format!("{} after {runs} of {}", what(), quantity(total, "run")), left.as_str())?;
             settings.deadline.check_time(what)
         };
         check(runs)?;

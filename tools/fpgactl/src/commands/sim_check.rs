@@ -6,6 +6,7 @@ use std::path::Path;
 use fpga_input::FileKind;
 use fpga_netsim::scenario::scheme_name;
 use fpga_netsim::{Scenario, file};
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use crate::cli::SimCheckArgs;
@@ -75,7 +76,7 @@ impl Described {
             self.controller.map_or_else(|| "none".to_owned(), |host| format!("host {host} controls"));
         [
             ("scheme", self.scheme.to_owned()),
-            ("network", format!("{}, {} hosts", self.topology, self.hosts)),
+            ("network", format!("{}, {}", self.topology, quantity(self.hosts, "host"))),
             (
                 "links",
                 format!(
@@ -88,8 +89,8 @@ impl Described {
             (
                 "traffic",
                 format!(
-                    "{} flows, {} in all, packets of {}",
-                    self.flows,
+                    "{}, {} in all, packets of {}",
+                    quantity(self.flows, "flow"),
                     binary_size(self.bytes),
                     binary_size(self.packet_bytes.into())
                 ),

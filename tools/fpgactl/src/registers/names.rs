@@ -2,7 +2,7 @@
 
 use fpga_register_map::schema::Bits;
 use fpga_register_map::{hint, parse_number};
-use fpga_registers::AccessKind;
+use fpga_registers::{AccessKind, quantity};
 
 use super::{Origin, Register};
 use crate::error::CliError;
@@ -99,7 +99,10 @@ impl Named<'_> {
         };
         let (bits, most) = (self.bits().width(), self.bits().max_value());
         u32::try_from(number).ok().filter(|value| *value <= most).ok_or_else(|| {
-            CliError::Usage(format!("{name}: {number:#x} does not fit {bits} bits; give at most {most:#x}"))
+            CliError::Usage(format!(
+                "{name}: {number:#x} does not fit {}; give at most {most:#x}",
+                quantity(bits, "bit")
+            ))
         })
     }
 

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use fpga_driver::bulk::BulkError;
 use fpga_driver::{ReadVolatile, SharedSlice};
+use fpga_registers::quantity;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -139,7 +140,7 @@ impl Source {
         let Self::File { path, length, modified } = self else { return Ok(()) };
         let found = fs::metadata(path).map_err(|source| CliError::file(path, "read it again", source))?;
         if found.len() != *length {
-            return Err(self.changed(format!("{} bytes now", found.len())));
+            return Err(self.changed(format!("{} now", quantity(found.len(), "byte"))));
         }
         if found.modified().ok() != *modified {
             return Err(self.changed("as many now, but written to meanwhile".to_owned()));

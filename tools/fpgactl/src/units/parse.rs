@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fpga_driver::{BarOffset, CardAddr};
 use fpga_netmodel::BitRate;
+use fpga_registers::quantity;
 
 /// Text that is not a valid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,8 +56,8 @@ pub fn offset(text: &str) -> Result<BarOffset, UnitError> {
     if !offset.is_multiple_of(4) {
         let below = offset & !3;
         return Err(fail(format!(
-            "it is {} bytes into the word at {below:#x}, not a multiple of 4",
-            offset - below
+            "it is {} into the word at {below:#x}, not a multiple of 4",
+            quantity(offset - below, "byte")
         )));
     }
     Ok(BarOffset::new(offset))

@@ -66,7 +66,7 @@ fn dma_write_from_pipe_ends_at_memory_border() {
     assert!(output.status.code() == Some(1) && stderr.contains("3145728 bytes at card address"), "{stderr}");
     assert!(at_end() == vec![0; 2 << 20], "nothing was written");
     let (status, _, stderr) = piped(&write, &data);
-    assert!(status == 1 && stderr.contains("2097152 bytes were written"), "{stderr}");
+    assert!(status == 1 && stderr.contains("2097152 bytes written"), "{stderr}");
     assert!(at_end() == data[..2 << 20]);
 }
 

@@ -164,7 +164,7 @@ fn sim_check_invalid_file_names_position_and_exits_1() {
     let line = ran.stdout.lines().find(|line| line.contains("bad.yaml")).unwrap();
     assert!(line.contains("sede") && (line.contains("line 2") || line.contains("bad.yaml:2:")), "{line}");
     assert!(ran.stdout.lines().any(|line| line.contains("missing.yaml")), "{}", ran.stdout);
-    assert!(ran.stderr.contains("2 of 3 scenarios are not valid"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("2 of 3 scenarios not valid"), "{}", ran.stderr);
     let ran = fpgactl(&["sim", "check", &good, &bad, "--json"]);
     let json = ran.json();
     assert_eq!((ran.status, &json["failed"]), (1, &1.into()));

@@ -45,7 +45,7 @@ fn sim_run_unfinished_flows_are_reported_without_failure() {
     let text = SCENARIO.replace("loss: 0.01", "loss: 1");
     let path = file(dir.path(), "lost.yaml", text);
     let ran = fpgactl(&["sim", "run", path.to_str().unwrap(), "--out", dir.path().to_str().unwrap()]).ok();
-    assert!(ran.stdout.contains("8 flows in 1 runs, 8 failures; no flow has arrived"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("8 flows in 1 run, 8 failures; no flow has arrived"), "{}", ran.stdout);
     assert!(ran.stdout.contains("first failure: seed 5, flow 0: "), "{}", ran.stdout);
 }
 

@@ -155,3 +155,43 @@ fn yaml_files_are_read_from_standard_input() {
     let twice = piped(&["info", "--config", "-", "--map", "-"], b"schema_version: 1\n");
     assert!(twice.0 == 2 && twice.2.contains("two inputs"), "{}", twice.2);
 }
+
+/// Words after a number that end in s in the singular, too.
+const SINGULAR: [&str; 6] = ["is", "was", "has", "ns", "us", "ms"];
+
+#[test]
+fn one_of_a_thing_is_singular() {
+    let place = tempfile::tempdir().unwrap();
+    let byte = file(place.path(), "byte", b"x").display().to_string();
+    let scenario = "schema_version: 1\ntopology: {torus: {side: 3}}\ntraffic:\n  flows:\n    - {from: 0, to: 5, bytes: 9}\n";
+    let scenario = file(place.path(), "one.yaml", scenario).display().to_string();
+    let out = place.path().join("out").display().to_string();
+    let log = place.path().join("log").display().to_string();
+    for words in [
+        &["info", "--card", "mock:artix-x1"][..],
+        &["validate", "--card", "mock:artix-x1"],
+        &["validate", "--card", "mock:artix-x1", "--scratch", "0", "--scratch-size", "1"],
+        &["transfer", "--size", "1"],
+        &["stats", "--size", "1"],
+        &["queues", "--size", "1"],
+        &["dma", "write", &byte, "--addr", "0x8000000000000000"],
+        &["dma", "read", "--addr", "0x8000000000000000", "--len", "1", "--out", &out],
+        &["dma", "write", &byte, "--card", "mock:us-plus-x8-source"],
+        &["cdma", "copy", "--src", "0", "--dst", "0", "--len", "1"],
+        &["sim", "check", &scenario],
+        &["sim", "run", &scenario, "--runs", "1", "--out", &out],
+        &["sim", "check", &byte],
+        &["regs", "read", "h2c0.status", "--record", &log],
+        &["replay", &log],
+    ] {
+        let CommandResult { stdout, stderr, .. } = fpgactl(words);
+        let text = format!("{stdout}{stderr}");
+        // Columns of tables are separated by several spaces.
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
+        let pairs = lines.iter().flat_map(|words| words.windows(2));
+        for pair in pairs.filter(|pair| pair[0].trim_start_matches('(') == "1") {
+            let noun = pair[1].trim_end_matches([',', ';', ':', '.', ')']);
+            assert!(!noun.ends_with('s') || SINGULAR.contains(&noun), "{words:?}: \"1 {noun}\": {text}");
+        }
+    }
+}

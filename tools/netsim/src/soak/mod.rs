@@ -17,6 +17,7 @@ use std::fmt;
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::ReceiverConfigError;
 use fpga_protocol::sender::ConfigError;
+use fpga_registers::quantity;
 
 mod arena;
 mod op_numbers;
@@ -222,7 +223,10 @@ pub enum Invariant {
         when: DetectionTime,
     },
     /// A write went outside of all transfers.
-    #[error("{length} bytes were written at {address:#x}, outside the memory of all transfers")]
+    #[error(
+        "write of {length} at {address:#x}, outside the memory of all transfers",
+        length = quantity(*length, "byte"),
+    )]
     StrayWrite {
         /// Address of the first byte.
         address: u64,
@@ -258,7 +262,7 @@ pub enum Invariant {
         transfer: u64,
     },
     /// No event remains, or the time limit has passed.
-    #[error("{left} transfers do not end")]
+    #[error("{left} without an end", left = quantity(*left, "transfer"))]
     Hung {
         /// Transfers that have not ended.
         left: u64,

@@ -13,7 +13,7 @@ use alloc::collections::VecDeque;
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 use fpga_firmware::wire::{AnswerBody, Common, Flags, Message, MessageAnswer, NackReason, ReadRequest};
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
 use super::config::MessageConfigError;
 use super::peers::{ContextKey, MessageState, PeerRecord, PeerTable};
@@ -97,7 +97,8 @@ pub enum ReadError {
     },
     /// The read has no bytes, its range leaves the address space, or its node is invalid.
     #[error(
-        "a read of {length} bytes from {source_address} at node {node} to {base} is not possible: name one node, and give at least one byte"
+        "a read of {length} from {source_address} at node {node} to {base} is not possible: name one node, and give at least one byte",
+        length = quantity(*length, "byte"),
     )]
     Range {
         /// Node given.
@@ -111,7 +112,8 @@ pub enum ReadError {
     },
     /// No answer to the request.
     #[error(
-        "node {node} does not answer a read from {address} after {tries} requests: check the node and the path"
+        "node {node} does not answer a read from {address} after {tries}: check the node and the path",
+        tries = quantity(*tries, "request"),
     )]
     Unanswered {
         /// Node of the read.

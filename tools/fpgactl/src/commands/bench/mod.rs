@@ -76,7 +76,7 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     for size in &args.sizes {
         if *size > u64::from(MAX_DESCRIPTOR_LENGTH) {
             return Err(CliError::Usage(format!(
-                "--sizes: {size} bytes are more than one descriptor moves, which is {} ({MAX_DESCRIPTOR_LENGTH} bytes); give smaller ones",
+                "--sizes: {size} is above the limit of one descriptor, {} ({MAX_DESCRIPTOR_LENGTH} bytes); give smaller sizes",
                 binary_size(u64::from(MAX_DESCRIPTOR_LENGTH))
             )));
         }

@@ -15,6 +15,7 @@ use fpga_driver::endpoint::ReceiveTables;
 use fpga_driver::{Backend, Card, CardSpec};
 use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR};
 use fpga_host::{PciAddress, PciFunction, Roots, examine};
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use super::doctor::DoctorReport;
@@ -64,7 +65,7 @@ impl Report for DumpReport {
             .map(|section| {
                 let told = match &section.problem {
                     Some(problem) => format!("not available: {problem}"),
-                    None => format!("{} lines", section.lines),
+                    None => quantity(section.lines, "line").to_string(),
                 };
                 (section.name, told)
             })

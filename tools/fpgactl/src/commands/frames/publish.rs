@@ -11,6 +11,7 @@ use fpga_frames::{
     DropReason, Frame, PublishError, Publisher, PublisherEvent, PublisherOptions, SubscriberStatistics,
     TakeError,
 };
+use fpga_registers::quantity;
 use fpga_sim::served::LogLimit;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
@@ -94,7 +95,11 @@ impl Report for PublishReport {
         let mut text = output::pairs(&[
             (
                 "published",
-                format!("{} frames of up to {}", self.published, units::binary_size(self.frame_bytes)),
+                format!(
+                    "{} of up to {}",
+                    quantity(self.published, "frame"),
+                    units::binary_size(self.frame_bytes)
+                ),
             ),
             ("rate", format!("{:.1} frames/s ({:.3} s)", self.frames_per_second, self.seconds)),
             ("sent", format!("{} ({} arrived, {} failed)", self.sent, self.arrived, self.failed)),
@@ -104,7 +109,7 @@ impl Report for PublishReport {
         if self.late > 0 {
             text += &output::pairs(&[(
                 "late",
-                format!("{} frames due by --rate were not available in time", self.late),
+                format!("{} due by --rate, not available in time", quantity(self.late, "frame")),
             )]);
         }
         if self.undelivered > 0 {
@@ -274,9 +279,9 @@ impl PublishJob<'_> {
                         // Rate limit: a node that joins repeatedly and cannot be reached does not fill the log.
                         _ if !self.log.permits(Instant::now()) => {}
                         _ => tracing::warn!(
-                            "{id} (node {node}) was removed from the stream: {reason}; {} of {} frames sent to it have arrived, and it may join again",
+                            "{id} (node {node}) was removed from the stream: {reason}; {} of {} to it arrived, and it may join again",
                             statistics.arrived,
-                            statistics.sent
+                            quantity(statistics.sent, "frame")
                         ),
                     }
                     if self.gone.len() >= MAX_GONE {
@@ -493,9 +498,9 @@ pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) 
         live.show(|| {
             let statistics = job.publisher.statistics();
             format!(
-                "{} frames to {} subscribers, {} skipped, {} failed",
-                job.published,
-                job.publisher.subscribers().count(),
+                "{} to {}, {} skipped, {} failed",
+                quantity(job.published, "frame"),
+                quantity(job.publisher.subscribers().count(), "subscriber"),
                 statistics.skipped,
                 statistics.failed
             )

@@ -10,6 +10,7 @@ use fpga_driver::WriteVolatile;
 use fpga_frames::{
     BootstrapError, Event, JoinError, ReceivedFrame, Subscriber, SubscriberError, SubscriberOptions,
 };
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use super::{CHECKSUM, InternalErrorCounts, LinkedCard, LiveLine, ReportTimer, checksum};
@@ -59,8 +60,11 @@ pub(super) struct SubscribeReport {
 impl Report for SubscribeReport {
     fn text(&self) -> String {
         output::pairs(&[
-            ("frames", format!("{} ({} bytes, {} checked)", self.frames, self.bytes, self.checked)),
-            ("missed", format!("{} in {} gaps", self.missed, self.gaps)),
+            (
+                "frames",
+                format!("{} ({}, {} checked)", self.frames, quantity(self.bytes, "byte"), self.checked),
+            ),
+            ("missed", format!("{} in {}", self.missed, quantity(self.gaps, "gap"))),
             ("damaged", self.damaged.to_string()),
             ("goodput", format!("{:.3} GB/s ({:.3} s)", self.goodput_gb_per_s, self.seconds)),
             (
@@ -309,7 +313,12 @@ impl SubscribeJob {
             self.span = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
             live.show(|| {
                 let counts = self.subscriber.counts();
-                format!("{} frames, {} missed in {} gaps", counts.frames, counts.missed, counts.gaps)
+                format!(
+                    "{}, {} missed in {}",
+                    quantity(counts.frames, "frame"),
+                    counts.missed,
+                    quantity(counts.gaps, "gap")
+                )
             });
             if every.is_due(now) {
                 output::print_line(&self.report(), settings.json, out)?;

@@ -5,6 +5,7 @@ use fpga_protocol::Nanos;
 use fpga_protocol::op_table::OpState;
 use fpga_protocol::segment::TransferClass;
 use fpga_protocol::sender::TransferStage;
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use super::{
@@ -255,7 +256,10 @@ impl Report for OpsReport {
         text += &format!("{}\n", LoadProgress::text(self.moment.as_ref()));
         if !self.messages.is_empty() {
             if self.schemes.contains(&REGISTRY) {
-                text += &format!("by other schemes the card sends, {} messages now:\n", self.messages.len());
+                text += &format!(
+                    "by other schemes the card sends, {} now:\n",
+                    quantity(self.messages.len(), "message")
+                );
             }
             text += &message_table(&self.messages);
         }
@@ -448,7 +452,7 @@ impl Report for QueuesReport {
                     row.regular.to_string(),
                     row.big.to_string(),
                     row.under_way.to_string(),
-                    format!("{} packets", row.packets_in_flight),
+                    quantity(row.packets_in_flight, "packet").to_string(),
                     binary_size(row.big_head_remaining),
                     row.round_trip_us.map_or_else(|| "-".to_owned(), span_text),
                     span_text(row.timeout_us),

@@ -1,6 +1,7 @@
 //! `stats`: counters of both ends.
 
 use fpga_driver::endpoint::{EndpointCounters, ReceiveCounters, ReceiveTables};
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use super::{ListingSource, LoadProgress};
@@ -124,7 +125,14 @@ impl NiStats {
     fn rows(&self) -> [(&'static str, String); 9] {
         [
             ("packets", format!("{} received, {} sent", self.rx_packets, self.tx_packets)),
-            ("answers", format!("{} acknowledgements, {} refusals sent", self.acks_sent, self.nacks_sent)),
+            (
+                "answers",
+                format!(
+                    "{}, {} sent",
+                    quantity(self.acks_sent, "acknowledgement"),
+                    quantity(self.nacks_sent, "refusal")
+                ),
+            ),
             (
                 "segments",
                 format!(
@@ -135,15 +143,20 @@ impl NiStats {
             (
                 "registry",
                 format!(
-                    "{} in use, {} at most, {} times full",
-                    self.registry_in_use, self.registry_high_water, self.registry_full
+                    "{} in use, {} at most, {} full",
+                    self.registry_in_use,
+                    self.registry_high_water,
+                    quantity(self.registry_full, "time")
                 ),
             ),
             (
                 "escape channel",
                 format!(
-                    "{} in use, {} at most, {} packets, {} dropped",
-                    self.escape_in_use, self.escape_high_water, self.escape_hits, self.escape_dropped
+                    "{} in use, {} at most, {}, {} dropped",
+                    self.escape_in_use,
+                    self.escape_high_water,
+                    quantity(self.escape_hits, "packet"),
+                    self.escape_dropped
                 ),
             ),
             (
@@ -195,8 +208,11 @@ impl DriverStats {
             (
                 "driver: answers",
                 format!(
-                    "{} busy ({} yielded), {} refusals, {} stale",
-                    self.busy_answers, self.yielded, self.refusals, self.stale_answers
+                    "{} busy ({} yielded), {}, {} stale",
+                    self.busy_answers,
+                    self.yielded,
+                    quantity(self.refusals, "refusal"),
+                    self.stale_answers
                 ),
             ),
             (
@@ -208,20 +224,30 @@ impl DriverStats {
             ),
             (
                 "driver: transfers",
-                format!("{} complete, {} failed, {} segments", self.completed, self.failed, self.segments),
+                format!(
+                    "{} complete, {} failed, {}",
+                    self.completed,
+                    self.failed,
+                    quantity(self.segments, "segment")
+                ),
             ),
             (
                 "driver: arrivals",
                 format!(
-                    "{}; {} reads served, {} refused",
-                    self.notifications, self.reads_served, self.reads_refused
+                    "{}; {} served, {} refused",
+                    self.notifications,
+                    quantity(self.reads_served, "read"),
+                    self.reads_refused
                 ),
             ),
             (
                 "driver: events",
                 format!(
-                    "{} taken, {} faults; {} windows filled, {} overruns of the copy engine",
-                    self.events, self.faults, self.windows, self.chain_overruns
+                    "{} taken, {}; {} filled, {} of the copy engine",
+                    self.events,
+                    quantity(self.faults, "fault"),
+                    quantity(self.windows, "window"),
+                    quantity(self.chain_overruns, "overrun")
                 ),
             ),
         ]

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use super::readable;
@@ -101,7 +102,7 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
         if !output::write_while_read(&text, out)? || args.count.is_some_and(|count| samples >= count) {
             return Ok(());
         }
-        settings.deadline.check_time(|| format!("watching, after {samples} samples"))?;
+        settings.deadline.check_time(|| format!("watching, after {}", quantity(samples, "sample")))?;
         if !back_off(&opened, settings, args.interval) {
             return Ok(());
         }

@@ -7,6 +7,7 @@ mod pages;
 
 use std::collections::VecDeque;
 
+use fpga_registers::quantity;
 use ratatui::Frame;
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -196,7 +197,8 @@ fn head<'a>(sample: &Snapshot, chosen: &ViewState) -> Line<'a> {
     let cards: Vec<&str> = sample.ends.iter().map(|end| end.card.as_str()).collect();
     let paused = if chosen.paused { "  PAUSED" } else { "" };
     let pace = if chosen.pace.is_empty() { String::new() } else { format!("  {}", chosen.pace) };
-    let transfers = sample.transfers.map(|count| format!("  {count} transfers")).unwrap_or_default();
+    let transfers =
+        sample.transfers.map(|count| format!("  {}", quantity(count, "transfer"))).unwrap_or_default();
     Line::from(format!(
         "{}{paused}  sample {}  {}{transfers}{pace}",
         cards.join(" -> "),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use super::counters::NiCounters;
@@ -180,7 +181,7 @@ impl Report for TransferReport {
         let order = match self.reorder {
             None => "in the order of the network".to_owned(),
             Some(0) => "in order".to_owned(),
-            Some(depth) => format!("at random among {depth} packets held back"),
+            Some(depth) => format!("at random among {} held back", quantity(depth, "packet")),
         };
         let written = if self.written { ", written" } else { "" };
         pairs(&[
@@ -196,25 +197,31 @@ impl Report for TransferReport {
             (
                 "packets",
                 format!(
-                    "{} sent ({} retransmissions); {} received, {} duplicates dropped",
-                    self.packets_sent, self.retransmits, self.packets_received, self.duplicates_dropped
+                    "{} sent ({}); {} received, {} dropped",
+                    self.packets_sent,
+                    quantity(self.retransmits, "retransmission"),
+                    self.packets_received,
+                    quantity(self.duplicates_dropped, "duplicate")
                 ),
             ),
             ("registrations", self.registrations.to_string()),
-            ("escape channel", format!("{} packets, {} dropped", self.escape_hits, self.escape_dropped)),
+            (
+                "escape channel",
+                format!("{}, {} dropped", quantity(self.escape_hits, "packet"), self.escape_dropped),
+            ),
             (
                 "at the sender",
                 format!(
-                    "{} completions, {} ({clock})",
-                    self.local_completions,
+                    "{}, {} ({clock})",
+                    quantity(self.local_completions, "completion"),
                     self.local_completion_us.text()
                 ),
             ),
             (
                 "at the receiver",
                 format!(
-                    "{} notifications, {} ({clock})",
-                    self.remote_notifications,
+                    "{}, {} ({clock})",
+                    quantity(self.remote_notifications, "notification"),
                     self.remote_notification_us.text()
                 ),
             ),

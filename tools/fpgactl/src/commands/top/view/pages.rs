@@ -1,5 +1,6 @@
 //! Lines and tables of a sample.
 
+use fpga_registers::quantity;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
@@ -427,8 +428,11 @@ pub(super) fn occupancy(sample: &Snapshot, chosen: &ViewState, width: u16) -> Ve
         for to in &queues.destinations {
             let suspect = if to.suspect { ", last event was a time-out" } else { "" };
             lines.push(Line::from(format!(
-                "to {:<7}{} regular, {} big, {} packets in flight{suspect}",
-                to.node, to.regular, to.big, to.packets_in_flight
+                "to {:<7}{} regular, {} big, {} in flight{suspect}",
+                to.node,
+                to.regular,
+                to.big,
+                quantity(to.packets_in_flight, "packet")
             )));
         }
     }
