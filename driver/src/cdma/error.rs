@@ -129,7 +129,7 @@ pub enum CdmaError {
         /// Value that was written.
         written: u32,
     },
-    /// The length register holds a value that is no part of the written one. The engine was reset.
+    /// The length register holds a value that is not a part of the written one. The engine was reset.
     #[error(
         "{card} CDMA: copy of {length} bytes from {source_start} to {destination} ended after {done} bytes: the length register reads {held:#x} after {written:#x} was written, and the next {written} bytes of the destination may have changed; check the offset of the engine's registers"
     )]

@@ -184,7 +184,7 @@ fn fifo(dir: &Path) -> String {
     pipe.to_str().unwrap().to_owned()
 }
 
-/// Every command that names a file, with a pipe that nobody opens at the other end.
+/// Every command that names a file, with a pipe whose other end is not opened.
 #[test]
 fn pipe_without_partner_ends_at_time_limit() {
     let dir = tempfile::tempdir().unwrap();
