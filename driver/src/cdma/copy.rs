@@ -1,5 +1,6 @@
 //! Copies in simple mode: one start of the engine per chunk.
 
+use core::ops::ControlFlow;
 use core::time::Duration;
 
 use fpga_registers::CardAddr;
@@ -49,7 +50,7 @@ impl Cdma {
     /// # Errors
     /// [`CdmaError`]. After [`CdmaError::Engine`] the engine was reset and can be used again.
     pub fn copy(&mut self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
-        self.copy_until(source, destination, length, None)
+        self.copy_with_progress(source, destination, length, None, &mut |_| ControlFlow::Continue(()))
     }
 
     /// As [`copy`](Self::copy), with a time limit of `timeout`.
@@ -63,18 +64,25 @@ impl Cdma {
         length: u64,
         timeout: Duration,
     ) -> Result<(), CdmaError> {
-        let limit = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.copy_until(source, destination, length, Some(limit))
+        let progress = &mut |_| ControlFlow::Continue(());
+        self.copy_with_progress(source, destination, length, Some(timeout), progress)
     }
 
-    /// Copies within `limit` nanoseconds.
-    fn copy_until(
+    /// As [`copy`](Self::copy), with a time limit of `timeout`, if any. `progress` is called after each chunk with the number of bytes
+    /// copied, and can stop the copy there, for example at a signal or at a limit of another clock than the card's.
+    ///
+    /// # Errors
+    /// As [`copy_with_timeout`](Self::copy_with_timeout); [`CdmaError::Stopped`] has the number of bytes copied. The engine is idle then
+    /// and can be used again.
+    pub fn copy_with_progress(
         &mut self,
         source: CardAddr,
         destination: CardAddr,
         length: u64,
-        limit: Option<u64>,
+        timeout: Option<Duration>,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<(), CdmaError> {
+        let limit = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         self.check(source, destination, length)?;
         self.check_width(source, destination, length)?;
         let time = CopyTime { began: self.card.backend.now(), limit };
@@ -92,6 +100,10 @@ impl Cdma {
             done += u64::from(self.copy_chunk(&whole, done, time)?);
             if done < length && time.left(&self.card) == 0 {
                 return Err(self.out_of_time(&whole, done, time));
+            }
+            if progress(done).is_break() && done < length {
+                let card = self.name();
+                return Err(CdmaError::Stopped { card, source_start: source, destination, length, done });
             }
         }
         Ok(())

@@ -95,6 +95,22 @@ pub enum CdmaError {
         /// Time waited, in milliseconds.
         waited_ms: u64,
     },
+    /// The caller stopped the copy between two chunks. The engine is idle.
+    #[error(
+        "{card} CDMA: copy of {length} bytes from {source_start} to {destination} was stopped after {done} bytes; copy the rest to complete it"
+    )]
+    Stopped {
+        /// Name of the card.
+        card: CardName,
+        /// First source address of the whole copy.
+        source_start: CardAddr,
+        /// First destination address of the whole copy.
+        destination: CardAddr,
+        /// Length of the whole copy in bytes.
+        length: u64,
+        /// Bytes that were copied.
+        done: u64,
+    },
     /// The engine does not become idle, or its reset does not end.
     #[error(
         "{card} CDMA: {what} did not end within {waited_ms} ms (status {status}); an AXI slave does not answer: reset the card"

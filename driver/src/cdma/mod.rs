@@ -2,7 +2,7 @@
 //!
 //! | To | Use |
 //! |---|---|
-//! | copy and wait, on every build | [`Cdma::copy`], [`Cdma::copy_with_timeout`] |
+//! | copy and wait, on every build | [`Cdma::copy`], [`Cdma::copy_with_timeout`]; [`Cdma::copy_with_progress`] can be stopped |
 //! | keep many copies in flight, or copy a list of segments as one | [`Cdma::into_ring`], [`CdmaRing`] (builds with scatter-gather) |
 //!
 //! The engine has simple mode, and in some builds scatter-gather mode. It is in one mode at a time and switches only while idle. Therefore

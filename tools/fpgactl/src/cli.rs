@@ -300,10 +300,20 @@ impl Command {
         matches!(self, Self::Sim { command: SimCommand::Run(_) } | Self::Replay(_))
     }
 
-    /// State that remains if a signal ends the command at once, and how to clean up.
+    /// State that remains if a signal ends the command at once, and how to clean up. `card_remains`: the card is not simulated inside this
+    /// process.
     #[must_use]
-    pub const fn cleanup_advice(&self) -> &'static str {
+    pub const fn cleanup_advice(&self, card_remains: bool) -> &'static str {
         match self {
+            Self::Abort(_)
+            | Self::Reset(_)
+            | Self::Cdma { .. }
+            | Self::Poke(_)
+            | Self::Regs { command: RegsCommand::Write { .. } }
+                if !card_remains =>
+            {
+                "the simulated card has ended with the command, so there is nothing to clean up"
+            }
             Self::Bind(_) | Self::Release(_) => {
                 "check the card's driver with `fpgactl list`, and run the command again"
             }

@@ -48,6 +48,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
@@ -63,6 +64,7 @@ use commands::{
 use error::CliError;
 use settings::Settings;
 use stop::SignalAction;
+use target::CardOpener as _;
 
 /// Runs the program with `args`; the first one is its name.
 #[must_use]
@@ -74,10 +76,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return refused(suggest_value(error), args.iter().any(|arg| arg == "--json"), out),
     };
     let mut json = cli.global.json;
-    let (left, with_json) = (cli.command.cleanup_advice(), cli.global.json);
+    let with_json = cli.global.json;
+    // The defaults file, which is read later, may name another card.
+    let card_remains = Arc::new(AtomicBool::new(outlives(cli.global.card.as_ref())));
+    let left = {
+        let (gone, remains) = (cli.command.cleanup_advice(false), cli.command.cleanup_advice(true));
+        let card_remains = Arc::clone(&card_remains);
+        move || if card_remains.load(Ordering::Relaxed) { remains } else { gone }
+    };
     let data_on_stdout = cli.outputs_to_stdout() > 0;
     let end = move || {
-        let error = CliError::Interrupted { what: name, left: left.to_owned() };
+        let error = CliError::Interrupted { what: name, left: left().to_owned() };
         outfile::remove_temporary();
         failed(error.exit_status(), &error.to_string(), with_json, data_on_stdout);
         std::process::exit(error.exit_status().into());
@@ -90,6 +99,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         .and_then(|()| Settings::new(&cli.global));
     let result = settings.and_then(|settings| {
         json = settings.json;
+        card_remains.store(outlives(Some(settings.card.target())), Ordering::Relaxed);
         start_logging(settings.verbose);
         if let Some(recording) = settings.card.recording() {
             let recording = Arc::clone(recording);
@@ -115,6 +125,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             failed(status, &message, json && !error.is_reported(), data_on_stdout)
         }
     }
+}
+
+/// Whether a card remains when this process ends: it is not simulated inside it.
+fn outlives(card: Option<&target::Target>) -> bool {
+    card.is_some_and(|card| !card.is_simulated())
 }
 
 /// Reports a failure to the same destination as the command's reports.

@@ -141,6 +141,8 @@ impl Target {
     /// The same card, accessed as `access` says; of a card in this process, only the time limit matters.
     #[must_use]
     pub fn through(self, access: AccessChoice) -> Self {
+        let simulated = AccessChoice { timeout: access.timeout, ..AccessChoice::default() };
+        let access = if self.is_simulated() { simulated } else { access };
         Self { access, ..self }
     }
 

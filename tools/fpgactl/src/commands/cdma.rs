@@ -1,5 +1,6 @@
 //! `cdma copy`: card memory to card memory.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use fpga_driver::CdmaError;
@@ -9,6 +10,7 @@ use serde::Serialize;
 use crate::cli::CdmaCommand;
 use crate::error::CliError;
 use crate::output::{Report, pairs};
+use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::target;
 use crate::units::{binary_size, gigabytes_per_second, rate};
@@ -49,24 +51,28 @@ pub fn run(settings: &Settings, command: &CdmaCommand) -> Result<CopyReport, Cli
     let CdmaCommand::Copy { src, dst, len } = *command;
     let opened = target::open(&settings.card)?;
     let mut cdma = opened.card.cdma()?;
+    let progress = Progress::new(len, settings.progress);
+    progress.phase(format!("copying inside {}", opened.card.name()));
     let (began, began_card) = (Instant::now(), opened.now());
+    let what = |done| format!("copying inside {} ({done} of {})", opened.card.name(), quantity(len, "byte"));
+    let mut ended = None;
     // One call, so that the whole range is checked before anything is copied.
-    match (settings.deadline.left(), settings.deadline.limit()) {
-        (Some(left), Some(limit)) => {
-            cdma.copy_with_timeout(src, dst, len, left).map_err(|error| match error {
-                CdmaError::TimedOut { done, .. } => {
-                    let what = format!(
-                        "copying inside {} ({done} of {})",
-                        opened.card.name(),
-                        quantity(len, "byte")
-                    );
-                    CliError::TimedOut { what, limit }
-                }
-                error => error.into(),
-            })?;
+    let copied = cdma.copy_with_progress(src, dst, len, settings.deadline.left(), &mut |done| {
+        progress.at(done);
+        // The limit counts on the wall clock, too: the clock of a simulated card may be slower or faster.
+        match settings.deadline.check(|| what(done)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                ended = Some(error);
+                ControlFlow::Break(())
+            }
         }
-        _ => cdma.copy(src, dst, len)?,
-    }
+    });
+    copied.map_err(|error| match (error, ended, settings.deadline.limit()) {
+        (CdmaError::Stopped { .. }, Some(ended), _) => ended,
+        (CdmaError::TimedOut { done, .. }, _, Some(limit)) => CliError::TimedOut { what: what(done), limit },
+        (error, ..) => error.into(),
+    })?;
     let (span, card_time) = (began.elapsed(), opened.now().saturating_sub(began_card));
     Ok(CopyReport {
         command: "cdma copy",

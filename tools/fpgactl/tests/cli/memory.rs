@@ -64,6 +64,15 @@ fn cdma_copy_ends_at_timeout() {
     fpgactl(&[&copy[..], &["1h"]].concat()).ok();
 }
 
+/// The limit counts wall-clock time although the card's clock is virtual: there, this copy takes some milliseconds.
+#[test]
+fn cdma_long_copy_ends_at_wall_clock_timeout() {
+    let copy = ["cdma", "copy", "--src", "0", "--dst", "4GiB", "--len", "4GiB", "--timeout", "20ms"];
+    let late = fpgactl(&copy);
+    assert_eq!((late.status, late.stdout.as_str()), (1, ""));
+    assert!(late.stderr.contains(" of 4294967296 bytes") && late.stderr.contains("20ms"), "{}", late.stderr);
+}
+
 #[test]
 fn dma_range_beyond_memory_moves_nothing() {
     let dir = tempfile::tempdir().unwrap();

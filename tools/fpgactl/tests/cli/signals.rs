@@ -371,12 +371,14 @@ fn signal_ends_command_waiting_for_pipe() {
     let pipe = dir.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let path = pipe.to_str().unwrap();
+    let card = &format!("mock:{path}");
     for words in [
         &["sim", "run", path][..],
         &["replay", path],
         &["info", "--config", path],
         &["regs", "list", "--map", path],
         &["card", "check", path],
+        &["cdma", "copy", "--src", "0", "--dst", "4096", "--len", "64", "--card", card],
     ] {
         let mut child = start(words);
         // Opens when the command does, and writes nothing.
@@ -385,6 +387,8 @@ fn signal_ends_command_waiting_for_pipe() {
         let said = rest(child.stderr.take().unwrap());
         assert_eq!(child.wait().unwrap().code(), Some(1), "{words:?}: {said}");
         assert!(said.contains(": stopped by a signal; "), "{words:?}: {said}");
+        // A card inside the process is gone with it.
+        assert!(!said.contains("fpgactl abort"), "{said}");
         drop(writer);
     }
 }
