@@ -2,6 +2,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "lengths of tests")]
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -116,6 +117,24 @@ fn cdma_copy_ends_at_timeout() {
     seen.dedup();
     assert_eq!(seen, [0, 4 << 20, 8 << 20, 9 << 20], "the copy can stop after every chunk");
     assert!(peek(&network, 0, at(0x1_0000_0000), 9 << 20) == data);
+}
+
+#[test]
+fn cdma_copy_stopped_by_caller_reports_progress() {
+    let (network, card) = opened();
+    let mut cdma = card.cdma().unwrap();
+    let data = bytes(1, 9 << 20);
+    poke(&network, 0, at(0x1000_0000), &data);
+    let mut seen = Vec::new();
+    let stopped = cdma.copy_with_progress(at(0x1000_0000), at(0x1_0000_0000), 9 << 20, None, &mut |done| {
+        seen.push(done);
+        if done < 8 << 20 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    assert!(matches!(stopped, Err(CdmaError::Stopped { done: 0x80_0000, .. })), "{stopped:?}");
+    assert_eq!(seen, [4 << 20, 8 << 20]);
+    assert!(peek(&network, 0, at(0x1_0000_0000), 8 << 20) == data[..8 << 20]);
+    assert_eq!(peek(&network, 0, at(0x1_0080_0000), 1 << 20), vec![0; 1 << 20]);
+    assert_works(&network, &mut cdma, 1);
 }
 
 #[test]
