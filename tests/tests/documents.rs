@@ -125,7 +125,7 @@ fn complaints_broken_links_are_found() {
         assert!(broken_link_reason(word, file).is_some(), "{word}");
     }
     assert!(needs_link("cost.poll") && needs_link("cargo run -p fpga-examples --example registers"));
-    assert!(!needs_link("cargo xtask vm-test") && !needs_link("fpgactl top"));
+    assert!(!needs_link("cargo vm-test") && !needs_link("fpgactl top"));
 }
 
 /// Targets of links to files and headings: the file (empty for the page itself) and the heading's anchor.
@@ -350,13 +350,26 @@ fn words_after<'a>(text: &'a str, before: &'a str) -> impl Iterator<Item = &'a s
     })
 }
 
+/// Commands of cargo itself that documents name; all others are aliases of this workspace.
+const CARGO_COMMANDS: [&str; 13] = [
+    "add", "bench", "build", "check", "clippy", "deny", "doc", "fmt", "install", "publish", "run", "test",
+    "tree",
+];
+
 #[test]
 fn document_cargo_commands_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let xtask = fs::read_to_string(root.join("tools/xtask/src/main.rs")).unwrap_or_default();
     let manifests = fs::read_to_string(root.join("Cargo.lock")).unwrap_or_default();
+    let aliases = fs::read_to_string(root.join(".cargo/config.toml")).unwrap_or_default();
     let (mut seen, mut unknown) = (0, Vec::new());
     for (name, text) in pages() {
+        for command in words_after(&text, "`cargo ") {
+            seen += 1;
+            if !CARGO_COMMANDS.contains(&command) && !aliases.contains(&format!("\n{command} = ")) {
+                unknown.push(format!("{name}: cargo {command}"));
+            }
+        }
         for command in words_after(&text, "cargo xtask ") {
             let variant: String = command
                 .split('-')
@@ -404,6 +417,6 @@ fn benchmarks_commit_is_in_history() {
     let is_ancestor = git(&["merge-base", "--is-ancestor", commit, "HEAD"]);
     assert!(
         is_ancestor.is_ok_and(|output| output.status.success()),
-        "commit {commit} is not in this history: measure again with `cargo xtask bench --peer --write`"
+        "commit {commit} is not in this history: measure again with `cargo measure --peer --write`"
     );
 }

@@ -136,7 +136,8 @@ impl Programs {
         let words: Vec<String> = named.before.iter().map(|word| clean(word)).collect();
         let last = |name: &str| words.iter().rposition(|word| word == name);
         // Arguments of a program for development follow `--`.
-        let is_argument = named.before.contains(&"--") || last("xtask").is_some();
+        let is_argument = named.before.contains(&"--")
+            || ["xtask", "vm-test", "measure"].iter().any(|alias| last(alias).is_some());
         if option == "--help"
             || option == "--version"
             || words.iter().any(|word| FOREIGN.contains(&word.as_str()))

@@ -41,7 +41,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-frames", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
     ("fpgactl", &["fpga-diag", "fpga-frames", "fpga-netsim", "fpga-register-map"]),
-    ("xtask", &["fpga-host", "fpga-register-map"]),
+    ("fpga-process", &[]),
+    ("vmtest", &["fpga-process"]),
+    ("fpga-bench", &["fpga-process"]),
+    ("xtask", &["fpga-host", "fpga-process", "fpga-register-map"]),
     ("fpga-tests", &["fpga-diag", "fpga-frames", "fpgactl", "fpga-netsim"]),
     ("fpga-examples", &["fpga-driver", "fpga-frames", "fpga-register-map"]),
 ];
@@ -225,7 +228,7 @@ mod tests {
 
     #[test]
     fn graph_workspace_follows_layers() {
-        run(&crate::workspace_root(), &Options { check: true }).unwrap();
+        run(&fpga_process::workspace_root(), &Options { check: true }).unwrap();
     }
 
     #[test]

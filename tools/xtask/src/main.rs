@@ -2,8 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-mod bench;
-mod child;
 mod fuzz;
 mod generate;
 mod graph;
@@ -12,7 +10,6 @@ mod mutants;
 mod netns;
 mod package;
 mod startup;
-mod vm;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,12 +29,8 @@ enum Command {
     Generate(generate::Options),
     /// Run each fuzz target for a limited time.
     Fuzz(fuzz::Options),
-    /// Measure against DPDK's software DMA device, run the packages' benchmarks, and write BENCHMARKS.md.
-    Bench(Box<bench::Options>),
     /// Print the dependencies between packages; fail if one is not permitted by the design.
     Graph(graph::Options),
-    /// Run the project's programs in virtual machines: real kernels, VFIO, an IOMMU, and a served simulated card.
-    VmTest(vm::Options),
     /// Run transfers between two served cards in two network namespaces while the kernel drops packets (needs root).
     Netns(netns::Options),
     /// Run random transfers between two nodes under random impairments and check every byte (default: a million transfers).
@@ -78,11 +71,7 @@ enum TaskError {
     #[error(transparent)]
     Fuzz(#[from] fuzz::FuzzError),
     #[error(transparent)]
-    Bench(#[from] bench::BenchError),
-    #[error(transparent)]
     Graph(#[from] graph::GraphError),
-    #[error(transparent)]
-    Vm(#[from] vm::VmError),
     #[error(transparent)]
     Netns(#[from] netns::NetnsError),
     #[error(transparent)]
@@ -106,7 +95,6 @@ enum TaskError {
 impl TaskError {
     fn exit_status(&self) -> u8 {
         match self {
-            Self::Vm(error) => error.exit_status(),
             Self::Netns(error) => error.exit_status(),
             Self::Package(error) => error.exit_status(),
             Self::Manual(error) => error.exit_status(),
@@ -114,12 +102,6 @@ impl TaskError {
             _ => 1,
         }
     }
-}
-
-/// Root of the workspace, relative to this package in tools/xtask.
-fn workspace_root() -> PathBuf {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.ancestors().nth(2).unwrap_or(package).to_path_buf()
 }
 
 fn ci(root: &Path) -> Result<(), TaskError> {
@@ -159,13 +141,11 @@ fn streams(root: &Path, frames: u64, seed: u64, in_process: bool) -> Result<(), 
 }
 
 fn run(command: &Command) -> Result<(), TaskError> {
-    let root = workspace_root();
+    let root = fpga_process::workspace_root();
     match command {
         Command::Generate(options) => generate::run(&root, options)?,
         Command::Fuzz(options) => fuzz::run(&root, options)?,
-        Command::Bench(options) => bench::run(&root, options)?,
         Command::Graph(options) => graph::run(&root, options)?,
-        Command::VmTest(options) => vm::run(&root, options)?,
         Command::Netns(options) => netns::run(&root, options)?,
         Command::Package(options) => package::run(&root, options)?,
         Command::Startup(options) => startup::run(&root, options)?,

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-use crate::child::{ToolError, on_path, output};
+use fpga_process::{ToolError, on_path, output};
 
 /// Folder of the manual.
 const DOCS: &str = "docs";

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::child::{ChildGuard, ToolError, on_path, output};
+use fpga_process::{ChildGuard, ToolError, on_path, output};
 
 /// Timeout for a served card to end after a request.
 const END: Duration = Duration::from_secs(10);

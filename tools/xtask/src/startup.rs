@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::child::{ChildGuard, ToolError, on_path, output};
+use fpga_process::{ChildGuard, ToolError, on_path, output};
 
 /// Maximum duration of a command that moves no data.
 const LIMIT: Duration = Duration::from_millis(20);

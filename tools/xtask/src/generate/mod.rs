@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn generate_committed_files_match_map() {
-        run(&crate::workspace_root(), &Options { check: true }).unwrap();
+        run(&fpga_process::workspace_root(), &Options { check: true }).unwrap();
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
         let package = home.path().join("firmware-bindings");
         fs::create_dir_all(package.join("src")).unwrap();
         fs::create_dir_all(package.join("map")).unwrap();
-        fs::copy(crate::workspace_root().join(MAP), home.path().join(MAP)).unwrap();
+        fs::copy(fpga_process::workspace_root().join(MAP), home.path().join(MAP)).unwrap();
         let check = Options { check: true };
         assert!(matches!(run(home.path(), &check), Err(GenerateError::Stale { .. })));
         run(home.path(), &Options { check: false }).unwrap();
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn generate_checksum_ignores_doc_covers_offsets() {
-        let yaml = fs::read_to_string(crate::workspace_root().join(MAP)).unwrap();
+        let yaml = fs::read_to_string(fpga_process::workspace_root().join(MAP)).unwrap();
         let canonical_of = |yaml: &str| canonical::text(&serde_yaml::from_str(yaml).unwrap());
         let original = canonical_of(&yaml);
         let reworded = yaml.replacen("doc: \"Sender.\"", "doc: \"Sending node.\"", 1);
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn array_register_with_fields_is_refused() {
-        let yaml = fs::read_to_string(crate::workspace_root().join(MAP)).unwrap();
+        let yaml = fs::read_to_string(fpga_process::workspace_root().join(MAP)).unwrap();
         let plain = "{name: MASK, offset: 0x40, access: ro, count: 8,";
         let changed =
             yaml.replacen(plain, &format!("{plain} fields: [{{name: LOW, bits: 0, doc: Lowest.}}],"), 1);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn layout_member_named_as_inherited_one_is_refused() {
-        let yaml = fs::read_to_string(crate::workspace_root().join(MAP)).unwrap();
+        let yaml = fs::read_to_string(fpga_process::workspace_root().join(MAP)).unwrap();
         let (layouts, packet) = yaml.split_once("  - name: link_inquiry\n").unwrap();
         let changed = packet.replacen("{name: NUMBER,", "{name: KIND,", 1);
         assert_ne!(changed, packet);

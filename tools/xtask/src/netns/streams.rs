@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{NETWORK, Namespace, NetnsError, PORT};
-use crate::child::{ChildGuard, output};
+use fpga_process::{ChildGuard, output};
 
 const LISTEN: u16 = 7400;
 /// Timeout for a subscriber to end after its publisher.

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use super::stage::{COMPLETIONS, CONFIGURATION, DOCUMENTS, SAMPLES, SCHEMAS};
 use super::{PackageError, at, cargo};
-use crate::child::{ToolError, on_path, output};
 use crate::manual;
+use fpga_process::{ToolError, on_path, output};
 
 /// Installs `package` below `root` and tests everything in it as far as this machine permits; skipped parts are reported.
 pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {

@@ -10,8 +10,8 @@ mod stage;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::child::{ToolError, on_path, output};
 use crate::manual::ManualError;
+use fpga_process::{ToolError, on_path, output};
 
 /// Options of `cargo xtask package`.
 #[derive(Debug, clap::Args)]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{PackageError, at};
-use crate::child::output;
 use crate::manual;
+use fpga_process::output;
 
 /// Files of `tools/fpgactl/packaging`, and their destinations. `/etc` belongs to the administrator: changed files there are kept.
 const FILES: &[(&str, &str)] = &[

@@ -1,4 +1,4 @@
-//! The measured loops. They match the loops of `tools/xtask/peer/dmadev_skeleton.c`, which measures DPDK's software DMA device.
+//! The measured loops. They match the loops of `tools/bench/peer/dmadev_skeleton.c`, which measures DPDK's software DMA device.
 
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cache::{CacheError, at};
-use crate::child::ToolError;
+use fpga_process::ToolError;
 
 /// Reasons why modules could not be collected.
 #[derive(Debug, thiserror::Error)]

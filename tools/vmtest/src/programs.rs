@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use crate::child::on_path;
+use fpga_process::on_path;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Build profile: see the workspace's Cargo.toml.

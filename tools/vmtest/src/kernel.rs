@@ -8,10 +8,10 @@ use serde::Deserialize;
 
 use super::cache::{Cache, CacheError, Entry, at};
 use super::debian::{DebianError, Packages};
-use crate::child::{ToolError, output};
+use fpga_process::{ToolError, output};
 
 /// Additions of the built kernel's configuration to the smallest one.
-const FRAGMENT: &str = include_str!("../../vm/kernel.config");
+const FRAGMENT: &str = include_str!("../guest/kernel.config");
 
 /// Which kernel a guest runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, clap::ValueEnum)]
@@ -46,7 +46,7 @@ pub(crate) enum KernelError {
     #[error("the guest's kernel could not be built: {0}")]
     Build(#[from] ToolError),
     /// The configuration contains options that this kernel does not know or cannot have.
-    #[error("the kernel's configuration ignores {}: see tools/xtask/vm/kernel.config", .0.join(", "))]
+    #[error("the kernel's configuration ignores {}: see tools/vmtest/guest/kernel.config", .0.join(", "))]
     Configuration(Vec<String>),
     /// A package lacks expected content.
     #[error("{} contains no {what}", folder.display())]

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::cache::{Cache, CacheError, Entry};
 use super::debian::{DebianError, Packages};
-use crate::child::{ToolError, on_path, output};
+use fpga_process::{ToolError, on_path, output};
 
 /// First version with `vfio-user-pci`.
 const MIN_QEMU_VERSION: (u32, u32) = (10, 1);

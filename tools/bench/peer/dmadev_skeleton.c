@@ -1,4 +1,4 @@
-/* The peer of `cargo xtask bench`: DPDK's software DMA device (dma_skeleton: rings, and a worker thread that copies),
+/* The peer of `cargo measure`: DPDK's software DMA device (dma_skeleton: rings, and a worker thread that copies),
  * driven through the dmadev API by one thread. It measures, for one size,
  *
  *   throughput  up to `depth` - 1 operations in flight, at most 32 submitted per round, then one poll for completions

@@ -1,9 +1,11 @@
-//! `cargo xtask bench`: compares this driver, with a simulated card on a separate thread, with DPDK's software DMA device, which is a
+//! `cargo measure`: compares this driver, with a simulated card on a separate thread, with DPDK's software DMA device, which is a
 //! copying thread too. Then it runs the packages' own benchmarks and writes BENCHMARKS.md.
 //!
 //! On a virtual machine the latency between two CPUs can change several times a minute, by a factor of four, and both programs' figures
 //! with it. So runs come in pairs, one of each program. The CPUs are sampled before, between and after ([`cpu_sample`]), and only ratios of
 //! pairs whose three samples agree count.
+
+#![forbid(unsafe_code)]
 
 mod cost;
 mod cpu_sample;
@@ -18,9 +20,10 @@ mod statistics;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::str::FromStr;
 
-use clap::ValueEnum;
+use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use cpu_sample::CpuSample;
@@ -38,9 +41,10 @@ const TIMEOUT: usize = 4;
 /// time of other programs.
 const BUSY_CPUS: f64 = 1.9;
 
-/// Options of `cargo xtask bench`.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Options {
+/// Measure against DPDK's software DMA device, run the packages' benchmarks, and write BENCHMARKS.md
+#[derive(Debug, Clone, Parser)]
+#[command(name = "cargo measure")]
+struct Options {
     /// Also measure DPDK's software DMA device (needs libdpdk-dev and librte-dma-skeleton)
     #[arg(long)]
     peer: bool,
@@ -88,7 +92,7 @@ pub(crate) struct Options {
 
 /// Reasons why there are no figures.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BenchError {
+enum BenchError {
     #[error(transparent)]
     Ping(#[from] ping::PingError),
     #[error(transparent)]
@@ -260,7 +264,7 @@ impl Measured {
 }
 
 /// Measures and reports.
-pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
+fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
     let cpus = match options.cpus.as_deref() {
         Some(&[host, card]) => [host, card],
         _ => ping::first_two()?,
@@ -369,7 +373,7 @@ fn cells(options: &Options) -> Vec<Cell> {
 
 /// Command line that repeats the measurement.
 fn command(options: &Options) -> String {
-    let mut words = vec!["cargo xtask bench".to_owned()];
+    let mut words = vec!["cargo measure".to_owned()];
     let mut flag = |set: bool, name: &str| {
         if set {
             words.push(format!("--{name}"));
@@ -390,19 +394,22 @@ fn command(options: &Options) -> String {
     words.join(" ")
 }
 
+fn main() -> ExitCode {
+    match run(&fpga_process::workspace_root(), &Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("measure: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct ReportRow {
-        #[command(flatten)]
-        options: Options,
-    }
 
     fn options(args: &[&str]) -> Options {
-        ReportRow::try_parse_from([&["bench"], args].concat()).unwrap().options
+        Options::try_parse_from([&["measure"], args].concat()).unwrap()
     }
 
     #[test]
@@ -430,7 +437,7 @@ mod tests {
         let first =
             options(&["--peer", "--sizes", "64,1MiB", "--seconds", "0.25", "--write", "--ring", "stop"]);
         let text = command(&first);
-        let words: Vec<&str> = text.split(' ').skip(3).collect();
+        let words: Vec<&str> = text.split(' ').skip(2).collect();
         let again = options(&words);
         assert_eq!(format!("{again:?}"), format!("{first:?}"));
     }

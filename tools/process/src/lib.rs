@@ -1,7 +1,9 @@
-//! Child processes that do not outlive the test rig.
+//! Functions of the project's own tools: child processes that do not outlive their parent; root of the workspace.
+
+#![forbid(unsafe_code)]
 
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,16 +16,41 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Reasons why a program failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ToolError {
+pub enum ToolError {
     /// It could not be started.
     #[error("cannot start {program}: {source}")]
-    Start { program: String, source: io::Error },
+    Start {
+        /// Its name.
+        program: String,
+        /// Error of the system.
+        source: io::Error,
+    },
     /// It failed.
     #[error("{program} failed ({status}): {said}")]
-    Failed { program: String, status: ExitStatus, said: String },
+    Failed {
+        /// Its name.
+        program: String,
+        /// Its exit status.
+        status: ExitStatus,
+        /// Last lines of its standard error.
+        said: String,
+    },
     /// Its status could not be read.
     #[error("{program}: {source}")]
-    Watch { program: String, source: io::Error },
+    Watch {
+        /// Its name.
+        program: String,
+        /// Error of the system.
+        source: io::Error,
+    },
+}
+
+/// Root of the workspace that the calling tool was built from.
+#[must_use]
+pub fn workspace_root() -> PathBuf {
+    // This package is in tools/process.
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.ancestors().nth(2).unwrap_or(package).to_path_buf()
 }
 
 /// Maximum number of bytes of a program's standard error that are kept, from its end.
@@ -31,7 +58,7 @@ const MAX_STDERR_BYTES: usize = 64 << 10;
 
 /// Running program that is killed when this is dropped, and also when this process ends without dropping anything.
 #[derive(Debug)]
-pub(crate) struct ChildGuard {
+pub struct ChildGuard {
     name: &'static str,
     child: Child,
     /// Reads standard error all the time, so that the program never blocks on a full pipe.
@@ -40,7 +67,7 @@ pub(crate) struct ChildGuard {
 
 impl ChildGuard {
     /// Starts `command` under a name for messages. Its parent is the calling thread, which must outlive it.
-    pub(crate) fn spawn(name: &'static str, command: &Command) -> Result<Self, ToolError> {
+    pub fn spawn(name: &'static str, command: &Command) -> Result<Self, ToolError> {
         // Signal 9 at the death of the parent can be requested only between fork and exec, which safe Rust leaves to another program.
         // Without that program (it is part of every Debian) only the drop kills.
         let mut tied = match on_path("setpriv") {
@@ -68,17 +95,18 @@ impl ChildGuard {
         Ok(Self { name, child, listener })
     }
 
-    pub(crate) fn parts(&mut self) -> &mut Child {
+    /// Process, for its standard input and output.
+    pub fn parts(&mut self) -> &mut Child {
         &mut self.child
     }
 
     /// Returns the exit status if it has ended.
-    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>, ToolError> {
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, ToolError> {
         self.child.try_wait().map_err(|source| ToolError::Watch { program: self.name.to_owned(), source })
     }
 
     /// Waits until it ends or `limit` has passed.
-    pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, ToolError> {
+    pub fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, ToolError> {
         let began = Instant::now();
         loop {
             if let Some(status) = self.ended()? {
@@ -92,7 +120,7 @@ impl ChildGuard {
     }
 
     /// Asks it to end, and kills it if it does not within `limit`; `None`: it had to be killed.
-    pub(crate) fn end(&mut self, limit: Duration) -> Result<Option<ExitStatus>, ToolError> {
+    pub fn end(&mut self, limit: Duration) -> Result<Option<ExitStatus>, ToolError> {
         if let Some(status) = self.ended()? {
             return Ok(Some(status));
         }
@@ -105,21 +133,21 @@ impl ChildGuard {
     }
 
     /// Sends it a signal. It may have ended meanwhile, which a wait shows. Its process id cannot be reused before that wait.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
         }
     }
 
     /// Kills it.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         // Both fail only for a process that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
     /// Ends it, and returns its standard error; only the first time.
-    pub(crate) fn stderr_text(&mut self) -> String {
+    pub fn stderr_text(&mut self) -> String {
         self.kill();
         let text = self.listener.take().and_then(|listener| listener.join().ok()).unwrap_or_default();
         String::from_utf8_lossy(&text).trim().to_owned()
@@ -146,7 +174,7 @@ impl Drop for ChildGuard {
 }
 
 /// Runs `command` to its end and returns its output.
-pub(crate) fn output(command: &mut Command) -> Result<String, ToolError> {
+pub fn output(command: &mut Command) -> Result<String, ToolError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
         .stdin(Stdio::null())
@@ -160,14 +188,14 @@ pub(crate) fn output(command: &mut Command) -> Result<String, ToolError> {
 }
 
 /// Last lines of a text.
-pub(crate) fn tail(text: &str, count: usize) -> String {
+pub fn tail(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     let rest = lines.get(lines.len().saturating_sub(count)..).unwrap_or_default();
     rest.join("\n")
 }
 
 /// Path of a program, if it is on the search path.
-pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+pub fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     // The search path of a user may lack the administrator's folders.
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);

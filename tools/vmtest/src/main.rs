@@ -1,8 +1,10 @@
-//! `cargo xtask vm-test`: runs the project's programs under real kernels, with VFIO's own driver and a translating IOMMU, on a simulated
+//! `cargo vm-test`: runs the project's programs under real kernels, with VFIO's own driver and a translating IOMMU, on a simulated
 //! card that a separate process serves. Needs neither hardware nor privileges nor virtualisation support.
 //!
 //! Files that are fetched or built once are in the cache (`target/vm-cache`, or the folder that `FPGA_VM_CACHE` names).
-//! `tools/xtask/vm/guests.yaml` defines what runs in which guest.
+//! `tools/vmtest/guest/guests.yaml` defines what runs in which guest.
+
+#![forbid(unsafe_code)]
 
 mod backends;
 mod cache;
@@ -23,9 +25,12 @@ mod run;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+
+use clap::Parser;
 
 use cache::{Cache, CacheError};
 use debian::{DebianError, Packages};
@@ -35,9 +40,10 @@ use programs::BuildError;
 use qemu::{Qemu, QemuError};
 use report::{GuestReport, Report};
 
-/// Options of `cargo xtask vm-test`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+/// Run the project's programs in virtual machines: real kernels, VFIO, an IOMMU, and a served simulated card
+#[derive(Debug, Parser)]
+#[command(name = "cargo vm-test")]
+struct Options {
     /// Guests to run; all by default (see --list)
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
@@ -75,7 +81,7 @@ pub(crate) struct Options {
 
 /// Reasons why the task fails.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum VmError {
+enum VmError {
     /// This machine lacks requirements.
     #[error("this machine cannot run the test guests; missing:\n{}", listed(.0))]
     MissingRequirements(Vec<requirements::MissingRequirement>),
@@ -103,7 +109,7 @@ pub(crate) enum VmError {
     #[error("cannot write the report: {0}")]
     Output(std::io::Error),
     /// Guests failed.
-    #[error("{}: failed, see above; to run one guest: cargo xtask vm-test GUEST --verbose --keep", .0.join(", "))]
+    #[error("{}: failed, see above; to run one guest: cargo vm-test GUEST --verbose --keep", .0.join(", "))]
     Failed(Vec<String>),
     /// It was stopped by a signal.
     #[error("stopped")]
@@ -125,7 +131,7 @@ fn listed(lacks: &[requirements::MissingRequirement]) -> String {
 
 impl VmError {
     /// Exit status: 3 if this machine lacks a requirement, so that a caller can distinguish that from a failure.
-    pub(crate) const fn exit_status(&self) -> u8 {
+    const fn exit_status(&self) -> u8 {
         match self {
             Self::MissingRequirements(_) | Self::Packages(_) => 3,
             Self::Plan(_) => 2,
@@ -162,7 +168,7 @@ fn out_of_reach(error: DebianError, other: impl FnOnce(DebianError) -> VmError) 
 }
 
 /// Runs guests and reports.
-pub(crate) fn run(root: &Path, options: &Options) -> Result<(), VmError> {
+fn run(root: &Path, options: &Options) -> Result<(), VmError> {
     let mut jobs = Plan::load()?.jobs(&options.guests, options.kernel, &options.only)?;
     for job in &mut jobs {
         job.guest.environment.extend(options.set.iter().cloned());
@@ -206,7 +212,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), VmError> {
 fn skipped_without_kernel(jobs: &[Job], folder: &Path) {
     for job in jobs {
         eprintln!(
-            "!!! guest {} is SKIPPED ({}): its kernel is not in {}. `cargo xtask vm-test --prepare` builds it once, in some minutes",
+            "!!! guest {} is SKIPPED ({}): its kernel is not in {}. `cargo vm-test --prepare` builds it once, in some minutes",
             job.guest.name,
             job.guest.about,
             folder.display()
@@ -365,6 +371,16 @@ enum Work<'a> {
 
 const fn verdict(passed: bool) -> &'static str {
     if passed { "passed" } else { "FAILED" }
+}
+
+fn main() -> ExitCode {
+    match run(&fpga_process::workspace_root(), &Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vm-test: {error}");
+            ExitCode::from(error.exit_status())
+        }
+    }
 }
 
 #[cfg(test)]

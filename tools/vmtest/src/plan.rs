@@ -1,4 +1,4 @@
-//! Plan of the guests: the data in tools/xtask/vm/guests.yaml.
+//! Plan of the guests: the data in tools/vmtest/guest/guests.yaml.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::kernel::Kernel;
 
-const TEXT: &str = include_str!("../../vm/guests.yaml");
+const TEXT: &str = include_str!("../guest/guests.yaml");
 
 /// Content of the file.
 #[derive(Debug, Deserialize)]
@@ -123,10 +123,10 @@ pub(crate) enum Output {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     /// It does not parse.
-    #[error("tools/xtask/vm/guests.yaml: {0}")]
+    #[error("tools/vmtest/guest/guests.yaml: {0}")]
     Parse(#[from] serde_yaml::Error),
     /// It contradicts itself.
-    #[error("tools/xtask/vm/guests.yaml: {0}")]
+    #[error("tools/vmtest/guest/guests.yaml: {0}")]
     Wrong(String),
     /// There is no such guest.
     #[error("there is no guest {wanted}; there are: {}", known.join(", "))]

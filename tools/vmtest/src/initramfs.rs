@@ -12,13 +12,13 @@ use super::machine::Address;
 use super::modules::{self, ModuleError};
 use super::plan::Job;
 
-const INIT: &str = include_str!("../../vm/init.sh");
+const INIT: &str = include_str!("../guest/init.sh");
 /// Scripts that steps use as commands.
 const SCRIPTS: [(&str, &str); 4] = [
-    ("host", include_str!("../../vm/host.sh")),
-    ("bind", include_str!("../../vm/bind.sh")),
-    ("kill-test", include_str!("../../vm/kill.sh")),
-    ("poll-transfers", include_str!("../../vm/poll.sh")),
+    ("host", include_str!("../guest/host.sh")),
+    ("bind", include_str!("../guest/bind.sh")),
+    ("kill-test", include_str!("../guest/kill.sh")),
+    ("poll-transfers", include_str!("../guest/poll.sh")),
 ];
 /// Modules for a kernel that builds VFIO as modules.
 const MODULES: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
@@ -131,7 +131,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
-    use crate::vm::plan::Plan;
+    use crate::plan::Plan;
 
     /// Messages of a shell that only parses a script.
     fn complaints(script: &str) -> String {

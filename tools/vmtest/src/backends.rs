@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 
 use super::report::{Cost, GuestReport, Row, Status};
-use crate::child::tail;
+use fpga_process::tail;
 
 /// Line of the program: one case on one backend.
 #[derive(Debug, Deserialize)]

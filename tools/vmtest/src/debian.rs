@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cache::{Cache, CacheError, at};
-use crate::child::{ToolError, output};
+use fpga_process::{ToolError, output};
 
 /// Release whose kernels and C library the guests use.
 const RELEASE: &str = "trixie";

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kernel::Bootable;
 use super::plan::{Guest, Job, Output, Step};
-use crate::child::tail;
+use fpga_process::tail;
 
 /// Version of the JSON document.
 const SCHEMA_VERSION: u32 = 2;

@@ -67,7 +67,7 @@ impl Peer {
         let program = scratch.join("dmadev_skeleton");
         let output = Command::new("gcc")
             .args(PEER_FLAGS)
-            .arg(root.join("tools/xtask/peer/dmadev_skeleton.c"))
+            .arg(root.join("tools/bench/peer/dmadev_skeleton.c"))
             .arg("-o")
             .arg(&program)
             .args(flags.split_whitespace())

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::cache::Cache;
 use super::kernel::{self, Kernel};
 use super::qemu;
-use crate::child::on_path;
+use fpga_process::on_path;
 
 /// Disk space for building a kernel, in bytes.
 const BUILD_SPACE: u64 = 4 << 30;

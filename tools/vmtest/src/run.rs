@@ -18,7 +18,7 @@ use super::protocol::{GuestLine, MAX_LINE_BYTES, Request};
 use super::qemu::Qemu;
 use super::qmp::{Qmp, QmpError};
 use super::report::{GuestReport, Row, Status, judge};
-use crate::child::{ChildGuard, ToolError, tail};
+use fpga_process::{ChildGuard, ToolError, tail};
 
 /// Timeout until a client can connect to a card.
 const CARD_STARTS: Duration = Duration::from_secs(20);

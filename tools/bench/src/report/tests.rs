@@ -30,7 +30,7 @@ fn report() -> Report {
     let cell = |ring| Cell { ring, size: 64, direction: Direction::H2c };
     let torn = Pair { looks: samples([40.0, 165.0, 165.0]), ..pair(40.0, 9e9, 1.0) };
     Report {
-        command: "cargo xtask bench --peer".to_owned(),
+        command: "cargo measure --peer".to_owned(),
         machine: vec![("CPU", "one".to_owned())],
         versions: vec![("compiler", "rustc 1".to_owned())],
         setting: Setting {
@@ -141,7 +141,7 @@ fn report_unmeasured_is_omitted() {
     report.micro.clear();
     let text = report.text();
     assert!(
-        text.contains("cargo xtask bench") && !text.contains("Throughput") && !text.contains("Building"),
+        text.contains("cargo measure") && !text.contains("Throughput") && !text.contains("Building"),
         "{text}"
     );
 }

@@ -99,7 +99,7 @@ pub(super) fn progress(cell: &Cell, pair: &Pair, setting: &Setting) -> String {
 impl Report {
     pub(super) fn text(&self) -> String {
         let mut text = String::from(
-            "# Benchmarks\n\nWritten by `cargo xtask bench --peer --write`; do not edit. Figures of one machine at one time: compare ratios, not\nfigures of two machines. To repeat the measurement:\n\n",
+            "# Benchmarks\n\nWritten by `cargo measure --peer --write`; do not edit. Figures of one machine at one time: compare ratios, not\nfigures of two machines. To repeat the measurement:\n\n",
         );
         let _ = writeln!(text, "    {}\n", self.command);
         let _ =
@@ -125,7 +125,7 @@ impl Report {
             *Ours*: the driver on one thread, a simulated card on a second one, which fetches descriptors, translates addresses, copies\n\
             and writes back as the hardware does; `fpgactl dma bench --card mock`.\n\
             *Peer*: DPDK's software DMA device (`dma_skeleton`: rings, and a thread that copies) through the dmadev API;\n\
-            `tools/xtask/peer/dmadev_skeleton.c`, `gcc {}`. It is built for this machine's CPU, ours is not.\n\n\
+            `tools/bench/peer/dmadev_skeleton.c`, `gcc {}`. It is built for this machine's CPU, ours is not.\n\n\
             Both copy from a working set of 16 MiB (at most 4096 buffers) to another one, keep {depth} operations in flight, submit at\n\
             most 32 per round and then poll once for completions, are bound to the same two CPUs, and compare the memory afterwards:\n\
             a run whose data differs ends the benchmark.\n\n\
