@@ -130,9 +130,10 @@ impl Cdma {
             });
         };
         let left = time.left(&self.card);
-        // A chunk that takes longer than any memory needs is stuck, regardless of the caller's timeout.
-        let mut status = match self.wait_idle(COPY_LIMIT_NS.min(left), "a copy") {
-            Err(CdmaError::Stuck { .. }) if left < COPY_LIMIT_NS => {
+        // Without the caller's limit, a chunk that takes longer than any memory needs is stuck.
+        let limit = if time.limit.is_some() { left } else { COPY_LIMIT_NS };
+        let mut status = match self.wait_idle(limit, "a copy") {
+            Err(CdmaError::Stuck { .. }) if time.limit.is_some() => {
                 return Err(self.out_of_time(whole, done, time));
             }
             waited => waited?,

@@ -219,6 +219,12 @@ impl Deadline {
         self.end.map(|(_, limit)| limit)
     }
 
+    /// Limit of a wait whose limit is `default` unless the command line states one.
+    #[must_use]
+    pub fn limit_or(&self, default: Duration) -> Duration {
+        self.limit().unwrap_or(default)
+    }
+
     /// Remaining time, for a limit of the driver.
     #[must_use]
     pub fn left(&self) -> Option<Duration> {

@@ -68,9 +68,9 @@ impl AccessChoice {
         options.message_timeout(self.message_timeout(VfioUserOptions::default().deadline))
     }
 
-    /// Timeout of a message to a server: no longer than the command's.
+    /// Timeout of a message to a server: the command's replaces the default.
     fn message_timeout(&self, default: Duration) -> Duration {
-        let within = self.timeout.map_or(default, |timeout| default.min(timeout.max(MIN_MESSAGE_TIMEOUT)));
+        let within = self.timeout.map_or(default, |timeout| timeout.max(MIN_MESSAGE_TIMEOUT));
         self.message_timeout.unwrap_or(within)
     }
 }
@@ -606,7 +606,7 @@ mod tests {
         for (message, timeout, expected) in [
             (None, None, seconds(5)),
             (None, Some(seconds(1)), seconds(1)),
-            (None, Some(seconds(9)), seconds(5)),
+            (None, Some(seconds(9)), seconds(9)),
             (None, Some(Duration::from_millis(3)), MIN_MESSAGE_TIMEOUT),
             (Some(seconds(7)), Some(seconds(1)), seconds(7)),
         ] {

@@ -75,7 +75,7 @@ pub fn run(settings: &Settings, args: &ControlArgs) -> Result<ControlReport, Cli
         ControlCommand::Stats => Request::Stats {},
         ControlCommand::State => Request::State {},
     };
-    let answer = control::ask(&args.path, &request)?;
+    let answer = control::ask(&args.path, &request, settings.deadline.limit())?;
     let control::Answer { faults, acknowledged, stats, .. } = answer;
     Ok(ControlReport { control: args.path.display().to_string(), faults, acknowledged, stats })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Answer, Request};
 
-/// Timeout of an answer.
+/// Default timeout of an answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Maximum length of an answer in bytes: about ten thousand faults.
@@ -43,14 +43,14 @@ pub enum ControlError {
     },
 }
 
-/// Sends `request` to the server at `path`, and waits for the answer.
+/// Sends `request` to the server at `path`, and waits for the answer, for at most `limit` (default: 10 s).
 ///
 /// # Errors
 /// [`ControlError`].
-pub fn ask(path: &Path, request: &Request) -> Result<Answer, ControlError> {
+pub fn ask(path: &Path, request: &Request, limit: Option<Duration>) -> Result<Answer, ControlError> {
     let connect = |source| ControlError::Connect { path: path.to_owned(), source };
     let stream = UnixStream::connect(path).map_err(connect)?;
-    let answer = exchange(&stream, request)
+    let answer = exchange(&stream, request, limit.unwrap_or(LIMIT))
         .map_err(|source| ControlError::NoAnswer { path: path.to_owned(), source })?;
     match answer.error {
         Some(reason) => Err(ControlError::Refused { path: path.to_owned(), reason }),
@@ -58,9 +58,9 @@ pub fn ask(path: &Path, request: &Request) -> Result<Answer, ControlError> {
     }
 }
 
-fn exchange(mut stream: &UnixStream, request: &Request) -> io::Result<Answer> {
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.set_write_timeout(Some(LIMIT))?;
+fn exchange(mut stream: &UnixStream, request: &Request, limit: Duration) -> io::Result<Answer> {
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;

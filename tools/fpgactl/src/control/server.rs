@@ -323,7 +323,7 @@ mod tests {
                 })
                 .collect();
             for _ in 0..limits.clients {
-                assert_eq!(ask_at(&path, &Request::State {}).unwrap(), Answer::default());
+                assert_eq!(ask_at(&path, &Request::State {}, None).unwrap(), Answer::default());
             }
             drop(end);
             served.join().unwrap().unwrap();

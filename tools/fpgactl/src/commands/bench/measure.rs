@@ -22,7 +22,7 @@ const INITIAL_ROUNDS: u32 = 64;
 const MAX_ROUNDS: u32 = 4096;
 /// Target time between two readings of the clock.
 const CLOCK_READ_SPAN: Duration = Duration::from_micros(200);
-/// Time without progress after which a channel counts as stuck: the driver's own limit on a wait.
+/// Time without progress after which a channel counts as stuck, unless `--timeout` is given: the driver's own limit on a wait.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum number of latencies and of closed batches, however long they take.
 const MIN_SAMPLES: u64 = 100;
@@ -66,6 +66,11 @@ impl Load<'_> {
     fn check(&self) -> Result<(), CliError> {
         self.row.show();
         self.deadline.check(|| "dma bench".to_owned())
+    }
+
+    /// Time without progress after which a channel counts as stuck.
+    fn stall_limit(&self) -> Duration {
+        self.deadline.limit_or(STALL_TIMEOUT)
     }
 }
 
@@ -146,7 +151,7 @@ impl StallDetector {
             // Polls are rare from now on: a pause follows each of them.
             self.fruitless = SPIN_ROUNDS + TIMEOUT - 1;
         }
-        Ok(since.elapsed() > STALL_TIMEOUT)
+        Ok(since.elapsed() > load.stall_limit())
     }
 }
 
@@ -297,7 +302,7 @@ impl BenchChannels {
             if moved {
                 stall.reset();
             } else if stall.check_after_empty_round(card, load)? {
-                self.stall_report()?;
+                self.stall_report(load.stall_limit())?;
             }
             if reading.is_due() | core::mem::take(&mut stall.slept) {
                 load.check()?;
@@ -313,15 +318,15 @@ impl BenchChannels {
     }
 
     #[cold]
-    fn stall_report(&mut self) -> Result<(), CliError> {
+    fn stall_report(&mut self, limit: Duration) -> Result<(), CliError> {
         self.h2c
             .iter_mut()
             .filter(|lane| lane.done < lane.total)
-            .try_for_each(|lane| lane.stall_report(STALL_TIMEOUT))?;
+            .try_for_each(|lane| lane.stall_report(limit))?;
         self.c2h
             .iter_mut()
             .filter(|lane| lane.done < lane.total)
-            .try_for_each(|lane| lane.stall_report(STALL_TIMEOUT))
+            .try_for_each(|lane| lane.stall_report(limit))
     }
 
     fn submitted(&self) -> u64 {
@@ -443,7 +448,7 @@ fn one_at_a_time<C: Channel>(
         _ => {
             while lane.poll()? == 0 {
                 if stall.check_after_empty_round(card, load)? {
-                    lane.stall_report(STALL_TIMEOUT)?;
+                    lane.stall_report(load.stall_limit())?;
                 }
             }
         }
@@ -495,7 +500,7 @@ impl Totals {
         let mut stall = StallDetector::new();
         while done < batch {
             match lane.poll()? {
-                0 if stall.check_after_empty_round(card, load)? => lane.stall_report(STALL_TIMEOUT)?,
+                0 if stall.check_after_empty_round(card, load)? => lane.stall_report(load.stall_limit())?,
                 0 => {}
                 more => {
                     done += more;

@@ -9,7 +9,7 @@ use fpga_pci::Backoff;
 use fpga_protocol::sender::Completion;
 
 use super::plan::Plan;
-use super::{STALL_NS, card_span, remainder};
+use super::{card_span, remainder, stall_limit};
 use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::stream::{Compare, SourceReader};
@@ -322,7 +322,7 @@ pub(super) fn exchange(
             progress(sending.acknowledged_bytes() - acknowledged);
             continue;
         }
-        if now.saturating_sub(last_work_at) > STALL_NS {
+        if now.saturating_sub(last_work_at) > stall_limit(deadline) {
             let missing = match (local, remote) {
                 (None, None) => "neither the sender's completion nor the receiver's notification has arrived",
                 (None, Some(_)) => "the sender's completion has not arrived",
@@ -356,7 +356,7 @@ pub(super) fn settle(
         if work > 0 {
             last_work_at = now;
             backoff.reset();
-        } else if now.saturating_sub(last_work_at) > STALL_NS {
+        } else if now.saturating_sub(last_work_at) > stall_limit(deadline) {
             // The caller counts and reports whatever remains.
             return Ok(());
         }

@@ -10,7 +10,7 @@ use fpga_protocol::mirror::Difference;
 
 use super::hosts::{ReceivingHost, SendingHost};
 use super::plan::Plan;
-use super::{STALL_NS, card_span, open_ends};
+use super::{card_span, open_ends, stall_limit};
 use crate::cli::TransferArgs;
 use crate::error::CliError;
 use crate::progress::Deadline;
@@ -121,7 +121,7 @@ impl Load {
             if work > 0 {
                 self.last_work_at = now;
                 backoff.reset();
-            } else if now.saturating_sub(self.last_work_at) > STALL_NS {
+            } else if now.saturating_sub(self.last_work_at) > stall_limit(deadline) {
                 let (transfer, waited) = (self.ended + 1, card_span(self.last_work_at, now));
                 return Err(CliError::Stalled {
                     transfer,

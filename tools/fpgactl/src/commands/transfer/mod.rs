@@ -19,7 +19,7 @@ use fpga_driver::CardAddr;
 use crate::cli::TransferArgs;
 use crate::error::CliError;
 use crate::outfile::OutFile;
-use crate::progress::Progress;
+use crate::progress::{Deadline, Progress};
 use crate::settings::Settings;
 use crate::stream::{Compare, Source, SourceReader, StreamPosition};
 use crate::target::{self, SimOptions};
@@ -31,7 +31,12 @@ pub use report::TransferReport;
 
 /// Time without progress, by the card's clock, after which a transfer counts as stuck. Longer than the sender's own timeout, which gives a
 /// better message.
-const STALL_NS: u64 = 2_000_000_000;
+const STALL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time without progress after which a transfer counts as stuck, in nanoseconds of the card's clock: `--timeout`, or the default.
+fn stall_limit(deadline: Deadline) -> u64 {
+    u64::try_from(deadline.limit_or(STALL_TIMEOUT).as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// Runs the command.
 ///
