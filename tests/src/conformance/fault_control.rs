@@ -28,7 +28,7 @@ impl FaultControl {
 
     fn ask(&self, card: usize, request: &Request) -> Result<Answer, String> {
         match self {
-            Self::Control(path) => control::ask(path, request).map_err(|error| error.to_string()),
+            Self::Control(path) => control::ask(path, request, None).map_err(|error| error.to_string()),
             Self::Command(words) => {
                 let request = serde_json::to_string(request).map_err(|error| error.to_string())?;
                 let text = run(words, card, &["control", &request])?;
