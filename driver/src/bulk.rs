@@ -71,11 +71,23 @@ pub enum BulkError {
     #[error(transparent)]
     Submit(#[from] SubmitError),
     /// A chunk failed.
-    #[error(transparent)]
-    Fault(#[from] ChannelFault),
-    /// The channel has failed.
-    #[error(transparent)]
-    Channel(#[from] ChannelError),
+    #[error("after {done} bytes, and a part of the next {length}: {source}")]
+    Fault {
+        /// Bytes of the complete chunks before it.
+        done: u64,
+        /// Length in bytes of the chunk, of which an unknown part was moved.
+        length: usize,
+        /// Reason, with the position in the chunk.
+        source: ChannelFault,
+    },
+    /// The channel has failed, or the wait timed out or was cancelled.
+    #[error("after {done} bytes, and possibly a part of the following ones: {source}")]
+    Channel {
+        /// Bytes of the complete chunks before it.
+        done: u64,
+        /// Reason.
+        source: ChannelError,
+    },
 }
 
 /// Chunk in flight, with its position in the stream.
@@ -84,12 +96,12 @@ struct BulkChunk {
     length: usize,
 }
 
-/// Returns the buffer of a completion for the next chunk, or its error.
-fn buffer_of(done: Completion) -> Result<DmaBuffer, BulkError> {
-    match (done.outcome, done.buffer) {
+/// Returns the buffer of a completion for the next chunk, or its error; `done`: bytes of the chunks before it.
+fn buffer_of(completion: Completion, chunk: &BulkChunk, done: u64) -> Result<DmaBuffer, BulkError> {
+    match (completion.outcome, completion.buffer) {
         (Ok(_), Some(buffer)) => Ok(buffer),
-        (Err(fault), _) => Err(BulkError::Fault(*fault)),
-        (Ok(bytes), None) => Err(BulkError::Short { done: 0, length: bytes }),
+        (Err(fault), _) => Err(BulkError::Fault { done, length: chunk.length, source: *fault }),
+        (Ok(bytes), None) => Err(BulkError::Short { done, length: done.saturating_add(bytes) }),
     }
 }
 
@@ -220,10 +232,16 @@ fn pieces(
         // Nothing may stay in flight: the buffers are collected here and return to the pool.
         let aborted = channel.abort();
         while channel.next_completion().is_some() {}
-        // If the wait timed out and the engine does not stop either, report only the second error, which has the remedy.
-        if let (Err(BulkError::Channel(ChannelError::TimedOut { .. })), Err(unstoppable)) = (&result, aborted)
+        // If the wait ended early and the engine does not stop either, report only the second error, which has the remedy.
+        if let (
+            Err(BulkError::Channel {
+                done,
+                source: ChannelError::TimedOut { .. } | ChannelError::Cancelled { .. },
+            }),
+            Err(source),
+        ) = (&result, aborted)
         {
-            return Err(unstoppable.into());
+            return Err(BulkError::Channel { done: *done, source });
         }
     }
     result
@@ -255,7 +273,11 @@ fn run_descriptors(
         {
             let size = usize::try_from(limit - sent).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
             buffer.set_len(size).map_err(|_| unfit(sent))?;
-            let filled = fill(&mut buffer, sent)?;
+            // Chunks in flight are aborted.
+            let filled = fill(&mut buffer, sent).map_err(|error| match error {
+                BulkError::Stream { source, .. } => BulkError::Stream { done, source },
+                other => other,
+            })?;
             ended = filled < size;
             if filled == 0 {
                 free.push(buffer);
@@ -269,7 +291,7 @@ fn run_descriptors(
             let to = if channel.is_fixed_address() { start } else { offset(start, sent) };
             match channel.submit_buffer(buffer, to) {
                 Ok(ticket) => {
-                    channel.poll()?;
+                    channel.poll().map_err(|source| BulkError::Channel { done, source })?;
                     flying.push_back(BulkChunk { ticket, length: size });
                     sent += size as u64;
                     continue;
@@ -281,7 +303,10 @@ fn run_descriptors(
         }
         let Some(piece) = flying.pop_front() else { break };
         let left = Duration::from_nanos(whole.left(backend.now()));
-        let buffer = buffer_of(channel.wait(piece.ticket, options.total(left))?)?;
+        let completion = channel
+            .wait(piece.ticket, options.total(left))
+            .map_err(|source| BulkError::Channel { done, source })?;
+        let buffer = buffer_of(completion, &piece, done)?;
         empty(&buffer, done)?;
         free.push(buffer);
         done += piece.length as u64;

@@ -525,6 +525,19 @@ pub enum ChannelError {
         /// Descriptors posted in this run.
         posted: u32,
     },
+    /// The wait was cancelled ([`WaitOptions::cancel`](crate::WaitOptions::cancel)). The transfer stays in flight: wait again, or abort.
+    #[error(
+        "{card} {channel}: the wait was cancelled after {}; wait again, or abort the channel",
+        waited(*waited_us)
+    )]
+    Cancelled {
+        /// Name of the card.
+        card: CardName,
+        /// Name of the channel.
+        channel: ChannelName,
+        /// Time waited, in microseconds.
+        waited_us: u64,
+    },
     /// The ticket's completion was already taken, or the ticket belongs to another channel.
     #[error("{card} {channel}: this ticket's completion has been taken, or it is another channel's")]
     UnknownTicket {

@@ -88,7 +88,7 @@ impl fmt::Display for ChannelFault {
                 write!(f, ", card {card}")?;
             }
             let (length, done) = (quantity(length, "byte"), quantity(bytes_done, "byte"));
-            write!(f, ", {length}, after {done} of the transfer)")?;
+            write!(f, ", {length}, after {done} of the transfer; a part of these may have been moved)")?;
         }
         let streams = self.place.is_some_and(|place| place.card.is_none());
         let advice = match self.cause {

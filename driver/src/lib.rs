@@ -57,7 +57,7 @@ pub use cdma::{
     CdmaRingOptions, CdmaSubmitError, DescriptorPath,
 };
 pub use channel::{
-    C2hChannel, ChannelEvents, ChannelOptions, Completion, H2cChannel, MemoryHandle, RunMode,
+    C2hChannel, Cancellation, ChannelEvents, ChannelOptions, Completion, H2cChannel, MemoryHandle, RunMode,
     ScatterGatherEntry, Ticket, WaitMode, WaitOptions,
 };
 pub use discover::{BarRoles, DmaBarReason};
@@ -87,7 +87,7 @@ pub use raw::RawChannel;
 pub use recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport};
 pub use spec::{AccessOptions, CardSpec, CardSpecError};
 pub use stream::{
-    C2hStream, C2hStreamOptions, H2cStream, Packet, PacketFragment, SendStatistics, StreamError,
+    C2hStream, C2hStreamOptions, H2cStream, Packet, PacketFragment, SendStatistics, StreamError, StreamPart,
     StreamStatistics,
 };
 pub use user_interrupt::{UserInterrupt, UserInterruptError, UserInterrupts};

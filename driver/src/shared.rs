@@ -10,6 +10,8 @@ use fpga_registers::xdma::{
     MAX_USER_INTERRUPTS, UserMask, WriteFlushTimeout, channel_base,
 };
 
+use fpga_registers::{BarOffset, Iova};
+
 use crate::error::{OpenError, ResourceError};
 use crate::info::CardInfo;
 use crate::name::CardName;
@@ -285,8 +287,13 @@ impl Drop for Shared {
             return;
         }
         for name in self.channels() {
-            if let Err(error) = quiesce(&self.dma_bar, &*self.backend, &self.name, name, self.idle_timeout) {
-                let reported = self.reported.load(Ordering::Relaxed);
+            let reported = self.reported.load(Ordering::Relaxed);
+            // An engine that has not stopped in time is not waited for again.
+            let limit = match reported & taken_bit(name) {
+                0 => self.idle_timeout,
+                _ => self.idle_timeout.min(2 * FlushGuard::FLUSH_DELAY_NS),
+            };
+            if let Err(error) = quiesce(&self.dma_bar, &*self.backend, &self.name, name, limit) {
                 let gone = matches!(error, OpenError::Gone { .. });
                 // Warn about each fact once: all channels of a removed card report the same.
                 if reported & taken_bit(name) != 0 || (gone && reported != 0) {
@@ -340,6 +347,25 @@ pub(crate) fn idle_timeout(options: &OpenOptions) -> u64 {
     u64::try_from(options.idle_timeout.as_nanos()).unwrap_or(u64::MAX).min(IDLE_TIMEOUT_NS)
 }
 
+/// Mark of a C2H stream that was stopped inside a packet: its next bytes continue the packet. It is kept in the channel's write-back
+/// address, which has no other use while the channel is idle, and is lost in a reset of the card, as the stream is. No host memory has this
+/// address, because it is not canonical.
+const PACKET_MARK: Iova = Iova::new(0x4D69_6450_6163_6B00);
+
+/// Returns whether a C2H stream has the mark of an unfinished packet.
+pub(crate) fn has_packet_mark(bar: &Bar, base: BarOffset) -> Result<bool, MmioError> {
+    let (low, high) = PACKET_MARK.to_low_high();
+    Ok(ChannelBlock::POLL_ADDRESS_HIGH.read(bar, base)? == high
+        && ChannelBlock::POLL_ADDRESS_LOW.read(bar, base)? == low)
+}
+
+/// Marks a stopped C2H stream.
+pub(crate) fn set_packet_mark(bar: &Bar, base: BarOffset) -> Result<(), MmioError> {
+    let (low, high) = PACKET_MARK.to_low_high();
+    ChannelBlock::POLL_ADDRESS_LOW.write(bar, base, low)?;
+    ChannelBlock::POLL_ADDRESS_HIGH.write(bar, base, high)
+}
+
 /// Stops a channel and waits until it is idle: the previous owner may have been killed in the middle of a run.
 pub(crate) fn quiesce(
     bar: &Bar,
@@ -350,6 +376,10 @@ pub(crate) fn quiesce(
 ) -> Result<(), OpenError> {
     let base = channel_base(channel.direction, channel.number);
     let error = |source| OpenError::Mmio { card: card.to_owned(), source };
+    // The owner of a C2H stream that still runs may have received a part of a packet.
+    let receives = matches!(channel.direction, Direction::C2h)
+        && ChannelBlock::STATUS.read(bar, base).map_err(error)?.busy()
+        && ChannelBlock::IDENTIFIER.read(bar, base).map_err(error)?.stream();
     ChannelBlock::CONTROL.write(bar, base, ChannelControl::new()).map_err(error)?;
     let mut flush = None;
     let stopped = poll_until(backend, limit, |waited| {
@@ -360,11 +390,7 @@ pub(crate) fn quiesce(
         if !status.busy() {
             return Ok(Some(()));
         }
-        if waited >= FlushGuard::FLUSH_DELAY_NS
-            && flush.is_none()
-            && matches!(channel.direction, Direction::C2h)
-            && ChannelBlock::IDENTIFIER.read(bar, base).map_err(error)?.stream()
-        {
+        if waited >= FlushGuard::FLUSH_DELAY_NS && flush.is_none() && receives {
             flush = Some(FlushGuard::begin(bar).map_err(error)?);
         }
         Ok(None)
@@ -376,5 +402,9 @@ pub(crate) fn quiesce(
         card: card.to_owned(),
         channel,
         waited_ms: waited / 1_000_000,
-    })
+    })?;
+    if receives {
+        set_packet_mark(bar, base).map_err(error)?;
+    }
+    Ok(())
 }

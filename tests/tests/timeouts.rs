@@ -3,13 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::endpoint::{EndpointError, SendOptions, SharedEndpoint};
 use fpga_driver::{
-    Backend, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, NodeId, OpenOptions,
-    TransferError, WaitMode, WaitOptions,
+    Backend, Cancellation, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, NodeId,
+    OpenOptions, TransferError, WaitMode, WaitOptions,
 };
 use fpga_pci::Bounced;
 use fpga_registers::cdma::CdmaBlock;
@@ -114,7 +115,10 @@ fn bulk_transfer_ends_at_total_timeout() {
     let failed =
         bulk::write_from(card, &mut channel, &mut source, CardAddr::ZERO, 64 << 20, wait, &mut progress);
     // The engine does not stop either; that error tells the user what to do.
-    assert!(matches!(failed, Err(BulkError::Channel(ChannelError::Wedged { .. }))), "{failed:?}");
+    assert!(
+        matches!(failed, Err(BulkError::Channel { source: ChannelError::Wedged { .. }, .. })),
+        "{failed:?}"
+    );
     let took = Duration::from_nanos(injector.now() - before);
     assert!(took >= total && took <= total + Duration::from_millis(2050), "{took:?}");
 }
@@ -204,4 +208,45 @@ fn virtual_wait_without_work_takes_few_steps() {
     let turns = end.counters().turns - turns;
     assert!(turns < 100_000, "{turns} turns");
     drop(injector);
+}
+
+/// A cancelled wait ends in every mode, and the engine, which does not stop, gets 25 ms instead of its own timeout.
+#[test]
+fn cancelled_wait_ends_in_every_mode_though_engine_does_not_stop() {
+    static CANCELLED: AtomicBool = AtomicBool::new(true);
+    let cancel = Cancellation::new(&CANCELLED);
+    for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(20) }] {
+        let (_network, injector, card) = opened(1);
+        card.enable_interrupts().unwrap();
+        let mut channel = card.h2c(0).unwrap();
+        make_channel_hang(&injector, Direction::H2c);
+        let ticket = channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
+        injector.use_virtual_monotonic_clock();
+        let wait = WaitOptions::default().mode(mode).cancel(cancel);
+        let before = injector.now();
+        let error = channel.wait(ticket, wait).unwrap_err();
+        assert!(matches!(error, ChannelError::Cancelled { .. }), "{mode:?}: {error}");
+        let error = channel.abort().unwrap_err();
+        assert!(matches!(error, ChannelError::Wedged { waited_ms: ..=30, .. }), "{mode:?}: {error}");
+        drop((channel, card));
+        let took = Duration::from_nanos(injector.now() - before);
+        assert!(took <= Duration::from_millis(40), "{mode:?}: {took:?}");
+    }
+}
+
+#[test]
+fn bulk_transfer_cancelled_reports_bytes_done() {
+    static CANCELLED: AtomicBool = AtomicBool::new(false);
+    let (_network, _injector, card) = opened(1);
+    let mut channel = card.h2c(0).unwrap();
+    let wait = WaitOptions::default().cancel(Cancellation::new(&CANCELLED));
+    let mut source = Bounced::new(std::io::repeat(7));
+    let mut progress = |done: u64| CANCELLED.store(done == 3 << 20, Ordering::Relaxed);
+    let failed =
+        bulk::write_from(&card, &mut channel, &mut source, CardAddr::ZERO, 64 << 20, wait, &mut progress);
+    // A chunk that has ended before is not waited for.
+    let Err(BulkError::Channel { done, source: ChannelError::Cancelled { .. } }) = failed else {
+        panic!("{failed:?}")
+    };
+    assert_eq!(done, 3 << 20);
 }

@@ -294,8 +294,11 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
         fpga_driver::WaitOptions::default(),
         &mut |_| (),
     );
-    let Err(BulkError::Fault(fault)) = error else { panic!("{error:?}") };
+    let Err(BulkError::Fault { done, source: fault, .. }) = error else { panic!("{error:?}") };
     assert!(matches!(fault.cause, FaultCause::Status(_)), "{fault}");
+    // The chunks before the address, from the start of the transfer.
+    let chunks = ((5 << 20) - at.get()) >> 20 << 20;
+    assert_eq!(done, chunks);
     network.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
     assert_pool(&card, 2, 0);
     let mut reported = Vec::new();

@@ -24,7 +24,7 @@ use crate::fault::ChannelFault;
 use crate::name::CardName;
 use crate::name::ChannelName;
 use crate::range::CardRange;
-use crate::shared::{ChannelClaim, Shared};
+use crate::shared::{self, ChannelClaim, Shared};
 use crate::store::{METADATA_BYTES, StreamMetadata, host_range};
 
 /// Size of the write-back word's own area behind the descriptors. Next to the descriptors, every fetch would contend with the word that the
@@ -106,6 +106,10 @@ pub(crate) struct Engine {
     pub(super) empty_polls: u32,
     pub(super) backpressure: BackpressureStats,
     pub(super) failed: Option<ChannelError>,
+    /// The last wait was cancelled: an engine that does not stop is given up early.
+    pub(super) hurried: bool,
+    /// The last owner of a C2H stream stopped inside a packet.
+    inside_packet: bool,
     /// Scratch space for lists, kept between calls.
     pub(super) list: Vec<SgEntry>,
     pub(super) list_order: Vec<(u64, u64)>,
@@ -185,6 +189,8 @@ impl Engine {
             empty_polls: 0,
             backpressure: BackpressureStats::default(),
             failed: None,
+            hurried: false,
+            inside_packet: false,
             list: Vec::new(),
             list_order: Vec::new(),
             card,
@@ -211,10 +217,31 @@ impl Engine {
             Ok(_) => {}
             Err(source) => return Err(ResourceError::Mmio { card, source }),
         }
-        match engine.initialise().and_then(|()| engine.choose_mode()) {
+        let inside_packet =
+            if receives { shared::has_packet_mark(&engine.bar, engine.base) } else { Ok(false) };
+        engine.inside_packet =
+            inside_packet.map_err(|source| ResourceError::Mmio { card: card.clone(), source })?;
+        // The mark of an unfinished packet stays until the channel is taken.
+        match engine
+            .choose_mode()
+            .and_then(|fits| if fits { engine.initialise().map(|()| true) } else { Ok(false) })
+        {
             Ok(true) => Ok(engine),
             Ok(false) => Err(ResourceError::CreditModeUnsupported { card, channel: name }),
             Err(source) => Err(ResourceError::Mmio { card, source }),
+        }
+    }
+
+    /// Returns whether the last owner of a C2H stream stopped inside a packet.
+    pub(crate) const fn is_inside_packet(&self) -> bool {
+        self.inside_packet
+    }
+
+    /// Marks the stopped C2H stream for its next owner: its next bytes continue a packet.
+    pub(crate) fn mark_inside_packet(&self) {
+        if self.failed.is_none() {
+            // If this write fails, the card is gone.
+            let _ = shared::set_packet_mark(&self.bar, self.base);
         }
     }
 

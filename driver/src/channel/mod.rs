@@ -32,7 +32,7 @@ use crate::name::ChannelName;
 
 pub(crate) use engine::{Engine, Payload, Side};
 pub(crate) use future::CompletionFuture;
-pub use options::{ChannelOptions, RunMode, WaitMode, WaitOptions};
+pub use options::{Cancellation, ChannelOptions, RunMode, WaitMode, WaitOptions};
 pub use registered::{MemoryHandle, ScatterGatherEntry};
 pub use wait::ChannelEvents;
 

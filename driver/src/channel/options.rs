@@ -1,5 +1,6 @@
 //! Options of waits and of a channel's ring.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
 use crate::setters::setters;
@@ -20,6 +21,33 @@ pub enum WaitMode {
     },
 }
 
+/// Request to end waits early, such as the flag that a signal handler sets. Waits see it within some milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Cancellation(&'static AtomicBool);
+
+impl Cancellation {
+    /// Creates a cancellation: waits end as soon as `flag` is set.
+    #[must_use]
+    pub const fn new(flag: &'static AtomicBool) -> Self {
+        Self(flag)
+    }
+
+    /// Returns whether waits are to end.
+    #[must_use]
+    #[inline]
+    pub fn is_requested(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl PartialEq for Cancellation {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Cancellation {}
+
 /// Options of one wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -32,12 +60,15 @@ pub struct WaitOptions {
     /// Maximum total time of all waits of one call, on the same clock, for calls that wait several times ([`bulk`](crate::bulk)). Default:
     /// no limit.
     pub total: Duration,
+    /// Ends the wait with [`ChannelError::Cancelled`](crate::ChannelError::Cancelled). An engine that is stopped after that gets 25 ms, or
+    /// the time that its transfers need on the slowest link if that is longer. Default: none.
+    pub cancel: Option<Cancellation>,
 }
 
 impl Default for WaitOptions {
     /// Polling, with a timeout of 10 s as in the vendor's driver.
     fn default() -> Self {
-        Self { mode: WaitMode::Poll, timeout: Duration::from_secs(10), total: Duration::MAX }
+        Self { mode: WaitMode::Poll, timeout: Duration::from_secs(10), total: Duration::MAX, cancel: None }
     }
 }
 
@@ -60,6 +91,13 @@ impl WaitOptions {
     #[must_use]
     pub const fn total(mut self, total: Duration) -> Self {
         self.total = total;
+        self
+    }
+
+    /// Sets the request that ends the wait early.
+    #[must_use]
+    pub const fn cancel(mut self, cancel: Cancellation) -> Self {
+        self.cancel = Some(cancel);
         self
     }
 }

@@ -244,6 +244,7 @@ impl Engine {
         let receives = matches!((self.side, self.direction()), (Side::Stream, Direction::C2h));
         let card = Arc::clone(&self.card);
         let mut last = ChannelStatus::new();
+        let limit = if self.hurried { limit.min(self.stop_limit(Duration::ZERO)) } else { limit };
         // Some hardware still shows busy right after an error, so read again (quirk 4).
         let stopped = poll_until(&*card.backend, limit.min(card.idle_timeout()), |waited| {
             last = self.status()?;

@@ -16,6 +16,9 @@ use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};
 use crate::error::{ChannelError, TransferFailed};
 use crate::fault::FaultCause;
 
+/// Maximum sleep of a wait that can be cancelled, in nanoseconds.
+const CANCEL_CHECK_NS: u64 = 10_000_000;
+
 /// A channel's interrupt as a file descriptor, for `epoll`, tokio's `AsyncFd` and similar interfaces: readable when an interrupt has
 /// arrived.
 ///
@@ -115,6 +118,9 @@ impl Engine {
         if self.line.enabled && matches!(options.mode, WaitMode::Poll) && self.failed.is_none() {
             self.disarm()?;
         }
+        // A cancellation wakes nobody.
+        let longest_sleep = options.cancel.map_or(u64::MAX, |_| CANCEL_CHECK_NS);
+        self.hurried = false;
         // Armed since the last interrupt: every later completion sends one.
         let mut listening = false;
         // The clock is read before each poll, not after it. In between, this thread may lose the CPU for longer than the timeout, and
@@ -126,6 +132,10 @@ impl Engine {
                 Err(error) => break Err(error),
             }
             let waited = deadline.waited(now);
+            if options.cancel.is_some_and(|cancel| cancel.is_requested()) {
+                self.hurried = true;
+                break Err(self.cancelled(waited).into());
+            }
             if deadline.is_over(now) {
                 break Err(self.timed_out(waited).into());
             }
@@ -144,8 +154,11 @@ impl Engine {
                 }
             } else {
                 // Transfers that ended before arming do not signal, so poll once more before sleeping.
-                let slept =
-                    if listening { self.sleep(deadline.left(now)) } else { self.listen().map(|()| false) };
+                let slept = if listening {
+                    self.sleep(deadline.left(now).min(longest_sleep))
+                } else {
+                    self.listen().map(|()| false)
+                };
                 match slept {
                     Ok(woken) => listening = !woken,
                     Err(error) => break Err(error.into()),
@@ -284,6 +297,11 @@ impl Engine {
 
     fn no_interrupt(&self) -> ChannelError {
         ChannelError::NoInterrupt { card: self.card_name(), channel: self.name }
+    }
+
+    #[cold]
+    fn cancelled(&self, waited: u64) -> ChannelError {
+        ChannelError::Cancelled { card: self.card_name(), channel: self.name, waited_us: waited / 1000 }
     }
 
     #[cold]

@@ -8,7 +8,8 @@ use fpga_registers::cdma::{CdmaBlock, Cdmacr};
 use fpga_registers::quantity;
 use fpga_registers::xdma::{
     CONFIG_BASE, ChannelBlock, ChannelControl, ChannelInterrupts, ChannelMask, ChannelStatus, ConfigBlock,
-    IRQ_BASE, IrqBlock, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, Target, UserMask, channel_base,
+    Direction, IRQ_BASE, IrqBlock, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, Target, UserMask,
+    channel_base,
 };
 
 use super::{
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::info::CardInfo;
 use crate::name::ChannelName;
-use crate::shared::{ChannelClaim, Shared};
+use crate::shared::{ChannelClaim, Shared, set_packet_mark};
 use crate::wait::IDLE_TIMEOUT_NS;
 use fpga_pci::poll_until;
 
@@ -233,6 +234,11 @@ impl RecoverySequence<'_> {
         self.await_idle(dma, name)?;
         if foreign {
             return Ok((found, RecoveryStepOutcome::Recovered));
+        }
+        let receives = matches!(name.direction, Direction::C2h) && status.busy();
+        if receives && ChannelBlock::IDENTIFIER.read(dma, base)?.stream() {
+            // Its owner may have received a part of a packet.
+            set_packet_mark(dma, base)?;
         }
         let mask = ChannelBlock::INTERRUPT_ENABLE.read(dma, base)?;
         // Events of successful runs are cleared too, but do not count as repaired.

@@ -8,6 +8,7 @@
 //! | keep several packets in flight | [`H2cStream::submit`], `submit_at`, `submit_list`, then `poll` |
 //! | receive packets as they arrive, without copying | [`C2hStream::next_packet`], [`C2hStream::wait_packet`] |
 //! | receive one packet into a buffer | [`C2hStream::receive`] |
+//! | receive bytes of a stream without packet ends | [`C2hStream::receive_part`] |
 //! | wait together with other descriptors | `arm`, `events` |
 //!
 //! # Back-pressure
@@ -22,6 +23,8 @@
 //! * A channel that is dropped while no data arrives is stopped with the card's write flush timeout enabled, which closes a descriptor that
 //!   has received data. An engine that is still busy after that is wedged, and its memory is quarantined.
 //! * To end a stream in order, call [`C2hStream::stop`] while one more packet is still to come.
+//! * A C2H channel that is dropped inside a packet keeps a mark of it in its registers. Its next owner, in this process or another one,
+//!   discards the rest of that packet ([`StreamStatistics::discarded_bytes`]), so that its first packet is a whole one.
 //! * A packet whose sending is interrupted by an error or an `abort` stays open in the card: the next packet continues it. Its completion
 //!   has the number of bytes already sent ([`FaultPosition::bytes_done`](crate::FaultPosition::bytes_done)).
 
@@ -44,7 +47,7 @@ pub use error::StreamError;
 pub use fpga_ring::ring::PacketFault;
 pub use options::C2hStreamOptions;
 pub use packet::Packet;
-pub use receive::{C2hStream, StreamStatistics};
+pub use receive::{C2hStream, StreamPart, StreamStatistics};
 
 /// Fragment of a packet that is gathered from several parts of registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,7 +30,7 @@ pub struct StreamStatistics {
     pub bytes: u64,
     /// Number of lost packets ([`StreamError::Packet`]).
     pub lost: u64,
-    /// Number of bytes discarded: of lost packets, and up to the next end of packet.
+    /// Number of bytes discarded: of lost packets, and up to the next end of packet, also where the stream was opened inside a packet.
     pub discarded_bytes: u64,
     /// Number of times that the card had filled every posted buffer before buffers were posted again, so that its stream stalled. Use more
     /// buffers or take packets earlier.
@@ -50,6 +50,24 @@ pub struct C2hStream {
     receiver: PacketReceiver,
 }
 
+/// Bytes of a stream that were received into one buffer.
+#[derive(Debug)]
+pub struct StreamPart {
+    /// The buffer, whose length is the number of received bytes.
+    pub buffer: DmaBuffer,
+    /// Whether a packet ends with these bytes.
+    pub ends_packet: bool,
+}
+
+/// Single buffer that is posted.
+#[derive(Debug, Clone, Copy)]
+struct Single {
+    ticket: Ticket,
+    length: u32,
+    /// It receives a part of the stream, not a whole packet.
+    part: bool,
+}
+
 /// State of the receiver besides the engine.
 #[derive(Debug)]
 struct PacketReceiver {
@@ -63,7 +81,7 @@ struct PacketReceiver {
     /// The engine was stopped with this number of descriptors complete; with the fault to report after these are processed, if any.
     fault: Option<(u64, Option<Box<ChannelFault>>)>,
     /// Single buffer that is posted.
-    single: Option<(Ticket, u32)>,
+    single: Option<Single>,
     /// The stream is stopping: no more buffers are posted.
     stopping: bool,
     /// Nothing was posted since the stream was opened or stopped.
@@ -86,8 +104,12 @@ impl C2hStream {
         let start = area.iova().get();
         // The memory belongs to this card, and its channel was just taken, so it is not refused.
         let memory = engine.register_memory(area).map_err(|_| bad())?;
+        let mut packets = Packets::new(buffers, size);
+        if engine.is_inside_packet() {
+            packets.begin_inside_packet();
+        }
         let receiver = PacketReceiver {
-            packets: Packets::new(buffers, size),
+            packets,
             memory,
             start,
             buffers,
@@ -163,6 +185,12 @@ impl C2hStream {
         buffer: DmaBuffer,
         options: WaitOptions,
     ) -> Result<DmaBuffer, TransferFailed<StreamError>> {
+        self.post_single(buffer, false)?;
+        self.wait_received(options)
+    }
+
+    /// Posts a buffer for a whole packet, or for the next part of the stream.
+    fn post_single(&mut self, buffer: DmaBuffer, part: bool) -> Result<(), TransferFailed<StreamError>> {
         let Self { engine, receiver } = self;
         if receiver.single.is_some()
             || engine.in_flight() > 0
@@ -172,8 +200,35 @@ impl C2hStream {
             let error = StreamError::Posted { card: engine.card_name(), channel: engine.name(), what };
             return Err(TransferFailed { error, buffer: Some(buffer) });
         }
-        receiver.post(engine, buffer)?;
-        self.wait_received(options)
+        receiver.post(engine, buffer, part)
+    }
+
+    /// Receives the next bytes of the stream, until `buffer` is full or a packet ends. For streams without packet ends, or whose packets have
+    /// any length. Its whole capacity is used, a multiple of 64 bytes.
+    ///
+    /// # Errors
+    /// As [`receive_with`](Self::receive_with), except that no packet is too long. It stays posted on timeout: continue with
+    /// [`wait_part`](Self::wait_part).
+    pub fn receive_part(
+        &mut self,
+        buffer: DmaBuffer,
+        options: WaitOptions,
+    ) -> Result<StreamPart, TransferFailed<StreamError>> {
+        self.post_single(buffer, true)?;
+        self.wait_part(options)
+    }
+
+    /// Waits for the buffer of a [`receive_part`](Self::receive_part) that timed out.
+    ///
+    /// # Errors
+    /// As [`receive_part`](Self::receive_part).
+    pub fn wait_part(&mut self, options: WaitOptions) -> Result<StreamPart, TransferFailed<StreamError>> {
+        let Self { engine, receiver } = self;
+        loop {
+            if let Some(part) = receiver.received(engine, options)? {
+                return Ok(part);
+            }
+        }
     }
 
     /// Waits for the packet of a [`receive`](Self::receive) that timed out.
@@ -181,12 +236,7 @@ impl C2hStream {
     /// # Errors
     /// As [`receive_with`](Self::receive_with).
     pub fn wait_received(&mut self, options: WaitOptions) -> Result<DmaBuffer, TransferFailed<StreamError>> {
-        let Self { engine, receiver } = self;
-        loop {
-            if let Some(buffer) = receiver.received(engine, options)? {
-                return Ok(buffer);
-            }
-        }
+        self.wait_part(options).map(|received| received.buffer)
     }
 
     /// Starts nothing more. The channel stops when a packet, or part of one, has closed the open descriptor. Packets that arrive until then
@@ -205,16 +255,17 @@ impl C2hStream {
     }
 
     /// Stops the channel, confirms that it is idle, and drops what was posted; [`next_packet`](Self::next_packet) starts again. Complete
-    /// packets that have arrived can still be taken first. Returns the single buffer, if one was posted.
+    /// packets that have arrived can still be taken first. Returns the single buffer, if one was posted, with the bytes that it has received:
+    /// a packet that has arrived meanwhile, the beginning of one, whose rest is discarded when it arrives, or none.
     ///
     /// # Errors
     /// [`ChannelError::Wedged`] if the engine waits for data: only data or a reset of the card ends that.
-    pub fn abort(&mut self) -> Result<Option<DmaBuffer>, StreamError> {
+    pub fn abort(&mut self) -> Result<Option<StreamPart>, StreamError> {
         let Self { engine, receiver } = self;
-        let single = receiver.single.take();
         let aborted = engine.abort();
-        let buffer = single.and_then(|(ticket, _)| engine.take(ticket)?.ok()?.buffer);
-        if single.is_some() {
+        let was_single = receiver.single.is_some();
+        let part = receiver.take_aborted(engine);
+        if was_single {
             receiver.packets.restart(engine.submitted());
         }
         receiver.take_faults(engine);
@@ -224,7 +275,7 @@ impl C2hStream {
         }
         receiver.stopping = false;
         aborted?;
-        Ok(buffer)
+        Ok(part)
     }
 
     /// Returns the counters of the stream.
@@ -269,7 +320,52 @@ impl C2hStream {
     }
 }
 
+impl Drop for C2hStream {
+    /// Stops the engine. If a packet has begun and not ended, the channel keeps a mark of it for its next owner.
+    fn drop(&mut self) {
+        let Self { engine, receiver } = self;
+        engine.close();
+        if receiver.ends_inside_packet(engine) {
+            engine.mark_inside_packet();
+        }
+    }
+}
+
 impl PacketReceiver {
+    /// Returns the single buffer of a stopped engine with what it has received.
+    fn take_aborted(&mut self, engine: &mut Engine) -> Option<StreamPart> {
+        let Single { ticket, length, part } = self.single.take()?;
+        let done = engine.take(ticket)?.ok()?;
+        let mut buffer = done.buffer?;
+        let (mut received, mut ends_packet) = (0, false);
+        // The stop closes a descriptor that has received data, with its metadata.
+        if done.outcome.is_ok() {
+            let skipped = self.packets.is_discarding() && !part;
+            let metadata = self.packets.part(ticket.0, length, &engine.metadata(), true);
+            if let (false, Ok((bytes, ends))) = (skipped, metadata) {
+                (received, ends_packet) = (bytes as usize, ends);
+            }
+        }
+        // The length was checked: not longer than the buffer.
+        let _ = buffer.set_len(received);
+        Some(StreamPart { buffer, ends_packet })
+    }
+
+    /// Returns whether the packet that a stopped engine received last has not ended. Everything received is processed.
+    fn ends_inside_packet(&mut self, engine: &mut Engine) -> bool {
+        if self.single.is_some() {
+            drop(self.take_aborted(engine));
+            return self.packets.is_inside_packet();
+        }
+        self.take_faults(engine);
+        let done = self.done(engine);
+        while self.packets.seen() < done {
+            // Packets that were not taken, and lost ones, end with the stream's owner.
+            let _ = self.packets.next(done, &engine.metadata(), true);
+        }
+        self.packets.is_inside_packet()
+    }
+
     /// Returns the number of complete descriptors.
     fn done(&self, engine: &Engine) -> u64 {
         self.fault.as_ref().map_or_else(|| engine.ended(), |(done, _)| *done)
@@ -378,6 +474,7 @@ impl PacketReceiver {
         &mut self,
         engine: &mut Engine,
         mut buffer: DmaBuffer,
+        part: bool,
     ) -> Result<(), TransferFailed<StreamError>> {
         // The capacity is a multiple of 64 bytes, as stream buffers require.
         let capacity = buffer.capacity();
@@ -393,7 +490,7 @@ impl PacketReceiver {
         engine.metadata().clear(self.entry(engine.submitted()));
         match engine.submit_buffer(buffer, CardAddr::ZERO) {
             Ok(ticket) => {
-                self.single = Some((ticket, length));
+                self.single = Some(Single { ticket, length, part });
                 Ok(())
             }
             Err(refused) => Err(TransferFailed {
@@ -408,9 +505,9 @@ impl PacketReceiver {
         &mut self,
         engine: &mut Engine,
         options: WaitOptions,
-    ) -> Result<Option<DmaBuffer>, TransferFailed<StreamError>> {
+    ) -> Result<Option<StreamPart>, TransferFailed<StreamError>> {
         let (card, channel) = (engine.card_name(), engine.name());
-        let Some((ticket, length)) = self.single else {
+        let Some(Single { ticket, length, part }) = self.single else {
             let error = StreamError::Posted { card, channel, what: "no single buffer is posted (receive)" };
             return Err(TransferFailed { error, buffer: None });
         };
@@ -444,16 +541,23 @@ impl PacketReceiver {
                 return Err(TransferFailed { error, buffer });
             }
         };
-        match self.packets.single(ticket.0, length, &engine.metadata(), engine.may_flush()) {
-            Ok(Some(received)) => {
+        let (metadata, flushed) = (engine.metadata(), engine.may_flush());
+        let received = if part {
+            self.packets.part(ticket.0, length, &metadata, flushed).map(Some)
+        } else {
+            let packet = self.packets.single(ticket.0, length, &metadata, flushed);
+            packet.map(|received| received.map(|bytes| (bytes, true)))
+        };
+        match received {
+            Ok(Some((received, ends_packet))) => {
                 // The length was checked: not longer than the buffer.
                 let _ = buffer.set_len(received as usize);
-                self.statistics.packets += 1;
+                self.statistics.packets += u64::from(ends_packet);
                 self.statistics.bytes += u64::from(received);
-                Ok(Some(buffer))
+                Ok(Some(StreamPart { buffer, ends_packet }))
             }
             Ok(None) => {
-                self.post(engine, buffer)?;
+                self.post(engine, buffer, part)?;
                 Ok(None)
             }
             Err(source) => {

@@ -101,7 +101,8 @@ fn receive_timed_out_buffer_stays_posted() {
         assert!(matches!(failed.error, StreamError::Posted { .. }));
         // An abort returns the buffer.
         ends.rx.receive_with(ends.card.buffer(128).unwrap(), soon).unwrap_err();
-        assert_eq!(ends.rx.abort().unwrap().unwrap().len(), 128);
+        let part = ends.rx.abort().unwrap().unwrap();
+        assert!(part.buffer.len() == 0 && !part.ends_packet, "nothing has arrived");
         ends.assert_works(3);
         // While the ring is posted, a single buffer is refused.
         let failed = ends.rx.receive(ends.card.buffer(64).unwrap()).unwrap_err();
@@ -162,4 +163,20 @@ fn send_started_packet_cannot_be_cancelled() {
         watchdog.relax(&rx);
     }
     assert!(!tx.cancel(ticket).unwrap(), "the transfer has ended");
+}
+
+/// The beginning of a packet that an abort returns is not a packet, and neither is its rest.
+#[test]
+fn receive_aborted_inside_packet_next_packet_is_whole() {
+    for mode in MODES {
+        let mut ends = Setup::new(mode).open(64, 64);
+        ends.rx.receive_with(ends.card.buffer(128).unwrap(), within(Duration::from_micros(50))).unwrap_err();
+        ends.network.with_card(0, |card| card.push_stream(0, &[1; 100], false));
+        let part = ends.rx.abort().unwrap().unwrap();
+        assert!(part.buffer.to_vec() == [1; 100] && !part.ends_packet, "{mode:?}");
+        ends.network.with_card(0, |card| card.push_stream(0, &[2; 30], true));
+        ends.network.with_card(0, |card| card.push_stream(0, &[3; 50], true));
+        let buffer = ends.rx.receive(ends.card.buffer(128).unwrap()).unwrap();
+        assert_eq!(buffer.to_vec(), [3; 50], "{mode:?}");
+    }
 }

@@ -517,25 +517,26 @@ pub enum DmaCommand {
     #[command(after_help = "Examples:\n  \
                         fpgactl dma read --addr 0x1000 --len 4KiB --out FILE\n  \
                         fpgactl dma read --addr 0x1000 --len 4KiB --out - | xxd\n  \
-                        fpgactl dma read --packets 20 --out FILE --index FILE.csv --card mock:us-plus-x8-source")]
+                        fpgactl dma read --packets 20 --out FILE --index FILE.csv --card mock:us-plus-x8-source\n  \
+                        fpgactl dma read --len 1MiB --out FILE --card mock:us-plus-x8-source")]
     Read {
         /// Card address to read from [required, except with AXI4-Stream channels]
         #[arg(long, value_name = "A", value_parser = units::address, requires = "len")]
         addr: Option<CardAddr>,
-        /// Bytes to read
-        #[arg(long, value_name = "N", value_parser = units::bytes, requires = "addr")]
+        /// Bytes to read; from an AXI4-Stream channel, regardless of packets
+        #[arg(long, value_name = "N", value_parser = units::bytes)]
         len: Option<u64>,
         /// AXI4-Stream: number of packets to receive [default: 1]
-        #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), conflicts_with = "addr")]
+        #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), conflicts_with_all = ["addr", "len"])]
         packets: Option<u64>,
         /// AXI4-Stream: maximum bytes of a packet [default: 64KiB]
-        #[arg(long, value_name = "N", value_parser = stream_packet, conflicts_with = "addr")]
+        #[arg(long, value_name = "N", value_parser = stream_packet, conflicts_with_all = ["addr", "len"])]
         packet: Option<u32>,
         /// File to write; -: standard output
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
         /// AXI4-Stream: write the offset of each packet in FILE, and its length, to this CSV file
-        #[arg(long, value_name = "FILE.csv", conflicts_with = "addr")]
+        #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["addr", "len"])]
         index: Option<PathBuf>,
         /// C2H channel
         #[arg(long, value_name = "N", default_value_t = 0, value_parser = channel_number)]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use fpga_driver::bulk::BulkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::{
-    CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, StreamError, TransferError,
+    CardAddr, CdmaError, ChannelError, Direction, OpenError, RecoveryError, ResourceError, StreamError,
+    TransferError,
 };
 use fpga_pci::vfio::VfioOpenError;
 use fpga_pci::{BarError, MemoryError, MmioError};
@@ -22,6 +23,31 @@ use fpga_host::bind::BindError;
 
 use crate::config::ConfigError;
 use crate::units::binary_size;
+
+/// Amount of data that is received from a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamAmount {
+    /// Number of packets.
+    Packets(u64),
+    /// Number of bytes, regardless of packets.
+    Bytes(u64),
+}
+
+/// Progress of receiving that has ended early.
+fn received(packets: u64, bytes: u64, amount: &StreamAmount, discarded: u64, out: &Path) -> String {
+    let count = match amount {
+        StreamAmount::Packets(wanted) => format!("{packets} of {wanted} packets ({bytes} bytes)"),
+        StreamAmount::Bytes(wanted) => format!("{bytes} of {wanted} bytes"),
+    };
+    let rest = match discarded {
+        0 => String::new(),
+        bytes => format!(", {bytes} bytes of incomplete packets were discarded"),
+    };
+    match bytes {
+        0 => format!("{count} were received{rest}; {} was not written", out.display()),
+        _ => format!("{count} were received and are in {}{rest}", out.display()),
+    }
+}
 
 /// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -258,6 +284,39 @@ pub enum CliError {
         /// Bytes that had arrived, if known.
         done: Option<u64>,
     },
+    /// Receiving from a stream ended early. What was received is kept.
+    #[error("{}: {reason}", received(*packets, *bytes, amount, *discarded, out))]
+    Received {
+        /// Reason.
+        reason: String,
+        /// Packets whose end was received.
+        packets: u64,
+        /// Bytes in the file.
+        bytes: u64,
+        /// Requested amount.
+        amount: StreamAmount,
+        /// Received bytes that are not in the file.
+        discarded: u64,
+        /// The file.
+        out: PathBuf,
+    },
+    /// Sending packets ended early.
+    #[error(
+        "{reason}: {packets}{} packets ({}) were accepted, and possibly a part of the next one; {left}",
+        wanted.map_or_else(String::new, |wanted| format!(" of {wanted}")), binary_size(*bytes)
+    )]
+    Sent {
+        /// Reason.
+        reason: String,
+        /// Number of accepted packets.
+        packets: u64,
+        /// Number of packets, if known.
+        wanted: Option<u64>,
+        /// Bytes in the accepted packets.
+        bytes: u64,
+        /// State of the channel.
+        left: String,
+    },
     /// A signal interrupted the command, and something remains to be cleaned up.
     #[error("{what}: stopped by a signal; {left}")]
     Interrupted {
@@ -447,10 +506,10 @@ pub enum CliError {
     Bulk(BulkError),
     /// A DMA transfer failed.
     #[error(transparent)]
-    Dma(#[from] TransferError),
+    Dma(TransferError),
     /// A packet stream failed.
     #[error(transparent)]
-    Stream(#[from] StreamError),
+    Stream(StreamError),
     /// The copy engine failed.
     #[error(transparent)]
     Cdma(#[from] CdmaError),
@@ -624,10 +683,67 @@ pub enum CliError {
     Output(io::Error),
 }
 
+/// Returns the end that a signal requested, if that is the reason of a channel's error.
+fn stopped(error: &ChannelError, done: Option<u64>) -> Option<CliError> {
+    match error {
+        ChannelError::Cancelled { card, channel, .. } => {
+            Some(CliError::Stopped { what: format!("{card} {channel}"), done })
+        }
+        _ => None,
+    }
+}
+
+impl From<TransferError> for CliError {
+    fn from(error: TransferError) -> Self {
+        match &error {
+            TransferError::Channel(source) => stopped(source, None),
+            _ => None,
+        }
+        .unwrap_or(Self::Dma(error))
+    }
+}
+
+impl From<StreamError> for CliError {
+    fn from(error: StreamError) -> Self {
+        match &error {
+            StreamError::Channel(source) => stopped(source, None),
+            _ => None,
+        }
+        .unwrap_or(Self::Stream(error))
+    }
+}
+
+impl From<BulkError> for CliError {
+    fn from(error: BulkError) -> Self {
+        match error {
+            BulkError::Stream { done, source } => match source.downcast::<Self>() {
+                Ok(inner) => inner.after(done),
+                Err(source) => Self::Bulk(BulkError::Stream { done, source }),
+            },
+            BulkError::Channel { done, source } => {
+                stopped(&source, Some(done)).unwrap_or(Self::Bulk(BulkError::Channel { done, source }))
+            }
+            other => Self::Bulk(other),
+        }
+    }
+}
+
 impl CliError {
     /// Error of a file.
     pub fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
         Self::File { path: path.to_owned(), action, source }
+    }
+
+    /// Returns the reason of an early end, without the state that the command leaves.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Stopped { what, .. } | Self::Interrupted { what, .. } => {
+                format!("{what}: stopped by a signal")
+            }
+            Self::TimedOut { what, limit } => format!("{what}: not done after {limit:?} (--timeout)"),
+            other => other.to_string(),
+        }
     }
 
     /// Adds the progress in bytes if this is the end that a signal requested.
@@ -663,6 +779,7 @@ impl CliError {
                 | Self::Differs { .. }
                 | Self::PublisherLost { .. }
                 | Self::Undelivered { .. }
+                | Self::Received { bytes: 1.., .. }
         )
     }
 

@@ -45,15 +45,29 @@ struct Document<'a, T: Serialize> {
 }
 
 #[derive(Serialize)]
-struct Failed<'a> {
-    error: Problem<'a>,
+struct Failed {
+    error: Problem,
 }
 
-#[derive(Serialize)]
-struct Problem<'a> {
+/// Failure in a JSON document.
+#[derive(Debug, Serialize)]
+pub struct Problem {
     /// `usage`, `operation` or `closed`: the reader of the data has closed the pipe.
     kind: &'static str,
-    message: &'a str,
+    message: String,
+}
+
+impl Problem {
+    /// Creates the description of a failure with this exit status.
+    #[must_use]
+    pub fn new(status: u8, message: String) -> Self {
+        let kind = match status {
+            0 => "closed",
+            2 => "usage",
+            _ => "operation",
+        };
+        Self { kind, message }
+    }
 }
 
 /// Writes a report to `out`, as JSON or as text.
@@ -137,12 +151,7 @@ fn while_read(written: io::Result<()>) -> Result<bool, CliError> {
 /// # Errors
 /// [`CliError::Output`].
 pub fn print_failure(status: u8, message: &str, out: &mut dyn Write) -> Result<(), CliError> {
-    let kind = match status {
-        0 => "closed",
-        2 => "usage",
-        _ => "operation",
-    };
-    document(&Failed { error: Problem { kind, message } }, out)
+    document(&Failed { error: Problem::new(status, message.to_owned()) }, out)
 }
 
 /// Writes the JSON document of `content` to `out`.

@@ -200,15 +200,13 @@ impl Deadline {
         Self { end: limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit))) }
     }
 
-    /// Wait options for one chunk of a long transfer: until the deadline, or the driver's default.
+    /// Wait options for one chunk of a long transfer: until a signal, and until the deadline or for the driver's default.
     #[must_use]
     pub fn wait(&self) -> WaitOptions {
-        let options = WaitOptions::default();
-        match self.end {
-            Some((end, _)) => {
-                let left = end.saturating_duration_since(Instant::now());
-                options.timeout(options.timeout.min(left)).total(left)
-            }
+        let mut options = WaitOptions::default();
+        options.cancel = stop::cancellation();
+        match self.left() {
+            Some(left) => options.timeout(left).total(left),
             None => options,
         }
     }

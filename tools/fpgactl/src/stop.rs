@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use fpga_driver::Cancellation;
 use fpga_sim::served::SocketFile;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -208,6 +209,12 @@ pub fn ignore_file_size_signal() -> Result<(), CliError> {
 #[must_use]
 pub fn is_asked() -> bool {
     ASKED.get().is_some_and(|asked| asked.flag.load(Ordering::Relaxed))
+}
+
+/// The flag of [`is_asked`], for waits of the driver. `None` if the handlers are not installed.
+#[must_use]
+pub fn cancellation() -> Option<Cancellation> {
+    ASKED.get().map(|asked| Cancellation::new(&asked.flag))
 }
 
 /// Descriptor that becomes readable at a signal. It is for waiting only and must not be read. `None` if the handlers are not installed.

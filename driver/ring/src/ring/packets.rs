@@ -246,6 +246,38 @@ impl Packets {
         Ok(Some(length))
     }
 
+    /// Returns the received bytes of the single descriptor `count`, whatever packet they belong to, and whether a packet ends with them. If
+    /// none does, everything up to the next end of packet is discarded for [`next`](Self::next) and [`single`](Self::single).
+    ///
+    /// # Errors
+    /// [`PacketFault`], except [`PacketFault::TooLong`].
+    pub fn part<M: MetadataMemory + ?Sized>(
+        &mut self,
+        count: u64,
+        buffer: u32,
+        memory: &M,
+        flushed: bool,
+    ) -> Result<(u32, bool), PacketFault> {
+        let entry = low32(count) & self.entry_mask;
+        (self.seen, self.first, self.bytes) = (count + 1, count + 1, 0);
+        let (length, ends) = self.check(entry, memory.read(entry), buffer, flushed).inspect_err(|_| {
+            self.discarding = true;
+        })?;
+        self.discarding = !ends && (self.discarding || length > 0);
+        Ok((length, ends))
+    }
+
+    /// Returns whether a packet has begun that has not ended: the next byte of the stream continues it.
+    #[must_use]
+    pub const fn is_inside_packet(&self) -> bool {
+        self.discarding || self.bytes > 0
+    }
+
+    /// Begins inside a packet: everything up to the next end of packet is discarded.
+    pub const fn begin_inside_packet(&mut self) {
+        self.discarding = true;
+    }
+
     /// Resynchronises after the engine was stopped: descriptors before `posted` that were not read never completed. A packet that was being
     /// collected is discarded.
     pub fn restart(&mut self, posted: u64) {

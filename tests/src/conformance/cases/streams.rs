@@ -34,6 +34,7 @@ pub(super) const CASES: &[Case] = &[
     case("stream.back_pressure", &[], back_pressure),
     case("stream.flush_timeout", &[Capability::CardLogic], flush),
     case("stream.drop_and_stop", &[], ends),
+    case("stream.reopen_inside_packet", &[], reopened),
     case("cost.stream", &[], cost),
 ];
 
@@ -497,6 +498,50 @@ fn ends(context: &mut CaseContext<'_>) -> Verdict {
             opened.assert_pool(0, 0);
         }
         opened.close();
+        Ok(())
+    })
+}
+
+/// A channel that is dropped in the middle of a packet: its next owner begins with the next whole packet.
+fn reopened(context: &mut CaseContext<'_>) -> Verdict {
+    on_loops(context, &LOOPS, |context, mode| {
+        let mut ends = Ends::open(context, mode, 4, 64)?;
+        // More than the four buffers, and than those that are posted after them.
+        ends.send(&bytes(1, 4000));
+        match ends.next() {
+            Err(StreamError::Packet { source: PacketFault::TooLong { .. }, .. }) => {}
+            other => panic!("{mode:?}: {other:?}"),
+        }
+        let Ends { tx, rx, opened } = ends;
+        drop(rx);
+        let options = C2hStreamOptions::default().buffers(64).buffer_size(64).run_mode(mode);
+        let rx = opened.card.c2h_stream_with(0, options).expect("the channel is free");
+        let mut ends = Ends { tx, rx, opened };
+        let data = bytes(2, 100);
+        ends.send(&data);
+        assert!(ends.receive() == data, "{mode:?}: a whole packet");
+        assert!(ends.rx.statistics().discarded_bytes > 0);
+        // After a whole packet, nothing is discarded.
+        ends.until(|ends| (ends.tx.in_flight() == 0).then_some(()));
+        let Ends { tx, rx, opened } = ends;
+        drop(rx);
+        let rx = opened.card.c2h_stream_with(0, options).expect("the channel is free");
+        let mut ends = Ends { tx, rx, opened };
+        ends.assert_works(3);
+        assert_eq!(ends.rx.statistics().discarded_bytes, 0);
+        // The same with single buffers, which receive parts of the stream.
+        ends.rx.abort().expect("the channel stops without data");
+        ends.send(&bytes(4, 1000));
+        let buffer = ends.opened.card.buffer(64).expect("DMA memory");
+        let part = ends.rx.receive_part(buffer, long_wait()).expect("data arrives");
+        assert!(part.buffer.len() == 64 && !part.ends_packet);
+        let Ends { tx, rx, opened } = ends;
+        drop(rx);
+        let rx = opened.card.c2h_stream_with(0, options).expect("the channel is free");
+        let mut ends = Ends { tx, rx, opened };
+        ends.assert_works(5);
+        assert_eq!(ends.rx.statistics().discarded_bytes, 936);
+        ends.close();
         Ok(())
     })
 }

@@ -4,18 +4,22 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fpga_driver::{CardAddr, ChannelName, TransferError, bulk};
+use fpga_driver::bulk::BulkError;
+use fpga_driver::{CardAddr, ChannelError, ChannelName, TransferError, bulk};
 use fpga_registers::quantity;
 use serde::Serialize;
 
 use crate::cli::DmaCommand;
+use crate::cli_terms::to_cli_terms;
 use crate::commands::bench;
-use crate::commands::packets::{self, Receive};
-use crate::error::CliError;
+use crate::commands::capture::{self, Receive};
+use crate::commands::packets;
+use crate::error::{CliError, StreamAmount};
 use crate::outfile::OutFile;
 use crate::output::{self, Report, pairs};
 use crate::progress::Progress;
 use crate::settings::Settings;
+use crate::stop;
 use crate::stream::{DeadlineSink, Input, Source, is_stdin};
 use crate::target::{self, Opened};
 use crate::units::{binary_size, gigabytes_per_second, rate};
@@ -38,6 +42,12 @@ pub struct DmaReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<String>,
     bytes: u64,
+    /// Bytes that were received from a stream and are not in `file`: parts of packets, and what a buffer had received beyond `--len`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    discarded_bytes: Option<u64>,
+    /// Reason why fewer packets or bytes were received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<output::Problem>,
     /// Duration by the wall clock.
     seconds: f64,
     gb_per_s: f64,
@@ -78,6 +88,8 @@ impl DmaReport {
             packet_lengths: None,
             index: None,
             bytes,
+            discarded_bytes: None,
+            error: None,
             seconds: span.as_secs_f64(),
             gb_per_s: gigabytes_per_second(bytes, span),
             span,
@@ -92,6 +104,19 @@ impl DmaReport {
         self.index = index.map(|path| path.display().to_string());
         self
     }
+
+    /// Adds the number of received bytes that are not in the file.
+    pub(super) const fn with_discarded(mut self, bytes: u64) -> Self {
+        self.discarded_bytes = Some(bytes);
+        self
+    }
+
+    /// Adds the reason why less was received than requested.
+    pub(super) fn with_failure(mut self, failure: Option<&CliError>) -> Self {
+        self.error =
+            failure.map(|error| output::Problem::new(error.exit_status(), to_cli_terms(error.to_string())));
+        self
+    }
 }
 
 impl Report for DmaReport {
@@ -104,13 +129,16 @@ impl Report for DmaReport {
             "dma write" => format!("{} -> {there}", self.file),
             _ => format!("{there} -> {}", self.file),
         };
-        pairs(&[
+        let mut lines = vec![
             ("moved", way),
             ("channel", self.channel.clone()),
             ("bytes", format!("{} ({})", self.bytes, binary_size(self.bytes))),
-            ("time", format!("{:.6} s", self.seconds)),
-            ("rate", rate(self.bytes, self.span)),
-        ])
+        ];
+        if let Some(bytes @ 1..) = self.discarded_bytes {
+            lines.push(("discarded", format!("{bytes} bytes, which are not in the file")));
+        }
+        lines.extend([("time", format!("{:.6} s", self.seconds)), ("rate", rate(self.bytes, self.span))]);
+        pairs(&lines)
     }
 }
 
@@ -129,10 +157,13 @@ pub fn run(settings: &Settings, command: &DmaCommand, out: &mut dyn Write) -> Re
         DmaCommand::Read { addr: Some(addr), len: Some(len), out, channel, .. } => {
             read(settings, *addr, *len, out, *channel)
         }
-        DmaCommand::Read { packets: count, packet, out, index, channel, .. } => {
-            let (count, longest, index, channel) = (*count, *packet, index.as_deref(), *channel);
-            let receive = Receive { count, longest, out, index, channel };
-            packets::read(settings, &receive)
+        DmaCommand::Read { len, packets: count, packet, out: file, index, channel, .. } => {
+            let amount = match (len, count) {
+                (Some(length), _) => StreamAmount::Bytes(*length),
+                (None, count) => StreamAmount::Packets(count.unwrap_or(1)),
+            };
+            let (longest, index, channel) = (*packet, index.as_deref(), *channel);
+            return capture::read(settings, &Receive { amount, longest, out: file, index, channel }, out);
         }
         DmaCommand::Bench(args) => return bench::run(settings, args, out),
     };
@@ -155,7 +186,7 @@ fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Resul
     bulk::write_from(&opened.card, &mut channel, &mut reader, addr, length, wait, &mut |done| {
         progress.at(done)
     })
-    .map_err(|error| source.explain(error))?;
+    .map_err(|error| written(source.explain(error), channel.name()))?;
     let span = began.elapsed();
     source.check_unchanged()?;
     Ok(DmaReport::new(
@@ -166,6 +197,21 @@ fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Resul
         (DataLocation::Address(addr), length),
         span,
     ))
+}
+
+/// Adds to the end that a signal requested what a write leaves in card memory.
+fn written(error: CliError, channel: ChannelName) -> CliError {
+    let what = format!("writing by {channel}");
+    let (done, rest) = match error {
+        CliError::Stopped { done, .. } => (done.unwrap_or(0), "engines are stopped".to_owned()),
+        CliError::Bulk(BulkError::Channel { done, source }) if stop::is_asked() => (done, source.to_string()),
+        other => return other,
+    };
+    let left = format!(
+        "{done} bytes ({}) are in card memory, and a part of the following ones may be; {rest}",
+        binary_size(done)
+    );
+    CliError::Interrupted { what, left }
 }
 
 /// Writes standard input to card memory. Only a file's length is known in advance; from a pipe, data is written until the card memory ends.
@@ -181,9 +227,9 @@ fn write_input(settings: &Settings, addr: CardAddr, channel: u8) -> Result<DmaRe
     progress.phase(format!("writing by {}", channel.name()));
     let began = Instant::now();
     let wait = settings.deadline.wait();
-    let length = bulk::write_to_end(&opened.card, &mut channel, &mut input, addr, wait, &mut |done| {
-        progress.at(done)
-    })?;
+    let length =
+        bulk::write_to_end(&opened.card, &mut channel, &mut input, addr, wait, &mut |done| progress.at(done))
+            .map_err(|error| written(error.into(), channel.name()))?;
     let span = began.elapsed();
     Ok(DmaReport::new(
         "dma write",
@@ -212,9 +258,14 @@ fn read(
     progress.phase(format!("reading by {}", channel.name()));
     let began = Instant::now();
     let wait = settings.deadline.wait();
-    bulk::read_into(&opened.card, &mut channel, addr, length, &mut sink, wait, &mut |done| {
-        progress.at(done)
-    })?;
+    bulk::read_into(&opened.card, &mut channel, addr, length, &mut sink, wait, &mut |done| progress.at(done))
+        .map_err(|error| match error {
+            BulkError::Channel { done, source: source @ ChannelError::Wedged { .. } } if stop::is_asked() => {
+                let left = format!("{done} of {length} bytes were read, and no file was written; {source}");
+                CliError::Interrupted { what: format!("reading by {}", channel.name()), left }
+            }
+            other => other.into(),
+        })?;
     let span = began.elapsed();
     sink.inner.commit()?;
     Ok(DmaReport::new("dma read", &opened, channel.name(), out, (DataLocation::Address(addr), length), span))

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod bind;
+pub(crate) mod capture;
 pub mod card;
 pub mod cdma;
 pub mod control;

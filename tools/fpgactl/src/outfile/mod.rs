@@ -167,6 +167,19 @@ impl OutFile {
         file.commit()
     }
 
+    /// Shortens the new file to `length` bytes. What was written to a pipe or device stays there.
+    ///
+    /// # Errors
+    /// [`CliError::File`].
+    pub fn truncate(&mut self, length: u64) -> Result<(), CliError> {
+        match &self.destination {
+            Destination::Temporary { file, .. } => {
+                file.as_file().set_len(length).map_err(|source| CliError::file(&self.path, ACTION, source))
+            }
+            Destination::Direct(_) => Ok(()),
+        }
+    }
+
     /// Renames the complete file to its final name.
     ///
     /// # Errors

@@ -13,7 +13,6 @@ mod source;
 use std::io;
 use std::path::Path;
 
-use fpga_driver::bulk::BulkError;
 use fpga_driver::{ReadVolatile, SharedSlice};
 
 use crate::error::CliError;
@@ -25,18 +24,6 @@ pub use source::{Source, SourceReader};
 
 /// Number of random bytes generated, and of bytes compared, at a time.
 const BLOCK: usize = 16 << 10;
-
-impl From<BulkError> for CliError {
-    fn from(error: BulkError) -> Self {
-        match error {
-            BulkError::Stream { done, source } => match source.downcast::<Self>() {
-                Ok(inner) => inner.after(done),
-                Err(source) => Self::Bulk(BulkError::Stream { done, source }),
-            },
-            other => Self::Bulk(other),
-        }
-    }
-}
 
 /// Fills `into` as far as `reader` has bytes; fewer only at its end.
 ///
