@@ -241,12 +241,12 @@ fn bulk_transfer_cancelled_reports_bytes_done() {
     let mut channel = card.h2c(0).unwrap();
     let wait = WaitOptions::default().cancel(Cancellation::new(&CANCELLED));
     let mut source = Bounced::new(std::io::repeat(7));
-    let mut progress = |done: u64| CANCELLED.store(done == 3 << 20, Ordering::Relaxed);
+    let mut progress = |done: u64| CANCELLED.store(done >= 3 << 20, Ordering::Relaxed);
     let failed =
         bulk::write_from(&card, &mut channel, &mut source, CardAddr::ZERO, 64 << 20, wait, &mut progress);
-    // A chunk that has ended before is not waited for.
+    // Chunks that have ended before their wait are complete.
     let Err(BulkError::Channel { done, source: ChannelError::Cancelled { .. } }) = failed else {
         panic!("{failed:?}")
     };
-    assert_eq!(done, 3 << 20);
+    assert!((3 << 20..64 << 20).contains(&done), "{done}");
 }

@@ -172,6 +172,7 @@ fn receive_aborted_inside_packet_next_packet_is_whole() {
         let mut ends = Setup::new(mode).open(64, 64);
         ends.rx.receive_with(ends.card.buffer(128).unwrap(), within(Duration::from_micros(50))).unwrap_err();
         ends.network.with_card(0, |card| card.push_stream(0, &[1; 100], false));
+        ends.rx.wait_received(within(Duration::from_micros(50))).unwrap_err();
         let part = ends.rx.abort().unwrap().unwrap();
         assert!(part.buffer.to_vec() == [1; 100] && !part.ends_packet, "{mode:?}");
         ends.network.with_card(0, |card| card.push_stream(0, &[2; 30], true));

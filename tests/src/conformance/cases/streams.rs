@@ -535,6 +535,7 @@ fn reopened(context: &mut CaseContext<'_>) -> Verdict {
         let buffer = ends.opened.card.buffer(64).expect("DMA memory");
         let part = ends.rx.receive_part(buffer, long_wait()).expect("data arrives");
         assert!(part.buffer.len() == 64 && !part.ends_packet);
+        drop(part);
         let Ends { tx, rx, opened } = ends;
         drop(rx);
         let rx = opened.card.c2h_stream_with(0, options).expect("the channel is free");
