@@ -71,7 +71,7 @@ pub enum BulkError {
     #[error(transparent)]
     Submit(#[from] SubmitError),
     /// A chunk failed.
-    #[error("after {done} bytes, and a part of the next {length}: {source}")]
+    #[error("after {}, and possibly a part of the next {length}: {source}", quantity(*done, "byte"))]
     Fault {
         /// Bytes of the complete chunks before it.
         done: u64,
@@ -81,7 +81,7 @@ pub enum BulkError {
         source: ChannelFault,
     },
     /// The channel has failed, or the wait timed out or was cancelled.
-    #[error("after {done} bytes, and possibly a part of the following ones: {source}")]
+    #[error("after {}, and possibly a part of the following data: {source}", quantity(*done, "byte"))]
     Channel {
         /// Bytes of the complete chunks before it.
         done: u64,

@@ -36,12 +36,14 @@ pub enum StreamAmount {
 /// Progress of receiving that has ended early.
 fn received(packets: u64, bytes: u64, amount: &StreamAmount, discarded: u64, out: &Path) -> String {
     let count = match amount {
-        StreamAmount::Packets(wanted) => format!("{packets} of {wanted} packets ({bytes} bytes)"),
-        StreamAmount::Bytes(wanted) => format!("{bytes} of {wanted} bytes"),
+        StreamAmount::Packets(wanted) => {
+            format!("{packets} of {} ({})", quantity(*wanted, "packet"), quantity(bytes, "byte"))
+        }
+        StreamAmount::Bytes(wanted) => format!("{bytes} of {}", quantity(*wanted, "byte")),
     };
     let rest = match discarded {
         0 => String::new(),
-        bytes => format!(", {bytes} bytes of incomplete packets were discarded"),
+        bytes => format!(", {} of incomplete packets were discarded", quantity(bytes, "byte")),
     };
     match bytes {
         0 => format!("{count} were received{rest}; {} was not written", out.display()),

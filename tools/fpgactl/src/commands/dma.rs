@@ -135,7 +135,7 @@ impl Report for DmaReport {
             ("bytes", format!("{} ({})", self.bytes, binary_size(self.bytes))),
         ];
         if let Some(bytes @ 1..) = self.discarded_bytes {
-            lines.push(("discarded", format!("{bytes} bytes, which are not in the file")));
+            lines.push(("discarded", format!("{} (not in the file)", quantity(bytes, "byte"))));
         }
         lines.extend([("time", format!("{:.6} s", self.seconds)), ("rate", rate(self.bytes, self.span))]);
         pairs(&lines)
@@ -208,7 +208,8 @@ fn written(error: CliError, channel: ChannelName) -> CliError {
         other => return other,
     };
     let left = format!(
-        "{done} bytes ({}) are in card memory, and a part of the following ones may be; {rest}",
+        "{} ({}) in card memory, and possibly a part of the following data; {rest}",
+        quantity(done, "byte"),
         binary_size(done)
     );
     CliError::Interrupted { what, left }
@@ -261,7 +262,8 @@ fn read(
     bulk::read_into(&opened.card, &mut channel, addr, length, &mut sink, wait, &mut |done| progress.at(done))
         .map_err(|error| match error {
             BulkError::Channel { done, source: source @ ChannelError::Wedged { .. } } if stop::is_asked() => {
-                let left = format!("{done} of {length} bytes were read, and no file was written; {source}");
+                let left =
+                    format!("{done} of {} read, and no file was written; {source}", quantity(length, "byte"));
                 CliError::Interrupted { what: format!("reading by {}", channel.name()), left }
             }
             other => other.into(),

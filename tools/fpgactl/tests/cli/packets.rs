@@ -296,5 +296,5 @@ fn dma_write_signal_during_silent_access_reports_progress() {
     let ended = child.wait_with_output().unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("stopped by a signal; 1048576 bytes (1 MiB) are in card memory"), "{said}");
+    assert!(said.contains("stopped by a signal; 1048576 bytes (1 MiB) in card memory"), "{said}");
 }
