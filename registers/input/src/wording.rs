@@ -126,6 +126,7 @@ mod tests {
                 "mapping values are not allowed in this context",
             ),
             ("look at line 5", "look at line 5"),
+            ("x at line  column 5", "x at line  column 5"),
             ("give 1 to 5", "give 1 to 5"),
         ] {
             assert_eq!(plain_message(message), plain);

@@ -57,7 +57,7 @@ enum Command {
     Startup(startup::Options),
     /// Build the manual as an HTML book and check its links (needs mdBook).
     Manual(manual::Options),
-    /// Test the samples of mutants in tests/mutants; fail if one survives without a reason (needs cargo-mutants, takes hours).
+    /// Test mutants of the changed code; fail if one survives without a reason in tests/mutants (needs cargo-mutants).
     Mutants(mutants::Options),
     /// Run all checks of continuous integration: .ci/run.
     Ci,

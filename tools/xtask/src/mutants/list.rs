@@ -11,6 +11,7 @@ use super::MutantsError;
 #[derive(Debug, Clone)]
 pub(super) struct Mutant {
     pub(super) file: String,
+    pub(super) package: String,
     /// Name in cargo-mutants, with line and column.
     pub(super) name: String,
     key: Key,
@@ -57,6 +58,7 @@ const fn is_one(number: &usize) -> bool {
 #[derive(Deserialize)]
 struct Printed {
     file: String,
+    package: String,
     name: String,
     span: Span,
 }
@@ -83,13 +85,13 @@ pub(super) fn parse(json: &[u8]) -> Result<Vec<Mutant>, serde_json::Error> {
         ))
     });
     let mut numbers: HashMap<String, usize> = HashMap::new();
-    let mutants = printed.into_iter().map(|Printed { file, name, span }| {
+    let mutants = printed.into_iter().map(|Printed { file, package, name, span }| {
         let place = format!(":{}:{}", span.start.line, span.start.column);
         let short = name.replacen(&place, "", 1);
         let number = numbers.entry(short.clone()).or_default();
         *number += 1;
         let key = Key { name: short, number: *number };
-        Mutant { file, name, key }
+        Mutant { file, package, name, key }
     });
     Ok(mutants.collect())
 }
@@ -125,7 +127,7 @@ impl List {
     pub(super) fn write(&self, path: &Path) -> Result<(), MutantsError> {
         let text = serde_yaml::to_string(self)
             .map_err(|error| MutantsError::Malformed { path: path.to_owned(), reason: error.to_string() })?;
-        let head = "# Mutants that the tests have to kill (cargo xtask mutants), and the reasons for those that survive.\n";
+        let head = "# Mutants that the tests have to kill (cargo xtask mutants --list), and the reasons for those that survive.\n";
         std::fs::write(path, format!("{head}{text}"))
             .map_err(|source| MutantsError::File { path: path.to_owned(), source })
     }
@@ -154,6 +156,13 @@ impl List {
         (found, gone)
     }
 
+    /// Reason why this mutant survives.
+    pub(super) fn reason(&self, mutant: &Mutant) -> Option<&str> {
+        let listed =
+            |listed: &&Listed| listed.mutant == mutant.key.name && listed.number == mutant.key.number;
+        self.mutants.iter().find(listed)?.survives.as_deref()
+    }
+
     fn by_key(&self) -> HashMap<Key, &Listed> {
         let keyed = |listed: &'_ Listed| Key { name: listed.mutant.clone(), number: listed.number };
         self.mutants.iter().map(|listed| (keyed(listed), listed)).collect()
@@ -169,7 +178,7 @@ mod tests {
             .iter()
             .map(|(line, what)| {
                 serde_json::json!({
-                    "file": "a/b.rs", "name": format!("a/b.rs:{line}:7: {what}"),
+                    "file": "a/b.rs", "package": "a", "name": format!("a/b.rs:{line}:7: {what}"),
                     "span": {"start": {"line": line, "column": 7}, "end": {"line": line, "column": 9}},
                 })
             })
@@ -200,6 +209,8 @@ mod tests {
             [("a/b.rs:13:7: replace + with - in f", false), ("a/b.rs:39:7: replace + with - in f", true)]
         );
         assert_eq!(gone, 1);
+        assert_eq!(list.reason(&after[1]), Some("equivalent"));
+        assert_eq!((list.reason(&after[0]), list.reason(&after[2])), (None, None));
         let again = List::sample(&after, &list, 1, 3);
         assert_eq!(again.mutants.iter().filter(|listed| listed.survives.is_some()).count(), 1);
     }
