@@ -118,7 +118,7 @@ impl Engine {
         if self.line.enabled && matches!(options.mode, WaitMode::Poll) && self.failed.is_none() {
             self.disarm()?;
         }
-        // A cancellation wakes nobody.
+        // A cancellation wakes no thread.
         let longest_sleep = options.cancel.map_or(u64::MAX, |_| CANCEL_CHECK_NS);
         self.hurried = false;
         // Armed since the last interrupt: every later completion sends one.

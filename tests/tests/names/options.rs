@@ -47,9 +47,10 @@ pub(crate) struct Programs {
 }
 
 /// Commands that the sources of a part of `fpgactl` are about, if its name is not the command's.
-const SOURCES: [(&str, &[&str]); 13] = [
+const SOURCES: [(&str, &[&str]); 14] = [
     ("bench", &["dma bench"]),
     ("bind", &["bind", "release"]),
+    ("capture", &["dma"]),
     ("control", &["card control", "card serve"]),
     ("frames", &["stream"]),
     ("host", &["bind", "release", "list", "doctor", "dump"]),

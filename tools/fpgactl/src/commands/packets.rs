@@ -128,7 +128,7 @@ impl Sending<'_> {
         let left = match self.tx.abort() {
             Ok(_) => "the channel is stopped".to_owned(),
             Err(ChannelError::Wedged { .. }) => {
-                "the channel is left running until the card accepts the rest: check that a receiver reads the stream, or reset the card (`fpgactl reset --level bus`)".to_owned()
+                "the channel remains running until the card accepts the rest: check that a receiver reads the stream, or reset the card (`fpgactl reset --level bus`)".to_owned()
             }
             Err(other) => other.to_string(),
         };
