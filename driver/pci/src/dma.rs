@@ -1,6 +1,7 @@
 //! DMA memory: large regions that are mapped once and handed out as owned allocations.
 //!
-//! A [`DmaPool`] maps regions through its backend and never unmaps one while an allocation of it exists. An allocation is either
+//! A [`DmaPool`] maps regions through its backend and never unmaps one while an allocation of it exists. Regions without allocations stay
+//! mapped for the next one. They are unmapped when a further region would exceed the limit, or cannot be mapped. An allocation is either
 //!
 //! * a [`DmaBuffer`], owned by the host. It *moves* into a transfer, so that no thread reads it while the device writes it; it comes back
 //!   with the completion, the refusal or the failure; or
@@ -54,7 +55,8 @@ const UNIT: usize = 64;
 pub struct DmaPoolOptions {
     /// Bytes per region; larger requests get a region of their own. Default 4 MiB.
     pub region_size: usize,
-    /// Maximum number of bytes that the pool maps, without memory of callers. Default 256 MiB.
+    /// Maximum number of bytes that the pool maps, without memory of callers. Regions without allocations are unmapped when it is reached.
+    /// Default 256 MiB.
     pub limit: usize,
     /// Requested page size. Default: [`HugePages::Transparent`], large pages if the kernel has some: they need fewer entries in the TLBs of
     /// processor and IOMMU.
@@ -122,7 +124,8 @@ struct State {
     space: IovaAllocator,
     /// First address that the IOMMU permits, if the device has too few address bits for all permitted ones.
     beyond: Option<Iova>,
-    regions: Vec<Region>,
+    /// Regions by number; `None` where one was unmapped, until another one takes the number.
+    regions: Vec<Option<Region>>,
     callers: Vec<CallerRegion>,
     stats: DmaPoolStats,
     quarantine: Vec<QuarantineRecord>,
@@ -211,11 +214,12 @@ impl DmaPool {
         let (region, offset) = match state.take(capacity, alignment, access) {
             Some(place) => place,
             None => {
-                self.0.add_region(&mut state, capacity, access)?;
+                self.0.grow(&mut state, capacity, access, None)?;
                 state.take(capacity, alignment, access).ok_or_else(|| self.0.exhausted(&state, capacity))?
             }
         };
-        let home = &state.regions[region];
+        let exhausted = || self.0.exhausted(&state, capacity);
+        let home = state.regions.get(region).and_then(Option::as_ref).ok_or_else(exhausted)?;
         // Free ranges of the region lie inside its memory; this is checked once for the whole lifetime of the allocation.
         let start = BaseAddress::of(home.memory.view().slice(offset, capacity)?);
         // The sum stays inside the region, whose end was checked when it was mapped.
@@ -256,13 +260,13 @@ impl DmaPool {
         let access = self.0.options.access;
         let mut state = self.0.lock();
         loop {
-            let regions = state.regions.iter().filter(|region| region.access == access);
+            let regions = state.regions.iter().flatten().filter(|region| region.access == access);
             let free = regions.fold(0, |sum: u64, region| sum.saturating_add(region.free.total()));
             let missing = (bytes as u64).saturating_sub(free);
             if missing == 0 {
                 return Ok(());
             }
-            self.0.add_region(&mut state, UNIT, access)?;
+            self.0.grow(&mut state, UNIT, access, Some(access))?;
         }
     }
 
@@ -315,9 +319,54 @@ impl Shared {
         DmaAllocError::Exhausted {
             length,
             in_use: state.stats.in_use_bytes,
+            mapped: state.stats.mapped_bytes,
             limit: self.options.limit,
             quarantined: state.stats.quarantined_bytes - state.callers_quarantined(),
         }
+    }
+
+    /// Maps one more region. If that fails, unmaps regions without allocations, except those with permissions `keep`, and tries again.
+    fn grow(
+        &self,
+        state: &mut State,
+        capacity: usize,
+        access: DmaAccess,
+        keep: Option<DmaAccess>,
+    ) -> Result<(), DmaAllocError> {
+        match self.add_region(state, capacity, access) {
+            Err(_) if self.unmap_unused(state, keep) => self.add_region(state, capacity, access),
+            added => added,
+        }
+    }
+
+    /// Unmaps all regions without allocations, except those with permissions `keep`. Returns whether there were any.
+    fn unmap_unused(&self, state: &mut State, keep: Option<DmaAccess>) -> bool {
+        let State { regions, space, stats, .. } = state;
+        let mut unmapped = false;
+        for place in regions.iter_mut() {
+            let unused = |region: &mut Region| {
+                !region.tainted
+                    && Some(region.access) != keep
+                    && region.free.total() == region.memory.len() as u64
+            };
+            let Some(mut region) = place.take_if(unused) else { continue };
+            let length = region.memory.len() as u64;
+            if let Err(error) = self.transport.unmap_dma(region.iova, length) {
+                tracing::error!(device = self.transport.name(), iova = %region.iova, length, %error,
+                    "unused DMA region stays mapped: it could not be unmapped");
+                // Neither used nor unmapped again: its mapping is in an unknown state.
+                region.tainted = true;
+                region.free = FreeRanges::new([]);
+                *place = Some(region);
+                continue;
+            }
+            // The range was allocated for this region: releasing it cannot fail.
+            let _ = space.release(region.iova, length);
+            stats.regions -= 1;
+            stats.mapped_bytes -= region.memory.len();
+            unmapped = true;
+        }
+        unmapped
     }
 
     /// Maps one more region with space for an allocation of `capacity` bytes.
@@ -354,7 +403,11 @@ impl Shared {
         state.stats.regions += 1;
         state.stats.mapped_bytes += memory.len();
         let free = FreeRanges::new([(0, length - 1)]);
-        state.regions.push(Region { memory, iova, access, free, tainted: false });
+        let region = Some(Region { memory, iova, access, free, tainted: false });
+        match state.regions.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = region,
+            None => state.regions.push(region),
+        }
         Ok(())
     }
 }
@@ -383,8 +436,12 @@ impl State {
 
     /// Allocates in the first region with space: early regions fill up, late ones empty.
     fn take(&mut self, capacity: usize, alignment: usize, access: DmaAccess) -> Option<(usize, usize)> {
-        let mut regions = self.regions.iter_mut().enumerate().filter(|(_, region)| region.access == access);
+        let regions = self.regions.iter_mut().enumerate();
+        let mut regions = regions.filter_map(|(index, region)| Some((index, region.as_mut()?)));
         regions.find_map(|(index, region)| {
+            if region.access != access {
+                return None;
+            }
             let offset = region.free.take(capacity as u64, alignment as u64)?;
             // The offset is inside memory of this process.
             usize::try_from(offset).ok().map(|offset| (index, offset))
@@ -395,7 +452,7 @@ impl State {
 impl Drop for Shared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for region in state.regions.drain(..) {
+        for region in state.regions.drain(..).flatten() {
             let length = region.memory.len() as u64;
             let keep = if region.tainted {
                 tracing::warn!(target: FAULT_LOG, device = self.transport.name(), iova = %region.iova, length,
@@ -433,8 +490,8 @@ struct Allocation {
     /// Keeps regions mapped, in this process and for the device.
     pool: Arc<Shared>,
     home: AllocationOrigin,
-    /// First of `capacity` bytes, which stay mapped during this value's lifetime: the pool's regions, which are never replaced, are freed
-    /// with the last handle to it; memory of a caller is held by `home`.
+    /// First of `capacity` bytes, which stay mapped during this value's lifetime: a region of the pool is unmapped only
+    /// when all of it is free, or with the last handle to the pool; memory of a caller is held by `home`.
     start: BaseAddress,
     iova: Iova,
     /// Bytes in use, at most `capacity`.
@@ -478,7 +535,7 @@ impl Allocation {
             AllocationOrigin::Region { number } => {
                 state.stats.in_use -= 1;
                 state.stats.in_use_bytes -= length;
-                if let Some(region) = state.regions.get_mut(*number) {
+                if let Some(region) = state.regions.get_mut(*number).and_then(Option::as_mut) {
                     region.tainted = true;
                 }
                 state.record(QuarantineRecord { iova, length, reason, at });
@@ -508,7 +565,7 @@ impl Drop for Allocation {
         let mut state = self.pool.lock();
         state.stats.in_use -= 1;
         state.stats.in_use_bytes -= self.capacity;
-        if let Some(region) = state.regions.get_mut(number) {
+        if let Some(region) = state.regions.get_mut(number).and_then(Option::as_mut) {
             let first = self.iova.get() - region.iova.get();
             let given = region.free.give(first, first + self.capacity as u64 - 1);
             debug_assert!(given, "a range is released once");

@@ -560,8 +560,10 @@ pub enum DmaAllocError {
     },
     /// The pool has reached its limit.
     #[error(
-        "no memory for a DMA buffer of {length}: {in_use} of at most {limit} in use, {quarantined} in quarantine; wait for transfers to finish or raise the limit",
+        "no memory for a DMA buffer of {length}: {in_use} in use, {mapped} of at most {limit} mapped, {quarantined} in quarantine; drop buffers, or raise the limit",
         length = quantity(*length, "byte"),
+        in_use = quantity(*in_use, "byte"),
+        mapped = quantity(*mapped, "byte"),
         limit = quantity(*limit, "byte"),
     )]
     Exhausted {
@@ -569,6 +571,8 @@ pub enum DmaAllocError {
         length: usize,
         /// Bytes in use at the moment.
         in_use: usize,
+        /// Bytes mapped: of the regions that hold the bytes in use.
+        mapped: usize,
         /// The pool's limit.
         limit: usize,
         /// Bytes in quarantine.

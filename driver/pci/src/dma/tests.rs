@@ -55,17 +55,57 @@ fn pool_memory_is_mapped_once_and_reused() {
 }
 
 #[test]
+fn pool_limit_reached_unmaps_free_regions() {
+    let (function, pool) = pool(4 * REGION);
+    let small: Vec<_> = (0..4).map(|_| pool.allocate(REGION).unwrap()).collect();
+    assert_eq!(function.mapped().len(), 4);
+    drop(small);
+    assert_eq!(function.mapped().len(), 4, "regions stay mapped below the limit");
+    let large = pool.allocate(4 * REGION).unwrap();
+    assert_eq!((function.mapped().len(), pool.stats().mapped_bytes), (1, 4 * REGION));
+    drop(large);
+    // A region that is in use in part stays.
+    let one = pool.allocate_for(64, DmaAccess::ReadByDevice).unwrap();
+    let error = pool.allocate(4 * REGION).unwrap_err();
+    assert!(matches!(error, DmaAllocError::Exhausted { in_use: 64, mapped: REGION, .. }), "{error}");
+    one.read(0, &mut [0; 64]).unwrap();
+    drop(one);
+    let mut again = pool.allocate(4 * REGION).unwrap();
+    again.fill(7);
+    let mut seen = [0; 4];
+    function.dma_read(again.iova(), &mut seen).unwrap();
+    assert_eq!(seen, [7; 4]);
+}
+
+#[test]
+fn pool_limit_reached_keeps_quarantined_regions() {
+    let (function, pool) = pool(2 * REGION);
+    pool.quarantine(pool.allocate(64).unwrap(), QuarantineReason::IdleNotConfirmed);
+    drop(pool.allocate(REGION).unwrap());
+    let error = pool.allocate(2 * REGION).unwrap_err();
+    assert!(matches!(error, DmaAllocError::Exhausted { mapped: REGION, quarantined: 64, .. }), "{error}");
+    assert_eq!(function.mapped().len(), 1);
+    pool.allocate(REGION).unwrap();
+}
+
+#[test]
 fn pool_grows_to_limit_and_reports_it() {
     let (function, pool) = pool(2 * REGION);
     let first = pool.allocate(REGION).unwrap();
     let second = pool.allocate(REGION).unwrap();
     assert_eq!(function.mapped().len(), 2);
-    let full = DmaAllocError::Exhausted { length: 64, in_use: 2 * REGION, limit: 2 * REGION, quarantined: 0 };
+    let full = DmaAllocError::Exhausted {
+        length: 64,
+        in_use: 2 * REGION,
+        mapped: 2 * REGION,
+        limit: 2 * REGION,
+        quarantined: 0,
+    };
     assert_eq!(pool.allocate(1).unwrap_err(), full);
     drop(first);
     assert!(pool.allocate(1).is_ok());
     drop(second);
-    assert!(pool.allocate(2 * REGION).is_err(), "no region is that large, and none of that size fits");
+    assert!(pool.allocate(2 * REGION).is_ok(), "free regions make space");
 }
 
 #[test]
