@@ -23,6 +23,7 @@ use crate::info::{CardInfo, PciIds, XdmaInfo, cdma_of};
 use crate::name::ChannelName;
 use crate::options::OpenOptions;
 use crate::shared::{Shared, idle_timeout, quiesce};
+use crate::silence::AllOnesCause;
 use crate::spec::CardSpec;
 use crate::stream::{C2hStream, C2hStreamOptions, H2cStream};
 
@@ -93,7 +94,7 @@ impl Card {
         if discover::reads_all_ones(&dma_bar) {
             return Err(OpenError::Gone { card: name });
         }
-        let info = began?;
+        let info = began.map_err(|error| crate::identify::silent_user_bar(&name, error))?;
         if !options.observe {
             backend.set_bus_master(true).map_err(|source| OpenError::Config { card: name, source })?;
         }
@@ -156,6 +157,12 @@ impl Card {
     #[must_use]
     pub fn user_bar(&self) -> Option<&Bar> {
         self.shared.user_bar.as_ref()
+    }
+
+    /// Returns the cause of a register of the user BAR that reads as all ones: it asks configuration space and the DMA BAR.
+    #[must_use]
+    pub fn all_ones_cause(&self) -> AllOnesCause {
+        self.shared.all_ones_cause()
     }
 
     /// Backs off after a poll that found nothing: spins, yields or sleeps, depending on the time already waited. Returns whether this

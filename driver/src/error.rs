@@ -9,6 +9,7 @@ use fpga_vfio_user::VfioUserOpenError;
 
 use crate::fault::ChannelFault;
 use crate::name::{CardName, ChannelName};
+use crate::silence::AllOnesCause;
 use crate::spec::CardSpecError;
 
 /// Error of opening a card. Nothing stays enabled.
@@ -127,6 +128,14 @@ pub enum OpenError {
         irq: u32,
         /// Word at 0x3000.
         config: u32,
+    },
+    /// The identity block reads as all ones on a card whose DMA engine answers.
+    #[error("{card}: identity block of the network interface: {cause}")]
+    UserLogic {
+        /// Name of the card.
+        card: String,
+        /// Cause.
+        cause: AllOnesCause,
     },
     /// The identity block does not match this software.
     #[error("{card}: {source}")]

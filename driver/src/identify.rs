@@ -1,6 +1,6 @@
 //! Identity of a card: PCI ids, and the identity block of its network interface.
 
-use fpga_firmware::identity::{Identity, ReadError};
+use fpga_firmware::identity::{Identity, IdentityError, ReadError};
 use fpga_pci::{Backend, Bar, ConfigError, MmioError, config};
 use fpga_registers::pci::{command, header};
 
@@ -9,6 +9,7 @@ use crate::error::OpenError;
 use crate::info::PciIds;
 use crate::ni::NiInfo;
 use crate::options::{NetworkInterface, OpenOptions};
+use crate::silence::AllOnesCause;
 
 /// PCI subsystem ids (vendor, device) of bitstreams with an identity block. Only with these ids is the user BAR read without an explicit
 /// option.
@@ -39,6 +40,16 @@ pub(crate) fn read_ids(backend: &dyn Backend, name: &str) -> Result<PciIds, Open
         return Err(OpenError::Gone { card: name.to_owned() });
     }
     Ok(ids)
+}
+
+/// Replaces the error of an identity block that reads as all ones by its cause, on a card whose DMA BAR answers.
+pub(crate) fn silent_user_bar(card: &str, error: OpenError) -> OpenError {
+    match error {
+        OpenError::Identity { source: ReadError::Refused(IdentityError::AllOnes), .. } => {
+            OpenError::UserLogic { card: card.to_owned(), cause: AllOnesCause::UserLogic }
+        }
+        error => error,
+    }
 }
 
 pub(crate) type Interface = (Option<Identity>, Option<NiInfo>);

@@ -46,6 +46,7 @@ mod wait;
 mod engine_interrupt;
 mod setters;
 mod shared;
+mod silence;
 mod spec;
 mod store;
 pub mod stream;
@@ -85,6 +86,7 @@ pub use options::{NetworkInterface, OpenOptions};
 pub use range::CardRange;
 pub use raw::RawChannel;
 pub use recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport};
+pub use silence::AllOnesCause;
 pub use spec::{AccessOptions, CardSpec, CardSpecError};
 pub use stream::{
     C2hStream, C2hStreamOptions, H2cStream, Packet, PacketFragment, SendStatistics, StreamError, StreamPart,

@@ -19,6 +19,7 @@ use crate::name::ChannelName;
 use crate::ni::NiInfo;
 use crate::options::OpenOptions;
 use crate::range::CardRange;
+use crate::silence::AllOnesCause;
 use crate::wait::IDLE_TIMEOUT_NS;
 use fpga_pci::poll_until;
 
@@ -144,6 +145,11 @@ impl Shared {
             idle_timeout: idle_timeout(options),
             backend,
         })
+    }
+
+    /// Returns the cause of a register of the user BAR that reads as all ones.
+    pub(crate) fn all_ones_cause(&self) -> AllOnesCause {
+        AllOnesCause::ask(&*self.backend, &self.dma_bar)
     }
 
     /// Returns the maximum time until an engine is idle, in nanoseconds.

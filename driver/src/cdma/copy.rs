@@ -17,7 +17,7 @@ const COPY_LIMIT_NS: u64 = 1_000_000_000;
 /// width, so all chunks have the alignment of the first one.
 pub(super) const CHUNK_BYTES: u32 = 1 << 22;
 /// Maximum data width in bytes: chunks are multiples of it.
-const MAX_DATA_BYTES: u32 = 128;
+pub(super) const MAX_DATA_BYTES: u32 = 128;
 
 /// Start and time limit of a copy, in nanoseconds of the card's clock.
 #[derive(Debug, Clone, Copy)]
@@ -230,7 +230,7 @@ impl Cdma {
         CdmaBlock::BTT.write(&self.registers, BASE, bytes).map_err(mmio)?;
         let held = CdmaBlock::BTT.read(&self.registers, BASE).map_err(mmio)?;
         if held.into_bits() == u32::MAX {
-            return Err(CdmaError::Gone { card: self.name() });
+            return Err(self.silent());
         }
         Ok(held.bytes())
     }

@@ -7,8 +7,10 @@ use fpga_registers::cdma::Cdmasr;
 use fpga_registers::{CardAddr, quantity};
 use fpga_ring::cdma_ring;
 
+use super::copy::MAX_DATA_BYTES;
 use crate::error::{ChannelError, Refused, ResourceError, SubmitError};
 use crate::name::CardName;
+use crate::silence::AllOnesCause;
 
 /// Error of a copy or of the engine's setup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,9 +59,10 @@ pub enum CdmaError {
     },
     /// The engine halted with an error and was reset.
     #[error(
-        "{card} CDMA: copy of {length} from {source_start} to {destination} failed after {done}: {status}; the engine was reset and can be used again",
+        "{card} CDMA: copy of {length} from {source_start} to {destination} failed after {done}: {status}{advice}; the engine was reset and can be used again",
         length = quantity(*length, "byte"),
         done = quantity(*done, "byte"),
+        advice = realignment_advice(*source_start, *destination, *status),
     )]
     Engine {
         /// Name of the card.
@@ -125,11 +128,19 @@ pub enum CdmaError {
         /// Status register.
         status: Cdmasr,
     },
-    /// Every register reads as all ones.
+    /// The card is gone: the registers read as all ones, and so does configuration space.
     #[error("{card} CDMA: the card is gone (registers read as all ones); reopen it when it is back")]
     Gone {
         /// Name of the card.
         card: CardName,
+    },
+    /// The engine's registers read as all ones, and configuration space answers.
+    #[error("{card} CDMA: {cause}")]
+    Silent {
+        /// Name of the card.
+        card: CardName,
+        /// Cause.
+        cause: AllOnesCause,
     },
     /// An address register does not hold the written value: the build has a narrower register. Nothing was copied.
     #[error(
@@ -209,6 +220,15 @@ pub enum CdmaError {
         /// Underlying error.
         source: MmioError,
     },
+}
+
+/// Returns the cause of an internal error of the engine that its status does not state: unaligned addresses on a build without realignment.
+fn realignment_advice(source: CardAddr, destination: CardAddr, status: Cdmasr) -> &'static str {
+    let is_aligned = |address: CardAddr| address.is_aligned_to(MAX_DATA_BYTES.into());
+    if !status.dma_internal_error() || (is_aligned(source) && is_aligned(destination)) {
+        return "";
+    }
+    "; an engine that was built without data realignment (DRE) refuses addresses that are not multiples of its data width: align source and destination to it (128 bytes suit every build), or lend channels that carry the rest (Cdma::set_bounce_channels)"
 }
 
 /// Error of a ring: it could not be created, it failed as a whole, or a wait ended without its copy.
@@ -429,7 +449,12 @@ impl fmt::Display for CdmaFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} CDMA ring: ", self.card)?;
         match &self.cause {
-            CdmaFaultCause::Status(status) => write!(f, "the engine halted ({status})")?,
+            CdmaFaultCause::Status(status) => {
+                let advice = self
+                    .place
+                    .map_or("", |place| realignment_advice(place.source, place.destination, *status));
+                write!(f, "the engine halted ({status}){advice}")?;
+            }
             CdmaFaultCause::Progress(fault) => write!(f, "{fault}")?,
             CdmaFaultCause::NoError(status) => {
                 write!(f, "the engine stopped before its tail without an error bit ({status})")?;

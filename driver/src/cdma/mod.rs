@@ -27,6 +27,7 @@ use fpga_registers::{BarOffset, CardAddr};
 
 use crate::name::CardName;
 use crate::shared::Shared;
+use crate::silence::AllOnesCause;
 use fpga_pci::poll_until;
 
 pub use error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRingError, CdmaSubmitError};
@@ -66,14 +67,23 @@ impl Cdma {
         CdmaError::Mmio { card: self.name(), source }
     }
 
+    /// Returns the error of registers that read as all ones.
+    #[cold]
+    fn silent(&self) -> CdmaError {
+        match self.card.all_ones_cause() {
+            AllOnesCause::Gone => CdmaError::Gone { card: self.name() },
+            cause => CdmaError::Silent { card: self.name(), cause },
+        }
+    }
+
     /// Reads the status register.
     ///
     /// # Errors
-    /// [`CdmaError::Gone`], [`CdmaError::Mmio`].
+    /// [`CdmaError::Gone`], [`CdmaError::Silent`], [`CdmaError::Mmio`].
     pub fn status(&self) -> Result<Cdmasr, CdmaError> {
         let status = CdmaBlock::SR.read(&self.registers, BASE).map_err(|source| self.mmio(source))?;
         if status.into_bits() == u32::MAX {
-            return Err(CdmaError::Gone { card: self.name() });
+            return Err(self.silent());
         }
         Ok(status)
     }
@@ -103,7 +113,7 @@ impl Cdma {
         let ended = self.within(limit, "a reset", || {
             let control = CdmaBlock::CR.read(&self.registers, BASE).map_err(error)?;
             if control.into_bits() == u32::MAX {
-                return Err(CdmaError::Gone { card: self.name() });
+                return Err(self.silent());
             }
             Ok((!control.reset()).then_some(()))
         });

@@ -193,7 +193,9 @@ impl<T> CdmaRing<T> {
     #[cold]
     pub(super) fn fail(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
         let stopped = match &error {
-            CdmaRingError::Engine(CdmaError::Stuck { .. } | CdmaError::Gone { .. }) => false,
+            CdmaRingError::Engine(
+                CdmaError::Stuck { .. } | CdmaError::Gone { .. } | CdmaError::Silent { .. },
+            ) => false,
             _ => self.cdma.reset().is_ok(),
         };
         self.collect();

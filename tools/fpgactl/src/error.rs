@@ -8,8 +8,8 @@ use std::time::Duration;
 use fpga_driver::bulk::BulkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::{
-    CardAddr, CdmaError, ChannelError, Direction, OpenError, RecoveryError, ResourceError, StreamError,
-    TransferError,
+    AllOnesCause, CardAddr, CdmaError, ChannelError, Direction, OpenError, RecoveryError, ResourceError,
+    StreamError, TransferError,
 };
 use fpga_pci::vfio::VfioOpenError;
 use fpga_pci::{BarError, MemoryError, MmioError};
@@ -400,6 +400,14 @@ pub enum CliError {
         access: &'static str,
         /// Alternative.
         reason: String,
+    },
+    /// The registers read as all ones because the card does not answer.
+    #[error("{card}: {cause}")]
+    AllOnes {
+        /// Card name.
+        card: String,
+        /// Cause.
+        cause: AllOnesCause,
     },
     /// The access may do harm.
     #[error("{card}: {what}: {harm}; add --force to do it anyway")]

@@ -38,6 +38,7 @@ pub mod progress;
 pub mod record;
 pub mod registers;
 pub mod settings;
+pub mod silence;
 pub mod stop;
 pub mod stream;
 pub mod style;

@@ -167,6 +167,12 @@ impl Register {
         self.in_bar(card, |bar| bar.write32(self.address, value))
     }
 
+    /// Returns the BAR of the register (whether it is the user BAR) with a word that was read, for [`crate::silence::explain`].
+    #[must_use]
+    pub fn read_word(&self, word: u32) -> (bool, u32) {
+        (self.bar == RegisterBar::User, word)
+    }
+
     fn in_bar<T>(
         &self,
         card: &Card,

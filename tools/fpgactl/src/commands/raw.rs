@@ -3,13 +3,14 @@
 use fpga_driver::BarOffset;
 use serde::Serialize;
 
-use crate::bars;
+use crate::bars::{self, Role};
 use crate::cli::{PeekArgs, PokeArgs};
 use crate::error::CliError;
 use crate::guard::{self, BarSpan};
 use crate::output::{Report, render, table};
 use crate::registers::{self, Register};
 use crate::settings::Settings;
+use crate::silence;
 use crate::target;
 
 /// BAR that was accessed.
@@ -111,7 +112,11 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
             let place = BarSpan { at: BarOffset::new(at), length: 4, ..stretch };
             Ok(Word::new(place.at, value, place.registers(&all).next()))
         })
-        .collect::<Result<_, CliError>>()?;
+        .collect::<Result<Vec<_>, CliError>>()?;
+    // The DMA BAR has reserved words; the bypass BAR is memory.
+    if found.role == Some(Role::User) {
+        silence::explain(&opened.card, words.iter().map(|word| (true, word.value)))?;
+    }
     Ok(PeekReport { bar: BarLine { index: found.index, role: found.role_name() }, card, words })
 }
 

@@ -12,6 +12,7 @@ use crate::error::CliError;
 use crate::output::{LongTable, Report, folded, render, table};
 use crate::registers::{self, Named, Register};
 use crate::settings::Settings;
+use crate::silence;
 use crate::style;
 use crate::target::{self, Opened};
 
@@ -295,11 +296,15 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
             Ok(RegsReport::List(ListReport { card, registers }))
         }
         RegsCommand::Dump { names } => {
-            dump(&opened, registers::select(&card, all, names)?).map(RegsReport::Dump)
+            let report = dump(&opened, registers::select(&card, all, names)?)?;
+            let words = report.registers.iter().map(|(register, word)| register.read_word(*word));
+            silence::explain(&opened.card, words)?;
+            Ok(RegsReport::Dump(report))
         }
         RegsCommand::Read { name, force } => {
             let named = readable(&opened, &all, name, *force)?;
             let register = RegisterValueRow::read(&opened, named.register)?;
+            silence::explain(&opened.card, [named.register.read_word(register.value)])?;
             let field = FieldRow::new(&named, register.value);
             let doc = named.register.doc().into_owned();
             Ok(RegsReport::Read(Box::new(ReadReport { card, register, field, doc })))

@@ -14,6 +14,7 @@ use crate::guard::{self, BarSpan};
 use crate::output;
 use crate::registers::{self, FieldValue, Named};
 use crate::settings::Settings;
+use crate::silence;
 use crate::stop;
 use crate::style::{self, OutputStyle};
 use crate::target::{self, Opened};
@@ -90,6 +91,10 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
             let is_new = word.is_none_or(|before| (before ^ now) & mask != 0);
             changes.push((is_new, Change::new(named, seconds, now, *word)));
             *word = Some(now);
+        }
+        if changes.iter().any(|(is_new, _)| *is_new) {
+            let read = watched.iter().zip(&words).filter_map(|(named, word)| Some((named, (*word)?)));
+            silence::explain(&opened.card, read.map(|(named, word)| named.register.read_word(word)))?;
         }
         samples += 1;
         let text = match &screen {

@@ -7,6 +7,7 @@ use super::{FieldRow, RegisterValueRow, fields_table};
 use crate::error::CliError;
 use crate::guard::{self, BarSpan};
 use crate::registers::{self, Register};
+use crate::silence;
 use crate::target::Opened;
 
 /// Register that was written.
@@ -103,6 +104,9 @@ pub(super) fn write(
     register.write(&opened.card, word)?;
     // The read after the write pushes it to the card.
     let after = read()?;
+    if let (Some(mirror), Some(row)) = (mirror, &after) {
+        silence::explain(&opened.card, [mirror.read_word(row.value)])?;
+    }
     Ok(WriteReport {
         field: FieldRow::new(&named, word),
         card,

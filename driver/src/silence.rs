@@ -1,0 +1,48 @@
+//! Cause of registers that read as all ones: one decision for the whole driver.
+
+use core::fmt;
+
+use fpga_pci::{Backend, Bar, config};
+
+use crate::discover;
+
+/// Cause of a register of the user BAR that reads as all ones, as far as configuration space and the DMA BAR show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AllOnesCause {
+    /// Configuration space reads as all ones: the card was removed or lost power, or its link is down.
+    Gone,
+    /// Configuration space answers, and the registers of the DMA engine do not: memory decoding is off, or the FPGA was configured again.
+    Registers,
+    /// Configuration space and the DMA engine answer: the design's logic behind the user BAR does not, or the value is all ones.
+    UserLogic,
+}
+
+impl AllOnesCause {
+    /// Asks configuration space first, then the DMA BAR.
+    pub(crate) fn ask(backend: &dyn Backend, dma_bar: &Bar) -> Self {
+        if config::identity(backend).is_err() {
+            Self::Gone
+        } else if discover::reads_all_ones(dma_bar) {
+            Self::Registers
+        } else {
+            Self::UserLogic
+        }
+    }
+}
+
+impl fmt::Display for AllOnesCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gone => {
+                "the card is gone: configuration space reads as all ones; check slot, power and link, then open the card again"
+            }
+            Self::Registers => {
+                "configuration space answers, but the registers of the DMA engine read as all ones, too: memory decoding is off, or the FPGA was configured again; try `fpgactl reset --level bus`"
+            }
+            Self::UserLogic => {
+                "the card and its DMA engine answer, but the logic behind the user BAR reads as all ones: check its clock, its reset and the offset of its registers"
+            }
+        })
+    }
+}
