@@ -34,6 +34,7 @@ const WORDS: &[(&str, &str)] = &[
     (" (then state EndpointOptions::source_alignment)", ""),
     (" (EndpointOptions::chain)", ""),
     (" (Endpoint::usable_memory)", " (`fpgactl info` shows it)"),
+    (", or lend channels that carry the rest (Cdma::set_bounce_channels)", ""),
     (" (Cdma::set_bounce_channels)", ""),
     (" (Endpoint::wait_peer)", ""),
     (
@@ -51,6 +52,7 @@ const WORDS: &[(&str, &str)] = &[
         "give more time with --timeout, or stop the engine with `fpgactl reset`",
     ),
     ("drop the endpoint and open it again", "run the command again"),
+    ("use more or larger buffers", "give a larger --packet"),
 ];
 
 /// Returns `text` with the library's words replaced.
@@ -72,8 +74,9 @@ mod tests {
     use super::*;
 
     /// Packages whose messages reach the command line.
-    const SOURCES: [&str; 10] = [
+    const SOURCES: [&str; 11] = [
         "driver/src",
+        "driver/ring/src",
         "driver/diag/src",
         "firmware-bindings/protocol/src",
         "driver/host/src",

@@ -1,6 +1,8 @@
 //! `doctor`: checks whether this machine is ready for cards.
 
 use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
 use fpga_host::{Check, PciFunction, Status, examine};
 use serde::Serialize;
@@ -56,6 +58,36 @@ impl DoctorReport {
     }
 }
 
+impl DoctorReport {
+    /// Reduces the report to a card that another process serves: the server has the card's hardware, and the kernel's drivers have no part in
+    /// it. Only the socket is checked.
+    fn keep_for_socket(&mut self, card: &str, socket: &Path) {
+        for check in &mut self.checks {
+            check.status = Status::Skip.name();
+            check.message = format!("not needed by {card}");
+            check.fix = None;
+        }
+        let found = std::fs::metadata(socket);
+        let (status, message) = match found {
+            Ok(found) if found.file_type().is_socket() => (Status::Pass, "its socket exists".to_owned()),
+            Ok(_) => (Status::Fail, format!("{} is not a socket", socket.display())),
+            Err(error) => (Status::Fail, format!("{}: {error}", socket.display())),
+        };
+        let failed = status == Status::Fail;
+        self.checks.push(CheckReport {
+            name: "socket",
+            card: Some(card.to_owned()),
+            status: status.name(),
+            message,
+            fix: failed.then(|| {
+                "start the server (`fpgactl card serve --socket PATH`) and name its socket".to_owned()
+            }),
+        });
+        (self.passed, self.warned) = (usize::from(!failed), 0);
+        (self.failed, self.skipped) = (usize::from(failed), self.checks.len() - 1);
+    }
+}
+
 impl Report for DoctorReport {
     fn text(&self) -> String {
         let mut table = table(&[], &[]);
@@ -81,7 +113,10 @@ pub fn run(settings: &Settings, args: &DoctorArgs, out: &mut dyn Write) -> Resul
         CardSpec::Pci(address) => vec![PciFunction::read(&roots, *address)?],
         _ => Vec::new(),
     };
-    let report = DoctorReport::new(examine(&roots, &cards)?);
+    let mut report = DoctorReport::new(examine(&roots, &cards)?);
+    if let CardSpec::VfioUser(socket) = &settings.card.spec {
+        report.keep_for_socket(&settings.card.to_string(), socket);
+    }
     output::print_statuses(&report, settings, out)?;
     match report.failed {
         0 => Ok(()),

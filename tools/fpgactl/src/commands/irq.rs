@@ -106,6 +106,20 @@ const fn way(delivery: Delivery) -> &'static str {
     }
 }
 
+/// Reason why a line can miss short pulses.
+const fn limit(delivery: Delivery) -> Option<&'static str> {
+    match delivery {
+        Delivery::SharedMessage => Some(
+            "a shared vector does not tell its lines apart, so their level is read after each interrupt: a pulse that is over by then is not seen",
+        ),
+        Delivery::Level => Some(
+            "a legacy interrupt lasts only as long as the line is high: a pulse that is over before its level is read is not seen",
+        ),
+        Delivery::Polled => Some("the level of the lines is read every 10 ms: a shorter pulse is not seen"),
+        _ => None,
+    }
+}
+
 /// Prints each interrupt, with `--json` one JSON document per line, up to the requested number.
 fn wait(settings: &Settings, args: &IrqWaitArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let card = settings.card.to_string();
@@ -120,6 +134,10 @@ fn wait(settings: &Settings, args: &IrqWaitArgs, out: &mut dyn Write) -> Result<
     let lines = opened.card.user_interrupts(&numbers.into_iter().collect::<Vec<_>>())?;
     for line in &lines {
         eprintln!("fpgactl: {card}: waiting for user interrupt {}, {}", line.line(), way(line.delivery()));
+    }
+    // All lines of a card are delivered alike, apart from those that share a vector.
+    if let Some(why) = lines.iter().find_map(|line| limit(line.delivery())) {
+        eprintln!("fpgactl: {card}: {why}; hold a line high until it is served");
     }
     let began = Instant::now();
     let mut seen = 0_u64;

@@ -4,6 +4,7 @@ mod bad_input;
 mod bench;
 mod card;
 mod commands;
+mod diagnosis;
 mod examples;
 mod frames;
 mod health;

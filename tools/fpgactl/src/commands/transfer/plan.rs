@@ -94,17 +94,24 @@ impl Plan {
         )))
     }
 
-    /// Fails if segments would be shorter than a packet of the card: every packet would be a segment with its own state.
+    /// Fails if segments would be shorter than a packet of the card, because every packet would be a segment with its own state; or, in the
+    /// registry scheme, longer than a mask or a transmit window.
     pub(super) fn check_segment(&self, opened: &Opened) -> Result<(), CliError> {
         let (Some(segment), Some(ni)) = (self.segment, &opened.card.info().ni) else { return Ok(()) };
         let packet = 1_u32.checked_shl(ni.packet_size_log2.into()).unwrap_or(u32::MAX);
-        if segment >= packet {
-            return Ok(());
-        }
-        Err(CliError::Usage(format!(
-            "--segment {segment} is less than a packet of {} ({packet} bytes); give {packet} or more, or omit --segment",
-            opened.card.name()
-        )))
+        let longest = longest_segment(ni);
+        let is_limited = self.schemes.is_empty() || self.schemes.contains(&Scheme::Registry);
+        let wrong = match segment {
+            _ if segment < packet => {
+                format!("is less than a packet of {} ({packet} bytes)", opened.card.name())
+            }
+            _ if is_limited && segment > longest => {
+                format!("is more than a mask of {} covers and a transmit window holds", opened.card.name())
+            }
+            _ => return Ok(()),
+        };
+        let range = if is_limited { format!("{packet} to {longest}") } else { format!("{packet} or more") };
+        Err(CliError::Usage(format!("--segment {segment} {wrong}; give {range}, or omit --segment")))
     }
 
     /// Options of an endpoint; `salt` distinguishes the two ends.
