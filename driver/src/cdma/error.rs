@@ -128,13 +128,13 @@ pub enum CdmaError {
         /// Status register.
         status: Cdmasr,
     },
-    /// The card is gone: the registers read as all ones, and so does configuration space.
+    /// The card is gone: the registers read as all ones, and so do those of the DMA BAR, or configuration space.
     #[error("{card} CDMA: the card is gone (registers read as all ones); reopen it when it is back")]
     Gone {
         /// Name of the card.
         card: CardName,
     },
-    /// The engine's registers read as all ones, and configuration space answers.
+    /// The engine's registers read as all ones, and the card answers otherwise.
     #[error("{card} CDMA: {cause}")]
     Silent {
         /// Name of the card.
@@ -156,7 +156,7 @@ pub enum CdmaError {
         /// Value that was written.
         written: u32,
     },
-    /// The length register holds a value that is not a part of the written one. The engine was reset.
+    /// The length register does not hold the low bits of the written value. The engine was reset.
     #[error(
         "{card} CDMA: copy of {length} bytes from {source_start} to {destination} ended after {done} bytes: the length register reads {held:#x} after {written:#x} was written, and the next {written} bytes of the destination may have changed; check the offset of the engine's registers"
     )]

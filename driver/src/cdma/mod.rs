@@ -71,8 +71,8 @@ impl Cdma {
     #[cold]
     fn silent(&self) -> CdmaError {
         match self.card.all_ones_cause() {
-            AllOnesCause::Gone => CdmaError::Gone { card: self.name() },
-            cause => CdmaError::Silent { card: self.name(), cause },
+            cause @ AllOnesCause::UserLogic => CdmaError::Silent { card: self.name(), cause },
+            AllOnesCause::Gone | AllOnesCause::Registers => CdmaError::Gone { card: self.name() },
         }
     }
 
