@@ -106,7 +106,7 @@ fn networks_total_loss_fails_every_flow_in_time() {
     let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
     for scheme in SCHEMES {
         for (data, control) in [(true, true), (true, false), (false, true)] {
-            let mut scenario = Scenario::new(100_000).scheme(scheme);
+            let mut scenario = Scenario::new(20_000).scheme(scheme);
             scenario.data = if data { lost } else { Conditions::default() };
             scenario.control = if control { lost } else { Conditions::default() };
             let name = format!("{scheme}, data lost: {data}, control lost: {control}");

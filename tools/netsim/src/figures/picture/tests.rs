@@ -1,7 +1,6 @@
 //! Tests properties of every figure's drawing, read from the SVG itself, and of drawings made for one property.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use svg::node::Attributes;
@@ -9,7 +8,8 @@ use svg::parser::Event;
 
 use super::layout::{Layout, Rect};
 use super::*;
-use crate::figures::{Figure, Options, RenderedFigure};
+use crate::figures::Figure;
+use crate::figures::tests::rendered;
 
 /// Content of a document, as far as the tests need it.
 #[derive(Debug, Default)]
@@ -145,16 +145,13 @@ fn read(svg: &str) -> Document {
     document
 }
 
-fn made(figure: Figure) -> RenderedFigure {
-    let options = Options { runs: 2, seed: 3, threads: 2 };
-    figure.make(&options, &mut |_| ControlFlow::Continue(())).unwrap()
-}
-
-/// Every figure with its document, and a picture with every feature of figures. Made once, because simulations take time.
+/// Every figure with its document, and a picture with every feature of figures.
 fn all() -> impl Iterator<Item = &'static (String, Picture, Document)> {
     static ALL: LazyLock<Vec<(String, Picture, Document)>> = LazyLock::new(|| {
-        let mut pictures: Vec<(String, Picture)> =
-            Figure::ALL.iter().map(|figure| (figure.name().to_owned(), made(*figure).picture)).collect();
+        let mut pictures: Vec<(String, Picture)> = rendered()
+            .iter()
+            .map(|(figure, made)| (figure.name().to_owned(), made.picture.clone()))
+            .collect();
         pictures.push(("crowded".to_owned(), crowded()));
         pictures.into_iter().map(|(name, picture)| (name, picture.clone(), read(&picture.svg()))).collect()
     });
