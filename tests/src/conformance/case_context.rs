@@ -57,6 +57,9 @@ pub struct Opened {
     pub messages: Option<MessageCount>,
 }
 
+/// Maximum time until an engine is idle, where a case makes it hang. An engine that works stops within microseconds.
+pub const HANG_TIMEOUT: Duration = Duration::from_millis(200);
+
 impl<'a> CaseContext<'a> {
     pub(super) const fn new(backend: &'a dyn TestBackend, fixture: &'a dyn Fixture) -> Self {
         Self { backend, fixture, costs: RefCell::new(Vec::new()) }
@@ -156,6 +159,12 @@ impl<'a> CaseContext<'a> {
     #[must_use]
     pub fn open(&self) -> Opened {
         self.open_with(OpenOptions::default())
+    }
+
+    /// Opens the card for a case in which an engine hangs: the driver gives up such an engine early.
+    #[must_use]
+    pub fn open_to_hang(&self) -> Opened {
+        self.open_with(OpenOptions::default().idle_timeout(HANG_TIMEOUT))
     }
 
     /// Opens the card with options.

@@ -10,7 +10,7 @@ use fpga_firmware::generated::BlockType;
 use super::cdma::{FROM, RING, TO, engine, read, write};
 use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
-use crate::conformance::case_context::{Opened, long_wait};
+use crate::conformance::case_context::{HANG_TIMEOUT, Opened, long_wait};
 use crate::conformance::faults::{AfterFault, ExpectedError, FaultRow, MemoryOutcome, row};
 use crate::conformance::{Capability, Skip};
 use crate::fault_injecting::ReplacedRegister;
@@ -131,11 +131,15 @@ fn stall(skip: u64) -> FaultEntry {
 /// A copy that never ends is reported as stuck, and the card works after a reset.
 fn cdma_hangs(context: &mut CaseContext<'_>) -> Verdict {
     let row = row("cdma_hangs");
-    let opened = context.open();
+    let opened = context.open_to_hang();
     let mut cdma = engine(&opened)?;
     context.set_faults([stall(0)]);
-    let error =
-        cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("the copy cannot complete");
+    let error = if context.real_time() {
+        cdma.copy_with_timeout(opened.at(FROM), opened.at(TO), LENGTH as u64, HANG_TIMEOUT)
+    } else {
+        cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64)
+    };
+    let error = error.expect_err("the copy cannot complete");
     assert_eq!(ExpectedError::of_cdma(&error).as_slice(), row.said, "{error}");
     context.set_faults([]);
     if !context.real_time() {
@@ -315,7 +319,7 @@ fn descriptors_lost(context: &mut CaseContext<'_>) -> Verdict {
 fn ring_hangs(context: &mut CaseContext<'_>) -> Verdict {
     let row = row("cdma_ring_hangs");
     for bypass in [true, false] {
-        let opened = context.open();
+        let opened = context.open_to_hang();
         let data: Vec<_> = (0..COPIES).map(|n| bytes(n as u64, LENGTH)).collect();
         let Some(mut ring) = prepared(&opened, bypass, &data)? else { continue };
         context.set_faults([stall(FAILING)]);

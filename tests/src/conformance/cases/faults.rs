@@ -15,7 +15,7 @@ use fpga_registers::xdma::{ChannelBlock, ChannelError as StatusBit, SgdmaBlock, 
 use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
 use crate::conformance::builds::ENDLESS_PACKET;
-use crate::conformance::case_context::{ChannelPair, Opened};
+use crate::conformance::case_context::{ChannelPair, HANG_TIMEOUT, Opened};
 use crate::conformance::faults::{
     AfterFault, AppliesTo, ExpectedError, FaultMethod, FaultRow, MemoryOutcome, TABLE, row,
 };
@@ -81,7 +81,11 @@ fn is_bad_address(row: &FaultRow) -> bool {
 fn open(row: &FaultRow, context: &CaseContext<'_>) -> Result<Opened, Skip> {
     // With the network interface the driver knows where memory ends, and refuses addresses beyond it.
     let choice = if is_bad_address(row) { NetworkInterface::Ignored } else { NetworkInterface::BySubsystem };
-    let mut opened = context.open_with(OpenOptions::default().network_interface(choice));
+    let mut options = OpenOptions::default().network_interface(choice);
+    if row.fault == Some(FaultMethod::Stalled) {
+        options = options.idle_timeout(HANG_TIMEOUT);
+    }
+    let mut opened = context.open_with(options);
     if is_bad_address(row) {
         opened.scratch = fpga_driver::CardRange::new(CardAddr::new(1 << 20), 1 << 20);
     }
@@ -385,8 +389,10 @@ fn after(
         AfterFault::Reset => {
             drop((lane, opened));
             let injector = context.open_backend();
-            let refused =
-                Card::from_backend(Arc::<FaultInjectingBackend>::clone(&injector) as Arc<dyn Backend>);
+            let refused = Card::from_backend_with(
+                Arc::<FaultInjectingBackend>::clone(&injector) as Arc<dyn Backend>,
+                OpenOptions::default().idle_timeout(HANG_TIMEOUT),
+            );
             assert!(
                 refused.is_err() || context.backend().resets_between_owners(),
                 "{way:?}: opening a card that needs a reset fails"
