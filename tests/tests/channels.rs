@@ -327,21 +327,6 @@ fn ticket_is_accepted_once() {
     assert_pool(&card, 2 * AREAS, 0);
 }
 
-#[test]
-fn wait_timed_out_can_be_repeated() {
-    let network = network(with_channels(1, 1));
-    let card = open(&network);
-    let mut channel = card.h2c(0).unwrap();
-    let ticket = channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
-    let none = WaitOptions::default().timeout(Duration::ZERO);
-    let ChannelError::TimedOut { posted: 1, completed: 0, .. } = channel.wait(ticket, none).unwrap_err()
-    else {
-        panic!("the error is not a timeout")
-    };
-    assert_eq!(channel.in_flight(), 1, "the transfer continues");
-    assert_eq!(channel.wait(ticket, WaitOptions::default()).unwrap().outcome, Ok(1 << 20));
-}
-
 /// Drives a future to completion: channels request the next poll by themselves.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);

@@ -1,6 +1,6 @@
 //! Transfers from and to parts of registered memory.
 
-use fpga_driver::{Card, ChannelOptions, Ticket};
+use fpga_driver::{Card, Ticket};
 use fpga_pci::{DmaAccess, SharedMemory};
 use fpga_ring::ring::RefusalReason;
 use fpga_sim::SimNetwork;
@@ -11,77 +11,6 @@ use super::*;
 
 const SIZE: usize = 256 << 10;
 const AT: CardAddr = CardAddr::new(0x40_0000);
-
-/// Many parts of any offset and length: both sides must equal an array with the same copies, including all bytes between the parts.
-fn parts(way: TestSetup, options: ChannelOptions, count: usize) {
-    let mut rig = Rig::with(way, options);
-    let memory = rig.register_memory(SIZE);
-    let (mut host, mut card) = (bytes(1, SIZE), bytes(2, SIZE));
-    rig.memory(memory).write(0, &host).unwrap();
-    poke(&rig.network, 0, AT, &card);
-    let mut dice = TestRng::new(3);
-    let lengths = [1, 2, 3, 31, 32, 63, 64, 65, 511, 512, 4095, 4096, 4097, 8191, 10_001, 20_000];
-    let mut submitted = 0;
-    while submitted < count {
-        let length = dice.one_of(&lengths);
-        let (offset, place) = (dice.below(SIZE - length + 1), dice.below(SIZE - length + 1));
-        match rig.channel.submit_at(memory, offset, length, AT.checked_add(place as u64).unwrap()) {
-            Ok(ticket) => {
-                submitted += 1;
-                assert!(!rig.channel.has_ended(ticket));
-                if way.to_card() {
-                    card[place..place + length].copy_from_slice(&host[offset..offset + length]);
-                } else {
-                    host[offset..offset + length].copy_from_slice(&card[place..place + length]);
-                }
-            }
-            Err(error) => {
-                assert!(error.is_full(), "{error}");
-                let before = rig.channel.ended();
-                let ended = rig.channel.poll().unwrap();
-                assert_eq!(rig.channel.ended() - before, ended as u64);
-                rig.channel.relax();
-            }
-        }
-    }
-    assert!(rig.finish().is_empty(), "successful transfers have no completion");
-    assert_eq!(rig.channel.ended(), count as u64);
-    let mut found = vec![0; SIZE];
-    rig.memory(memory).read(0, &mut found).unwrap();
-    assert!(found == host, "{way:?}: host memory differs");
-    assert!(peek(&rig.network, 0, AT, SIZE) == card, "{way:?}: card memory differs");
-    drop(rig.channel);
-    assert_pool(&rig.card, 0, 0);
-}
-
-#[test]
-fn registered_random_parts_match_array() {
-    for way in SETUPS {
-        for (descriptors, transfers, longest) in
-            [(8, 8, 4096), (64, 32, 4096), (64, 16, 1 << 20), (1024, 256, 1 << 20)]
-        {
-            let options = ChannelOptions::default()
-                .descriptors(descriptors)
-                .transfers(transfers)
-                .max_descriptor_length(longest);
-            parts(way, options, 2000);
-            parts(way, options.report_each(true), 300);
-            parts(way, options.long_blocks(true), 300);
-        }
-    }
-}
-
-#[test]
-fn registered_small_ring_wraps_thousands_of_times() {
-    for way in SETUPS {
-        parts(
-            way,
-            ChannelOptions::default().descriptors(2).transfers(1).max_descriptor_length(4 << 20),
-            2000,
-        );
-        parts(way, ChannelOptions::default().descriptors(8).transfers(1).max_descriptor_length(4096), 2000);
-    }
-}
 
 #[test]
 fn registered_success_is_counted_without_completion() {

@@ -133,7 +133,9 @@ fn submit(
             Ok(ticket) => return ticket,
             Err(refused) => assert!(refused.is_full(), "{refused}"),
         }
-        lane.channel.poll().expect("polling succeeds");
+        let before = lane.channel.ended();
+        let ended = lane.channel.poll().expect("polling succeeds");
+        assert_eq!(lane.channel.ended() - before, ended as u64, "{:?}", lane.way);
         lane.channel.relax();
     }
 }
@@ -162,7 +164,8 @@ fn registered(context: &mut CaseContext<'_>) -> Verdict {
         let options = way.options();
         for options in [
             options,
-            options.descriptors(64).transfers(16).max_descriptor_length(1 << 20),
+            options.descriptors(1024).transfers(256).max_descriptor_length(1 << 20),
+            options.descriptors(64).transfers(16).max_descriptor_length(1 << 20).long_blocks(true),
             options.descriptors(8).transfers(8).max_descriptor_length(4096),
             options.descriptors(2).transfers(1),
         ] {
@@ -186,7 +189,7 @@ fn parts(opened: &Opened, way: TestSetup, options: ChannelOptions) -> Verdict {
     for _ in 0..6 {
         let mut last = None;
         for n in 0..50 {
-            let most = [64, 4096, 9000][dice.below(3)];
+            let most = [64, 4096, 20_000][dice.below(3)];
             let length = 1 + dice.below(most);
             let (offset, card) = (dice.below(SIZE - length), dice.below(SIZE - length));
             let at = lane.at(card as u64);
