@@ -342,7 +342,7 @@ fn network_path_with_loss_allocates_nothing() {
         let regions = [0, 1].map(|index| net.region(index, TARGET, 4 << 20).remote);
         let round = |net: &mut Testbed, count: u64| {
             for n in 0..count {
-                net.send(0, SOURCE, &regions[1], n << 18, 100_000);
+                net.send(0, SOURCE, &regions[1], n << 18, 40_000);
                 net.send(1, SOURCE, &regions[0], n << 18, 700);
             }
             net.settle();

@@ -160,7 +160,7 @@ fn cdma_copy_ends_at_timeout_though_engine_hangs() {
 
 #[test]
 fn endpoint_waits_end_at_timeout() {
-    for timeout in TIMEOUTS {
+    for timeout in [5, 200, 3000].map(Duration::from_millis) {
         for interrupts in [false, true] {
             let (_network, injector, card) = opened(2);
             if interrupts {

@@ -238,7 +238,7 @@ fn interleavings_lossy_network_no_slot_reused_while_read() {
 fn interleavings_failing_channels_no_slot_reused_while_read() {
     let counts = every_order(6, 0.0, 1);
     assert!(counts.orders > 1_000 && counts.given_up > 100, "{counts:?}");
-    every_order(6, 0.1, 2);
+    every_order(5, 0.1, 2);
 }
 
 #[test]
