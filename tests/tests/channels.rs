@@ -4,7 +4,6 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use fpga_driver::{
     Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, H2cChannel,

@@ -9,7 +9,6 @@ use fpga_tests::rig::TestSetup;
 
 use super::*;
 
-const SIZE: usize = 256 << 10;
 const AT: CardAddr = CardAddr::new(0x40_0000);
 
 #[test]
