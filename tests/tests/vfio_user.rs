@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use fpga_card::CardDescription;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
 use fpga_driver::{
-    BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction, Endpoint,
-    OpenOptions, WaitMode, WaitOptions,
+    Backend, BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction,
+    Endpoint, OpenOptions, RecoveryLevel, RecoveryOptions, WaitMode, WaitOptions, recovery,
 };
-use fpga_pci::{ConnectionError, DmaAccess, HugePages, MmioError, ServerError, SharedMemory};
+use fpga_pci::{ConnectionError, DmaAccess, HugePages, MmioError, ResetLevel, ServerError, SharedMemory};
 use fpga_registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
 use fpga_sim::SimNetwork;
 use fpga_sim::served::CardServer;
@@ -265,6 +265,22 @@ const fn is_busy(error: &VfioUserOpenError) -> bool {
     matches!(error, VfioUserOpenError::Busy { .. })
 }
 
+#[test]
+fn served_card_is_clean_for_next_client() {
+    let served = Served::start(with_channels(1, 1));
+    for seed in 0..5 {
+        let card = served.open();
+        let data = bytes(seed, 5000);
+        card.h2c(0).unwrap().write(card.buffer_from(&data).unwrap(), CardAddr::ZERO).unwrap();
+        assert!(peek(&served.network, 0, CardAddr::ZERO, 5000) == data);
+        // A card has one user: another one is refused.
+        let second = VfioUserBackend::open(&served.path).unwrap_err();
+        assert!(is_busy(&second), "{second}");
+        drop(card);
+    }
+    served.finish();
+}
+
 /// A client that disconnects without notice, with transfers in flight, leaves a card that the next one can open and use.
 #[test]
 fn served_card_survives_vanished_client() {
@@ -274,9 +290,6 @@ fn served_card_survives_vanished_client() {
     let kill = Connection::new(connection.as_fd().try_clone_to_owned().unwrap());
     let options = VfioUserOptions::default().deadline(LONG);
     let backend = VfioUserBackend::over(connection, &served.path, options).unwrap();
-    // A card has one user: another one is refused.
-    let second = VfioUserBackend::open(&served.path).unwrap_err();
-    assert!(is_busy(&second), "{second}");
     let card = Card::from_backend(Arc::new(backend)).unwrap();
     let mut channel = card.h2c(0).unwrap();
     for _ in 0..16 {
@@ -297,6 +310,45 @@ fn served_card_survives_vanished_client() {
     let data = bytes(1, 10_000);
     card.h2c(0).unwrap().write(card.buffer_from(&data).unwrap(), CardAddr::new(64)).unwrap();
     assert!(peek(&served.network, 0, CardAddr::new(64), 10_000) == data);
+    drop(card);
+    served.finish();
+}
+
+#[test]
+fn served_card_reset_ends_transfers_and_card_works() {
+    let served = Served::start(with_channels(1, 1));
+    let backend = served.backend();
+    let card = Card::from_backend(Arc::<VfioUserBackend>::clone(&backend)).unwrap();
+    let at = BarOffset::ZERO;
+    let old = card.dma_bar().clone();
+    old.read32(at).unwrap();
+    card.enable_interrupts().unwrap();
+    backend.reset(ResetLevel::Function).unwrap();
+    assert_eq!(old.read32(at), Err(MmioError::Stale { at }));
+    drop(card);
+    let card = Card::from_backend(Arc::<VfioUserBackend>::clone(&backend)).unwrap();
+    card.enable_interrupts().unwrap();
+    let data = bytes(2, 70_000);
+    let mut channel = card.h2c(0).unwrap();
+    let ticket = channel.submit(card.buffer_from(&data).unwrap(), CardAddr::new(7)).unwrap();
+    let done = channel.wait(ticket, WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG)).unwrap();
+    assert_eq!(done.outcome, Ok(70_000));
+    assert!(peek(&served.network, 0, CardAddr::new(7), 70_000) == data);
+    drop((done, channel, card, backend));
+    served.finish();
+}
+
+#[test]
+fn served_card_recovery_reaches_reset() {
+    let served = Served::start(with_channels(1, 1));
+    let backend: Arc<dyn Backend> = served.backend();
+    let options =
+        RecoveryOptions::default().with_max_level(RecoveryLevel::Function).at_least(RecoveryLevel::Function);
+    let report = recovery::recover(&backend, &OpenOptions::default(), &options).unwrap();
+    let outcome = report.outcome(RecoveryLevel::Function).unwrap();
+    assert_eq!(outcome.word(), "recovered", "{report:?}");
+    let card = Card::from_backend(backend).unwrap();
+    card.h2c(0).unwrap().write(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
     drop(card);
     served.finish();
 }

@@ -3,7 +3,6 @@
 use fpga_driver::recovery::RecoveryStepOutcome;
 use fpga_driver::{
     Backend, ChannelError, FaultCause, RecoveryLevel, RecoveryOptions, RunMode, SubmitError, TransferError,
-    WaitMode,
 };
 use fpga_pci::{MmioError, ResetError, ResetLevel};
 
@@ -193,25 +192,17 @@ fn reset_under_load(context: &mut CaseContext<'_>) -> Verdict {
 /// A handle from before a reset reads no value and starts nothing.
 fn stale_handles(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
-    let interrupts = opened.interrupts().is_ok();
     let bar = opened.card.dma_bar().clone();
     reset(&opened)?;
     let at = fpga_registers::xdma::CONFIG_BASE;
     let read = bar.read32(at);
-    let gone = context.simulated().is_none() && matches!(read, Err(MmioError::Gone { .. }));
-    assert!(gone || matches!(read, Err(MmioError::Stale { .. })), "{read:?}");
+    assert!(matches!(read, Err(MmioError::Stale { .. } | MmioError::Gone { .. })), "{read:?}");
     let taken = opened.card.h2c(0).map(drop);
     assert!(taken.is_err(), "a card handle from before the reset provides no channel");
     drop(opened);
     drop(bar);
     let again = context.open();
-    let mut lane = again.lane(again.ways()[0])?;
-    lane.assert_works(1);
-    if interrupts {
-        again.interrupts()?;
-        lane.check(2, 1000, 0, long_wait().mode(WaitMode::Interrupt));
-    }
-    drop(lane);
+    again.lane(again.ways()[0])?.assert_works(1);
     again.close();
     Ok(())
 }
