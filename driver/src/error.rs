@@ -1,6 +1,7 @@
 //! Error types, one enum per operation. Every message names the card and the remedy.
 
 use fpga_firmware::identity::ReadError;
+use fpga_pci::Waited;
 use fpga_pci::vfio::VfioOpenError;
 use fpga_pci::{BarError, ConfigError, DmaAccess, DmaAllocError, DmaBuffer, InterruptError, MmioError};
 use fpga_registers::{CardAddr, Iova, quantity};
@@ -171,15 +172,15 @@ pub enum OpenError {
     },
     /// A channel that was running before did not stop.
     #[error(
-        "{card}: {channel} was running and did not become idle within {waited_ms} ms; reset the card (`fpgactl reset --level bus`), then open it again"
+        "{card}: {channel} was running and did not become idle within {waited}; reset the card (`fpgactl reset --level bus`), then open it again"
     )]
     NotIdle {
         /// Name of the card.
         card: String,
         /// Name of the channel.
         channel: ChannelName,
-        /// Timeout in milliseconds.
-        waited_ms: u64,
+        /// Timeout on the clock of the card.
+        waited: Waited,
     },
 }
 
@@ -501,7 +502,7 @@ pub enum ChannelError {
     },
     /// The engine does not become idle. Posted buffers are quarantined.
     #[error(
-        "{card} {channel}: the engine did not become idle within {waited_ms} ms (status {status}); quarantined, because it may still reach them: {quarantined}; reset the card (`fpgactl reset --level bus`)",
+        "{card} {channel}: the engine did not become idle within {waited} (status {status}); quarantined, because it may still reach them: {quarantined}; reset the card (`fpgactl reset --level bus`)",
         quarantined = quantity(*quarantined, "buffer"),
     )]
     Wedged {
@@ -509,8 +510,8 @@ pub enum ChannelError {
         card: CardName,
         /// Name of the channel.
         channel: ChannelName,
-        /// Timeout in milliseconds.
-        waited_ms: u64,
+        /// Timeout on the clock of the card.
+        waited: Waited,
         /// Decoded status register.
         status: String,
         /// Number of quarantined buffers.

@@ -72,7 +72,8 @@ pub use fpga_pci::vfio::{VfToken, VfioInterface, VfioOpenError};
 pub use fpga_pci::{
     Backend, Backoff, Bar, BarError, Bounced, Clock, ConfigError, DeviceEvent, DeviceEvents, DmaAccess,
     DmaAllocError, DmaBuffer, DmaPool, DmaPoolOptions, HugePages, InterruptError, MmioError, PciAddress,
-    ReadVolatile, RegisteredMemory, ResetLevel, SharedMemory, SharedSlice, WriteVolatile, catch_bus_errors,
+    ReadVolatile, RegisteredMemory, ResetLevel, SharedMemory, SharedSlice, Waited, WriteVolatile,
+    catch_bus_errors,
 };
 pub use fpga_registers::{BarOffset, CardAddr, Iova, xdma::Direction};
 pub use fpga_ring::cdma_ring::CopyEntry as CdmaSegment;

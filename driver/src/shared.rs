@@ -1,6 +1,7 @@
 //! State shared by all handles of one card, and the shutdown of the card.
 
 use core::fmt;
+use fpga_pci::Waited;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -407,7 +408,7 @@ pub(crate) fn quiesce(
     stopped?.map_err(|waited| OpenError::NotIdle {
         card: card.to_owned(),
         channel,
-        waited_ms: waited / 1_000_000,
+        waited: Waited::new(backend, waited),
     })?;
     if receives {
         set_packet_mark(bar, base).map_err(error)?;

@@ -276,11 +276,12 @@ fn recovery_stuck_engine_escalates() {
     let report = recover(RecoveryLevel::Channel);
     assert!(!report.well && !report.reopen);
     assert_eq!(active(&report), ["c2h1 failed"]);
-    let RecoveryStepOutcome::Failed { reason: RecoveryStepError::NotIdle { waited_ms: 2000, .. } } =
+    let RecoveryStepOutcome::Failed { reason: RecoveryStepError::NotIdle { waited, .. } } =
         &step(&report, RecoveryStep::Channel(C2H1)).outcome
     else {
         panic!("{report:#?}")
     };
+    assert_eq!(waited.as_millis(), 2000);
     let report = recover(RecoveryLevel::Bus);
     // The register reads wrong after the reset too: a completed reset alone does not make the card healthy.
     assert!(!report.well && report.reopen);

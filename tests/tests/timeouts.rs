@@ -135,7 +135,10 @@ fn short_idle_timeout_gives_up_engine_early() {
     channel.poll().unwrap();
     injector.use_virtual_monotonic_clock();
     let error = timed(&injector, limit, "abort", || channel.abort()).unwrap_err();
-    assert!(matches!(error, ChannelError::Wedged { waited_ms: 20..=22, .. }), "{error}");
+    assert!(
+        matches!(error, ChannelError::Wedged { waited, .. } if (20..=22).contains(&waited.as_millis())),
+        "{error}"
+    );
 }
 
 #[test]
@@ -227,7 +230,10 @@ fn cancelled_wait_ends_in_every_mode_though_engine_does_not_stop() {
         let error = channel.wait(ticket, wait).unwrap_err();
         assert!(matches!(error, ChannelError::Cancelled { .. }), "{mode:?}: {error}");
         let error = channel.abort().unwrap_err();
-        assert!(matches!(error, ChannelError::Wedged { waited_ms: ..=30, .. }), "{mode:?}: {error}");
+        assert!(
+            matches!(error, ChannelError::Wedged { waited, .. } if waited.as_millis() <= 30),
+            "{mode:?}: {error}"
+        );
         drop((channel, card));
         let took = Duration::from_nanos(injector.now() - before);
         assert!(took <= Duration::from_millis(40), "{mode:?}: {took:?}");

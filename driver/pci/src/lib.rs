@@ -73,4 +73,4 @@ pub use iova::IovaAllocator;
 pub use memory::{Bounced, HugePages, MemoryKind, ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
 pub use mmio::{Bar, Mmio, catch_bus_errors};
 pub use poll::poll_until;
-pub use wait::{Backoff, Clock, Deadline};
+pub use wait::{Backoff, Clock, Deadline, Waited};

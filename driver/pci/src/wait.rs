@@ -3,6 +3,7 @@
 //! Every loop of the driver that waits for a card uses these two, so that each of them ends in time and leaves the CPU to others: the
 //! thread, process or virtual machine that a loop waits for may need the CPU that the loop occupies.
 
+use core::fmt;
 use core::time::Duration;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -17,6 +18,37 @@ pub enum Clock {
     Monotonic,
     /// A simulation's time, which advances with the simulation's work and is unrelated to wall-clock time.
     Virtual,
+}
+
+/// Duration of a wait and the clock that measured it. Prints as `2000 ms`, or as `2000 ms of virtual time`, which is unrelated to the time
+/// that a person has waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Waited {
+    /// Duration by that clock.
+    pub time: Duration,
+    /// Whether the clock is virtual ([`Clock::Virtual`]).
+    pub is_virtual: bool,
+}
+
+impl Waited {
+    /// Creates it from nanoseconds of `backend`'s clock.
+    #[must_use]
+    pub fn new(backend: &dyn Backend, nanoseconds: u64) -> Self {
+        Self { time: Duration::from_nanos(nanoseconds), is_virtual: backend.clock() == Clock::Virtual }
+    }
+
+    /// Whole milliseconds.
+    #[must_use]
+    pub fn as_millis(self) -> u64 {
+        u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Waited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let clock = if self.is_virtual { " of virtual time" } else { "" };
+        write!(f, "{} ms{clock}", self.as_millis())
+    }
 }
 
 /// Minimum wall-clock limit of a wait whose timeout is counted in virtual time.

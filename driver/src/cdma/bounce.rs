@@ -7,6 +7,7 @@
 //! be lost.
 
 use core::time::Duration;
+use fpga_pci::Waited;
 use std::sync::Arc;
 
 use fpga_registers::CardAddr;
@@ -129,7 +130,7 @@ impl Cdma {
                 destination: whole.destination,
                 length: whole.length,
                 done,
-                waited_ms: passed(began) / 1_000_000,
+                waited: Waited::new(&*card.backend, passed(began)),
             },
             _ => CdmaError::Bounce {
                 card: card.name.clone(),

@@ -169,7 +169,7 @@ impl Cdma {
             destination: whole.destination,
             length: whole.length,
             done,
-            waited_ms: time.passed(&self.card) / 1_000_000,
+            waited: self.waited(time.passed(&self.card)),
         }
     }
 

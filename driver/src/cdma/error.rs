@@ -1,6 +1,7 @@
 //! Errors of copies inside the card.
 
 use core::fmt;
+use fpga_pci::Waited;
 
 use fpga_pci::{InterruptError, MmioError};
 use fpga_registers::cdma::Cdmasr;
@@ -80,7 +81,7 @@ pub enum CdmaError {
     },
     /// The caller's timeout has passed. The engine was reset.
     #[error(
-        "{card} CDMA: copy of {length} from {source_start} to {destination} was given up after {waited_ms} ms and {done}; the engine was reset and can be used again: allow more time, or copy the rest",
+        "{card} CDMA: copy of {length} from {source_start} to {destination} was given up after {waited} and {done}; the engine was reset and can be used again: allow more time, or copy the rest",
         length = quantity(*length, "byte"),
         done = quantity(*done, "byte"),
     )]
@@ -95,8 +96,8 @@ pub enum CdmaError {
         length: u64,
         /// Bytes that were certainly copied.
         done: u64,
-        /// Time waited, in milliseconds.
-        waited_ms: u64,
+        /// Time waited, on the clock of the card.
+        waited: Waited,
     },
     /// The caller stopped the copy between two chunks. The engine is idle.
     #[error(
@@ -116,15 +117,15 @@ pub enum CdmaError {
     },
     /// The engine does not become idle, or its reset does not end.
     #[error(
-        "{card} CDMA: {what} did not end within {waited_ms} ms (status {status}); an AXI slave does not answer: reset the card"
+        "{card} CDMA: {what} did not end within {waited} (status {status}); an AXI slave does not answer: reset the card"
     )]
     Stuck {
         /// Name of the card.
         card: CardName,
         /// Operation that did not end.
         what: &'static str,
-        /// Timeout in milliseconds.
-        waited_ms: u64,
+        /// Timeout on the clock of the card.
+        waited: Waited,
         /// Status register.
         status: Cdmasr,
     },

@@ -19,6 +19,7 @@ mod ring;
 mod wait;
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use fpga_pci::Waited;
 use std::sync::Arc;
 
 use fpga_pci::{Bar, MmioError};
@@ -130,9 +131,14 @@ impl Cdma {
     ) -> Result<T, CdmaError> {
         let seen = poll_until(&*self.card.backend, limit, |_| look())?;
         seen.or_else(|waited| {
-            let waited_ms = waited / 1_000_000;
-            Err(CdmaError::Stuck { card: self.name(), what, waited_ms, status: self.status()? })
+            let waited = self.waited(waited);
+            Err(CdmaError::Stuck { card: self.name(), what, waited, status: self.status()? })
         })
+    }
+
+    /// Waiting time on the card's clock.
+    pub(crate) fn waited(&self, nanoseconds: u64) -> Waited {
+        Waited::new(&*self.card.backend, nanoseconds)
     }
 
     fn wait_idle(&self, limit: u64, what: &'static str) -> Result<Cdmasr, CdmaError> {

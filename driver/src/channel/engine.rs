@@ -1,5 +1,6 @@
 //! Engine of one channel: the descriptor ring of `fpga-protocol`, its memory, and the registers that start it.
 
+use fpga_pci::Waited;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -208,7 +209,7 @@ impl Engine {
                 engine.fail(ChannelError::Wedged {
                     card: card.clone(),
                     channel: name,
-                    waited_ms: 0,
+                    waited: Waited::new(&*engine.card.backend, 0),
                     status: status.describe(name.direction).to_string(),
                     quarantined: 0,
                 });

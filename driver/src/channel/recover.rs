@@ -1,6 +1,7 @@
 //! Recovery of a run that does not end normally: stop, confirm idle, return all buffers; quarantine memory that the engine may still reach.
 
 use core::time::Duration;
+use fpga_pci::Waited;
 use std::sync::Arc;
 
 use fpga_pci::{DmaBuffer, FAULT_LOG, MmioError, QuarantineReason, barrier};
@@ -295,7 +296,7 @@ impl Engine {
         let error = ChannelError::Wedged {
             card: self.card_name(),
             channel: self.name,
-            waited_ms: waited / 1_000_000,
+            waited: Waited::new(&*self.card.backend, waited),
             status: status.describe(self.name.direction).to_string(),
             quarantined,
         };

@@ -10,6 +10,7 @@
 //! slot than can be in use. An engine that is started once too often ([`is_overrun`]) halts at a guard instead of copying old data, and
 //! continues after a reset.
 
+use fpga_pci::Waited;
 use fpga_protocol::sender::{Transmit, TransmitKind};
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::descriptor::LengthError;
@@ -57,6 +58,11 @@ impl Chain {
 
     pub(super) const fn overruns(&self) -> u64 {
         self.overruns
+    }
+
+    /// Waiting time on the card's clock.
+    pub(super) fn waited(&self, nanoseconds: u64) -> Waited {
+        self.cdma.waited(nanoseconds)
     }
 
     pub(super) fn status(&self) -> Result<Cdmasr, CdmaError> {

@@ -1,5 +1,6 @@
 //! Errors of endpoints.
 
+use fpga_pci::Waited;
 use std::time::Duration;
 
 use fpga_firmware::NodeId;
@@ -121,15 +122,15 @@ pub enum EndpointError {
     },
     /// Transmit windows were filled but not released by the NI.
     #[error(
-        "{card}: {outstanding} transmit windows were not sent within {waited_ms} ms; the network is blocked or the interface is stuck: drop the endpoint and open it again"
+        "{card}: {outstanding} transmit windows were not sent within {waited}; the network is blocked or the interface is stuck: drop the endpoint and open it again"
     )]
     WindowsStuck {
         /// Name of the card.
         card: CardName,
         /// Number of windows that the NI holds.
         outstanding: u32,
-        /// Time without a released window, in milliseconds.
-        waited_ms: u64,
+        /// Time without a released window, on the clock of the card.
+        waited: Waited,
     },
     /// The channel that carries header blocks failed.
     #[error(transparent)]

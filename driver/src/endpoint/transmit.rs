@@ -296,7 +296,7 @@ impl TransmitPath {
         Err(EndpointError::WindowsStuck {
             card: self.card.clone(),
             outstanding: self.busy.count_ones(),
-            waited_ms: waited / 1_000_000,
+            waited: self.chain.waited(waited),
         })
     }
 

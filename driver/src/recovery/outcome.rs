@@ -1,6 +1,7 @@
 //! Report of a recovery.
 
 use core::fmt;
+use fpga_pci::Waited;
 
 use fpga_pci::{BarError, ConfigError, MmioError, ResetError};
 
@@ -110,11 +111,11 @@ pub enum RecoveryStepError {
     AllOnes,
     /// The engine does not become idle.
     #[error(
-        "not idle after {waited_ms} ms (status {status}); an AXI slave or a stream does not answer: only a reset can help"
+        "not idle after {waited} (status {status}); an AXI slave or a stream does not answer: only a reset can help"
     )]
     NotIdle {
-        /// Timeout in milliseconds.
-        waited_ms: u64,
+        /// Timeout on the clock of the card.
+        waited: Waited,
         /// Decoded status register.
         status: String,
     },

@@ -1,5 +1,6 @@
 //! Execution of the recovery steps.
 
+use fpga_pci::Waited;
 use std::sync::Arc;
 
 use fpga_firmware::generated::{BlockType, ni};
@@ -262,7 +263,7 @@ impl RecoverySequence<'_> {
         })?;
         idle.map_err(|waited| {
             let status = last.describe(name.direction).to_string();
-            RecoveryStepError::NotIdle { waited_ms: waited / 1_000_000, status }
+            RecoveryStepError::NotIdle { waited: Waited::new(self.backend, waited), status }
         })
     }
 
@@ -304,7 +305,7 @@ impl RecoverySequence<'_> {
         })?;
         ended.or_else(|waited| {
             let status = CdmaBlock::SR.read(registers, base)?.to_string();
-            Err(RecoveryStepError::NotIdle { waited_ms: waited / 1_000_000, status })
+            Err(RecoveryStepError::NotIdle { waited: Waited::new(self.backend, waited), status })
         })?;
         Ok((found, RecoveryStepOutcome::Recovered))
     }

@@ -350,9 +350,10 @@ fn stuck_engine_quarantines_reachable_memory() {
             let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
             backend.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
             let error = poll_call(&mut rig, &work).unwrap_err();
-            let ChannelError::Wedged { quarantined, waited_ms: 2000, .. } = error else {
+            let ChannelError::Wedged { quarantined, waited, .. } = error else {
                 panic!("{way:?} {name}: {error}")
             };
+            assert_eq!(waited.as_millis(), 2000, "{way:?} {name}");
             let (_, kept) = work.check(&mut rig);
             assert_kept(
                 &mut rig,

@@ -228,10 +228,10 @@ fn judge(
 ) -> Result<Option<Verdict>, TestError> {
     let problem = match tried {
         Ok(()) => return Ok(None),
-        Err(TestError::Stuck { channel, waited_ms, status, .. }) => {
+        Err(TestError::Stuck { channel, waited, status, .. }) => {
             let hint = ". Several blocks of descriptors above 4 KiB cause this on some IP builds: keep ChannelOptions::long_blocks off \
                         (the default)";
-            return Err(TestError::Stuck { channel, waited_ms, status, hint });
+            return Err(TestError::Stuck { channel, waited, status, hint });
         }
         Err(
             problem @ (TestError::Engine { .. }

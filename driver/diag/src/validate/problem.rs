@@ -1,5 +1,6 @@
 //! Problems found by a test, with their remedies.
 
+use fpga_pci::Waited;
 use fpga_pci::{DmaAllocError, MemoryError, MmioError};
 use fpga_registers::xdma::ChannelStatus;
 use fpga_registers::{CardAddr, Iova, quantity};
@@ -45,15 +46,15 @@ pub(super) enum TestError {
     Engine { channel: ChannelName, what: String, place: EnginePosition },
     /// A run does not end. The engine was stopped.
     #[error(
-        "{channel} did not finish within {waited_ms} ms ({completed} of {posted} reported, status {status}); the \
+        "{channel} did not finish within {waited} ({completed} of {posted} reported, status {status}); the \
          engine was stopped", posted = quantity(*posted, "descriptor"))]
-    Slow { channel: ChannelName, waited_ms: u64, completed: u32, posted: u32, status: String },
+    Slow { channel: ChannelName, waited: Waited, completed: u32, posted: u32, status: String },
     /// An engine does not stop.
     #[error(
-        "{channel} does not stop ({waited_ms} ms, status {status}): an AXI slave does not answer; reset the card with \
+        "{channel} does not stop ({waited}, status {status}): an AXI slave does not answer; reset the card with \
          `fpgactl reset --level bus`. Memory that the engine may still access stays quarantined{hint}"
     )]
-    Stuck { channel: ChannelName, waited_ms: u64, status: String, hint: &'static str },
+    Stuck { channel: ChannelName, waited: Waited, status: String, hint: &'static str },
     /// An engine stopped before the end of its run without an error bit.
     #[error("{channel} stopped before the end of its run without an error bit (status {status})")]
     Silent { channel: ChannelName, status: String },

@@ -4,6 +4,7 @@
 //! without Stop, control words with single bits missing.
 
 use core::fmt;
+use fpga_pci::Waited;
 use std::sync::Arc;
 
 use fpga_pci::{Backend, Bar, Interrupt, MmioError, QuarantineReason, RegisteredMemory, barrier};
@@ -243,7 +244,7 @@ impl TestChannel {
         }
         TestError::Slow {
             channel: self.name,
-            waited_ms: waited / 1_000_000,
+            waited: Waited::new(&*self.backend, waited),
             completed,
             posted: u32::try_from(self.posted.len()).unwrap_or(u32::MAX),
             status: status.describe(self.name.direction).to_string(),
@@ -281,7 +282,7 @@ impl TestChannel {
                 let status = status.describe(self.name.direction).to_string();
                 return Err(TestError::Stuck {
                     channel: self.name,
-                    waited_ms: waited / 1_000_000,
+                    waited: Waited::new(&*self.backend, waited),
                     status,
                     hint: "",
                 });

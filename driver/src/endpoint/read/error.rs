@@ -1,6 +1,7 @@
 //! Errors of reads.
 
 use fpga_firmware::NodeId;
+use fpga_pci::Waited;
 use fpga_protocol::sender;
 use fpga_registers::{CardAddr, quantity};
 
@@ -29,7 +30,7 @@ pub enum ReadFailure {
     Request(sender::TransferError),
     /// The request arrived, but the answer did not.
     #[error(
-        "node {node} took the request to read {length} and did not answer within {waited_ms} ms; look whether its endpoint is polled, or give the read a longer deadline",
+        "node {node} took the request to read {length} and did not answer within {waited}; look whether its endpoint is polled, or give the read a longer deadline",
         length = quantity(*length, "byte"),
     )]
     NoAnswer {
@@ -37,8 +38,8 @@ pub enum ReadFailure {
         node: NodeId,
         /// Requested length in bytes.
         length: u64,
-        /// Time waited, in milliseconds.
-        waited_ms: u64,
+        /// Time waited, on the clock of the card.
+        waited: Waited,
     },
 }
 

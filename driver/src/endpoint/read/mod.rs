@@ -13,6 +13,7 @@
 mod error;
 mod request;
 
+use fpga_pci::Waited;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -475,8 +476,8 @@ impl Endpoint {
             if now < read.deadline {
                 continue;
             }
-            let waited_ms = now.saturating_sub(read.started).get() / 1_000_000;
-            let failure = ReadFailure::NoAnswer { node: read.node, length: read.length, waited_ms };
+            let waited = Waited::new(&*self.card.shared.backend, now.saturating_sub(read.started).get());
+            let failure = ReadFailure::NoAnswer { node: read.node, length: read.length, waited };
             self.end_read(now, slot, Err(failure))?;
             work += 1;
         }
