@@ -198,12 +198,11 @@ impl Cdma {
     /// Width of the length field that copies and rings assume, in bits: 23, which every build of PG034 has; less once a copy has found the
     /// register narrower.
     #[must_use]
-    pub const fn length_bits(&self) -> u8 {
+    pub fn length_bits(&self) -> u8 {
         if self.chunk == CHUNK_BYTES {
             return LENGTH_BITS;
         }
-        // At most 22 bits.
-        (u32::BITS - self.chunk.leading_zeros()) as u8
+        u8::try_from(u32::BITS - self.chunk.leading_zeros()).unwrap_or(LENGTH_BITS)
     }
 
     /// Starts one chunk. High address words are read back where they matter: a build with narrower addresses would drop them and copy from

@@ -198,7 +198,7 @@ fn out_of_memory_is_error() {
     let all = card.buffer(900 << 10).unwrap();
     let error = card.buffer(900 << 10).unwrap_err();
     assert!(matches!(error, ResourceError::Memory { .. }), "{error}");
-    assert_message(&error, &["wait for transfers"]);
+    assert_message(&error, &["in use", "drop buffers"]);
     assert!(matches!(card.buffer(0), Err(ResourceError::Memory { .. })));
     assert!(matches!(card.buffer(usize::MAX), Err(ResourceError::Memory { .. })));
     // A channel that cannot be taken because memory is exhausted stays free.

@@ -1,5 +1,4 @@
 //! Causes that messages name: logic that does not answer, missing data realignment, shared interrupt vectors, sockets of served cards.
-#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use crate::support::{CommandResult, Served, file, fpgactl};
 

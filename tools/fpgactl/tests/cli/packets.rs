@@ -1,4 +1,5 @@
 //! `dma`, `info` and `validate` on cards with AXI4-Stream channels.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use std::fs;
 use std::io::{Read, Write};
