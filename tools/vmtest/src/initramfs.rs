@@ -1,5 +1,6 @@
 //! The guest's initial and only file system.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Cursor};
 use std::path::Path;
@@ -11,6 +12,7 @@ use super::kernel::Bootable;
 use super::machine::Address;
 use super::modules::{self, ModuleError};
 use super::plan::Job;
+use super::programs::Programs;
 
 const INIT: &str = include_str!("../guest/init.sh");
 /// Scripts that steps use as commands.
@@ -60,8 +62,8 @@ impl Members {
 pub(crate) struct Contents<'a> {
     /// Static busybox.
     pub(crate) busybox: &'a Path,
-    /// Static programs of this project.
-    pub(crate) programs: &'a [std::path::PathBuf],
+    /// Programs of this project.
+    pub(crate) programs: &'a Programs,
 }
 
 /// Builds the file system.
@@ -81,9 +83,19 @@ pub(crate) fn build(
     for (name, text) in SCRIPTS {
         archive.file(&format!("bin/{name}"), 0o755, text.as_bytes());
     }
-    for program in contents.programs {
+    for program in &contents.programs.paths {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         archive.file(&format!("bin/{name}"), 0o755, read(program)?);
+    }
+    let mut folders = BTreeSet::new();
+    for library in &contents.programs.libraries {
+        // At the same path as on this machine, because the programs name the path of their loader.
+        let path = library.strip_prefix("/").unwrap_or(library);
+        let above: Vec<&Path> = path.ancestors().skip(1).filter(|folder| *folder != Path::new("")).collect();
+        for folder in above.into_iter().rev().filter(|folder| folders.insert(folder.to_path_buf())) {
+            archive.directory(&folder.to_string_lossy());
+        }
+        archive.file(&path.to_string_lossy(), 0o755, read(library)?);
     }
     let modules = match &kernel.modules {
         Some(folder) => modules::with_dependencies(folder, &MODULES)?,
@@ -147,7 +159,8 @@ mod tests {
         for (name, text) in SCRIPTS.into_iter().chain([("init", INIT)]) {
             assert_eq!(complaints(text), "", "{name}");
         }
-        for job in Plan::load().unwrap().jobs(&[], None, &[]).unwrap() {
+        let plan = Plan::load().unwrap();
+        for job in [false, true].into_iter().flat_map(|daily| plan.jobs(&[], daily, None, &[]).unwrap()) {
             for step in job.steps {
                 assert_eq!(complaints(&step.run), "", "{}, {}", job.guest.name, step.name);
             }
@@ -156,7 +169,7 @@ mod tests {
 
     #[test]
     fn initramfs_environment_is_quoted() {
-        let mut job = Plan::load().unwrap().jobs(&[], None, &[]).unwrap().remove(0);
+        let mut job = Plan::load().unwrap().jobs(&[], false, None, &[]).unwrap().remove(0);
         job.guest.environment = [("WORDS".to_owned(), "it's $HOME".to_owned())].into();
         let script = environment(&job, &[]) + "printf %s \"$WORDS\"";
         let output = Command::new("sh").arg("-c").arg(script).output().unwrap();

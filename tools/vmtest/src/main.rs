@@ -36,7 +36,7 @@ use cache::{Cache, CacheError};
 use debian::{DebianError, Packages};
 use kernel::{Bootable, Kernel, KernelError};
 use plan::{Job, Plan, PlanError};
-use programs::BuildError;
+use programs::{BuildError, Programs};
 use qemu::{Qemu, QemuError};
 use report::{GuestReport, Report};
 
@@ -47,6 +47,9 @@ struct Options {
     /// Guests to run; all by default (see --list)
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
+    /// Run only the guest of everyday checks, with the programs that `cargo test --workspace` has built
+    #[arg(long, conflicts_with = "guests")]
+    daily: bool,
     /// Run only guests with this kernel
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<Kernel>,
@@ -169,7 +172,7 @@ fn out_of_reach(error: DebianError, other: impl FnOnce(DebianError) -> VmError) 
 
 /// Runs guests and reports.
 fn run(root: &Path, options: &Options) -> Result<(), VmError> {
-    let mut jobs = Plan::load()?.jobs(&options.guests, options.kernel, &options.only)?;
+    let mut jobs = Plan::load()?.jobs(&options.guests, options.daily, options.kernel, &options.only)?;
     for job in &mut jobs {
         job.guest.environment.extend(options.set.iter().cloned());
     }
@@ -192,7 +195,7 @@ fn run(root: &Path, options: &Options) -> Result<(), VmError> {
     if !lacks.is_empty() {
         return Err(VmError::MissingRequirements(lacks));
     }
-    let ready = Ready::prepare(root, &cache, &kernels)?;
+    let ready = Ready::prepare(root, &cache, &kernels, options.daily)?;
     if options.prepare {
         return Ok(());
     }
@@ -258,11 +261,11 @@ struct Ready {
     qemu: Qemu,
     kernels: BTreeMap<Kernel, Bootable>,
     busybox: PathBuf,
-    programs: Vec<PathBuf>,
+    programs: Programs,
 }
 
 impl Ready {
-    fn prepare(root: &Path, cache: &Cache, kernels: &[Kernel]) -> Result<Self, VmError> {
+    fn prepare(root: &Path, cache: &Cache, kernels: &[Kernel], daily: bool) -> Result<Self, VmError> {
         let mut packages = Packages::new(cache);
         let qemu = Qemu::get(cache, &mut packages)?;
         let busybox = cache
@@ -274,7 +277,7 @@ impl Ready {
                 bootable.insert(*kernel, kernel::get(cache, &mut packages, *kernel)?);
             }
         }
-        let programs = programs::build(root)?;
+        let programs = if daily { Programs::of_tests(root)? } else { Programs::build(root)? };
         Ok(Self { qemu, kernels: bootable, busybox: busybox.folder.join("usr/bin/busybox"), programs })
     }
 
@@ -288,13 +291,16 @@ impl Ready {
         let parts = run::Parts {
             qemu: &self.qemu,
             contents: initramfs::Contents { busybox: &self.busybox, programs: &self.programs },
-            server: programs::named(&self.programs, "fpgactl")?,
+            server: self.programs.named("fpgactl")?,
             root,
             stop,
             verbose: options.verbose,
         };
         // The backends of this machine are part of a complete run.
-        let chosen = !options.guests.is_empty() || options.kernel.is_some() || !options.only.is_empty();
+        let chosen = !options.guests.is_empty()
+            || options.daily
+            || options.kernel.is_some()
+            || !options.only.is_empty();
         let everything = !chosen && !options.no_build;
         let mut work: Vec<Work<'_>> = jobs.iter().map(Work::Guest).collect();
         if everything {
@@ -341,7 +347,7 @@ impl Ready {
         let job = match work {
             Work::Backend(backend) => {
                 eprintln!("backend {backend}: the conformance suite on this machine");
-                let report = backends::run(programs::named(&self.programs, "conformance")?, backend);
+                let report = backends::run(self.programs.named("conformance")?, backend);
                 eprintln!("backend {backend}: {} in {:.1} s", verdict(report.passed()), report.seconds);
                 return Ok(report);
             }

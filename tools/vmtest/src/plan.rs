@@ -28,6 +28,9 @@ pub(crate) struct Guest {
     pub(crate) name: String,
     /// Short description of its purpose.
     pub(crate) about: String,
+    /// Whether it is for everyday checks; a complete run does the same and more in the other guests.
+    #[serde(default)]
+    pub(crate) daily: bool,
     pub(crate) kernel: Kernel,
     /// Whether there is a translating IOMMU.
     pub(crate) iommu: bool,
@@ -178,10 +181,12 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Selects the work: all guests or those named, on all kernels or one, with all steps or those named.
+    /// Selects the work: all guests of a complete run, those of everyday checks (`daily`) or those named; on all kernels or one; with
+    /// all steps or those named.
     pub(crate) fn jobs(
         &self,
         guests: &[String],
+        daily: bool,
         kernel: Option<Kernel>,
         only: &[String],
     ) -> Result<Vec<Job>, PlanError> {
@@ -194,7 +199,9 @@ impl Plan {
         let chosen = self
             .guests
             .iter()
-            .filter(|guest| guests.is_empty() || guests.contains(&guest.name))
+            .filter(
+                |guest| if guests.is_empty() { guest.daily == daily } else { guests.contains(&guest.name) },
+            )
             .filter(|guest| kernel.is_none_or(|kernel| guest.kernel == kernel));
         let mut jobs: Vec<Job> =
             chosen.map(|guest| Job { guest: guest.clone(), steps: self.steps(guest) }).collect();
@@ -232,6 +239,7 @@ mod tests {
 guests:
   - { name: group, about: x, kernel: stock, iommu: true, devices: [{kind: card}], suites: [one, two] }
   - { name: iommufd, about: y, kernel: built, iommu: true, suites: [one] }
+  - { name: short, about: z, daily: true, kernel: stock, iommu: true, suites: [two] }
 suites:
   one: [{ name: bind, run: bind }, { name: info, run: fpgactl info }]
   two: [{ name: kill, run: kill, status: 1 }]
@@ -252,28 +260,32 @@ suites:
     #[test]
     fn plan_of_project_is_valid() {
         let plan = Plan::load().unwrap();
-        assert!(!plan.jobs(&[], None, &[]).unwrap().is_empty());
+        for daily in [false, true] {
+            assert!(!plan.jobs(&[], daily, None, &[]).unwrap().is_empty());
+        }
     }
 
     #[test]
     fn plan_guests_and_steps_are_selected() {
         let plan = Plan::parse(SMALL).unwrap();
-        let all = plan.jobs(&[], None, &[]).unwrap();
+        let all = plan.jobs(&[], false, None, &[]).unwrap();
         assert_eq!(names(&all), ["group: bind info kill", "iommufd: bind info"]);
-        let built = plan.jobs(&[], Some(Kernel::Built), &[]).unwrap();
+        let daily = plan.jobs(&[], true, None, &[]).unwrap();
+        assert_eq!(names(&daily), ["short: kill"]);
+        let built = plan.jobs(&[], false, Some(Kernel::Built), &[]).unwrap();
         assert_eq!(names(&built), ["iommufd: bind info"]);
-        let one = plan.jobs(&owned(&["group"]), None, &owned(&["info"])).unwrap();
+        let one = plan.jobs(&owned(&["group", "short"]), false, None, &owned(&["info"])).unwrap();
         assert_eq!(names(&one), ["group: bind info"]);
-        let kill = plan.jobs(&[], None, &owned(&["kill"])).unwrap();
+        let kill = plan.jobs(&[], false, None, &owned(&["kill"])).unwrap();
         assert_eq!(names(&kill), ["group: bind kill"]);
     }
 
     #[test]
     fn plan_missing_name_is_reported() {
         let plan = Plan::parse(SMALL).unwrap();
-        let error = plan.jobs(&owned(&["cdev"]), None, &[]).unwrap_err();
-        assert_eq!(error.to_string(), "there is no guest cdev; there are: group, iommufd");
-        let error = plan.jobs(&[], Some(Kernel::Built), &owned(&["kill"])).unwrap_err();
+        let error = plan.jobs(&owned(&["cdev"]), false, None, &[]).unwrap_err();
+        assert_eq!(error.to_string(), "there is no guest cdev; there are: group, iommufd, short");
+        let error = plan.jobs(&[], false, Some(Kernel::Built), &owned(&["kill"])).unwrap_err();
         assert_eq!(error.to_string(), "no selected guest has a step kill; there are: bind, info");
     }
 

@@ -1,18 +1,23 @@
-//! Programs of this project that run in guests: static, because a guest has no C library.
+//! Programs of this project that run in guests. A complete run builds them for guests: optimised, and static, because a guest has no C
+//! library. Everyday checks take the programs of the tests, which are there already, with the libraries that they need.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use fpga_process::on_path;
+use fpga_process::{on_path, output};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Build profile: see the workspace's Cargo.toml.
 const PROFILE: &str = "guest";
 /// Packages and their programs.
 const PACKAGES: [&str; 2] = ["fpgactl", "fpga-tests"];
+
+/// Names of the programs.
+const NAMES: [&str; 2] = ["fpgactl", "conformance"];
 
 /// Error of a build.
 #[derive(Debug, thiserror::Error)]
@@ -25,19 +30,70 @@ struct Built {
     executable: Option<PathBuf>,
 }
 
-/// Builds the programs. Returns all paths.
-pub(crate) fn build(root: &Path) -> Result<Vec<PathBuf>, BuildError> {
-    let failed = |error: std::io::Error| BuildError(error.to_string());
+/// Programs for guests.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    pub(crate) paths: Vec<PathBuf>,
+    /// Libraries that they need, and their loader.
+    pub(crate) libraries: Vec<PathBuf>,
+}
+
+impl Programs {
+    /// Builds programs that need no library.
+    pub(crate) fn build(root: &Path) -> Result<Self, BuildError> {
+        let mut command = cargo();
+        command.args(["build", "--profile", PROFILE, "--target", TARGET, "--bins"]);
+        command.args(PACKAGES.iter().flat_map(|package| ["-p", *package]));
+        // In a separate folder: other flags would force rebuilds in the usual one.
+        command.arg("--target-dir").arg(folder(root));
+        command.env("RUSTFLAGS", "-C target-feature=+crt-static");
+        // The profile determines the build, independent of the settings for other builds.
+        command.env_remove("CARGO_INCREMENTAL");
+        Ok(Self { paths: built(root, &mut command)?, libraries: Vec::new() })
+    }
+
+    /// Takes the programs of the workspace's tests. The same command builds the tests, so nothing is built twice.
+    pub(crate) fn of_tests(root: &Path) -> Result<Self, BuildError> {
+        let all = built(root, cargo().args(["test", "--workspace", "--no-run"]))?;
+        let folder = folder(root).join("stripped");
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| BuildError(format!("{}: {error}", folder.display())))?;
+        let (mut paths, mut libraries) = (Vec::new(), BTreeSet::new());
+        for name in NAMES {
+            let program = named(&all, name)?;
+            libraries.extend(needed(&run(Command::new("ldd").arg(program))?));
+            // Without debug information, which is most of their size.
+            let stripped = folder.join(name);
+            run(Command::new("strip").arg("-o").arg(&stripped).arg(program))?;
+            paths.push(stripped);
+        }
+        Ok(Self { paths, libraries: libraries.into_iter().collect() })
+    }
+
+    /// Selects the program with this name.
+    pub(crate) fn named(&self, name: &str) -> Result<&Path, BuildError> {
+        named(&self.paths, name)
+    }
+}
+
+fn run(command: &mut Command) -> Result<String, BuildError> {
+    output(command).map_err(|error| BuildError(error.to_string()))
+}
+
+/// Paths of libraries in the output of `ldd`.
+fn needed(text: &str) -> impl Iterator<Item = PathBuf> {
+    text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from)
+}
+
+fn cargo() -> Command {
     let cargo = std::env::var_os("CARGO").filter(|_| on_path("cargo").is_none());
-    let mut command = Command::new(cargo.unwrap_or_else(|| OsString::from("cargo")));
-    command.args(["build", "--profile", PROFILE, "--target", TARGET, "--bins"]);
-    command.args(PACKAGES.iter().flat_map(|package| ["-p", *package]));
-    // In a separate folder: other flags would force rebuilds in the usual one.
-    command.arg("--target-dir").arg(folder(root));
+    Command::new(cargo.unwrap_or_else(|| OsString::from("cargo")))
+}
+
+/// Runs a build. Returns the paths of all programs.
+fn built(root: &Path, command: &mut Command) -> Result<Vec<PathBuf>, BuildError> {
+    let failed = |error: std::io::Error| BuildError(error.to_string());
     command.arg("--message-format=json-render-diagnostics");
-    command.env("RUSTFLAGS", "-C target-feature=+crt-static");
-    // The profile determines the build, independent of the settings for other builds.
-    command.env_remove("CARGO_INCREMENTAL");
     let output = command.current_dir(root).stderr(Stdio::inherit()).output().map_err(failed)?;
     if !output.status.success() {
         return Err(BuildError(output.status.to_string()));
@@ -51,7 +107,7 @@ pub(crate) fn build(root: &Path) -> Result<Vec<PathBuf>, BuildError> {
 }
 
 /// Selects the program with this name.
-pub(crate) fn named<'a>(programs: &'a [PathBuf], name: &str) -> Result<&'a Path, BuildError> {
+fn named<'a>(programs: &'a [PathBuf], name: &str) -> Result<&'a Path, BuildError> {
     let found = programs.iter().find(|program| program.file_name().is_some_and(|file| file == name));
     found.map(PathBuf::as_path).ok_or_else(|| BuildError(format!("the build produced no program {name}")))
 }
@@ -69,6 +125,17 @@ fn executables(messages: &[u8]) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ldd_output_names_libraries() {
+        let text =
+            "\tlinux-vdso.so.1 (0x7f69)\n\tlibc.so.6 => /lib/libc.so.6 (0x7f69)\n\t/lib64/ld.so (0x7f69)\n";
+        assert_eq!(
+            needed(text).collect::<Vec<_>>(),
+            [Path::new("/lib/libc.so.6"), Path::new("/lib64/ld.so")]
+        );
+        assert_eq!(needed("\tstatically linked\n").count(), 0);
+    }
 
     #[test]
     fn cargo_output_names_programs() {
