@@ -34,7 +34,7 @@ mod threaded;
 
 pub use backend::SimBackend;
 pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};
-pub use fpga_card::description::{LinkRate, StreamLogic};
+pub use fpga_card::description::{LinkRate, SCHEMA_VERSION, StreamLogic};
 pub use fpga_card::fault_plan::FaultsDescription;
 pub use fpga_card::{BarLayout, BarRole, CardDescription, DescriptionError, FaultPlan, USER_INTERRUPTS};
 pub use network::{SimNetwork, SimNetworkBuilder, SimNetworkError};

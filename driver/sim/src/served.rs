@@ -21,13 +21,11 @@ mod device;
 mod error;
 mod irqs;
 mod listener;
-mod log;
 mod server;
 mod session;
 mod wait_budget;
 
 pub use error::ServeError;
 pub use listener::{Listener, SocketFile};
-pub use log::LogLimit;
 pub use server::{CardServer, LiveServeCounts, MessageCount, ServeCounts};
 pub use session::{Next, Session};

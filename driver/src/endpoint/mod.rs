@@ -35,7 +35,7 @@ use std::time::Duration;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::{Incarnation, NodeId};
-use fpga_pci::{DmaBuffer, MmioError, QuarantineReason};
+use fpga_pci::{DmaBuffer, LogLimit, MmioError, QuarantineReason};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::{Mirror, MirrorError};
 use fpga_protocol::scheme::commands::{CommandTable, Withdrawal};
@@ -104,6 +104,10 @@ pub struct Endpoint {
     /// `None`: segment arrivals are not requested.
     segments: Option<VecDeque<SegmentArrival>>,
     faults: VecDeque<Event>,
+    /// Limits of the log lines about faults that other nodes and the card's tables cause.
+    fault_log: LogLimit,
+    refusal_log: LogLimit,
+    mirror_log: LogLimit,
     mirror_faults: VecDeque<MirrorError>,
     /// Keys of open regions, by memory window.
     regions: Vec<Option<u64>>,
@@ -275,6 +279,9 @@ impl Endpoint {
             notifications: VecDeque::with_capacity(64),
             segments: options.segment_arrivals.then(VecDeque::new),
             faults: VecDeque::new(),
+            fault_log: LogLimit::new("faults of the network interface"),
+            refusal_log: LogLimit::new("refused writes of other nodes"),
+            mirror_log: LogLimit::new("the mirror of the receiving side"),
             mirror_faults: VecDeque::new(),
             regions: vec![None; info.memory_windows.min(region::MAX_WINDOWS) as usize],
             reads: Reads::default(),
@@ -559,10 +566,13 @@ impl Endpoint {
                     let reason = event.fault_reason().map_or("unknown", FaultReason::name);
                     let (card, node) = (self.card.name(), event.node.get());
                     let (address, length) = (event.address, event.length);
+                    let at = Duration::from_nanos(now.get());
                     if event.fault_reason() == Some(FaultReason::Violation) {
                         // For example, the region of the peer was closed just now, and the peer does not know it yet.
-                        tracing::info!(card, node, %address, length, "a node tried to write where it may not, and was refused");
-                    } else {
+                        if self.refusal_log.permits(at) {
+                            tracing::info!(card, node, %address, length, "a node tried to write where it may not, and was refused");
+                        }
+                    } else if self.fault_log.permits(at) {
                         tracing::warn!(card, reason, node, %address, length, "the network interface reports a fault: look at its fault log");
                     }
                     self.counters.faults_dropped += keep(&mut self.faults, event);
@@ -579,7 +589,9 @@ impl Endpoint {
                     }
                     self.note_segment(&event);
                     if let Err(error) = self.mirror.handle_event(&event) {
-                        tracing::warn!(card = self.card.name(), %error, "mirror of the receiving side");
+                        if self.mirror_log.permits(Duration::from_nanos(now.get())) {
+                            tracing::warn!(card = self.card.name(), %error, "mirror of the receiving side");
+                        }
                         self.counters.faults_dropped += keep(&mut self.mirror_faults, error);
                     }
                 }

@@ -4,10 +4,10 @@
 //! The card sends its requests in the middle of its work, on the thread that does this work, and waits for the reply. Requests that the
 //! client sends meanwhile are deferred; the server handles them before it reads the socket again.
 
-use super::log::{LogLimit, log_limited};
 use super::wait_budget::{BudgetExceeded, WaitBudget};
 use crate::dma::RemoteMemory;
 use fpga_pci::{Interrupt, InterruptError, InterruptTrigger};
+use fpga_pci::{LogLimit, log_limited};
 use fpga_registers::Iova;
 use fpga_vfio_user::socket::{Connection, SocketError};
 use fpga_vfio_user::wire::{Command, DmaTransfer, Header, Kind, MAX_DATA, Reply, Request, encode_request};

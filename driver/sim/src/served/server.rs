@@ -3,11 +3,11 @@
 use super::client::{ClientConnection, ClientError};
 use super::error::ServeError;
 use super::listener::{Listener, SocketFile};
-use super::log::{LogLimit, log_limited};
 use super::session::{Next, Session};
 use crate::link::LinkEvents;
 use crate::network::SimNetwork;
 use fpga_pci::OsError;
+use fpga_pci::{LogLimit, log_limited};
 use fpga_vfio_user::socket::{Connection, SocketError};
 use fpga_vfio_user::wire::{Kind, encode_error};
 use rustix::event::{PollFd, PollFlags, Timespec};

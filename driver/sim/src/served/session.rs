@@ -4,11 +4,11 @@ use super::client::ClientConnection;
 use super::device;
 use super::error::RequestError;
 use super::irqs::{self, LineUnmask};
-use super::log::{LogLimit, log_limited};
 use crate::dma::ClientMemory;
 use crate::network::SimNetwork;
 use crate::state::{CardFailure, Slot};
 use fpga_pci::{DmaAccess, InterruptError};
+use fpga_pci::{LogLimit, log_limited};
 use fpga_registers::Iova;
 use fpga_vfio_user::socket::Connection;
 use fpga_vfio_user::wire::{

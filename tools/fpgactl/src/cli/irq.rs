@@ -7,10 +7,9 @@ use super::whole;
 /// User interrupts.
 #[derive(Debug, Clone, Subcommand)]
 pub enum IrqCommand {
-    /// Show the lines of user logic (usr_irq_req): enabled, pending, vector, and number of interrupts
+    /// Show the lines of user logic (usr_irq_req): enabled, pending and vector
     #[command(
-        after_help = "The card is not changed. COUNT: interrupts that the line has requested since the card was created; only simulated \
-                        cards of this process count them.\n\n\
+        after_help = "The card is not changed. `fpgactl irq wait LINE` counts interrupts while it runs.\n\n\
                         Examples:\n  \
                         fpgactl irq list --card 0000:65:00.0\n  \
                         fpgactl irq list --card vfio-user:/tmp/card --json"

@@ -15,6 +15,9 @@ use crate::stream::read_yaml;
 #[derive(Debug, Serialize)]
 pub struct ControlReport {
     control: String,
+    /// What was done, if the request changes the card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<String>,
     /// Progress of its faults, in the order of the plan.
     faults: Vec<Progress>,
     /// Whether a pulse was acknowledged.
@@ -30,16 +33,11 @@ impl Report for ControlReport {
             // JSON is used: a table of two dozen numbers and a list would show no more.
             return serde_json::to_string_pretty(stats).map_or_else(|_| String::new(), |text| text + "\n");
         }
-        match self.acknowledged {
-            Some(true) => return "done: the card has sent the interrupt\n".to_owned(),
-            Some(false) => {
-                return "the line is high: the host has masked it, or has not enabled interrupts; it goes low when the interrupt is sent\n"
-                    .to_owned();
-            }
-            None => {}
+        if let Some(done) = &self.done {
+            return format!("{done}\n");
         }
         if self.faults.is_empty() {
-            return "done; no faults are planned\n".to_owned();
+            return "no faults are planned\n".to_owned();
         }
         let mut table = output::table(&["FAULT", "OPPORTUNITIES", "STRIKES"], &[0, 1, 2]);
         for (number, fault) in self.faults.iter().enumerate() {
@@ -77,5 +75,24 @@ pub fn run(settings: &Settings, args: &ControlArgs) -> Result<ControlReport, Cli
     };
     let answer = control::ask(&args.path, &request, settings.deadline.limit())?;
     let control::Answer { faults, acknowledged, stats, .. } = answer;
-    Ok(ControlReport { control: args.path.display().to_string(), faults, acknowledged, stats })
+    let done = done(&request, acknowledged);
+    Ok(ControlReport { control: args.path.display().to_string(), done, faults, acknowledged, stats })
+}
+
+/// Describes a change of the card; `None` for requests that are answered by their state.
+fn done(request: &Request, acknowledged: Option<bool>) -> Option<String> {
+    Some(match request {
+        Request::Unplug {} => "the card is pulled out of its slot".to_owned(),
+        Request::Replug {} => "the card is back in its slot, in its power-on state".to_owned(),
+        Request::UserInterrupt { line, on } => {
+            format!("user interrupt {line} is {}", if *on { "high" } else { "low" })
+        }
+        Request::PulseUserInterrupt { line } if acknowledged == Some(true) => {
+            format!("user interrupt {line}: the card has sent the interrupt")
+        }
+        Request::PulseUserInterrupt { line } => format!(
+            "user interrupt {line} is high: the host has masked it, or has not enabled interrupts; it goes low when the interrupt is sent"
+        ),
+        _ => return None,
+    })
 }

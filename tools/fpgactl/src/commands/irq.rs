@@ -33,25 +33,22 @@ struct LineReport {
     enabled: bool,
     pending: bool,
     vector: u8,
-    /// Interrupts so far, if the card counts them.
-    count: Option<u64>,
 }
 
 impl From<UserInterruptState> for LineReport {
     fn from(state: UserInterruptState) -> Self {
-        let UserInterruptState { line, enabled, pending, vector, count, .. } = state;
-        Self { line, enabled, pending, vector, count }
+        let UserInterruptState { line, enabled, pending, vector, .. } = state;
+        Self { line, enabled, pending, vector }
     }
 }
 
 impl Report for ListReport {
     fn text(&self) -> String {
-        let mut table = output::table(&["LINE", "ENABLED", "PENDING", "VECTOR", "COUNT"], &[0, 3, 4]);
+        let mut table = output::table(&["LINE", "ENABLED", "PENDING", "VECTOR"], &[0, 3]);
         let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
         for line in &self.lines {
-            let count = line.count.map_or_else(|| "-".to_owned(), |count| count.to_string());
             let (enabled, pending) = (yes(line.enabled), yes(line.pending));
-            table.add_row([line.line.to_string(), enabled, pending, line.vector.to_string(), count]);
+            table.add_row([line.line.to_string(), enabled, pending, line.vector.to_string()]);
         }
         format!("{}: {} interrupt vectors\n{}", self.card, self.vectors, output::render(&table))
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fpga_sim::link::{LinkCounters, UdpLink, UdpLinkOptions};
 use fpga_sim::served::{CardServer, Listener, ServeCounts};
-use fpga_sim::{LinkRate, SimNetwork};
+use fpga_sim::{LinkRate, SCHEMA_VERSION, SimNetwork};
 use serde::Serialize;
 
 use crate::cli::ServeArgs;
@@ -125,6 +125,8 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     description.ni.node_id = args.node.unwrap_or(description.ni.node_id);
     if args.link_rate {
         description.link.rate = LinkRate::Described;
+        // The option, not the file, uses the key: descriptions of earlier versions, such as those of built-in cards, accept it too.
+        description.schema_version = SCHEMA_VERSION;
     }
     let impairments = args.impair.model(args.reorder)?;
     let network = SimNetwork::builder().card(description).impairments(impairments).seed(args.seed);

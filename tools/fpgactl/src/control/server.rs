@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use fpga_sim::served::{Listener, LogLimit};
+use fpga_pci::LogLimit;
+use fpga_sim::served::Listener;
 use fpga_sim::{CardFailure, FaultPlan, FaultsDescription, SimNetwork, USER_INTERRUPTS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -105,7 +106,7 @@ fn accept(listener: &Listener, clients: &mut Vec<Client>, limits: Limits, log: &
         Ok(None) => return true,
         Ok(Some(socket)) => socket,
         Err(error) => {
-            if log.permits(Instant::now()) {
+            if log.permits_now() {
                 tracing::warn!(%error, "a control connection could not be accepted");
             }
             return false;

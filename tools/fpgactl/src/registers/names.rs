@@ -1,5 +1,7 @@
 //! Names on the command line: registers, fields, names of values; and suggestions for unknown names.
 
+use std::collections::HashSet;
+
 use fpga_register_map::schema::Bits;
 use fpga_register_map::{hint, parse_number};
 use fpga_registers::{AccessKind, quantity};
@@ -172,12 +174,11 @@ pub fn find<'a>(card: &str, all: &'a [Register], name: &str) -> Result<Named<'a>
     )
 }
 
-/// Available blocks, each once per contiguous range of registers.
+/// Available blocks, each once, in the order of their first registers.
 fn blocks(all: &[Register]) -> Vec<&str> {
-    let mut blocks: Vec<&str> =
-        all.iter().filter_map(|register| Some(register.name.split_once('.')?.0)).collect();
-    blocks.dedup();
-    blocks
+    let mut seen = HashSet::new();
+    let blocks = all.iter().filter_map(|register| Some(register.name.split_once('.')?.0));
+    blocks.filter(|block| seen.insert(*block)).collect()
 }
 
 /// Registers of the probable block, or all blocks.

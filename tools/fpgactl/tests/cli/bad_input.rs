@@ -508,3 +508,13 @@ fn wedged_engine_is_reported_once_with_advice() {
         assert!(told.stderr.contains("quarantine"), "{}", told.stderr);
     }
 }
+
+#[test]
+fn unknown_block_lists_each_block_once() {
+    let ran = fpgactl(&["regs", "dump", "nosuch"]);
+    let (_, blocks) = ran.stderr.split_once("the card's blocks are ").unwrap();
+    let (blocks, _) = blocks.split_once(';').unwrap();
+    let blocks: Vec<&str> = blocks.split(", ").collect();
+    let unique: std::collections::BTreeSet<&str> = blocks.iter().copied().collect();
+    assert_eq!(blocks.len(), unique.len(), "{}", ran.stderr);
+}

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::support::{CommandResult, fpgactl};
+use crate::support::{CommandResult, file, fpgactl};
 
 /// Runs `dma bench` with short measurements.
 fn bench(args: &[&str]) -> CommandResult {
@@ -97,4 +97,20 @@ fn bench_shared_cpu_warns_and_measures() {
     assert_eq!(lines(&ran)[0]["verified"], true);
     let text = bench(&args).ok().stdout;
     assert!(text.contains("share one CPU") && text.contains("--pin"), "{text}");
+}
+
+#[test]
+fn bench_failure_reports_complete_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    // The working set of the second size does not fit the memory: the card answers with a decode error.
+    let card = "schema_version: 3\npci: {subsystem_device: 7}\nmemory: {base: 0, size: 1048576}\n";
+    let card = format!("mock:{}", file(dir.path(), "small.yaml", card).display());
+    let args = ["--sizes", "64,4KiB", "--direction", "h2c", "--card", &card];
+    let ran = bench(&[&args[..], &["--json"]].concat());
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+    let found: Vec<u64> = lines(&ran).iter().map(|line| line["size"].as_u64().unwrap()).collect();
+    assert_eq!(found, [64], "{}", ran.stdout);
+    assert!(ran.stderr.contains("after 1 of 2 rows"), "{}", ran.stderr);
+    let text = bench(&args);
+    assert!(text.status == 1 && text.stdout.contains("M OPS/S"), "{}{}", text.stdout, text.stderr);
 }

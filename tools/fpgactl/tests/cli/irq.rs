@@ -111,8 +111,21 @@ fn irq_wait_refusals_have_exit_status() {
     let ran = fpgactl(&["irq", "wait", "3"]);
     assert!(ran.status == 2 && ran.stderr.contains("card serve"), "{}: {}", ran.status, ran.stderr);
     let lines = fpgactl(&["irq", "list", "--json"]).ok().json();
-    assert_eq!(
-        lines["lines"][15],
-        json!({"line": 15, "enabled": false, "pending": false, "vector": 0, "count": 0})
-    );
+    assert_eq!(lines["lines"][15], json!({"line": 15, "enabled": false, "pending": false, "vector": 0}));
+}
+
+#[test]
+fn control_change_is_reported() {
+    let served = Served::start();
+    let control = served.control();
+    for (words, says) in [
+        (&["user-interrupt", "3", "on"][..], "user interrupt 3 is high\n"),
+        (&["user-interrupt", "3", "off"], "user interrupt 3 is low\n"),
+        (&["pull-out"], "the card is pulled out of its slot\n"),
+        (&["put-back"], "the card is back in its slot, in its power-on state\n"),
+    ] {
+        let text = fpgactl(&[&["card", "control", &control], words].concat()).ok().stdout;
+        assert_eq!(text, says);
+        assert_eq!(format!("{}\n", tell(&served, words)["done"].as_str().unwrap()), says);
+    }
 }

@@ -178,7 +178,7 @@ fn served_card_unplugged_replugged_and_failed() {
     let server = Server::start(&["--socket", path, "--control", control], &format!("ready {path}\n"));
     let tell = |words: &[&str]| fpgactl(&[&["card", "control", control], words].concat());
     use_it(&socket);
-    assert_eq!(tell(&["pull-out"]).ok().stdout, "done; no faults are planned\n");
+    assert_eq!(tell(&["pull-out"]).ok().stdout, "the card is pulled out of its slot\n");
     assert_eq!(identifier(&socket), [0xFF, 0xFF]);
     tell(&["put-back"]).ok();
     use_it(&socket);

@@ -11,8 +11,8 @@ use fpga_frames::{
     DropReason, Frame, PublishError, Publisher, PublisherEvent, PublisherOptions, SubscriberStatistics,
     TakeError,
 };
+use fpga_pci::LogLimit;
 use fpga_registers::quantity;
-use fpga_sim::served::LogLimit;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -277,7 +277,7 @@ impl PublishJob<'_> {
                             tracing::info!(%id, %node, %reason, "subscriber removed")
                         }
                         // Rate limit: a node that joins repeatedly and cannot be reached does not fill the log.
-                        _ if !self.log.permits(Instant::now()) => {}
+                        _ if !self.log.permits_now() => {}
                         _ => tracing::warn!(
                             "{id} (node {node}) was removed from the stream: {reason}; {} of {} to it arrived, and it may join again",
                             statistics.arrived,
@@ -298,17 +298,18 @@ impl PublishJob<'_> {
                     tracing::info!(%peer, why, "rejected");
                     self.rejected += 1;
                 }
-                PublisherEvent::UploadFailed { sequence, fault } => {
+                PublisherEvent::UploadFailed { sequence, fault } if self.log.permits_now() => {
                     tracing::warn!(
                         "frame {sequence} could not be written to the card, and no subscriber receives it: {fault}"
                     );
                 }
-                PublisherEvent::Fault { what, fault } => {
+                PublisherEvent::Fault { what, fault } if self.log.permits_now() => {
                     tracing::warn!(
                         "{what} could not be moved between host and card, and is retried: {fault}"
                     );
                 }
-                event => tracing::info!(?event),
+                event if self.log.permits_now() => tracing::info!(?event),
+                _ => {}
             }
         }
     }

@@ -166,12 +166,20 @@ impl TransferJob<'_> {
     ) -> Result<Arrival, CliError> {
         let Chunk { number, start, length } = chunk;
         let (progress, deadline) = (&self.progress, self.settings.deadline);
-        let mut step = |done| progress.step(|| format!("transfer {number}: to card A"), done, length);
+        // Each byte is moved three times; the bar shows the average of the three steps.
+        let moved = |steps: u64, done: u64| progress.at(start + (steps * length + done.min(length)) / 3);
+        let mut step = |done| {
+            progress.step(|| format!("transfer {number}: to card A"), done, length);
+            moved(0, done);
+        };
         sending.load(first, length, deadline, &mut step).map_err(|error| match error {
             CliError::Bulk(inner) => self.source.explain(inner),
             other => other,
         })?;
-        let mut step = |done| progress.step(|| format!("transfer {number}: network"), done, length);
+        let mut step = |done| {
+            progress.step(|| format!("transfer {number}: network"), done, length);
+            moved(1, done);
+        };
         let arrival = hosts::exchange(sending, receiving, self.plan, (number, length), deadline, &mut step)?;
         tracing::info!(
             transfer = number,
@@ -185,7 +193,7 @@ impl TransferJob<'_> {
         let place =
             StreamPosition { card: receiving.name(), transfer: number, start, address: receiving.address() };
         let mut sink = Compare::new(second, self.out.as_mut(), place);
-        receiving.unload(&mut sink, length, deadline, &mut |bytes| progress.at(start + bytes))?;
+        receiving.unload(&mut sink, length, deadline, &mut |bytes| moved(2, bytes))?;
         Ok(arrival)
     }
 }

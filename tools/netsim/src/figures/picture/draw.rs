@@ -317,12 +317,17 @@ fn name(label: &Label) -> Element {
         all.append(line(&[label.of, end], MARK, 0.5, "1 1"));
     }
     let at = (label.at.0, NOTE_SIZE.mul_add(BASELINE, label.at.1));
+    // White margin around the letters, to separate them from the grid lines: an element of its own below the text, because not every
+    // renderer supports `paint-order`.
+    let mut margin = text(&label.text, at, NOTE_SIZE, "start");
+    for (name, value) in
+        [("fill", "#ffffff"), ("stroke", "#ffffff"), ("stroke-width", "2"), ("aria-hidden", "true")]
+    {
+        margin.assign(name, value);
+    }
+    all.append(margin);
     let mut words = text(&label.text, at, NOTE_SIZE, "start");
     words.assign("fill", MARK);
-    // White margin around the letters, to separate them from the grid lines.
-    words.assign("stroke", "#ffffff");
-    words.assign("stroke-width", "2");
-    words.assign("paint-order", "stroke");
     all.append(words);
     all
 }

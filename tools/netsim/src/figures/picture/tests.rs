@@ -125,7 +125,10 @@ fn read(svg: &str) -> Document {
                     ("title", None) => document.title = text,
                     ("desc", None) => document.description = text,
                     ("title", Some("series")) => document.series.last_mut().unwrap().name = text,
+                    // The margin of a label lies below its text.
+                    ("text", _) if attributes.get("aria-hidden").is_some() => {}
                     ("text", class) => {
+                        assert!(attributes.get("stroke").is_none(), "{text}: a stroke covers the letters");
                         if class == Some("legend") {
                             document.legend.push(text.clone());
                         }

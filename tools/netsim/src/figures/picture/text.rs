@@ -43,28 +43,51 @@ pub(super) fn broken(text: &str, size: f64, most: f64) -> Vec<String> {
     lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Splits a word into parts that fit, of at least three letters each.
+/// Splits a word into parts that fit, of at least three letters each: between two syllables if possible.
 fn hyphenated(word: &str, size: f64, most: f64) -> Vec<String> {
-    let letters: Vec<char> = word.trim_end().chars().collect();
-    if width(word.trim_end(), size) <= most || letters.len() < 7 {
+    let trimmed = word.trim_end();
+    let letters: Vec<char> = trimmed.chars().collect();
+    // A hyphen at the end belongs to the last part and is no letter.
+    let count = trimmed.trim_end_matches('-').chars().count();
+    if width(trimmed, size) <= most || count < 6 {
         return vec![word.to_owned()];
     }
     let with_hyphen = |letters: &[char]| letters.iter().collect::<String>() + "-";
-    let fit = (3..=letters.len() - 3).rev();
-    let fit: Vec<&[char]> = fit
-        .filter_map(|end| letters.get(..end))
-        .filter(|start| width(&with_hyphen(start), size) <= most)
+    let fit: Vec<usize> = (3..=count - 3)
+        .rev()
+        .filter(|end| letters.get(..*end).is_some_and(|start| width(&with_hyphen(start), size) <= most))
         .collect();
-    // Before a consonant that a vowel follows, if there is one.
-    let is_vowel = |letter: Option<&char>| letter.is_some_and(|letter| "aeiouy".contains(*letter));
-    let begins = |start: &&&[char]| {
-        !is_vowel(letters.get(start.len()))
-            && is_vowel(letters.get(start.len() + 1))
-            && is_vowel(start.last())
+    let is_vowel = |index: usize| letters.get(index).is_some_and(|letter| "aeiouy".contains(*letter));
+    // The next syllable begins with a consonant before a vowel. The break is after a vowel, or after a consonant that follows a vowel.
+    let is_break = |end: &&usize| {
+        !is_vowel(**end) && is_vowel(**end + 1) && (is_vowel(**end - 1) || is_vowel(**end - 2))
     };
-    let Some(start) = fit.iter().find(begins).or(fit.first()) else { return vec![word.to_owned()] };
-    let rest: String = letters.iter().skip(start.len()).collect();
+    let Some(end) = fit.iter().find(is_break).or(fit.first()) else { return vec![word.to_owned()] };
+    let (start, rest) = letters.split_at(*end);
     let mut all = vec![with_hyphen(start)];
-    all.extend(hyphenated(&rest, size, most));
+    all.extend(hyphenated(&rest.iter().collect::<String>(), size, most));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_label_splits_between_syllables() {
+        let most = width("adaptive", 6.0);
+        assert_eq!(broken("adaptive-window", 6.0, most), ["adap-", "tive-", "window"]);
+        assert_eq!(broken("receiver-window", 6.0, width("receiver-", 6.0)), ["receiver-", "window"]);
+    }
+
+    #[test]
+    fn broken_label_has_no_part_below_three_letters() {
+        for most in 8..60 {
+            for name in ["adaptive-window", "receiver-counter", "sender-window", "selective", "registry"] {
+                for line in broken(name, 6.0, f64::from(most)) {
+                    assert!(line.trim_end_matches('-').len() >= 3, "{name} at {most}: {line}");
+                }
+            }
+        }
+    }
 }

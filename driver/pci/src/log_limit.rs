@@ -1,15 +1,17 @@
-//! Limit on the log lines that clients can cause.
+//! Limit on the log lines that a card, a packet or a client can cause repeatedly.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum number of lines in a burst.
-const BURST: u32 = 32;
+const BURST: u32 = 8;
 /// After the burst, one line per this time.
-const PERIOD: Duration = Duration::from_secs(10);
+const PERIOD: Duration = Duration::from_secs(1);
 
-/// Limits the log lines about the clients of one server, for all connections together: 32 at once, then one in ten seconds. Suppressed
-/// lines are counted, and the next written line is preceded by their number.
+/// Limits the log lines about one subject: eight at once, then one per second. Suppressed lines are counted, and the next written line is
+/// preceded by their number.
+///
+/// It has no clock: the caller passes the time, by any clock that never goes back.
 #[derive(Debug)]
 pub struct LogLimit {
     subject: &'static str,
@@ -20,7 +22,7 @@ pub struct LogLimit {
 struct State {
     left: u32,
     /// Start of the period after which the next line is permitted.
-    since: Option<Instant>,
+    since: Option<Duration>,
     suppressed: u64,
 }
 
@@ -31,9 +33,16 @@ impl LogLimit {
         Self { subject, state: Mutex::new(State { left: BURST, since: None, suppressed: 0 }) }
     }
 
+    /// Whether a line may be written now, by the host's clock. Logs the number of suppressed lines first.
+    #[must_use]
+    pub fn permits_now(&self) -> bool {
+        static START: OnceLock<Instant> = OnceLock::new();
+        self.permits(START.get_or_init(Instant::now).elapsed())
+    }
+
     /// Whether a line may be written at time `now`. Logs the number of suppressed lines first.
     #[must_use]
-    pub fn permits(&self, now: Instant) -> bool {
+    pub fn permits(&self, now: Duration) -> bool {
         let suppressed = match self.take(now) {
             None => return false,
             Some(suppressed) => suppressed,
@@ -60,10 +69,10 @@ impl LogLimit {
     }
 
     /// Accounts for a line; returns the number of lines suppressed before it, or `None` if it is to be suppressed.
-    fn take(&self, now: Instant) -> Option<u64> {
+    fn take(&self, now: Duration) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *state.since.get_or_insert(now);
-        let periods = now.saturating_duration_since(since).as_nanos() / PERIOD.as_nanos();
+        let periods = now.saturating_sub(since).as_nanos() / PERIOD.as_nanos();
         let gained = u32::try_from(periods).unwrap_or(BURST).min(BURST);
         if gained > 0 {
             state.left = state.left.saturating_add(gained).min(BURST);
@@ -78,27 +87,24 @@ impl LogLimit {
     }
 }
 
-/// Writes a log line about a client if the limit permits it.
+/// Writes a log line if the limit permits it, by the host's clock.
+#[macro_export]
 macro_rules! log_limited {
     ($limit:expr, $level:ident, $($line:tt)*) => {
-        if tracing::enabled!(tracing::Level::$level) && $limit.permits(std::time::Instant::now()) {
+        if tracing::enabled!(tracing::Level::$level) && $limit.permits_now() {
             tracing::event!(tracing::Level::$level, $($line)*);
         }
     };
 }
-pub(super) use log_limited;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn log_flood_is_limited_to_burst_and_rate() {
-        let (limit, start) = (LogLimit::new("clients"), Instant::now());
+        let limit = LogLimit::new("clients");
         let permitted = |at: Duration, lines: u32| {
-            (0..lines)
-                .filter_map(|_| limit.take(start + at))
-                .fold((0, 0), |(n, out), more| (n + 1, out + more))
+            (0..lines).filter_map(|_| limit.take(at)).fold((0, 0), |(n, out), more| (n + 1, out + more))
         };
         assert_eq!(permitted(Duration::ZERO, 100_000), (BURST, 0));
         assert_eq!(permitted(PERIOD / 2, 1_000), (0, 0));
