@@ -102,7 +102,8 @@ pub(super) fn by_size(
             let half = point.row.ci95_us.unwrap_or(0.0);
             (float(point.row.size_bytes.unwrap_or(0)), point.mean(), half)
         })));
-        findings.push(format!("{}: {}", variant.name(), times(points)));
+        let size = |point: &Measured| format!("{} KiB", point.row.size_bytes.unwrap_or(0) >> 10);
+        findings.push(format!("{}: {}", variant.name(), times(points, size)));
     }
     let loss_text =
         if loss > 0.0 { format!("loss {} ‰ of data packets", loss * 1000.0) } else { "no loss".to_owned() };
@@ -119,11 +120,16 @@ pub(super) fn by_size(
     Ok(made(figure, measured.iter().map(|point| &point.row), picture, findings))
 }
 
-/// Times of the points of a curve in words.
-fn times(points: &[Measured]) -> String {
+/// Times of the points of a curve in words, each with the point's `x`.
+fn times(points: &[Measured], x: impl Fn(&Measured) -> String) -> String {
     let one = |point: &Measured| {
         let half = point.row.ci95_us.unwrap_or(0.0);
-        format!("{:.1} ± {half:.1} µs ({:.2}x)", point.mean(), point.row.packets_ratio.unwrap_or(0.0))
+        format!(
+            "{}: {:.1} ± {half:.1} µs ({:.2}x)",
+            x(point),
+            point.mean(),
+            point.row.packets_ratio.unwrap_or(0.0)
+        )
     };
     points.iter().map(one).collect::<Vec<_>>().join(", ")
 }
@@ -166,7 +172,11 @@ pub(super) fn by_loss(
         );
         if let (Some(first), Some(last)) = (points.first(), points.last()) {
             let growth = (last.mean() / first.mean() - 1.0) * 100.0;
-            findings.push(format!("{}: +{growth:.0} % at 5 ‰; {}", variant.name(), times(points)));
+            findings.push(format!(
+                "{}: +{growth:.0} % at 5 ‰; {}",
+                variant.name(),
+                times(points, |point| format!("{} ‰", x(point)))
+            ));
         }
     }
     let picture = Picture {

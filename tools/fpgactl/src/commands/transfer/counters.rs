@@ -1,4 +1,4 @@
-//! Counters of the receiving network interface over a whole run.
+//! Counters of a network interface over a whole run.
 
 use fpga_driver::Endpoint;
 use fpga_driver::endpoint::{EndpointError, ReceiveCounters};
@@ -12,6 +12,7 @@ pub(super) struct NiCounters {
     escape_dropped: u64,
     registrations: u64,
     received: u64,
+    sent: u64,
 }
 
 impl NiCounters {
@@ -31,6 +32,7 @@ impl NiCounters {
         self.escape_dropped += since(now.escape_dropped, last.escape_dropped);
         self.registrations += since(now.registrations, last.registrations);
         self.received += since(now.rx_packets, last.rx_packets);
+        self.sent += since(now.tx_packets, last.tx_packets);
         Ok(())
     }
 
@@ -52,6 +54,11 @@ impl NiCounters {
     /// Segments registered in the registry.
     pub(super) const fn registrations(&self) -> u64 {
         self.registrations
+    }
+
+    /// Packets sent: data, and requests of the schemes that the receiver drives.
+    pub(super) const fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Packets that arrived.

@@ -128,6 +128,7 @@ impl TransferJob<'_> {
         let mut first = self.source.open(self.settings.deadline)?;
         let mut second = self.source.open(self.settings.deadline)?;
         let mut counters = NiCounters::new(receiving.endpoint())?;
+        let mut sent = NiCounters::new(sending.endpoint())?;
         let began = Instant::now();
         let chunk = self.plan.chunk_size(self.source.length(), sending, receiving)?;
         let (mut number, mut start) = (1, 0);
@@ -140,6 +141,7 @@ impl TransferJob<'_> {
                     .chunk(part, sending, receiving, &mut first, &mut second)
                     .map_err(|error| error.after(start))?;
                 counters.update(receiving.endpoint())?;
+                sent.update(sending.endpoint())?;
                 report.add(length, &arrival);
                 start += length;
                 number += 1;
@@ -147,12 +149,13 @@ impl TransferJob<'_> {
             }
             hosts::settle(sending, receiving, self.settings.deadline)?;
             counters.update(receiving.endpoint())?;
+            sent.update(sending.endpoint())?;
             receiving.close_region(&region)?;
         }
         let span = began.elapsed();
         self.source.check_unchanged()?;
         check_nothing_allocated(sending, receiving)?;
-        report.finish(span, &counters);
+        report.finish(span, &counters, sent.sent());
         Ok(report)
     }
 

@@ -152,7 +152,6 @@ impl TransferReport {
         self.transfers += 1;
         self.segments += u64::from(done.segments);
         self.silent_segments += u64::from(done.silent_segments);
-        self.packets_sent += done.packets + done.retransmits;
         self.retransmits += done.retransmits;
         self.local_completions += 1;
         self.remote_notifications += 1;
@@ -161,12 +160,13 @@ impl TransferReport {
         self.card_span += arrival.local.max(arrival.remote);
     }
 
-    pub(super) fn finish(&mut self, span: Duration, counters: &NiCounters) {
+    pub(super) fn finish(&mut self, span: Duration, counters: &NiCounters, sent: u64) {
         self.span = span;
         self.seconds = span.as_secs_f64();
         self.goodput_gb_per_s = gigabytes_per_second(self.bytes, span);
         self.card_seconds = self.card_span.as_secs_f64();
         self.card_goodput_gb_per_s = gigabytes_per_second(self.bytes, self.card_span);
+        self.packets_sent = sent;
         self.packets_received = counters.received();
         self.duplicates_dropped = counters.duplicates();
         self.escape_hits = counters.escape_hits();
