@@ -15,7 +15,7 @@ use crate::stream::read_yaml;
 #[derive(Debug, Serialize)]
 pub struct ControlReport {
     control: String,
-    /// What was done, if the request changes the card.
+    /// Change of the card that the request has made, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     done: Option<String>,
     /// Progress of its faults, in the order of the plan.

@@ -47,7 +47,7 @@ pub(super) fn broken(text: &str, size: f64, most: f64) -> Vec<String> {
 fn hyphenated(word: &str, size: f64, most: f64) -> Vec<String> {
     let trimmed = word.trim_end();
     let letters: Vec<char> = trimmed.chars().collect();
-    // A hyphen at the end belongs to the last part and is no letter.
+    // A hyphen at the end belongs to the last part and does not count as a letter.
     let count = trimmed.trim_end_matches('-').chars().count();
     if width(trimmed, size) <= most || count < 6 {
         return vec![word.to_owned()];
