@@ -473,16 +473,6 @@ impl SubmitError {
     }
 }
 
-/// Formats microseconds in a readable unit.
-pub(crate) fn waited(us: u64) -> String {
-    let span = core::time::Duration::from_micros(us);
-    match us {
-        0..10_000 => format!("{us} µs"),
-        10_000..10_000_000 => format!("{} ms", span.as_millis()),
-        _ => format!("{} s", span.as_secs()),
-    }
-}
-
 /// Error of a channel as a whole, or a wait that ended without its transfer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -519,15 +509,15 @@ pub enum ChannelError {
     },
     /// The wait's deadline has passed. The transfer stays in flight: wait again, or abort.
     #[error(
-        "{card} {channel}: not complete after {} (status {status}, {completed} of {posted} of the run done); wait longer, or abort the channel",
-        waited(*waited_us), posted = quantity(*posted, "descriptor"))]
+        "{card} {channel}: not complete after {waited} (status {status}, {completed} of {posted} of the run done); wait longer, or abort the channel",
+        posted = quantity(*posted, "descriptor"))]
     TimedOut {
         /// Name of the card.
         card: CardName,
         /// Name of the channel.
         channel: ChannelName,
-        /// Time waited, in microseconds.
-        waited_us: u64,
+        /// Time waited.
+        waited: Waited,
         /// Decoded status register.
         status: String,
         /// Completed descriptor count of the engine.
@@ -536,17 +526,14 @@ pub enum ChannelError {
         posted: u32,
     },
     /// The wait was cancelled ([`WaitOptions::cancel`](crate::WaitOptions::cancel)). The transfer stays in flight: wait again, or abort.
-    #[error(
-        "{card} {channel}: the wait was cancelled after {}; wait again, or abort the channel",
-        waited(*waited_us)
-    )]
+    #[error("{card} {channel}: the wait was cancelled after {waited}; wait again, or abort the channel")]
     Cancelled {
         /// Name of the card.
         card: CardName,
         /// Name of the channel.
         channel: ChannelName,
-        /// Time waited, in microseconds.
-        waited_us: u64,
+        /// Time waited.
+        waited: Waited,
     },
     /// The ticket's completion was already taken, or the ticket belongs to another channel.
     #[error("{card} {channel}: this ticket's completion has been taken, or it is another channel's")]

@@ -34,7 +34,19 @@ impl Waited {
     /// Creates it from nanoseconds of `backend`'s clock.
     #[must_use]
     pub fn new(backend: &dyn Backend, nanoseconds: u64) -> Self {
-        Self { time: Duration::from_nanos(nanoseconds), is_virtual: backend.clock() == Clock::Virtual }
+        Self::of(backend, Duration::from_nanos(nanoseconds))
+    }
+
+    /// Creates it from a duration of `backend`'s clock.
+    #[must_use]
+    pub fn of(backend: &dyn Backend, time: Duration) -> Self {
+        Self { time, is_virtual: backend.clock() == Clock::Virtual }
+    }
+
+    /// Whole microseconds.
+    #[must_use]
+    pub fn as_micros(self) -> u64 {
+        u64::try_from(self.time.as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Whole milliseconds.
@@ -47,7 +59,11 @@ impl Waited {
 impl fmt::Display for Waited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clock = if self.is_virtual { " of virtual time" } else { "" };
-        write!(f, "{} ms{clock}", self.as_millis())
+        match self.as_micros() {
+            us @ 0..10_000 => write!(f, "{us} µs{clock}"),
+            10_000..10_000_000 => write!(f, "{} ms{clock}", self.time.as_millis()),
+            _ => write!(f, "{} s{clock}", self.time.as_secs()),
+        }
     }
 }
 

@@ -324,13 +324,13 @@ pub enum CdmaRingError {
     },
     /// The wait's deadline has passed. The copy stays in flight: wait again, or abort.
     #[error(
-        "{card} CDMA ring: not complete after {} (status {status}, {outstanding} outstanding); wait longer, or abort",
-        crate::error::waited(*waited_us), outstanding = quantity(*outstanding, "descriptor"))]
+        "{card} CDMA ring: not complete after {waited} (status {status}, {outstanding} outstanding); wait longer, or abort",
+        outstanding = quantity(*outstanding, "descriptor"))]
     TimedOut {
         /// Name of the card.
         card: CardName,
-        /// Time waited, in microseconds.
-        waited_us: u64,
+        /// Time waited.
+        waited: Waited,
         /// Status register.
         status: Cdmasr,
         /// Number of descriptors that the engine has not completed.

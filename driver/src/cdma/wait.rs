@@ -118,7 +118,7 @@ impl<T> CdmaRing<T> {
         match self.cdma.status() {
             Ok(status) => CdmaRingError::TimedOut {
                 card: self.cdma.name(),
-                waited_us: waited / 1000,
+                waited: self.cdma.waited(waited),
                 status,
                 outstanding: self.ring.outstanding(),
             },

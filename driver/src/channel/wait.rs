@@ -1,6 +1,7 @@
 //! Waiting by polling, by interrupt, or by polling first and interrupt later.
 
 use core::time::Duration;
+use fpga_pci::Waited;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use fpga_pci::{Backoff, Deadline, DmaBuffer, Interrupt, barrier};
@@ -301,7 +302,11 @@ impl Engine {
 
     #[cold]
     fn cancelled(&self, waited: u64) -> ChannelError {
-        ChannelError::Cancelled { card: self.card_name(), channel: self.name, waited_us: waited / 1000 }
+        ChannelError::Cancelled {
+            card: self.card_name(),
+            channel: self.name,
+            waited: Waited::new(&*self.card.backend, waited),
+        }
     }
 
     #[cold]
@@ -310,7 +315,7 @@ impl Engine {
         ChannelError::TimedOut {
             card: self.card_name(),
             channel: self.name,
-            waited_us: waited / 1000,
+            waited: Waited::new(&*self.card.backend, waited),
             status: status.describe(self.name.direction).to_string(),
             completed: self.bar.read32(ChannelBlock::COMPLETED.address(self.base)).unwrap_or(u32::MAX),
             posted: self.ring.run_descriptors(),

@@ -1,7 +1,6 @@
 //! Errors of endpoints.
 
 use fpga_pci::Waited;
-use std::time::Duration;
 
 use fpga_firmware::NodeId;
 use fpga_firmware::event::EventError;
@@ -231,27 +230,27 @@ pub enum EndpointError {
     },
     /// The wait's deadline has passed. The transfer stays in flight.
     #[error(
-        "{card}: the transfer has not ended after {waited:?}; wait longer, or look at the op table for the node that does not answer"
+        "{card}: the transfer has not ended after {waited}; wait longer, or look at the op table for the node that does not answer"
     )]
     TimedOut {
         /// Name of the card.
         card: CardName,
         /// Time waited.
-        waited: Duration,
+        waited: Waited,
     },
     /// The wait's deadline has passed, and no transfer has arrived.
     #[error(
-        "{card}: nothing has arrived after {waited:?}; wait longer, or look whether a peer was given a region to send to"
+        "{card}: nothing has arrived after {waited}; wait longer, or look whether a peer was given a region to send to"
     )]
     NoArrival {
         /// Name of the card.
         card: CardName,
         /// Time waited.
-        waited: Duration,
+        waited: Waited,
     },
     /// The node has not answered a query (HELLO).
     #[error(
-        "{card}: node {node} has not said within {waited:?} what it can do; look whether its endpoint is open, whether packets get through, and whether it speaks this wire version"
+        "{card}: node {node} has not said within {waited} what it can do; look whether its endpoint is open, whether packets get through, and whether it speaks this wire version"
     )]
     NoPeer {
         /// Name of the card.
@@ -259,7 +258,7 @@ pub enum EndpointError {
         /// Queried node.
         node: NodeId,
         /// Time waited.
-        waited: Duration,
+        waited: Waited,
     },
     /// The system's random number generator is not initialised yet.
     #[error(

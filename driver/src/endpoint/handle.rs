@@ -3,6 +3,7 @@
 //! It is shared by a lock, not by a thread: a caller that waits drives the endpoint for all others. An [`Endpoint`](super::Endpoint) that
 //! one thread owns has no lock.
 
+use fpga_pci::Waited;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -292,7 +293,8 @@ impl SharedEndpoint {
     /// As [`Endpoint::wait_peer`].
     pub fn wait_peer(&self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
         self.query_peer(node, timeout)?;
-        let late = || EndpointError::NoPeer { card: self.name(), node, waited: timeout };
+        let late =
+            || EndpointError::NoPeer { card: self.name(), node, waited: Waited::of(self.backend(), timeout) };
         self.wait_for(timeout, late, |inner| inner.endpoint.peer(node))
     }
 
@@ -337,7 +339,8 @@ impl SharedEndpoint {
     /// # Errors
     /// [`EndpointError::NoArrival`] after `timeout`; any other error means that the endpoint has failed.
     pub fn wait_notification(&self, timeout: Duration) -> Result<Notification, EndpointError> {
-        let late = || EndpointError::NoArrival { card: self.name(), waited: timeout };
+        let late =
+            || EndpointError::NoArrival { card: self.name(), waited: Waited::of(self.backend(), timeout) };
         self.wait_for(timeout, late, |inner| inner.notifications.pop_front())
     }
 
@@ -527,7 +530,10 @@ impl PendingSend {
     /// [`EndpointError::TimedOut`] leaves the transfer in progress, and the handle can wait again. Any other error means that the endpoint
     /// has failed.
     pub fn wait(&mut self, timeout: Duration) -> Result<SendCompletion, EndpointError> {
-        let late = || EndpointError::TimedOut { card: self.endpoint.name(), waited: timeout };
+        let late = || EndpointError::TimedOut {
+            card: self.endpoint.name(),
+            waited: Waited::of(self.endpoint.backend(), timeout),
+        };
         self.endpoint.wait_for(timeout, late, |inner| inner.take_send(self.ticket))
     }
 
@@ -579,7 +585,10 @@ impl PendingRead {
     /// [`EndpointError::TimedOut`] leaves the read in progress, and the handle can wait again. Any other error means that the endpoint has
     /// failed.
     pub fn wait(&mut self, timeout: Duration) -> Result<ReadCompletion, EndpointError> {
-        let late = || EndpointError::TimedOut { card: self.endpoint.name(), waited: timeout };
+        let late = || EndpointError::TimedOut {
+            card: self.endpoint.name(),
+            waited: Waited::of(self.endpoint.backend(), timeout),
+        };
         self.endpoint.wait_for(timeout, late, |inner| inner.take_read(self.ticket))
     }
 }

@@ -27,6 +27,7 @@ mod sending;
 mod transmit;
 mod wait;
 
+use fpga_pci::Waited;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
@@ -641,8 +642,10 @@ impl Endpoint {
     /// # Errors
     /// [`EndpointError::TimedOut`] leaves the transfer in progress.
     pub fn wait(&mut self, ticket: SendTicket, timeout: Duration) -> Result<SendCompletion, EndpointError> {
-        let late =
-            |end: &Self| EndpointError::TimedOut { card: end.card.shared.name.clone(), waited: timeout };
+        let late = |end: &Self| EndpointError::TimedOut {
+            card: end.card.shared.name.clone(),
+            waited: Waited::of(&*end.card.shared.backend, timeout),
+        };
         self.wait_until(timeout, late, |end| end.take_completion(ticket))
     }
 
@@ -651,8 +654,10 @@ impl Endpoint {
     /// # Errors
     /// [`EndpointError::NoArrival`] after `timeout`; any other error means that the endpoint has failed.
     pub fn wait_notification(&mut self, timeout: Duration) -> Result<Notification, EndpointError> {
-        let late =
-            |end: &Self| EndpointError::NoArrival { card: end.card.shared.name.clone(), waited: timeout };
+        let late = |end: &Self| EndpointError::NoArrival {
+            card: end.card.shared.name.clone(),
+            waited: Waited::of(&*end.card.shared.backend, timeout),
+        };
         self.wait_until(timeout, late, Self::next_notification)
     }
 

@@ -1,5 +1,6 @@
 //! Capabilities of other nodes, queried by small packets (HELLO, spec section 1) and cached until they may have changed.
 
+use fpga_pci::Waited;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -204,8 +205,11 @@ impl Endpoint {
     /// [`EndpointError::NoPeer`] after `timeout`; otherwise as [`query_peer`](Self::query_peer) and [`poll`](Self::poll).
     pub fn wait_peer(&mut self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
         self.query_peer(node, timeout)?;
-        let late =
-            |end: &Self| EndpointError::NoPeer { card: end.card.shared.name.clone(), node, waited: timeout };
+        let late = |end: &Self| EndpointError::NoPeer {
+            card: end.card.shared.name.clone(),
+            node,
+            waited: Waited::of(&*end.card.shared.backend, timeout),
+        };
         self.wait_until(timeout, late, |end| end.peer(node))
     }
 

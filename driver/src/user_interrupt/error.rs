@@ -2,8 +2,8 @@
 
 use fpga_pci::{InterruptError, MmioError};
 
-use crate::error::waited;
 use crate::name::CardName;
+use fpga_pci::Waited;
 
 /// Error of waiting for a user interrupt, or of setting it up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -11,16 +11,16 @@ use crate::name::CardName;
 pub enum UserInterruptError {
     /// The wait timed out. The line is unchanged: wait again.
     #[error(
-        "{card}: no interrupt of user {} after {}; wait longer, or check that the design raises usr_irq_req (`fpgactl irq list` shows the lines that are high)",
-        named(lines), waited(*waited_us)
+        "{card}: no interrupt of user {} after {waited}; wait longer, or check that the design raises usr_irq_req (`fpgactl irq list` shows the lines that are high)",
+        named(lines)
     )]
     TimedOut {
         /// Name of the card.
         card: CardName,
         /// Lines of the wait.
         lines: Vec<u8>,
-        /// Time waited, in microseconds.
-        waited_us: u64,
+        /// Time waited.
+        waited: Waited,
     },
     /// The card does not answer.
     #[error(

@@ -22,6 +22,7 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
+use fpga_pci::Waited;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -278,7 +279,7 @@ fn wait_any(
             return Err(UserInterruptError::TimedOut {
                 card: first.card(),
                 lines: lines.iter().map(|line| line.number()).collect(),
-                waited_us: waited / 1000,
+                waited: Waited::new(backend, waited),
             });
         }
         let left = deadline.left(now);

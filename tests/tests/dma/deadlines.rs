@@ -41,9 +41,10 @@ fn deadline_interrupt_storm_does_not_stop_clock() {
             let wait = within(Duration::from_millis(2)).mode(mode);
             let buffer = rig.buffer(CardAddr::ZERO, &[7; 5000]);
             let failed = rig.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap_err();
-            let TransferError::Channel(ChannelError::TimedOut { waited_us, .. }) = failed.error else {
+            let TransferError::Channel(ChannelError::TimedOut { waited, .. }) = failed.error else {
                 panic!("{way:?} {mode:?}: {failed}")
             };
+            let waited_us = waited.as_micros();
             assert!((2000..10_000).contains(&waited_us), "{way:?} {mode:?}: {waited_us}");
             assert!(failed.buffer.is_some_and(|buffer| buffer.len() == 5000));
             halt(&rig.card, way.direction, false);

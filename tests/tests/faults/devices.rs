@@ -76,11 +76,10 @@ fn stalled_run_times_out_and_aborts() {
     let options = WaitOptions::default().timeout(Duration::from_millis(20));
     for _ in 0..2 {
         let error = channel.wait(tickets[0], options).unwrap_err();
-        let ChannelError::TimedOut { completed: 0, posted: 5, waited_us, .. } = error else {
-            panic!("{error}")
-        };
+        let ChannelError::TimedOut { completed: 0, posted: 5, waited, .. } = error else { panic!("{error}") };
+        let waited_us = waited.as_micros();
         assert!((20_000..100_000).contains(&waited_us), "{waited_us} µs");
-        assert_message(&error, &["h2c0", "0 of 5", "abort"]);
+        assert_message(&error, &["h2c0", "0 of 5", "abort", "of virtual time"]);
     }
     assert_eq!(channel.in_flight(), 5);
     assert_pool(&card, AREA + 5, 0);

@@ -357,8 +357,10 @@ impl Endpoint {
         ticket: ReadTicket,
         timeout: Duration,
     ) -> Result<ReadCompletion, EndpointError> {
-        let late =
-            |end: &Self| EndpointError::TimedOut { card: end.card.shared.name.clone(), waited: timeout };
+        let late = |end: &Self| EndpointError::TimedOut {
+            card: end.card.shared.name.clone(),
+            waited: Waited::of(&*end.card.shared.backend, timeout),
+        };
         self.wait_until(timeout, late, |end| end.take_read(ticket))
     }
 

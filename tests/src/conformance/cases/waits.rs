@@ -293,9 +293,10 @@ fn never_ends(context: &CaseContext<'_>, opened: &Opened, lane: &mut ChannelPair
             let Err(failed) = lane.channel.transfer(buffer, at, wait) else {
                 panic!("{way:?} {mode:?}: the transfer ended")
             };
-            let TransferError::Channel(ChannelError::TimedOut { waited_us, .. }) = failed.error else {
+            let TransferError::Channel(ChannelError::TimedOut { waited, .. }) = failed.error else {
                 panic!("{way:?} {mode:?}: {failed}")
             };
+            let waited_us = waited.as_micros();
             assert!(waited_us >= 5000, "{way:?} {mode:?}: {waited_us}");
             assert!(context.real_time() || waited_us < 100_000, "{way:?} {mode:?}: {waited_us}");
             assert_eq!(failed.buffer.map(|buffer| buffer.iova()), Some(iova), "{way:?} {mode:?}");

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fpga_driver::{Card, ChannelError, DmaBuffer, H2cStream, ReadVolatile, Ticket, TransferError};
 
@@ -134,13 +134,9 @@ impl Sending<'_> {
         };
         let reason = match &error {
             CliError::Dma(TransferError::Channel(ChannelError::TimedOut {
-                card,
-                channel,
-                waited_us,
-                ..
+                card, channel, waited, ..
             })) => {
-                let waited = Duration::from_micros(*waited_us);
-                format!("{card} {channel}: the card accepts no more packets (none in {waited:?})")
+                format!("{card} {channel}: the card accepts no more packets (none in {waited})")
             }
             other => other.reason(),
         };

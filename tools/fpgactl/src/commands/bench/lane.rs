@@ -283,8 +283,8 @@ impl<C: Channel> BenchChannel<C> {
         let Some(ticket) = self.last else { return Ok(()) };
         let waited = self.channel.wait_ended(ticket, WaitOptions::default().timeout(Duration::ZERO));
         waited.map_err(|mut error| {
-            if let ChannelError::TimedOut { waited_us, .. } = &mut error {
-                *waited_us = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+            if let ChannelError::TimedOut { waited, .. } = &mut error {
+                waited.time = span;
             }
             dma(error)
         })?;
