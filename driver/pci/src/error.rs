@@ -349,7 +349,7 @@ pub enum DmaMapError {
 #[non_exhaustive]
 pub enum InterruptError {
     /// More vectors than the device has, or than the system can provide.
-    #[error("{asked} interrupt vectors asked for, {available} can be had; share them, or poll")]
+    #[error("{asked} interrupt vectors requested, {available} available; share them, or poll")]
     TooMany {
         /// Requested number of vectors.
         asked: u32,

@@ -11,7 +11,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Limits the log lines about one subject: eight at once, then one per second. Suppressed lines are counted, and the next written line is
 /// preceded by their number.
 ///
-/// It has no clock: the caller passes the time, by any clock that never goes back.
+/// The caller passes the time, by any clock that never goes back; [`permits_now`](Self::permits_now) uses the host's.
 #[derive(Debug)]
 pub struct LogLimit {
     subject: &'static str,

@@ -5,7 +5,40 @@ use fpga_firmware::generated::Capabilities;
 use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
 use fpga_firmware::wire::{Ack, Common, Control, Flags, Hello, Nack, SegmentDone, WIRE_VERSION};
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
 use super::*;
+
+/// Counts warnings and errors.
+struct LineCounter(Arc<AtomicUsize>);
+
+impl Subscriber for LineCounter {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        if *event.metadata().level() <= Level::WARN {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
 
 fn frame(control: &Control) -> Vec<u8> {
     let mut bytes = vec![0; 128];
@@ -20,6 +53,27 @@ fn assert_works(net: &mut Testbed) {
     net.carry(SOURCE, &region.remote, 0, &bytes(9, 100_000));
     net.end(1).close_region(&region).unwrap();
     net.assert_clean();
+}
+
+/// Twenty thousand forged packets are counted one by one, and logged by a burst and then once per second.
+#[test]
+fn bad_packet_flood_writes_few_log_lines() {
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
+    let mut forged = vec![WIRE_VERSION, 200];
+    forged.resize(24, 0);
+    assert_eq!(fpga_firmware::wire::finish(&mut forged, 20), Ok(24));
+    let lines = Arc::new(AtomicUsize::new(0));
+    tracing::subscriber::with_default(LineCounter(Arc::clone(&lines)), || {
+        for _ in 0..200 {
+            let now = net.network.now();
+            net.network.with_card(1, |card| (0..100).for_each(|_| card.receive_frame(now, &forged)));
+            net.settle();
+        }
+    });
+    let counters = net.end(1).counters();
+    assert_eq!(counters.faults, 20_000);
+    let lines = lines.load(Ordering::Relaxed);
+    assert!((1..=20).contains(&lines), "{lines} lines");
 }
 
 #[test]

@@ -304,8 +304,9 @@ pub enum CliError {
     },
     /// Sending packets ended early.
     #[error(
-        "{reason}: {packets}{} packets ({}) were accepted, and possibly a part of the next one; {left}",
-        wanted.map_or_else(String::new, |wanted| format!(" of {wanted}")), binary_size(*bytes)
+        "{reason}: the card accepted {} ({}), and possibly a part of the next one; {left}",
+        wanted.map_or_else(|| quantity(*packets, "packet").to_string(), |wanted| format!("{packets} of {}", quantity(wanted, "packet"))),
+        binary_size(*bytes)
     )]
     Sent {
         /// Reason.

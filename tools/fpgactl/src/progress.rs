@@ -187,12 +187,15 @@ fn count(text: &str) -> usize {
 }
 
 /// Deadline of a command.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
     end: Option<(Instant, Duration)>,
 }
 
 impl Deadline {
+    /// No deadline.
+    pub const NONE: Self = Self { end: None };
+
     /// Deadline `limit` from now; `None`: none.
     #[must_use]
     pub fn after(limit: Option<Duration>) -> Self {

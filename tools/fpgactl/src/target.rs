@@ -376,10 +376,10 @@ fn load(file: &Path) -> Result<CardDescription, CliError> {
     })
 }
 
-/// As [`load`]; `-` is standard input. A pipe is read until the deadline.
+/// Loads a card file, or a built-in description of that name; `-` is standard input. A pipe is read until the deadline.
 ///
 /// # Errors
-/// As [`load`] and [`read_yaml`].
+/// [`CliError::Description`], [`CliError::NoSuchCard`], [`CliError::Read`]; for a pipe [`CliError::TimedOut`], [`CliError::Stopped`].
 pub fn read(file: &Path, deadline: Deadline) -> Result<CardDescription, CliError> {
     if waits(file) {
         return Ok(CardDescription::parse(file, &read_yaml(FileKind::CARD, file, deadline)?)?);

@@ -50,7 +50,7 @@ impl Report for ListReport {
             let (enabled, pending) = (yes(line.enabled), yes(line.pending));
             table.add_row([line.line.to_string(), enabled, pending, line.vector.to_string()]);
         }
-        format!("{}: {} interrupt vectors\n{}", self.card, self.vectors, output::render(&table))
+        format!("{}: {}\n{}", self.card, quantity(self.vectors, "interrupt vector"), output::render(&table))
     }
 }
 

@@ -98,7 +98,7 @@ macro_rules! channel {
 
 channel!(H2cChannel, h2c_with, false, |channel, card, _, set| {
     let mut zeros = Bounced::new(std::io::repeat(0));
-    let options = WaitOptions::default();
+    let options = set.deadline.wait();
     Ok(bulk::write_from(card, channel, &mut zeros, set.card, set.bytes(), options, &mut |_| {})?)
 });
 channel!(C2hChannel, c2h_with, true, |channel, card, memory, _| {
@@ -135,6 +135,8 @@ pub(super) struct WorkingSet {
     pub(super) card: CardAddr,
     /// Seed of the content.
     pub(super) seed: u64,
+    /// Deadline of the command.
+    pub(super) deadline: Deadline,
 }
 
 impl WorkingSet {
@@ -153,8 +155,8 @@ impl WorkingSet {
     /// Writes the content to card memory, for engines that read it there.
     pub(super) fn write_to_card(&self, card: &Card, channel: &mut H2cChannel) -> Result<(), CliError> {
         let source = self.content();
-        let mut reader = source.open(Deadline::after(None))?;
-        let options = WaitOptions::default();
+        let mut reader = source.open(self.deadline)?;
+        let options = self.deadline.wait();
         bulk::write_from(card, channel, &mut reader, self.card, self.bytes(), options, &mut |_| {})
             .map_err(|error| source.explain(error))
     }
@@ -162,9 +164,9 @@ impl WorkingSet {
     /// Compares card memory with the content.
     pub(super) fn compare_on_card(&self, card: &Card, channel: &mut C2hChannel) -> Result<(), CliError> {
         let source = self.content();
-        let mut expected = source.open(Deadline::after(None))?;
+        let mut expected = source.open(self.deadline)?;
         let mut compare = Compare::new(&mut expected, None, self.place(card));
-        let options = WaitOptions::default();
+        let options = self.deadline.wait();
         Ok(bulk::read_into(card, channel, self.card, self.bytes(), &mut compare, options, &mut |_| {})?)
     }
 }
@@ -213,7 +215,7 @@ impl<C: Channel> BenchChannel<C> {
         };
         if !C::TO_HOST {
             let source = set.content();
-            let mut reader = source.open(Deadline::after(None))?;
+            let mut reader = source.open(set.deadline)?;
             let view = view(&lane.channel, memory, card)?;
             reader
                 .read_exact_volatile(view)
@@ -225,7 +227,7 @@ impl<C: Channel> BenchChannel<C> {
     /// Compares host memory with the content, if the engine wrote it.
     pub(super) fn compare_on_host(&self, card: &Card) -> Result<(), CliError> {
         let source = self.set.content();
-        let mut expected = source.open(Deadline::after(None))?;
+        let mut expected = source.open(self.set.deadline)?;
         let mut compare = Compare::new(&mut expected, None, self.set.place(card));
         let view = view(&self.channel, self.memory, card)?;
         // The comparison's error carries a `CliError`, as a stream's does.
@@ -312,7 +314,8 @@ mod tests {
     use crate::target::{self, Target};
     use fpga_pci::Backoff;
 
-    const SET: WorkingSet = WorkingSet { size: 100, slots: 700, card: CardAddr::new(0x3000), seed: 5 };
+    const SET: WorkingSet =
+        WorkingSet { size: 100, slots: 700, card: CardAddr::new(0x3000), seed: 5, deadline: Deadline::NONE };
 
     fn run<C: Channel>(card: &Card, lane: &mut BenchChannel<C>, operations: u64) {
         let mut backoff = Backoff::new();

@@ -33,6 +33,7 @@ use crate::cli::{BenchArgs, BenchDirection, BenchMode, BenchRing};
 use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::output;
+use crate::progress::Deadline;
 use crate::settings::Settings;
 use crate::target::{self, Opened};
 use crate::units::binary_size;
@@ -251,7 +252,12 @@ const fn stride(size: u64) -> u64 {
 }
 
 /// Working sets of a case, H2C first. Their contents differ, so that data in the wrong working set is detected.
-fn working_sets(opened: &Opened, args: &BenchArgs, case: &Case) -> Vec<(Direction, u8, WorkingSet)> {
+fn working_sets(
+    opened: &Opened,
+    args: &BenchArgs,
+    case: &Case,
+    deadline: Deadline,
+) -> Vec<(Direction, u8, WorkingSet)> {
     let base = opened.card.info().ni.as_ref().map_or(0, |ni| ni.memory.start.get());
     let ways = [Direction::H2c, Direction::C2h].into_iter().filter(|way| case.direction.includes(*way));
     ways.flat_map(|way| (0..args.channels).map(move |number| (way, number)))
@@ -262,6 +268,7 @@ fn working_sets(opened: &Opened, args: &BenchArgs, case: &Case) -> Vec<(Directio
                 slots: slots(case.size),
                 card: CardAddr::new(base.saturating_add(stride(case.size).saturating_mul(index))),
                 seed: case.size.wrapping_mul(31).wrapping_add(index),
+                deadline,
             };
             (way, number, set)
         })
@@ -309,7 +316,7 @@ fn one(
     number: u32,
 ) -> Result<ResultRow, CliError> {
     let card = &opened.card;
-    let sets = working_sets(opened, args, &case);
+    let sets = working_sets(opened, args, &case, settings.deadline);
     let of = |way: Direction| sets.iter().filter(move |(found, ..)| *found == way);
     let (to_card, to_host) = (of(Direction::H2c).count() != 0, of(Direction::C2h).count() != 0);
     // A channel of the other direction writes the data that this one reads, and reads the data that this one wrote.

@@ -415,7 +415,7 @@ impl PublishJob<'_> {
     }
 
     /// Ends the stream: accepted frames are delivered first, up to the timeout.
-    fn close(&mut self) -> Result<(), CliError> {
+    fn close(&mut self, limit: Duration) -> Result<(), CliError> {
         drop(self.frame.take());
         let (mut waited, mut looked) = (Duration::ZERO, Instant::now());
         // Transfers that failed before belong to frames that were live then; frames accepted now have to arrive.
@@ -429,9 +429,9 @@ impl PublishJob<'_> {
             let now = Instant::now();
             waited += now.saturating_duration_since(looked).min(POLL_INTERVAL);
             looked = now;
-            if waited > CLOSE_TIMEOUT {
+            if waited > limit {
                 tracing::warn!(
-                    "the last frames, or the end of the stream, did not arrive at every subscriber within {CLOSE_TIMEOUT:?}"
+                    "the last frames, or the end of the stream, did not arrive at every subscriber within {limit:?}"
                 );
                 break;
             }
@@ -515,7 +515,7 @@ pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) 
         }
     }
     let seconds = job.seconds();
-    job.close()?;
+    job.close(settings.deadline.limit_or(CLOSE_TIMEOUT))?;
     job.log.finish();
     let gone = core::mem::take(&mut job.gone);
     every.print(&job.report(seconds, gone), settings.json, out)?;

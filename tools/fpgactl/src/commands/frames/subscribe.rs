@@ -10,6 +10,7 @@ use fpga_driver::WriteVolatile;
 use fpga_frames::{
     BootstrapError, Event, JoinError, ReceivedFrame, Subscriber, SubscriberError, SubscriberOptions,
 };
+use fpga_pci::{LogLimit, log_limited};
 use fpga_registers::quantity;
 use serde::Serialize;
 
@@ -244,6 +245,7 @@ struct SubscribeJob {
     checked: u64,
     damaged: u64,
     faults: u64,
+    log: LogLimit,
     began: Option<Instant>,
     /// Time from the first frame to the last event.
     span: Duration,
@@ -254,7 +256,17 @@ impl SubscribeJob {
     fn new(subscriber: Subscriber) -> Self {
         let first = subscriber.expected().get();
         let (began, span) = (None, Duration::ZERO);
-        Self { subscriber, first, checked: 0, damaged: 0, faults: 0, began, span, ended: false }
+        Self {
+            subscriber,
+            first,
+            checked: 0,
+            damaged: 0,
+            faults: 0,
+            log: LogLimit::new("the publisher"),
+            began,
+            span,
+            ended: false,
+        }
     }
 
     fn frame(&mut self, frame: &ReceivedFrame) {
@@ -268,7 +280,12 @@ impl SubscribeJob {
             self.checked += 1;
         } else {
             self.damaged += 1;
-            tracing::error!(sequence = frame.sequence().get(), "the frame does not match its checksum");
+            log_limited!(
+                self.log,
+                ERROR,
+                sequence = frame.sequence().get(),
+                "the frame does not match its checksum"
+            );
         }
     }
 
@@ -301,7 +318,7 @@ impl SubscribeJob {
                 Some(Event::Gap { missed, first }) => tracing::info!(missed, first = first.get(), "gap"),
                 Some(Event::Fault(error)) => {
                     self.faults += 1;
-                    tracing::warn!(%error, "protocol error of the publisher");
+                    log_limited!(self.log, WARN, %error, "protocol error of the publisher");
                 }
                 Some(Event::Ended { .. }) => {
                     self.ended = true;
