@@ -1,4 +1,5 @@
-//! Error types, one enum per operation. Every message names the card and the remedy.
+//! Error types, one enum per operation. Every message names the card and the remedy. The file is long because the errors of all channels
+//! stand side by side, so that their wording agrees.
 
 use fpga_firmware::identity::ReadError;
 use fpga_pci::Waited;

@@ -1,4 +1,5 @@
-//! Engine of one channel: the descriptor ring of `fpga-protocol`, its memory, and the registers that start it.
+//! Engine of one channel: the descriptor ring of `fpga-ring`, its memory, and the registers that start it. One file, because opening,
+//! submission and completion share one state.
 
 use fpga_pci::Waited;
 use std::collections::VecDeque;

@@ -1,4 +1,5 @@
-//! Target card: its form on the command line, and how it is opened.
+//! Target card: its form on the command line, and how it is opened. One file, because every way to open a card applies the same options,
+//! limits and messages.
 
 use core::fmt;
 use core::str::FromStr;
