@@ -22,6 +22,7 @@ use fpga_host::HostError;
 use fpga_host::bind::BindError;
 
 use crate::config::ConfigError;
+use crate::shown::Shown;
 use crate::units::binary_size;
 
 /// Amount of data that is received from a stream.
@@ -745,6 +746,12 @@ impl CliError {
         Self::File { path: path.to_owned(), action, source }
     }
 
+    /// Returns what to do about the error, in terms of the command line; `None` if the message has it, or there is nothing to advise.
+    #[must_use]
+    pub(crate) fn help(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the reason of an early end, without the state that the command leaves.
     #[must_use]
     pub fn reason(&self) -> String {
@@ -753,7 +760,7 @@ impl CliError {
                 format!("{what}: stopped by a signal")
             }
             Self::TimedOut { what, limit } => format!("{what}: not done after {limit:?} (--timeout)"),
-            other => other.to_string(),
+            other => Shown::from(other).in_one_line(),
         }
     }
 

@@ -38,6 +38,7 @@ pub mod progress;
 pub mod record;
 pub mod registers;
 pub mod settings;
+mod shown;
 pub mod silence;
 pub mod stop;
 pub mod stream;
@@ -64,6 +65,7 @@ use commands::{
 };
 use error::CliError;
 use settings::Settings;
+use shown::Shown;
 use stop::SignalAction;
 use target::CardOpener as _;
 
@@ -89,7 +91,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let end = move || {
         let error = CliError::Interrupted { what: name, left: left().to_owned() };
         outfile::remove_temporary();
-        failed(error.exit_status(), &error.to_string(), with_json, data_on_stdout);
+        failed(&error, with_json, data_on_stdout);
         std::process::exit(error.exit_status().into());
     };
     let (mut stdout, mut stderr) = (io::stdout(), io::stderr());
@@ -116,14 +118,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             stop::finish();
             tracing::info!(%error, "ended");
             if json {
-                let _ = output::print_failure(0, &error.to_string(), out);
+                let _ = output::print_failure(&error, out);
             }
             ExitCode::SUCCESS
         }
         Err(error) => {
             stop::finish();
-            let (status, message) = (error.exit_status(), cli_terms::to_cli_terms(error.to_string()));
-            failed(status, &message, json && !error.is_reported(), data_on_stdout)
+            failed(&error, json && !error.is_reported(), data_on_stdout)
         }
     }
 }
@@ -134,16 +135,16 @@ fn outlives(card: Option<&target::Target>) -> bool {
 }
 
 /// Reports a failure to the same destination as the command's reports.
-fn failed(status: u8, message: &str, json: bool, data_on_stdout: bool) -> ExitCode {
+fn failed(error: &CliError, json: bool, data_on_stdout: bool) -> ExitCode {
     if !data_on_stdout {
-        return fail(status, message, json, &mut io::stdout());
+        return fail(error, json, &mut io::stdout());
     }
     if json {
         // One document on standard error, and nothing else.
-        let _ = output::print_failure(status, message, &mut io::stderr());
-        return ExitCode::from(status);
+        let _ = output::print_failure(error, &mut io::stderr());
+        return ExitCode::from(error.exit_status());
     }
-    fail(status, message, false, &mut io::stderr())
+    fail(error, false, &mut io::stderr())
 }
 
 /// The command line, with the command's name, such as `regs dump`.
@@ -259,18 +260,19 @@ fn refused(error: clap::Error, json: bool, out: &mut dyn Write) -> ExitCode {
     }
     let _ = error.print();
     if json {
-        let _ = output::print_failure(2, error.render().to_string().trim_end(), out);
+        let usage = CliError::Usage(error.render().to_string().trim_end().to_owned());
+        let _ = output::print_failure(&usage, out);
     }
     ExitCode::from(2)
 }
 
-fn fail(status: u8, message: &str, json: bool, out: &mut dyn Write) -> ExitCode {
+fn fail(error: &CliError, json: bool, out: &mut dyn Write) -> ExitCode {
     // An error here cannot be reported.
-    let _ = writeln!(io::stderr(), "fpgactl: {message}");
+    let _ = writeln!(io::stderr(), "fpgactl: {}", Shown::from(error));
     if json {
-        let _ = output::print_failure(status, message, out);
+        let _ = output::print_failure(error, out);
     }
-    ExitCode::from(status)
+    ExitCode::from(error.exit_status())
 }
 
 /// Logs go to standard error; `RUST_LOG` overrides `-v`.

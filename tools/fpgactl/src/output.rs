@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use crate::error::CliError;
 use crate::settings::Settings;
+use crate::shown::Shown;
 use crate::stop;
 use crate::style;
 
@@ -54,19 +55,22 @@ struct Failed {
 pub struct Problem {
     /// `usage`, `operation` or `closed`: the reader of the data has closed the pipe.
     kind: &'static str,
+    /// What failed, on which object, with which value.
     message: String,
+    /// What to do about it, in terms of the command line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<String>,
 }
 
-impl Problem {
-    /// Creates the description of a failure with this exit status.
-    #[must_use]
-    pub fn new(status: u8, message: String) -> Self {
-        let kind = match status {
+impl From<&CliError> for Problem {
+    fn from(error: &CliError) -> Self {
+        let kind = match error.exit_status() {
             0 => "closed",
             2 => "usage",
             _ => "operation",
         };
-        Self { kind, message }
+        let Shown { problem, help } = Shown::from(error);
+        Self { kind, message: problem, help }
     }
 }
 
@@ -150,8 +154,8 @@ fn while_read(written: io::Result<()>) -> Result<bool, CliError> {
 ///
 /// # Errors
 /// [`CliError::Output`].
-pub fn print_failure(status: u8, message: &str, out: &mut dyn Write) -> Result<(), CliError> {
-    document(&Failed { error: Problem::new(status, message.to_owned()) }, out)
+pub fn print_failure(error: &CliError, out: &mut dyn Write) -> Result<(), CliError> {
+    document(&Failed { error: Problem::from(error) }, out)
 }
 
 /// Writes the JSON document of `content` to `out`.

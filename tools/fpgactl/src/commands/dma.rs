@@ -10,7 +10,6 @@ use fpga_registers::quantity;
 use serde::Serialize;
 
 use crate::cli::DmaCommand;
-use crate::cli_terms::to_cli_terms;
 use crate::commands::bench;
 use crate::commands::capture::{self, Receive};
 use crate::commands::packets;
@@ -113,8 +112,7 @@ impl DmaReport {
 
     /// Adds the reason why less was received than requested.
     pub(super) fn with_failure(mut self, failure: Option<&CliError>) -> Self {
-        self.error =
-            failure.map(|error| output::Problem::new(error.exit_status(), to_cli_terms(error.to_string())));
+        self.error = failure.map(output::Problem::from);
         self
     }
 }

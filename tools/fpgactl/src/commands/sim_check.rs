@@ -111,7 +111,7 @@ impl Checked {
             Ok(scenario) => {
                 Self { file, valid: true, error: None, described: Some(Described::of(&scenario)) }
             }
-            Err(error) => Self { file, valid: false, error: Some(error.to_string()), described: None },
+            Err(error) => Self { file, valid: false, error: Some(error.reason()), described: None },
         }
     }
 }

@@ -130,7 +130,7 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
             _ if done == 0 => return Err(error),
             CliError::Stopped { .. } => "stopped by a signal".to_owned(),
             CliError::TimedOut { limit, .. } => format!("not done after {limit:?} (--timeout)"),
-            _ => error.to_string(),
+            _ => error.reason(),
         };
         let stopped =
             CliError::BenchStopped { card: opened.card.name().to_owned(), reason, done, rows: cases.len() };

@@ -1,0 +1,48 @@
+//! Text of a failure on the terminal and in JSON: the problem in one line, and what to do about it in the next.
+
+use core::fmt;
+
+use crate::cli_terms::to_cli_terms;
+use crate::error::CliError;
+
+/// Separates the problem from the advice in the messages of [`CliError`].
+const HELP: &str = "\nhelp: ";
+
+/// A failure as it is shown: `Display` writes the problem, and `help:` with the advice in a second line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// What failed, on which object, with which value.
+    pub(crate) problem: String,
+    /// What to do, in terms of the command line.
+    pub(crate) help: Option<String>,
+}
+
+impl Shown {
+    /// Returns both parts in one line, for the cell of a table or as a part of another message.
+    pub(crate) fn in_one_line(&self) -> String {
+        match &self.help {
+            Some(help) => format!("{}; {help}", self.problem),
+            None => self.problem.clone(),
+        }
+    }
+}
+
+impl From<&CliError> for Shown {
+    fn from(error: &CliError) -> Self {
+        let text = to_cli_terms(error.to_string());
+        match text.split_once(HELP) {
+            Some((problem, help)) => Self { problem: problem.to_owned(), help: Some(help.to_owned()) },
+            None => Self { problem: text, help: error.help() },
+        }
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)?;
+        match &self.help {
+            Some(help) => write!(f, "{HELP}{help}"),
+            None => Ok(()),
+        }
+    }
+}
