@@ -84,7 +84,7 @@ mod tests {
         "driver/sim/src",
         "driver/frames/src",
         "firmware-bindings/src",
-        "firmware-bindings/card/src",
+        "driver/sim/card/src",
         "tools/netsim/src",
     ];
 

@@ -56,8 +56,8 @@ fn vendor_every_board_probe_use_remove_by_every_method() {
 #[test]
 fn vendor_too_few_vectors_is_refused() {
     for (file, text) in [
-        ("eight-vectors", include_str!("../../../../../tests/cards/eight-vectors.yaml")),
-        ("two-vectors", include_str!("../../../../../tests/cards/two-vectors.yaml")),
+        ("eight-vectors", include_str!("../../../../../../tests/cards/eight-vectors.yaml")),
+        ("two-vectors", include_str!("../../../../../../tests/cards/two-vectors.yaml")),
     ] {
         let description = CardDescription::parse(std::path::Path::new(file), text).expect(file);
         let mut machine = GuestMachine::new(description);

@@ -101,7 +101,7 @@ impl Mainline {
 #[test]
 fn foreign_mainline_32_descriptor_blocks() {
     // It requests one vector more than there are channels.
-    let eight = include_str!("../../../../tests/cards/eight-vectors.yaml");
+    let eight = include_str!("../../../../../tests/cards/eight-vectors.yaml");
     for name in ["default", "us-x8", "7-series-gen2-x8", "eight-vectors"] {
         for reads_status in [false, true] {
             let description = match name {
