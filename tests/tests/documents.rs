@@ -197,7 +197,7 @@ fn document_links_resolve() {
 #[test]
 fn manual_lists_every_page() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-    let mut pages: Vec<String> = ["", "guide/", "dev/"]
+    let mut pages: Vec<String> = ["", "guide/", "dev/", "protocol/"]
         .into_iter()
         .flat_map(|folder| {
             let entries = fs::read_dir(docs.join(folder)).into_iter().flatten().flatten();
@@ -227,7 +227,7 @@ fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut names: Vec<String> =
         ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "examples/README.md"].map(str::to_owned).into();
-    for folder in ["docs", "docs/guide", "docs/dev", "docs/adr"] {
+    for folder in ["docs", "docs/guide", "docs/dev", "docs/adr", "docs/protocol"] {
         let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
         let chapters = entries.map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy()));
         names
