@@ -12,6 +12,7 @@ mod guards;
 mod link;
 mod names;
 mod prose;
+mod protocol_document;
 mod raw_channel;
 mod recovery;
 mod scheme_allocations;

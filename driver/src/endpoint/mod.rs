@@ -210,7 +210,7 @@ impl Endpoint {
         // The reset keeps memory windows: this endpoint must not keep regions that an earlier owner of the card opened.
         region::close_all(&Block::new(bar.clone(), info.memory_base), info.memory_windows).map_err(mmio)?;
 
-        // A receiver must wait longer for a silent sender than the sender waits for the receiver (spec 2.2.7).
+        // A receiver must wait longer for a silent sender than the sender waits for the receiver (docs/protocol.md 2.3).
         let usual = REGISTRY_TIMEOUT_MIN.max(options.give_up.saturating_mul(2));
         let remembered = options.registry_timeout.unwrap_or(usual);
         ni.write(at::REGISTRY_TIMEOUT_US, u32::try_from(remembered.as_micros()).unwrap_or(u32::MAX))

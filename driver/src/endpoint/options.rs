@@ -84,8 +84,8 @@ pub struct EndpointOptions {
     /// other nodes must not have a longer one.
     pub registry_timeout: Option<Duration>,
     /// Escape timeout: time that this card keeps a packet that arrived before the start packet of its segment, in whole microseconds.
-    /// Default 1 ms. It must be longer than four round trips (spec 2.2.4), so increase it if the network or the other side is software.
-    /// After the timeout the packet is refused and retransmitted.
+    /// Default 1 ms. It must be longer than four round trips (docs/protocol.md 2.3), so increase it if the network or the other side is
+    /// software. After the timeout the packet is refused and retransmitted.
     pub escape_timeout: Duration,
     /// Maximum number of packets in flight: entries of the op table, 1 to 32768, and at most about a quarter of the event ring's entries;
     /// `None`: 256, or fewer if the event ring has less space. Long paths need more: two and a half times the link's bandwidth-delay

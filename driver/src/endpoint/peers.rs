@@ -1,4 +1,4 @@
-//! Capabilities of other nodes, queried by small packets (HELLO, spec section 1) and cached until they may have changed.
+//! Capabilities of other nodes, queried by small packets (HELLO, docs/protocol.md 10.6) and cached until they may have changed.
 
 use fpga_pci::Waited;
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ pub enum TransferClass {
     Big,
 }
 
-/// Classifies a transfer of `length` bytes: a transfer longer than `threshold` is big (spec 2.1.1).
+/// Classifies a transfer of `length` bytes: a transfer longer than `threshold` is big (docs/protocol.md 4.2).
 #[must_use]
 pub fn classify(length: u64, threshold: u32) -> TransferClass {
     if length > u64::from(threshold) { TransferClass::Big } else { TransferClass::Regular }

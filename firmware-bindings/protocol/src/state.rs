@@ -20,7 +20,7 @@
 //! | mirror | mirror of the escape channel | escape slot of the card | 48 | 384 |
 //!
 //! Transfers in the big-transfer queue are not copied: the transfer's own record, at the head, is advanced in place
-//! (spec 2.1.2).
+//! (docs/protocol.md 4.2).
 //!
 //! A bitstream packs the same fields more densely: no alignment, indices as wide as their tables, times in ticks of 32
 //! bits, masks as wide as its packets need. The tests compare the numbers of this page with the types, and their sum

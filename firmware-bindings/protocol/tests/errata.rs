@@ -1,5 +1,5 @@
 //! One test per erratum of the registry scheme (E1-8, E1-9 and E1-10 end to end are in `back_to_back`, E1-13 in `op_table`, E2-2 in
-//! `timeouts`; the literal rules of the documents, which fail, are in `literal`).
+//! `timeouts`; the literal rules of the sources, which fail, are in `literal`).
 
 use crate::common;
 

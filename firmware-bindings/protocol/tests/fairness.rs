@@ -1,4 +1,4 @@
-//! A big transfer delays a regular command by at most one segment (spec 2.1.1), for every size of the op table.
+//! A big transfer delays a regular command by at most one segment (docs/protocol.md 4.2), for every size of the op table.
 //!
 //! The tests count big segments whose first packet leaves between a regular command's arrival and its own first packet, while the regular
 //! command's destination accepts packets. A destination delays its commands itself if it has its maximum number of packets in flight, does

@@ -1,4 +1,4 @@
-//! Link feedback packets (document 002): inquiries about the links of a path, and reports of their load.
+//! Link feedback packets (docs/protocol.md 3.13): inquiries about the links of a path, and reports of their load.
 
 use super::{CRC_LENGTH, Common, EncodeError, PacketKind, WireError, exact, finish};
 use crate::bytes::{ByteImage, u16_at, u32_at};

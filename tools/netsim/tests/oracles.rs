@@ -16,7 +16,7 @@ fn run(scenario: &Scenario) -> FlowReport {
     report.flows[0]
 }
 
-/// 10 GB/s and 800 ns one way: about 31 packets per round trip. Only data is lost, as in document 004.
+/// 10 GB/s and 800 ns one way: about 31 packets per round trip. Only data is lost, as in source 004.
 fn path(packets: u64, loss: f64) -> Scenario {
     let conditions = Conditions::default().loss(Loss::Independent(Probability::new(loss).unwrap()));
     Scenario::new(packets * PACKET).rate(BitRate::from_gbps(80)).delay(Nanos::new(800)).data(conditions)

@@ -1,4 +1,4 @@
-//! One test for each erratum of document 003; docs/dev/errata.md lists them.
+//! One test for each erratum of source 003; docs/dev/errata.md lists them.
 
 use fpga_frames::{
     Credits, DropReason, PublishError, PublisherEvent, Sequence, SubscriberOptions, TakeError,

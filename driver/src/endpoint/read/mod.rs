@@ -1,4 +1,4 @@
-//! RDMA reads: a request that makes the other node write (spec 3).
+//! RDMA reads: a request that makes the other node write (docs/protocol.md 10.9).
 //!
 //! A node that lets another node read keeps a *mailbox* for it: slots of card memory that the reader may write. A read consists of
 //!

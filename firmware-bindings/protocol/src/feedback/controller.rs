@@ -59,7 +59,7 @@ impl Controller {
 
     /// Processes a report. Returns the request to its sender if that has to slow down.
     ///
-    /// The rule of document 002 uses only the number of congested links. Where there is no other path, as in front of a
+    /// The rule of source 002 (docs/protocol.md 12) uses only the number of congested links. Where there is no other path, as in front of a
     /// receiver with many senders, rerouting cannot relieve a link: in that case its senders slow down, too.
     pub fn report(&mut self, now: Nanos, word: &Word, routing: &mut impl Routing) -> Option<(NodeId, Word)> {
         let &Word::Active { sender, receiver, state } = word else { return None };

@@ -3,7 +3,7 @@
 //!
 //! # Increase of a rate
 //!
-//! Document 002 checks the controlled list at a fixed interval, compares the wait with 1.25 x the mean of the last
+//! Source 002 (docs/protocol.md 12) checks the controlled list at a fixed interval, compares the wait with 1.25 x the mean of the last
 //! delays, and raises the rate by an eighth of the line. With 32 senders to one receiver, three properties of that rule
 //! leave the link underused:
 //!

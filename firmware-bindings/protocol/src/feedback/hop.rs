@@ -12,7 +12,7 @@ pub struct Config {
     /// Minimum time between two packets of the same kind: feedback must not add to the congestion [E2-8].
     pub gap: Nanos,
     /// Time for which a queue shorter than at its last report is not reported again. Senders are slowing down already,
-    /// and halving further rates would let the queue run empty. Document 002 reports a queue that rises above its
+    /// and halving further rates would let the queue run empty. Source 002 (docs/protocol.md 12) reports a queue that rises above its
     /// threshold.
     pub patience: Nanos,
 }

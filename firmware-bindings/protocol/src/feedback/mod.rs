@@ -1,4 +1,4 @@
-//! Link feedback and flow control (document 002, spec 5): reports of hops about their links, and the reactions to them.
+//! Link feedback and flow control (docs/protocol.md 9): reports of hops about their links, and the reactions to them.
 //!
 //! ```text
 //! sender --inquiry--> hop --inquiry--> hop --> receiver      sent when many packets are late

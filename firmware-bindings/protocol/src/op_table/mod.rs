@@ -1,4 +1,4 @@
-//! DMA op table: one entry per packet in flight, named by an op number (spec 2.1.4).
+//! DMA op table: one entry per packet in flight, named by an op number (docs/protocol.md 4.4).
 //!
 //! State transitions of an entry; every other pair of state and input has no effect:
 //!

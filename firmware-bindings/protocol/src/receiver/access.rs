@@ -1,4 +1,4 @@
-//! Memory windows: the ranges that each peer may write (spec 2.2.9).
+//! Memory windows: the ranges that each peer may write (docs/protocol.md 5.4).
 //!
 //! The key protects against accidents and against foreign senders that cannot listen on the network. It is not
 //! cryptography: every packet carries it in clear text.

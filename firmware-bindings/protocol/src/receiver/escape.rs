@@ -1,4 +1,4 @@
-//! Escape channel: bounded buffer for packets that arrive before their operation is registered (spec 2.2.4).
+//! Escape channel: bounded buffer for packets that arrive before their operation is registered (docs/protocol.md 5.6).
 
 use alloc::boxed::Box;
 use core::hash::{Hash, Hasher};

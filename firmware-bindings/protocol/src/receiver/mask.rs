@@ -1,4 +1,4 @@
-//! Reception mask: one bit per packet of a segment (spec 2.2.2).
+//! Reception mask: one bit per packet of a segment (docs/protocol.md 5.3).
 
 /// Number of words of the widest mask.
 const WORDS: usize = 4;

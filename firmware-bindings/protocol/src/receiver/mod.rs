@@ -1,4 +1,4 @@
-//! Receiver of the registry scheme (spec 2.2): takes packets, writes memory, produces answers and events.
+//! Receiver of the registry scheme (docs/protocol.md 5): takes packets, writes memory, produces answers and events.
 //!
 //! The receiver does no I/O (sans-IO). Order of calls:
 //!
@@ -380,7 +380,7 @@ impl Receiver {
         self.refuse(header, NackReason::BadPacket);
     }
 
-    /// Drops, counts and refuses a write outside the windows of its source (spec 2.2.9).
+    /// Drops, counts and refuses a write outside the windows of its source (docs/protocol.md 5.4).
     #[cold]
     fn violation(&mut self, now: Nanos, header: &DataHeader, address: CardAddr, length: u64) {
         self.counters.violations += 1;

@@ -1,4 +1,4 @@
-//! Receive registry: a fixed number of operations with pending packets (spec 2.2.1, 2.2.3).
+//! Receive registry: a fixed number of operations with pending packets (docs/protocol.md 5.1, 5.5).
 //!
 //! An entry is one cache line with key and mask, and the hash index is tagged, so that a packet reads one line of each.
 //! A registry that exceeds the inner caches is prefetched by plain reads for one burst of packets at a time

@@ -205,7 +205,7 @@ impl Receiver {
 
     /// Whether operations of this incarnation of the sender may be registered. A node has one incarnation at a time.
     /// While another incarnation of it is known, packets of that one may be in flight, and would be written over the
-    /// data that the new one sends to the same addresses, even after its completion (spec 2.2.9, 1).
+    /// data that the new one sends to the same addresses, even after its completion (docs/protocol.md 6.2).
     ///
     /// Neither the numbers of two incarnations nor the order of their first packets shows which one is newer. But no
     /// packet of the older one arrives later than one packet lifetime after the newer one was first received from: an

@@ -1,4 +1,4 @@
-//! Adaptive window (document 002, spec 5): the timeout follows the measured delays.
+//! Adaptive window (docs/protocol.md 8.5): the timeout follows the measured delays.
 //!
 //! The sender keeps a window. The receiver's acknowledgements carry all received packets and the expected bits: the
 //! packets that it wants at once. The sender computes mean and deviation of the last delays. It checks the window at a
@@ -19,7 +19,7 @@ pub enum TimeoutRule {
     /// Smoothed mean + 4 x smoothed mean deviation, at least twice the mean.
     #[default]
     Safe,
-    /// Mean + one standard deviation of the last samples, the literal form of document 002: on a path without loss, 14
+    /// Mean + one standard deviation of the last samples, the literal form of source 002: on a path without loss, 14
     /// to 21 % of all packets are spurious retransmissions [E2-1].
     Literal,
 }

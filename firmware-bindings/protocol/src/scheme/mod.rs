@@ -1,14 +1,14 @@
 //! Message schemes: transfer of a message of numbered packets across a network that loses and reorders packets.
 //!
-//! | Module | Scheme | Source |
+//! | Module | Scheme | Section of docs/protocol.md |
 //! |---|---|---|
-//! | [`receiver_window`] | the receiver slides a window over its packets and requests the lowest hole | documents 000 and 004, spec 3 |
-//! | [`sender_window`] | the sender keeps a window of unacknowledged packets and retransmits all of them | spec 4 |
-//! | [`receiver_counter`] | the receiver counts; if one packet is missing, the whole message is retransmitted | spec 4 |
-//! | [`adaptive_window`] | bitmaps in every acknowledgement, a timeout that follows the measured delays | document 002, spec 5 |
-//! | [`selective`] | loss detection by sending order, an adaptive reorder window, a tail probe | spec 6 |
+//! | [`receiver_window`] | the receiver slides a window over its packets and requests the lowest hole | 8.1 |
+//! | [`sender_window`] | the sender keeps a window of unacknowledged packets and retransmits all of them | 8.2 |
+//! | [`receiver_counter`] | the receiver counts; if one packet is missing, the whole message is retransmitted | 8.3 |
+//! | [`adaptive_window`] | bitmaps in every acknowledgement, a timeout that follows the measured delays | 8.5 |
+//! | [`selective`] | loss detection by sending order, an adaptive reorder window, a tail probe | 8.6 |
 //! | [`any`] | any of these, selected at configuration time | |
-//! | [`messages`] | contexts, requests, tombstones, transfers: the node around the senders and receivers | spec 3 |
+//! | [`messages`] | contexts, requests, tombstones, transfers: the node around the senders and receivers | 7 |
 //! | [`commands`] | transfers that the NI sends by itself: the host's side | |
 //! | [`traits`] | the traits of every scheme's sender and receiver, including the registry's | |
 //!

@@ -1,4 +1,4 @@
-//! Receiver counter (spec 4): the second baseline of document 004.
+//! Receiver counter (docs/protocol.md 8.3): the second baseline of source 004.
 //!
 //! The receiver counts the packets of one round, which is one transmission of the message. If the count is short when a
 //! timer expires, the sender sends the whole message again as another round, and the count restarts. With a loss of `p`

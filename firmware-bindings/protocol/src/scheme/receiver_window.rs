@@ -1,4 +1,4 @@
-//! Receiver window (documents 000 and 004, spec 3), with every erratum of the text closed.
+//! Receiver window (docs/protocol.md 8.1), with every erratum of its sources closed.
 //!
 //! The receiver keeps the lowest missing packet, a bit vector of the received packets above it, and one timer for that
 //! hole. It buffers no payload: payload is written to the address of its packet number. The sender keeps only its
@@ -11,7 +11,7 @@ use super::{
 use crate::time::Nanos;
 use alloc::boxed::Box;
 
-/// Parameters of sender and receiver (spec 3; reference values in parentheses).
+/// Parameters of sender and receiver (docs/protocol.md 8.7; default values in parentheses).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Number of packets that the receiver accepts from the lowest missing one on, 1 to 128 (128).

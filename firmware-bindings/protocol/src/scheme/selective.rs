@@ -1,4 +1,4 @@
-//! Selective (spec 6): a scheme of this project, not contained in any of the documents.
+//! Selective (docs/protocol.md 8.6): a scheme of this project, not contained in any of its sources.
 //!
 //! Every acknowledgement reports all received packets. A packet counts as lost when a packet *sent* after it has been
 //! received and the wait exceeds the reordering of the path (RACK, RFC 8985). The sender measures that reordering by

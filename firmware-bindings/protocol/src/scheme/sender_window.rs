@@ -1,4 +1,4 @@
-//! Sender window (spec 4): the first baseline of document 004.
+//! Sender window (docs/protocol.md 8.2): the first baseline of source 004.
 //!
 //! The sender keeps a window of unacknowledged packets. The receiver acknowledges every packet. It writes payload
 //! directly to memory and keeps a bit per received packet. A timer runs for the oldest packet; when it expires, all

@@ -22,7 +22,7 @@ pub struct Tuning {
     pub samples: Option<u16>,
     /// Adaptive window: interval between two checks of the window (k), not 0.
     pub walk: Option<Nanos>,
-    /// Adaptive window: timeout in the literal form of document 002, which causes many spurious retransmissions [E2-1].
+    /// Adaptive window: timeout in the literal form of source 002 (docs/protocol.md 12), which causes many spurious retransmissions [E2-1].
     pub literal: bool,
 }
 

@@ -94,13 +94,13 @@ impl SenderConfig {
         if share > self.op_entries { self.op_entries } else { share }
     }
 
-    /// Returns the minimum registry timeout of a receiver that this sender can send to (spec 2.2.7).
+    /// Returns the minimum registry timeout of a receiver that this sender can send to (docs/protocol.md 2.3).
     #[must_use]
     pub const fn min_registry_timeout(&self) -> Nanos {
         self.retry.give_up.saturating_add(self.packet_lifetime.saturating_mul(REGISTRY_TIMEOUT_MARGIN))
     }
 
-    /// Checks the ranges above and `threshold <= segment <= mask_bits x packet_size` (spec 2.1.1).
+    /// Checks the ranges above and `threshold <= segment <= mask_bits x packet_size` (docs/protocol.md 2.3).
     ///
     /// # Errors
     /// The first rule that is violated, with the values found.

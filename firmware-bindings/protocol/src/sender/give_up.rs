@@ -115,7 +115,7 @@ impl Sender {
 
     /// Starts the timer of a transfer: its own deadline, and the give-up time without progress. The timers of its
     /// packets do not cover the latter: a transfer that gets no op number has no packet in flight. Its receiver must
-    /// not wait for it longer than for any other transfer (spec 2.2.7).
+    /// not wait for it longer than for any other transfer (docs/protocol.md 2.3).
     pub(super) fn watch(&mut self, slot: u32) {
         let transfer = &self.transfers[index(slot)];
         let silence = match transfer.state {
@@ -289,7 +289,7 @@ impl Sender {
 
     /// Whether retransmitting a segment's first packet could register again an operation that its receiver has
     /// forgotten. The operation may have been registered when the packet was first sent. An entry without traffic for
-    /// the registry timeout, which exceeds the give-up time (spec 2.2.7), is released, and with it the record of
+    /// the registry timeout, which exceeds the give-up time (docs/protocol.md 2.3), is released, and with it the record of
     /// acknowledged packets or of the completion. This happens only to a host that was suspended; otherwise the packet
     /// would have been retransmitted or given up before.
     ///

@@ -136,7 +136,7 @@ impl Sender {
             return 0;
         }
         let passed = u32::from(class == TransferClass::Regular && self.was_passed(destination, slot));
-        // One eighth of the table is reserved for regular commands (spec 2.1.1).
+        // One eighth of the table is reserved for regular commands (docs/protocol.md 4.2).
         let kept = if class == TransferClass::Big { self.config.op_entries / 8 } else { 0 };
         let usual = pool.available.saturating_sub(kept);
         let budget = match self.claim(slot) {
@@ -431,7 +431,7 @@ impl Sender {
     }
 
     /// Cuts the next segment off the transfer at the head: base addresses and remaining bytes advance, nothing is
-    /// copied (spec 2.1.2).
+    /// copied (docs/protocol.md 4.2).
     fn cut(&mut self, slot: u32) -> Option<u16> {
         let transfer = &mut self.transfers[index(slot)];
         let length = low32(transfer.remaining.min(u64::from(self.config.segment_size)));

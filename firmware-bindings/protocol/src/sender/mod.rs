@@ -1,4 +1,4 @@
-//! Sender of the registry scheme (spec 2.1): takes commands and answers, produces transmit windows and completions.
+//! Sender of the registry scheme (docs/protocol.md 4): takes commands and answers, produces transmit windows and completions.
 //!
 //! The sender does no I/O (sans-IO). Order of calls:
 //!

@@ -1,4 +1,4 @@
-//! Retransmission timeouts and the give-up rule (spec 2.1.5).
+//! Retransmission timeouts and the give-up rule (docs/protocol.md 4.6).
 
 use crate::time::Nanos;
 

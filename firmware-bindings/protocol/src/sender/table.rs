@@ -37,7 +37,7 @@ pub(super) struct Transfer {
     pub(super) destination: u32,
     /// Id on the wire; valid from the first packet on.
     pub(super) id: TransferId,
-    /// Start of the next segment; the transfer at the head is cut in place (spec 2.1.2).
+    /// Start of the next segment; the transfer at the head is cut in place (docs/protocol.md 4.2).
     pub(super) next_source: CardAddr,
     pub(super) next_base: CardAddr,
     pub(super) remaining: u64,

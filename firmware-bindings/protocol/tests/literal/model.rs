@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A rule of the document in its literal form, in place of the corrected one.
+/// A rule of a source in its literal form, in place of the corrected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Literal {
     /// No literal rule: every rule as corrected.
     None,
-    /// The mask for 8 packets in 32 bits as the document prints it: 36 bits [E1-1].
+    /// The mask for 8 packets in 32 bits as the source prints it: 36 bits [E1-1].
     MaskOf36Bits,
     /// A start packet registers, but the buffer of early packets is not searched then [E1-2].
     NoRescan,

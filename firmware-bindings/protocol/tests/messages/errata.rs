@@ -1,4 +1,4 @@
-//! Errata of documents 000 and 004 that only whole nodes can show: answers that are lost, one after the other.
+//! Errata of the sources 000 and 004 that only whole nodes can show: answers that are lost, one after the other.
 
 use std::cell::Cell;
 

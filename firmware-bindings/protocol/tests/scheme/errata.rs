@@ -1,4 +1,4 @@
-//! One test per erratum of documents 000, 004 and 002 that two ends can show; docs/dev/errata.md lists the others. E0-2, E0-4 and E0-5 are
+//! One test per erratum of the sources 000, 004 and 002 that two ends can show; docs/dev/errata.md lists the others. E0-2, E0-4 and E0-5 are
 //! covered in `literal`.
 
 use std::cmp::Reverse;
@@ -352,7 +352,7 @@ fn e0_19_bitmap_reports_all_holes_at_once() {
     assert!(trips(1) <= 3, "{} round trips by a map", trips(1));
 }
 
-/// A packet below the base is a duplicate, regardless of the vector: document 004's text about it is truncated, 000's is not.
+/// A packet below the base is a duplicate, regardless of the vector: source 004's text about it is truncated, 000's is not.
 #[test]
 fn e0_22_packet_below_base_is_duplicate() {
     let mut receiver = receiver(8);

@@ -1,4 +1,4 @@
-//! The documents' receiver windows read literally: all arrival orders of six packets, without loss (spec 3).
+//! The sources' receiver windows read literally: all arrival orders of six packets, without loss (docs/protocol.md 8.8).
 
 use crate::scheme::literal_receivers::{LiteralVariant, Receiver};
 use fpga_protocol::Nanos;

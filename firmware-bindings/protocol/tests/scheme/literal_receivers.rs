@@ -1,6 +1,6 @@
-//! Receiver windows in the literal wording of documents 000 and 004: specimens that tests show to hang or to complete falsely.
+//! Receiver windows in the literal wording of the sources 000 and 004 (docs/protocol.md 8.8): specimens that tests show to hang or to complete falsely.
 //!
-//! Common to all (spec 3): a packet below the base is dropped; the tail at the base completes at once; a packet above the base sets its
+//! Common to all: a packet below the base is dropped; the tail at the base completes at once; a packet above the base sets its
 //! bit and, if it is the tail, completes if all ones of the vector are contiguous from its start. They differ in the start of the vector
 //! and in the effect of a packet at the base.
 
@@ -11,11 +11,11 @@ use fpga_protocol::scheme::{Answer, Disposition, MessageReceiver, Packet, receiv
 /// Document that is read literally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LiteralVariant {
-    /// Document 000: bit `i` is packet `base + i`, and bit 0 is never set [E0-2].
+    /// Source 000: bit `i` is packet `base + i`, and bit 0 is never set [E0-2].
     Document000,
     /// The same with bit 0 set before the ones are counted: no completion after a slide [E0-4].
     Document000BaseBit,
-    /// Document 004: bits count from 1, and the base moves by the ones from there [E0-3].
+    /// Source 004: bits count from 1, and the base moves by the ones from there [E0-3].
     Document004,
 }
 
@@ -88,7 +88,7 @@ impl MessageReceiver for Receiver {
     }
 }
 
-/// The corrected receiver window with document 000's timer, which expires when *no packet at all* has arrived for the timeout, not when
+/// The corrected receiver window with source 000's timer, which expires when *no packet at all* has arrived for the timeout, not when
 /// the lowest missing one has not [E0-7]. It also requests every packet beyond the window, each time [E0-8].
 ///
 /// Packets beyond the window are dropped, requested, retransmitted and dropped again. While that continues, the timer does not expire, so

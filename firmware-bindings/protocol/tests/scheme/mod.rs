@@ -1,4 +1,4 @@
-//! The schemes as pairs of ends: all reachable states with a few packets, and the literal readings of the documents, which fail.
+//! The schemes as pairs of ends: all reachable states with a few packets, and the literal readings of the sources, which fail.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue may as well stop")]
 

@@ -133,7 +133,7 @@ pub struct SimFigureArgs {
 pub enum FigureName {
     /// All figures
     All,
-    /// Time by size without loss (document 004, figure 4)
+    /// Time by size without loss (source 004, figure 4)
     LossFree,
     /// Time by size at 5 ‰ of loss (004, figure 5)
     Lossy,

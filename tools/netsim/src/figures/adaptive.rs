@@ -1,4 +1,4 @@
-//! Document 002: spurious retransmissions of its timeout, and many senders to one receiver, without and with flow control.
+//! Source 002: spurious retransmissions of its timeout, and many senders to one receiver, without and with flow control.
 
 use fpga_firmware::generated::Scheme;
 use fpga_netmodel::{Conditions, Delay};

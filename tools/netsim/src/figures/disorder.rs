@@ -1,6 +1,6 @@
 //! Conversion of a degree of disorder to a delay distribution.
 //!
-//! Document 004 states how far packets are out of order, not how long they travel. This module defines its degree exactly:
+//! Source 004 states how far packets are out of order, not how long they travel. This module defines its degree exactly:
 //! the largest |k' - k| - 1 over all packets k, k' that arrive one after the other, averaged over runs of 512 packets that leave at the
 //! rate of the link. The mean of the delay is found by bisection, with the same random numbers for each mean.
 

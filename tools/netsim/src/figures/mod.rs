@@ -2,7 +2,7 @@
 //!
 //! | Figure | Shows | Module |
 //! |---|---|---|
-//! | `loss-free`, `lossy`, `loss-sweep` | time of a transfer by size, and by loss (document 004, figures 4 to 6) | `schemes` |
+//! | `loss-free`, `lossy`, `loss-sweep` | time of a transfer by size, and by loss (source 004, figures 4 to 6) | `schemes` |
 //! | `reorder` | speed by disorder and window (004, figure 7), with a band over what 004 leaves open | `reorder` |
 //! | `selective` | every scheme over loss and disorder | `schemes` |
 //! | `state-bits` | bits of state per context (004, table 5) | `state_bits` |
@@ -10,8 +10,8 @@
 //! | `receive-notify` | time saved by the receiver's own completion (001) | `notify` |
 //! | `adaptive` | spurious retransmissions, and many senders to one receiver (002) | `adaptive` |
 //!
-//! Only one value is fitted to the documents, and they give it themselves: the degree of disorder, from which the mean of the delay
-//! follows. docs/guide/figures.md contains the results, and the differences from the documents. The same options give the same bytes, for any
+//! Only one value is fitted to the sources, and they give it themselves: the degree of disorder, from which the mean of the delay
+//! follows. docs/guide/figures.md contains the results, and the differences from the sources. The same options give the same bytes, for any
 //! number of threads.
 
 use std::ops::ControlFlow;
@@ -313,7 +313,7 @@ pub enum FigureError {
     Order(#[from] OrderError),
 }
 
-/// Frozen set of the parameters that documents 000 and 004 leave open: 10 GB/s, 800 ns one way, packets of 512 bytes, timeouts of two round
+/// Frozen set of the parameters that the sources 000 and 004 leave open: 10 GB/s, 800 ns one way, packets of 512 bytes, timeouts of two round
 /// trips, a sender's window of 32. One transfer of `length` bytes.
 fn reference_parameters(length: u64) -> Scenario {
     let mut scenario = Scenario::new(length).rate(BitRate::from_gbps(80)).delay(Nanos::new(800));
@@ -321,7 +321,7 @@ fn reference_parameters(length: u64) -> Scenario {
     scenario
 }
 
-/// Impairments of data packets only, as in document 004.
+/// Impairments of data packets only, as in source 004.
 fn network(loss: f64, delay: Delay) -> Conditions {
     // The figures' own losses are all between 0 and 1.
     let loss = Probability::new(loss).unwrap_or_default();

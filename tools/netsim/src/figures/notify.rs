@@ -1,4 +1,4 @@
-//! Time saved by notifying the application at the receiver (document 001; Lant et al., ARCS 2019).
+//! Time saved by notifying the application at the receiver (source 001; Lant et al., ARCS 2019).
 
 use fpga_netmodel::BitRate;
 use fpga_protocol::Nanos;

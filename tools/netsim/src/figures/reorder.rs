@@ -1,4 +1,4 @@
-//! Speed by disorder and window (document 004, figure 7), with a band over the parameters that the document leaves open.
+//! Speed by disorder and window (source 004, figure 7), with a band over the parameters that the source leaves open.
 
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
@@ -20,7 +20,7 @@ const WINDOWS: [(u32, usize); 3] = [(32, 1), (64, 0), (128, 2)];
 const BAND: [u32; 5] = [0, 32, 64, 96, 128];
 /// One-way delays in nanoseconds: round trips of 20, 31 and 38 packets.
 const DISTANCES: [u64; 3] = [500, 800, 1000];
-/// Measured values of the documents: degree, window, speed.
+/// Measured values of the sources: degree, window, speed.
 const PAPER: [(u32, u32, f64); 2] = [(64, 32, 0.70), (64, 64, 0.95)];
 
 fn point(
@@ -124,7 +124,7 @@ pub(super) fn make(
         let (least, most) =
             same_law.fold((f64::INFINITY, 0.0_f64), |(low, high), speed| (low.min(speed), high.max(speed)));
         findings.push(format!(
-            "window {window}, disorder {degree}: {:.3} ± {:.3} of the speed in order, {:.2}x packets; document 004 has {speed}; \
+            "window {window}, disorder {degree}: {:.3} ± {:.3} of the speed in order, {:.2}x packets; source 004 has {speed}; \
              {least:.2} to {most:.2} over round trips of 20 to 38 packets, {low:.2} to {high:.2} over these and delay distributions",
             found.row.speed_ratio.unwrap_or(f64::NAN),
             found.speed_half_width(),
@@ -149,7 +149,7 @@ pub(super) fn make(
             options,
             "no loss, exponential delay; missing packets are requested after 2 RTT, K = 3; packets beyond the window are requested once per RTT. \
              Wide bands: all of 500 to 1000 ns one way with exponential, uniform and log-normal delay (not measured for W = 128 and for selective). \
-             004: values that document 004 gives. The other schemes are in the figure \"selective\"",
+             004: values that source 004 gives. The other schemes are in the figure \"selective\"",
             SYMBOLS,
         ),
         columns: 1,

@@ -17,7 +17,7 @@ use crate::Scenario;
 const SIZES: [u64; 4] = [32 << 10, 64 << 10, 128 << 10, 256 << 10];
 const LOSSES: [f64; 6] = [0.0, 0.001, 0.002, 0.003, 0.004, 0.005];
 const MAX_MESSAGE_BYTES: u64 = 256 << 10;
-/// Disorder of the reference set. Document 004 does not give the disorder of its figures 4 to 6.
+/// Disorder of the reference set. Source 004 does not give the disorder of its figures 4 to 6.
 const DISORDER: u32 = 32;
 
 /// Scheme as a figure shows it.
@@ -73,7 +73,7 @@ impl Variant {
     }
 }
 
-/// Time by size, every scheme (document 004, figures 4 and 5).
+/// Time by size, every scheme (source 004, figures 4 and 5).
 pub(super) fn by_size(
     figure: Figure,
     options: &Options,
@@ -134,7 +134,7 @@ fn times(points: &[Measured], x: impl Fn(&Measured) -> String) -> String {
     points.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Time of the largest transfer by loss (document 004, figure 6).
+/// Time of the largest transfer by loss (source 004, figure 6).
 pub(super) fn by_loss(
     figure: Figure,
     options: &Options,

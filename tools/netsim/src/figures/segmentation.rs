@@ -1,4 +1,4 @@
-//! Time of a transfer by the size of its segments (document 001, figure 5), with the closed form and the tuner.
+//! Time of a transfer by the size of its segments (source 001, figure 5), with the closed form and the tuner.
 
 use super::float;
 use super::picture::{Curve, CurveKind, Mark, Panel, Picture, Scale, binary};

@@ -1,8 +1,8 @@
-//! Bits of state per context of every scheme (document 004, table 5), as a bitstream would pack the fields of the state machines: indices
+//! Bits of state per context of every scheme (source 004, table 5), as a bitstream would pack the fields of the state machines: indices
 //! as wide as their ranges, times in ticks of 32 bits, one bit per packet of a bitmap.
 //!
 //! The fields that identify a context (node, incarnation, context, message number, address, key, length) are the same for all schemes but
-//! the registry's and are not listed: document 004 compares what the schemes add. The registry's tables are counted from their types.
+//! the registry's and are not listed: source 004 compares what the schemes add. The registry's tables are counted from their types.
 
 use std::fmt::Write as _;
 

@@ -71,7 +71,7 @@ fn field(made: &RenderedFigure, wanted: [&str; 4], column: &str) -> f64 {
     line.unwrap().split(',').nth(place(column)).unwrap().parse().unwrap()
 }
 
-/// Document 004, figure 6, at 256 KiB: receiver window before sender window before receiver counter, with disjoint intervals. A hundred
+/// Source 004, figure 6, at 256 KiB: receiver window before sender window before receiver counter, with disjoint intervals. A hundred
 /// runs of three points; with intervals this far apart, more runs would only make them narrower.
 #[test]
 fn figure_loss_sweep_ranks_schemes_as_document_004() {
@@ -128,14 +128,14 @@ fn figure_receive_notify_saving_rises_with_hops_falls_with_size() {
     assert!((0.15..0.25).contains(&share(4096, 1)), "about a fifth at 4 KiB and one hop: {}", share(4096, 1));
 }
 
-/// The axis label matches the data: figure 7 of document 004 has the label of another figure.
+/// The axis label matches the data: figure 7 of source 004 has the label of another figure.
 #[test]
 fn e0_21_figure_reorder_axis_is_disorder() {
     let (_, made) = rendered().iter().find(|(figure, _)| *figure == Figure::Reorder).unwrap();
     assert!(made.picture.panels.iter().all(|panel| panel.x_label == "disorder (packets)"));
 }
 
-/// Required results of the frozen set of parameters: document 004's two points within 5 percentage points, as a regression check; and the
+/// Required results of the frozen set of parameters: source 004's two points within 5 percentage points, as a regression check; and the
 /// spurious retransmissions of the scheme that has to do better.
 #[test]
 fn figure_reorder_matches_document_points() {

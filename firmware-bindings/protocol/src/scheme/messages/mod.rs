@@ -1,4 +1,4 @@
-//! Contexts, message numbers, requests, tombstones and transfers around the message senders and receivers (spec 3).
+//! Contexts, message numbers, requests, tombstones and transfers around the message senders and receivers (docs/protocol.md 7).
 //!
 //! A transfer is cut into messages of up to 4096 packets [E0-11]. A sender has a fixed number of contexts. Each context
 //! sends one message after another and numbers them (MSGID, 20 bits). In the schemes with a request, a message begins

@@ -1,4 +1,4 @@
-//! Reads: requests that make the other node write (spec 3).
+//! Reads: requests that make the other node write (docs/protocol.md 7.8).
 //!
 //! The requesting node repeats its request until it is answered, and then waits for the transfer that carries the
 //! read's number. The serving node checks that a memory window permits the read, submits the transfer once, and gives
