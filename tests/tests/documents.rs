@@ -242,6 +242,36 @@ fn pages() -> Vec<(String, String)> {
         .collect()
 }
 
+/// A decision record has a status, a date and its four sections in this order, and the list repeats its status and date.
+#[test]
+fn decision_records_have_status_date_and_alternatives() {
+    let list = include_str!("../../docs/adr/README.md");
+    let records = pages().into_iter().filter(|(name, _)| name.starts_with("docs/adr/0"));
+    let mut seen = 0;
+    for (name, text) in records {
+        let mut rest = text.as_str();
+        let marks = [
+            "* Status: ",
+            "* Date: ",
+            "## Context",
+            "## Decision",
+            "## Alternatives considered",
+            "## Consequences",
+        ];
+        for mark in marks {
+            let found = rest.split_once(&format!("\n{mark}"));
+            assert!(found.is_some(), "{name}: no {mark:?} in its place");
+            rest = found.map_or("", |(_, rest)| rest);
+        }
+        let value = |mark: &str| text.lines().find_map(|line| line.strip_prefix(mark)).unwrap_or_default();
+        let date = value("* Date: ").split(',').next().unwrap_or_default();
+        let row = format!("({}) | {} | {date} |", name.trim_start_matches("docs/adr/"), value("* Status: "));
+        assert!(list.contains(&row), "docs/adr/README.md has no row with {row}");
+        seen += 1;
+    }
+    assert!(seen >= 12, "{seen} records");
+}
+
 /// Collects every word of the Rust sources below `folder`.
 fn words_of_sources(folder: &Path, words: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
