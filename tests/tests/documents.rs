@@ -242,6 +242,17 @@ fn pages() -> Vec<(String, String)> {
         .collect()
 }
 
+/// The commands of the README add the package with a feature that exists and is off by default. A doc test of that package runs the program.
+#[test]
+fn readme_first_program_names_existing_feature() {
+    let readme = include_str!("../../README.md");
+    assert!(readme.lines().count() < 120, "{} lines", readme.lines().count());
+    assert!(readme.contains("cargo add fpga-driver --path ../fpga-rdma/driver --features sim"));
+    let manifest = include_str!("../../driver/Cargo.toml");
+    assert!(manifest.contains("\ndefault = []\n") && manifest.contains("\nsim = ["), "{manifest}");
+    assert!(manifest.contains("name = \"fpga-driver\""));
+}
+
 /// A decision record has a status, a date and its four sections in this order, and the list repeats its status and date.
 #[test]
 fn decision_records_have_status_date_and_alternatives() {
