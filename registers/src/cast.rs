@@ -8,6 +8,13 @@ pub const fn low32(value: u64) -> u32 {
     value as u32
 }
 
+/// Returns the high 32 bits.
+#[must_use]
+#[inline]
+pub const fn high32(value: u64) -> u32 {
+    low32(value >> 32)
+}
+
 /// Returns the low 16 bits.
 #[expect(clippy::cast_possible_truncation, reason = "the caller asks for the low bits")]
 #[must_use]

@@ -1,6 +1,7 @@
 //! Conversion of the file to the map: `like` blocks are completed, arrays are laid out, all rules are checked.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
@@ -32,12 +33,38 @@ fn wrong(way: &[Step], at: &str, what: impl Into<String>, problem: Problem) -> D
     Diagnostic { way, what: what.into(), problem }
 }
 
-/// Parses a text to a map.
-pub(crate) fn parse(path: &Path, text: &str) -> Result<RegisterMap, MapError> {
-    let (file, mut map) = check(path, text)?;
-    let registers = file.blocks.into_iter().flat_map(|block| block.registers);
-    map.docs = registers.map(|register| register.doc).collect();
-    Ok(map)
+impl RegisterMap {
+    /// Reads a map from a file.
+    ///
+    /// # Errors
+    /// See [`MapError`].
+    pub fn load(file: &Path) -> Result<Self, MapError> {
+        Self::parse(file, &read(file)?)
+    }
+
+    /// Reads a map from `reader`; `file` is only named in errors.
+    ///
+    /// # Errors
+    /// See [`MapError`].
+    pub fn read(file: &Path, reader: impl Read) -> Result<Self, MapError> {
+        Self::parse(file, &FileKind::REGISTER_MAP.read_from(file, reader)?)
+    }
+
+    /// Reads a map's `text`; `file` is only named in errors.
+    ///
+    /// # Errors
+    /// See [`MapError`].
+    pub fn parse(file: &Path, text: &str) -> Result<Self, MapError> {
+        let (parsed, mut map) = check(file, text)?;
+        let registers = parsed.blocks.into_iter().flat_map(|block| block.registers);
+        map.docs = registers.map(|register| register.doc).collect();
+        Ok(map)
+    }
+}
+
+/// Reads a map's text.
+pub(crate) fn read(file: &Path) -> Result<String, MapError> {
+    Ok(FileKind::REGISTER_MAP.read(file)?)
 }
 
 /// Parses a text to a file and its map; the documentation of the registers is moved to the map.

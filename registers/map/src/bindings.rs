@@ -119,7 +119,7 @@ pub fn build(file: impl AsRef<Path>) -> ExitCode {
 /// See [`BindingsError`].
 pub fn write(file: &Path, folder: &Path, options: &Options) -> Result<PathBuf, BindingsError> {
     let stem = module(file)?;
-    let (parsed, _) = assemble::check(file, &crate::map::read(file)?)?;
+    let (parsed, _) = assemble::check(file, &assemble::read(file)?)?;
     let target = folder.join(format!("{stem}.rs"));
     let text = text(file, &parsed, &stem, options)?;
     fs::write(&target, text).map_err(|source| BindingsError::Write { file: target.clone(), source })?;

@@ -1,13 +1,10 @@
 //! Checked register map: registers by name, with their fields.
 
 use std::fmt;
-use std::io::Read;
-use std::path::Path;
 
-use fpga_input::FileKind;
 use fpga_registers::{AccessKind, BarOffset};
 
-use crate::error::{MapError, NameError};
+use crate::error::NameError;
 use crate::name::{compare, hint, nearest};
 use crate::schema::Bits;
 
@@ -124,30 +121,6 @@ impl Values {
 }
 
 impl RegisterMap {
-    /// Reads a map from a file.
-    ///
-    /// # Errors
-    /// See [`MapError`].
-    pub fn load(file: &Path) -> Result<Self, MapError> {
-        crate::assemble::parse(file, &read(file)?)
-    }
-
-    /// Reads a map from `reader`; `file` is only named in errors.
-    ///
-    /// # Errors
-    /// See [`MapError`].
-    pub fn read(file: &Path, reader: impl Read) -> Result<Self, MapError> {
-        crate::assemble::parse(file, &FileKind::REGISTER_MAP.read_from(file, reader)?)
-    }
-
-    /// Reads a map's `text`; `file` is only named in errors.
-    ///
-    /// # Errors
-    /// See [`MapError`].
-    pub fn parse(file: &Path, text: &str) -> Result<Self, MapError> {
-        crate::assemble::parse(file, text)
-    }
-
     /// Name of the described design.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -273,9 +246,4 @@ pub fn parse_number(text: &str) -> Option<u64> {
     };
     // The standard parser would also accept a sign.
     if digits.starts_with('+') { None } else { u64::from_str_radix(digits, radix).ok() }
-}
-
-/// Reads a map's text.
-pub(crate) fn read(file: &Path) -> Result<String, MapError> {
-    Ok(FileKind::REGISTER_MAP.read(file)?)
 }

@@ -16,14 +16,13 @@
 //!
 //! Only aligned 32-bit accesses are defined, all quantities are little-endian.
 
-use core::fmt;
-
 use crate::addr::BarOffset;
 use crate::decode::FieldKind;
 
 pub mod channel;
 pub mod config;
 pub mod descriptor;
+mod direction;
 pub mod irq;
 pub mod msix;
 pub mod sgdma;
@@ -39,6 +38,7 @@ pub use config::{
     UserSizeLimit, WriteFlushTimeout,
 };
 pub use descriptor::{Descriptor, DescriptorControl, LengthError};
+pub use direction::Direction;
 pub use irq::{ChannelMask, IrqBlock, UserMask, VectorNumbers};
 pub use msix::{MsixBlock, MsixEntry, VectorControl};
 pub use sgdma::{Adjacent, Credits, SgdmaBlock};
@@ -64,29 +64,6 @@ pub const SGDMA_COMMON_BASE: BarOffset = BarOffset::new(0x6000);
 pub const MSIX_TABLE_BASE: BarOffset = BarOffset::new(0x8000);
 /// Offset of the MSI-X pending bits.
 pub const MSIX_PBA_BASE: BarOffset = BarOffset::new(0x8FE0);
-
-/// Direction in which a DMA channel moves data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// Host to card: the engine reads host memory.
-    H2c,
-    /// Card to host: the engine writes host memory.
-    C2h,
-}
-
-impl Direction {
-    /// Both directions, in the order of the register space.
-    pub const ALL: [Self; 2] = [Self::H2c, Self::C2h];
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::H2c => "h2c",
-            Self::C2h => "c2h",
-        })
-    }
-}
 
 /// Offset of the registers of channel `n` (below [`MAX_CHANNELS`]): a [`ChannelBlock`].
 ///
