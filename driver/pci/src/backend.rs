@@ -2,101 +2,16 @@
 //!
 //! A backend supplies registers, memory mappings, interrupts and reset, and no part of the protocol above them.
 
-use core::fmt;
 use core::ops::RangeInclusive;
 
 use fpga_registers::Iova;
+use fpga_registers::pci::{command, header, power};
 
+use crate::config::{ConfigSpace, identity, power_control, read_u16};
 use crate::{
-    Bar, BarError, Clock, ConfigError, DeviceEvents, DmaMapError, Interrupt, InterruptError, MemoryKind,
-    ResetError, SharedMemory, config,
+    AccessCounters, Bar, BarError, BarInfo, Clock, ConfigError, DeviceEvents, DmaAccess, DmaMapError,
+    Interrupt, InterruptError, MemoryKind, ResetError, ResetLevel, SharedMemory,
 };
-
-/// Kind of a BAR. PCI Local Bus 3.0, section 6.2.5.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BarKind {
-    /// Memory, 32-bit address.
-    Memory32,
-    /// Memory, 64-bit address: uses this and the next BAR register.
-    Memory64,
-    /// I/O ports. Listed, but not opened by any backend.
-    Io,
-}
-
-/// One implemented BAR.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BarInfo {
-    /// BAR number, 0 to 5.
-    pub index: u8,
-    /// Size in bytes.
-    pub size: u64,
-    /// Kind of the BAR.
-    pub kind: BarKind,
-    /// The device promises that reads have no side effects and that writes may be merged.
-    pub prefetchable: bool,
-}
-
-/// Permitted accesses of the device to mapped memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DmaAccess {
-    /// The device reads it (host to card).
-    ReadByDevice,
-    /// The device writes it (card to host).
-    WriteByDevice,
-    /// Both.
-    Both,
-}
-
-impl DmaAccess {
-    /// Whether the device may read.
-    #[must_use]
-    pub const fn device_reads(self) -> bool {
-        matches!(self, Self::ReadByDevice | Self::Both)
-    }
-
-    /// Whether the device may write.
-    #[must_use]
-    pub const fn device_writes(self) -> bool {
-        matches!(self, Self::WriteByDevice | Self::Both)
-    }
-}
-
-/// Scope of a reset. Recovery escalates from the first to the last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum ResetLevel {
-    /// Function level reset of this function alone (PCIe Base, section 6.6.2).
-    Function,
-    /// Hot reset of the link: every function below the port.
-    Hot,
-}
-
-impl fmt::Display for ResetLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Function => "function-level",
-            Self::Hot => "hot",
-        })
-    }
-}
-
-/// Access counters of a card since it was created. Simulated cards count; real ones do not.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct AccessCounters {
-    /// Register reads (each a full round trip on the bus).
-    pub mmio_reads: u64,
-    /// Register writes (posted).
-    pub mmio_writes: u64,
-    /// Interrupt messages sent.
-    pub interrupts: u64,
-    /// Interrupts requested on each user interrupt line.
-    pub user_interrupts: [u64; 16],
-    /// DMA descriptors executed.
-    pub descriptors: u64,
-    /// Bytes moved by DMA, both directions.
-    pub dma_bytes: u64,
-}
 
 /// One opened PCI function.
 ///
@@ -241,6 +156,38 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// As [`config_read`](Self::config_read); [`ConfigError::Gone`] if the bit does not keep its value.
     fn set_bus_master(&self, on: bool) -> Result<(), ConfigError> {
-        config::set_bus_master(self, on)
+        identity(self)?;
+        let before = read_u16(self, header::COMMAND)?;
+        let wanted = if on { before | command::BUS_MASTER } else { before & !command::BUS_MASTER };
+        if wanted != before {
+            self.config_write(header::COMMAND, &wanted.to_le_bytes())?;
+        }
+        // The read also waits until the write has arrived: after switching off, no new request leaves the device.
+        if read_u16(self, header::COMMAND)? & command::BUS_MASTER != wanted & command::BUS_MASTER {
+            return Err(ConfigError::Gone);
+        }
+        Ok(())
     }
+}
+
+impl<T: Backend + ?Sized> ConfigSpace for T {
+    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+        self.config_read(at, into)
+    }
+}
+
+/// Wakes the function if it is in a lower power state: switches to D0.
+///
+/// # Errors
+/// [`ConfigError`].
+pub fn wake<T: Backend + ?Sized>(backend: &T) -> Result<(), ConfigError> {
+    if let Some(at) = power_control(backend) {
+        let before = read_u16(backend, at)?;
+        if before & power::STATE_MASK != 0 {
+            // PME status is cleared by writing 1, so it is written as 0.
+            let awake = before & !(power::STATE_MASK | power::PME_STATUS);
+            backend.config_write(at, &awake.to_le_bytes())?;
+        }
+    }
+    Ok(())
 }

@@ -4,7 +4,7 @@
 
 use fpga_registers::pci::{VENDOR_NONE, bar, capability, command, header, power, status};
 
-use crate::{Backend, ConfigError};
+use crate::{BarKind, ConfigError};
 
 mod msix;
 
@@ -22,12 +22,6 @@ pub trait ConfigSpace {
     /// # Errors
     /// See [`ConfigError`].
     fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError>;
-}
-
-impl<T: Backend + ?Sized> ConfigSpace for T {
-    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
-        self.config_read(at, into)
-    }
 }
 
 impl ConfigSpace for [u8] {
@@ -104,44 +98,10 @@ pub fn answers<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, ConfigError> 
         })
 }
 
-/// Wakes the function if it is in a lower power state: switches to D0.
-///
-/// # Errors
-/// [`ConfigError`].
-pub fn wake<T: Backend + ?Sized>(transport: &T) -> Result<(), ConfigError> {
-    if let Some(at) = power_control(transport) {
-        let before = read_u16(transport, at)?;
-        if before & power::STATE_MASK != 0 {
-            // PME status is cleared by writing 1, so it is written as 0.
-            let awake = before & !(power::STATE_MASK | power::PME_STATUS);
-            transport.config_write(at, &awake.to_le_bytes())?;
-        }
-    }
-    Ok(())
-}
-
 /// Offset of the power management control and status register. `None` also if the capability list cannot be read.
-fn power_control<C: ConfigSpace + ?Sized>(space: &C) -> Option<u16> {
+pub(crate) fn power_control<C: ConfigSpace + ?Sized>(space: &C) -> Option<u16> {
     let found = capabilities(space).ok()?.into_iter().find(|found| found.id == capability::POWER_MANAGEMENT);
     found?.at.checked_add(power::CONTROL)
-}
-
-/// Switches bus mastering on or off and reads it back.
-///
-/// # Errors
-/// [`ConfigError::Gone`] if the device does not answer or the bit does not keep its value.
-pub fn set_bus_master<T: Backend + ?Sized>(transport: &T, on: bool) -> Result<(), ConfigError> {
-    identity(transport)?;
-    let before = read_u16(transport, header::COMMAND)?;
-    let wanted = if on { before | command::BUS_MASTER } else { before & !command::BUS_MASTER };
-    if wanted != before {
-        transport.config_write(header::COMMAND, &wanted.to_le_bytes())?;
-    }
-    // The read also waits until the write has arrived: after switching off, no new request leaves the device.
-    if read_u16(transport, header::COMMAND)? & command::BUS_MASTER != wanted & command::BUS_MASTER {
-        return Err(ConfigError::Gone);
-    }
-    Ok(())
 }
 
 /// One entry of the capability list.
@@ -191,7 +151,7 @@ pub struct BarRegister {
     /// BAR number, 0 to 5.
     pub index: u8,
     /// Kind of the BAR.
-    pub kind: crate::BarKind,
+    pub kind: BarKind,
     /// Reads have no side effects.
     pub prefetchable: bool,
     /// Address on the bus.
@@ -227,7 +187,7 @@ pub fn bar_registers<C: ConfigSpace + ?Sized>(space: &C) -> Result<[Option<BarRe
 
 /// Decodes a BAR register (PCI Local Bus 3.0, section 6.2.5.1). Also returns the number of registers that it uses.
 fn decode_bar(index: u8, low: u32, next: Option<u32>) -> (Option<BarRegister>, u8) {
-    use crate::BarKind::{Io, Memory32, Memory64};
+    use BarKind::{Io, Memory32, Memory64};
     if low == 0 {
         return (None, 1);
     }

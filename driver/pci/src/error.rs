@@ -8,6 +8,8 @@ use core::fmt;
 use fpga_host::OtherFunction;
 use fpga_registers::{BarOffset, Iova, quantity};
 
+use crate::function::ResetLevel;
+
 mod server;
 
 pub use server::{ConnectionError, ServerError};
@@ -404,12 +406,12 @@ impl<T: fmt::Display> fmt::Display for DisplayList<'_, T> {
 }
 
 /// Reason why a device may not have a reset, and an alternative.
-const fn reset_advice(level: crate::ResetLevel) -> &'static str {
+const fn reset_advice(level: ResetLevel) -> &'static str {
     match level {
-        crate::ResetLevel::Function => {
+        ResetLevel::Function => {
             "public XDMA cards report none (FLReset-, NoSoftRst+): use a hot reset of the slot or a power cycle"
         }
-        crate::ResetLevel::Hot => {
+        ResetLevel::Hot => {
             "it requires a separate port above the device, and access to that port: use a function reset, if supported, or a power cycle"
         }
     }
@@ -423,7 +425,7 @@ pub enum ResetError {
     #[error("the device supports no {level} reset here; {}", reset_advice(*level))]
     Unsupported {
         /// Requested level.
-        level: crate::ResetLevel,
+        level: ResetLevel,
     },
     /// The reset would also affect functions of other owners. Nothing was done.
     #[error(
@@ -432,7 +434,7 @@ pub enum ResetError {
     )]
     NotOwned {
         /// Requested level.
-        level: crate::ResetLevel,
+        level: ResetLevel,
         /// Affected functions.
         others: Vec<OtherFunction>,
     },
@@ -440,7 +442,7 @@ pub enum ResetError {
     #[error("the {level} reset failed: {source}; do not reuse DMA memory of this device")]
     Failed {
         /// Requested level.
-        level: crate::ResetLevel,
+        level: ResetLevel,
         /// The system's reason.
         source: OsError,
     },
@@ -448,13 +450,13 @@ pub enum ResetError {
     #[error("the device does not answer after a {level} reset; power-cycle it")]
     NoAnswer {
         /// Requested level.
-        level: crate::ResetLevel,
+        level: ResetLevel,
     },
     /// The process that serves the device could not perform the reset.
     #[error("the {level} reset failed: {source}; do not reuse DMA memory of this device")]
     Server {
         /// Requested level.
-        level: crate::ResetLevel,
+        level: ResetLevel,
         /// Reason.
         source: ServerError,
     },

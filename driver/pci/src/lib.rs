@@ -43,6 +43,7 @@ pub mod config;
 pub mod dma;
 pub mod error;
 pub mod events;
+mod function;
 pub mod interrupt;
 pub mod iova;
 mod log_limit;
@@ -57,7 +58,7 @@ pub mod wait;
 /// Target of log events that repeat an error returned by the API. A program that prints those errors can filter it out.
 pub const FAULT_LOG: &str = "fpga::fault";
 
-pub use backend::{AccessCounters, Backend, BarInfo, BarKind, DmaAccess, ResetLevel};
+pub use backend::Backend;
 pub use dma::{
     DmaBuffer, DmaPool, DmaPoolOptions, DmaPoolStats, IovaRange, MapRefused, QuarantineReason,
     QuarantineRecord, RegisteredMemory,
@@ -69,10 +70,11 @@ pub use error::{
 pub use events::{DeviceEvent, DeviceEvents};
 /// Information of the kernel about functions that are not opened.
 pub use fpga_host::{self as host, OtherFunction, ParsePciAddressError, PciAddress};
+pub use function::{AccessCounters, BarInfo, BarKind, Clock, DmaAccess, ResetLevel};
 pub use interrupt::{Interrupt, InterruptTrigger};
 pub use iova::IovaAllocator;
 pub use log_limit::LogLimit;
 pub use memory::{Bounced, HugePages, MemoryKind, ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
 pub use mmio::{Bar, Mmio, catch_bus_errors};
 pub use poll::poll_until;
-pub use wait::{Backoff, Clock, Deadline, Waited};
+pub use wait::{Backoff, Deadline, Waited};

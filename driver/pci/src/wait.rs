@@ -9,16 +9,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use crate::Backend;
-
-/// The clock that [`Backend::now`] reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Clock {
-    /// The system's monotonic clock.
-    Monotonic,
-    /// A simulation's time, which advances with the simulation's work and is unrelated to wall-clock time.
-    Virtual,
-}
+use crate::{Backend, Clock};
 
 /// Duration of a wait and the clock that measured it. Prints as `2000 ms`, or as `2000 ms of virtual time`, which is unrelated to the time
 /// that a person has waited.

@@ -6,7 +6,7 @@ use fpga_card::{CardDescription, CardError};
 use fpga_netmodel::Order;
 use fpga_pci::{
     Backend, Bar, BarError, BarKind, DmaAccess, DmaMapError, HugePages, InterruptError, MmioError,
-    ResetError, ResetLevel, SharedMemory, config,
+    ResetError, ResetLevel, SharedMemory, backend, config,
 };
 use fpga_protocol::time::Nanos;
 use fpga_registers::{BarOffset, Iova};
@@ -243,10 +243,10 @@ fn network_card_in_d3_is_absent_until_woken() {
     assert_eq!(config::answers(&*card), Ok(false));
     let at = BarOffset::new(0x2000);
     assert_eq!(bar.read32(at), Err(MmioError::Gone { at }));
-    config::wake(&*card).unwrap();
+    backend::wake(&*card).unwrap();
     assert_eq!(config::answers(&*card), Ok(true));
     assert_eq!(read(&bar, 0x2000) >> 16, 0x1FC2);
-    config::wake(&*card).unwrap();
+    backend::wake(&*card).unwrap();
     card.config_write(0x04, &[0, 0]).unwrap();
     assert_eq!((config::answers(&*card), bar.read32(at)), (Ok(false), Err(MmioError::Gone { at })));
 }

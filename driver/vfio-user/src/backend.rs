@@ -21,7 +21,7 @@ use super::wire::{DmaMap, DmaUnmap, MAX_DATA, Reply, Request, device_flags, dma_
 use fpga_pci::mmio::{Liveness, MappedBar, bus_errors_caught};
 use fpga_pci::{
     Backend, Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
-    InterruptError, MemoryKind, OsError, ResetError, ResetLevel, ServerError, SharedMemory, config,
+    InterruptError, MemoryKind, OsError, ResetError, ResetLevel, ServerError, SharedMemory, backend, config,
 };
 
 /// A PCI function that another process serves on a socket.
@@ -124,7 +124,7 @@ impl VfioUserBackend {
     fn prepare_function(&self) -> Result<(), ConfigError> {
         config::identity(self)?;
         // The previous user may have left it in D3, as the kernel's driver does with a function that is not open.
-        config::wake(self)?;
+        backend::wake(self)?;
         let before = config::read_u16(self, header::COMMAND)?;
         let wanted = (before | command::MEMORY_SPACE) & !command::BUS_MASTER;
         if wanted != before {

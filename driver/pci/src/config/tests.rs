@@ -1,5 +1,5 @@
 use super::*;
-use crate::BarKind;
+use crate::Backend;
 use crate::testing::StubBackend;
 use proptest::prelude::*;
 
