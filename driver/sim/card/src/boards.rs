@@ -4,7 +4,8 @@
 //! user BAR contains this project's logic, as its subsystem id indicates. The others have the vendor's example design. `cards/README.md` lists
 //! them side by side.
 
-use crate::description::{CardDescription, DEFAULT_CARD_FILE, DescriptionError};
+use crate::description::{CardDescription, DEFAULT_CARD_FILE};
+use crate::reading::DescriptionError;
 use std::path::Path;
 
 /// A built-in description, by name.

@@ -3,14 +3,14 @@
 use crate::bars::{DwordAccess, read_dwords, write_dwords, write_strobed};
 use crate::cdma::Cdma;
 use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
+use crate::counters::USER_INTERRUPTS;
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
-use crate::fault_plan::{Liveness, Plan, StreamWritebackFault};
+use crate::fault_plan::{Plan, StreamWritebackFault};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::interrupt_messages::DeliveryContext;
-use crate::irq::USER_INTERRUPTS;
 use crate::ni::Ni;
 use crate::pacer::LinkPacer;
 use crate::scheduler::EngineScheduler;
@@ -22,6 +22,27 @@ use fpga_firmware::generated as contract;
 use fpga_protocol::receiver::ReceiverConfigError;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
+
+/// Whether the card answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Liveness {
+    #[default]
+    Present,
+    /// Registers read as all ones.
+    AllOnes,
+    /// The card is not on the bus any more.
+    Removed,
+}
+
+impl Liveness {
+    /// A removed card does not return as one that reads all ones.
+    pub(crate) const fn max_loss(self, other: Self) -> Self {
+        match self {
+            Self::Removed => Self::Removed,
+            _ => other,
+        }
+    }
+}
 
 /// One simulated card, without a thread of its own. The caller supplies the time; only [`Card::step`] and [`Card::work`] do work.
 ///

@@ -1,8 +1,10 @@
 //! Counters of the card, and the access log.
 
-use crate::irq::USER_INTERRUPTS;
 use fpga_protocol::time::Nanos;
 use std::collections::VecDeque;
+
+/// Interrupt inputs for user logic, `usr_irq_req` (PG195: up to 16).
+pub const USER_INTERRUPTS: u8 = 16;
 
 /// Counts since the card was made or [`crate::Card::clear_counters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,12 +5,11 @@
 //! request of its pin is pending.
 
 use crate::config_space::{ConfigSpace, InterruptMethod};
+use crate::counters::USER_INTERRUPTS;
 use crate::fault_log::FaultLog;
 use crate::interrupt_messages::InterruptMessages;
 use crate::offsets::irq as at;
 
-/// Interrupt inputs for user logic, `usr_irq_req` (PG195: up to 16).
-pub const USER_INTERRUPTS: u8 = 16;
 const USER_LINES: u32 = USER_INTERRUPTS as u32;
 const CHANNEL_LINES: u32 = 8;
 

@@ -1,28 +1,20 @@
 //! Scheduling of the engines of a card.
 
-use crate::card::Card;
-use crate::host::HostPort;
-use crate::link::{EngineContext, Upstream};
 use crate::ni::Ni;
-use crate::xdma::StepResult;
 use fpga_protocol::time::Nanos;
-use fpga_registers::xdma::Direction;
-
-/// Maximum number of units of work that one engine does in a row before the next one is served.
-const BURST: u32 = 64;
 
 /// Scheduling state: the next engine, and the engines that have no work.
 #[derive(Debug)]
 pub(crate) struct EngineScheduler {
     /// Engine to be served next.
-    next: u32,
+    pub(crate) next: u32,
     /// Engines that may have work, one bit each: H2C channels, C2H channels, CDMA, and the engines of the NI. A cleared bit means that the
     /// engine had nothing to do and that nothing has happened since that could have changed this.
     pub(crate) awake: u32,
     /// Time at which a timer gives work to a stream channel, the CDMA or the NI.
-    alarm: Nanos,
+    pub(crate) alarm: Nanos,
     /// Channels that wait for the link, one bit each.
-    paced: u32,
+    pub(crate) paced: u32,
     /// With a rate limit: the turn at which each engine worked last.
     worked: [u64; ENGINES],
     turn: u64,
@@ -36,205 +28,23 @@ impl EngineScheduler {
     pub(crate) const fn new() -> Self {
         Self { next: 0, awake: 0, alarm: Nanos::MAX, paced: 0, worked: [0; ENGINES], turn: 0 }
     }
-}
 
-impl EngineScheduler {
     /// Next engine in the round that is awake. At least one engine must be awake.
-    const fn following(&self) -> u32 {
+    pub(crate) const fn following(&self) -> u32 {
         let ahead = self.awake >> self.next << self.next;
         if ahead != 0 { ahead } else { self.awake }.trailing_zeros()
     }
 
     /// Awake engine that has not worked for longest: channels that wait for the link do not follow the round.
-    fn least_recently_run(&self) -> u32 {
+    pub(crate) fn least_recently_run(&self) -> u32 {
         let awake = (0..).zip(self.worked).filter(|(engine, _)| self.awake & 1 << engine != 0);
         awake.min_by_key(|(_, worked)| *worked).map_or_else(|| self.following(), |(engine, _)| engine)
     }
 
-    fn note(&mut self, engine: u32) {
+    pub(crate) fn note(&mut self, engine: u32) {
         self.turn += 1;
         if let Some(worked) = usize::try_from(engine).ok().and_then(|engine| self.worked.get_mut(engine)) {
             *worked = self.turn;
         }
-    }
-}
-
-impl Card {
-    /// Lets the next engine with work do one unit at time `now`: a descriptor fetch, a page of a descriptor's data, a packet, a timer.
-    /// Returns whether there was any work.
-    pub fn step<H: HostPort>(&mut self, now: Nanos, host: &mut H) -> bool {
-        self.set_now(now);
-        if self.is_removed() {
-            return self.deliver(host);
-        }
-        let delivered = self.deliver(host);
-        self.take_turn(host, 1) > 0 || delivered
-    }
-
-    /// Does up to `units` units of work at time `now`, and returns their number. 0 means that no work remains.
-    ///
-    /// The engines are served in the order of [`Self::step`], but each does a burst of units before the next one: at most 64, and fewer
-    /// once 64 KiB were moved, so a turn takes some microseconds. Every engine does what it would have done unit by unit.
-    /// Two things differ: the interleaving of several engines that access the same memory, and interrupts. A line is sampled after a
-    /// burst, so several requests within one burst become one message. If the fault plan has a fault of the whole card at a descriptor, a
-    /// burst is one unit: no work is done after the descriptor at which the fault happens.
-    pub fn work<H: HostPort>(&mut self, now: Nanos, host: &mut H, units: u32) -> u32 {
-        self.set_now(now);
-        self.deliver(host);
-        let burst = if self.plan.watches_descriptors() { 1 } else { BURST };
-        let mut done = 0;
-        while done < units && !self.is_removed() {
-            match self.take_turn(host, (units - done).min(burst)) {
-                0 => break,
-                turn => done += turn,
-            }
-        }
-        done
-    }
-
-    pub(crate) fn set_now(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
-        self.faults.set_time(self.now);
-    }
-
-    /// Engine bits of CDMA and NI.
-    pub(crate) fn beyond_channels(&self) -> u32 {
-        ((1 << (1 + Ni::ENGINES)) - 1) << self.xdma.channels()
-    }
-
-    /// Engine bits of the channels.
-    pub(crate) fn all_channels(&self) -> u32 {
-        (1 << self.xdma.channels()) - 1
-    }
-
-    /// Serves the engines until one has done work, at most `most` units, and sends the resulting interrupts. Returns the number of units.
-    fn take_turn<H: HostPort>(&mut self, host: &mut H, most: u32) -> u32 {
-        if self.turns.alarm <= self.now || self.space.has_committed() {
-            self.turns.awake |= self.beyond_channels();
-            if self.description.xdma.stream {
-                self.turns.awake |= self.all_channels();
-            }
-            self.turns.alarm = Nanos::MAX;
-        }
-        if self.turns.paced != 0 && self.pace.deadline().is_none_or(|free| free <= self.now) {
-            self.turns.awake |= std::mem::take(&mut self.turns.paced);
-        }
-        while self.turns.awake != 0 {
-            let paced = self.pace.is_on();
-            let engine = if paced { self.turns.least_recently_run() } else { self.turns.following() };
-            let StepResult { units, waiting } = if paced && engine < self.xdma.channels() {
-                let Some(turn) = self.rate_limited_work(engine, host) else {
-                    self.turns.awake &= !(1 << engine);
-                    self.turns.paced |= 1 << engine;
-                    continue;
-                };
-                turn
-            } else {
-                self.engine_work(engine, host, most)
-            };
-            if waiting || units == 0 {
-                self.turns.awake &= !(1 << engine);
-            }
-            if self.faults.has_completions() {
-                for completion in self.faults.take_completions() {
-                    self.config.note_completion(completion);
-                }
-            }
-            if units > 0 {
-                if self.plan.has_due() {
-                    self.apply_due();
-                }
-                self.turns.next = if engine + 1 < self.engines() { engine + 1 } else { 0 };
-                if paced {
-                    self.turns.note(engine);
-                }
-                self.sample_interrupts();
-                self.deliver(host);
-                return units;
-            }
-        }
-        0
-    }
-
-    /// Lets a channel do one unit of work at the rate of the link. Returns `None` if the link is busy.
-    #[inline(never)]
-    fn rate_limited_work<H: HostPort>(&mut self, engine: u32, host: &mut H) -> Option<StepResult> {
-        let to_card = engine < u32::from(self.description.xdma.h2c_channels);
-        let direction = if to_card { Direction::H2c } else { Direction::C2h };
-        if !self.pace.is_free(direction, self.now) {
-            return None;
-        }
-        let moved = |card: &Self| card.counters.h2c_bytes.wrapping_add(card.counters.c2h_bytes);
-        let before = moved(self);
-        let turn = self.engine_work(engine, host, 1);
-        let bytes = moved(self).wrapping_sub(before);
-        let h2c = (1_u32 << self.description.xdma.h2c_channels) - 1;
-        let way = if to_card { h2c } else { self.all_channels() & !h2c };
-        if turn.units == 0 && (self.turns.awake | self.turns.paced) & way & !(1 << engine) == 0 {
-            self.pace.unused(direction);
-        }
-        let payload = 128 << self.config.max_payload();
-        self.pace.moved(direction, bytes, payload, self.now);
-        Some(turn)
-    }
-
-    /// Time at which the link becomes free for a channel that waits for it.
-    pub(crate) fn pace_deadline(&self) -> Option<Nanos> {
-        self.pace.deadline().filter(|_| self.turns.paced != 0)
-    }
-
-    fn engines(&self) -> u32 {
-        self.xdma.channels() + 1 + Ni::ENGINES
-    }
-
-    /// Does up to `most` units of work of engine number `engine`.
-    #[inline]
-    fn engine_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> StepResult {
-        let channels = self.xdma.channels();
-        let Self { config, space, streams, counters, faults, plan, now, xdma, .. } = self;
-        let (bus_master, now) = (config.bus_master(), *now);
-        if engine < channels {
-            let upstream = Upstream { host, bus_master, counters, faults, plan };
-            let mut lanes = EngineContext { upstream, space, streams, now };
-            let turn = xdma.work(engine, &mut lanes, most);
-            if self.description.xdma.stream {
-                // Channels create work for each other, and so do timers.
-                if turn.units > 0 {
-                    self.turns.awake |= self.all_channels();
-                }
-                if turn.waiting {
-                    self.turns.alarm = self.turns.alarm.min(self.xdma.deadline().unwrap_or(Nanos::MAX));
-                }
-            }
-            return turn;
-        }
-        let host: &mut dyn HostPort = host;
-        let upstream = Upstream { host, bus_master, counters, faults, plan };
-        let mut lanes = EngineContext { upstream, space, streams, now };
-        if engine == channels {
-            let turn = times(most, || self.cdma.step(&mut lanes));
-            if turn.waiting {
-                self.turns.alarm = self.turns.alarm.min(self.cdma.deadline().unwrap_or(Nanos::MAX));
-            }
-            return turn;
-        }
-        let part = engine - channels - 1;
-        let turn = times(most, || self.ni.step(part, &mut lanes));
-        if turn.units > 0 {
-            // The engines of the NI and the CDMA create work for each other.
-            self.turns.awake |= self.beyond_channels();
-        }
-        if turn.waiting {
-            self.turns.alarm = self.turns.alarm.min(self.ni.deadline().unwrap_or(Nanos::MAX));
-        }
-        turn
-    }
-}
-
-/// Calls `unit` until it reports that there was nothing to do, at most `most` times.
-fn times(most: u32, mut unit: impl FnMut() -> bool) -> StepResult {
-    match (0..most).find(|_| !unit()) {
-        Some(units) => StepResult { units, waiting: true },
-        None => StepResult { units: most, waiting: false },
     }
 }

@@ -16,6 +16,7 @@ use crate::offsets::cdma as at;
 use crate::space::advance;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
+use fpga_registers::cast::{high32, low32};
 use sg::ScatterGather;
 
 /// Control register.
@@ -166,14 +167,14 @@ impl Cdma {
         match offset {
             at::CR => self.control,
             at::SR => self.status_word(),
-            at::CURDESC_LOW => low(self.current),
-            at::CURDESC_HIGH => high(self.current),
-            at::TAILDESC_LOW => low(self.tail),
-            at::TAILDESC_HIGH => high(self.tail),
-            at::SOURCE_LOW => low(self.source),
-            at::SOURCE_HIGH => high(self.source),
-            at::DESTINATION_LOW => low(self.destination),
-            at::DESTINATION_HIGH => high(self.destination),
+            at::CURDESC_LOW => low32(self.current),
+            at::CURDESC_HIGH => high32(self.current),
+            at::TAILDESC_LOW => low32(self.tail),
+            at::TAILDESC_HIGH => high32(self.tail),
+            at::SOURCE_LOW => low32(self.source),
+            at::SOURCE_HIGH => high32(self.source),
+            at::DESTINATION_LOW => low32(self.destination),
+            at::DESTINATION_HIGH => high32(self.destination),
             at::BTT => self.length,
             _ => 0,
         }
@@ -394,13 +395,4 @@ impl Cdma {
             Err((AxiError::Silent, _)) => CopyStep::Silent,
         }
     }
-}
-
-fn low(value: u64) -> u32 {
-    let [a, b, c, d, ..] = value.to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
-}
-
-fn high(value: u64) -> u32 {
-    low(value >> 32)
 }

@@ -5,6 +5,7 @@
 
 use super::{BarRole, CONFIG_SIZE};
 use crate::description::{BarName, CardDescription};
+use fpga_registers::cast::low32;
 
 /// Command and status (PCIe 7.5.1.1.3, 7.5.1.1.4).
 pub(super) const COMMAND: usize = 0x04;
@@ -159,7 +160,7 @@ impl Map {
             self.set_writable(at, address.get(..if bar.wide { 8 } else { 4 }).unwrap_or_default());
         }
         if let Some(rom) = &description.bars.rom {
-            let address = low_dword(!(rom.size - 1)) | 1;
+            let address = low32(!(rom.size - 1)) | 1;
             self.set_writable(ROM, &address.to_le_bytes());
         }
     }
@@ -372,10 +373,6 @@ fn low_byte(at: usize) -> u8 {
 
 fn low_word(value: u32) -> u16 {
     u16::try_from(value & 0xFFFF).unwrap_or(0)
-}
-
-fn low_dword(value: u64) -> u32 {
-    u32::try_from(value & 0xFFFF_FFFF).unwrap_or(0)
 }
 
 /// Lays out the BARs in the described order. A 64-bit BAR takes two registers.

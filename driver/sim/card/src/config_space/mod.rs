@@ -5,11 +5,12 @@
 //! survive a reset. BAR sizing (write all ones, read the size back) and accesses of any width need no further code.
 
 mod errors;
+mod kinds;
 mod layout;
 
 use crate::description::CardDescription;
-pub(crate) use errors::BadCompletion;
-pub use errors::{CorrectableError, PciError, UncorrectableError};
+pub(crate) use kinds::BadCompletion;
+pub use kinds::{CorrectableError, PciError, UncorrectableError};
 use layout::{COMMAND, Map, POWER_STATE, ROM, STATUS, command, express, msi, msix, status};
 
 /// Bytes of configuration space (PCI Express).

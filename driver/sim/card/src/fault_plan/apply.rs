@@ -1,20 +1,9 @@
 //! Faults that affect the whole card.
 
 use super::{CardEvent, FaultPlan, Plan};
-use crate::card::Card;
+use crate::card::{Card, Liveness};
 use crate::config_space::{InterruptMethod, PciError};
 use crate::host::Interrupt;
-
-/// Whether the card answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Liveness {
-    #[default]
-    Present,
-    /// Registers read as all ones.
-    AllOnes,
-    /// The card is not on the bus any more.
-    Removed,
-}
 
 impl Card {
     /// Replaces the fault plan. Faults that have happened already keep their effect. The plan of a card file applies from the start and
@@ -87,16 +76,6 @@ impl Card {
                     self.xdma.messages.send_without_cause(interrupt);
                 }
             }
-        }
-    }
-}
-
-impl Liveness {
-    /// A removed card does not return as one that reads all ones.
-    const fn max_loss(self, other: Self) -> Self {
-        match self {
-            Self::Removed => Self::Removed,
-            _ => other,
         }
     }
 }

@@ -13,7 +13,6 @@ mod file;
 mod run;
 
 use crate::config_space::PciError;
-pub(crate) use apply::Liveness;
 pub use file::{FaultEntry, FaultName, FaultProblem, FaultsDescription};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;

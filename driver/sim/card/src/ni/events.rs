@@ -18,6 +18,7 @@ use fpga_firmware::event::{self, Event, FaultReason};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EVENT_RING_ENTRIES_MIN, EventKind, ni};
 use fpga_protocol::receiver::UNLIMITED_SLOTS;
 use fpga_protocol::time::Nanos;
+use fpga_registers::cast::{high32, low32};
 use fpga_registers::{CardAddr, Iova};
 use std::collections::VecDeque;
 
@@ -122,8 +123,8 @@ impl EventRing {
 
     pub(super) fn read(&self, register: u32) -> u32 {
         match register {
-            ni::EVENT_RING_BASE_LOW => super::low(self.base),
-            ni::EVENT_RING_BASE_HIGH => super::high(self.base),
+            ni::EVENT_RING_BASE_LOW => low32(self.base),
+            ni::EVENT_RING_BASE_HIGH => high32(self.base),
             ni::EVENT_RING_SIZE => self.size,
             ni::EVENT_CONSUMED => self.consumed,
             ni::EVENT_PRODUCED => self.produced,

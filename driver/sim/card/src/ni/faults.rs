@@ -2,6 +2,7 @@
 
 use fpga_firmware::event::FaultReason;
 use fpga_firmware::generated::fault_log as block;
+use fpga_registers::cast::{high32, low32};
 use std::collections::VecDeque;
 
 /// Maximum number of kept faults.
@@ -90,12 +91,12 @@ impl FaultBlock {
             block::TRANSFER => fault.transfer,
             block::SEGMENT => fault.segment,
             block::DETAIL => fault.detail,
-            block::ADDRESS_LOW => super::low(fault.address),
-            block::ADDRESS_HIGH => super::high(fault.address),
-            block::LENGTH_LOW => super::low(fault.length),
-            block::LENGTH_HIGH => super::high(fault.length),
-            block::TIME_LOW => super::low(fault.time),
-            block::TIME_HIGH => super::high(fault.time),
+            block::ADDRESS_LOW => low32(fault.address),
+            block::ADDRESS_HIGH => high32(fault.address),
+            block::LENGTH_LOW => low32(fault.length),
+            block::LENGTH_HIGH => high32(fault.length),
+            block::TIME_LOW => low32(fault.time),
+            block::TIME_HIGH => high32(fault.time),
             _ => 0,
         }
     }

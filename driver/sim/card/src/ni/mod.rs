@@ -19,6 +19,7 @@ mod frames;
 mod parameters;
 mod registers;
 mod scheme;
+mod settings;
 mod tables;
 mod transmit;
 
@@ -45,7 +46,7 @@ use scheme::{ActiveSchemes, NodeAction, nack_message, refuse_segment};
 use tables::{EscapeShadow, MemoryShadow, RegistryShadow, SendingShadow};
 use transmit::{Transmit, TransmitStep};
 
-use registers::Settings;
+use settings::Settings;
 
 /// Build parameters that the host can read.
 #[derive(Debug)]
@@ -624,7 +625,7 @@ impl Ni {
             wire_version: WIRE_VERSION,
             mask_bits: self.build.mask_bits,
             capabilities: self.build.capabilities,
-            schemes: scheme::on(&self.settings),
+            schemes: self.settings.active_schemes(),
             registry_timeout_us: self.settings.registry_timeout_us,
         }
     }
@@ -662,15 +663,6 @@ impl ReceiveMemory for ReceivePort<'_> {
         }
         self.0.write(at, bytes).map_err(|_| fault)
     }
-}
-
-fn low(value: u64) -> u32 {
-    let [a, b, c, d, ..] = value.to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
-}
-
-fn high(value: u64) -> u32 {
-    low(value >> 32)
 }
 
 const _: () = assert!(COMMIT_OFFSET + 4 <= PAYLOAD_OFFSET, "the commit word lies before the payload");

@@ -1,6 +1,5 @@
 //! Scheme parameters that the host may choose; 0 in a register selects the scheme's default.
 
-use super::registers::Settings;
 use fpga_firmware::generated::{Scheme, ni};
 use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::tuning::{Tuning, max_window};
@@ -68,6 +67,22 @@ impl Parameters {
             }
         }
     }
+
+    /// Scheme configuration with the parameters that the host has chosen; `None` for the registry scheme.
+    pub(super) fn rules(&self, scheme: Scheme, round_trip: Nanos) -> Option<SchemeConfig> {
+        let Parameters { windows, receiver_window, adaptive, walk_ns } = *self;
+        let mut tuning = Tuning::default();
+        let number = usize::try_from(scheme.value()).unwrap_or(usize::MAX);
+        tuning.window = windows.get(number).copied().and_then(given);
+        tuning.credit = receiver_window & ni::receiver_window_options::CREDIT != 0;
+        let after = (receiver_window & ni::receiver_window_options::RESEND_AFTER)
+            >> ni::receiver_window_options::RESEND_AFTER_SHIFT;
+        tuning.resend_after = given(after).and_then(|after| u8::try_from(after).ok());
+        tuning.literal = adaptive & ni::adaptive_options::LITERAL != 0;
+        tuning.samples = samples(adaptive);
+        tuning.walk = given(walk_ns).map(|span| Nanos::new(span.into()));
+        tuning.rules(scheme, round_trip)
+    }
 }
 
 fn given(value: u32) -> Option<u32> {
@@ -77,20 +92,4 @@ fn given(value: u32) -> Option<u32> {
 fn samples(options: u32) -> Option<u16> {
     let samples = (options & ni::adaptive_options::SAMPLES) >> ni::adaptive_options::SAMPLES_SHIFT;
     given(samples).and_then(|samples| u16::try_from(samples).ok())
-}
-
-/// Scheme configuration with the parameters that the host has chosen; `None` for the registry scheme.
-pub(super) fn rules(settings: &Settings, scheme: Scheme) -> Option<SchemeConfig> {
-    let Parameters { windows, receiver_window, adaptive, walk_ns } = settings.parameters;
-    let mut tuning = Tuning::default();
-    let number = usize::try_from(scheme.value()).unwrap_or(usize::MAX);
-    tuning.window = windows.get(number).copied().and_then(given);
-    tuning.credit = receiver_window & ni::receiver_window_options::CREDIT != 0;
-    let after = (receiver_window & ni::receiver_window_options::RESEND_AFTER)
-        >> ni::receiver_window_options::RESEND_AFTER_SHIFT;
-    tuning.resend_after = given(after).and_then(|after| u8::try_from(after).ok());
-    tuning.literal = adaptive & ni::adaptive_options::LITERAL != 0;
-    tuning.samples = samples(adaptive);
-    tuning.walk = given(walk_ns).map(|span| Nanos::new(span.into()));
-    tuning.rules(scheme, Nanos::new(settings.round_trip_ns.into()))
 }

@@ -1,8 +1,7 @@
 //! The NI's part of the user BAR, register by register.
 
+use super::Ni;
 use super::parameters::Parameters;
-use super::scheme::on;
-use super::{Ni, high, low};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
 use fpga_firmware::generated::{
@@ -10,45 +9,7 @@ use fpga_firmware::generated::{
 };
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_protocol::time::Nanos;
-
-/// Settings of the host.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
-    pub(super) node_id: u32,
-    pub(super) incarnation: u32,
-    pub(super) control: u32,
-    pub(super) threshold: u32,
-    pub(super) escape_timeout_us: u32,
-    pub(super) registry_timeout_us: u32,
-    pub(super) packet_lifetime_us: u32,
-    pub(super) scheme: u32,
-    pub(super) schemes_on: u32,
-    pub(super) give_up_us: u32,
-    pub(super) round_trip_ns: u32,
-    pub(super) message_packets: u32,
-    pub(super) parameters: Parameters,
-}
-
-impl Settings {
-    /// Reset values of the map.
-    pub(super) const fn new(node_id: u32) -> Self {
-        Self {
-            node_id,
-            incarnation: 0,
-            control: 0,
-            threshold: 0x4000,
-            escape_timeout_us: 1_000,
-            registry_timeout_us: 2_000_000,
-            packet_lifetime_us: 10_000,
-            scheme: 0,
-            schemes_on: 0,
-            give_up_us: 1_000_000,
-            round_trip_ns: 100_000,
-            message_packets: 256,
-            parameters: Parameters::NONE,
-        }
-    }
-}
+use fpga_registers::cast::{high32, low32};
 
 /// Bits of CONTROL that keep their value; RESET reads 0.
 const CONTROL_STORED: u32 = ni::control::ENABLE | ni::control::EVENT_ENABLE | ni::control::PACKET_EVENTS;
@@ -118,17 +79,17 @@ impl Ni {
             ni::SCHEMES => build.schemes(),
             ni::FAULT_LOG_ENTRIES => u32::try_from(super::faults::ENTRIES).unwrap_or(0),
             ni::WINDOW_COUNT => build.windows.into(),
-            ni::WINDOW_STRIDE => low(build.window_stride),
-            ni::WINDOW_BASE_LOW => low(build.window_base),
-            ni::WINDOW_BASE_HIGH => high(build.window_base),
-            ni::WINDOW_PAYLOAD_OFFSET => low(PAYLOAD_OFFSET),
-            ni::WINDOW_PAYLOAD_SIZE => low(build.payload_size),
-            ni::WINDOW_COMMIT_OFFSET => low(COMMIT_OFFSET),
+            ni::WINDOW_STRIDE => low32(build.window_stride),
+            ni::WINDOW_BASE_LOW => low32(build.window_base),
+            ni::WINDOW_BASE_HIGH => high32(build.window_base),
+            ni::WINDOW_PAYLOAD_OFFSET => low32(PAYLOAD_OFFSET),
+            ni::WINDOW_PAYLOAD_SIZE => low32(build.payload_size),
+            ni::WINDOW_COMMIT_OFFSET => low32(COMMIT_OFFSET),
             ni::WINDOW_FREE => self.transmit.free_windows(),
-            ni::MEMORY_BASE_LOW => low(build.memory_base),
-            ni::MEMORY_BASE_HIGH => high(build.memory_base),
-            ni::MEMORY_SIZE_LOW => low(build.memory_size),
-            ni::MEMORY_SIZE_HIGH => high(build.memory_size),
+            ni::MEMORY_BASE_LOW => low32(build.memory_base),
+            ni::MEMORY_BASE_HIGH => high32(build.memory_base),
+            ni::MEMORY_SIZE_LOW => low32(build.memory_size),
+            ni::MEMORY_SIZE_HIGH => high32(build.memory_size),
             ni::THRESHOLD => settings.threshold,
             ni::ESCAPE_TIMEOUT_US => settings.escape_timeout_us,
             ni::REGISTRY_TIMEOUT_US => settings.registry_timeout_us,
@@ -286,7 +247,7 @@ impl Ni {
         *place = value;
         // The registry scheme depends only on SCHEME and SCHEMES_ON.
         let timed = !matches!(register, ni::SCHEME | ni::SCHEMES_ON);
-        if timed && on(settings) == 1 << Scheme::Registry.value() || self.rebuild(true) {
+        if timed && settings.active_schemes() == 1 << Scheme::Registry.value() || self.rebuild(true) {
             return true;
         }
         self.settings = old;

@@ -3,8 +3,7 @@
 use super::NiBuild;
 use super::faults::Fault;
 use super::frames::FrameQueue;
-use super::parameters::rules;
-use super::registers::Settings;
+use super::settings::Settings;
 use crate::space::CardSpace;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Scheme, counters};
@@ -22,6 +21,7 @@ use fpga_protocol::scheme::messages;
 use fpga_protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, Completion, Notify, Ticket, TransferError};
 use fpga_protocol::time::Nanos;
+use fpga_registers::cast::low32;
 
 /// The active schemes with their state.
 ///
@@ -59,11 +59,6 @@ fn micros(value: u32) -> Nanos {
     Nanos::from_micros(value.into())
 }
 
-/// Active schemes, as bits.
-pub(super) const fn on(settings: &Settings) -> u32 {
-    settings.schemes_on | 1 << settings.scheme
-}
-
 const REGISTRY: u32 = 1 << Scheme::Registry.value();
 
 /// Number of entries that the registry has, at the lowest indices, with the schemes `on`.
@@ -99,15 +94,15 @@ impl MessageNode {
     fn new(build: &NiBuild, settings: &Settings) -> Option<Self> {
         let node = NodeId::new(settings.node_id);
         let incarnation = Incarnation::new(settings.incarnation);
-        let on = on(settings);
+        let on = settings.active_schemes();
         let first_entry = registry_share(build, on);
         let trip = Nanos::new(settings.round_trip_ns.into());
         let mut of = Scheme::ALL
             .iter()
             .filter(|scheme| on >> scheme.value() & 1 != 0)
-            .filter_map(|scheme| rules(settings, *scheme));
+            .filter_map(|scheme| settings.rules(*scheme));
         // SCHEME, unless it is the registry: then every command names its scheme, and the default here has no effect.
-        let default = Scheme::try_from(settings.scheme).ok().and_then(|scheme| rules(settings, scheme));
+        let default = Scheme::try_from(settings.scheme).ok().and_then(|scheme| settings.rules(scheme));
         let first = default.or_else(|| of.clone().next())?;
         let others = of.by_ref().fold(SchemeSet::NONE, SchemeSet::with);
         let mut config = messages::SenderConfig::new(node, first);
@@ -159,7 +154,7 @@ impl ActiveSchemes {
 
     /// Creates the state that `settings` select, empty except for memory windows. Returns `None` if this build does not support it.
     pub(super) fn new(build: &NiBuild, settings: &Settings, access: Option<&AccessTable>) -> Option<Self> {
-        let on = on(settings);
+        let on = settings.active_schemes();
         let receiver = if on & REGISTRY != 0 {
             Some(registry_receiver(build, settings, registry_share(build, on)).ok()?)
         } else {
@@ -329,7 +324,7 @@ impl ActiveSchemes {
 
 fn registry_counter(receiver: &Receiver, register: u32) -> u32 {
     let counted = receiver.counters();
-    super::low(match register {
+    low32(match register {
         counters::DUPLICATES => counted.duplicates,
         counters::REGISTRATIONS => counted.registrations,
         counters::COMPLETIONS => counted.completions,
@@ -359,7 +354,7 @@ pub(super) enum NodeAction {
 impl MessageNode {
     fn counter(&self, register: u32) -> u32 {
         let counted = self.receiver.counters();
-        super::low(match register {
+        low32(match register {
             counters::DUPLICATES => counted.duplicates,
             counters::REGISTRATIONS => counted.begun,
             counters::COMPLETIONS => counted.complete,

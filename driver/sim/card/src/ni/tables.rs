@@ -1,6 +1,5 @@
 //! Windows onto registry, escape buffer and memory windows: writing INDEX latches an entry into shadow words.
 
-use super::{high, low};
 use fpga_firmware::generated::{
     MEMORY_COMMIT_INSTALL, MEMORY_COMMIT_REMOVE, Permissions, escape, memory, registry, sending,
 };
@@ -9,6 +8,7 @@ use fpga_protocol::receiver::{AccessTable, EntryView, EscapedView, MemoryWindow}
 use fpga_protocol::scheme::messages::ContextView;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
+use fpga_registers::cast::{high32, low32};
 
 /// Age in microseconds, saturating.
 fn age_us(age: Nanos) -> u32 {
@@ -49,14 +49,14 @@ impl RegistryShadow {
             registry::TRANSFER => entry.transfer.get(),
             registry::SEGMENT => entry.segment,
             registry::SEGMENT_COUNT => entry.segment_count,
-            registry::BASE_LOW => low(entry.base.get()),
-            registry::BASE_HIGH => high(entry.base.get()),
+            registry::BASE_LOW => low32(entry.base.get()),
+            registry::BASE_HIGH => high32(entry.base.get()),
             registry::LENGTH => entry.length,
             registry::EXPECTED => entry.expected.into(),
             registry::AGE_US => age_us(entry.age),
             registry::FIRST => entry.first,
-            registry::TRANSFER_LENGTH_LOW => low(entry.transfer_length),
-            registry::TRANSFER_LENGTH_HIGH => high(entry.transfer_length),
+            registry::TRANSFER_LENGTH_LOW => low32(entry.transfer_length),
+            registry::TRANSFER_LENGTH_HIGH => high32(entry.transfer_length),
             _ => register
                 .checked_sub(registry::MASK)
                 .and_then(|offset| usize::try_from(offset / 4).ok())
@@ -92,8 +92,8 @@ impl EscapeShadow {
             escape::INCARNATION => header.common.incarnation.get(),
             escape::TRANSFER => header.transfer.get(),
             escape::SEGMENT => header.segment,
-            escape::ADDRESS_LOW => low(header.address.get()),
-            escape::ADDRESS_HIGH => high(header.address.get()),
+            escape::ADDRESS_LOW => low32(header.address.get()),
+            escape::ADDRESS_HIGH => high32(header.address.get()),
             escape::LENGTH => u32::try_from(slot.length).unwrap_or(u32::MAX),
             escape::AGE_US => age_us(slot.age),
             escape::OP => header.op.get(),
@@ -133,13 +133,13 @@ impl SendingShadow {
             sending::CONTEXT => context.peer_limit.unwrap_or(u32::MAX),
             sending::TRANSFER => context.announcement.transfer.get(),
             sending::COMMAND => *command,
-            sending::BASE_LOW => low(context.announcement.base.get()),
-            sending::BASE_HIGH => high(context.announcement.base.get()),
+            sending::BASE_LOW => low32(context.announcement.base.get()),
+            sending::BASE_HIGH => high32(context.announcement.base.get()),
             sending::LENGTH => context.announcement.length,
             sending::PACKETS => context.packets,
             sending::FRESH => context.fresh,
             sending::BASE_PACKET => context.base,
-            sending::SENT => low(context.sent),
+            sending::SENT => low32(context.sent),
             sending::TRIES => context.tries.into(),
             sending::AGE_US => age_us(context.age),
             _ => 0,
@@ -173,12 +173,12 @@ impl MemoryShadow {
         match register {
             memory::INDEX => self.index,
             memory::SOURCE_NODE => window.source.get(),
-            memory::BASE_LOW => low(window.base.get()),
-            memory::BASE_HIGH => high(window.base.get()),
-            memory::LENGTH_LOW => low(window.length),
-            memory::LENGTH_HIGH => high(window.length),
-            memory::KEY_LOW => low(window.key),
-            memory::KEY_HIGH => high(window.key),
+            memory::BASE_LOW => low32(window.base.get()),
+            memory::BASE_HIGH => high32(window.base.get()),
+            memory::LENGTH_LOW => low32(window.length),
+            memory::LENGTH_HIGH => high32(window.length),
+            memory::KEY_LOW => low32(window.key),
+            memory::KEY_HIGH => high32(window.key),
             memory::PERMISSIONS => window.permissions.bits(),
             memory::VALID => self.valid.into(),
             memory::OCCUPANCY => {

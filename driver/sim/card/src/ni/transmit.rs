@@ -7,6 +7,7 @@ use fpga_firmware::event::FaultReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::window::{HEADER_LENGTH, WindowError, WindowHeader, WindowKind};
 use fpga_firmware::wire::Control;
+use fpga_registers::cast::low32;
 use std::collections::VecDeque;
 
 /// Window whose packets are being sent.
@@ -64,8 +65,7 @@ impl Transmit {
 
     /// Value of WINDOW_FREE.
     pub(super) fn free_windows(&self) -> u32 {
-        let all =
-            1_u64.checked_shl(self.count.into()).map_or(u32::MAX, |end| super::low(end.wrapping_sub(1)));
+        let all = 1_u64.checked_shl(self.count.into()).map_or(u32::MAX, |end| low32(end.wrapping_sub(1)));
         all & !self.busy
     }
 

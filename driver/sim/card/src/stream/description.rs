@@ -82,14 +82,3 @@ impl Default for SourceDescription {
         }
     }
 }
-
-impl SourceDescription {
-    /// Returns packet `number` of C2H channel `channel`, as the source generates it.
-    #[must_use]
-    pub fn packet(&self, channel: u8, number: u64) -> Vec<u8> {
-        let mut generator = super::source::Packet::new(self, channel, number);
-        let mut bytes = vec![0; usize::try_from(generator.length()).unwrap_or(0)];
-        generator.fill(&mut bytes);
-        bytes
-    }
-}

@@ -7,6 +7,17 @@ use fpga_protocol::time::Nanos;
 /// Maximum number of bytes that the source writes into its port's FIFO at a time.
 const CHUNK: usize = 4096;
 
+impl SourceDescription {
+    /// Returns packet `number` of C2H channel `channel`, as the source generates it.
+    #[must_use]
+    pub fn packet(&self, channel: u8, number: u64) -> Vec<u8> {
+        let mut generator = Packet::new(self, channel, number);
+        let mut bytes = vec![0; usize::try_from(generator.length()).unwrap_or(0)];
+        generator.fill(&mut bytes);
+        bytes
+    }
+}
+
 /// Generator of one packet. (SplitMix64: any seed works, and its state is one word.)
 #[derive(Debug)]
 pub(super) struct Packet {

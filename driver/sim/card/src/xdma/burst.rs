@@ -6,9 +6,10 @@
 
 use super::StepResult;
 use super::channel::{Channel, control, status};
-use super::engine::{COMPLETED, EngineOptions};
+use super::engine::COMPLETED;
 use super::prefetch::{DESCRIPTOR_BYTES, Fetched, MAGIC, STOP};
-use super::transfer::{ActiveDescriptor, Failure};
+use super::state::{ActiveDescriptor, EngineOptions};
+use super::transfer::Failure;
 use crate::fault_log::{FaultKind, Unit};
 use crate::host::{DmaFault, DmaPart, HostPort};
 use crate::link::{BULK, EngineContext, Upstream};

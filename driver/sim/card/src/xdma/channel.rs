@@ -1,10 +1,11 @@
 //! Registers of one DMA channel and of its SGDMA block (PG195 targets 0, 1, 4, 5).
 
-use super::engine::Engine;
 use super::performance::Performance;
+use super::state::Engine;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::offsets::{channel as at, sgdma};
 use fpga_protocol::time::Nanos;
+use fpga_registers::cast::{high32, low32};
 use fpga_registers::xdma::Direction;
 
 /// Control register (0x04).
@@ -163,8 +164,8 @@ impl Channel {
                 self.engine.width_bytes << 16 | self.engine.width_bytes << 8 | 64
             }
             at::ALIGNMENTS => 0x0001_0140,
-            at::POLL_ADDRESS_LOW => low(self.writeback),
-            at::POLL_ADDRESS_HIGH => high(self.writeback),
+            at::POLL_ADDRESS_LOW => low32(self.writeback),
+            at::POLL_ADDRESS_HIGH => high32(self.writeback),
             at::INTERRUPT_ENABLE => self.interrupt_enable,
             at::PERFORMANCE_CONTROL..=at::PERFORMANCE_DATA_HIGH => self.performance.read(offset, now),
             _ => 0,
@@ -192,8 +193,8 @@ impl Channel {
     pub(crate) fn read_sgdma(&self, offset: u32) -> u32 {
         match offset {
             sgdma::IDENTIFIER => self.identifier(true),
-            sgdma::DESCRIPTOR_LOW => low(self.first),
-            sgdma::DESCRIPTOR_HIGH => high(self.first),
+            sgdma::DESCRIPTOR_LOW => low32(self.first),
+            sgdma::DESCRIPTOR_HIGH => high32(self.first),
             sgdma::ADJACENT => self.adjacent,
             sgdma::CREDITS => self.credits,
             _ => 0,
@@ -250,15 +251,6 @@ impl Channel {
     pub(super) const fn record(&mut self, bits: u32) {
         self.status |= bits & self.control & status::RECORDED;
     }
-}
-
-pub(super) const fn low(value: u64) -> u32 {
-    let [a, b, c, d, ..] = value.to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
-}
-
-pub(super) const fn high(value: u64) -> u32 {
-    low(value >> 32)
 }
 
 pub(super) fn with_low(value: u64, low: u32) -> u64 {

@@ -17,9 +17,8 @@
 //! * Clearing Run of an engine that has already stopped records nothing (`idle_stopped` needs an active engine).
 
 use super::channel::{Channel, control, status};
-use super::prefetch::{Fetched, Head, MAGIC, Prefetch, STOP};
-use super::stream::OpenDescriptor;
-use super::transfer::ActiveDescriptor;
+use super::prefetch::{Fetched, Head, MAGIC, STOP};
+use super::state::{ActiveDescriptor, EngineOptions};
 use crate::config_space::BadCompletion;
 use crate::description::WritebackRule;
 use crate::fault_log::FaultKind;
@@ -32,88 +31,6 @@ use fpga_registers::xdma::channel::ChannelError;
 use fpga_registers::xdma::descriptor::DescriptorControl;
 
 pub(super) const COMPLETED: u32 = DescriptorControl::from_bits(0).with_completed(true).into_bits();
-
-/// Build options of the card for the engine.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EngineOptions {
-    pub(crate) writeback: WritebackRule,
-    pub(crate) long_descriptor_quirk: bool,
-    pub(crate) busy_after_error: bool,
-    /// Clearing Run drops a C2H stream descriptor without data.
-    pub(crate) stop_drops_empty: bool,
-    /// Write flush timeout (PG195, 0x60 of the config block): 2 to this power clocks; 0 is never. Set by software.
-    pub(crate) flush_timeout: u32,
-}
-
-/// Fetch and execution state.
-#[derive(Debug)]
-pub(crate) struct Engine {
-    active: bool,
-    stopping: bool,
-    /// An AXI slave did not answer the descriptor in flight: only a reset of the card ends this state.
-    pub(super) hangs: bool,
-    /// A 0->1 edge of Run while the old descriptor was still in flight.
-    restart: Option<(u64, u32)>,
-    pub(super) prefetch: Prefetch,
-    pub(super) flight: Option<ActiveDescriptor>,
-    /// State of a stream's descriptor in flight.
-    pub(super) open: OpenDescriptor,
-    pub(super) width_bytes: u32,
-}
-
-impl Engine {
-    pub(crate) fn new(capacity: usize, width_bytes: u32) -> Self {
-        Self {
-            active: false,
-            stopping: false,
-            hangs: false,
-            restart: None,
-            prefetch: Prefetch::new(capacity),
-            flight: None,
-            open: OpenDescriptor::NEW,
-            width_bytes,
-        }
-    }
-
-    pub(crate) const fn busy(&self) -> bool {
-        self.active
-    }
-
-    /// Whether the engine only has to continue with the chain.
-    pub(super) const fn is_running_normally(&self) -> bool {
-        self.active && !self.stopping && self.restart.is_none()
-    }
-
-    pub(crate) fn start(&mut self, first: u64, adjacent: u32) {
-        if self.active {
-            self.restart = Some((first, adjacent));
-        } else {
-            self.begin(first, adjacent);
-        }
-    }
-
-    pub(crate) const fn request_stop(&mut self) {
-        self.restart = None;
-        self.stopping = self.active;
-    }
-
-    /// Drops everything, as a reset does.
-    pub(crate) const fn abandon(&mut self) {
-        self.active = false;
-        self.stopping = false;
-        self.hangs = false;
-        self.restart = None;
-        self.flight = None;
-        self.open = OpenDescriptor::NEW;
-        self.prefetch.clear();
-    }
-
-    fn begin(&mut self, first: u64, adjacent: u32) {
-        self.abandon();
-        self.active = true;
-        self.prefetch.begin(first, adjacent);
-    }
-}
 
 impl Channel {
     /// Does one unit of work: a descriptor fetch, or up to one page of one descriptor's data.

@@ -3,8 +3,10 @@
 mod burst;
 mod channel;
 mod engine;
+mod fetch;
 mod performance;
 mod prefetch;
+mod state;
 mod stream;
 mod transfer;
 
@@ -17,9 +19,9 @@ use crate::irq::IrqBlock;
 use crate::link::EngineContext;
 use crate::offsets::{config as at, sgdma_common};
 use channel::Channel;
-use engine::EngineOptions;
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
+use state::EngineOptions;
 
 /// Maximum number of descriptors in one channel's share of the descriptor RAM (512 x datapath / 32 bytes, shared by all).
 const BUFFER_LIMIT: usize = 512;

@@ -5,6 +5,7 @@
 
 use crate::offsets::channel as at;
 use fpga_protocol::time::Nanos;
+use fpga_registers::cast::{high32, low32};
 
 const AUTO: u32 = 1 << 0;
 const CLEAR: u32 = 1 << 1;
@@ -29,9 +30,9 @@ impl Performance {
         let cycles = self.cycles_at(now);
         match offset {
             at::PERFORMANCE_CONTROL => self.control,
-            at::PERFORMANCE_CYCLES_LOW => super::channel::low(cycles),
+            at::PERFORMANCE_CYCLES_LOW => low32(cycles),
             at::PERFORMANCE_CYCLES_HIGH => high_word(cycles),
-            at::PERFORMANCE_DATA_LOW => super::channel::low(self.beats),
+            at::PERFORMANCE_DATA_LOW => low32(self.beats),
             at::PERFORMANCE_DATA_HIGH => high_word(self.beats),
             _ => 0,
         }
@@ -98,5 +99,5 @@ impl Performance {
 }
 
 fn high_word(count: u64) -> u32 {
-    super::channel::high(count) | if count == LIMIT { SATURATED } else { 0 }
+    high32(count) | if count == LIMIT { SATURATED } else { 0 }
 }

@@ -1,16 +1,10 @@
 //! A channel's share of the descriptor RAM: fetched descriptors that wait for execution.
 
-use super::channel::Channel;
-use super::engine::EngineOptions;
-use crate::fault_log::FaultKind;
-use crate::host::HostPort;
-use crate::link::{EngineContext, Unsupported, Upstream};
-use fpga_registers::Iova;
+use fpga_registers::cast::{high32, low32};
 use fpga_registers::xdma::descriptor::{self, DescriptorControl};
 use std::ops::Range;
 
 pub(super) const DESCRIPTOR_BYTES: usize = size_of::<[u32; 8]>();
-const FETCH_BOUNDARY: u64 = descriptor::BLOCK_BOUNDARY as u64;
 const BLOCK_LIMIT: usize = 64;
 const LENGTH: u32 = descriptor::MAX_LEN;
 /// Length above which the long-descriptor quirk applies.
@@ -36,8 +30,8 @@ impl Fetched {
         let (words, _) = bytes.as_chunks();
         let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
         Self {
-            control: super::channel::low(word(0)),
-            length: super::channel::high(word(0)) & LENGTH,
+            control: low32(word(0)),
+            length: high32(word(0)) & LENGTH,
             source: word(1),
             destination: word(2),
             next: word(3),
@@ -51,7 +45,7 @@ impl Fetched {
 
 /// End of the buffer that takes the place of a further descriptor.
 #[derive(Clone, Copy, Debug)]
-enum FetchEnd {
+pub(super) enum FetchEnd {
     /// The completer refused the read.
     Refused,
     /// Beyond a 4 KiB boundary, or lost to the long-descriptor quirk: no magic arrives.
@@ -77,16 +71,16 @@ pub(super) struct Prefetch {
     /// Counts of removed and added descriptors; their difference is at most `capacity`.
     taken: usize,
     filled: usize,
-    capacity: usize,
+    pub(super) capacity: usize,
     end: Option<FetchEnd>,
     /// Address of the next block, and its number of descriptors.
-    next: u64,
-    block: usize,
+    pub(super) next: u64,
+    pub(super) block: usize,
     /// After a Stop or an error: no more fetches in this run.
-    ended: bool,
+    pub(super) ended: bool,
     /// For the quirk: a long descriptor was fetched in this run; number of multi-descriptor blocks fetched.
-    long_seen: bool,
-    blocks: u32,
+    pub(super) long_seen: bool,
+    pub(super) blocks: u32,
 }
 
 impl Prefetch {
@@ -121,7 +115,7 @@ impl Prefetch {
         self.blocks = 0;
     }
 
-    const fn len(&self) -> usize {
+    pub(super) const fn len(&self) -> usize {
         self.filled.wrapping_sub(self.taken)
     }
 
@@ -131,7 +125,7 @@ impl Prefetch {
 
     /// Number of descriptors that may be executed until the next block fits into the buffer, if only missing space prevents the fetch;
     /// otherwise the number of descriptors in the buffer.
-    fn until_fetch(&self, count: usize) -> usize {
+    pub(super) fn until_fetch(&self, count: usize) -> usize {
         if self.ended || count == 0 { self.len() } else { (self.len() + count).saturating_sub(self.capacity) }
     }
 
@@ -166,7 +160,7 @@ impl Prefetch {
     }
 
     /// The next `count` free slots, in two parts where the ring wraps.
-    fn vacant(&mut self, count: usize) -> [&mut [u8]; 2] {
+    pub(super) fn vacant(&mut self, count: usize) -> [&mut [u8]; 2] {
         if self.filled == self.taken {
             (self.taken, self.filled) = (0, 0);
         }
@@ -180,7 +174,7 @@ impl Prefetch {
     }
 
     /// Adds `count` descriptors that were read into the vacant slots, up to the one after which nothing is to be fetched.
-    fn accept(&mut self, count: usize, watch_length: bool) {
+    pub(super) fn accept(&mut self, count: usize, watch_length: bool) {
         const NO_STOP: u32 = 0xFFFF << 16 | STOP;
         let (start, rest) = self.slots.split_at(self.place(self.filled));
         let head = rest.get(..count).unwrap_or(rest);
@@ -203,7 +197,7 @@ impl Prefetch {
         self.filled = self.filled.wrapping_add(taken_over);
     }
 
-    fn end(&mut self, end: FetchEnd) {
+    pub(super) fn end(&mut self, end: FetchEnd) {
         self.end = Some(end);
         self.ended = true;
     }
@@ -212,90 +206,4 @@ impl Prefetch {
 /// Number of descriptors in a block; `Nxt_adj` counts the extra ones.
 fn block_size(adjacent: u32) -> usize {
     usize::try_from(adjacent & 0x3F).unwrap_or(0) + 1
-}
-
-impl Channel {
-    fn fetch_count(&self) -> usize {
-        let wanted = self.engine.prefetch.block;
-        if self.fetch_halted {
-            0
-        } else if self.credit_mode {
-            wanted.min(usize::try_from(self.credits).unwrap_or(0))
-        } else {
-            wanted
-        }
-    }
-
-    /// Number of descriptors that are executed before the next fetch; 0 if a fetch is due or no descriptor is there.
-    #[inline]
-    pub(super) fn until_fetch(&self) -> usize {
-        self.engine.prefetch.until_fetch(self.fetch_count())
-    }
-
-    pub(super) fn may_fetch(&self) -> bool {
-        let prefetch = &self.engine.prefetch;
-        let count = self.fetch_count();
-        !prefetch.ended && count > 0 && prefetch.len() + count <= prefetch.capacity
-    }
-
-    /// Reads the next block, or the part of it for which there are credits.
-    pub(super) fn fetch<H: HostPort + ?Sized>(
-        &mut self,
-        rules: EngineOptions,
-        lanes: &mut EngineContext<'_, H>,
-    ) {
-        let count = self.fetch_count();
-        let unit = self.unit;
-        let prefetch = &mut self.engine.prefetch;
-        // A descriptor address has no bits 4:0.
-        let start = prefetch.next & !31;
-        let before_boundary = (FETCH_BOUNDARY - start % FETCH_BOUNDARY) / DESCRIPTOR_BYTES as u64;
-        let readable = usize::try_from(before_boundary).unwrap_or(count).min(count);
-        lanes.upstream.counters.descriptor_fetches += 1;
-        let Upstream { plan, faults, .. } = &mut lanes.upstream;
-        if plan.watches_channels() && plan.fetch_refused(unit, faults) {
-            faults.push(FaultKind::DescriptorFetchRefused, unit, start, 0);
-            self.engine.prefetch.end(FetchEnd::Refused);
-            return;
-        }
-        let prefetch = &mut self.engine.prefetch;
-        let [head, tail] = prefetch.vacant(readable);
-        let in_head = head.len();
-        let behind = Iova::new(start.wrapping_add(in_head as u64));
-        let mut before = 0;
-        let mut read = lanes.upstream.read(unit, FaultKind::DescriptorFetchRefused, Iova::new(start), head);
-        if read.is_ok() && !tail.is_empty() {
-            before = in_head;
-            read = lanes.upstream.read(unit, FaultKind::DescriptorFetchRefused, behind, tail);
-        }
-        // Hardware reads a block in several requests; those before the refused one were answered.
-        let arrived = match read {
-            Ok(()) => readable,
-            Err(Unsupported { arrived }) => ((before + arrived) / DESCRIPTOR_BYTES).min(readable),
-        };
-        if self.credit_mode {
-            self.credits -= u32::try_from(count).unwrap_or(0).min(self.credits);
-        }
-        let quirk = rules.long_descriptor_quirk && prefetch.long_seen && prefetch.blocks > 0 && count > 1;
-        prefetch.blocks = prefetch.blocks.saturating_add(u32::from(count > 1));
-        if quirk && arrived > 0 {
-            prefetch.end(FetchEnd::Garbage);
-            return;
-        }
-        prefetch.accept(arrived, rules.long_descriptor_quirk);
-        if prefetch.ended {
-            return;
-        }
-        if arrived < readable {
-            prefetch.end(FetchEnd::Refused);
-        } else if readable < count {
-            lanes.upstream.faults.push(
-                FaultKind::BlockCrossesPage,
-                unit,
-                start,
-                u32::try_from(count).unwrap_or(0),
-            );
-            prefetch.end(FetchEnd::Garbage);
-        }
-    }
 }

@@ -27,9 +27,9 @@
 //! * A packet in which an H2C channel was stopped stays open: the bytes of the next descriptor continue it.
 
 use super::channel::{Channel, control, status};
-use super::engine::EngineOptions;
 use super::prefetch::Fetched;
-use super::transfer::{ActiveDescriptor, Failure};
+use super::state::{ActiveDescriptor, EngineOptions, OpenDescriptor};
+use super::transfer::Failure;
 use crate::fault_log::FaultKind;
 use crate::fault_plan::StreamWritebackFault;
 use crate::host::HostPort;
@@ -45,22 +45,6 @@ const EOP: u32 = DescriptorControl::from_bits(0).with_eop(true).into_bits();
 const C2H_GRANULE: u32 = 64;
 /// AXI user clock of the model: 250 MHz.
 const NANOS_PER_CLOCK: u64 = 4;
-
-/// State of the C2H descriptor in flight besides its remaining length.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OpenDescriptor {
-    received: u32,
-    /// Time at which it was opened or got its last byte.
-    since: Nanos,
-    /// Time at which a timer acts on it, or on the port that it waits for.
-    wakes: Option<Nanos>,
-    /// The port accepts no data; the stall was counted.
-    held: bool,
-}
-
-impl OpenDescriptor {
-    pub(super) const NEW: Self = Self { received: 0, since: Nanos::ZERO, wakes: None, held: false };
-}
 
 impl Channel {
     /// Time at which a timer gives work to a channel that waits for data.

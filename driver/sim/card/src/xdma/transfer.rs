@@ -1,8 +1,7 @@
 //! Data movement of a descriptor, one page of card memory at a time, and its failures.
 
 use super::channel::{Channel, status};
-use super::engine::EngineOptions;
-use super::prefetch::Fetched;
+use super::state::{ActiveDescriptor, EngineOptions};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
@@ -10,24 +9,6 @@ use crate::link::{EngineContext, Upstream};
 use crate::memory::PAGE;
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
-
-/// Descriptor in execution.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ActiveDescriptor {
-    pub(super) flags: u32,
-    pub(super) remaining: u32,
-    pub(super) source: u64,
-    pub(super) destination: u64,
-    /// The AXI address does not increment.
-    pub(super) fixed: bool,
-}
-
-impl ActiveDescriptor {
-    pub(super) const fn new(fetched: &Fetched, fixed: bool) -> Self {
-        let Fetched { control: flags, length: remaining, source, destination, .. } = *fetched;
-        Self { flags, remaining, source, destination, fixed }
-    }
-}
 
 /// Reason why data did not move.
 #[derive(Clone, Copy, Debug)]
