@@ -23,13 +23,37 @@ pub struct SimBackend {
     network: SimNetwork,
     card: usize,
     name: String,
+    /// Shared by all backends of the card; `None` only while it is dropped.
+    opened: Option<Arc<()>>,
+}
+
+impl SimNetwork {
+    /// Opens card `card`: memory decoding is on and bus mastering off, as vfio-pci leaves a device. All backends of one card share its
+    /// mappings and interrupts, which are released when the last one is dropped.
+    ///
+    /// # Panics
+    /// If there is no such card: a mistake of the program that built the simulated network.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "documented: the caller's own card number")]
+    pub fn backend(&self, card: usize) -> Arc<SimBackend> {
+        let mut state = self.lock();
+        let slot = state.slots.get_mut(card).expect("card number below the number of cards");
+        let opened = slot.opened.upgrade().unwrap_or_else(|| {
+            slot.close();
+            let opened = Arc::new(());
+            slot.opened = Arc::downgrade(&opened);
+            opened
+        });
+        Arc::new(SimBackend {
+            network: self.clone(),
+            card,
+            name: format!("mock:{card}"),
+            opened: Some(opened),
+        })
+    }
 }
 
 impl SimBackend {
-    pub(crate) const fn new(network: SimNetwork, card: usize, name: String) -> Self {
-        Self { network, card, name }
-    }
-
     /// Returns the simulated network that the card belongs to.
     #[must_use]
     pub const fn network(&self) -> &SimNetwork {
@@ -46,8 +70,9 @@ impl SimBackend {
 impl Drop for SimBackend {
     fn drop(&mut self) {
         let mut state = self.network.lock();
+        // Dropped under the lock, so that of two backends that are dropped at the same time the second one closes the card.
+        drop(self.opened.take());
         if let Some(slot) = state.slots.get_mut(self.card)
-            // Another thread may have opened the card between the drop of the last handle and this point.
             && slot.opened.strong_count() == 0
         {
             slot.close();

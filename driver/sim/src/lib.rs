@@ -22,6 +22,7 @@
 mod backend;
 mod bar;
 mod dma;
+mod error;
 mod host;
 mod in_flight;
 pub mod link;
@@ -34,9 +35,10 @@ mod threaded;
 
 pub use backend::SimBackend;
 pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};
+pub use error::SimNetworkError;
 pub use fpga_card::description::{LinkRate, SCHEMA_VERSION, StreamLogic};
 pub use fpga_card::fault_plan::FaultsDescription;
 pub use fpga_card::{BarLayout, BarRole, CardDescription, DescriptionError, FaultPlan, USER_INTERRUPTS};
-pub use network::{SimNetwork, SimNetworkBuilder, SimNetworkError};
+pub use network::{SimNetwork, SimNetworkBuilder};
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;

@@ -1,18 +1,16 @@
 //! Several cards, the network between them, and their common time.
 
-use crate::backend::SimBackend;
 use crate::dma::RefusedAccesses;
+use crate::error::SimNetworkError;
 use crate::in_flight::FramesInFlight;
 use crate::link::{LinkCounters, LinkEvents, UdpLink, WRAPPER_LENGTH};
 use crate::state::{CardFailure, Slot, State};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::threaded::{LockRequest, Shared, ThreadOptions, Worker, WorkerState};
-use fpga_card::{Card, CardDescription, CardError};
+use fpga_card::{Card, CardDescription};
 use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
-use fpga_netmodel::{Impairments, OrderError};
-use fpga_pci::OsError;
+use fpga_netmodel::Impairments;
 use fpga_protocol::time::Nanos;
-use fpga_registers::quantity;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -54,68 +52,6 @@ pub struct SimNetworkBuilder {
     units_per_relax: u32,
     thread: Option<ThreadOptions>,
     link: Option<UdpLink>,
-}
-
-/// Reason why a simulated network cannot be built.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SimNetworkError {
-    /// A card cannot be built.
-    #[error("card {card}: {problem}")]
-    Card {
-        /// Card number.
-        card: usize,
-        /// Error of the card.
-        problem: CardError,
-    },
-    /// The impairments are invalid.
-    #[error("network: {0}")]
-    Network(#[from] OrderError),
-    /// Two cards have the same node id, so that the network could not distinguish them.
-    #[error("cards {first} and {second} both have node id {node}; give each card a different ni.node_id")]
-    DuplicateNode {
-        /// The node id.
-        node: u32,
-        /// The first card.
-        first: usize,
-        /// The second card.
-        second: usize,
-    },
-    /// A card's packets do not fit the link's datagrams.
-    #[error(
-        "card {card}: its packets of {packet} make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}; use smaller packets (ni.packet_size), or a larger MTU of the link if every network on the path supports it",
-        packet = quantity(*packet, "byte"),
-    )]
-    Mtu {
-        /// The card.
-        card: usize,
-        /// Payload bytes of the card's packets.
-        packet: u32,
-        /// Maximum datagram length in bytes.
-        datagram: usize,
-        /// Maximum datagram length that the link permits, in bytes.
-        largest: usize,
-        /// Maximum IP packet size in bytes.
-        mtu: usize,
-    },
-    /// The simulated network's thread cannot be started.
-    #[error(
-        "the thread of the simulated network cannot be started: {source}; check the limits on processes and memory"
-    )]
-    Thread {
-        /// Error of the system.
-        source: OsError,
-    },
-    /// The simulated network's thread cannot be bound to its CPU.
-    #[error(
-        "the thread of the simulated network cannot be bound to CPU {cpu}: {source}; choose a CPU that this process may use"
-    )]
-    Affinity {
-        /// Requested CPU.
-        cpu: usize,
-        /// Error of the system.
-        source: OsError,
-    },
 }
 
 impl SimNetworkBuilder {
@@ -259,27 +195,6 @@ impl SimNetwork {
     #[must_use]
     pub fn is_threaded(&self) -> bool {
         self.worker.is_some()
-    }
-
-    /// Opens card `card`: memory decoding is on and bus mastering off, as vfio-pci leaves a device. While a backend of the card exists, the
-    /// same one is returned; when it is dropped, its mappings and interrupts are released.
-    ///
-    /// # Panics
-    /// If there is no such card: a mistake of the program that built the simulated network.
-    #[must_use]
-    #[expect(clippy::expect_used, reason = "documented: the caller's own card number")]
-    pub fn backend(&self, card: usize) -> Arc<SimBackend> {
-        let mut state = self.lock();
-        let slot = state.slots.get_mut(card).expect("card number below the number of cards");
-        if let Some(opened) = slot.opened.upgrade() {
-            return opened;
-        }
-        // The last user may have dropped its handle without having closed the card yet.
-        slot.close();
-        let name = format!("mock:{card}");
-        let opened = Arc::new(SimBackend::new(self.clone(), card, name));
-        slot.opened = Arc::downgrade(&opened);
-        opened
     }
 
     /// Calls `access` with card `card`; `None` if there is no such card.

@@ -29,3 +29,6 @@ pub use error::ServeError;
 pub use listener::{Listener, SocketFile};
 pub use server::{CardServer, LiveServeCounts, MessageCount, ServeCounts};
 pub use session::{Next, Session};
+
+/// Minimum `max_data_xfer_size` of a client: a page. Smaller sizes would split one page of a transfer into a thousand messages.
+const MIN_DATA: u32 = 4096;

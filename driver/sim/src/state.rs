@@ -1,6 +1,5 @@
 //! State behind the lock: cards with their host sides, the network, time; and the order of work.
 
-use crate::backend::SimBackend;
 use crate::dma::RemoteMemory;
 use crate::host::HostSide;
 use crate::in_flight::{FramesInFlight, Sent};
@@ -42,7 +41,8 @@ pub(crate) struct Slot {
     pub(crate) failure: CardFailure,
     /// Counts resets, so that BARs opened before one are refused.
     pub(crate) generation: u32,
-    pub(crate) opened: Weak<SimBackend>,
+    /// Held by the backends of the card: they share its mappings and interrupts.
+    pub(crate) opened: Weak<()>,
     /// Position up to which the card's queue of posted writes was drained; stays at its start where writes are executed at once.
     pub(crate) posted: Cursor,
     /// Units of work per call: fewer if they are long.

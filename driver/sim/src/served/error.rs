@@ -1,6 +1,6 @@
 //! Errors of the server and of single requests.
 
-use super::session::MIN_DATA;
+use super::MIN_DATA;
 use crate::dma::ClientMapError;
 use fpga_pci::{DmaMapError, InterruptError, OsError};
 use fpga_registers::quantity;

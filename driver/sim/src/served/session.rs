@@ -1,5 +1,6 @@
 //! One client: its messages and their replies, without the socket that carries them.
 
+use super::MIN_DATA;
 use super::client::ClientConnection;
 use super::device;
 use super::error::RequestError;
@@ -25,9 +26,6 @@ use std::time::Duration;
 const MESSAGE_FDS: u32 = 16;
 /// Granule of mappings.
 const PAGE_SIZES: u64 = 4096;
-
-/// Minimum `max_data_xfer_size` of a client: a page. Smaller sizes would split one page of a transfer into a thousand messages.
-pub(super) const MIN_DATA: u32 = 4096;
 
 /// Action after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The worker: its loop, and the handle that ends it.
 
 use super::{Shared, ThreadOptions, WorkerState};
-use crate::network::SimNetworkError;
+use crate::error::SimNetworkError;
 use crate::state::State;
 use fpga_pci::OsError;
 use fpga_pci::wait::Contention;

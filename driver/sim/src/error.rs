@@ -1,0 +1,68 @@
+//! Errors of building a simulated network.
+
+use fpga_card::CardError;
+use fpga_netmodel::OrderError;
+use fpga_pci::OsError;
+use fpga_registers::quantity;
+
+/// Reason why a simulated network cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimNetworkError {
+    /// A card cannot be built.
+    #[error("card {card}: {problem}")]
+    Card {
+        /// Card number.
+        card: usize,
+        /// Error of the card.
+        problem: CardError,
+    },
+    /// The impairments are invalid.
+    #[error("network: {0}")]
+    Network(#[from] OrderError),
+    /// Two cards have the same node id, so that the network could not distinguish them.
+    #[error("cards {first} and {second} both have node id {node}; give each card a different ni.node_id")]
+    DuplicateNode {
+        /// The node id.
+        node: u32,
+        /// The first card.
+        first: usize,
+        /// The second card.
+        second: usize,
+    },
+    /// A card's packets do not fit the link's datagrams.
+    #[error(
+        "card {card}: its packets of {packet} make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}; use smaller packets (ni.packet_size), or a larger MTU of the link if every network on the path supports it",
+        packet = quantity(*packet, "byte"),
+    )]
+    Mtu {
+        /// The card.
+        card: usize,
+        /// Payload bytes of the card's packets.
+        packet: u32,
+        /// Maximum datagram length in bytes.
+        datagram: usize,
+        /// Maximum datagram length that the link permits, in bytes.
+        largest: usize,
+        /// Maximum IP packet size in bytes.
+        mtu: usize,
+    },
+    /// The simulated network's thread cannot be started.
+    #[error(
+        "the thread of the simulated network cannot be started: {source}; check the limits on processes and memory"
+    )]
+    Thread {
+        /// Error of the system.
+        source: OsError,
+    },
+    /// The simulated network's thread cannot be bound to its CPU.
+    #[error(
+        "the thread of the simulated network cannot be bound to CPU {cpu}: {source}; choose a CPU that this process may use"
+    )]
+    Affinity {
+        /// Requested CPU.
+        cpu: usize,
+        /// Error of the system.
+        source: OsError,
+    },
+}
