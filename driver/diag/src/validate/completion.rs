@@ -6,12 +6,12 @@ use fpga_pci::{Interrupt, InterruptError};
 use fpga_registers::quantity;
 use fpga_registers::xdma::PollWriteback;
 
-use super::context::{
-    Availability, HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels,
-};
+use super::context::{HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels};
 use super::memory::descriptors;
 use super::problem::{TestError, Verdict};
-use super::test_channel::{ChainLayout, DescriptorSpec, MAX_DESCRIPTORS, TestChannel, record_all};
+use super::test_channel::{
+    Availability, ChainLayout, DescriptorSpec, MAX_DESCRIPTORS, TestChannel, record_all,
+};
 use fpga_driver::CardRange;
 use fpga_driver::ChannelName;
 use fpga_driver::Direction;

@@ -12,7 +12,6 @@ use super::Status;
 use super::pattern::GUARD;
 use super::problem::{TestError, Verdict};
 use super::result::{Findings, Report, TestResult};
-use super::test_channel::TestChannel;
 use super::{SCRATCH_BYTES, SCRATCH_MIN, ValidateOptions};
 use fpga_driver::Card;
 use fpga_driver::CardRange;
@@ -171,45 +170,6 @@ impl<'a> TestContext<'a> {
     pub(super) fn channels(&self, direction: Direction) -> impl Iterator<Item = ChannelName> + use<> {
         self.card.info().xdma.channels().filter(move |name| name.direction == direction)
     }
-
-    /// Takes a channel for the duration of a test.
-    pub(super) fn take(&self, name: ChannelName) -> Result<Availability, TestError> {
-        match self.card.raw_channel(name) {
-            Ok(claim) => TestChannel::new(self, claim).map(Availability::Free),
-            Err(_) => Ok(Availability::Busy),
-        }
-    }
-
-    /// Takes the first free channel of one direction.
-    pub(super) fn any(&self, direction: Direction) -> Result<Option<TestChannel>, TestError> {
-        for name in self.channels(direction) {
-            match self.take(name) {
-                Ok(Availability::Free(rig)) => return Ok(Some(rig)),
-                // An engine that does not stop cannot be used; another one may work.
-                Ok(Availability::Busy) | Err(TestError::Stuck { .. }) => {}
-                Err(problem) => return Err(problem),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Takes every free channel. Returns them with the names of the busy ones.
-    pub(super) fn free(&self) -> Result<(Vec<TestChannel>, Vec<ChannelName>), TestError> {
-        let (mut free, mut busy) = (Vec::new(), Vec::new());
-        for name in self.card.info().xdma.channels() {
-            match self.take(name)? {
-                Availability::Free(rig) => free.push(rig),
-                Availability::Busy => busy.push(name),
-            }
-        }
-        Ok((free, busy))
-    }
-}
-
-/// Channel, unless it has another owner.
-pub(super) enum Availability {
-    Free(TestChannel),
-    Busy,
 }
 
 /// Returns the verdict that skips a test of a resource in use.

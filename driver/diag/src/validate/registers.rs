@@ -8,8 +8,9 @@ use fpga_registers::xdma::{
 };
 use fpga_registers::{BarOffset, RegisterIo};
 
-use super::context::{Availability, ResultRecorder, TestContext, list, skipped_channels};
+use super::context::{ResultRecorder, TestContext, list, skipped_channels};
 use super::problem::{TestError, Verdict};
+use super::test_channel::Availability;
 
 pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     recorder.test(context, "config.space", |context| config_space(context));

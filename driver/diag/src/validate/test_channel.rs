@@ -30,6 +30,47 @@ const AREA: usize = MAX_DESCRIPTORS * DESCRIPTOR + 128;
 /// Events of status and bits of the interrupt mask.
 pub(super) const EVENTS: u32 = 0x00FF_FFFE;
 
+/// Channel, unless it has another owner.
+pub(super) enum Availability {
+    Free(TestChannel),
+    Busy,
+}
+
+impl TestContext<'_> {
+    /// Takes a channel for the duration of a test.
+    pub(super) fn take(&self, name: ChannelName) -> Result<Availability, TestError> {
+        match self.card.raw_channel(name) {
+            Ok(claim) => TestChannel::new(self, claim).map(Availability::Free),
+            Err(_) => Ok(Availability::Busy),
+        }
+    }
+
+    /// Takes the first free channel of one direction.
+    pub(super) fn any(&self, direction: Direction) -> Result<Option<TestChannel>, TestError> {
+        for name in self.channels(direction) {
+            match self.take(name) {
+                Ok(Availability::Free(rig)) => return Ok(Some(rig)),
+                // An engine that does not stop cannot be used; another one may work.
+                Ok(Availability::Busy) | Err(TestError::Stuck { .. }) => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes every free channel. Returns them with the names of the busy ones.
+    pub(super) fn free(&self) -> Result<(Vec<TestChannel>, Vec<ChannelName>), TestError> {
+        let (mut free, mut busy) = (Vec::new(), Vec::new());
+        for name in self.card.info().xdma.channels() {
+            match self.take(name)? {
+                Availability::Free(rig) => free.push(rig),
+                Availability::Busy => busy.push(name),
+            }
+        }
+        Ok((free, busy))
+    }
+}
+
 /// Transfer of one descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DescriptorSpec {

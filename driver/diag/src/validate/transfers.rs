@@ -2,14 +2,12 @@
 
 use fpga_registers::{CardAddr, quantity};
 
-use super::context::{
-    Availability, HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels,
-};
+use super::context::{HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels};
 use super::memory::{descriptors, read, write};
 use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
 use super::problem::{TestError, Verdict};
 use super::registers::granularity;
-use super::test_channel::{ChainLayout, TestChannel, record_all};
+use super::test_channel::{Availability, ChainLayout, TestChannel, record_all};
 use fpga_driver::ChannelName;
 use fpga_driver::Direction;
 
