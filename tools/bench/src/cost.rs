@@ -4,13 +4,11 @@
 //! doubles when another program works on the other hardware thread of the core; neither of the two measured programs causes that cost. Runs
 //! with foreign load there before or after are left out, on both sides alike.
 
-use serde::{Deserialize, Serialize};
-
 use super::cpu_sample::CpuSample;
 use super::log::{Log, Program};
+use super::placement::{CpuPlacement, PlacementLatencies};
 use super::programs::{Amount, DriverProgram, Peer};
-use super::record::Record;
-use super::statistics::{CpuPlacement, PlacementLatencies};
+use super::record::{Record, Run};
 use super::{BenchError, Cell, Setting};
 
 /// Amount of work of a run: no latencies, and many batches, which have a quarter of the time. Some tenths of a second.
@@ -21,13 +19,6 @@ const MAX_OPERATION_BYTES: u64 = 64;
 const TIMEOUT: usize = 12;
 /// Ratio to the fastest arithmetic seen above which the core counts as shared with foreign load.
 const BUSY_CPU_RATIO: f64 = 1.1;
-
-/// One run of one program.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(super) struct Run {
-    pub(super) looks: [CpuSample; 2],
-    pub(super) ns_per_op: f64,
-}
 
 /// All runs of a cell.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,7 +70,12 @@ pub(super) fn costs(
     log: &mut Log,
 ) -> Result<Vec<Cost>, BenchError> {
     let small = cells.iter().filter(|cell| cell.size <= MAX_OPERATION_BYTES);
-    let mut all: Vec<Cost> = small.map(|cell| log.cost(cell)).collect();
+    let runs = |cell: &Cell| Cost {
+        cell: *cell,
+        ours: log.runs(cell, Program::Ours),
+        peer: log.runs(cell, Program::Peer),
+    };
+    let mut all: Vec<Cost> = small.map(runs).collect();
     quickest_ns = quickest_ns.min(quickest(all.iter().flat_map(Cost::samples)));
     for round in 1..=wanted * TIMEOUT {
         let seen = quickest_ns;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::cost::{Cost, Run};
+use super::record::Run;
 use super::{Cell, Pair, Setting};
 
 const FILE: &str = "runs.jsonl";
@@ -104,16 +104,13 @@ impl Log {
         self.before.iter().filter_map(pair).collect()
     }
 
-    /// Cost runs of a cell in the log.
-    pub(super) fn cost(&self, wanted: &Cell) -> Cost {
-        let of = |whose| {
-            let run = move |line: &LogLine| match line {
-                LogLine::Cost { cell, program, run } if cell == wanted && *program == whose => Some(*run),
-                _ => None,
-            };
-            self.before.iter().filter_map(run).collect()
+    /// Cost runs of a cell and a program in the log.
+    pub(super) fn runs(&self, wanted: &Cell, whose: Program) -> Vec<Run> {
+        let run = |line: &LogLine| match line {
+            LogLine::Cost { cell, program, run } if cell == wanted && *program == whose => Some(*run),
+            _ => None,
         };
-        Cost { cell: *wanted, ours: of(Program::Ours), peer: of(Program::Peer) }
+        self.before.iter().filter_map(run).collect()
     }
 
     pub(super) fn pair(&mut self, cell: Cell, pair: &Pair) -> Result<(), LogError> {
@@ -143,8 +140,8 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::super::cpu_sample::CpuSample;
+    use super::super::placement::PlacementLatencies;
     use super::super::record::Record;
-    use super::super::statistics::PlacementLatencies;
     use super::super::{Direction, Ring};
     use super::*;
 
@@ -169,7 +166,7 @@ mod tests {
         assert_eq!(log.run(other, Program::Ours, None).unwrap(), None);
         let mut log = open(true).unwrap();
         assert_eq!((log.pairs(&cell), log.pairs(&other)), (vec![pair], Vec::new()));
-        assert_eq!(log.cost(&cell), Cost { cell, ours: Vec::new(), peer: vec![run] });
+        assert_eq!((log.runs(&cell, Program::Ours), log.runs(&cell, Program::Peer)), (Vec::new(), vec![run]));
         writeln!(log.file, "nonsense").unwrap();
         assert!(open(true).unwrap_err().to_string().contains("line 4"));
         fs::write(&program, "two").unwrap();

@@ -13,6 +13,7 @@ mod log;
 mod machine;
 mod micro;
 mod ping;
+mod placement;
 mod programs;
 mod record;
 mod report;
@@ -28,10 +29,10 @@ use serde::{Deserialize, Serialize};
 
 use cpu_sample::CpuSample;
 use log::Log;
+use placement::{CpuPlacement, PlacementLatencies};
 use programs::{Amount, DriverProgram, Peer};
 use record::Record;
 use report::Report;
-use statistics::{CpuPlacement, PlacementLatencies};
 
 /// File written with `--write`.
 const FILE: &str = "BENCHMARKS.md";

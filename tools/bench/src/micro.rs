@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::statistics::CpuPlacement;
+use super::placement::CpuPlacement;
 
 /// Packages with benchmarks of the cost of a steady path.
 const PACKAGES: [&str; 7] =

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::cpu_sample::CpuSample;
+
 /// Supported version of the documents.
 const SCHEMA_VERSION: u32 = 1;
 
@@ -13,6 +15,13 @@ pub(crate) struct Record {
     pub(crate) busy_cpus: f64,
     pub(crate) latency: Option<Latency>,
     pub(crate) cpu_ns_per_op: Option<f64>,
+}
+
+/// CPU time of one run of one program, with samples of the CPUs before and after it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Run {
+    pub(super) looks: [CpuSample; 2],
+    pub(super) ns_per_op: f64,
 }
 
 /// Latency of one operation at a time, in nanoseconds.

@@ -6,9 +6,10 @@ use super::cost::{self, Cost};
 use super::cpu_sample::CpuSample;
 use super::machine::Facts;
 use super::micro::Benchmark;
+use super::placement::{CpuPlacement, histogram};
 use super::programs::PEER_FLAGS;
-use super::record::{Latency, Record};
-use super::statistics::{CpuPlacement, Spread, histogram};
+use super::record::{Latency, Record, Run};
+use super::statistics::Spread;
 use super::{BUSY_CPUS, Cell, Measured, Pair, Ring, Setting, Verdict};
 
 /// Input of the report.
@@ -276,7 +277,7 @@ impl Report {
         for (cost, regime) in
             self.cost.iter().flat_map(|cost| CpuPlacement::ALL.into_iter().map(move |regime| (cost, regime)))
         {
-            let of = |runs: &[cost::Run]| {
+            let of = |runs: &[Run]| {
                 let values: Vec<f64> = cost::in_regime(runs, regime, limits, quickest).collect();
                 (Spread::of(values.iter().copied()), values.len())
             };

@@ -1,9 +1,4 @@
-//! Medians, spreads, and the CPU placement of a pair of runs.
-
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
-use super::cpu_sample::CpuSample;
+//! Medians and spreads.
 
 /// Median; for an even count the mean of the middle two. `None` without values.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
@@ -42,82 +37,6 @@ impl Spread {
     }
 }
 
-/// Current relation of the two CPUs. The host of a virtual machine may change it at any time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum CpuPlacement {
-    /// Separate cores with a common cache.
-    SharedCache,
-    /// Separate cores without a common cache.
-    NoSharedCache,
-    /// Two hardware threads of one core.
-    SameCore,
-}
-
-impl CpuPlacement {
-    pub(crate) const ALL: [Self; 3] = [Self::SharedCache, Self::NoSharedCache, Self::SameCore];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::SharedCache => "near",
-            Self::NoSharedCache => "far",
-            Self::SameCore => "one core",
-        }
-    }
-
-    fn of_one(cores: &CpuSample, limits: &PlacementLatencies) -> Option<Self> {
-        match cores.one_way_ns {
-            latency if latency >= limits.far_ns => Some(Self::NoSharedCache),
-            latency if latency >= limits.near_ns => Some(Self::SharedCache),
-            latency if latency >= 0.0 => Some(Self::SameCore),
-            _ => None,
-        }
-    }
-
-    /// Placement on which all samples around a measurement agree; `None` if they do not, or if there are none.
-    pub(crate) fn of(samples: &[CpuSample], limits: &PlacementLatencies) -> Option<Self> {
-        let first = Self::of_one(samples.first()?, limits);
-        first.filter(|_| samples.iter().all(|cores| Self::of_one(cores, limits) == first))
-    }
-}
-
-/// Minimum one-way latencies between the CPUs per placement.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct PlacementLatencies {
-    pub(crate) near_ns: f64,
-    pub(crate) far_ns: f64,
-}
-
-/// Width of a bar of the histogram in nanoseconds.
-const BIN_NS: f64 = 10.0;
-/// Maximum length of a bar in characters.
-const MAX_BAR_WIDTH: usize = 50;
-
-/// Histogram of latencies, with the mutual slowdown of the CPUs, for judging the limits.
-pub(crate) fn histogram(samples: &[CpuSample], limits: &PlacementLatencies) -> String {
-    let mut bins: BTreeMap<(u64, Option<CpuPlacement>), Vec<f64>> = BTreeMap::new();
-    for cores in samples.iter().filter(|cores| cores.one_way_ns.is_finite() && cores.one_way_ns >= 0.0) {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "finite and not negative"
-        )]
-        let bin = (cores.one_way_ns / BIN_NS) as u64;
-        bins.entry((bin, CpuPlacement::of_one(cores, limits))).or_default().push(cores.slowdown());
-    }
-    let highest = bins.values().map(Vec::len).max().unwrap_or(1);
-    let mut text = String::new();
-    for ((bin, regime), slowdowns) in bins {
-        let (count, slowdown) = (slowdowns.len(), median(&slowdowns).unwrap_or(f64::NAN));
-        #[expect(clippy::cast_precision_loss, reason = "latencies are small")]
-        let from = bin as f64 * BIN_NS;
-        let regime = regime.map_or("", CpuPlacement::name);
-        let bar = "#".repeat((count * MAX_BAR_WIDTH).div_ceil(highest));
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{from:5.0} ns  {regime:8}  x{slowdown:.2}  {count:4}  {bar}");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,42 +55,5 @@ mod tests {
         let spread = Spread::of([3e6, 1e6, 2e6]).unwrap();
         assert_eq!((spread.median, spread.least, spread.most), (2e6, 1e6, 3e6));
         assert_eq!(spread.text(1e6, 1), "2.0 (1.0-3.0)");
-    }
-
-    const LIMITS: PlacementLatencies = PlacementLatencies { near_ns: 34.0, far_ns: 90.0 };
-
-    fn samples(latencies: &[f64]) -> Vec<CpuSample> {
-        latencies
-            .iter()
-            .map(|one_way_ns| CpuSample {
-                one_way_ns: *one_way_ns,
-                host_ns: 8.0,
-                card_ns: 8.0,
-                beside_ns: 12.0,
-            })
-            .collect()
-    }
-
-    #[test]
-    fn placement_needs_all_samples_to_agree() {
-        assert_eq!(CpuPlacement::of(&samples(&[40.0, 45.0, 89.9]), &LIMITS), Some(CpuPlacement::SharedCache));
-        assert_eq!(CpuPlacement::of(&samples(&[90.0, 165.0]), &LIMITS), Some(CpuPlacement::NoSharedCache));
-        assert_eq!(CpuPlacement::of(&samples(&[30.0, 33.9]), &LIMITS), Some(CpuPlacement::SameCore));
-        for latencies in [&[40.0, 165.0, 40.0][..], &[165.0, 40.0], &[30.0, 40.0], &[f64::NAN, f64::NAN], &[]]
-        {
-            assert_eq!(CpuPlacement::of(&samples(latencies), &LIMITS), None, "{latencies:?}");
-        }
-    }
-
-    #[test]
-    fn histogram_names_placement_of_each_bar() {
-        let text = histogram(&samples(&[31.0, 41.0, 44.0, 49.9, 41.0, 165.0, 169.0, f64::NAN]), &LIMITS);
-        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines.len(), 3, "{text}");
-        assert_eq!(lines[0][..6], ["30", "ns", "one", "core", "x1.50", "1"]);
-        assert_eq!(lines[1][..5], ["40", "ns", "near", "x1.50", "4"]);
-        assert_eq!(lines[1][5].len(), MAX_BAR_WIDTH);
-        assert_eq!(lines[2][..5], ["160", "ns", "far", "x1.50", "2"]);
-        assert_eq!(lines[2][5].len(), MAX_BAR_WIDTH / 2);
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of the report with synthetic pairs.
 
 use super::super::Direction;
-use super::super::statistics::PlacementLatencies;
+use super::super::placement::PlacementLatencies;
 use super::*;
 
 fn record(ops_per_s: f64, p50_ns: f64) -> Record {
@@ -13,9 +13,9 @@ fn samples(latencies: [f64; 3]) -> Vec<CpuSample> {
     latencies.map(|one_way_ns| CpuSample { one_way_ns, host_ns: 9.0, card_ns: 9.0, beside_ns: 9.0 }).to_vec()
 }
 
-fn run(ns_per_op: f64, host_ns: f64) -> cost::Run {
+fn run(ns_per_op: f64, host_ns: f64) -> Run {
     let sample = CpuSample { one_way_ns: 40.0, host_ns, card_ns: 9.0, beside_ns: 9.0 };
-    cost::Run { looks: [sample, sample], ns_per_op }
+    Run { looks: [sample, sample], ns_per_op }
 }
 
 fn pair(bracket: f64, ours: f64, peer: f64) -> Pair {

@@ -74,7 +74,7 @@ impl CurveStyle {
 impl Marker {
     /// Outline around a point as an SVG path, and whether it is filled with the colour; otherwise it is filled with white.
     pub(super) fn path(self, x: f64, y: f64, radius: f64) -> (String, bool) {
-        use super::draw::number as n;
+        use super::text::number as n;
         let at = |dx: f64, dy: f64| format!("{},{}", n(x + dx * radius), n(y + dy * radius));
         let outline = |corners: &[(f64, f64)]| {
             let corners: Vec<String> = corners.iter().map(|(dx, dy)| at(*dx, *dy)).collect();

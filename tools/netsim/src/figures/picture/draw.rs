@@ -12,6 +12,7 @@ use super::layout::{
     AXIS_SIZE, CAPTION_SIZE, Entry, HEADING_SIZE, LEGEND_SIZE, Layout, NOTE_SIZE, PlacedPanel, SAMPLE,
     Sample, TICK_SIZE, TITLE_SIZE, WIDTH, named,
 };
+use super::text::number;
 use super::{Curve, CurveKind, Panel, Picture, Scale};
 use crate::statistics::count;
 
@@ -21,13 +22,6 @@ const FONT: &str = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-ser
 const GREY: &str = "#555555";
 const GRID: &str = "#dddddd";
 const MARK: &str = "#b00000";
-
-/// Formats a coordinate with at most two decimal places.
-pub(super) fn number(value: f64) -> String {
-    let text = format!("{value:.2}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
-}
 
 fn element(name: &str, attributes: &[(&str, String)]) -> Element {
     let mut element = Element::new(name);

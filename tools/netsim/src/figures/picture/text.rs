@@ -1,4 +1,11 @@
-//! Estimate of text widths without a font. It tends to be too wide for the fonts that SVG viewers use for `sans-serif`.
+//! Formatting of numbers, and an estimate of text widths without a font, which tends to be too wide for the fonts that SVG viewers use for `sans-serif`.
+
+/// Formats a coordinate with at most two decimal places.
+pub(super) fn number(value: f64) -> String {
+    let text = format!("{value:.2}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
 
 /// Width of `text` at a font size.
 pub(super) fn width(text: &str, size: f64) -> f64 {
