@@ -1,10 +1,14 @@
 //! `cargo xtask graph`: dependencies between the packages of the workspace, and a check that each of them is permitted.
 //!
-//! The graph comes from `cargo metadata`, so it cannot be out of date. [`LAYERS`] lists the permitted dependencies.
+//! The graph comes from `cargo metadata`, so it cannot be out of date. [`LAYERS`] lists the permitted dependencies. Inside a package, no
+//! files may use each other in a cycle ([`cycles`]).
+
+mod cycles;
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
@@ -49,6 +53,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-examples", &["fpga-driver", "fpga-frames", "fpga-register-map"]),
 ];
 
+/// Packages whose cycles of files are not opened yet.
+const OPEN: [&str; 2] = ["fpga-driver", "fpgactl"];
+
 /// Reasons why the graph cannot be read, or is wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GraphError {
@@ -58,9 +65,20 @@ pub(crate) enum GraphError {
     /// Cargo's answer is not the expected JSON.
     #[error("unexpected output of cargo metadata: {0}")]
     Syntax(#[from] serde_json::Error),
+    /// A source file cannot be read.
+    #[error("{}: {what}", file.display())]
+    Source {
+        /// The file.
+        file: PathBuf,
+        /// Message of the reader.
+        what: String,
+    },
     /// There are forbidden dependencies, or packages without a layer.
     #[error("{}\nthe permitted dependencies are in tools/xtask/src/graph.rs (LAYERS)", .0.join("\n"))]
     Wrong(Vec<String>),
+    /// Files of a package use each other.
+    #[error("{} cycles of files:\n{}\nmove what both sides use to a module of its own", .0.len(), .0.join("\n"))]
+    Cycles(Vec<String>),
 }
 
 /// Part of `cargo metadata` that is used.
@@ -73,6 +91,14 @@ struct Metadata {
 struct Package {
     name: String,
     dependencies: Vec<Dependency>,
+    targets: Vec<Target>,
+}
+
+/// A library, program, test, benchmark or example.
+#[derive(Debug, Deserialize)]
+struct Target {
+    kind: Vec<String>,
+    src_path: PathBuf,
 }
 
 #[derive(Debug, Deserialize)]
@@ -96,12 +122,22 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GraphError> {
     if !output.status.success() {
         return Err(GraphError::Cargo(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
-    let graph = graph(&serde_json::from_slice(&output.stdout)?);
+    let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
+    let graph = graph(&metadata);
     if !options.check {
         print!("{}", picture(&graph));
     }
     let wrong = violations(&graph);
-    if wrong.is_empty() { Ok(()) } else { Err(GraphError::Wrong(wrong)) }
+    if !wrong.is_empty() {
+        return Err(GraphError::Wrong(wrong));
+    }
+    let targets = metadata.packages.iter().filter(|package| !OPEN.contains(&package.name.as_str()));
+    let targets = targets.flat_map(|package| &package.targets);
+    let mut found = Vec::new();
+    for target in targets.filter(|target| target.kind.iter().any(|kind| kind == "lib" || kind == "bin")) {
+        found.extend(cycles::of(root, &target.src_path)?);
+    }
+    if found.is_empty() { Ok(()) } else { Err(GraphError::Cycles(found)) }
 }
 
 /// Packages of the workspace and their dependencies on each other.
@@ -221,6 +257,7 @@ mod tests {
                         optional: false,
                     })
                     .collect(),
+                targets: Vec::new(),
             })
             .collect();
         graph(&Metadata { packages })

@@ -29,7 +29,7 @@ enum Command {
     Generate(generate::Options),
     /// Run each fuzz target for a limited time.
     Fuzz(fuzz::Options),
-    /// Print the dependencies between packages; fail if one is not permitted by the design.
+    /// Print the dependencies between packages; fail if one is not permitted by the design, or if files use each other in a cycle.
     Graph(graph::Options),
     /// Run transfers between two served cards in two network namespaces while the kernel drops packets (needs root).
     Netns(netns::Options),
