@@ -72,7 +72,7 @@ pub(crate) struct Model {
     pub(crate) late_writes: u8,
 }
 
-/// The document's mask rule: `(all ones << n) | 1` over 32 bits.
+/// The source's mask rule: `(all ones << n) | 1` over 32 bits.
 fn mask(rule: Literal, count: u8) -> (u64, u64) {
     match rule {
         // 29 ones, seven zeros, a one at the bottom: four bits more than the mask has.

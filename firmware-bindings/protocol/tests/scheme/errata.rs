@@ -134,7 +134,7 @@ fn e0_1_window_slide_moves_by_all_ones_up_to_full_width() {
     }
 }
 
-/// The document's own example: after packets 2, 1, 0 the next expected one is 3. Its formula, read literally, gives 2 and never ends.
+/// The source's own example: after packets 2, 1, 0 the next expected one is 3. Its formula, read literally, gives 2 and never ends.
 #[test]
 fn e0_3_window_after_packets_2_1_0_expects_3() {
     let mut corrected = receiver(128);

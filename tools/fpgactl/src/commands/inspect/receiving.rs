@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn mask_is_drawn_per_packet() {
         let mut mask = [u32::MAX; 8];
-        // Example of the document: eight packets expected, the first one present.
+        // Example of docs/protocol.md 5.3: eight packets expected, the first one present.
         mask[0] = 0xFFFF_FF01;
         assert_eq!(drawn(&mask, 8), "#.......");
         mask[0] = 0xFFFF_FF85;
