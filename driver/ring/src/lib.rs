@@ -15,7 +15,9 @@
 extern crate alloc;
 
 pub mod cdma_ring;
+mod operations;
 mod refusal;
 pub mod ring;
 
+pub use operations::Token;
 pub use refusal::Refusal;

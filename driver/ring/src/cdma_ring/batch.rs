@@ -177,10 +177,10 @@ impl<T> Ring<T> {
     #[must_use]
     pub fn probe_for(&self, token: Token) -> Option<Probe> {
         let number = token.number();
-        if number < self.first_operation || number >= self.next_operation {
+        if !self.operations.numbers().contains(&number) {
             return None;
         }
-        let end = self.slot_end(number);
+        let end = self.operations.slot(number).end;
         (end > self.completed && end <= self.posted).then(|| self.probe_at(end))
     }
 
@@ -283,19 +283,16 @@ impl<T> Ring<T> {
         let staged = self.staged_entries[index(at)];
         // Operations are in order, so the first one that ends beyond the completed count owns the descriptor.
         let mut first = self.freed;
-        let token = (self.first_operation..self.next_operation).map(Token::new).find(|token| {
-            let end = self.slot_end(token.number());
+        let token = self.operations.numbers().map(Token::new).find(|token| {
+            let end = self.operations.slot(token.number()).end;
             let pending = end > self.completed;
             if !pending {
                 first = end;
             }
             pending
         })?;
-        let by_the_engine: u64 = (first..self.completed)
-            .map(|n| u64::from(self.staged_entries[index(low32(n) & self.entry_mask)].length))
-            .sum();
-        let moved = self.slots[index(low32(token.number()) & self.operation_mask)].moved;
-        let offset = moved.saturating_add(by_the_engine);
+        let moved = self.operations.slot(token.number()).moved;
+        let offset = moved.saturating_add(self.bytes_between(first, self.completed));
         Some(PendingDescriptor {
             token,
             index: at,
@@ -304,10 +301,6 @@ impl<T> Ring<T> {
             length: staged.length,
             offset,
         })
-    }
-
-    fn slot_end(&self, operation: u64) -> u64 {
-        self.slots[index(low32(operation) & self.operation_mask)].end
     }
 
     /// Words of ring entry `at`; [`SgDescriptor`] defines their layout.

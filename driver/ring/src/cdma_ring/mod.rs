@@ -12,6 +12,24 @@
 //! | progress | [`Ring::complete_status`] or [`Ring::complete_current`] | [`Ring::poll_completion`] until `None` |
 //! | failure | reset the engine, [`Ring::drain`], [`Ring::guard`] | start the engine at [`Ring::start_address`] |
 //!
+//! # Positions
+//!
+//! A position is a running 64-bit count of descriptors since the ring was created; its low bits are the ring entry. The descriptors below
+//! a position are those in the table. `freed <= completed <= posted <= published <= staged < freed + entries`.
+//!
+//! | Position | Descriptors below it | Moved by |
+//! |---|---|---|
+//! | `freed` | belong to operations that were returned: their entries are free | `poll_completion` |
+//! | `completed` | finished by the engine | the `complete` functions |
+//! | `probe_end` | proved complete by the status word that is polled (`<= posted`); at most `completed` if none is polled | `probe` |
+//! | `posted` | up to the tail register's descriptor: the engine may execute them | `post` |
+//! | `published` | in card memory, or being written there | `publish` |
+//! | `staged` | queued in private memory | the `submit` functions |
+//!
+//! [`Ring::drain`] moves all positions to `staged`.
+//!
+//! # Progress
+//!
 //! There are two ways to determine the engine's progress. The status word of a descriptor ([`Ring::probe`] names it) is proof, since the
 //! engine writes it after the data. The current-descriptor register needs no access to card memory, and is accepted only if it names a
 //! posted descriptor.
@@ -19,7 +37,6 @@
 //! The payload `T` moves in at `submit` and is returned exactly once: in the [`Completion`], in the [`Refusal`], or by [`Ring::drain`].
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use fpga_registers::CardAddr;
 
@@ -30,6 +47,10 @@ mod errors;
 pub use batch::{Batch, DescriptorImage, DescriptorSlice, PendingDescriptor, Probe};
 pub use config::{ConfigError, ENTRY_BYTES, LENGTH_BITS, MAX_ENTRIES, RingConfig};
 pub use errors::{ProgressFault, Refusal, RefusalReason};
+
+pub use crate::Token;
+
+use crate::operations::Operations;
 
 use fpga_registers::cast::{index, low32};
 
@@ -49,24 +70,6 @@ impl CopyEntry {
     #[must_use]
     pub const fn new(source: CardAddr, destination: CardAddr, length: u64) -> Self {
         Self { source, destination, length }
-    }
-}
-
-/// Identifies one submitted operation by its sequence number: a stale token never matches a later operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token(u64);
-
-impl Token {
-    /// Creates the token of the operation with this number.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// Number of operations that were submitted to the ring before it.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0
     }
 }
 
@@ -117,29 +120,20 @@ struct Slot<T> {
 
 /// Descriptor ring of one copy engine; see the module's description.
 ///
-/// Descriptors and operations are numbered by running 64-bit counts:
-/// `freed <= completed <= posted <= published <= staged < freed + entries`. A ring index is the count's low bits.
+/// The fields that count descriptors are positions; see the table in the module's description.
 #[derive(Debug)]
 pub struct Ring<T> {
     config: RingConfig,
     entry_mask: u32,
-    operation_mask: u32,
     max_length: u64,
     staged_entries: Box<[Staged]>,
-    slots: Box<[Slot<T>]>,
-    /// Descriptors of operations that were returned.
+    operations: Operations<Slot<T>>,
     freed: u64,
-    /// Descriptors that the engine has finished.
     completed: u64,
-    /// Descriptors up to the tail that was posted to the engine.
     posted: u64,
-    /// Descriptors that are in card memory, or being written there.
     published: u64,
     staged: u64,
-    /// Count that the currently polled status word proves.
     probe_end: u64,
-    first_operation: u64,
-    next_operation: u64,
     faulted: bool,
 }
 
@@ -150,22 +144,22 @@ impl<T> Ring<T> {
     /// See [`RingConfig::validate`].
     pub fn new(config: RingConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        let slots: Vec<_> =
-            (0..config.operations).map(|_| Slot { payload: None, end: 0, length: 0, moved: 0 }).collect();
         Ok(Self {
             entry_mask: config.entries - 1,
-            operation_mask: config.operations - 1,
             max_length: u64::from(config.max_descriptor_length()),
             staged_entries: alloc::vec![Staged::default(); index(config.entries)].into_boxed_slice(),
-            slots: slots.into_boxed_slice(),
+            operations: Operations::new(config.operations, || Slot {
+                payload: None,
+                end: 0,
+                length: 0,
+                moved: 0,
+            }),
             freed: 0,
             completed: 0,
             posted: 0,
             published: 0,
             staged: 0,
             probe_end: 0,
-            first_operation: 0,
-            next_operation: 0,
             faulted: false,
             config,
         })
@@ -186,19 +180,19 @@ impl<T> Ring<T> {
     /// Number of operations submitted since the ring was created: the number of the next one.
     #[must_use]
     pub const fn submitted(&self) -> u64 {
-        self.next_operation
+        self.operations.submitted()
     }
 
     /// Number of operations returned since the ring was created.
     #[must_use]
     pub const fn ended(&self) -> u64 {
-        self.first_operation
+        self.operations.ended()
     }
 
     /// Number of operations submitted and not yet returned.
     #[must_use]
     pub const fn operations(&self) -> u32 {
-        low32(self.next_operation - self.first_operation)
+        self.operations.len()
     }
 
     /// Number of descriptors that the engine has finished or that were drained, since the ring was created.
@@ -308,7 +302,7 @@ impl<T> Ring<T> {
         if needed > u64::from(free) {
             return Err(RefusalReason::Full { needed: low32(needed), free });
         }
-        if self.operations() > self.operation_mask {
+        if self.operations.is_full() {
             return Err(RefusalReason::Full { needed: 1, free: 0 });
         }
         Ok(())
@@ -339,25 +333,20 @@ impl<T> Ring<T> {
     }
 
     fn record(&mut self, length: u64, end: u64, moved: u64, payload: T) -> Token {
-        let number = self.next_operation;
-        let slot = &mut self.slots[index(low32(number) & self.operation_mask)];
-        slot.payload = Some(payload);
-        slot.end = end;
-        slot.length = length;
-        slot.moved = moved;
         self.staged = end;
-        self.next_operation += 1;
-        Token(number)
+        self.operations.push(Slot { payload: Some(payload), end, length, moved })
+    }
+
+    /// Bytes of the descriptors from position `first` to `end`.
+    fn bytes_between(&self, first: u64, end: u64) -> u64 {
+        (first..end).map(|n| u64::from(self.staged_entries[index(low32(n) & self.entry_mask)].length)).sum()
     }
 
     /// Returns the oldest operation if all its descriptors have completed.
     #[must_use]
     pub fn poll_completion(&mut self) -> Option<Completion<T>> {
-        if self.first_operation == self.next_operation {
-            return None;
-        }
-        let token = Token(self.first_operation);
-        let slot = &mut self.slots[index(low32(token.0) & self.operation_mask)];
+        let token = self.operations.oldest()?;
+        let slot = self.operations.slot_mut(token.number());
         if slot.end > self.completed {
             return None;
         }
@@ -365,7 +354,7 @@ impl<T> Ring<T> {
         let descriptors = low32(slot.end - self.freed);
         let completion = Completion { token, payload, length: slot.length, descriptors };
         self.freed = slot.end;
-        self.first_operation += 1;
+        self.operations.remove(1);
         Some(completion)
     }
 
@@ -390,7 +379,7 @@ impl<T> Iterator for Drain<'_, T> {
 
     fn next(&mut self) -> Option<Drained<T>> {
         let ring = &mut *self.ring;
-        if ring.first_operation == ring.next_operation {
+        let Some(token) = ring.operations.oldest() else {
             ring.freed = ring.staged;
             ring.completed = ring.staged;
             ring.posted = ring.staged;
@@ -398,17 +387,13 @@ impl<T> Iterator for Drain<'_, T> {
             ring.probe_end = ring.staged;
             ring.faulted = false;
             return None;
-        }
-        let token = Token(ring.first_operation);
-        let slot = &mut ring.slots[index(low32(token.0) & ring.operation_mask)];
+        };
+        let slot = ring.operations.slot_mut(token.number());
         let (first, end, length, moved) = (ring.freed, slot.end, slot.length, slot.moved);
         let payload = slot.payload.take()?;
-        let by_the_engine: u64 = (first..end.min(ring.completed))
-            .map(|n| u64::from(ring.staged_entries[index(low32(n) & ring.entry_mask)].length))
-            .sum();
-        let completed_bytes = moved.saturating_add(by_the_engine);
+        let completed_bytes = moved.saturating_add(ring.bytes_between(first, end.min(ring.completed)));
         ring.freed = end;
-        ring.first_operation += 1;
+        ring.operations.remove(1);
         Some(Drained { token, payload, length, completed_bytes, posted: first < ring.posted })
     }
 }

@@ -19,6 +19,22 @@
 //!
 //! A payload `T` (for example an owned DMA buffer) moves in at `submit` and is returned exactly once: in the [`Completion`], in the
 //! [`Refusal`], or by [`Ring::drain`] after a failure. Operations without one ([`Ring::submit_without_payload`]) are only counted.
+//!
+//! # Positions
+//!
+//! A position is a running 64-bit count of descriptors since the ring was created; its low bits are the ring entry. The descriptors below
+//! a position are those in the table. `freed <= completed <= run_end <= staged <= freed + entries`.
+//!
+//! | Position | Descriptors below it | Moved by |
+//! |---|---|---|
+//! | `freed` | belong to operations that were returned: their entries are free | `pop_without_payload`, `poll_completion` |
+//! | `written_back` | reported by the write-back word (`<= completed`, because the register may be ahead of the word) | `complete_writeback`; to `run_start` at the start of a run |
+//! | `completed` | reported as complete by the word or the register | the `complete` functions |
+//! | `run_start` | posted before the current run; the device's counts are relative to it (`<= completed`) | `start_run`, first `post_credits` of a run |
+//! | `run_end` | posted to the device | `start_run`, `post_credits` |
+//! | `staged` | queued in private memory | the `submit` functions |
+//!
+//! [`Ring::halt`] moves `run_end`, `run_start` and `written_back` back to `completed`; [`Ring::drain`] moves all positions to `staged`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -43,6 +59,9 @@ pub use run::{CreditGrant, PendingDescriptor, Run};
 pub use spans::{HostRange, SgEntry};
 pub use withdraw::WithdrawError;
 
+pub use crate::Token;
+
+use crate::operations::Operations;
 use config::PAGE;
 use spans::{DescriptorSpans, total_length};
 
@@ -57,24 +76,6 @@ use fpga_registers::cast::{index, low32};
 pub trait DescriptorMemory {
     /// Stores descriptor `index`.
     fn write(&mut self, index: u32, words: [u64; 4]);
-}
-
-/// Identifies one submitted operation by its sequence number in this ring, which is never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token(u64);
-
-impl Token {
-    /// Number of operations that were submitted before.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-
-    /// Creates the token of the `number`-th operation of a ring.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
 }
 
 /// A transfer between host memory and the card's side of the channel.
@@ -161,30 +162,24 @@ struct Operation {
 
 /// Descriptor ring of one channel; see the module's description.
 ///
-/// Descriptors and operations are numbered by running 64-bit counts: `freed <= completed <= run_end <= staged`.
-/// A ring index is the count's low bits.
+/// The fields that count descriptors are positions; see the table in the module's description.
 #[derive(Debug)]
 pub struct Ring<T> {
     config: RingConfig,
     shape: run::DescriptorTemplate,
     entry_mask: u32,
-    operation_mask: u32,
     /// Maximum descriptor length, for the first test of every request.
     longest: u64,
     staged_entries: Box<[Staged]>,
-    slots: Box<[Operation]>,
+    operations: Operations<Operation>,
+    /// Payload of each slot of the operations.
     payloads: Box<[Option<T>]>,
-    /// Descriptors of operations that were returned.
     freed: u64,
-    /// Descriptors that the device reported as complete.
     completed: u64,
-    /// Those of them that the write-back word has reported: the register may be ahead of it.
     written_back: u64,
     run_start: u64,
     run_end: u64,
     staged: u64,
-    first_operation: u64,
-    next_operation: u64,
     /// Whether a run of a circular ring (credit mode) is in progress.
     open: bool,
     /// In credit mode: control word of each entry without length and report bits. Blocks are fixed parts of the ring there.
@@ -209,10 +204,9 @@ impl<T> Ring<T> {
         Ok(Self {
             shape: run::DescriptorTemplate::new(&config),
             entry_mask: config.entries - 1,
-            operation_mask: config.operations - 1,
             longest: u64::from(config.max_descriptor_length),
             staged_entries: alloc::vec![Staged::default(); config.entries as usize].into_boxed_slice(),
-            slots: alloc::vec![Operation::default(); config.operations as usize].into_boxed_slice(),
+            operations: Operations::new(config.operations, Operation::default),
             payloads: payloads.into_boxed_slice(),
             freed: 0,
             completed: 0,
@@ -220,8 +214,6 @@ impl<T> Ring<T> {
             run_start: 0,
             run_end: 0,
             staged: 0,
-            first_operation: 0,
-            next_operation: 0,
             open: false,
             templates: run::templates(&config),
             irregular_until: 0,
@@ -254,21 +246,21 @@ impl<T> Ring<T> {
     #[must_use]
     #[inline]
     pub const fn operations(&self) -> u32 {
-        low32(self.next_operation - self.first_operation)
+        self.operations.len()
     }
 
     /// Number of operations submitted since the ring was created: the number of the next one.
     #[must_use]
     #[inline]
     pub const fn submitted(&self) -> u64 {
-        self.next_operation
+        self.operations.submitted()
     }
 
     /// Number of operations returned since the ring was created; those below this number have ended.
     #[must_use]
     #[inline]
     pub const fn ended(&self) -> u64 {
-        self.first_operation
+        self.operations.ended()
     }
 
     /// Whether descriptors are posted that have not been reported as complete.
@@ -364,7 +356,7 @@ impl<T> Ring<T> {
         let fits = host.length.wrapping_sub(1) < self.longest - start % PAGE
             && start.max(card.get()) <= u64::MAX - u64::from(MAX_DESCRIPTOR_LENGTH)
             && self.staged - self.freed <= u64::from(self.entry_mask)
-            && self.next_operation - self.first_operation <= u64::from(self.operation_mask)
+            && !self.operations.is_full()
             && !self.faulted;
         if !fits {
             return self.stage_segments(core::iter::once(SgEntry { host, card }));
@@ -408,7 +400,7 @@ impl<T> Ring<T> {
             return Err(RefusalReason::Faulted);
         }
         let length = total_length(segments.clone(), self.card_moves())?;
-        if self.operations() > self.operation_mask {
+        if self.operations.is_full() {
             return Err(RefusalReason::Full { needed: 1, free: 0 });
         }
         let pieces = DescriptorSpans::new(
@@ -450,26 +442,20 @@ impl<T> Ring<T> {
 
     #[inline]
     fn record(&mut self, length: u64, end: u64, kind: OperationKind) -> Token {
-        let token = Token(self.next_operation);
         let descriptors = low32(end - self.staged);
         if descriptors != 1 || kind != OperationKind::Plain {
-            self.irregular_until = token.0 + 1;
+            self.irregular_until = self.operations.submitted() + 1;
         }
-        self.slots[index(low32(token.0) & self.operation_mask)] = Operation { length, descriptors, kind };
+        let token = self.operations.push(Operation { length, descriptors, kind });
         self.staged = end;
-        self.next_operation += 1;
         token
     }
 
     #[inline]
     fn record_with(&mut self, length: u64, end: u64, payload: T) -> Token {
         let token = self.record(length, end, OperationKind::Payload);
-        self.payloads[index(low32(token.0) & self.operation_mask)] = Some(payload);
+        self.payloads[self.operations.index(token.number())] = Some(payload);
         token
-    }
-
-    fn operation(&self, number: u64) -> Operation {
-        self.slots[index(low32(number) & self.operation_mask)]
     }
 
     fn entry(&self, count: u64) -> Staged {

@@ -1,8 +1,8 @@
 //! Processing of the device's counts, and return of completed operations.
 
 use super::config::COUNT_MASK;
-use super::{Completion, CountFault, Drained, OperationKind, Ring, Token};
-use fpga_registers::cast::{index, low32};
+use super::{Completion, CountFault, Drained, OperationKind, Ring};
+use fpga_registers::cast::low32;
 
 impl<T> Ring<T> {
     /// Processes the poll-mode write-back word: error in bit 31, completed count in 23:0 (PG195). A word with a lower count than the
@@ -75,53 +75,49 @@ impl<T> Ring<T> {
     /// was withdrawn, and removes them.
     #[inline]
     pub fn pop_without_payload(&mut self) -> u32 {
-        let (before, end) = (self.first_operation, self.next_operation);
-        if before >= self.irregular_until {
+        let numbers = self.operations.numbers();
+        if numbers.start >= self.irregular_until {
             // One descriptor each: no individual check.
             let count = self.completed - self.freed;
             self.freed = self.completed;
-            self.first_operation += count;
+            self.operations.remove(count);
             return low32(count);
         }
-        let mut number = before;
-        let mut freed = self.freed;
-        while number != end {
-            let operation = &self.slots[index(low32(number) & self.operation_mask)];
+        let (mut count, mut freed) = (0, self.freed);
+        for number in numbers {
+            let operation = self.operations.slot(number);
             let after = freed + u64::from(operation.descriptors);
             if after > self.completed || operation.kind != OperationKind::Plain {
                 break;
             }
             freed = after;
-            number += 1;
+            count += 1;
         }
         self.freed = freed;
-        self.first_operation = number;
-        low32(number - before)
+        self.operations.remove(count);
+        low32(count)
     }
 
     /// Returns the oldest operation if all of its descriptors have completed and it has a payload or was withdrawn.
     #[inline]
     #[must_use]
     pub fn poll_completion(&mut self) -> Option<Completion<T>> {
-        if self.first_operation == self.next_operation {
-            return None;
-        }
-        let at = index(low32(self.first_operation) & self.operation_mask);
-        let operation = self.slots[at];
+        let token = self.operations.oldest()?;
+        let operation = *self.operations.slot(token.number());
         let after = self.freed + u64::from(operation.descriptors);
         if after > self.completed || operation.kind == OperationKind::Plain {
             return None;
         }
         let completion = Completion {
-            token: Token(self.first_operation),
-            payload: self.payloads[at].take(),
+            token,
+            payload: self.payloads[self.operations.index(token.number())].take(),
             length: operation.length,
             first_index: low32(self.freed) & self.entry_mask,
             descriptors: operation.descriptors,
             withdrawn: operation.kind == OperationKind::Withdrawn,
         };
         self.freed = after;
-        self.first_operation += 1;
+        self.operations.remove(1);
         Some(completion)
     }
 
@@ -146,7 +142,7 @@ impl<T> Iterator for Drain<'_, T> {
 
     fn next(&mut self) -> Option<Drained<T>> {
         let ring = &mut *self.ring;
-        if ring.first_operation == ring.next_operation {
+        let Some(token) = ring.operations.oldest() else {
             ring.freed = ring.staged;
             ring.completed = ring.staged;
             ring.run_start = ring.staged;
@@ -156,13 +152,12 @@ impl<T> Iterator for Drain<'_, T> {
             ring.single_descriptor_blocks = false;
             ring.faulted = false;
             return None;
-        }
-        let at = index(low32(ring.first_operation) & ring.operation_mask);
-        let operation = ring.slots[at];
+        };
+        let operation = *ring.operations.slot(token.number());
         let (first, end) = (ring.freed, ring.freed + u64::from(operation.descriptors));
         let drained = Drained {
-            token: Token(ring.first_operation),
-            payload: ring.payloads[at].take(),
+            token,
+            payload: ring.payloads[ring.operations.index(token.number())].take(),
             length: operation.length,
             completed_bytes: ring.bytes_between(first, end.min(ring.completed)),
             posted: first < ring.run_end,
@@ -170,7 +165,7 @@ impl<T> Iterator for Drain<'_, T> {
         ring.freed = end;
         ring.completed = ring.completed.max(end);
         ring.run_end = ring.run_end.max(end);
-        ring.first_operation += 1;
+        ring.operations.remove(1);
         Some(drained)
     }
 }

@@ -183,8 +183,8 @@ impl<T> Ring<T> {
         let staged = self.entry(self.completed);
         // Operations are in order, so the first one that ends beyond the completed count owns the descriptor.
         let mut first = self.freed;
-        let owner = (self.first_operation..self.next_operation).find(|number| {
-            let end = first + u64::from(self.operation(*number).descriptors);
+        let owner = self.operations.numbers().find(|number| {
+            let end = first + u64::from(self.operations.slot(*number).descriptors);
             let pending = end > self.completed;
             if !pending {
                 first = end;
@@ -192,7 +192,7 @@ impl<T> Ring<T> {
             pending
         })?;
         Some(PendingDescriptor {
-            token: Token(owner),
+            token: Token::new(owner),
             index: low32(self.completed) & self.entry_mask,
             host: Iova::new(staged.host),
             card: CardAddr::new(staged.card),

@@ -49,14 +49,14 @@ impl<T> Ring<T> {
     /// [`WithdrawError`]; nothing changes then.
     pub fn withdraw(&mut self, token: Token) -> Result<(), WithdrawError> {
         let number = token.number();
-        if number < self.first_operation || number >= self.next_operation {
+        if !self.operations.numbers().contains(&number) {
             return Err(WithdrawError::Unknown { number });
         }
-        let before: u64 = (self.first_operation..number)
-            .map(|earlier| u64::from(self.operation(earlier).descriptors))
+        let before: u64 = (self.operations.ended()..number)
+            .map(|earlier| u64::from(self.operations.slot(earlier).descriptors))
             .sum();
         let first = self.freed + before;
-        let end = first + u64::from(self.operation(number).descriptors);
+        let end = first + u64::from(self.operations.slot(number).descriptors);
         let from = first.max(self.completed);
         if from >= end {
             return Ok(());
@@ -73,7 +73,7 @@ impl<T> Ring<T> {
         }
         self.staged -= end - from;
         self.irregular_until = self.irregular_until.max(number + 1);
-        let slot = &mut self.slots[index(low32(number) & self.operation_mask)];
+        let slot = self.operations.slot_mut(number);
         slot.descriptors = low32(from - first);
         slot.kind = OperationKind::Withdrawn;
         Ok(())
@@ -83,11 +83,11 @@ impl<T> Ring<T> {
     /// execute. The operation is then only counted, as one without payload. `None` if it was not withdrawn, or has ended.
     pub fn reclaim(&mut self, token: Token) -> Option<T> {
         let number = token.number();
-        if number < self.first_operation || number >= self.next_operation {
+        if !self.operations.numbers().contains(&number) {
             return None;
         }
-        let at = index(low32(number) & self.operation_mask);
-        let slot = &mut self.slots[at];
+        let at = self.operations.index(number);
+        let slot = self.operations.slot_mut(number);
         if slot.kind != OperationKind::Withdrawn {
             return None;
         }
