@@ -74,7 +74,7 @@ fn entry_name(kernel: Kernel) -> String {
 
 /// Fingerprint of a fragment. It ignores comments.
 fn fingerprint(fragment: &str) -> u32 {
-    settings(fragment).fold(0, |sum, line| crc32c::crc32c_append(sum, line.as_bytes()))
+    crc_fast::crc32_iscsi(settings(fragment).collect::<String>().as_bytes())
 }
 
 /// Lines of a fragment that are configuration settings.

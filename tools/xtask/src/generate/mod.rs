@@ -84,7 +84,7 @@ fn outputs(root: &Path) -> Result<[Output; 3], GenerateError> {
         serde_yaml::from_str(&yaml).map_err(|source| GenerateError::Syntax { path: path.clone(), source })?;
     contract.validate().map_err(|source| GenerateError::Contract { path, source })?;
     let canonical = canonical::text(&contract);
-    let checksum = crc32c::crc32c(canonical.as_bytes());
+    let checksum = crc_fast::crc32_iscsi(canonical.as_bytes());
     Ok([
         Output { path: "firmware-bindings/src/generated.rs", text: rust::text(&contract, checksum) },
         Output { path: "firmware-bindings/map/ni.md", text: manual::text(&contract, checksum) },
