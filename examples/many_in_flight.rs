@@ -42,9 +42,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 // The refusal returns the buffer.
                 Err(refused) => {
                     idle.push(refused.payload);
-                    match refused.error {
-                        SubmitError::Ring { source: RefusalReason::Full { .. }, .. } => refusals += 1,
-                        other => return Err(other.into()),
+                    match refused.error.kind {
+                        SubmitError::Ring(RefusalReason::Full { .. }) => refusals += 1,
+                        _ => return Err(refused.error.into()),
                     }
                     break;
                 }

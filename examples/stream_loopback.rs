@@ -3,14 +3,12 @@
 //!     cargo run -p fpga-examples --example stream_loopback
 #![forbid(unsafe_code)]
 
-use std::error::Error;
-
-use fpga_driver::{C2hStreamOptions, Card, PacketFragment, StreamError, WaitOptions};
+use fpga_driver::{C2hStreamOptions, Card, Error, PacketFragment, StreamError, WaitOptions};
 
 const PACKETS: usize = 1000;
 const HEADER: usize = 64;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Card whose H2C streams are looped back to its C2H streams.
     let card = Card::open("mock:us-plus-x8-stream")?;
     let mut tx = card.h2c_stream(0)?;
@@ -60,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // there, send a last packet that fits into a buffer.
     rx.stop()?;
     match rx.wait_packet(WaitOptions::default()) {
-        Err(stopped @ StreamError::Stopped { .. }) => println!("{stopped}"),
+        Err(stopped @ Error { kind: StreamError::Stopped, .. }) => println!("{stopped}"),
         other => return Err(format!("no packet was sent: {other:?}").into()),
     }
     drop(rx);

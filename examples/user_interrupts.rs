@@ -6,7 +6,6 @@
 //!     cargo run -p fpga-examples --example user_interrupts
 #![forbid(unsafe_code)]
 
-use std::error::Error;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -14,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use fpga_driver::sim::{SimNetwork, ThreadOptions};
-use fpga_driver::{Card, UserInterruptError};
+use fpga_driver::{Card, Error, UserInterruptError};
 
 /// Line that the design raises when a result is ready.
 const RESULT: u8 = 3;
@@ -33,7 +32,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let network = SimNetwork::builder().cards(1).threaded(ThreadOptions::default()).build()?;
     let card = Card::from_backend(network.backend(0))?;
 
@@ -43,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // The status register of the design: number of results that were not fetched.
     let ready = AtomicU32::new(0);
-    thread::scope(|scope| -> Result<(), Box<dyn Error>> {
+    thread::scope(|scope| -> Result<(), Box<dyn std::error::Error>> {
         scope.spawn(|| {
             for _ in 0..3 {
                 ready.store(1, Ordering::SeqCst);
@@ -83,7 +82,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("user interrupt {line} of two: {count} interrupt");
     }
     match lines.wait(Duration::from_millis(1)) {
-        Err(error @ UserInterruptError::TimedOut { .. }) => println!("no further interrupt: {error}"),
+        Err(error @ Error { kind: UserInterruptError::TimedOut { .. }, .. }) => {
+            println!("no further interrupt: {error}")
+        }
         other => return Err(format!("unexpected result: {other:?}").into()),
     }
     Ok(())

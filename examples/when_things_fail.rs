@@ -3,15 +3,13 @@
 //!     cargo run -p fpga-examples --example when_things_fail
 #![forbid(unsafe_code)]
 
-use std::error::Error;
-
 use fpga_driver::sim::{CardFailure, SimNetwork};
-use fpga_driver::{Card, CardAddr, FaultCause, OpenError, TransferError};
+use fpga_driver::{Card, CardAddr, Error, FaultCause, OpenError, TransferError};
 
 const BAD: CardAddr = CardAddr::new(0x8000);
 const GOOD: CardAddr = CardAddr::new(0x10_0000);
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let network = SimNetwork::builder().cards(1).build()?;
     let card = Card::from_backend(network.backend(0))?;
     let mut h2c = card.h2c(0)?;
@@ -26,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("1. {failed}");
 
     // The error is data, not only text.
-    if let TransferError::Fault(fault) = &failed.error {
+    if let TransferError::Fault(fault) = &failed.error.kind {
         let bits: Vec<String> = fault.status_errors().map(|bit| bit.to_string()).collect();
         let by_engine = matches!(fault.cause, FaultCause::Status(_));
         println!("   reported by the engine: {by_engine}, bits: {}", bits.join(", "));
@@ -63,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // 4. The card cannot be opened again before it has returned.
     drop((h2c, card));
     match Card::from_backend(network.backend(0)) {
-        Err(error @ OpenError::Gone { .. }) => println!("4. {error}"),
+        Err(error @ Error { kind: OpenError::Gone, .. }) => println!("4. {error}"),
         other => return Err(format!("unexpected result of opening a removed card: {other:?}").into()),
     }
     network.fail(0, CardFailure::None);

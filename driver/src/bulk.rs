@@ -15,11 +15,11 @@ use fpga_pci::{Deadline, DmaBuffer, ReadVolatile, SharedSlice, WriteVolatile};
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, quantity};
 
+use crate::advice::Advice;
 use crate::card::Card;
 use crate::channel::{C2hChannel, Completion, Engine, H2cChannel, Ticket, WaitOptions};
-use crate::error::{ChannelError, ResourceError, SubmitError};
+use crate::error::{At, ChannelError, Error, ErrorKind, ResourceError, SubmitError};
 use crate::fault::ChannelFault;
-use crate::name::{CardName, ChannelName};
 
 /// Size of a chunk in bytes: long enough that the cost of a descriptor is negligible, short enough to overlap with the file's I/O.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -31,16 +31,16 @@ const DEPTH: usize = 4;
 #[non_exhaustive]
 pub enum BulkError {
     /// Reading the source or writing the sink failed.
-    #[error("after {done}: {source}", done = quantity(*done, "byte"))]
+    #[error("after {done}: {cause}", done = quantity(*done, "byte"))]
     Stream {
         /// Bytes moved before the error.
         done: u64,
         /// Underlying error.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The source ended early.
     #[error(
-        "the source ended after {done} of {length}; it was shortened meanwhile",
+        "the source ended after {done} of {length}: it was shortened meanwhile",
         length = quantity(*length, "byte"),
     )]
     Short {
@@ -51,14 +51,10 @@ pub enum BulkError {
     },
     /// The source has more bytes than the card memory behind the start address. The bytes that fit were written.
     #[error(
-        "{card} {channel}: the source has more bytes than fit: {done} written, from card address {start} to the end of the card's memory, and nothing behind it; choose a lower address, or a shorter source",
+        "the source has more bytes than fit: {done} written, from card address {start} to the end of the card's memory",
         done = quantity(*done, "byte"),
     )]
     NoFreeSlot {
-        /// Name of the card.
-        card: CardName,
-        /// Name of the channel.
-        channel: ChannelName,
         /// First card address.
         start: CardAddr,
         /// Number of bytes written.
@@ -71,23 +67,41 @@ pub enum BulkError {
     #[error(transparent)]
     Submit(#[from] SubmitError),
     /// A chunk failed.
-    #[error("after {}, and possibly a part of the next {length}: {source}", quantity(*done, "byte"))]
+    #[error("after {}, and possibly a part of the next {length}: {cause}", quantity(*done, "byte"))]
     Fault {
         /// Bytes of the complete chunks before it.
         done: u64,
         /// Length in bytes of the chunk, of which an unknown part was moved.
         length: usize,
         /// Reason, with the position in the chunk.
-        source: ChannelFault,
+        cause: ChannelFault,
     },
     /// The channel has failed, or the wait timed out or was cancelled.
-    #[error("after {}, and possibly a part of the following data: {source}", quantity(*done, "byte"))]
+    #[error("after {}, and possibly a part of the following data: {cause}", quantity(*done, "byte"))]
     Channel {
         /// Bytes of the complete chunks before it.
         done: u64,
         /// Reason.
-        source: ChannelError,
+        cause: ChannelError,
     },
+}
+
+impl ErrorKind for BulkError {
+    fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::NoFreeSlot { .. } => Some(Advice::text("choose a lower address, or a shorter source")),
+            Self::Memory(error) => error.advice(),
+            Self::Submit(error) => error.advice(),
+            Self::Fault { cause, .. } => cause.advice(),
+            Self::Channel { cause, .. } => cause.advice(),
+            Self::Stream { .. } | Self::Short { .. } => None,
+        }
+    }
+
+    fn names_place(&self) -> bool {
+        // The caller's stream is not a part of the card.
+        matches!(self, Self::Stream { .. } | Self::Short { .. })
+    }
 }
 
 /// Chunk in flight, with its position in the stream.
@@ -100,16 +114,16 @@ struct BulkChunk {
 fn buffer_of(completion: Completion, chunk: &BulkChunk, done: u64) -> Result<DmaBuffer, BulkError> {
     match (completion.outcome, completion.buffer) {
         (Ok(_), Some(buffer)) => Ok(buffer),
-        (Err(fault), _) => Err(BulkError::Fault { done, length: chunk.length, source: *fault }),
+        (Err(fault), _) => Err(BulkError::Fault { done, length: chunk.length, cause: fault.kind }),
         (Ok(bytes), None) => Err(BulkError::Short { done, length: done.saturating_add(bytes) }),
     }
 }
 
 /// Allocates buffers for up to [`DEPTH`] chunks of a transfer of `length` bytes.
-fn buffers(card: &Card, direction: Direction, length: u64) -> Result<Vec<DmaBuffer>, ResourceError> {
+fn buffers(card: &Card, direction: Direction, length: u64) -> Result<Vec<DmaBuffer>, BulkError> {
     let count = usize::try_from(length.div_ceil(CHUNK_BYTES as u64)).unwrap_or(DEPTH).min(DEPTH);
     let size = usize::try_from(length).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
-    (0..count).map(|_| card.buffer_for(direction, size)).collect()
+    (0..count).map(|_| card.buffer_for(direction, size).map_err(|error| error.kind.into())).collect()
 }
 
 /// Writes `length` bytes of `source` to card memory from `to`. `options` apply to the wait for each chunk; [`WaitOptions::total`] limits
@@ -129,16 +143,18 @@ pub fn write_from(
     length: u64,
     options: WaitOptions,
     progress: &mut dyn FnMut(u64),
-) -> Result<(), BulkError> {
+) -> Result<(), Error<BulkError>> {
     let fill = |buffer: &mut DmaBuffer, sent| match source.read_exact_volatile(buffer.memory()) {
         Ok(()) => Ok(buffer.len()),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             Err(BulkError::Short { done: sent, length })
         }
-        Err(source) => Err(BulkError::Stream { done: sent, source }),
+        Err(source) => Err(BulkError::Stream { done: sent, cause: source }),
     };
-    channel.0.check_range(to, length)?;
-    pieces(card, &mut channel.0, to, length, options, fill, |_, _| Ok(()), progress).map(drop)
+    checked(channel.0.check_range(to, length))
+        .and_then(|()| pieces(card, &mut channel.0, to, length, options, fill, |_, _| Ok(()), progress))
+        .map(drop)
+        .at(|| channel.0.place())
 }
 
 /// Writes the bytes of `source`, up to its end, to card memory from `to`, and returns their number. For a source of unknown length, such as
@@ -153,25 +169,38 @@ pub fn write_to_end(
     to: CardAddr,
     options: WaitOptions,
     progress: &mut dyn FnMut(u64),
+) -> Result<u64, Error<BulkError>> {
+    fill_memory(card, channel, source, to, options, progress).at(|| channel.0.place())
+}
+
+fn fill_memory(
+    card: &Card,
+    channel: &mut H2cChannel,
+    source: &mut (impl ReadVolatile + ?Sized),
+    to: CardAddr,
+    options: WaitOptions,
+    progress: &mut dyn FnMut(u64),
 ) -> Result<u64, BulkError> {
     channel.0.check_range(to, 1)?;
     let room = channel.0.bytes_to_range_end(to);
     let fill = |buffer: &mut DmaBuffer, sent| {
-        read_up_to(source, buffer.memory()).map_err(|source| BulkError::Stream { done: sent, source })
+        read_up_to(source, buffer.memory()).map_err(|source| BulkError::Stream { done: sent, cause: source })
     };
     let done = pieces(card, &mut channel.0, to, room, options, fill, |_, _| Ok(()), progress)?;
     if done < room {
         return Ok(done);
     }
-    let probe = card.buffer_for(Direction::H2c, 1)?;
+    let probe = card.buffer_for(Direction::H2c, 1).map_err(|error| error.kind)?;
     match read_up_to(source, probe.memory()) {
         Ok(0) => Ok(done),
-        Ok(_) => {
-            let (card, channel) = (card.shared.name.clone(), channel.name());
-            Err(BulkError::NoFreeSlot { card, channel, start: to, done })
-        }
-        Err(source) => Err(BulkError::Stream { done, source }),
+        Ok(_) => Err(BulkError::NoFreeSlot { start: to, done }),
+        Err(source) => Err(BulkError::Stream { done, cause: source }),
     }
+}
+
+/// Converts the refusal of a whole range.
+fn checked(range: Result<(), SubmitError>) -> Result<(), BulkError> {
+    range.map_err(BulkError::Submit)
 }
 
 /// Fills `into` as far as the source has bytes. Returns the number of bytes read.
@@ -205,13 +234,15 @@ pub fn read_into(
     sink: &mut (impl WriteVolatile + ?Sized),
     options: WaitOptions,
     progress: &mut dyn FnMut(u64),
-) -> Result<(), BulkError> {
+) -> Result<(), Error<BulkError>> {
     let empty = |buffer: &DmaBuffer, done| {
-        sink.write_all_volatile(buffer.memory()).map_err(|source| BulkError::Stream { done, source })
+        sink.write_all_volatile(buffer.memory()).map_err(|source| BulkError::Stream { done, cause: source })
     };
-    channel.0.check_range(from, length)?;
-    pieces(card, &mut channel.0, from, length, options, |buffer, _| Ok(buffer.len()), empty, progress)
+    let fill = |buffer: &mut DmaBuffer, _| Ok(buffer.len());
+    checked(channel.0.check_range(from, length))
+        .and_then(|()| pieces(card, &mut channel.0, from, length, options, fill, empty, progress))
         .map(drop)
+        .at(|| channel.0.place())
 }
 
 /// Transfers chunks in either direction: `fill` runs before a chunk is submitted, `empty` after it has completed, in order. `fill` returns
@@ -236,12 +267,12 @@ fn pieces(
         if let (
             Err(BulkError::Channel {
                 done,
-                source: ChannelError::TimedOut { .. } | ChannelError::Cancelled { .. },
+                cause: ChannelError::TimedOut { .. } | ChannelError::Cancelled { .. },
             }),
             Err(source),
         ) = (&result, aborted)
         {
-            return Err(BulkError::Channel { done: *done, source });
+            return Err(BulkError::Channel { done: *done, cause: source });
         }
     }
     result
@@ -275,7 +306,7 @@ fn run_descriptors(
             buffer.set_len(size).map_err(|_| unfit(sent))?;
             // Chunks in flight are aborted.
             let filled = fill(&mut buffer, sent).map_err(|error| match error {
-                BulkError::Stream { source, .. } => BulkError::Stream { done, source },
+                BulkError::Stream { cause, .. } => BulkError::Stream { done, cause },
                 other => other,
             })?;
             ended = filled < size;
@@ -291,13 +322,15 @@ fn run_descriptors(
             let to = if channel.is_fixed_address() { start } else { offset(start, sent) };
             match channel.submit_buffer(buffer, to) {
                 Ok(ticket) => {
-                    channel.poll().map_err(|source| BulkError::Channel { done, source })?;
+                    channel.poll().map_err(|source| BulkError::Channel { done, cause: source })?;
                     flying.push_back(BulkChunk { ticket, length: size });
                     sent += size as u64;
                     continue;
                 }
                 // The ring is short: this chunk waits for one that is in flight.
-                Err(refused) if refused.is_full() && !flying.is_empty() => ready = Some(refused.payload),
+                Err(refused) if refused.error.is_full() && !flying.is_empty() => {
+                    ready = Some(refused.payload)
+                }
                 Err(refused) => return Err(refused.error.into()),
             }
         }
@@ -305,7 +338,7 @@ fn run_descriptors(
         let left = Duration::from_nanos(whole.left(backend.now()));
         let completion = channel
             .wait(piece.ticket, options.total(left))
-            .map_err(|source| BulkError::Channel { done, source })?;
+            .map_err(|source| BulkError::Channel { done, cause: source })?;
         let buffer = buffer_of(completion, &piece, done)?;
         empty(&buffer, done)?;
         free.push(buffer);

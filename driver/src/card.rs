@@ -17,10 +17,10 @@ use fpga_registers::xdma::{
 use crate::cdma::Cdma;
 use crate::channel::{C2hChannel, ChannelOptions, Engine, H2cChannel, Side};
 use crate::discover::{self, BarRoles};
-use crate::error::{OpenError, ResourceError};
-use crate::identify::{mmio, network_interface, read_ids};
+use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError, ResourceError};
+use crate::identify::{network_interface, read_ids};
 use crate::info::{CardInfo, PciIds, XdmaInfo, cdma_of};
-use crate::name::ChannelName;
+use crate::name::{CardName, ChannelName};
 use crate::options::OpenOptions;
 use crate::shared::{Shared, idle_timeout, quiesce};
 use crate::silence::AllOnesCause;
@@ -43,12 +43,12 @@ impl Card {
     /// ```
     /// # #[cfg(feature = "sim")]
     /// let card = fpga_driver::Card::open("mock")?;
-    /// # Ok::<(), fpga_driver::OpenError>(())
+    /// # Ok::<(), fpga_driver::Error<fpga_driver::OpenError>>(())
     /// ```
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(spec: &str) -> Result<Self, OpenError> {
+    pub fn open(spec: &str) -> Result<Self, Error<OpenError>> {
         Self::open_with(&spec.parse()?, OpenOptions::default())
     }
 
@@ -57,7 +57,7 @@ impl Card {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open_with(spec: &CardSpec, options: OpenOptions) -> Result<Self, OpenError> {
+    pub fn open_with(spec: &CardSpec, options: OpenOptions) -> Result<Self, Error<OpenError>> {
         let (backend, memory) = spec.reach(&options.access)?;
         let card_memory = options.card_memory.or(memory);
         let options = OpenOptions { card_memory, ..options };
@@ -68,7 +68,7 @@ impl Card {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn from_backend(backend: Arc<dyn Backend>) -> Result<Self, OpenError> {
+    pub fn from_backend(backend: Arc<dyn Backend>) -> Result<Self, Error<OpenError>> {
         Self::from_backend_with(backend, OpenOptions::default())
     }
 
@@ -79,24 +79,29 @@ impl Card {
     ///
     /// # Errors
     /// See [`OpenError`]. Nothing stays enabled after an error.
-    pub fn from_backend_with(backend: Arc<dyn Backend>, options: OpenOptions) -> Result<Self, OpenError> {
-        let name = backend.name().to_owned();
-        let ids = read_ids(&*backend, &name)?;
+    pub fn from_backend_with(
+        backend: Arc<dyn Backend>,
+        options: OpenOptions,
+    ) -> Result<Self, Error<OpenError>> {
+        let name = CardName::from(backend.name());
+        Self::assemble(backend, options).at(|| ErrorPlace::new(name, CardPart::Card))
+    }
+
+    fn assemble(backend: Arc<dyn Backend>, options: OpenOptions) -> Result<Self, OpenError> {
+        let ids = read_ids(&*backend)?;
         let roles = discover::roles(&*backend, options.dma_bar)?;
-        let open =
-            |index| backend.open_bar(index).map_err(|source| OpenError::Bar { card: name.clone(), source });
-        let dma_bar = open(roles.dma.index)?;
-        discover::confirm(&name, roles.dma.index, &dma_bar)?;
-        let user_bar = roles.user.map(|bar| open(bar.index)).transpose()?;
-        let began = Self::prepare(&*backend, &options, name.clone(), ids, roles, &dma_bar, user_bar.as_ref());
+        let dma_bar = backend.open_bar(roles.dma.index)?;
+        discover::confirm(roles.dma.index, &dma_bar)?;
+        let user_bar = roles.user.map(|bar| backend.open_bar(bar.index)).transpose()?;
+        let began = Self::prepare(&*backend, &options, ids, roles, &dma_bar, user_bar.as_ref());
         // A card that is removed during these steps reads as all ones, which can look like another bitstream or like a card without
         // channels. So check that it is still present before using any result.
         if discover::reads_all_ones(&dma_bar) {
-            return Err(OpenError::Gone { card: name });
+            return Err(OpenError::Gone);
         }
-        let info = began.map_err(|error| crate::identify::silent_user_bar(&name, error))?;
+        let info = began.map_err(crate::identify::silent_user_bar)?;
         if !options.observe {
-            backend.set_bus_master(true).map_err(|source| OpenError::Config { card: name, source })?;
+            backend.set_bus_master(true).map_err(OpenError::Config)?;
         }
         let pool = DmaPool::new(Arc::clone(&backend), options.memory);
         Ok(Self { shared: Shared::new(backend, info, pool, dma_bar, user_bar, &options) })
@@ -106,30 +111,30 @@ impl Card {
     fn prepare(
         backend: &dyn Backend,
         options: &OpenOptions,
-        name: String,
         ids: PciIds,
         roles: BarRoles,
         dma_bar: &Bar,
         user_bar: Option<&Bar>,
     ) -> Result<CardInfo, OpenError> {
-        let xdma = XdmaInfo::read(dma_bar).map_err(|source| mmio(&name, source))?;
+        let xdma = XdmaInfo::read(dma_bar)?;
+        let name = backend.name().to_owned();
         if options.observe {
-            let (identity, ni) = network_interface(&name, options, ids.subsystem, &roles, user_bar)?;
+            let (identity, ni) = network_interface(options, ids.subsystem, &roles, user_bar)?;
             let cdma = cdma_of(identity.as_ref(), options);
             return Ok(CardInfo { name, ids, roles, xdma, identity, cdma, ni });
         }
         for channel in xdma.channels() {
-            quiesce(dma_bar, backend, &name, channel, idle_timeout(options))?;
+            quiesce(dma_bar, backend, channel, idle_timeout(options))?;
         }
         let mask_off = || -> Result<(), MmioError> {
             IrqBlock::CHANNEL_ENABLE.write(dma_bar, IRQ_BASE, ChannelMask::from_bits(0))?;
             IrqBlock::USER_ENABLE.write(dma_bar, IRQ_BASE, UserMask::from_bits(0))
         };
-        mask_off().map_err(|source| mmio(&name, source))?;
-        let (identity, ni) = network_interface(&name, options, ids.subsystem, &roles, user_bar)?;
+        mask_off()?;
+        let (identity, ni) = network_interface(options, ids.subsystem, &roles, user_bar)?;
         // The network interface of a killed owner may still push events to its old event ring. Stop it before the card may do DMA.
         if let (Some(ni), Some(bar)) = (&ni, user_bar) {
-            ni.stop_events(bar).map_err(|source| mmio(&name, source))?;
+            ni.stop_events(bar)?;
         }
         let cdma = cdma_of(identity.as_ref(), options);
         Ok(CardInfo { name, ids, roles, xdma, identity, cdma, ni })
@@ -139,6 +144,12 @@ impl Card {
     #[must_use]
     pub fn info(&self) -> &CardInfo {
         &self.shared.info
+    }
+
+    /// Returns the place of errors of this card, for callers that report errors of their own.
+    #[must_use]
+    pub fn place(&self) -> ErrorPlace {
+        self.shared.place()
     }
 
     /// Returns the name it was opened by: a PCI address, or the simulated card's name.
@@ -194,8 +205,8 @@ impl Card {
     ///
     /// # Errors
     /// [`ResourceError::Memory`].
-    pub fn buffer(&self, length: usize) -> Result<DmaBuffer, ResourceError> {
-        self.shared.pool.allocate(length).map_err(|source| self.memory_error(source))
+    pub fn buffer(&self, length: usize) -> Result<DmaBuffer, Error<ResourceError>> {
+        self.shared.pool.allocate(length).map_err(ResourceError::from).at(|| self.shared.place())
     }
 
     /// Allocates a DMA buffer of `length` bytes for one direction: the card can only read it (H2C), or only write it (C2H). Its DMA
@@ -203,16 +214,16 @@ impl Card {
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
-    pub fn buffer_for(&self, direction: Direction, length: usize) -> Result<DmaBuffer, ResourceError> {
+    pub fn buffer_for(&self, direction: Direction, length: usize) -> Result<DmaBuffer, Error<ResourceError>> {
         let access = needed_access(direction);
-        self.shared.pool.allocate_for(length, access).map_err(|source| self.memory_error(source))
+        self.shared.pool.allocate_for(length, access).map_err(ResourceError::from).at(|| self.shared.place())
     }
 
     /// Allocates a DMA buffer that holds a copy of `bytes`.
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
-    pub fn buffer_from(&self, bytes: &[u8]) -> Result<DmaBuffer, ResourceError> {
+    pub fn buffer_from(&self, bytes: &[u8]) -> Result<DmaBuffer, Error<ResourceError>> {
         let mut buffer = self.buffer(bytes.len())?;
         // The buffer has the requested length, so the write fits.
         let whole = buffer.write(0, bytes);
@@ -225,9 +236,13 @@ impl Card {
     ///
     /// # Errors
     /// [`ResourceError::Memory`].
-    pub fn registered_memory(&self, length: usize) -> Result<RegisteredMemory, ResourceError> {
+    pub fn registered_memory(&self, length: usize) -> Result<RegisteredMemory, Error<ResourceError>> {
         const PAGE: usize = 4096;
-        self.shared.pool.allocate_registered(length, PAGE).map_err(|source| self.memory_error(source))
+        self.shared
+            .pool
+            .allocate_registered(length, PAGE)
+            .map_err(ResourceError::from)
+            .at(|| self.shared.place())
     }
 
     /// Maps memory of the caller for the card without copying it: a file, memory shared with another process, huge pages. It is unmapped
@@ -243,15 +258,11 @@ impl Card {
         self.shared.pool.map(memory, access)
     }
 
-    pub(crate) fn memory_error(&self, source: fpga_pci::DmaAllocError) -> ResourceError {
-        ResourceError::Memory { card: self.shared.name.clone(), source }
-    }
-
     /// Takes H2C channel `number` with default options.
     ///
     /// # Errors
     /// [`ResourceError::NoSuchChannel`], [`ResourceError::InUse`], [`ResourceError::Memory`].
-    pub fn h2c(&self, number: u8) -> Result<H2cChannel, ResourceError> {
+    pub fn h2c(&self, number: u8) -> Result<H2cChannel, Error<ResourceError>> {
         self.h2c_with(number, ChannelOptions::default())
     }
 
@@ -259,7 +270,7 @@ impl Card {
     ///
     /// # Errors
     /// As [`h2c`](Self::h2c); [`ResourceError::Ring`] for invalid options.
-    pub fn h2c_with(&self, number: u8, options: ChannelOptions) -> Result<H2cChannel, ResourceError> {
+    pub fn h2c_with(&self, number: u8, options: ChannelOptions) -> Result<H2cChannel, Error<ResourceError>> {
         self.engine(ChannelName { direction: Direction::H2c, number }, Side::Memory, options).map(H2cChannel)
     }
 
@@ -267,7 +278,7 @@ impl Card {
     ///
     /// # Errors
     /// As [`h2c`](Self::h2c).
-    pub fn c2h(&self, number: u8) -> Result<C2hChannel, ResourceError> {
+    pub fn c2h(&self, number: u8) -> Result<C2hChannel, Error<ResourceError>> {
         self.c2h_with(number, ChannelOptions::default())
     }
 
@@ -275,7 +286,7 @@ impl Card {
     ///
     /// # Errors
     /// As [`h2c_with`](Self::h2c_with).
-    pub fn c2h_with(&self, number: u8, options: ChannelOptions) -> Result<C2hChannel, ResourceError> {
+    pub fn c2h_with(&self, number: u8, options: ChannelOptions) -> Result<C2hChannel, Error<ResourceError>> {
         self.engine(ChannelName { direction: Direction::C2h, number }, Side::Memory, options).map(C2hChannel)
     }
 
@@ -283,7 +294,7 @@ impl Card {
     ///
     /// # Errors
     /// As [`h2c`](Self::h2c); [`ResourceError::NotStream`] on a card with memory-mapped channels.
-    pub fn h2c_stream(&self, number: u8) -> Result<H2cStream, ResourceError> {
+    pub fn h2c_stream(&self, number: u8) -> Result<H2cStream, Error<ResourceError>> {
         self.h2c_stream_with(number, ChannelOptions::default())
     }
 
@@ -291,7 +302,11 @@ impl Card {
     ///
     /// # Errors
     /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] for invalid options.
-    pub fn h2c_stream_with(&self, number: u8, options: ChannelOptions) -> Result<H2cStream, ResourceError> {
+    pub fn h2c_stream_with(
+        &self,
+        number: u8,
+        options: ChannelOptions,
+    ) -> Result<H2cStream, Error<ResourceError>> {
         let name = ChannelName { direction: Direction::H2c, number };
         self.engine(name, Side::Stream, options.fixed_address(false)).map(H2cStream)
     }
@@ -300,7 +315,7 @@ impl Card {
     ///
     /// # Errors
     /// As [`h2c_stream`](Self::h2c_stream).
-    pub fn c2h_stream(&self, number: u8) -> Result<C2hStream, ResourceError> {
+    pub fn c2h_stream(&self, number: u8) -> Result<C2hStream, Error<ResourceError>> {
         self.c2h_stream_with(number, C2hStreamOptions::default())
     }
 
@@ -309,9 +324,13 @@ impl Card {
     /// # Errors
     /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] and [`ResourceError::StreamBuffers`] for invalid options,
     /// [`ResourceError::CreditModeUnsupported`].
-    pub fn c2h_stream_with(&self, number: u8, options: C2hStreamOptions) -> Result<C2hStream, ResourceError> {
+    pub fn c2h_stream_with(
+        &self,
+        number: u8,
+        options: C2hStreamOptions,
+    ) -> Result<C2hStream, Error<ResourceError>> {
         let name = ChannelName { direction: Direction::C2h, number };
-        let channel = options.channel(self)?;
+        let channel = options.channel().at(|| self.shared.place())?;
         let engine = self.engine(name, Side::Stream, channel)?;
         C2hStream::new(self, engine, &options)
     }
@@ -322,10 +341,14 @@ impl Card {
     ///
     /// # Errors
     /// [`ResourceError::NotStream`], [`ResourceError::Observed`], [`ResourceError::Mmio`].
-    pub fn set_write_flush_timeout(&self, exponent: u8) -> Result<(), ResourceError> {
+    pub fn set_write_flush_timeout(&self, exponent: u8) -> Result<(), Error<ResourceError>> {
+        self.flush_writes(exponent).at(|| self.shared.place())
+    }
+
+    fn flush_writes(&self, exponent: u8) -> Result<(), ResourceError> {
         self.shared.check_owned()?;
         if !self.shared.info.xdma.stream {
-            return Err(ResourceError::NotStream { card: self.shared.name.clone() });
+            return Err(ResourceError::NotStream);
         }
         // Set before the register is written: a descriptor closed by the timeout must not be taken for a fault. The flag stays set, because
         // such a completion may be in flight.
@@ -335,7 +358,7 @@ impl Card {
         let timeout = WriteFlushTimeout::new().with_exponent(exponent.min(31));
         ConfigBlock::WRITE_FLUSH_TIMEOUT
             .write(&self.shared.dma_bar, CONFIG_BASE, timeout)
-            .map_err(|source| ResourceError::Mmio { card: self.shared.name.clone(), source })
+            .map_err(ResourceError::Mmio)
     }
 
     pub(crate) fn check_channel(&self, name: ChannelName) -> Result<(), ResourceError> {
@@ -343,7 +366,7 @@ impl Card {
         if name.number < available {
             return Ok(());
         }
-        Err(ResourceError::NoSuchChannel { card: self.shared.name.clone(), channel: name, available })
+        Err(ResourceError::NoSuchChannel { channel: name, available })
     }
 
     fn engine(
@@ -351,12 +374,20 @@ impl Card {
         name: ChannelName,
         side: Side,
         options: ChannelOptions,
+    ) -> Result<Engine, Error<ResourceError>> {
+        self.take_engine(name, side, options).at(|| self.shared.place())
+    }
+
+    pub(crate) fn take_engine(
+        &self,
+        name: ChannelName,
+        side: Side,
+        options: ChannelOptions,
     ) -> Result<Engine, ResourceError> {
-        let card = || self.shared.name.clone();
         self.check_channel(name)?;
         match (side, self.shared.info.xdma.stream) {
-            (Side::Memory, true) => return Err(ResourceError::Stream { card: card() }),
-            (Side::Stream, false) => return Err(ResourceError::NotStream { card: card() }),
+            (Side::Memory, true) => return Err(ResourceError::Stream),
+            (Side::Stream, false) => return Err(ResourceError::NotStream),
             _ => {}
         }
         let claim = self.shared.claim_channel(name)?;
@@ -373,13 +404,10 @@ impl Card {
     /// # Errors
     /// [`ResourceError::Absent`] if neither the identity block nor [`OpenOptions::cdma_offset`] gives its offset, or if there is no user
     /// BAR; [`ResourceError::InUse`]; [`ResourceError::Mmio`] if its registers are not inside the user BAR.
-    pub fn cdma(&self) -> Result<Cdma, ResourceError> {
+    pub fn cdma(&self) -> Result<Cdma, Error<ResourceError>> {
         let Some(at) = self.shared.info.cdma else {
-            return Err(ResourceError::Absent {
-                card: self.shared.name.clone(),
-                what: "the CDMA engine",
-                reason: "the card has no identity block with the offset of its registers; give their offset in the user BAR (OpenOptions::cdma_offset)",
-            });
+            let reason = "the card has no identity block with the offset of its registers";
+            return Err(ResourceError::Absent { what: "the CDMA engine", reason }).at(|| self.shared.place());
         };
         self.cdma_at(at)
     }
@@ -389,18 +417,15 @@ impl Card {
     /// # Errors
     /// [`ResourceError::Absent`] without a user BAR, [`ResourceError::InUse`], [`ResourceError::Mmio`] if its registers are not inside the
     /// user BAR.
-    pub fn cdma_at(&self, at: BarOffset) -> Result<Cdma, ResourceError> {
+    pub fn cdma_at(&self, at: BarOffset) -> Result<Cdma, Error<ResourceError>> {
         let Some(bar) = &self.shared.user_bar else {
-            return Err(ResourceError::Absent {
-                card: self.shared.name.clone(),
-                what: "the CDMA engine",
-                reason: "the card has no user BAR",
-            });
+            let error = ResourceError::Absent { what: "the CDMA engine", reason: "the card has no user BAR" };
+            return Err(error).at(|| self.shared.place());
         };
-        let registers = bar
-            .slice(at, u64::from(fpga_registers::cdma::CdmaBlock::SIZE))
-            .map_err(|source| ResourceError::Mmio { card: self.shared.name.clone(), source })?;
-        self.cdma_with(registers)
+        bar.slice(at, u64::from(fpga_registers::cdma::CdmaBlock::SIZE))
+            .map_err(ResourceError::Mmio)
+            .and_then(|registers| self.cdma_with(registers))
+            .at(|| self.shared.place())
     }
 
     fn cdma_with(&self, registers: Bar) -> Result<Cdma, ResourceError> {
@@ -419,10 +444,12 @@ impl Card {
     ///
     /// # Errors
     /// [`ResourceError::Interrupt`] if there are no vectors or the system refuses them: wait by polling instead.
-    pub fn enable_interrupts(&self) -> Result<InterruptVectors, ResourceError> {
+    pub fn enable_interrupts(&self) -> Result<InterruptVectors, Error<ResourceError>> {
+        self.grant_interrupts().at(|| self.shared.place())
+    }
+
+    fn grant_interrupts(&self) -> Result<InterruptVectors, ResourceError> {
         self.shared.check_owned()?;
-        let card = || self.shared.name.clone();
-        let failed = |source| ResourceError::Interrupt { card: card(), source };
         let xdma = &self.shared.info.xdma;
         let channels = u32::from(xdma.h2c_channels) + u32::from(xdma.c2h_channels);
         let mut interrupts = self.shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -445,7 +472,7 @@ impl Card {
                 Err(InterruptError::TooMany { available, .. }) if (1..wanted).contains(&available) => {
                     wanted = available;
                 }
-                other => break other.map_err(failed)?,
+                other => break other?,
             }
         };
         let granted = InterruptVectors { vectors: wanted, channels, level: false };
@@ -459,9 +486,7 @@ impl Card {
         let is_level_triggered = enabled.iter().any(Interrupt::is_level);
         let sources = channels + USER_INTERRUPTS;
         let granted = InterruptVectors { level: is_level_triggered, ..granted };
-        let enabled = share(enabled, sources, |source| granted.vector_of(source))
-            .inspect_err(|_| undo())
-            .map_err(failed)?;
+        let enabled = share(enabled, sources, |source| granted.vector_of(source)).inspect_err(|_| undo())?;
         // For a legacy interrupt, the two low bits of the vector number select the pin (PG195). A function has one pin, which configuration
         // space names (PCI 6.2.4).
         let pin = if is_level_triggered {
@@ -491,7 +516,7 @@ impl Card {
         };
         if let Err(source) = program() {
             undo();
-            return Err(ResourceError::Mmio { card: card(), source });
+            return Err(ResourceError::Mmio(source));
         }
         self.shared.vectors.store(wanted, Ordering::Relaxed);
         *interrupts = enabled;
@@ -504,9 +529,8 @@ impl Card {
     ///
     /// # Errors
     /// [`ResourceError::Interrupt`] if the system provides no file descriptor.
-    pub fn events(&self) -> Result<DeviceEvents, ResourceError> {
-        let failed = |source| ResourceError::Interrupt { card: self.shared.name.clone(), source };
-        self.shared.backend.events().map_err(failed)
+    pub fn events(&self) -> Result<DeviceEvents, Error<ResourceError>> {
+        self.shared.backend.events().map_err(ResourceError::Interrupt).at(|| self.shared.place())
     }
 }
 

@@ -19,7 +19,7 @@ use fpga_registers::xdma::{
     CONFIG_BASE, ConfigBlock, DMA_BAR_SIZE, IRQ_BASE, IrqBlock, MSIX_PBA_BASE, MSIX_TABLE_BASE, Target,
 };
 
-use crate::error::OpenError;
+use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError};
 
 /// Minimum size of the DMA BAR in bytes: the register blocks end at 0x7000, and the MSI-X page follows (PG195).
 pub(crate) const DMA_BAR_MIN: u64 = 0x8000;
@@ -68,34 +68,31 @@ impl BarRoles {
     ///
     /// # Errors
     /// [`OpenError::NoBars`], [`OpenError::BarAbsent`], [`OpenError::DmaBarUnclear`], [`OpenError::BarTooSmall`].
-    pub fn of(backend: &dyn Backend, dma_bar: Option<u8>) -> Result<Self, OpenError> {
-        roles(backend, dma_bar)
+    pub fn of(backend: &dyn Backend, dma_bar: Option<u8>) -> Result<Self, Error<OpenError>> {
+        roles(backend, dma_bar).at(|| ErrorPlace::new(backend.name().into(), CardPart::Card))
     }
 }
 
 /// Chooses the DMA BAR and derives the other roles from their position relative to it. Reads only configuration space.
 pub(crate) fn roles(backend: &dyn Backend, forced: Option<u8>) -> Result<BarRoles, OpenError> {
-    let card = || backend.name().to_owned();
     // PG195 does not order I/O port BARs.
     let memory = |bar: &BarInfo| bar.kind != BarKind::Io;
     let present: Vec<BarInfo> = backend.bars().into_iter().flatten().filter(memory).collect();
     if present.is_empty() {
-        return Err(OpenError::NoBars { card: card() });
+        return Err(OpenError::NoBars);
     }
     let (dma, dma_reason) = match forced {
         Some(index) => present
             .iter()
             .find(|bar| bar.index == index)
             .map(|bar| (*bar, DmaBarReason::Requested))
-            .ok_or_else(|| OpenError::BarAbsent { card: card(), role: "DMA", index })?,
+            .ok_or_else(|| OpenError::BarAbsent { role: "DMA", index })?,
         None => choose(backend, &present).ok_or_else(|| OpenError::DmaBarUnclear {
-            card: card(),
             found: present.iter().map(|bar| (bar.index, bar.size)).collect(),
         })?,
     };
     if dma.size < DMA_BAR_MIN {
         return Err(OpenError::BarTooSmall {
-            card: card(),
             role: "DMA",
             index: dma.index,
             size: dma.size,
@@ -130,10 +127,9 @@ fn choose(backend: &dyn Backend, present: &[BarInfo]) -> Option<(BarInfo, DmaBar
 }
 
 /// Confirms that `bar` is an XDMA register BAR by the identifiers of its IRQ and config blocks.
-pub(crate) fn confirm(card: &str, index: u8, bar: &Bar) -> Result<(), OpenError> {
-    let mmio = |source| OpenError::Mmio { card: card.to_owned(), source };
-    let irq = IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).map_err(mmio)?;
-    let config = ConfigBlock::IDENTIFIER.read(bar, CONFIG_BASE).map_err(mmio)?;
+pub(crate) fn confirm(index: u8, bar: &Bar) -> Result<(), OpenError> {
+    let irq = IrqBlock::IDENTIFIER.read(bar, IRQ_BASE)?;
+    let config = ConfigBlock::IDENTIFIER.read(bar, CONFIG_BASE)?;
     // Identifiers never change. An identifier that only some reads return correctly indicates a core with quirk 3, not a removed card.
     // Three reads, because it is not known which of two reads fails.
     if [irq.into_bits(), config.into_bits()].contains(&u32::MAX)
@@ -142,16 +138,16 @@ pub(crate) fn confirm(card: &str, index: u8, bar: &Bar) -> Result<(), OpenError>
             ConfigBlock::IDENTIFIER.read(bar, CONFIG_BASE).is_ok_and(|config| config.is(Target::Config))
         })
     {
-        return Err(OpenError::UnsteadyReads { card: card.to_owned() });
+        return Err(OpenError::UnsteadyReads);
     }
     // Both are all ones, or only the second: the card was removed between the two reads.
     if config.into_bits() == u32::MAX && (irq.into_bits() == u32::MAX || irq.is(Target::Irq)) {
-        return Err(OpenError::Gone { card: card.to_owned() });
+        return Err(OpenError::Gone);
     }
     // The version byte is not compared: old and new IP versions share the layout.
     if !irq.is(Target::Irq) || !config.is(Target::Config) {
         let (irq, config) = (irq.into_bits(), config.into_bits());
-        return Err(OpenError::NotXdma { card: card.to_owned(), index, irq, config });
+        return Err(OpenError::NotXdma { index, irq, config });
     }
     Ok(())
 }

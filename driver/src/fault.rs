@@ -2,10 +2,11 @@
 
 use core::fmt;
 
-use fpga_registers::xdma::{ChannelError as StatusBit, ChannelStatus};
+use fpga_registers::xdma::{ChannelError as StatusBit, ChannelStatus, Direction};
 use fpga_registers::{CardAddr, Iova, quantity};
 
-use crate::name::{CardName, ChannelName};
+use crate::advice::Advice;
+use crate::error::ErrorKind;
 
 /// Position at which a run stopped: the first descriptor that was not reported complete. It is derived from the completed descriptor count;
 /// the engine has no register for it.
@@ -42,14 +43,12 @@ pub enum FaultCause {
 /// Fault of a transfer. The channel was stopped, is idle and can be used again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelFault {
-    /// Name of the card.
-    pub card: CardName,
-    /// Name of the channel.
-    pub channel: ChannelName,
+    /// Direction of the channel, which decides the meaning of its error bits.
+    pub direction: Direction,
     /// Cause of the fault.
     pub cause: FaultCause,
     /// Position of the fault, if the run was still in progress.
-    pub place: Option<FaultPosition>,
+    pub position: Option<FaultPosition>,
 }
 
 impl ChannelFault {
@@ -59,13 +58,12 @@ impl ChannelFault {
             FaultCause::Status(status) | FaultCause::NoError(status) => status,
             _ => ChannelStatus::new(),
         };
-        status.errors(self.channel.direction)
+        status.errors(self.direction)
     }
 }
 
 impl fmt::Display for ChannelFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: ", self.card, self.channel)?;
         match &self.cause {
             FaultCause::Status(_) => {
                 for (n, bit) in self.status_errors().enumerate() {
@@ -76,12 +74,12 @@ impl fmt::Display for ChannelFault {
             FaultCause::NoError(status) => write!(
                 f,
                 "the engine stopped before the end of its run without an error bit (status {})",
-                status.describe(self.channel.direction)
+                status.describe(self.direction)
             )?,
             FaultCause::EarlierFault => write!(f, "not executed: a transfer before it failed")?,
             FaultCause::Aborted => write!(f, "aborted")?,
         }
-        if let Some(place) = self.place {
+        if let Some(place) = self.position {
             let FaultPosition { descriptor, host, card, length, bytes_done } = place;
             write!(f, " at descriptor {descriptor} (host {host}")?;
             if let Some(card) = card {
@@ -90,19 +88,26 @@ impl fmt::Display for ChannelFault {
             let (length, done) = (quantity(length, "byte"), quantity(bytes_done, "byte"));
             write!(f, ", {length}, after {done} of the transfer; a part of these may have been moved)")?;
         }
-        let streams = self.place.is_some_and(|place| place.card.is_none());
-        let advice = match self.cause {
-            FaultCause::Status(_) | FaultCause::NoError(_) if streams => {
-                "check the host address and what the stream is connected to; the channel can be used again"
-            }
-            FaultCause::Status(_) | FaultCause::NoError(_) => {
-                "check both addresses against the card's address map; the channel can be used again"
-            }
-            FaultCause::Count(_) => "nothing of the run counts as done; the channel can be used again",
-            FaultCause::EarlierFault | FaultCause::Aborted => "submit it again",
-        };
-        write!(f, "; {advice}")
+        Ok(())
     }
 }
 
 impl std::error::Error for ChannelFault {}
+
+impl ErrorKind for ChannelFault {
+    fn advice(&self) -> Option<Advice> {
+        let streams = self.position.is_some_and(|position| position.card.is_none());
+        Some(match self.cause {
+            FaultCause::Status(_) | FaultCause::NoError(_) if streams => Advice::text(
+                "check the host address and what the stream is connected to; the channel can be used again",
+            ),
+            FaultCause::Status(_) | FaultCause::NoError(_) => Advice::text(
+                "check both addresses against the card's address map; the channel can be used again",
+            ),
+            FaultCause::Count(_) => {
+                Advice::text("take nothing of the run as done; the channel can be used again")
+            }
+            FaultCause::EarlierFault | FaultCause::Aborted => Advice::Resubmit,
+        })
+    }
+}

@@ -1,7 +1,7 @@
 //! Identity of a card: PCI ids, and the identity block of its network interface.
 
 use fpga_firmware::identity::{Identity, IdentityError, ReadError};
-use fpga_pci::{Backend, Bar, ConfigError, MmioError, config};
+use fpga_pci::{Backend, Bar, ConfigError, config};
 use fpga_registers::pci::{command, header};
 
 use crate::discover::BarRoles;
@@ -15,11 +15,7 @@ use crate::silence::AllOnesCause;
 /// option.
 pub const NI_SUBSYSTEM: (u16, u16) = (fpga_registers::pci::VENDOR_XILINX, 0x4E49);
 
-pub(crate) fn mmio(card: &str, source: MmioError) -> OpenError {
-    OpenError::Mmio { card: card.to_owned(), source }
-}
-
-pub(crate) fn read_ids(backend: &dyn Backend, name: &str) -> Result<PciIds, OpenError> {
+pub(crate) fn read_ids(backend: &dyn Backend) -> Result<PciIds, OpenError> {
     let read = || -> Result<PciIds, ConfigError> {
         let (vendor, device) = config::identity(backend)?;
         let subsystem = (
@@ -33,20 +29,20 @@ pub(crate) fn read_ids(backend: &dyn Backend, name: &str) -> Result<PciIds, Open
         Ok(PciIds { vendor, device, subsystem })
     };
     let ids = match read() {
-        Err(ConfigError::Gone) => return Err(OpenError::Gone { card: name.to_owned() }),
-        other => other.map_err(|source| OpenError::Config { card: name.to_owned(), source })?,
+        Err(ConfigError::Gone) => return Err(OpenError::Gone),
+        other => other.map_err(OpenError::Config)?,
     };
     if ids.vendor == fpga_registers::pci::VENDOR_NONE {
-        return Err(OpenError::Gone { card: name.to_owned() });
+        return Err(OpenError::Gone);
     }
     Ok(ids)
 }
 
 /// Replaces the error of an identity block that reads as all ones by its cause, on a card whose DMA BAR answers.
-pub(crate) fn silent_user_bar(card: &str, error: OpenError) -> OpenError {
+pub(crate) fn silent_user_bar(error: OpenError) -> OpenError {
     match error {
-        OpenError::Identity { source: ReadError::Refused(IdentityError::AllOnes), .. } => {
-            OpenError::UserLogic { card: card.to_owned(), cause: AllOnesCause::UserLogic }
+        OpenError::Identity(ReadError::Refused(IdentityError::AllOnes)) => {
+            OpenError::UserLogic(AllOnesCause::UserLogic)
         }
         error => error,
     }
@@ -55,7 +51,6 @@ pub(crate) fn silent_user_bar(card: &str, error: OpenError) -> OpenError {
 pub(crate) type Interface = (Option<Identity>, Option<NiInfo>);
 
 pub(crate) fn network_interface(
-    card: &str,
     options: &OpenOptions,
     subsystem: (u16, u16),
     roles: &BarRoles,
@@ -70,26 +65,16 @@ pub(crate) fn network_interface(
         return Ok((None, None));
     }
     let (Some(bar), Some(role)) = (bar, roles.user) else {
-        return Err(OpenError::RoleAbsent {
-            card: card.to_owned(),
-            role: "user (AXI-Lite)",
-            needed_for: "the network interface",
-        });
+        return Err(OpenError::RoleAbsent { role: "user (AXI-Lite)", needed_for: "the network interface" });
     };
     let needed = u64::from(fpga_firmware::generated::USER_BAR_MIN_SIZE);
     if role.size < needed {
-        return Err(OpenError::BarTooSmall {
-            card: card.to_owned(),
-            role: "user",
-            index: role.index,
-            size: role.size,
-            needed,
-        });
+        return Err(OpenError::BarTooSmall { role: "user", index: role.index, size: role.size, needed });
     }
     let identity = Identity::read(bar, bar.size()).map_err(|source| match source {
-        ReadError::Access { error, .. } => mmio(card, error),
-        source => OpenError::Identity { card: card.to_owned(), source },
+        ReadError::Access { error, .. } => OpenError::Mmio(error),
+        source => OpenError::Identity(source),
     })?;
-    let ni = NiInfo::read(bar, &identity).map_err(|source| mmio(card, source))?;
+    let ni = NiInfo::read(bar, &identity)?;
     Ok((Some(identity), Some(ni)))
 }

@@ -25,6 +25,7 @@
 //! puts an endpoint behind a lock, for threads and tasks that share one.
 #![forbid(unsafe_code)]
 
+mod advice;
 pub mod bulk;
 mod card;
 mod cdma;
@@ -52,6 +53,7 @@ mod store;
 pub mod stream;
 pub mod user_interrupt;
 
+pub use advice::Advice;
 pub use card::{Card, InterruptVectors};
 pub use cdma::{
     Cdma, CdmaCompletion, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRing, CdmaRingError,
@@ -64,7 +66,8 @@ pub use channel::{
 pub use discover::{BarRoles, DmaBarReason};
 pub use endpoint::Endpoint;
 pub use error::{
-    ChannelError, OpenError, Refused, ResourceError, SubmitError, TransferError, TransferFailed,
+    CardPart, ChannelError, Error, ErrorKind, ErrorPlace, OpenError, Refused, ResourceError, SubmitError,
+    TransferError, TransferFailed,
 };
 pub use fault::{ChannelFault, FaultCause, FaultPosition};
 pub use fpga_firmware::{Incarnation, NodeId};

@@ -7,7 +7,7 @@ use fpga_pci::{Backend, Bar, Interrupt};
 use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, irq::channel_bit};
 
 use crate::card::Card;
-use crate::error::ResourceError;
+use crate::error::{At as _, Error, ResourceError};
 use crate::name::ChannelName;
 use crate::range::CardRange;
 use crate::shared::{ChannelClaim, Shared};
@@ -55,9 +55,11 @@ impl Card {
     /// # Errors
     /// [`ResourceError::NoSuchChannel`]; [`ResourceError::InUse`] while the channel has an owner; [`ResourceError::Observed`] if the card
     /// was opened for inspection only.
-    pub fn raw_channel(&self, name: ChannelName) -> Result<RawChannel, ResourceError> {
-        self.check_channel(name)?;
-        let claim = self.shared.claim_channel(name)?;
+    pub fn raw_channel(&self, name: ChannelName) -> Result<RawChannel, Error<ResourceError>> {
+        let claim = self
+            .check_channel(name)
+            .and_then(|()| self.shared.claim_channel(name))
+            .at(|| self.shared.place())?;
         Ok(RawChannel { card: Arc::clone(&self.shared), claim })
     }
 
@@ -86,7 +88,11 @@ impl Card {
     /// # Errors
     /// [`ResourceError::InUse`] while a channel, the CDMA engine or a user interrupt has an owner, which may wait for an interrupt;
     /// otherwise as [`enable_interrupts`](Self::enable_interrupts).
-    pub fn disable_interrupts(&self) -> Result<(), ResourceError> {
+    pub fn disable_interrupts(&self) -> Result<(), Error<ResourceError>> {
+        self.release_interrupts().at(|| self.shared.place())
+    }
+
+    fn release_interrupts(&self) -> Result<(), ResourceError> {
         let shared = &self.shared;
         let _claims = shared
             .info
@@ -98,13 +104,8 @@ impl Card {
         shared.release_cdma();
         shared.check_user_lines_free()?;
         let mut interrupts = shared.interrupts.lock().unwrap_or_else(PoisonError::into_inner);
-        IrqBlock::CHANNEL_ENABLE
-            .write(&shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(0))
-            .map_err(|source| ResourceError::Mmio { card: shared.name.clone(), source })?;
-        shared
-            .backend
-            .disable_interrupts()
-            .map_err(|source| ResourceError::Interrupt { card: shared.name.clone(), source })?;
+        IrqBlock::CHANNEL_ENABLE.write(&shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(0))?;
+        shared.backend.disable_interrupts()?;
         interrupts.clear();
         Ok(())
     }

@@ -35,7 +35,7 @@ use fpga_registers::xdma::{CONFIG_BASE, ConfigBlock, IRQ_BASE, IrqBlock};
 
 use crate::card::Card;
 use crate::discover;
-use crate::error::OpenError;
+use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError};
 use crate::identify::{network_interface, read_ids};
 use crate::info::{CardInfo, XdmaInfo, cdma_of};
 use crate::name::ChannelName;
@@ -143,7 +143,7 @@ impl Card {
     ///
     /// # Errors
     /// See [`RecoveryError`]. A failed step is not an error: the report shows it, and whether the card is healthy at the end.
-    pub fn recover(&self, level: RecoveryLevel) -> Result<RecoveryReport, RecoveryError> {
+    pub fn recover(&self, level: RecoveryLevel) -> Result<RecoveryReport, Error<RecoveryError>> {
         self.recover_with(&RecoveryOptions::default().with_max_level(level))
     }
 
@@ -151,13 +151,17 @@ impl Card {
     ///
     /// # Errors
     /// As [`recover`](Self::recover).
-    pub fn recover_with(&self, options: &RecoveryOptions) -> Result<RecoveryReport, RecoveryError> {
+    pub fn recover_with(&self, options: &RecoveryOptions) -> Result<RecoveryReport, Error<RecoveryError>> {
+        self.run_recovery(options).at(|| self.shared.place())
+    }
+
+    fn run_recovery(&self, options: &RecoveryOptions) -> Result<RecoveryReport, RecoveryError> {
         let shared = &self.shared;
         if shared.check_owned().is_err() {
-            return Err(RecoveryError::Observed { card: shared.name.to_string() });
+            return Err(RecoveryError::Observed);
         }
         let claims = Claims::take(shared, options)?;
-        let registers = match answers(&shared.name, &shared.dma_bar)? {
+        let registers = match answers(&shared.dma_bar)? {
             true => RegisterState::Responding { dma: shared.dma_bar.clone(), user: shared.user_bar.clone() },
             false => RegisterState::AllOnes,
         };
@@ -186,32 +190,39 @@ pub fn recover(
     backend: &Arc<dyn Backend>,
     open: &OpenOptions,
     options: &RecoveryOptions,
+) -> Result<RecoveryReport, Error<RecoveryError>> {
+    let place = || ErrorPlace::new(backend.name().into(), CardPart::Card);
+    recover_unopened(&**backend, open, options).at(place)
+}
+
+fn recover_unopened(
+    backend: &dyn Backend,
+    open: &OpenOptions,
+    options: &RecoveryOptions,
 ) -> Result<RecoveryReport, RecoveryError> {
-    let backend = &**backend;
     let name = backend.name().to_owned();
-    let ids = match read_ids(backend, &name) {
-        Err(OpenError::Gone { card }) => return Err(RecoveryError::gone(card)),
+    let ids = match read_ids(backend) {
+        Err(OpenError::Gone) => return Err(RecoveryError::Gone),
         other => other?,
     };
     let roles = discover::roles(backend, open.dma_bar)?;
-    let open_bar =
-        |index| backend.open_bar(index).map_err(|source| OpenError::Bar { card: name.clone(), source });
+    let open_bar = |index| backend.open_bar(index).map_err(OpenError::Bar);
     let dma = open_bar(roles.dma.index)?;
     let mut info = None;
     let mut registers = RegisterState::AllOnes;
-    if answers(&name, &dma)? {
-        discover::confirm(&name, roles.dma.index, &dma)?;
-        let xdma = XdmaInfo::read(&dma).map_err(|source| access(&name, source))?;
+    if answers(&dma)? {
+        discover::confirm(roles.dma.index, &dma)?;
+        let xdma = XdmaInfo::read(&dma).map_err(access)?;
         let user = roles.user.map(|bar| open_bar(bar.index)).transpose()?;
         // An NI whose identity cannot be confirmed must not be written to.
         let (identity, ni) =
-            network_interface(&name, open, ids.subsystem, &roles, user.as_ref()).unwrap_or_default();
+            network_interface(open, ids.subsystem, &roles, user.as_ref()).unwrap_or_default();
         let cdma = cdma_of(identity.as_ref(), open);
         info = Some(CardInfo { name: name.clone(), ids, roles, xdma, identity, cdma, ni });
         registers = RegisterState::Responding { dma, user };
     }
     if let (Some(channel), Some(info)) = (options.channel, &info) {
-        check_channel(&name, info, channel)?;
+        check_channel(info, channel)?;
     }
     let claims = Claims::none();
     let sequence = RecoverySequence {
@@ -226,30 +237,30 @@ pub fn recover(
     sequence.escalate(registers)
 }
 
-fn check_channel(card: &str, info: &CardInfo, channel: ChannelName) -> Result<(), RecoveryError> {
+fn check_channel(info: &CardInfo, channel: ChannelName) -> Result<(), RecoveryError> {
     let available = info.xdma.count(channel.direction);
     if channel.number < available {
         return Ok(());
     }
-    Err(RecoveryError::NoSuchChannel { card: card.to_owned(), channel, available })
+    Err(RecoveryError::NoSuchChannel { channel, available })
 }
 
 /// Returns whether the registers answer. An error means that configuration space does not answer either, or that the handle is stale.
-fn answers(card: &str, dma: &fpga_pci::Bar) -> Result<bool, RecoveryError> {
+fn answers(dma: &fpga_pci::Bar) -> Result<bool, RecoveryError> {
     let read = || -> Result<[u32; 2], MmioError> {
         Ok([
             IrqBlock::IDENTIFIER.read(dma, IRQ_BASE)?.into_bits(),
             ConfigBlock::IDENTIFIER.read(dma, CONFIG_BASE)?.into_bits(),
         ])
     };
-    read().map(|words| words != [u32::MAX; 2]).map_err(|source| access(card, source))
+    read().map(|words| words != [u32::MAX; 2]).map_err(access)
 }
 
-fn access(card: &str, source: MmioError) -> RecoveryError {
+fn access(source: MmioError) -> RecoveryError {
     match source {
-        source if source.is_gone() => RecoveryError::gone(card.to_owned()),
-        MmioError::Stale { .. } => RecoveryError::Stale { card: card.to_owned() },
-        source => RecoveryError::Mmio { card: card.to_owned(), source },
+        source if source.is_gone() => RecoveryError::Gone,
+        MmioError::Stale { .. } => RecoveryError::Stale,
+        source => RecoveryError::Mmio(source),
     }
 }
 

@@ -13,7 +13,7 @@ use fpga_registers::xdma::{
 
 use fpga_registers::{BarOffset, Iova};
 
-use crate::error::{OpenError, ResourceError};
+use crate::error::{CardPart, Error, ErrorPlace, OpenError, ResourceError};
 use crate::info::CardInfo;
 use crate::name::CardName;
 use crate::name::ChannelName;
@@ -148,6 +148,21 @@ impl Shared {
         })
     }
 
+    /// Place of an error of the card as a whole.
+    pub(crate) fn place(&self) -> ErrorPlace {
+        self.place_at(CardPart::Card)
+    }
+
+    /// Place of an error of a channel.
+    pub(crate) fn place_of(&self, channel: ChannelName) -> ErrorPlace {
+        self.place_at(CardPart::Channel(channel))
+    }
+
+    /// Place of an error of a part of the card.
+    pub(crate) fn place_at(&self, part: CardPart) -> ErrorPlace {
+        ErrorPlace::new(self.name.clone(), part)
+    }
+
     /// Returns the cause of a register of the user BAR that reads as all ones.
     pub(crate) fn all_ones_cause(&self) -> AllOnesCause {
         AllOnesCause::ask(&*self.backend, &self.dma_bar)
@@ -193,7 +208,7 @@ impl Shared {
         let mut lines = self.user_lines();
         let Some(owners) = lines.get_mut(usize::from(line)) else {
             let available = MAX_USER_INTERRUPTS;
-            return Err(ResourceError::NoSuchUserInterrupt { card: self.name.clone(), line, available });
+            return Err(ResourceError::NoSuchUserInterrupt { line, available });
         };
         let by = match *owners {
             UserInterruptOwners::None => {
@@ -203,7 +218,7 @@ impl Shared {
             UserInterruptOwners::Driver(_) => " (by the driver: a CDMA ring or an endpoint)",
             UserInterruptOwners::User => "",
         };
-        Err(ResourceError::InUse { card: self.name.clone(), what: format!("user interrupt {line}{by}") })
+        Err(ResourceError::InUse { what: format!("user interrupt {line}{by}") })
     }
 
     /// Returns an error if a user interrupt has an owner.
@@ -211,9 +226,7 @@ impl Shared {
         let taken = |owners: &UserInterruptOwners| !matches!(owners, UserInterruptOwners::None);
         match self.user_lines().iter().position(taken) {
             None => Ok(()),
-            Some(line) => {
-                Err(ResourceError::InUse { card: self.name.clone(), what: format!("user interrupt {line}") })
-            }
+            Some(line) => Err(ResourceError::InUse { what: format!("user interrupt {line}") }),
         }
     }
 
@@ -245,7 +258,7 @@ impl Shared {
 
     /// Returns an error if the card was opened for inspection only.
     pub(crate) fn check_owned(&self) -> Result<(), ResourceError> {
-        if self.observed { Err(ResourceError::Observed { card: self.name.clone() }) } else { Ok(()) }
+        if self.observed { Err(ResourceError::Observed) } else { Ok(()) }
     }
 
     fn take(&self, bit: u32, what: impl FnOnce() -> String) -> Result<(), ResourceError> {
@@ -253,7 +266,7 @@ impl Shared {
         if self.taken.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             return Ok(());
         }
-        Err(ResourceError::InUse { card: self.name.clone(), what: what() })
+        Err(ResourceError::InUse { what: what() })
     }
 
     pub(crate) fn claim_channel(self: &Arc<Self>, name: ChannelName) -> Result<ChannelClaim, ResourceError> {
@@ -300,13 +313,14 @@ impl Drop for Shared {
                 0 => self.idle_timeout,
                 _ => self.idle_timeout.min(2 * FlushGuard::FLUSH_DELAY_NS),
             };
-            if let Err(error) = quiesce(&self.dma_bar, &*self.backend, &self.name, name, limit) {
-                let gone = matches!(error, OpenError::Gone { .. });
+            if let Err(error) = quiesce(&self.dma_bar, &*self.backend, name, limit) {
+                let gone = matches!(error, OpenError::Gone);
+                let error = Error::new(error, self.place());
                 // Warn about each fact once: all channels of a removed card report the same.
                 if reported & taken_bit(name) != 0 || (gone && reported != 0) {
-                    tracing::warn!(target: FAULT_LOG, card = %self.name, %error, "closing the card");
+                    tracing::warn!(target: FAULT_LOG, %error, "closing the card");
                 } else {
-                    tracing::warn!(card = %self.name, %error, "closing the card");
+                    tracing::warn!(%error, "closing the card");
                 }
                 if gone {
                     self.report(name);
@@ -377,41 +391,35 @@ pub(crate) fn set_packet_mark(bar: &Bar, base: BarOffset) -> Result<(), MmioErro
 pub(crate) fn quiesce(
     bar: &Bar,
     backend: &dyn Backend,
-    card: &str,
     channel: ChannelName,
     limit: u64,
 ) -> Result<(), OpenError> {
     let base = channel_base(channel.direction, channel.number);
-    let error = |source| OpenError::Mmio { card: card.to_owned(), source };
     // The owner of a C2H stream that still runs may have received a part of a packet.
     let receives = matches!(channel.direction, Direction::C2h)
-        && ChannelBlock::STATUS.read(bar, base).map_err(error)?.busy()
-        && ChannelBlock::IDENTIFIER.read(bar, base).map_err(error)?.stream();
-    ChannelBlock::CONTROL.write(bar, base, ChannelControl::new()).map_err(error)?;
+        && ChannelBlock::STATUS.read(bar, base)?.busy()
+        && ChannelBlock::IDENTIFIER.read(bar, base)?.stream();
+    ChannelBlock::CONTROL.write(bar, base, ChannelControl::new())?;
     let mut flush = None;
     let stopped = poll_until(backend, limit, |waited| {
-        let status = ChannelBlock::STATUS.read(bar, base).map_err(error)?;
+        let status = ChannelBlock::STATUS.read(bar, base)?;
         if status.into_bits() == u32::MAX {
-            return Err(OpenError::Gone { card: card.to_owned() });
+            return Err(OpenError::Gone);
         }
         if !status.busy() {
             return Ok(Some(()));
         }
         if waited >= FlushGuard::FLUSH_DELAY_NS && flush.is_none() && receives {
-            flush = Some(FlushGuard::begin(bar).map_err(error)?);
+            flush = Some(FlushGuard::begin(bar)?);
         }
         Ok(None)
     });
     if let Some(flush) = flush {
         flush.end(bar);
     }
-    stopped?.map_err(|waited| OpenError::NotIdle {
-        card: card.to_owned(),
-        channel,
-        waited: Waited::new(backend, waited),
-    })?;
+    stopped?.map_err(|waited| OpenError::NotIdle { channel, waited: Waited::new(backend, waited) })?;
     if receives {
-        set_packet_mark(bar, base).map_err(error)?;
+        set_packet_mark(bar, base)?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use core::fmt;
 
 use fpga_pci::{Backend, Bar, config};
 
+use crate::advice::Advice;
 use crate::discover;
 
 /// Cause of a register of the user BAR that reads as all ones, as far as configuration space and the DMA BAR show it.
@@ -31,18 +32,30 @@ impl AllOnesCause {
     }
 }
 
+impl AllOnesCause {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn advice(self) -> Advice {
+        match self {
+            Self::Gone => Advice::text("check slot, power and link, then open the card again"),
+            Self::Registers => Advice::ResetBus,
+            Self::UserLogic => Advice::text("check its clock, its reset and the offset of its registers"),
+        }
+    }
+}
+
 impl fmt::Display for AllOnesCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Gone => {
-                "the card is gone: configuration space reads as all ones; check slot, power and link, then open the card again"
-            }
+            Self::Gone => "the card is gone: configuration space reads as all ones",
             Self::Registers => {
-                "configuration space answers, but the registers of the DMA engine read as all ones, too: memory decoding is off, or the FPGA was configured again; try `fpgactl reset --level bus`"
+                "configuration space answers, but the registers of the DMA engine read as all ones, too: memory decoding is off, or the FPGA was configured again"
             }
             Self::UserLogic => {
-                "the card and its DMA engine answer, but the logic behind the user BAR reads as all ones: check its clock, its reset and the offset of its registers"
+                "the card and its DMA engine answer, but the logic behind the user BAR reads as all ones"
             }
         })
     }
 }
+
+impl std::error::Error for AllOnesCause {}

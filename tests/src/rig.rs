@@ -5,7 +5,7 @@ use core::fmt;
 use fpga_card::CardDescription;
 use fpga_driver::{
     C2hChannel, Card, CardAddr, ChannelError, ChannelEvents, ChannelOptions, Completion, Direction,
-    DmaBuffer, H2cChannel, MemoryHandle, Refused, RegisteredMemory, ResourceError, RunMode,
+    DmaBuffer, Error, H2cChannel, MemoryHandle, Refused, RegisteredMemory, ResourceError, RunMode,
     ScatterGatherEntry, SubmitError, Ticket, TransferFailed, WaitOptions,
 };
 use fpga_pci::SharedSlice;
@@ -49,29 +49,29 @@ forward! {
     /// Same as the channel's method.
     register_memory(area: RegisteredMemory) -> Result<MemoryHandle, Refused<RegisteredMemory>>;
     /// Same as the channel's method.
-    deregister_memory(memory: MemoryHandle) -> Result<RegisteredMemory, ChannelError>;
+    deregister_memory(memory: MemoryHandle) -> Result<RegisteredMemory, Error<ChannelError>>;
     /// Same as the channel's method.
-    submit_at(memory: MemoryHandle, offset: usize, length: usize, card: CardAddr) -> Result<Ticket, SubmitError>;
+    submit_at(memory: MemoryHandle, offset: usize, length: usize, card: CardAddr) -> Result<Ticket, Error<SubmitError>>;
     /// Same as the channel's method.
-    submit_list(entries: &[ScatterGatherEntry]) -> Result<Ticket, SubmitError>;
+    submit_list(entries: &[ScatterGatherEntry]) -> Result<Ticket, Error<SubmitError>>;
     /// Same as the channel's method.
-    poll() -> Result<usize, ChannelError>;
+    poll() -> Result<usize, Error<ChannelError>>;
     /// Same as the channel's method.
     next_completion() -> Option<Completion>;
     /// Same as the channel's method.
-    wait(ticket: Ticket, options: WaitOptions) -> Result<Completion, ChannelError>;
+    wait(ticket: Ticket, options: WaitOptions) -> Result<Completion, Error<ChannelError>>;
     /// Same as the channel's method.
-    wait_ended(ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError>;
+    wait_ended(ticket: Ticket, options: WaitOptions) -> Result<(), Error<ChannelError>>;
     /// Same as the channel's method.
-    cancel(ticket: Ticket) -> Result<bool, ChannelError>;
+    cancel(ticket: Ticket) -> Result<bool, Error<ChannelError>>;
     /// Same as the channel's method.
-    abort() -> Result<usize, ChannelError>;
+    abort() -> Result<usize, Error<ChannelError>>;
     /// Same as the channel's method.
-    arm() -> Result<(), ChannelError>;
+    arm() -> Result<(), Error<ChannelError>>;
     /// Same as the channel's method.
-    disarm() -> Result<(), ChannelError>;
+    disarm() -> Result<(), Error<ChannelError>>;
     /// Same as the channel's method.
-    events() -> Result<ChannelEvents, ChannelError>;
+    events() -> Result<ChannelEvents, Error<ChannelError>>;
 }
 
 impl Channel {
@@ -196,7 +196,12 @@ impl TestSetup {
     ///
     /// # Errors
     /// The card's errors.
-    pub fn take(self, card: &Card, number: u8, options: ChannelOptions) -> Result<Channel, ResourceError> {
+    pub fn take(
+        self,
+        card: &Card,
+        number: u8,
+        options: ChannelOptions,
+    ) -> Result<Channel, Error<ResourceError>> {
         let options = options.run_mode(self.mode);
         if self.to_card() {
             card.h2c_with(number, options).map(Channel::H2c)

@@ -8,7 +8,7 @@ use fpga_driver::endpoint::{
     EndpointError, EndpointOptions, Notification, RegionHandle, RemoteRegion, SendCompletion, SendOptions,
     SendTicket,
 };
-use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
+use fpga_driver::{Card, CardAddr, CardRange, Endpoint, Error, NodeId};
 use fpga_netmodel::Impairments;
 use fpga_protocol::Nanos;
 use fpga_sim::{SimNetwork, SimNetworkBuilder};
@@ -146,7 +146,7 @@ impl Testbed {
     ///
     /// # Errors
     /// The endpoint's errors.
-    pub fn poll(&mut self, index: usize) -> Result<usize, EndpointError> {
+    pub fn poll(&mut self, index: usize) -> Result<usize, Error<EndpointError>> {
         let Some(end) = &mut self.ends[index] else { return Ok(0) };
         let work = end.poll()?;
         self.completions[index].extend(std::iter::from_fn(|| end.next_completion()));
@@ -161,7 +161,7 @@ impl Testbed {
     ///
     /// # Panics
     /// If that takes more than a minute of virtual time.
-    pub fn try_settle(&mut self) -> Result<(), EndpointError> {
+    pub fn try_settle(&mut self) -> Result<(), Error<EndpointError>> {
         let limit = self.network.now().saturating_add(Nanos::from_secs(60));
         loop {
             let mut work = 0;

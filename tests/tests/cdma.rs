@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fpga_card::description::CardDescription;
 use fpga_driver::{
-    BarOffset, Card, CardAddr, Cdma, CdmaError, CdmaRingOptions, DescriptorPath, NetworkInterface,
-    OpenOptions, ResourceError,
+    Advice, BarOffset, Card, CardAddr, Cdma, CdmaError, CdmaRingOptions, DescriptorPath, Error,
+    NetworkInterface, OpenOptions, ResourceError,
 };
 use fpga_registers::cdma::CdmaBlock;
 use fpga_sim::SimNetwork;
@@ -74,13 +74,16 @@ fn cdma_long_copy_is_cut() {
 fn cdma_second_owner_is_refused() {
     let (network, card) = opened();
     let cdma = card.cdma().unwrap();
-    assert!(matches!(card.cdma(), Err(ResourceError::InUse { .. })));
-    assert!(matches!(card.clone().cdma_at(BarOffset::new(0x1000)), Err(ResourceError::InUse { .. })));
+    assert!(matches!(card.cdma(), Err(Error { kind: ResourceError::InUse { .. }, .. })));
+    assert!(matches!(
+        card.clone().cdma_at(BarOffset::new(0x1000)),
+        Err(Error { kind: ResourceError::InUse { .. }, .. })
+    ));
     drop(cdma);
     assert_works(&network, &mut card.cdma().unwrap(), 2);
     // An endpoint uses the engine itself.
     let endpoint = fpga_driver::Endpoint::open_with(&card, &fpga_tests::testbed::options(1)).unwrap();
-    assert!(matches!(card.cdma(), Err(ResourceError::InUse { .. })));
+    assert!(matches!(card.cdma(), Err(Error { kind: ResourceError::InUse { .. }, .. })));
     drop(endpoint);
     assert_works(&network, &mut card.cdma().unwrap(), 3);
 }
@@ -98,7 +101,7 @@ fn cdma_copy_ends_at_timeout() {
         let limit = Duration::from_micros(micros);
         match cdma.copy_with_timeout(at(0x1000_0000), at(0x1_0000_0000), 9 << 20, limit) {
             Ok(()) => seen.push(9 << 20),
-            Err(CdmaError::TimedOut { done, length, .. }) => {
+            Err(Error { kind: CdmaError::TimedOut { done, length, .. }, .. }) => {
                 assert_eq!(length, 9 << 20);
                 assert!(done < length);
                 let all = usize::try_from(done).unwrap();
@@ -130,7 +133,10 @@ fn cdma_copy_stopped_by_caller_reports_progress() {
         seen.push(done);
         if done < 8 << 20 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
-    assert!(matches!(stopped, Err(CdmaError::Stopped { done: 0x80_0000, .. })), "{stopped:?}");
+    assert!(
+        matches!(stopped, Err(Error { kind: CdmaError::Stopped { done: 0x80_0000, .. }, .. })),
+        "{stopped:?}"
+    );
     assert_eq!(seen, [4 << 20, 8 << 20]);
     assert!(peek(&network, 0, at(0x1_0000_0000), 8 << 20) == data[..8 << 20]);
     assert_eq!(peek(&network, 0, at(0x1_0080_0000), 1 << 20), vec![0; 1 << 20]);
@@ -145,7 +151,7 @@ fn cdma_without_dre_unaligned_copy_fails_typed() {
     let data = bytes(1, 4096);
     poke(&network, 0, at(0x1000), &data);
     let error = cdma.copy(at(0x1001), at(0x8000), 100).unwrap_err();
-    assert!(matches!(error, CdmaError::Engine { done: 0, .. }), "{error}");
+    assert!(matches!(error.kind, CdmaError::Engine { done: 0, .. }), "{error}");
     cdma.copy(at(0x1000), at(0x8040), 4000).unwrap();
     assert!(peek(&network, 0, at(0x8040), 4000) == data[..4000]);
 }
@@ -200,7 +206,10 @@ fn cdma_without_dre_bounce_copies_every_byte() {
         let (h2c, c2h) = cdma.take_bounce_channels().unwrap();
         drop((h2c, c2h));
         assert!(cdma.take_bounce_channels().is_none());
-        assert!(matches!(cdma.copy(at(1), at(0x1001), 64), Err(CdmaError::Engine { .. })));
+        assert!(matches!(
+            cdma.copy(at(1), at(0x1001), 64),
+            Err(Error { kind: CdmaError::Engine { .. }, .. })
+        ));
         assert!(card.h2c(0).is_ok());
     }
 }
@@ -210,7 +219,7 @@ fn cdma_bounce_failure_is_reported() {
     let (network, card, mut cdma) = without_realignment(64);
     network.with_card(0, |card| card.poison(at(0x10_0000 + (300 << 10)), 64));
     let error = cdma.copy(at(0x10_0001), at(0x40_0002), 1 << 20).unwrap_err();
-    let CdmaError::Bounce { done, length, .. } = &error else { panic!("{error}") };
+    let Error { kind: CdmaError::Bounce { done, length, .. }, .. } = &error else { panic!("{error}") };
     assert_eq!((*done, *length), (256 << 10, 1 << 20));
     assert!(error.to_string().contains("c2h0"), "{error}");
     network.with_card(0, |card| card.poison(at(0), 0));
@@ -218,7 +227,7 @@ fn cdma_bounce_failure_is_reported() {
     // The timeout also holds for the path through the host.
     let error =
         cdma.copy_with_timeout(at(0x10_0001), at(0x80_0002), 4 << 20, Duration::from_nanos(300)).unwrap_err();
-    assert!(matches!(error, CdmaError::TimedOut { .. }), "{error}");
+    assert!(matches!(error.kind, CdmaError::TimedOut { .. }), "{error}");
     cdma.copy(at(0x10_0001), at(0x40_0002), 1000).unwrap();
 
     // Refused channels are returned.
@@ -259,17 +268,17 @@ fn cdma_card_without_identity_needs_offset() {
     let network = network(with_channels(1, 1));
     let card = open_with(&network, OpenOptions::default().network_interface(NetworkInterface::Ignored));
     let error = card.cdma().unwrap_err();
-    assert!(matches!(error, ResourceError::Absent { .. }), "{error}");
-    assert!(error.to_string().contains("cdma_offset"), "{error}");
+    assert!(matches!(error.kind, ResourceError::Absent { .. }), "{error}");
+    assert_eq!(error.advice(), Some(Advice::StateCdmaOffset), "{error}");
     for wrong in [0xFFFC, 0x1_0000, u64::MAX] {
         let error = card.cdma_at(BarOffset::new(wrong)).unwrap_err();
-        assert!(matches!(error, ResourceError::Mmio { .. }), "{error}");
+        assert!(matches!(error.kind, ResourceError::Mmio(_)), "{error}");
     }
     assert_works(&network, &mut card.cdma_at(BarOffset::new(0x1000)).unwrap(), 4);
     // Without the identity block the driver does not know where memory ends: the bus reports the error.
     let mut cdma = card.cdma_at(BarOffset::new(0x1000)).unwrap();
     let error = cdma.copy(at(0), at(MEMORY), 64).unwrap_err();
-    assert!(matches!(error, CdmaError::Engine { .. }), "{error}");
+    assert!(matches!(error.kind, CdmaError::Engine { .. }), "{error}");
     assert_works(&network, &mut cdma, 5);
 }
 
@@ -329,7 +338,7 @@ fn cdma_length_register_that_is_none_is_reported() {
     let card = Card::from_backend(FaultInjectingBackend::new(network.backend(0), vec![replaced])).unwrap();
     let error = card.cdma().unwrap().copy(at(0), at(0x10_0000), 0x4000).unwrap_err();
     assert!(
-        matches!(error, CdmaError::LengthRegister { done: 0, held: 0x1234, written: 0x4000, .. }),
+        matches!(error.kind, CdmaError::LengthRegister { done: 0, held: 0x1234, written: 0x4000, .. }),
         "{error}"
     );
 }

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use fpga_driver::{
-    Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, H2cChannel,
+    Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, Error, H2cChannel,
     ResourceError, SubmitError, WaitMode, WaitOptions,
 };
 use fpga_pci::{DmaAccess, HugePages, SharedMemory};
@@ -65,10 +65,10 @@ fn channels_every_channel_of_every_card_transfers() {
             assert_eq!(buffer.to_vec(), data, "{h2c}+{c2h} c2h{number}");
         }
         assert!(
-            matches!(card.h2c(h2c), Err(ResourceError::NoSuchChannel { available, .. }) if available == h2c)
+            matches!(card.h2c(h2c), Err(Error { kind: ResourceError::NoSuchChannel { available, .. }, .. }) if available == h2c)
         );
         assert!(
-            matches!(card.c2h(c2h), Err(ResourceError::NoSuchChannel { available, .. }) if available == c2h)
+            matches!(card.c2h(c2h), Err(Error { kind: ResourceError::NoSuchChannel { available, .. }, .. }) if available == c2h)
         );
         assert_pool(&card, 0, 0);
         drop(card);
@@ -162,7 +162,7 @@ proptest! {
                         Ok(ticket) => expected.push_back((ticket, iova, length, seed)),
                         Err(refused) => {
                             prop_assert_eq!(refused.payload.iova(), iova);
-                            let full = matches!(refused.error, SubmitError::Ring { source: RefusalReason::Full { .. }, .. });
+                            let full = matches!(refused.error.kind, SubmitError::Ring(RefusalReason::Full { .. }));
                             prop_assert!(full, "{}", refused.error);
                         }
                     }
@@ -203,7 +203,7 @@ fn ring_full_submit_returns_buffer() {
             channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
         }
         let refused = channel.submit(filled(&card, &[7; 4096]), CardAddr::new(0x5000)).unwrap_err();
-        let SubmitError::Ring { source: RefusalReason::Full { needed: 1, free: 0 }, .. } = refused.error
+        let Error { kind: SubmitError::Ring(RefusalReason::Full { needed: 1, free: 0 }), .. } = refused.error
         else {
             panic!("{:?}", refused.error)
         };
@@ -230,8 +230,8 @@ fn submit_too_many_descriptors_is_reported() {
     let pages = |count: usize| card.memory().allocate_aligned(count * 4096, 4096).unwrap();
     let refused = channel.submit(pages(9), CardAddr::ZERO).unwrap_err();
     assert!(matches!(
-        refused.error,
-        SubmitError::Ring { source: RefusalReason::TooManyDescriptors { needed: 9, entries: 8 }, .. }
+        refused.error.kind,
+        SubmitError::Ring(RefusalReason::TooManyDescriptors { needed: 9, entries: 8 })
     ));
     channel.write(pages(8), CardAddr::ZERO).unwrap();
     for (descriptors, transfers, longest) in [
@@ -249,7 +249,7 @@ fn submit_too_many_descriptors_is_reported() {
             .max_descriptor_length(longest);
         let refused = card.c2h_with(0, options);
         assert!(
-            matches!(refused, Err(ResourceError::Ring { .. } | ResourceError::Memory { .. })),
+            matches!(refused, Err(Error { kind: ResourceError::Ring(_) | ResourceError::Memory(_), .. })),
             "{options:?}: {refused:?}"
         );
     }
@@ -291,7 +291,7 @@ fn submit_empty_buffer_completes_without_card() {
     let buffer = channel.write(buffer, CardAddr::ZERO).unwrap();
     assert_eq!(card.counters(), before, "no register access");
     let refused = channel.submit(buffer, CardAddr::ZERO).unwrap_err();
-    assert!(matches!(refused.error, SubmitError::Ring { source: RefusalReason::Empty, .. }));
+    assert!(matches!(refused.error.kind, SubmitError::Ring(RefusalReason::Empty)));
     assert_eq!(channel.in_flight(), 0);
     assert_eq!(card.counters(), before);
     let mut c2h = card.c2h(0).unwrap();
@@ -314,14 +314,14 @@ fn ticket_is_accepted_once() {
         assert_eq!((done.ticket, done.outcome), (ticket, Ok(100)));
         assert!(done.buffer.is_some());
         let again = channel.wait(ticket, WaitOptions::default());
-        assert!(matches!(again, Err(ChannelError::UnknownTicket { .. })), "{again:?}");
+        assert!(matches!(again, Err(Error { kind: ChannelError::UnknownTicket, .. })), "{again:?}");
     }
     assert!(channel.next_completion().is_none());
     // A ticket of another channel, with a number that this channel has not reached.
     let mut other = card.h2c(1).unwrap();
     assert!(matches!(
         other.wait(tickets[3], WaitOptions::default()),
-        Err(ChannelError::UnknownTicket { .. })
+        Err(Error { kind: ChannelError::UnknownTicket, .. })
     ));
     assert_pool(&card, 2 * AREAS, 0);
 }
@@ -355,7 +355,10 @@ fn completion_future_resolves() {
     assert!(read_back.to_vec() == data);
     let ticket = writer.submit(read_back, CardAddr::ZERO).unwrap();
     block_on(writer.completion(ticket)).unwrap();
-    assert!(matches!(block_on(writer.completion(ticket)), Err(ChannelError::UnknownTicket { .. })));
+    assert!(matches!(
+        block_on(writer.completion(ticket)),
+        Err(Error { kind: ChannelError::UnknownTicket, .. })
+    ));
 }
 
 #[test]
@@ -422,10 +425,10 @@ fn submit_buffer_with_wrong_access_is_refused() {
     };
     let (read_only, write_only) = (DmaAccess::ReadByDevice, DmaAccess::WriteByDevice);
     let refused = c2h.register_memory(area(read_only)).unwrap_err();
-    assert!(matches!(refused.error, SubmitError::NoAccess { access: DmaAccess::ReadByDevice, .. }));
+    assert!(matches!(refused.error.kind, SubmitError::NoAccess { access: DmaAccess::ReadByDevice, .. }));
     assert!(refused.error.to_string().contains("needs WriteByDevice"), "{}", refused.error);
     let refused = h2c.register_memory(area(write_only)).unwrap_err();
-    assert!(matches!(refused.error, SubmitError::NoAccess { access: DmaAccess::WriteByDevice, .. }));
+    assert!(matches!(refused.error.kind, SubmitError::NoAccess { access: DmaAccess::WriteByDevice, .. }));
     let source = h2c.register_memory(area(read_only)).unwrap();
     let ticket = h2c.submit_at(source, 0, 4096, CardAddr::ZERO).unwrap();
     h2c.wait_ended(ticket, WaitOptions::default()).unwrap();
@@ -435,9 +438,9 @@ fn submit_buffer_with_wrong_access_is_refused() {
 
     let (to_card, from_card) = (Direction::H2c, Direction::C2h);
     let refused = c2h.submit(card.buffer_for(to_card, 64).unwrap(), CardAddr::ZERO).unwrap_err();
-    assert!(matches!(refused.error, SubmitError::NoAccess { .. }));
+    assert!(matches!(refused.error.kind, SubmitError::NoAccess { .. }));
     let refused = h2c.submit(card.buffer_for(from_card, 64).unwrap(), CardAddr::ZERO).unwrap_err();
-    assert!(matches!(refused.error, SubmitError::NoAccess { .. }));
+    assert!(matches!(refused.error.kind, SubmitError::NoAccess { .. }));
     let mut source = card.buffer_for(to_card, 64).unwrap();
     source.fill(0x5A);
     h2c.write(source, CardAddr::ZERO).unwrap();

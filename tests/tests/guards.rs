@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use fpga_driver::endpoint::{EndpointError, SendOptions};
 use fpga_driver::{
-    BarOffset, Card, CardAddr, CdmaError, ChannelError, ChannelOptions, NodeId, SubmitError, TransferError,
-    bulk,
+    BarOffset, Card, CardAddr, CdmaError, ChannelError, ChannelOptions, Error, NodeId, SubmitError,
+    TransferError, bulk,
 };
 use fpga_protocol::Nanos;
 use fpga_registers::xdma::{CONFIG_BASE, ConfigBlock};
@@ -24,7 +24,7 @@ fn buffer_of_other_card_is_refused_and_returned() {
     let buffer = b.buffer(4096).unwrap();
     let failed = a.c2h(0).unwrap().read(buffer, CardAddr::ZERO).unwrap_err();
     assert!(
-        matches!(failed.error, TransferError::Submit(SubmitError::ForeignBuffer { .. })),
+        matches!(failed.error.kind, TransferError::Submit(SubmitError::ForeignBuffer)),
         "{:?}",
         failed.error
     );
@@ -97,11 +97,14 @@ fn cdma_short_address_build_refuses_unreachable() {
     let mut cdma = card.cdma().unwrap();
     // 5 GiB: its low word alone means 1 GiB.
     let error = cdma.copy(CardAddr::ZERO, CardAddr::new(5 << 30), 4096).unwrap_err();
-    assert!(matches!(error, CdmaError::Narrow { register: "destination address", .. }), "{error}");
+    assert!(matches!(error.kind, CdmaError::Narrow { register: "destination address", .. }), "{error}");
     assert_eq!(cards::peek(&network, 0, CardAddr::new(1 << 30), 4096), before);
     drop(cdma);
     let error = fpga_driver::Endpoint::open_with(&card, &testbed::options(1)).unwrap_err();
-    assert!(matches!(error, EndpointError::Cdma(CdmaError::Narrow { .. })), "{error}");
+    assert!(
+        matches!(error.kind, EndpointError::Cdma(Error { kind: CdmaError::Narrow { .. }, .. })),
+        "{error}"
+    );
 }
 
 #[test]
@@ -113,10 +116,10 @@ fn cdma_copy_beyond_address_width_copies_nothing() {
     let (below, length) = (CardAddr::new((4 << 30) - (8 << 20)), 16 << 20);
     cards::poke(&network, 0, CardAddr::ZERO, &[7; 4096]);
     let error = cdma.copy(CardAddr::ZERO, below, length).unwrap_err();
-    assert!(matches!(error, CdmaError::Narrow { register: "destination address", .. }), "{error}");
+    assert!(matches!(error.kind, CdmaError::Narrow { register: "destination address", .. }), "{error}");
     assert_eq!(cards::peek(&network, 0, below, 4096), [0; 4096]);
     let error = cdma.copy(below, CardAddr::ZERO, length).unwrap_err();
-    assert!(matches!(error, CdmaError::Narrow { register: "source address", .. }), "{error}");
+    assert!(matches!(error.kind, CdmaError::Narrow { register: "source address", .. }), "{error}");
     assert_eq!(cards::peek(&network, 0, CardAddr::ZERO, 4096), [7; 4096]);
     cdma.copy(CardAddr::ZERO, below, 8 << 20).expect("a copy within the address width succeeds");
     assert_eq!(cards::peek(&network, 0, below, 4096), [7; 4096]);
@@ -138,11 +141,11 @@ fn await_on_removed_card_ends() {
             Poll::Pending => None,
         })
     };
-    assert!(matches!(outcome, Some(Err(ChannelError::Gone { .. }))), "{outcome:?}");
+    assert!(matches!(outcome, Some(Err(Error { kind: ChannelError::Gone { .. }, .. }))), "{outcome:?}");
     // The transfer has ended as aborted; its buffer is in quarantine, because the card may still reach it.
     let done = channel.next_completion().unwrap();
     assert!(done.outcome.is_err() && done.buffer.is_none());
-    assert!(matches!(channel.poll(), Err(ChannelError::Gone { .. })));
+    assert!(matches!(channel.poll(), Err(Error { kind: ChannelError::Gone { .. }, .. })));
     assert_eq!(card.memory().quarantined().len(), 2, "the buffer and the ring");
 }
 

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use fpga_card::CardDescription;
-use fpga_driver::{Card, CardAddr, CardRange, ChannelName, Direction, OpenOptions, ResourceError};
+use fpga_driver::{Card, CardAddr, CardRange, ChannelName, Direction, Error, OpenOptions, ResourceError};
 use fpga_registers::xdma::{ChannelBlock, Target, channel_base};
 use fpga_sim::SimNetwork;
 use fpga_tests::cards::{described, network, open, open_with};
@@ -17,9 +17,9 @@ fn card() -> (SimNetwork, Card) {
 }
 
 #[track_caller]
-fn assert_in_use<T: core::fmt::Debug>(result: Result<T, ResourceError>) {
+fn assert_in_use<T: core::fmt::Debug>(result: Result<T, Error<ResourceError>>) {
     let error = result.unwrap_err();
-    assert!(matches!(error, ResourceError::InUse { .. }), "{error}");
+    assert!(matches!(error.kind, ResourceError::InUse { .. }), "{error}");
     assert!(error.to_string().contains("mock:0"), "{error}");
 }
 
@@ -46,7 +46,7 @@ fn raw_channel_unknown_number_is_refused() {
     let (_network, card) = card();
     let missing = ChannelName { number: 4, ..H2C0 };
     let error = card.raw_channel(missing).unwrap_err();
-    assert!(matches!(error, ResourceError::NoSuchChannel { .. }), "{error}");
+    assert!(matches!(error.kind, ResourceError::NoSuchChannel { .. }), "{error}");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
 use fpga_driver::recovery::{self, RecoveryStep, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport};
 use fpga_driver::{
-    Backend, BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Endpoint, FaultCause,
-    OpenError, OpenOptions, RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, ResourceError,
-    RunMode, WaitOptions,
+    Advice, Backend, BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Endpoint, Error,
+    FaultCause, OpenError, OpenOptions, RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport,
+    ResourceError, RunMode, WaitOptions,
 };
 use fpga_pci::{ResetLevel, config};
 use fpga_registers::cdma::CdmaBlock;
@@ -43,7 +43,7 @@ fn active(report: &RecoveryReport) -> Vec<String> {
 }
 
 /// Runs the recovery on a card that no process has open.
-fn unopened(network: &SimNetwork, options: RecoveryOptions) -> Result<RecoveryReport, RecoveryError> {
+fn unopened(network: &SimNetwork, options: RecoveryOptions) -> Result<RecoveryReport, Error<RecoveryError>> {
     let backend: Arc<dyn Backend> = network.backend(0);
     recovery::recover(&backend, &OpenOptions::default(), &options)
 }
@@ -104,15 +104,15 @@ fn recovery_check_only_changes_nothing() {
     let card = Card::from_backend_with(network.backend(0), OpenOptions::default().observe(true)).unwrap();
     assert_eq!(card.info().xdma.c2h_channels, 4);
     assert!(ChannelBlock::STATUS.read(card.dma_bar(), base).unwrap().busy());
-    let observed = |error: Option<ResourceError>| {
-        assert!(matches!(error, Some(ResourceError::Observed { .. })), "{error:?}")
+    let observed = |error: Option<Error<ResourceError>>| {
+        assert!(matches!(error, Some(Error { kind: ResourceError::Observed, .. })), "{error:?}")
     };
     observed(card.h2c(0).err());
     observed(card.c2h(1).err());
     observed(card.cdma().err());
     observed(card.enable_interrupts().err());
     let forced = card.recover_with(&RecoveryOptions::default().force(true));
-    assert!(matches!(forced, Err(RecoveryError::Observed { .. })), "{forced:?}");
+    assert!(matches!(forced, Err(Error { kind: RecoveryError::Observed, .. })), "{forced:?}");
     drop(card);
     assert_eq!((control(), command()), (before, commanded));
     // Its owner can still open it.
@@ -179,9 +179,9 @@ fn recovery_single_channel_leaves_others() {
 
     let network = self::network(with_channels(2, 1));
     let error = unopened(&network, RecoveryOptions::default().channel(C2H1)).unwrap_err();
-    assert!(matches!(error, RecoveryError::NoSuchChannel { available: 1, .. }), "{error}");
+    assert!(matches!(error.kind, RecoveryError::NoSuchChannel { available: 1, .. }), "{error}");
     let error = open(&network).recover_with(&RecoveryOptions::default().channel(C2H1)).unwrap_err();
-    assert!(matches!(error, RecoveryError::NoSuchChannel { available: 1, .. }), "{error}");
+    assert!(matches!(error.kind, RecoveryError::NoSuchChannel { available: 1, .. }), "{error}");
 }
 
 #[test]
@@ -194,9 +194,9 @@ fn recovery_held_channel_needs_force() {
     let ticket = channel.submit(buffer, CardAddr::ZERO).unwrap();
     channel.poll().unwrap();
     let error = card.recover(RecoveryLevel::Bus).unwrap_err();
-    let RecoveryError::InUse { what, .. } = &error else { panic!("{error}") };
+    let Error { kind: RecoveryError::InUse { what, .. }, .. } = &error else { panic!("{error}") };
     assert_eq!(what, "h2c0, the CDMA engine are");
-    assert!(error.to_string().contains("drop the handles"), "{error}");
+    assert_eq!(error.advice(), Some(Advice::DropHandlesOrForce), "{error}");
     // Another channel is not in use.
     let other = card.recover_with(&RecoveryOptions::default().channel(C2H1));
     assert!(other.is_ok_and(|report| report.well));
@@ -212,7 +212,7 @@ fn recovery_held_channel_needs_force() {
     let done = channel.wait(ticket, WaitOptions::default()).unwrap();
     let fault = done.outcome.unwrap_err();
     assert!(
-        matches!(fault.cause, FaultCause::NoError(_)),
+        matches!(fault.kind.cause, FaultCause::NoError(_)),
         "the channel's owner gets an error without status bits: {fault}"
     );
     drop((channel, cdma));
@@ -255,7 +255,7 @@ fn recovery_requested_reset_is_done() {
     assert!(report.well && report.reopen);
     assert_eq!(active(&report), ["bus recovered"]);
     let error = card.recover(RecoveryLevel::Channel).unwrap_err();
-    assert!(matches!(error, RecoveryError::Stale { .. }), "{error}");
+    assert!(matches!(error.kind, RecoveryError::Stale), "{error}");
     drop(card);
     assert_works(&network, &open(&network));
 }
@@ -268,7 +268,10 @@ fn recovery_stuck_engine_escalates() {
         FaultInjectingBackend::new(network.backend(0), vec![ReplacedRegister { bar: DMA_BAR, at, value: 1 }]);
     let backend: Arc<dyn Backend> = injector.clone();
     // The card cannot be opened in this state, which is the main use of the recovery.
-    assert!(matches!(Card::from_backend(Arc::clone(&backend)), Err(OpenError::NotIdle { .. })));
+    assert!(matches!(
+        Card::from_backend(Arc::clone(&backend)),
+        Err(Error { kind: OpenError::NotIdle { .. }, .. })
+    ));
     let recover = |level| {
         let options = RecoveryOptions::default().with_max_level(level);
         recovery::recover(&backend, &OpenOptions::default(), &options).unwrap()
@@ -306,8 +309,8 @@ fn recovery_all_ones_needs_bus_reset() {
             }
         };
         let error = recover(RecoveryLevel::Channel).unwrap_err();
-        assert!(matches!(error, RecoveryError::Gone { .. }), "{error}");
-        assert!(error.to_string().contains("level of the bus"), "{error}");
+        assert!(matches!(error.kind, RecoveryError::AllOnes), "{error}");
+        assert_eq!(error.advice(), Some(Advice::ResetBus), "{error}");
         let report = recover(RecoveryLevel::Function).unwrap();
         assert!(!report.well);
         assert_eq!(active(&report), ["registers failed", "function unsupported"]);
@@ -328,8 +331,8 @@ fn recovery_removed_card_is_reported() {
         card.recover(RecoveryLevel::Bus).unwrap_err(),
         unopened(&network, RecoveryOptions::default().at_least(RecoveryLevel::Bus)).unwrap_err(),
     ] {
-        assert!(matches!(error, RecoveryError::Gone { .. }), "{error}");
-        assert!(error.to_string().contains("rescan the bus"), "{error}");
+        assert!(matches!(error.kind, RecoveryError::Gone), "{error}");
+        assert!(format!("{error:#}").contains("rescan the bus"), "{error:#}");
     }
     network.fail(0, CardFailure::None);
     drop(card);
@@ -341,7 +344,7 @@ fn recovery_external_reset_is_reported() {
     let network = network(CardDescription::default());
     let card = open(&network);
     network.backend(0).reset(ResetLevel::Hot).unwrap();
-    assert!(matches!(card.recover(RecoveryLevel::Channel), Err(RecoveryError::Stale { .. })));
+    assert!(matches!(card.recover(RecoveryLevel::Channel), Err(Error { kind: RecoveryError::Stale, .. })));
 }
 
 #[test]
@@ -368,5 +371,5 @@ fn recovery_non_xdma_is_not_reset() {
     let backend: Arc<dyn Backend> = FaultInjectingBackend::new(network.backend(0), replaced);
     let options = RecoveryOptions::default().at_least(RecoveryLevel::Bus);
     let error = recovery::recover(&backend, &OpenOptions::default(), &options).unwrap_err();
-    assert!(matches!(error, RecoveryError::Open(OpenError::NotXdma { .. })), "{error}");
+    assert!(matches!(error.kind, RecoveryError::Open(OpenError::NotXdma { .. })), "{error}");
 }

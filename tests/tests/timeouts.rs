@@ -9,8 +9,8 @@ use std::time::Duration;
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::endpoint::{EndpointError, SendOptions, SharedEndpoint};
 use fpga_driver::{
-    Backend, Cancellation, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, NodeId,
-    OpenOptions, TransferError, WaitMode, WaitOptions,
+    Backend, Cancellation, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, Error,
+    NodeId, OpenOptions, TransferError, WaitMode, WaitOptions,
 };
 use fpga_pci::Bounced;
 use fpga_registers::cdma::CdmaBlock;
@@ -70,7 +70,7 @@ fn channel_wait_ends_at_timeout_in_every_mode() {
             injector.use_virtual_monotonic_clock();
             let wait = WaitOptions::default().mode(mode).timeout(timeout);
             let error = timed(&injector, timeout, "wait", || channel.wait(ticket, wait)).unwrap_err();
-            assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
+            assert!(matches!(error.kind, ChannelError::TimedOut { .. }), "{error}");
         }
     }
 }
@@ -86,7 +86,10 @@ fn blocking_transfer_ends_at_timeout_though_engine_does_not_stop() {
         let buffer = card.buffer(1 << 20).unwrap();
         let failed = timed(&injector, timeout, "read", || channel.read_with(buffer, CardAddr::ZERO, wait))
             .unwrap_err();
-        assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
+        assert!(
+            matches!(failed.error.kind, TransferError::Channel(ChannelError::TimedOut { .. })),
+            "{failed}"
+        );
         // The engine may still write to the buffer.
         assert!(failed.buffer.is_none());
         assert!(channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).is_err() || channel.poll().is_err());
@@ -116,7 +119,10 @@ fn bulk_transfer_ends_at_total_timeout() {
         bulk::write_from(card, &mut channel, &mut source, CardAddr::ZERO, 64 << 20, wait, &mut progress);
     // The engine does not stop either; that error tells the user what to do.
     assert!(
-        matches!(failed, Err(BulkError::Channel { source: ChannelError::Wedged { .. }, .. })),
+        matches!(
+            failed,
+            Err(Error { kind: BulkError::Channel { cause: ChannelError::Wedged { .. }, .. }, .. })
+        ),
         "{failed:?}"
     );
     let took = Duration::from_nanos(injector.now() - before);
@@ -136,7 +142,7 @@ fn short_idle_timeout_gives_up_engine_early() {
     injector.use_virtual_monotonic_clock();
     let error = timed(&injector, limit, "abort", || channel.abort()).unwrap_err();
     assert!(
-        matches!(error, ChannelError::Wedged { waited, .. } if (20..=22).contains(&waited.as_millis())),
+        matches!(error.kind, ChannelError::Wedged { waited, .. } if (20..=22).contains(&waited.as_millis())),
         "{error}"
     );
 }
@@ -156,7 +162,7 @@ fn cdma_copy_ends_at_timeout_though_engine_hangs() {
         injector.use_virtual_monotonic_clock();
         let copy = || cdma.copy_with_timeout(CardAddr::ZERO, CardAddr::new(1 << 20), 4096, timeout);
         let error = timed(&injector, timeout, "copy", copy).unwrap_err();
-        assert!(matches!(error, CdmaError::Stuck { .. }), "{error}");
+        assert!(matches!(error.kind, CdmaError::Stuck { .. }), "{error}");
         std::mem::forget(cdma);
     }
 }
@@ -174,25 +180,25 @@ fn endpoint_waits_end_at_timeout() {
             let mut end = Endpoint::open_with(&card, &settings).unwrap();
             injector.use_virtual_monotonic_clock();
             let error = timed(&injector, timeout, "arrival", || end.wait_notification(timeout)).unwrap_err();
-            assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}");
+            assert!(matches!(error.kind, EndpointError::NoArrival { .. }), "{error}");
             let error =
                 timed(&injector, timeout, "meet", || end.wait_peer(NodeId::new(77), timeout)).unwrap_err();
-            assert!(matches!(error, EndpointError::NoPeer { .. }), "{error}");
+            assert!(matches!(error.kind, EndpointError::NoPeer { .. }), "{error}");
             let region =
                 end.open_region(NodeId::ANY, CardRange::new(CardAddr::new(1 << 24), 4096)).unwrap().remote;
             let mut elsewhere = region;
             elsewhere.node = NodeId::new(77);
             let ticket = end.send(CardAddr::new(1 << 25), &elsewhere, 0, 64, SendOptions::default()).unwrap();
             let error = timed(&injector, timeout, "send", || end.wait(ticket, timeout)).unwrap_err();
-            assert!(matches!(error, EndpointError::TimedOut { .. }), "{error}");
+            assert!(matches!(error.kind, EndpointError::TimedOut { .. }), "{error}");
             let end = SharedEndpoint::from(end);
             let error =
                 timed(&injector, timeout, "shared arrival", || end.wait_notification(timeout)).unwrap_err();
-            assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}");
+            assert!(matches!(error.kind, EndpointError::NoArrival { .. }), "{error}");
             let mut sent =
                 end.send(CardAddr::new(1 << 25), &elsewhere, 0, 64, SendOptions::default()).unwrap();
             let error = timed(&injector, timeout, "shared send", || sent.wait(timeout)).unwrap_err();
-            assert!(matches!(error, EndpointError::TimedOut { .. }), "{error}");
+            assert!(matches!(error.kind, EndpointError::TimedOut { .. }), "{error}");
         }
     }
 }
@@ -205,7 +211,7 @@ fn virtual_wait_without_work_takes_few_steps() {
     let timeout = Duration::from_secs(60);
     let (began, turns) = (network.now(), end.counters().turns);
     let error = end.wait_notification(timeout).unwrap_err();
-    assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}");
+    assert!(matches!(error.kind, EndpointError::NoArrival { .. }), "{error}");
     let waited = Duration::from_nanos(network.now().saturating_sub(began).get());
     assert!(waited >= timeout && waited <= timeout + Duration::from_secs(1), "{waited:?}");
     let turns = end.counters().turns - turns;
@@ -228,10 +234,10 @@ fn cancelled_wait_ends_in_every_mode_though_engine_does_not_stop() {
         let wait = WaitOptions::default().mode(mode).cancel(cancel);
         let before = injector.now();
         let error = channel.wait(ticket, wait).unwrap_err();
-        assert!(matches!(error, ChannelError::Cancelled { .. }), "{mode:?}: {error}");
+        assert!(matches!(error.kind, ChannelError::Cancelled { .. }), "{mode:?}: {error}");
         let error = channel.abort().unwrap_err();
         assert!(
-            matches!(error, ChannelError::Wedged { waited, .. } if waited.as_millis() <= 30),
+            matches!(error.kind, ChannelError::Wedged { waited, .. } if waited.as_millis() <= 30),
             "{mode:?}: {error}"
         );
         drop((channel, card));
@@ -251,7 +257,8 @@ fn bulk_transfer_cancelled_reports_bytes_done() {
     let failed =
         bulk::write_from(&card, &mut channel, &mut source, CardAddr::ZERO, 64 << 20, wait, &mut progress);
     // Chunks that have ended before their wait are complete.
-    let Err(BulkError::Channel { done, source: ChannelError::Cancelled { .. } }) = failed else {
+    let Err(Error { kind: BulkError::Channel { done, cause: ChannelError::Cancelled { .. } }, .. }) = failed
+    else {
         panic!("{failed:?}")
     };
     assert!((3 << 20..64 << 20).contains(&done), "{done}");

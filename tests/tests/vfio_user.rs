@@ -12,7 +12,7 @@ use fpga_card::CardDescription;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
 use fpga_driver::{
     Backend, BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction,
-    Endpoint, OpenOptions, RecoveryLevel, RecoveryOptions, WaitMode, WaitOptions, recovery,
+    Endpoint, Error, OpenOptions, RecoveryLevel, RecoveryOptions, WaitMode, WaitOptions, recovery,
 };
 use fpga_pci::{ConnectionError, DmaAccess, HugePages, MmioError, ResetLevel, ServerError, SharedMemory};
 use fpga_registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
@@ -200,7 +200,10 @@ fn served_card_slow_owner_does_not_keep_others_awake() {
         let halted = sleeper.submit(card.buffer_from(&data).unwrap(), CardAddr::new(0x10_0000)).unwrap();
         let before = reads();
         let short = wait.timeout(Duration::from_millis(150));
-        assert!(matches!(sleeper.wait(halted, short), Err(ChannelError::TimedOut { .. })));
+        assert!(matches!(
+            sleeper.wait(halted, short),
+            Err(Error { kind: ChannelError::TimedOut { .. }, .. })
+        ));
         let during = reads() - before;
         assert!(during < 40, "{during} register reads in one sleep");
         card.dma_bar().write32(SGDMA_COMMON_BASE.offset_by(halt_off.offset()), halt).unwrap();
@@ -373,7 +376,7 @@ fn served_card_server_end_ends_every_wait() {
             }
             Err(error) => error,
         };
-        assert!(matches!(lost, ChannelError::Gone { .. }), "{wait:?}: {lost}");
+        assert!(matches!(lost, Error { kind: ChannelError::Gone { .. }, .. }), "{wait:?}: {lost}");
         assert_eq!(channel.in_flight(), 0);
         let read = card.dma_bar().read32(BarOffset::ZERO).unwrap_err();
         let MmioError::Server { source: ServerError::Disconnected { cause, .. }, .. } = read else {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::endpoint::SendOptions;
 use fpga_driver::{
-    Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, DmaBuffer, Endpoint, FaultCause,
-    H2cChannel, NodeId, OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError, TransferError,
-    WriteVolatile,
+    Advice, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, DmaBuffer, Endpoint, Error,
+    FaultCause, H2cChannel, NodeId, OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError,
+    TransferError, WriteVolatile,
 };
 use fpga_pci::{MmioError, QuarantineReason};
 use fpga_registers::cdma::CdmaBlock;
@@ -51,9 +51,9 @@ fn wedged_channel_cannot_be_taken_over() {
     let network = fast_network(with_channels(4, 4));
     let backend = FaultInjectingBackend::new(network.backend(0), vec![busy(Direction::C2h, 2)]);
     let error = Card::from_backend(backend.clone()).unwrap_err();
-    let OpenError::NotIdle { channel, waited, .. } = &error else { panic!("{error}") };
+    let Error { kind: OpenError::NotIdle { channel, waited, .. }, .. } = &error else { panic!("{error}") };
     assert_eq!((channel.to_string().as_str(), waited.as_millis()), ("c2h2", 2000));
-    assert!(error.to_string().contains("reset the card"), "{error}");
+    assert_eq!(error.advice(), Some(Advice::ResetBus), "{error}");
     // The card is in this thread.
     assert!(error.to_string().contains("within 2000 ms of virtual time"), "{error}");
     assert_eq!(network.with_card(0, |card| card.config().bus_master()), Some(false));
@@ -74,9 +74,11 @@ fn wedged_engine_keeps_buffers() {
     channel.submit(card.buffer(700).unwrap(), CardAddr::ZERO).unwrap();
     backend.replace(vec![busy(Direction::H2c, 1)]);
     let error = channel.abort().unwrap_err();
-    let ChannelError::Wedged { waited, quarantined, .. } = error else { panic!("{error}") };
+    let Error { kind: ChannelError::Wedged { waited, quarantined, .. }, .. } = error else {
+        panic!("{error}")
+    };
     assert_eq!(waited.as_millis(), 2000);
-    assert!(error.to_string().contains("reset the card"), "{error}");
+    assert_eq!(error.advice(), Some(Advice::ResetBus), "{error}");
     let done: Vec<_> = std::iter::from_fn(|| channel.next_completion()).collect();
     assert_eq!(done.len(), 4);
     let kept = done.iter().filter(|done| done.buffer.is_none()).count();
@@ -84,7 +86,7 @@ fn wedged_engine_keeps_buffers() {
     assert!(
         done.iter()
             .filter_map(|done| done.outcome.as_ref().err())
-            .all(|fault| fault.cause == FaultCause::Aborted)
+            .all(|fault| fault.kind.cause == FaultCause::Aborted)
     );
     assert_eq!(
         done[3].buffer.as_ref().map(DmaBuffer::len),
@@ -98,7 +100,7 @@ fn wedged_engine_keeps_buffers() {
         card.memory().quarantined().iter().all(|record| record.reason == QuarantineReason::IdleNotConfirmed)
     );
     let refused = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
-    assert!(matches!(refused.error, SubmitError::Channel(ChannelError::Wedged { .. })));
+    assert!(matches!(refused.error.kind, SubmitError::Channel(ChannelError::Wedged { .. })));
     drop(refused);
     // The neighbouring channels are not affected.
     assert_works(&network, &card, &mut card.h2c(0).unwrap());
@@ -122,7 +124,7 @@ fn wedged_blocking_transfer_keeps_buffer() {
     let halt = fpga_driver::BarOffset::new(0x6014);
     card.dma_bar().write32(halt, 1 << 16).unwrap();
     let failed = channel.read(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap_err();
-    assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
+    assert!(matches!(failed.error.kind, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
     assert!(failed.buffer.is_none());
     assert_pool(&card, 0, 2);
 }
@@ -135,14 +137,14 @@ fn unwritable_registers_are_reported() {
     channel.poll().unwrap();
     backend.refuse_writes(true);
     let error = channel.abort().unwrap_err();
-    assert!(matches!(error, ChannelError::Mmio { source: MmioError::Refused { .. }, .. }), "{error}");
+    assert!(matches!(error.kind, ChannelError::Mmio(MmioError::Refused { .. })), "{error}");
     assert_eq!(channel.in_flight(), 1, "neither lost nor returned");
     drop(channel);
     // The state of the engine is unknown: its ring and its buffer stay in quarantine.
     assert_pool(&card, 0, 2);
     backend.refuse_writes(false);
     // The next owner must not count the old run's completions as its own.
-    assert!(matches!(card.h2c(0), Err(ResourceError::Busy { .. })));
+    assert!(matches!(card.h2c(0), Err(Error { kind: ResourceError::Busy { .. }, .. })));
     network.step_until_idle();
     drop(card.h2c(0).unwrap());
 }
@@ -155,11 +157,11 @@ fn unresponsive_cdma_is_reported() {
     let control = 0x1000 + CdmaBlock::CR.address(fpga_driver::BarOffset::ZERO).get();
     backend.replace(vec![ReplacedRegister { bar: 0, at: status, value: 0 }]);
     let error = cdma.copy(CardAddr::ZERO, CardAddr::new(0x1000), 64).unwrap_err();
-    assert!(matches!(error, CdmaError::Stuck { waited, .. } if waited.as_millis() >= 1000), "{error}");
+    assert!(matches!(error.kind, CdmaError::Stuck { waited, .. } if waited.as_millis() >= 1000), "{error}");
     backend.replace(vec![ReplacedRegister { bar: 0, at: control, value: 1 << 2 }]);
     let error = cdma.reset().unwrap_err();
     assert!(
-        matches!(error, CdmaError::Stuck { what: "a reset", waited, .. } if waited.as_millis() >= 100),
+        matches!(error.kind, CdmaError::Stuck { what: "a reset", waited, .. } if waited.as_millis() >= 100),
         "{error}"
     );
     backend.replace(Vec::new());
@@ -236,7 +238,7 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
             fpga_driver::WaitOptions::default(),
             &mut |_| (),
         );
-        assert!(matches!(error, Err(BulkError::Short { .. })), "{error:?}");
+        assert!(matches!(error, Err(Error { kind: BulkError::Short { .. }, .. })), "{error:?}");
         let error = bulk::write_from(
             &card,
             &mut h2c,
@@ -246,8 +248,8 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
             fpga_driver::WaitOptions::default(),
             &mut |_| (),
         );
-        let Err(BulkError::Stream { source, .. }) = error else { panic!("{error:?}") };
-        assert_eq!(source.to_string(), "disk on fire");
+        let Err(Error { kind: BulkError::Stream { cause, .. }, .. }) = error else { panic!("{error:?}") };
+        assert_eq!(cause.to_string(), "disk on fire");
         let error = bulk::read_into(
             &card,
             &mut c2h,
@@ -257,7 +259,7 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
             fpga_driver::WaitOptions::default(),
             &mut |_| (),
         );
-        assert!(matches!(error, Err(BulkError::Stream { .. })), "{error:?}");
+        assert!(matches!(error, Err(Error { kind: BulkError::Stream { .. }, .. })), "{error:?}");
         assert_eq!((h2c.in_flight(), c2h.in_flight()), (0, 0));
         assert!(h2c.next_completion().is_none() && c2h.next_completion().is_none());
         assert_pool(&card, 2, 0);
@@ -275,7 +277,10 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
             fpga_driver::WaitOptions::default(),
             &mut |_| (),
         );
-        assert!(matches!(error, Err(BulkError::Submit(SubmitError::CardMemory { .. }))), "{error:?}");
+        assert!(
+            matches!(error, Err(Error { kind: BulkError::Submit(SubmitError::CardMemory { .. }), .. })),
+            "{error:?}"
+        );
         let error = bulk::read_into(
             &card,
             &mut c2h,
@@ -285,7 +290,10 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
             fpga_driver::WaitOptions::default(),
             &mut |_| (),
         );
-        assert!(matches!(error, Err(BulkError::Submit(SubmitError::CardMemory { .. }))), "{error:?}");
+        assert!(
+            matches!(error, Err(Error { kind: BulkError::Submit(SubmitError::CardMemory { .. }), .. })),
+            "{error:?}"
+        );
         assert_pool(&card, 2, 0);
     }
     // A bus error in the middle.
@@ -300,7 +308,9 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
         fpga_driver::WaitOptions::default(),
         &mut |_| (),
     );
-    let Err(BulkError::Fault { done, source: fault, .. }) = error else { panic!("{error:?}") };
+    let Err(Error { kind: BulkError::Fault { done, cause: fault, .. }, .. }) = error else {
+        panic!("{error:?}")
+    };
     assert!(matches!(fault.cause, FaultCause::Status(_)), "{fault}");
     // The chunks before the address, from the start of the transfer.
     let chunks = ((5 << 20) - at.get()) >> 20 << 20;

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use fpga_driver::endpoint::{EndpointError, SendError};
-use fpga_driver::{ChannelError, ChannelFault, NodeId, ResourceError, SubmitError};
+use fpga_driver::{Advice, ChannelError, ChannelFault, Error, NodeId, ResourceError, SubmitError};
 use fpga_protocol::sender::TransferError;
 use fpga_registers::quantity;
 
@@ -50,12 +50,12 @@ pub struct InternalErrors {
 #[non_exhaustive]
 pub enum RemoteError {
     /// The received bytes are not a frame.
-    #[error("the data in slot {slot} is not a frame of this stream: {source}")]
+    #[error("the data in slot {slot} is not a frame of this stream: {cause}")]
     Frame {
         /// Slot of the frame.
         slot: u32,
         /// Reason.
-        source: BlockError,
+        cause: BlockError,
     },
     /// Frames in the wrong order.
     #[error(transparent)]
@@ -73,12 +73,12 @@ pub enum RemoteError {
 #[non_exhaustive]
 pub enum PublisherError {
     /// Impossible sizes.
-    #[error("{card}: {source}")]
+    #[error("{card}: {cause}")]
     Geometry {
         /// Name of the card.
         card: String,
         /// Reason.
-        source: GeometryError,
+        cause: GeometryError,
     },
     /// Impossible option value.
     #[error("{card}: {what} is {found}: {expected}")]
@@ -94,16 +94,16 @@ pub enum PublisherError {
     },
     /// The endpoint failed.
     #[error(transparent)]
-    Endpoint(#[from] EndpointError),
+    Endpoint(#[from] Error<EndpointError>),
     /// A channel or memory could not be acquired.
     #[error(transparent)]
-    Resource(#[from] ResourceError),
+    Resource(#[from] Error<ResourceError>),
     /// A channel failed.
     #[error(transparent)]
-    Channel(#[from] ChannelError),
+    Channel(#[from] Error<ChannelError>),
     /// A channel refused a block.
     #[error(transparent)]
-    Submit(#[from] SubmitError),
+    Submit(#[from] Error<SubmitError>),
     /// A transfer between host and card that fails at every retry.
     #[error(
         "the transfer of {what} between host and card failed {failures} in a row; last failure: {last}",
@@ -115,7 +115,7 @@ pub enum PublisherError {
         /// Number of consecutive failures.
         failures: u32,
         /// Last failure.
-        last: Box<ChannelFault>,
+        last: Box<Error<ChannelFault>>,
     },
     /// No random number for the stream number, or no port to listen on.
     #[error("{what}: {reason}")]
@@ -127,7 +127,7 @@ pub enum PublisherError {
     },
     /// Closing took too long.
     #[error(
-        "{card}: {frames} still in flight after {waited:?}; wait longer, or drop the publisher and lose these frames",
+        "{card}: {frames} still in flight after {waited:?}",
         frames = quantity(*frames, "frame"),
     )]
     TimedOut {
@@ -146,7 +146,7 @@ pub enum PublisherError {
 pub enum TakeError {
     /// All slots and all frames that ordinary memory may hold are in use.
     #[error(
-        "no slot is free, of {slots} and {heap_slots} in ordinary memory: frames are taken faster than they are sent, or are held; poll, publish or drop frames, or open the publisher with more slots",
+        "no slot is free, of {slots} and {heap_slots} in ordinary memory: frames are taken faster than they are sent, or are held",
         slots = quantity(*slots, "slot"),
         heap_slots = quantity(*heap_slots, "frame"),
     )]
@@ -180,15 +180,15 @@ pub enum PublishError {
         subscribers: u32,
     },
     /// The channel to the card refuses the frame.
-    #[error("frame {sequence}: {source}")]
+    #[error("frame {sequence}: {cause}")]
     Submit {
         /// Sequence number of the frame.
         sequence: Sequence,
         /// Reason.
-        source: SubmitError,
+        cause: Error<SubmitError>,
     },
     /// The frame belongs to another publisher, or has no memory. No number is used.
-    #[error("the frame belongs to another publisher: publish it there")]
+    #[error("the frame belongs to another publisher")]
     Foreign,
     /// The stream is closing. No number is used.
     #[error("the stream is closing and accepts no more frames")]
@@ -206,16 +206,16 @@ pub enum JoinError {
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// The publisher's frames do not fit into this card.
-    #[error("{card}: the publisher's frames do not fit: {source}")]
+    #[error("{card}: the publisher's frames do not fit: {cause}")]
     Geometry {
         /// Name of the card.
         card: String,
         /// Reason.
-        source: GeometryError,
+        cause: GeometryError,
     },
     /// The card could write more events than its event ring holds between two polls that are far apart.
     #[error(
-        "{card}: {slots} for frames of up to {segments} each can raise {needed} between two polls, more than three eighths of the event ring of {entries}; join with fewer slots, or open the endpoint with more event entries (up to 65536)",
+        "{card}: {slots} for frames of up to {segments} each can raise {needed} between two polls, more than three eighths of the event ring of {entries}",
         entries = quantity(*entries, "entry"),
         slots = quantity(*slots, "slot"),
         segments = quantity(*segments, "segment"),
@@ -252,16 +252,16 @@ pub enum JoinError {
 pub enum SubscriberError {
     /// The endpoint failed.
     #[error(transparent)]
-    Endpoint(#[from] EndpointError),
+    Endpoint(#[from] Error<EndpointError>),
     /// A channel or memory could not be acquired.
     #[error(transparent)]
-    Resource(#[from] ResourceError),
+    Resource(#[from] Error<ResourceError>),
     /// A channel failed.
     #[error(transparent)]
-    Channel(#[from] ChannelError),
+    Channel(#[from] Error<ChannelError>),
     /// A channel refused a transfer.
     #[error(transparent)]
-    Submit(#[from] SubmitError),
+    Submit(#[from] Error<SubmitError>),
     /// A transfer between host and card that fails at every retry.
     #[error(
         "the transfer of {what} between host and card failed {failures} in a row; last failure: {last}",
@@ -273,14 +273,14 @@ pub enum SubscriberError {
         /// Number of consecutive failures.
         failures: u32,
         /// Last failure.
-        last: Box<ChannelFault>,
+        last: Box<Error<ChannelFault>>,
     },
     /// The credit cannot be sent.
     #[error("the credit cannot be sent: {0}")]
-    Send(#[from] SendError),
+    Send(Error<SendError>),
     /// The publisher no longer accepts credits.
     #[error(
-        "the publisher at node {node} does not accept credits: {failures} failed in a row, the last one with: {last}; join again"
+        "the publisher at node {node} does not accept credits: {failures} failed in a row, the last one with: {last}"
     )]
     Unreachable {
         /// Node of the publisher.
@@ -292,7 +292,7 @@ pub enum SubscriberError {
     },
     /// Nothing was received for longer than a live publisher stays silent, while this side polled.
     #[error(
-        "the publisher at node {node} has sent nothing for {silence:?}: it ended without notice, or the network failed; join again"
+        "the publisher at node {node} has sent nothing for {silence:?}: it ended without notice, or the network failed"
     )]
     Silent {
         /// Node of the publisher.
@@ -301,9 +301,88 @@ pub enum SubscriberError {
         silence: Duration,
     },
     /// The wait timed out.
-    #[error("no frame within {waited:?}; wait longer")]
+    #[error("no frame within {waited:?}")]
     TimedOut {
         /// Time waited.
         waited: Duration,
     },
+}
+
+impl From<Error<SendError>> for SubscriberError {
+    fn from(error: Error<SendError>) -> Self {
+        Self::Send(error)
+    }
+}
+
+impl PublisherError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::Endpoint(error) => error.advice(),
+            Self::Resource(error) => error.advice(),
+            Self::Channel(error) => error.advice(),
+            Self::Submit(error) => error.advice(),
+            Self::Fault { last, .. } => last.advice(),
+            Self::TimedOut { .. } => Some(Advice::WaitLonger),
+            Self::Geometry { .. } | Self::Option { .. } | Self::System { .. } => None,
+        }
+    }
+}
+
+impl TakeError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::Full { .. } => {
+                Some(Advice::text("publish or drop frames, or open the publisher with more slots"))
+            }
+            Self::Publisher(error) => error.advice(),
+            Self::Closing => None,
+        }
+    }
+}
+
+impl PublishError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::Submit { cause, .. } => cause.advice(),
+            Self::Foreign => {
+                Some(Advice::text("publish the frame with the publisher that it was taken from"))
+            }
+            Self::NoFreeSlot { .. } | Self::Closing | Self::TooLong(_) => None,
+        }
+    }
+}
+
+impl SubscriberError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::Endpoint(error) => error.advice(),
+            Self::Resource(error) => error.advice(),
+            Self::Channel(error) => error.advice(),
+            Self::Submit(error) => error.advice(),
+            Self::Send(error) => error.advice(),
+            Self::Fault { last, .. } => last.advice(),
+            Self::Unreachable { .. } | Self::Silent { .. } => Some(Advice::text("join the stream again")),
+            Self::TimedOut { .. } => Some(Advice::WaitLonger),
+        }
+    }
+}
+
+impl JoinError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::EventRing { .. } => Some(Advice::FewerSlotsOrLargerEventRing),
+            Self::Subscriber(error) => error.advice(),
+            Self::Bootstrap(_) | Self::Geometry { .. } | Self::Offer { .. } => None,
+        }
+    }
 }

@@ -17,7 +17,7 @@ use super::Cdma;
 use super::error::{CdmaError, CdmaRingError, CdmaSubmitError};
 use super::ring::CdmaRing;
 use crate::channel::{C2hChannel, H2cChannel, WaitOptions};
-use crate::error::Refused;
+use crate::error::{Error, Refused};
 use crate::shared::Shared;
 use fpga_pci::poll_until;
 
@@ -95,7 +95,7 @@ impl Cdma {
         data_bytes: u32,
         h2c: H2cChannel,
         c2h: C2hChannel,
-    ) -> Result<(), Box<Refused<(H2cChannel, C2hChannel), CdmaError>>> {
+    ) -> Result<(), Box<Refused<(H2cChannel, C2hChannel), Error<CdmaError>>>> {
         let reason = if !data_bytes.is_power_of_two() || !(4..=128).contains(&data_bytes) {
             "the data path of a build has a power of two of bytes, from 4 to 128"
         } else if !h2c.0.is_of(&self.card) || !c2h.0.is_of(&self.card) {
@@ -106,7 +106,7 @@ impl Cdma {
             self.bounce = Some(BounceChannels { data_bytes, h2c: Box::new(h2c), c2h: Box::new(c2h) });
             return Ok(());
         };
-        let error = CdmaError::BounceChannels { card: self.name(), reason };
+        let error = Error::new(CdmaError::BounceChannels { reason }, self.place());
         Err(Box::new(Refused { error, payload: (h2c, c2h) }))
     }
 
@@ -125,7 +125,6 @@ impl Cdma {
         let carried = bounce.copy_through_host(&card, &CopyEntry { length, ..*whole }, left);
         carried.map(|()| length).map_err(|(done, reason)| match limit {
             Some((began, limit)) if passed(began) >= limit => CdmaError::TimedOut {
-                card: card.name.clone(),
                 source_start: whole.source,
                 destination: whole.destination,
                 length: whole.length,
@@ -133,7 +132,6 @@ impl Cdma {
                 waited: Waited::new(&*card.backend, passed(began)),
             },
             _ => CdmaError::Bounce {
-                card: card.name.clone(),
                 source_start: whole.source,
                 destination: whole.destination,
                 length: whole.length,
@@ -159,9 +157,7 @@ impl<T> CdmaRing<T> {
         };
         let cannot = |segment: &CopyEntry| unaligned_prefix_length(segment, data_bytes);
         let Some(last) = segments.iter().rposition(|segment| cannot(segment) != 0) else { return Ok(None) };
-        self.ring
-            .admits(segments)
-            .map_err(|source| CdmaSubmitError::Ring { card: self.cdma.name(), source })?;
+        self.ring.admits(segments).map_err(CdmaSubmitError::Ring)?;
         self.wait_for_all()?;
         let mut moved = 0;
         let mut rest = Vec::with_capacity(segments.len() - last);
@@ -176,7 +172,6 @@ impl<T> CdmaRing<T> {
                 let part = CopyEntry { length, ..*segment };
                 bounce.copy_through_host(&card, &part, || None).map_err(|(done, reason)| {
                     CdmaSubmitError::Bounce(CdmaError::Bounce {
-                        card: card.name.clone(),
                         source_start: segment.source,
                         destination: segment.destination,
                         length: segment.length,
@@ -198,7 +193,7 @@ impl<T> CdmaRing<T> {
         while self.ring.operations() != 0 {
             let before = self.ring.ended();
             let ended = poll_until(&*backend, self.cdma.card.idle_timeout(), |_| {
-                self.poll()?;
+                self.poll_ring()?;
                 Ok::<_, CdmaRingError>((self.ring.ended() != before).then_some(()))
             })?;
             ended.map_err(|waited| CdmaSubmitError::EarlierFailed(self.timed_out(waited)))?;

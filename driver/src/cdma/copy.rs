@@ -9,6 +9,7 @@ use fpga_ring::cdma_ring::{CopyEntry, LENGTH_BITS};
 
 use super::error::CdmaError;
 use super::{BASE, Cdma};
+use crate::error::{At as _, Error};
 use crate::shared::Shared;
 
 /// Maximum time for a copy of the longest chunk (4 MiB), in nanoseconds: 4 MB/s is far below any memory.
@@ -49,7 +50,12 @@ impl Cdma {
     ///
     /// # Errors
     /// [`CdmaError`]. After [`CdmaError::Engine`] the engine was reset and can be used again.
-    pub fn copy(&mut self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
+    pub fn copy(
+        &mut self,
+        source: CardAddr,
+        destination: CardAddr,
+        length: u64,
+    ) -> Result<(), Error<CdmaError>> {
         self.copy_with_progress(source, destination, length, None, &mut |_| ControlFlow::Continue(()))
     }
 
@@ -63,7 +69,7 @@ impl Cdma {
         destination: CardAddr,
         length: u64,
         timeout: Duration,
-    ) -> Result<(), CdmaError> {
+    ) -> Result<(), Error<CdmaError>> {
         let progress = &mut |_| ControlFlow::Continue(());
         self.copy_with_progress(source, destination, length, Some(timeout), progress)
     }
@@ -75,6 +81,17 @@ impl Cdma {
     /// As [`copy_with_timeout`](Self::copy_with_timeout); [`CdmaError::Stopped`] has the number of bytes copied. The engine is idle then
     /// and can be used again.
     pub fn copy_with_progress(
+        &mut self,
+        source: CardAddr,
+        destination: CardAddr,
+        length: u64,
+        timeout: Option<Duration>,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), Error<CdmaError>> {
+        self.copy_chunks(source, destination, length, timeout, progress).at(|| self.place())
+    }
+
+    fn copy_chunks(
         &mut self,
         source: CardAddr,
         destination: CardAddr,
@@ -93,7 +110,7 @@ impl Cdma {
         }
         let idle = self.wait_idle(COPY_LIMIT_NS.min(time.left(&self.card)), "the copy before")?;
         if idle.has_error() {
-            self.reset()?;
+            self.reset_engine()?;
         }
         self.enter_simple_mode()?;
         while done < length {
@@ -102,8 +119,7 @@ impl Cdma {
                 return Err(self.out_of_time(&whole, done, time));
             }
             if progress(done).is_break() && done < length {
-                let card = self.name();
-                return Err(CdmaError::Stopped { card, source_start: source, destination, length, done });
+                return Err(CdmaError::Stopped { source_start: source, destination, length, done });
             }
         }
         Ok(())
@@ -116,18 +132,10 @@ impl Cdma {
         let held = self.start(at(whole.source), at(whole.destination), written)?;
         let copied = if held == written { Some(written) } else { self.adopt_length(held, written) };
         let Some(copied) = copied else {
-            self.reset()?;
-            let (card, source_start, destination) = (self.name(), whole.source, whole.destination);
+            self.reset_engine()?;
+            let (source_start, destination) = (whole.source, whole.destination);
             let length = whole.length;
-            return Err(CdmaError::LengthRegister {
-                card,
-                source_start,
-                destination,
-                length,
-                done,
-                held,
-                written,
-            });
+            return Err(CdmaError::LengthRegister { source_start, destination, length, done, held, written });
         };
         let left = time.left(&self.card);
         // Without the caller's limit, a chunk that takes longer than any memory needs is stuck.
@@ -140,14 +148,13 @@ impl Cdma {
         };
         if held == 0 {
             // All bits were cut, and the engine refuses a length of 0 (PG034, DMAIntErr): nothing was moved.
-            self.reset()?;
+            self.reset_engine()?;
             self.enter_simple_mode()?;
             status = status.with_dma_internal_error(false);
         }
         if status.has_error() {
-            self.reset()?;
+            self.reset_engine()?;
             return Err(CdmaError::Engine {
-                card: self.name(),
                 source_start: whole.source,
                 destination: whole.destination,
                 length: whole.length,
@@ -164,7 +171,6 @@ impl Cdma {
             return error;
         }
         CdmaError::TimedOut {
-            card: self.name(),
             source_start: whole.source,
             destination: whole.destination,
             length: whole.length,
@@ -177,7 +183,7 @@ impl Cdma {
     fn enter_simple_mode(&self) -> Result<(), CdmaError> {
         CdmaBlock::CR
             .write(&self.registers, BASE, Cdmacr::new().with_irq_threshold(1))
-            .map_err(|source| self.mmio(source))
+            .map_err(CdmaError::Mmio)
     }
 
     /// Handles a length register that holds fewer bits than were written. The engine has started with the value that it holds, so it copies
@@ -189,7 +195,7 @@ impl Cdma {
         if held.checked_shr(bits)? != 0 || chunk == 0 {
             return None;
         }
-        tracing::warn!(card = %self.name(), bits, "the CDMA's length register is narrower than PG034 states; copies use shorter chunks");
+        tracing::warn!(card = %self.card.name, bits, "the CDMA's length register is narrower than PG034 states; copies use shorter chunks");
         self.chunk = chunk;
         // The next chunk has the alignment of this one. Bytes behind the last multiple are copied again.
         Some(held & !(MAX_DATA_BYTES - 1))
@@ -208,26 +214,25 @@ impl Cdma {
     /// Starts one chunk. High address words are read back where they matter: a build with narrower addresses would drop them and copy from
     /// or to another address. Returns the length that the register holds, with which the engine has started.
     fn start(&self, source: CardAddr, destination: CardAddr, length: u32) -> Result<u32, CdmaError> {
-        let mmio = |source| self.mmio(source);
         let addresses = [
             ("source address", CdmaBlock::SOURCE_LOW, CdmaBlock::SOURCE_HIGH, source),
             ("destination address", CdmaBlock::DESTINATION_LOW, CdmaBlock::DESTINATION_HIGH, destination),
         ];
         for (register, low, high, address) in addresses {
             let (low_word, written) = address.to_low_high();
-            low.write(&self.registers, BASE, low_word).map_err(mmio)?;
-            high.write(&self.registers, BASE, written).map_err(mmio)?;
+            low.write(&self.registers, BASE, low_word)?;
+            high.write(&self.registers, BASE, written)?;
             if written != 0 {
-                let held = high.read(&self.registers, BASE).map_err(mmio)?;
+                let held = high.read(&self.registers, BASE)?;
                 if held != written {
-                    return Err(CdmaError::Narrow { card: self.name(), register, held, written });
+                    return Err(CdmaError::Narrow { register, held, written });
                 }
             }
         }
         // A chunk is far below the register's 26 bits and never empty.
         let bytes = BytesToTransfer::of(length).unwrap_or_default();
-        CdmaBlock::BTT.write(&self.registers, BASE, bytes).map_err(mmio)?;
-        let held = CdmaBlock::BTT.read(&self.registers, BASE).map_err(mmio)?;
+        CdmaBlock::BTT.write(&self.registers, BASE, bytes)?;
+        let held = CdmaBlock::BTT.read(&self.registers, BASE)?;
         if held.into_bits() == u32::MAX {
             return Err(self.silent());
         }
@@ -237,16 +242,16 @@ impl Cdma {
     fn check(&self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
         for start in [source, destination] {
             if start.checked_add(length).is_none() {
-                return Err(CdmaError::AddressRange { card: self.name(), start, length });
+                return Err(CdmaError::AddressRange { start, length });
             }
             let Some(ranges) = self.card.reachable() else { continue };
             if !ranges.iter().any(|range| range.contains(start, length)) {
-                return Err(CdmaError::CardMemory { card: self.name(), start, length });
+                return Err(CdmaError::CardMemory { start, length });
             }
         }
         let apart = source.get().abs_diff(destination.get());
         if apart < length {
-            return Err(CdmaError::Overlap { card: self.name(), source_start: source, destination, length });
+            return Err(CdmaError::Overlap { source_start: source, destination, length });
         }
         Ok(())
     }
@@ -254,7 +259,6 @@ impl Cdma {
     /// Checks a copy that crosses a multiple of 4 GiB against the width of the address registers, before its first chunk. Any other copy is
     /// checked by [`start`](Self::start), because all its addresses have the same high word.
     fn check_width(&self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
-        let mmio = |source| self.mmio(source);
         let addresses = [
             ("source address", CdmaBlock::SOURCE_HIGH, source),
             ("destination address", CdmaBlock::DESTINATION_HIGH, destination),
@@ -267,10 +271,10 @@ impl Cdma {
                 continue;
             }
             self.wait_idle(COPY_LIMIT_NS, "the copy before")?;
-            high.write(&self.registers, BASE, written).map_err(mmio)?;
-            let held = high.read(&self.registers, BASE).map_err(mmio)?;
+            high.write(&self.registers, BASE, written)?;
+            let held = high.read(&self.registers, BASE)?;
             if held != written {
-                return Err(CdmaError::Narrow { card: self.name(), register, held, written });
+                return Err(CdmaError::Narrow { register, held, written });
             }
         }
         Ok(())

@@ -9,8 +9,9 @@ use fpga_registers::{CardAddr, quantity};
 use fpga_ring::cdma_ring;
 
 use super::copy::MAX_DATA_BYTES;
-use crate::error::{ChannelError, Refused, ResourceError, SubmitError};
-use crate::name::CardName;
+use crate::advice::Advice;
+use crate::error::{ChannelError, Error, ErrorKind, Refused, ResourceError, SubmitError, widen};
+use crate::fault::ChannelFault;
 use crate::silence::AllOnesCause;
 
 /// Error of a copy or of the engine's setup.
@@ -19,12 +20,10 @@ use crate::silence::AllOnesCause;
 pub enum CdmaError {
     /// A range ends beyond the address space.
     #[error(
-        "{card} CDMA: a copy of {length} from {start} leaves the card's address space; give a shorter length",
+        "a copy of {length} from {start} leaves the card's address space",
         length = quantity(*length, "byte"),
     )]
     AddressRange {
-        /// Name of the card.
-        card: CardName,
         /// First address.
         start: CardAddr,
         /// Length in bytes.
@@ -32,12 +31,10 @@ pub enum CdmaError {
     },
     /// A range ends behind the card's memory.
     #[error(
-        "{card} CDMA: the range of {length} at {start} ends behind the card's memory; `fpgactl info` shows where it is",
+        "the range of {length} at {start} ends behind the card's memory",
         length = quantity(*length, "byte"),
     )]
     CardMemory {
-        /// Name of the card.
-        card: CardName,
         /// First address.
         start: CardAddr,
         /// Length in bytes.
@@ -45,12 +42,10 @@ pub enum CdmaError {
     },
     /// Source and destination overlap. The engine reads ahead, so the result would be undefined.
     #[error(
-        "{card} CDMA: source and destination overlap in a copy of {length} from {source_start} to {destination}; copy through another place",
+        "source and destination overlap in a copy of {length} from {source_start} to {destination}",
         length = quantity(*length, "byte"),
     )]
     Overlap {
-        /// Name of the card.
-        card: CardName,
         /// First source address.
         source_start: CardAddr,
         /// First destination address.
@@ -60,14 +55,11 @@ pub enum CdmaError {
     },
     /// The engine halted with an error and was reset.
     #[error(
-        "{card} CDMA: copy of {length} from {source_start} to {destination} failed after {done}: {status}{advice}; the engine was reset and can be used again",
+        "copy of {length} from {source_start} to {destination} failed after {done}: {status}; the engine was reset and can be used again",
         length = quantity(*length, "byte"),
         done = quantity(*done, "byte"),
-        advice = realignment_advice(*source_start, *destination, *status),
     )]
     Engine {
-        /// Name of the card.
-        card: CardName,
         /// First source address of the whole copy.
         source_start: CardAddr,
         /// First destination address of the whole copy.
@@ -81,13 +73,11 @@ pub enum CdmaError {
     },
     /// The caller's timeout has passed. The engine was reset.
     #[error(
-        "{card} CDMA: copy of {length} from {source_start} to {destination} was given up after {waited} and {done}; the engine was reset and can be used again: allow more time, or copy the rest",
+        "copy of {length} from {source_start} to {destination} was given up after {waited} and {done}; the engine was reset and can be used again",
         length = quantity(*length, "byte"),
         done = quantity(*done, "byte"),
     )]
     TimedOut {
-        /// Name of the card.
-        card: CardName,
         /// First source address of the whole copy.
         source_start: CardAddr,
         /// First destination address of the whole copy.
@@ -100,12 +90,8 @@ pub enum CdmaError {
         waited: Waited,
     },
     /// The caller stopped the copy between two chunks. The engine is idle.
-    #[error(
-        "{card} CDMA: copy of {length} bytes from {source_start} to {destination} was stopped after {done} bytes; copy the rest to complete it"
-    )]
+    #[error("copy of {length} bytes from {source_start} to {destination} was stopped after {done} bytes")]
     Stopped {
-        /// Name of the card.
-        card: CardName,
         /// First source address of the whole copy.
         source_start: CardAddr,
         /// First destination address of the whole copy.
@@ -116,12 +102,8 @@ pub enum CdmaError {
         done: u64,
     },
     /// The engine does not become idle, or its reset does not end.
-    #[error(
-        "{card} CDMA: {what} did not end within {waited} (status {status}); an AXI slave does not answer: reset the card"
-    )]
+    #[error("{what} did not end within {waited} (status {status}); an AXI slave does not answer")]
     Stuck {
-        /// Name of the card.
-        card: CardName,
         /// Operation that did not end.
         what: &'static str,
         /// Timeout on the clock of the card.
@@ -130,26 +112,14 @@ pub enum CdmaError {
         status: Cdmasr,
     },
     /// The card is gone: the registers read as all ones, and so do those of the DMA BAR, or configuration space.
-    #[error("{card} CDMA: the card is gone (registers read as all ones); reopen it when it is back")]
-    Gone {
-        /// Name of the card.
-        card: CardName,
-    },
+    #[error("the card is gone (registers read as all ones)")]
+    Gone,
     /// The engine's registers read as all ones, and the card answers otherwise.
-    #[error("{card} CDMA: {cause}")]
-    Silent {
-        /// Name of the card.
-        card: CardName,
-        /// Cause.
-        cause: AllOnesCause,
-    },
+    #[error(transparent)]
+    Silent(AllOnesCause),
     /// An address register does not hold the written value: the build has a narrower register. Nothing was copied.
-    #[error(
-        "{card} CDMA: the build's {register} register holds {held:#x} of {written:#x}: the copy needs a build with wider addresses"
-    )]
+    #[error("the build's {register} register holds {held:#x} of {written:#x}: its addresses are too narrow")]
     Narrow {
-        /// Name of the card.
-        card: CardName,
         /// Name of the register.
         register: &'static str,
         /// Value that the register holds.
@@ -159,11 +129,9 @@ pub enum CdmaError {
     },
     /// The length register does not hold the low bits of the written value. The engine was reset.
     #[error(
-        "{card} CDMA: copy of {length} bytes from {source_start} to {destination} ended after {done} bytes: the length register reads {held:#x} after {written:#x} was written, and the next {written} bytes of the destination may have changed; check the offset of the engine's registers"
+        "copy of {length} bytes from {source_start} to {destination} ended after {done} bytes: the length register reads {held:#x} after {written:#x}. The next {written} bytes of the destination may have changed"
     )]
     LengthRegister {
-        /// Name of the card.
-        card: CardName,
         /// First source address of the whole copy.
         source_start: CardAddr,
         /// First destination address of the whole copy.
@@ -178,22 +146,15 @@ pub enum CdmaError {
         written: u32,
     },
     /// The build has no scatter-gather engine.
-    #[error(
-        "{card} CDMA: built without scatter-gather, which rings of copies and the network interface need; load a bitstream with it"
-    )]
-    NoScatterGather {
-        /// Name of the card.
-        card: CardName,
-    },
+    #[error("built without scatter-gather, which rings of copies and the network interface need")]
+    NoScatterGather,
     /// The build has no data realignment, and the bytes that it cannot move could not go through host memory.
     #[error(
-        "{card} CDMA: copy of {length} from {source_start} to {destination}: what a build without data realignment cannot move did not get through host memory, after {done}: {reason}",
+        "copy of {length} from {source_start} to {destination}: what a build without data realignment cannot move did not get through host memory, after {done}: {reason}",
         length = quantity(*length, "byte"),
         done = quantity(*done, "byte"),
     )]
     Bounce {
-        /// Name of the card.
-        card: CardName,
         /// First source address of the whole copy.
         source_start: CardAddr,
         /// First destination address of the whole copy.
@@ -206,30 +167,24 @@ pub enum CdmaError {
         reason: String,
     },
     /// The channels cannot carry the bytes that a build without data realignment cannot move.
-    #[error("{card} CDMA: {reason}")]
+    #[error("{reason}")]
     BounceChannels {
-        /// Name of the card.
-        card: CardName,
         /// Reason, with what to do.
         reason: &'static str,
     },
     /// A register access failed.
-    #[error("{card} CDMA: {source}")]
-    Mmio {
-        /// Name of the card.
-        card: CardName,
-        /// Underlying error.
-        source: MmioError,
-    },
+    #[error(transparent)]
+    Mmio(#[from] MmioError),
 }
 
-/// Returns the cause of an internal error of the engine that its status does not state: unaligned addresses on a build without realignment.
-fn realignment_advice(source: CardAddr, destination: CardAddr, status: Cdmasr) -> &'static str {
+/// Returns the advice for an internal error of the engine: an engine that was built without data realignment (DRE) refuses addresses that are
+/// not multiples of its data width, and its status does not say so.
+fn realignment_advice(source: CardAddr, destination: CardAddr, status: Cdmasr) -> Option<Advice> {
     let is_aligned = |address: CardAddr| address.is_aligned_to(MAX_DATA_BYTES.into());
     if !status.dma_internal_error() || (is_aligned(source) && is_aligned(destination)) {
-        return "";
+        return None;
     }
-    "; an engine that was built without data realignment (DRE) refuses addresses that are not multiples of its data width: align source and destination to it (128 bytes suit every build), or lend channels that carry the rest (Cdma::set_bounce_channels)"
+    Some(Advice::AlignOrLendChannels)
 }
 
 /// Error of a ring: it could not be created, it failed as a whole, or a wait ended without its copy.
@@ -240,21 +195,14 @@ pub enum CdmaRingError {
     #[error(transparent)]
     Engine(#[from] CdmaError),
     /// The ring options are invalid.
-    #[error("{card} CDMA ring: {source}")]
-    Config {
-        /// Name of the card.
-        card: CardName,
-        /// Reason.
-        source: cdma_ring::ConfigError,
-    },
+    #[error(transparent)]
+    Config(#[from] cdma_ring::ConfigError),
     /// The interrupt threshold is 0, or it is above 1 without a delay, so that the last descriptors would never raise an interrupt.
     #[error(
-        "{card} CDMA ring: an interrupt per {threshold} with delay {delay}: give 1 to 255 descriptors, and above 1 a delay, or the last ones of a batch would never interrupt",
+        "an interrupt per {threshold} with delay {delay}: the last descriptors of a batch would never interrupt",
         threshold = quantity(*threshold, "descriptor"),
     )]
     Coalescing {
-        /// Name of the card.
-        card: CardName,
         /// Requested descriptors per interrupt.
         threshold: u8,
         /// Requested delay.
@@ -262,13 +210,11 @@ pub enum CdmaRingError {
     },
     /// The descriptors are not inside the window of the bypass BAR.
     #[error(
-        "{card} CDMA ring: the {bytes} of descriptors at {base} do not lie inside the bypass BAR, which shows {window_bytes} from {window} on; move them, or lend an H2C channel",
+        "the {bytes} of descriptors at {base} do not lie inside the bypass BAR, which shows {window_bytes} from {window} on",
         bytes = quantity(*bytes, "byte"),
         window_bytes = quantity(*window_bytes, "byte"),
     )]
     OutsideBypass {
-        /// Name of the card.
-        card: CardName,
         /// Card address of the first descriptor.
         base: CardAddr,
         /// Size of the descriptors in bytes.
@@ -279,18 +225,14 @@ pub enum CdmaRingError {
         window_bytes: u64,
     },
     /// The bypass BAR cannot be used.
-    #[error("{card} CDMA ring: {reason}; lend an H2C channel to carry the descriptors")]
+    #[error("{reason}")]
     NoBypass {
-        /// Name of the card.
-        card: CardName,
         /// Reason.
         reason: String,
     },
     /// The lent channel belongs to another card, or has transfers in flight.
-    #[error("{card} CDMA ring: the lent channel {reason}")]
+    #[error("the lent channel {reason}")]
     Channel {
-        /// Name of the card.
-        card: CardName,
         /// Reason and remedy.
         reason: &'static str,
     },
@@ -299,22 +241,18 @@ pub enum CdmaRingError {
     Memory(#[from] ResourceError),
     /// The descriptors could not be queued on the lent channel.
     #[error("the descriptors could not be submitted to the card: {0}")]
-    Submit(#[from] SubmitError),
+    Submit(#[from] Error<SubmitError>),
     /// The lent channel failed. The copies whose descriptors it carried have ended.
-    #[error("{card} CDMA ring: the descriptors did not reach the card: {reason}")]
-    Upload {
-        /// Name of the card.
-        card: CardName,
-        /// Error of the channel.
-        reason: String,
-    },
+    #[error("the descriptors did not reach the card: {0}")]
+    Upload(Error<ChannelError>),
+    /// The transfer of the descriptors on the lent channel failed.
+    #[error("the descriptors did not reach the card: {0}")]
+    UploadFault(Error<ChannelFault>),
     /// A word written through the bypass BAR reads back differently.
     #[error(
-        "{card} CDMA ring: the descriptor word at {address} reads as {found:#010x} after {written:#010x} was written through the bypass BAR; is there memory at this address?"
+        "the descriptor word at {address} reads as {found:#010x} after {written:#010x} was written through the bypass BAR"
     )]
     Lost {
-        /// Name of the card.
-        card: CardName,
         /// Card address of the word.
         address: CardAddr,
         /// Written value.
@@ -324,11 +262,9 @@ pub enum CdmaRingError {
     },
     /// The wait's deadline has passed. The copy stays in flight: wait again, or abort.
     #[error(
-        "{card} CDMA ring: not complete after {waited} (status {status}, {outstanding} outstanding); wait longer, or abort",
+        "not complete after {waited} (status {status}, {outstanding} outstanding)",
         outstanding = quantity(*outstanding, "descriptor"))]
     TimedOut {
-        /// Name of the card.
-        card: CardName,
         /// Time waited.
         waited: Waited,
         /// Status register.
@@ -337,40 +273,79 @@ pub enum CdmaRingError {
         outstanding: u32,
     },
     /// The ticket's completion was already taken, or the ticket belongs to another ring.
-    #[error("{card} CDMA ring: this ticket's completion has been taken, or it is another ring's")]
-    UnknownTicket {
-        /// Name of the card.
-        card: CardName,
-    },
+    #[error("this ticket's completion has been taken, or it is another ring's")]
+    UnknownTicket,
     /// The wait needs an interrupt, which is not available.
-    #[error(
-        "{card} CDMA ring: no interrupt; call Card::enable_interrupts first, name the user interrupt that the engine is wired to (CdmaRingOptions::user_interrupt) and drop the program's own handle of that line (Card::user_interrupt), or wait by polling"
-    )]
-    NoInterrupt {
-        /// Name of the card.
-        card: CardName,
-    },
+    #[error("no interrupt is available")]
+    NoInterrupt,
     /// Waiting for the interrupt failed.
-    #[error("{card} CDMA ring: {source}")]
-    Interrupt {
-        /// Name of the card.
-        card: CardName,
-        /// Underlying error.
-        source: InterruptError,
-    },
+    #[error(transparent)]
+    Interrupt(#[from] InterruptError),
 }
 
-impl CdmaRingError {
-    pub(super) fn upload(card: CardName, source: &ChannelError) -> Self {
-        Self::Upload { card, reason: source.to_string() }
+impl ErrorKind for CdmaRingError {
+    fn advice(&self) -> Option<Advice> {
+        Some(match self {
+            Self::Engine(error) => return error.advice(),
+            Self::Memory(error) => return error.advice(),
+            Self::Submit(error) => return error.advice(),
+            Self::Upload(error) => return error.advice(),
+            Self::UploadFault(error) => return error.advice(),
+            Self::Coalescing { .. } => {
+                Advice::text("set 1 to 255 descriptors per interrupt, and above 1 a delay")
+            }
+            Self::OutsideBypass { .. } | Self::NoBypass { .. } => Advice::LendChannel,
+            Self::Lost { .. } => Advice::text("check that there is memory at this address"),
+            Self::TimedOut { .. } => Advice::WaitLongerOrAbort,
+            Self::NoInterrupt => Advice::StateRingInterrupt,
+            Self::Config(_) | Self::Channel { .. } | Self::UnknownTicket | Self::Interrupt(_) => return None,
+        })
+    }
+
+    fn names_place(&self) -> bool {
+        matches!(self, Self::Submit(_))
     }
 }
 
-impl<T> Refused<T, CdmaSubmitError> {
+impl ErrorKind for CdmaSubmitError {
+    fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::Range(error) | Self::Bounce(error) => error.advice(),
+            Self::EarlierFailed(error) | Self::Failed(error) => error.advice(),
+            Self::Ring(cdma_ring::RefusalReason::Full { .. }) => Some(Advice::TakeCompletions),
+            Self::Ring(_) => None,
+        }
+    }
+}
+
+widen! { CdmaRingError => CdmaSubmitError, CdmaError => CdmaRingError }
+
+impl ErrorKind for CdmaError {
+    fn advice(&self) -> Option<Advice> {
+        Some(match self {
+            Self::AddressRange { .. } => Advice::ShortenCopy,
+            Self::CardMemory { .. } => Advice::SeeCardInfo,
+            Self::Overlap { .. } => Advice::text("copy through another range"),
+            Self::Engine { source_start, destination, status, .. } => {
+                return realignment_advice(*source_start, *destination, *status);
+            }
+            Self::TimedOut { .. } | Self::Stopped { .. } => Advice::CopyRest,
+            Self::Stuck { .. } => Advice::ResetBus,
+            Self::Gone => Advice::ReopenCard,
+            Self::Silent(cause) => cause.advice(),
+            Self::Narrow { .. } => Advice::text("load a build with wider addresses"),
+            Self::LengthRegister { .. } => Advice::text("check the offset of the engine's registers"),
+            Self::NoScatterGather => Advice::text("load a bitstream whose CDMA has scatter-gather"),
+            Self::Bounce { .. } | Self::BounceChannels { .. } | Self::Mmio(_) => return None,
+        })
+    }
+}
+
+impl<T> Refused<T, Error<CdmaSubmitError>> {
     /// Returns whether this is back-pressure: the ring is full, and the same submission succeeds after a completion.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        matches!(self.error, CdmaSubmitError::Ring { source: cdma_ring::RefusalReason::Full { .. }, .. })
+        matches!(self.error.kind, CdmaSubmitError::Ring(cdma_ring::RefusalReason::Full { .. }))
     }
 }
 
@@ -379,13 +354,8 @@ impl<T> Refused<T, CdmaSubmitError> {
 #[non_exhaustive]
 pub enum CdmaSubmitError {
     /// The ring refused the copy.
-    #[error("{card} CDMA ring: {source}")]
-    Ring {
-        /// Name of the card.
-        card: CardName,
-        /// Reason.
-        source: cdma_ring::RefusalReason,
-    },
+    #[error(transparent)]
+    Ring(#[from] cdma_ring::RefusalReason),
     /// The range is not inside the memory that the card can reach.
     #[error(transparent)]
     Range(CdmaError),
@@ -438,24 +408,16 @@ pub enum CdmaFaultCause {
 /// Fault of a copy. Unless the cause says otherwise, the engine was reset and the ring can be used again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdmaFault {
-    /// Name of the card.
-    pub card: CardName,
     /// Cause of the fault.
     pub cause: CdmaFaultCause,
     /// Position of the fault, if the engine was working on this copy.
-    pub place: Option<CdmaFaultPosition>,
+    pub position: Option<CdmaFaultPosition>,
 }
 
 impl fmt::Display for CdmaFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} CDMA ring: ", self.card)?;
         match &self.cause {
-            CdmaFaultCause::Status(status) => {
-                let advice = self
-                    .place
-                    .map_or("", |place| realignment_advice(place.source, place.destination, *status));
-                write!(f, "the engine halted ({status}){advice}")?;
-            }
+            CdmaFaultCause::Status(status) => write!(f, "the engine halted ({status})")?,
             CdmaFaultCause::Progress(fault) => write!(f, "{fault}")?,
             CdmaFaultCause::NoError(status) => {
                 write!(f, "the engine stopped before its tail without an error bit ({status})")?;
@@ -465,7 +427,7 @@ impl fmt::Display for CdmaFault {
             CdmaFaultCause::Aborted => write!(f, "aborted")?,
             CdmaFaultCause::Unstoppable => write!(f, "the engine does not stop")?,
         }
-        if let Some(place) = self.place {
+        if let Some(place) = self.position {
             write!(
                 f,
                 " at descriptor {} ({} from {} to {}, after {} of the copy)",
@@ -476,20 +438,30 @@ impl fmt::Display for CdmaFault {
                 quantity(place.bytes_done, "byte")
             )?;
         }
-        let advice = match self.cause {
-            CdmaFaultCause::Status(_) => {
-                "check both addresses against the card's address map; the ring can be used again"
-            }
-            CdmaFaultCause::Progress(_) | CdmaFaultCause::NoError(_) => {
-                "what was not reported complete does not count as done; the ring can be used again"
-            }
-            CdmaFaultCause::Upload | CdmaFaultCause::EarlierFault | CdmaFaultCause::Aborted => {
-                "submit it again"
-            }
-            CdmaFaultCause::Unstoppable => "leave its destination alone until the card has been reset",
-        };
-        write!(f, "; {advice}")
+        Ok(())
     }
 }
 
 impl std::error::Error for CdmaFault {}
+
+impl ErrorKind for CdmaFault {
+    fn advice(&self) -> Option<Advice> {
+        let addresses =
+            Advice::text("check both addresses against the card's address map; the ring can be used again");
+        Some(match self.cause {
+            CdmaFaultCause::Status(status) => self
+                .position
+                .and_then(|at| realignment_advice(at.source, at.destination, status))
+                .unwrap_or(addresses),
+            CdmaFaultCause::Progress(_) | CdmaFaultCause::NoError(_) => {
+                Advice::text("take what was not reported complete as not done; the ring can be used again")
+            }
+            CdmaFaultCause::Upload | CdmaFaultCause::EarlierFault | CdmaFaultCause::Aborted => {
+                Advice::Resubmit
+            }
+            CdmaFaultCause::Unstoppable => {
+                Advice::text("do not use its destination before the card has been reset")
+            }
+        })
+    }
+}

@@ -26,7 +26,7 @@ use fpga_pci::{Bar, MmioError};
 use fpga_registers::cdma::{CdmaBlock, Cdmacr, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
 
-use crate::name::CardName;
+use crate::error::{At as _, CardPart, Error, ErrorPlace};
 use crate::shared::Shared;
 use crate::silence::AllOnesCause;
 use fpga_pci::poll_until;
@@ -60,20 +60,17 @@ impl Cdma {
         Self { registers, bounce: None, chunk: copy::CHUNK_BYTES, stuck: AtomicBool::new(false), card }
     }
 
-    pub(crate) fn name(&self) -> CardName {
-        self.card.name.clone()
-    }
-
-    pub(crate) fn mmio(&self, source: MmioError) -> CdmaError {
-        CdmaError::Mmio { card: self.name(), source }
+    /// Place of the engine's errors.
+    pub(crate) fn place(&self) -> ErrorPlace {
+        self.card.place_at(CardPart::Cdma)
     }
 
     /// Returns the error of registers that read as all ones.
     #[cold]
     fn silent(&self) -> CdmaError {
         match self.card.all_ones_cause() {
-            cause @ AllOnesCause::UserLogic => CdmaError::Silent { card: self.name(), cause },
-            AllOnesCause::Gone | AllOnesCause::Registers => CdmaError::Gone { card: self.name() },
+            cause @ AllOnesCause::UserLogic => CdmaError::Silent(cause),
+            AllOnesCause::Gone | AllOnesCause::Registers => CdmaError::Gone,
         }
     }
 
@@ -81,8 +78,12 @@ impl Cdma {
     ///
     /// # Errors
     /// [`CdmaError::Gone`], [`CdmaError::Silent`], [`CdmaError::Mmio`].
-    pub fn status(&self) -> Result<Cdmasr, CdmaError> {
-        let status = CdmaBlock::SR.read(&self.registers, BASE).map_err(|source| self.mmio(source))?;
+    pub fn status(&self) -> Result<Cdmasr, Error<CdmaError>> {
+        self.read_status().at(|| self.place())
+    }
+
+    pub(crate) fn read_status(&self) -> Result<Cdmasr, CdmaError> {
+        let status = CdmaBlock::SR.read(&self.registers, BASE).map_err(CdmaError::Mmio)?;
         if status.into_bits() == u32::MAX {
             return Err(self.silent());
         }
@@ -93,7 +94,11 @@ impl Cdma {
     ///
     /// # Errors
     /// [`CdmaError::Stuck`] if the reset does not complete.
-    pub fn reset(&self) -> Result<(), CdmaError> {
+    pub fn reset(&self) -> Result<(), Error<CdmaError>> {
+        self.reset_engine().at(|| self.place())
+    }
+
+    pub(crate) fn reset_engine(&self) -> Result<(), CdmaError> {
         self.reset_within(self.card.idle_timeout())
     }
 
@@ -109,10 +114,9 @@ impl Cdma {
     }
 
     fn reset_within(&self, limit: u64) -> Result<(), CdmaError> {
-        let error = |source| self.mmio(source);
-        CdmaBlock::CR.write(&self.registers, BASE, Cdmacr::new().with_reset(true)).map_err(error)?;
+        CdmaBlock::CR.write(&self.registers, BASE, Cdmacr::new().with_reset(true))?;
         let ended = self.within(limit, "a reset", || {
-            let control = CdmaBlock::CR.read(&self.registers, BASE).map_err(error)?;
+            let control = CdmaBlock::CR.read(&self.registers, BASE)?;
             if control.into_bits() == u32::MAX {
                 return Err(self.silent());
             }
@@ -132,7 +136,7 @@ impl Cdma {
         let seen = poll_until(&*self.card.backend, limit, |_| look())?;
         seen.or_else(|waited| {
             let waited = self.waited(waited);
-            Err(CdmaError::Stuck { card: self.name(), what, waited, status: self.status()? })
+            Err(CdmaError::Stuck { what, waited, status: self.read_status()? })
         })
     }
 
@@ -143,7 +147,7 @@ impl Cdma {
 
     fn wait_idle(&self, limit: u64, what: &'static str) -> Result<Cdmasr, CdmaError> {
         self.within(limit, what, || {
-            let status = self.status()?;
+            let status = self.read_status()?;
             // An error means that the engine is halted or halts soon. The caller resets it (PG034).
             Ok((status.idle() || status.has_error()).then_some(status))
         })
@@ -156,22 +160,17 @@ impl Cdma {
         let written = highest.to_low_high().1;
         let held = self.held_high(written)?;
         if held != written {
-            return Err(CdmaError::Narrow {
-                card: self.name(),
-                register: "destination address",
-                held,
-                written,
-            });
+            return Err(CdmaError::Narrow { register: "destination address", held, written });
         }
         self.start_chain(first, CHAIN_CONTROL)
     }
 
     /// Confirms that the build has scatter-gather, and resets the engine.
     fn prepare_chain(&self) -> Result<(), CdmaError> {
-        if !self.status()?.sg_included() {
-            return Err(CdmaError::NoScatterGather { card: self.name() });
+        if !self.read_status()?.sg_included() {
+            return Err(CdmaError::NoScatterGather);
         }
-        self.reset()
+        self.reset_engine()
     }
 
     /// Returns the bits of `written` that the high word of an address register keeps.
@@ -179,7 +178,7 @@ impl Cdma {
         CdmaBlock::DESTINATION_HIGH
             .write(&self.registers, BASE, written)
             .and_then(|()| CdmaBlock::DESTINATION_HIGH.read(&self.registers, BASE))
-            .map_err(|source| self.mmio(source))
+            .map_err(CdmaError::Mmio)
     }
 
     /// Returns the number of address bits of the build, as far as its registers show: 32 plus the bits that a high word keeps. The engine
@@ -187,7 +186,7 @@ impl Cdma {
     fn address_bits(&self) -> Result<u8, CdmaError> {
         let held = self.held_high(u32::MAX)?;
         // All 32 bits: a 64-bit build, or a card that does not answer.
-        self.status()?;
+        self.read_status()?;
         self.held_high(0)?;
         Ok(32 + u8::try_from(held.trailing_ones()).unwrap_or(0))
     }
@@ -201,7 +200,7 @@ impl Cdma {
             CdmaBlock::CURDESC_LOW.write(&self.registers, BASE, low)?;
             CdmaBlock::CURDESC_HIGH.write(&self.registers, BASE, high)
         };
-        program().map_err(|source| self.mmio(source))
+        program().map_err(CdmaError::Mmio)
     }
 
     /// Resets an engine that has halted and resumes it with the descriptor at `from`, up to and including the one at `tail` if there is one
@@ -212,7 +211,7 @@ impl Cdma {
         tail: Option<CardAddr>,
         control: Cdmacr,
     ) -> Result<(), CdmaError> {
-        self.reset()?;
+        self.reset_engine()?;
         self.start_chain(from, control)?;
         tail.map_or(Ok(()), |tail| self.advance(tail))
     }
@@ -224,19 +223,19 @@ impl Cdma {
         CdmaBlock::TAILDESC_LOW
             .write(&self.registers, BASE, low)
             .and_then(|()| CdmaBlock::TAILDESC_HIGH.write(&self.registers, BASE, high))
-            .map_err(|source| self.mmio(source))
+            .map_err(CdmaError::Mmio)
     }
 }
 
 impl Cdma {
     /// Returns the low word of the current descriptor's address (PG034, CURDESC_PNTR).
     pub(crate) fn current_low(&self) -> Result<u32, CdmaError> {
-        CdmaBlock::CURDESC_LOW.read(&self.registers, BASE).map_err(|source| self.mmio(source))
+        CdmaBlock::CURDESC_LOW.read(&self.registers, BASE).map_err(CdmaError::Mmio)
     }
 
     /// Clears the completion and delay interrupts, so that the next one raises the line again.
     fn clear_interrupts(&self) -> Result<(), CdmaError> {
-        CdmaBlock::SR.write(&self.registers, BASE, Cdmasr::INTERRUPTS).map_err(|source| self.mmio(source))
+        CdmaBlock::SR.write(&self.registers, BASE, Cdmasr::INTERRUPTS).map_err(CdmaError::Mmio)
     }
 }
 
@@ -251,7 +250,7 @@ pub(crate) const fn is_overrun(status: Cdmasr) -> bool {
 impl Drop for Cdma {
     /// Drops a chain in progress. The next owner finds the engine as after power-up.
     fn drop(&mut self) {
-        let idle = self.status().map(|status| status.idle() && !status.has_error());
+        let idle = self.read_status().map(|status| status.idle() && !status.has_error());
         if !matches!(idle, Ok(true)) {
             let _ = self.reset_without_wait();
         }

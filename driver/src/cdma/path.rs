@@ -107,18 +107,18 @@ impl UploadPath {
     }
 
     /// Sends the descriptors of a batch to the card.
-    pub(super) fn send(&mut self, card: &Shared, batch: Batch) -> Result<UploadState, CdmaRingError> {
+    pub(super) fn send(&mut self, batch: Batch) -> Result<UploadState, CdmaRingError> {
         match self {
             Self::Bypass { .. } => {
                 for piece in batch.pieces() {
-                    self.write_slice(card, piece)?;
+                    self.write_slice(piece)?;
                 }
                 let (address, written) = batch.arrival;
-                let found = self.read_word(card, address)?.unwrap_or(written);
+                let found = self.read_word(address)?.unwrap_or(written);
                 if found == written {
                     return Ok(UploadState::Arrived);
                 }
-                Err(CdmaRingError::Lost { card: card.name.clone(), address, written, found })
+                Err(CdmaRingError::Lost { address, written, found })
             }
             Self::Channel { h2c, image, upload } => {
                 let mut parts = [Part { memory: *image, offset: 0, length: 0, card: CardAddr::ZERO }; 2];
@@ -127,61 +127,60 @@ impl UploadPath {
                 }
                 *upload = Some(h2c.submit_list(&parts)?);
                 // Starts the transfer.
-                h2c.poll().map_err(|error| CdmaRingError::upload(card.name.clone(), &error))?;
+                h2c.poll().map_err(CdmaRingError::Upload)?;
                 Ok(UploadState::InTransit)
             }
         }
     }
 
     /// Returns whether a batch in flight has arrived since; false also if there was none.
-    pub(super) fn arrived(&mut self, card: &Shared) -> Result<bool, CdmaRingError> {
+    pub(super) fn arrived(&mut self) -> Result<bool, CdmaRingError> {
         let Self::Channel { h2c, upload, .. } = self else { return Ok(false) };
         let Some(ticket) = *upload else { return Ok(false) };
-        h2c.poll().map_err(|error| CdmaRingError::upload(card.name.clone(), &error))?;
+        h2c.poll().map_err(CdmaRingError::Upload)?;
         if !h2c.has_ended(ticket) {
             return Ok(false);
         }
         *upload = None;
-        failed(card, h2c, ticket).map(|()| true)
+        failed(h2c, ticket).map(|()| true)
     }
 
     /// Sends the whole image and waits until it has arrived. Called before the engine starts.
-    pub(super) fn send_all(&mut self, card: &Shared, config: &RingConfig) -> Result<(), CdmaRingError> {
+    pub(super) fn send_all(&mut self, config: &RingConfig) -> Result<(), CdmaRingError> {
         let whole = DescriptorSlice { index: 0, descriptors: config.entries, card: config.base };
         match self {
             // The read-back of the next batch follows these writes.
-            Self::Bypass { .. } => self.write_slice(card, whole),
+            Self::Bypass { .. } => self.write_slice(whole),
             Self::Channel { h2c, image, upload } => {
                 let part = part_of(*image, whole);
-                let error = |error| CdmaRingError::upload(card.name.clone(), &error);
                 // An earlier batch in flight arrives first, because a channel keeps the order.
                 let ticket = h2c.submit_at(part.memory, part.offset, part.length, part.card)?;
                 *upload = None;
-                h2c.wait_ended(ticket, WaitOptions::default()).map_err(error)?;
-                failed(card, h2c, ticket)
+                h2c.wait_ended(ticket, WaitOptions::default()).map_err(CdmaRingError::Upload)?;
+                failed(h2c, ticket)
             }
         }
     }
 
     /// Reads a word of card memory; `None` if the path cannot read.
-    pub(super) fn read_word(&self, card: &Shared, at: CardAddr) -> Result<Option<u32>, CdmaRingError> {
+    pub(super) fn read_word(&self, at: CardAddr) -> Result<Option<u32>, CdmaRingError> {
         let Self::Bypass { bar, window, .. } = self else { return Ok(None) };
         // `open_bypass` has checked that the descriptors are behind the window's start.
         let offset = BarOffset::new(at.get().wrapping_sub(window.get()));
-        bar.read32(offset).map(Some).map_err(|source| mmio(card, source))
+        bar.read32(offset).map(Some).map_err(mmio)
     }
 
-    fn write_slice(&self, card: &Shared, piece: DescriptorSlice) -> Result<(), CdmaRingError> {
+    fn write_slice(&self, piece: DescriptorSlice) -> Result<(), CdmaRingError> {
         let Self::Bypass { bar, window, image } = self else { return Ok(()) };
         let start = piece.index as usize * ENTRY;
         let bytes = image.get(start..start + piece.descriptors as usize * ENTRY).unwrap_or_default();
         let offset = BarOffset::new(piece.card.get().wrapping_sub(window.get()));
-        bar.write_block(offset, bytes).map_err(|source| mmio(card, source))
+        bar.write_block(offset, bytes).map_err(mmio)
     }
 }
 
-fn mmio(card: &Shared, source: fpga_pci::MmioError) -> CdmaRingError {
-    super::CdmaError::Mmio { card: card.name.clone(), source }.into()
+fn mmio(source: fpga_pci::MmioError) -> CdmaRingError {
+    super::CdmaError::Mmio(source).into()
 }
 
 fn part_of(memory: MemoryHandle, piece: DescriptorSlice) -> Part {
@@ -190,9 +189,9 @@ fn part_of(memory: MemoryHandle, piece: DescriptorSlice) -> Part {
 }
 
 /// Returns the error of a transfer that has ended. Only failures have completions; other completions belong to the lender.
-fn failed(card: &Shared, h2c: &mut H2cChannel, ticket: Ticket) -> Result<(), CdmaRingError> {
+fn failed(h2c: &mut H2cChannel, ticket: Ticket) -> Result<(), CdmaRingError> {
     match h2c.0.take(ticket).and_then(Result::ok).map(|done| done.outcome) {
-        Some(Err(fault)) => Err(CdmaRingError::Upload { card: card.name.clone(), reason: fault.to_string() }),
+        Some(Err(fault)) => Err(CdmaRingError::UploadFault(*fault)),
         _ => Ok(()),
     }
 }
@@ -202,8 +201,7 @@ fn open_bypass(
     window: CardAddr,
     config: &RingConfig,
 ) -> Result<(Bar, Box<[u8]>), CdmaRingError> {
-    let name = || card.name.clone();
-    let no_bypass = |reason| CdmaRingError::NoBypass { card: name(), reason };
+    let no_bypass = |reason| CdmaRingError::NoBypass { reason };
     let Some(info) = card.info.roles.bypass else {
         return Err(no_bypass("the card has no bypass BAR".to_owned()));
     };
@@ -211,7 +209,7 @@ fn open_bypass(
     let (base, bytes) = (config.base, config.bytes());
     if !crate::range::CardRange::new(window, bar.size()).contains(base, bytes) {
         let window_bytes = bar.size();
-        return Err(CdmaRingError::OutsideBypass { card: name(), base, bytes, window, window_bytes });
+        return Err(CdmaRingError::OutsideBypass { base, bytes, window, window_bytes });
     }
     Ok((bar, vec![0; config.entries as usize * ENTRY].into()))
 }
@@ -223,11 +221,11 @@ fn register_memory(
 ) -> Result<MemoryHandle, CdmaRingError> {
     if h2c.in_flight() != 0 {
         let reason = "has transfers in flight; wait for them first";
-        return Err(CdmaRingError::Channel { card: card.name.clone(), reason });
+        return Err(CdmaRingError::Channel { reason });
     }
     let area = card
         .pool
         .allocate_registered(config.entries as usize * ENTRY, ENTRY)
-        .map_err(|source| crate::error::ResourceError::Memory { card: card.name.clone(), source })?;
+        .map_err(crate::error::ResourceError::Memory)?;
     h2c.register_memory(area).map_err(|refused| refused.error.into())
 }

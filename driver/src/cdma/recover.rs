@@ -10,6 +10,7 @@ use super::{Cdma, is_overrun};
 use fpga_pci::FAULT_LOG;
 
 use crate::channel::Ticket;
+use crate::error::{At as _, Error};
 use fpga_pci::poll_until;
 
 impl<T> CdmaRing<T> {
@@ -18,7 +19,7 @@ impl<T> CdmaRing<T> {
         let Self { ring, path, .. } = self;
         path.fill(|image| ring.guard(image));
         let config = *self.ring.config();
-        self.path.send_all(&self.cdma.card, &config)?;
+        self.path.send_all(&config)?;
         self.cdma.start_chain(self.ring.start_address(), self.control)?;
         Ok(())
     }
@@ -29,7 +30,7 @@ impl<T> CdmaRing<T> {
         if self.failed.is_some() || self.ring.outstanding() == 0 {
             return Ok(());
         }
-        let status = match self.cdma.status() {
+        let status = match self.cdma.read_status() {
             Ok(status) => status,
             Err(error) => return self.fail(error.into()),
         };
@@ -59,7 +60,7 @@ impl<T> CdmaRing<T> {
     /// Handles a status word or a pointer with an impossible value.
     #[cold]
     pub(super) fn progress_fault(&mut self, fault: ProgressFault) -> Result<(), CdmaRingError> {
-        match self.cdma.status() {
+        match self.cdma.read_status() {
             // Either the error that the status word reports, or an error of the descriptor's own memory.
             Ok(status) if status.has_error() => self.end(CdmaFaultCause::Status(status)),
             Ok(_) => self.end(CdmaFaultCause::Progress(fault)),
@@ -72,9 +73,10 @@ impl<T> CdmaRing<T> {
     pub(super) fn upload_failed(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
         tracing::warn!(card = %self.cdma.card.name, %error, "descriptors of the copy engine");
         match error {
-            CdmaRingError::Upload { .. } | CdmaRingError::Lost { .. } | CdmaRingError::Submit(_) => {
-                self.end(CdmaFaultCause::Upload)
-            }
+            CdmaRingError::Upload(_)
+            | CdmaRingError::UploadFault(_)
+            | CdmaRingError::Lost { .. }
+            | CdmaRingError::Submit(_) => self.end(CdmaFaultCause::Upload),
             error => self.fail(error),
         }
     }
@@ -84,7 +86,11 @@ impl<T> CdmaRing<T> {
     ///
     /// # Errors
     /// [`CdmaError::Stuck`] if the engine does not stop: every copy has ended, but the engine may still write.
-    pub fn abort(&mut self) -> Result<usize, CdmaRingError> {
+    pub fn abort(&mut self) -> Result<usize, Error<CdmaRingError>> {
+        self.end_all().at(|| self.place())
+    }
+
+    fn end_all(&mut self) -> Result<usize, CdmaRingError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -120,7 +126,7 @@ impl<T> CdmaRing<T> {
         if halted {
             self.wait_halted()?;
         }
-        let status = self.cdma.status()?;
+        let status = self.cdma.read_status()?;
         let current = self.current()?;
         if halted && is_overrun(status) && self.ring.is_past_tail(current) {
             self.ring.complete_all();
@@ -134,15 +140,15 @@ impl<T> CdmaRing<T> {
         if halted && is_overrun(status) && !again && !self.ring.is_faulted() {
             return self.overrun();
         }
-        let place = self.ring.pending_descriptor().map(|pending| CdmaFaultPosition {
+        let position = self.ring.pending_descriptor().map(|pending| CdmaFaultPosition {
             descriptor: pending.index,
             source: pending.source,
             destination: pending.destination,
             length: pending.length,
             bytes_done: pending.offset,
         });
-        self.cdma.reset()?;
-        self.drain(cause, place);
+        self.cdma.reset_engine()?;
+        self.drain(cause, position);
         self.restart()
     }
 
@@ -159,22 +165,22 @@ impl<T> CdmaRing<T> {
     fn wait_halted(&self) -> Result<(), CdmaRingError> {
         let backend = &*self.cdma.card.backend;
         let idle = poll_until(backend, self.cdma.card.idle_timeout(), |_| {
-            Ok::<_, CdmaError>(self.cdma.status()?.idle().then_some(()))
+            Ok::<_, CdmaError>(self.cdma.read_status()?.idle().then_some(()))
         });
         // An engine that stays busy is handled by the reset, which has its own limit.
         idle.map(drop).map_err(CdmaRingError::from)
     }
 
-    fn drain(&mut self, cause: CdmaFaultCause, place: Option<CdmaFaultPosition>) {
-        let card = self.cdma.name();
+    fn drain(&mut self, cause: CdmaFaultCause, position: Option<CdmaFaultPosition>) {
+        let place = self.place();
         let later = match cause {
             CdmaFaultCause::Aborted | CdmaFaultCause::Unstoppable | CdmaFaultCause::Upload => cause.clone(),
             _ => CdmaFaultCause::EarlierFault,
         };
-        let later = CdmaFault { card: card.clone(), cause: later, place: None };
-        let first = CdmaFault { card, cause, place };
+        let later = CdmaFault { cause: later, position: None };
+        let first = CdmaFault { cause, position };
         if self.ring.operations() != 0 {
-            tracing::warn!(target: FAULT_LOG, fault = %first, "copies ended");
+            tracing::warn!(target: FAULT_LOG, %place, fault = %first, "copies ended");
         }
         let mut first = Some(first);
         let Self { ring, finished, .. } = self;
@@ -183,7 +189,7 @@ impl<T> CdmaRing<T> {
             let ticket = Ticket(drained.token.number());
             finished.push_back(CdmaCompletion {
                 ticket,
-                outcome: Err(Box::new(fault)),
+                outcome: Err(Box::new(Error::new(fault, place.clone()))),
                 payload: drained.payload,
             });
         }
@@ -193,10 +199,8 @@ impl<T> CdmaRing<T> {
     #[cold]
     pub(super) fn fail(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
         let stopped = match &error {
-            CdmaRingError::Engine(
-                CdmaError::Stuck { .. } | CdmaError::Gone { .. } | CdmaError::Silent { .. },
-            ) => false,
-            _ => self.cdma.reset().is_ok(),
+            CdmaRingError::Engine(CdmaError::Stuck { .. } | CdmaError::Gone | CdmaError::Silent(_)) => false,
+            _ => self.cdma.reset_engine().is_ok(),
         };
         self.collect();
         self.drain(if stopped { CdmaFaultCause::Aborted } else { CdmaFaultCause::Unstoppable }, None);

@@ -12,7 +12,7 @@ use super::options::{CdmaRingOptions, DescriptorPath};
 use super::path::{UploadPath, UploadState};
 use crate::channel::Ticket;
 use crate::engine_interrupt::EngineInterrupt;
-use crate::error::Refused;
+use crate::error::{At as _, CardPart, Error, ErrorPlace, Refused};
 
 /// Number of polls without progress between two reads of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 16;
@@ -26,7 +26,7 @@ pub struct CdmaCompletion<T> {
     /// Ticket that `submit` returned.
     pub ticket: Ticket,
     /// Bytes copied, or the fault.
-    pub outcome: Result<u64, Box<CdmaFault>>,
+    pub outcome: Result<u64, Box<Error<CdmaFault>>>,
     /// Payload that was submitted.
     pub payload: T,
 }
@@ -94,16 +94,18 @@ impl Cdma {
         self,
         path: DescriptorPath,
         options: CdmaRingOptions,
-    ) -> Result<CdmaRing<T>, Box<Refused<(Cdma, DescriptorPath), CdmaRingError>>> {
-        let refused = |error, cdma, path| Err(Box::new(Refused { error, payload: (cdma, path) }));
+    ) -> Result<CdmaRing<T>, Box<Refused<(Cdma, DescriptorPath), Error<CdmaRingError>>>> {
+        let place = self.card.place_at(CardPart::CdmaRing);
+        let refused = |error, cdma, path| {
+            Err(Box::new(Refused { error: Error::new(error, place), payload: (cdma, path) }))
+        };
         let (ring, control) = match self.plan(&options) {
             Ok(planned) => planned,
             Err(error) => return refused(error, self, path),
         };
         let line = match options.user_interrupt.map(|line| EngineInterrupt::take(&self.card, line)) {
             Some(None) => {
-                let card = self.name();
-                return refused(CdmaRingError::NoInterrupt { card }, self, path);
+                return refused(CdmaRingError::NoInterrupt, self, path);
             }
             line => line.flatten(),
         };
@@ -147,19 +149,18 @@ impl Cdma {
         }
         let (threshold, delay) = (options.interrupt_threshold, options.interrupt_delay);
         if threshold == 0 || (threshold > 1 && delay == 0) {
-            return Err(CdmaRingError::Coalescing { card: self.name(), threshold, delay });
+            return Err(CdmaRingError::Coalescing { threshold, delay });
         }
-        let config = |source| CdmaRingError::Config { card: self.name(), source };
         // Checked before any register access: the options must be valid for some build.
-        options.config(64).validate().map_err(config)?;
+        options.config(64).validate()?;
         let (start, length) = (options.base, options.config(64).bytes());
         if let Some(ranges) = self.card.reachable()
             && !ranges.iter().any(|range| range.contains(start, length))
         {
-            return Err(CdmaError::CardMemory { card: self.name(), start, length }.into());
+            return Err(CdmaError::CardMemory { start, length }.into());
         }
         self.prepare_chain()?;
-        let ring = Ring::new(options.config(self.address_bits()?)).map_err(config)?;
+        let ring = Ring::new(options.config(self.address_bits()?))?;
         let interrupts = options.user_interrupt.is_some();
         let control = Cdmacr::new()
             .with_ioc_irq_enable(interrupts)
@@ -192,7 +193,7 @@ impl<T> CdmaRing<T> {
         destination: CardAddr,
         length: u64,
         payload: T,
-    ) -> Result<Ticket, Refused<T, CdmaSubmitError>> {
+    ) -> Result<Ticket, Refused<T, Error<CdmaSubmitError>>> {
         self.submit(&[CopyEntry::new(source, destination, length)], payload)
     }
 
@@ -208,7 +209,16 @@ impl<T> CdmaRing<T> {
         &mut self,
         segments: &[CopyEntry],
         payload: T,
-    ) -> Result<Ticket, Refused<T, CdmaSubmitError>> {
+    ) -> Result<Ticket, Refused<T, Error<CdmaSubmitError>>> {
+        self.queue(segments, payload).map_err(|refused| refused.at(|| self.place()))
+    }
+
+    /// Place of the ring's errors.
+    pub(super) fn place(&self) -> ErrorPlace {
+        self.cdma.card.place_at(CardPart::CdmaRing)
+    }
+
+    fn queue(&mut self, segments: &[CopyEntry], payload: T) -> Result<Ticket, Refused<T, CdmaSubmitError>> {
         if let Some(error) = &self.failed {
             return Err(Refused { error: error.clone().into(), payload });
         }
@@ -232,7 +242,7 @@ impl<T> CdmaRing<T> {
 
     #[cold]
     fn refused(&self, source: RefusalReason) -> CdmaSubmitError {
-        CdmaSubmitError::Ring { card: self.cdma.name(), source }
+        CdmaSubmitError::Ring(source)
     }
 
     /// Checks the segments against the card's memory. The ring itself checks what the engine can address.
@@ -242,7 +252,7 @@ impl<T> CdmaRing<T> {
             for start in [segment.source, segment.destination] {
                 if !ranges.iter().any(|range| range.contains(start, segment.length)) {
                     let length = segment.length;
-                    return Err(CdmaError::CardMemory { card: self.cdma.name(), start, length });
+                    return Err(CdmaError::CardMemory { start, length });
                 }
             }
         }
@@ -257,7 +267,11 @@ impl<T> CdmaRing<T> {
     /// # Errors
     /// [`CdmaRingError`] if the ring as a whole has failed; every copy has ended then. The failure of a single copy is in its
     /// [`CdmaCompletion`].
-    pub fn poll(&mut self) -> Result<usize, CdmaRingError> {
+    pub fn poll(&mut self) -> Result<usize, Error<CdmaRingError>> {
+        self.poll_ring().at(|| self.place())
+    }
+
+    pub(super) fn poll_ring(&mut self) -> Result<usize, CdmaRingError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -278,15 +292,14 @@ impl<T> CdmaRing<T> {
 
     /// Moves queued descriptors forward: into card memory, and from there to the engine.
     fn advance_batches(&mut self) -> Result<(), CdmaRingError> {
-        let card = &self.cdma.card;
-        if self.ring.has_published() && self.path.arrived(card)? {
+        if self.ring.has_published() && self.path.arrived()? {
             self.post()?;
         }
         if self.ring.has_queued() && !self.ring.has_published() {
             let Self { ring, path, .. } = self;
             let batch = path.fill(|image| ring.publish(image));
             if let Some(batch) = batch
-                && matches!(self.path.send(&self.cdma.card, batch)?, UploadState::Arrived)
+                && matches!(self.path.send(batch)?, UploadState::Arrived)
             {
                 self.post()?;
             }
@@ -330,7 +343,7 @@ impl<T> CdmaRing<T> {
     ) -> Result<Result<u32, fpga_ring::cdma_ring::ProgressFault>, CdmaRingError> {
         let wanted = self.wanted.and_then(|token| self.ring.probe_for(token));
         let Some(probe) = wanted.or_else(|| self.ring.probe()) else { return Ok(Ok(0)) };
-        let word = self.path.read_word(&self.cdma.card, probe.status)?.unwrap_or(0);
+        let word = self.path.read_word(probe.status)?.unwrap_or(0);
         Ok(self.ring.complete_status(probe, word))
     }
 
@@ -344,7 +357,7 @@ impl<T> CdmaRing<T> {
         }
         let mut idle = false;
         if self.ring.is_tail(current) {
-            let status = self.cdma.status()?;
+            let status = self.cdma.read_status()?;
             idle = status.idle() && !status.has_error();
         }
         Ok(self.ring.complete_current(current, idle))

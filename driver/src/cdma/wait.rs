@@ -6,9 +6,10 @@ use std::sync::Arc;
 use fpga_pci::{Backoff, Deadline};
 use fpga_ring::cdma_ring::Token;
 
-use super::error::CdmaRingError;
+use super::error::{CdmaError, CdmaRingError};
 use super::ring::{CdmaCompletion, CdmaRing};
 use crate::channel::{Ticket, WaitMode, WaitOptions};
+use crate::error::{At as _, Error};
 
 /// Maximum sleep in nanoseconds: an interrupt can be lost.
 const SLEEP_LIMIT_NS: u64 = 100_000_000;
@@ -18,7 +19,19 @@ impl<T> CdmaRing<T> {
     ///
     /// # Errors
     /// [`CdmaRingError::TimedOut`] leaves the copy in flight: wait again, or [`abort`](Self::abort).
-    pub fn wait(&mut self, ticket: Ticket, options: WaitOptions) -> Result<CdmaCompletion<T>, CdmaRingError> {
+    pub fn wait(
+        &mut self,
+        ticket: Ticket,
+        options: WaitOptions,
+    ) -> Result<CdmaCompletion<T>, Error<CdmaRingError>> {
+        self.wait_and_disarm(ticket, options).at(|| self.place())
+    }
+
+    fn wait_and_disarm(
+        &mut self,
+        ticket: Ticket,
+        options: WaitOptions,
+    ) -> Result<CdmaCompletion<T>, CdmaRingError> {
         self.wanted = Some(Token::new(ticket.0));
         let waited = self.wait_for(ticket, options);
         self.wanted = None;
@@ -37,7 +50,7 @@ impl<T> CdmaRing<T> {
         loop {
             // A failure of the ring is reported once, by the call that detects it; completions can be taken afterwards.
             let was_dead = self.failed.is_some();
-            let polled = self.poll();
+            let polled = self.poll_ring();
             if !was_dead {
                 polled.as_ref().map_err(Clone::clone)?;
             }
@@ -74,7 +87,7 @@ impl<T> CdmaRing<T> {
         }
         let at = self.finished.iter().position(|done| done.ticket == ticket);
         let done = at.and_then(|at| self.finished.remove(at));
-        Some(done.ok_or_else(|| CdmaRingError::UnknownTicket { card: self.cdma.name() }))
+        Some(done.ok_or(CdmaRingError::UnknownTicket))
     }
 
     fn sleep(&mut self, at_most: u64) -> Result<(), CdmaRingError> {
@@ -84,23 +97,23 @@ impl<T> CdmaRing<T> {
             return Ok(());
         }
         let Some(line) = &mut self.line else {
-            return Err(CdmaRingError::NoInterrupt { card: self.cdma.name() });
+            return Err(CdmaRingError::NoInterrupt);
         };
         if !line.is_armed() {
             // Clear the cause first, then unmask: the line has to fall so that the next event raises it. Copies that ended before this do
             // not signal: poll once more before sleeping.
             self.cdma.clear_interrupts()?;
-            return line.arm().map_err(|source| self.cdma.mmio(source).into());
+            return line.arm().map_err(|source| CdmaError::Mmio(source).into());
         }
         let limit = Duration::from_nanos(at_most.min(SLEEP_LIMIT_NS));
         let woken = line.wait(limit);
         self.disarm()?;
-        let woken = woken.map_err(|source| CdmaRingError::Interrupt { card: self.cdma.name(), source })?;
+        let woken = woken.map_err(CdmaRingError::Interrupt)?;
         // Woken without progress, or not woken: the status register shows an engine that has halted.
-        if self.poll()? == 0 || woken.is_none() {
+        if self.poll_ring()? == 0 || woken.is_none() {
             self.check_status()?;
             if let Some(line) = self.line.as_ref().filter(|_| woken.is_some()) {
-                line.rearm_shared_line().map_err(|source| self.cdma.mmio(source))?;
+                line.rearm_shared_line().map_err(CdmaError::Mmio)?;
             }
         }
         Ok(())
@@ -108,16 +121,15 @@ impl<T> CdmaRing<T> {
 
     fn disarm(&mut self) -> Result<(), CdmaRingError> {
         match &mut self.line {
-            Some(line) if line.is_armed() => line.disarm().map_err(|source| self.cdma.mmio(source).into()),
+            Some(line) if line.is_armed() => line.disarm().map_err(|source| CdmaError::Mmio(source).into()),
             _ => Ok(()),
         }
     }
 
     #[cold]
     pub(super) fn timed_out(&self, waited: u64) -> CdmaRingError {
-        match self.cdma.status() {
+        match self.cdma.read_status() {
             Ok(status) => CdmaRingError::TimedOut {
-                card: self.cdma.name(),
                 waited: self.cdma.waited(waited),
                 status,
                 outstanding: self.ring.outstanding(),

@@ -21,9 +21,8 @@ use super::registered::RegisteredEntry;
 use super::wait::InterruptLine;
 use super::{ChannelOptions, Completion, RunMode, Ticket};
 use crate::card::needed_access;
-use crate::error::{ChannelError, Refused, ResourceError, SubmitError};
+use crate::error::{ChannelError, Error, ErrorPlace, Refused, ResourceError, SubmitError};
 use crate::fault::ChannelFault;
-use crate::name::CardName;
 use crate::name::ChannelName;
 use crate::range::CardRange;
 use crate::shared::{self, ChannelClaim, Shared};
@@ -155,15 +154,11 @@ impl Engine {
             }
             config
         };
-        let bad_shape = |source| ResourceError::Ring { card: card.name.clone(), source };
-        shape(Iova::ZERO).validate().map_err(bad_shape)?;
+        shape(Iova::ZERO).validate()?;
         let receives = matches!((side, name.direction), (Side::Stream, Direction::C2h));
         let slots = if receives { options.descriptors as usize * METADATA_BYTES } else { 0 };
-        let area = card
-            .pool
-            .allocate_registered(metadata + slots, RING_ALIGNMENT)
-            .map_err(|source| ResourceError::Memory { card: card.name.clone(), source })?;
-        let ring = Ring::new(shape(area.iova())).map_err(bad_shape)?;
+        let area = card.pool.allocate_registered(metadata + slots, RING_ALIGNMENT)?;
+        let ring = Ring::new(shape(area.iova()))?;
         let everything = CardRange::new(CardAddr::ZERO, u64::MAX);
         let mut engine = Self {
             ring,
@@ -198,39 +193,35 @@ impl Engine {
             card,
             _claim: claim,
         };
-        let card = engine.card.name.clone();
         // Before any register is written: an engine that still runs for another owner must not be given this channel's memory.
         match ChannelBlock::STATUS.read(&engine.bar, engine.base) {
             Ok(status) if status.into_bits() == u32::MAX => {
                 let source = MmioError::Gone { at: ChannelBlock::STATUS.address(engine.base) };
-                return Err(ResourceError::Mmio { card, source });
+                return Err(ResourceError::Mmio(source));
             }
             Ok(status) if status.busy() => {
                 // The last owner could not stop the engine. A run started now would count completions of the old run as its own.
                 engine.fail(ChannelError::Wedged {
-                    card: card.clone(),
-                    channel: name,
                     waited: Waited::new(&*engine.card.backend, 0),
                     status: status.describe(name.direction).to_string(),
                     quarantined: 0,
                 });
-                return Err(ResourceError::Busy { card, channel: name });
+                return Err(ResourceError::Busy { channel: name });
             }
             Ok(_) => {}
-            Err(source) => return Err(ResourceError::Mmio { card, source }),
+            Err(source) => return Err(ResourceError::Mmio(source)),
         }
         let inside_packet =
             if receives { shared::has_packet_mark(&engine.bar, engine.base) } else { Ok(false) };
-        engine.inside_packet =
-            inside_packet.map_err(|source| ResourceError::Mmio { card: card.clone(), source })?;
+        engine.inside_packet = inside_packet?;
         // The mark of an unfinished packet stays until the channel is taken.
         match engine
             .choose_mode()
             .and_then(|fits| if fits { engine.initialise().map(|()| true) } else { Ok(false) })
         {
             Ok(true) => Ok(engine),
-            Ok(false) => Err(ResourceError::CreditModeUnsupported { card, channel: name }),
-            Err(source) => Err(ResourceError::Mmio { card, source }),
+            Ok(false) => Err(ResourceError::CreditModeUnsupported { channel: name }),
+            Err(source) => Err(ResourceError::Mmio(source)),
         }
     }
 
@@ -356,8 +347,14 @@ impl Engine {
         Arc::ptr_eq(&self.card, card)
     }
 
-    pub(crate) fn card_name(&self) -> CardName {
-        self.card.name.clone()
+    /// Place of the channel's errors.
+    pub(crate) fn place(&self) -> ErrorPlace {
+        self.card.place_of(self.name)
+    }
+
+    #[cold]
+    pub(super) fn located(&self, fault: ChannelFault) -> Box<Error<ChannelFault>> {
+        Box::new(Error::new(fault, self.place()))
     }
 
     #[inline]
@@ -365,10 +362,10 @@ impl Engine {
         &mut self,
         buffer: DmaBuffer,
         card: CardAddr,
-    ) -> Result<Ticket, Refused<DmaBuffer>> {
+    ) -> Result<Ticket, Refused<DmaBuffer, SubmitError>> {
         // The pools of all cards use the same addresses: another card's buffer would silently name memory of this card.
         if !buffer.is_from(&self.card.pool) {
-            let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
+            let error = SubmitError::ForeignBuffer;
             return Err(Refused { error, payload: buffer });
         }
         if let Err(error) = self.check_access(buffer.access()) {
@@ -393,7 +390,7 @@ impl Engine {
         if sufficient {
             return Ok(());
         }
-        Err(SubmitError::NoAccess { card: self.card_name(), channel: self.name, needed, access })
+        Err(SubmitError::NoAccess { needed, access })
     }
 
     /// Queues one transfer; see [`Payload`].
@@ -419,7 +416,7 @@ impl Engine {
     #[cold]
     pub(super) fn refused(&mut self, source: RefusalReason) -> SubmitError {
         self.backpressure.refused += u64::from(matches!(source, RefusalReason::Full { .. }));
-        SubmitError::Ring { card: self.card_name(), channel: self.name, source }
+        SubmitError::Ring(source)
     }
 
     /// Checks whether a transfer may use `card`.
@@ -469,18 +466,15 @@ impl Engine {
 
     #[cold]
     fn check_other_ranges(&self, start: CardAddr, length: u64) -> Result<(), SubmitError> {
-        let card = self.card_name();
         let memory = self.card.reachable().unwrap_or_default();
         if memory.is_empty() {
             let source = RefusalReason::CardAddress { start, length };
-            return Err(SubmitError::Ring { card, channel: self.name, source });
+            return Err(SubmitError::Ring(source));
         }
         if memory.iter().any(|range| range.contains(start, length)) {
             return Ok(());
         }
         Err(SubmitError::CardMemory {
-            card,
-            channel: self.name,
             start,
             length,
             memory_start: self.main_memory.start,
@@ -494,14 +488,7 @@ impl Engine {
         if (host.start.get() | host.length | card.get()).is_multiple_of(width) {
             return Ok(());
         }
-        Err(SubmitError::Misaligned {
-            card: self.card_name(),
-            channel: self.name,
-            host: host.start,
-            start: card,
-            length: host.length,
-            width,
-        })
+        Err(SubmitError::Misaligned { host: host.start, start: card, length: host.length, width })
     }
 
     /// Returns the number of transfers submitted so far, which is the number of the next one.
@@ -594,7 +581,7 @@ impl Engine {
             count += self.ring.pop_without_payload() as usize;
             let Some(done) = self.ring.poll_completion() else { return count };
             count += 1;
-            let outcome = if done.withdrawn { Err(Box::new(self.aborted())) } else { Ok(done.length) };
+            let outcome = if done.withdrawn { Err(self.located(self.aborted())) } else { Ok(done.length) };
             self.push(Ticket(done.token.number()), outcome, done.payload);
         }
     }
@@ -603,7 +590,7 @@ impl Engine {
     pub(super) fn push(
         &mut self,
         ticket: Ticket,
-        outcome: Result<u64, Box<ChannelFault>>,
+        outcome: Result<u64, Box<Error<ChannelFault>>>,
         payload: Option<Payload>,
     ) {
         let buffer = match payload {
@@ -614,7 +601,7 @@ impl Engine {
     }
 
     pub(super) fn mmio(&self, source: MmioError) -> ChannelError {
-        ChannelError::Mmio { card: self.card_name(), channel: self.name, source }
+        ChannelError::Mmio(source)
     }
 
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
@@ -627,9 +614,6 @@ impl Engine {
             return None;
         }
         let at = self.finished.iter().position(|done| done.ticket == ticket);
-        Some(
-            at.and_then(|at| self.finished.remove(at))
-                .ok_or_else(|| ChannelError::UnknownTicket { card: self.card_name(), channel: self.name }),
-        )
+        Some(at.and_then(|at| self.finished.remove(at)).ok_or(ChannelError::UnknownTicket))
     }
 }

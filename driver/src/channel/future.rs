@@ -8,7 +8,7 @@ use core::time::Duration;
 use fpga_pci::Backoff;
 
 use super::{Completion, Engine, Ticket};
-use crate::error::ChannelError;
+use crate::error::{At as _, ChannelError, Error};
 
 /// Maximum sleep inside a poll: the executor's thread has other tasks.
 const MAX_SLEEP: Duration = Duration::from_micros(50);
@@ -29,12 +29,12 @@ impl<'a> CompletionFuture<'a> {
 }
 
 impl Future for CompletionFuture<'_> {
-    type Output = Result<Completion, ChannelError>;
+    type Output = Result<Completion, Error<ChannelError>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let ticket = self.ticket;
         match self.engine.poll_for(ticket).transpose() {
-            Some(ended) => Poll::Ready(ended),
+            Some(ended) => Poll::Ready(ended.at(|| self.engine.place())),
             None => {
                 // No other caller polls this channel, so no other caller could wake the task.
                 let Self { engine, backoff, .. } = &mut *self;

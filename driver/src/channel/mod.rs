@@ -26,7 +26,9 @@ mod wait;
 use fpga_pci::{DmaBuffer, RegisteredMemory, SharedSlice};
 use fpga_registers::CardAddr;
 
-use crate::error::{ChannelError, Refused, SubmitError, TransferError, TransferFailed};
+use crate::error::{
+    At as _, ChannelError, Error, ErrorPlace, Refused, SubmitError, TransferError, TransferFailed,
+};
 use crate::fault::ChannelFault;
 use crate::name::ChannelName;
 
@@ -46,7 +48,7 @@ pub struct Completion {
     /// Ticket that `submit` returned.
     pub ticket: Ticket,
     /// Bytes moved, or the fault. (Boxed: completions are moved at high rates, faults are not.)
-    pub outcome: Result<u64, Box<ChannelFault>>,
+    pub outcome: Result<u64, Box<Error<ChannelFault>>>,
     /// Buffer of the transfer. `None` if the card may still reach it: it is in quarantine then.
     pub buffer: Option<DmaBuffer>,
 }
@@ -59,9 +61,12 @@ impl Completion {
     pub fn into_buffer(self) -> Result<DmaBuffer, TransferFailed> {
         match (self.outcome, self.buffer) {
             (Ok(_), Some(buffer)) => Ok(buffer),
-            (Err(fault), buffer) => Err(TransferFailed { error: TransferError::Fault(*fault), buffer }),
+            (Err(fault), buffer) => Err(TransferFailed { error: (*fault).widen(), buffer }),
             // Transfers of memory that the submitter keeps are handled inside this package.
-            (Ok(_), None) => Err(TransferFailed { error: TransferError::NoBuffer, buffer: None }),
+            (Ok(_), None) => {
+                let error = Error::new(TransferError::NoBuffer, ErrorPlace::unnamed());
+                Err(TransferFailed { error, buffer: None })
+            }
         }
     }
 }
@@ -86,7 +91,7 @@ macro_rules! common {
                 &mut self,
                 area: RegisteredMemory,
             ) -> Result<MemoryHandle, Refused<RegisteredMemory>> {
-                self.0.register_memory(area)
+                self.0.register_memory(area).map_err(|refused| refused.at(|| self.0.place()))
             }
 
             /// Returns the bytes of registered memory; `None` if it is not registered with this channel.
@@ -102,8 +107,8 @@ macro_rules! common {
             pub fn deregister_memory(
                 &mut self,
                 memory: MemoryHandle,
-            ) -> Result<RegisteredMemory, ChannelError> {
-                self.0.deregister_memory(memory)
+            ) -> Result<RegisteredMemory, Error<ChannelError>> {
+                self.0.deregister_memory(memory).at(|| self.0.place())
             }
 
             /// Starts queued transfers and collects completed ones. Returns the number of transfers that ended.
@@ -113,8 +118,8 @@ macro_rules! common {
             /// # Errors
             /// [`ChannelError`] if the channel as a whole has failed. The failure of a single transfer is in its [`Completion`].
             #[inline]
-            pub fn poll(&mut self) -> Result<usize, ChannelError> {
-                self.0.poll()
+            pub fn poll(&mut self) -> Result<usize, Error<ChannelError>> {
+                self.0.poll().at(|| self.0.place())
             }
 
             /// Returns the oldest completion that was not taken yet.
@@ -148,8 +153,12 @@ macro_rules! common {
             ///
             /// # Errors
             /// As [`wait`](Self::wait).
-            pub fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError> {
-                self.0.wait_ended(ticket, options)
+            pub fn wait_ended(
+                &mut self,
+                ticket: Ticket,
+                options: WaitOptions,
+            ) -> Result<(), Error<ChannelError>> {
+                self.0.wait_ended(ticket, options).at(|| self.0.place())
             }
 
             /// Waits until `ticket`'s transfer has ended, and takes its completion. Successful transfers of registered memory have no
@@ -157,8 +166,12 @@ macro_rules! common {
             ///
             /// # Errors
             /// [`ChannelError::TimedOut`] leaves the transfer in flight: wait again, or [`abort`](Self::abort).
-            pub fn wait(&mut self, ticket: Ticket, options: WaitOptions) -> Result<Completion, ChannelError> {
-                self.0.wait(ticket, options)
+            pub fn wait(
+                &mut self,
+                ticket: Ticket,
+                options: WaitOptions,
+            ) -> Result<Completion, Error<ChannelError>> {
+                self.0.wait(ticket, options).at(|| self.0.place())
             }
 
             /// Returns `ticket`'s completion as a future. It polls the channel whenever it is polled, and requests another poll, so any
@@ -167,7 +180,7 @@ macro_rules! common {
             pub fn completion(
                 &mut self,
                 ticket: Ticket,
-            ) -> impl Future<Output = Result<Completion, ChannelError>> + '_ {
+            ) -> impl Future<Output = Result<Completion, Error<ChannelError>>> + '_ {
                 CompletionFuture::new(&mut self.0, ticket)
             }
 
@@ -181,16 +194,16 @@ macro_rules! common {
             ///
             /// # Errors
             /// [`ChannelError::UnknownTicket`]; [`ChannelError::Wedged`] if the engine does not become idle.
-            pub fn cancel(&mut self, ticket: Ticket) -> Result<bool, ChannelError> {
-                self.0.cancel(ticket)
+            pub fn cancel(&mut self, ticket: Ticket) -> Result<bool, Error<ChannelError>> {
+                self.0.cancel(ticket).at(|| self.0.place())
             }
 
             /// Returns the channel's interrupt as a file descriptor.
             ///
             /// # Errors
             /// [`ChannelError::NoInterrupt`] if interrupts were not enabled when the channel was taken.
-            pub fn events(&self) -> Result<ChannelEvents, ChannelError> {
-                self.0.events()
+            pub fn events(&self) -> Result<ChannelEvents, Error<ChannelError>> {
+                self.0.events().at(|| self.0.place())
             }
 
             /// Enables interrupts of the engine until [`disarm`](Self::disarm) or the end of a wait. Call it again after each interrupt;
@@ -198,16 +211,16 @@ macro_rules! common {
             ///
             /// # Errors
             /// [`ChannelError::NoInterrupt`].
-            pub fn arm(&mut self) -> Result<(), ChannelError> {
-                self.0.arm()
+            pub fn arm(&mut self) -> Result<(), Error<ChannelError>> {
+                self.0.arm().at(|| self.0.place())
             }
 
             /// Disables interrupts of the engine.
             ///
             /// # Errors
             /// [`ChannelError::Mmio`].
-            pub fn disarm(&mut self) -> Result<(), ChannelError> {
-                self.0.disarm()
+            pub fn disarm(&mut self) -> Result<(), Error<ChannelError>> {
+                self.0.disarm().at(|| self.0.place())
             }
 
             /// Stops the engine, waits until it is idle, and ends everything in flight as aborted. The channel can be used again. Returns
@@ -215,8 +228,8 @@ macro_rules! common {
             ///
             /// # Errors
             /// [`ChannelError::Wedged`] if the engine does not become idle: memory that it may still reach is quarantined.
-            pub fn abort(&mut self) -> Result<usize, ChannelError> {
-                self.0.abort()
+            pub fn abort(&mut self) -> Result<usize, Error<ChannelError>> {
+                self.0.abort().at(|| self.0.place())
             }
         }
     };
@@ -244,8 +257,8 @@ macro_rules! channel {
             /// # Errors
             /// [`SubmitError::CardMemory`]; [`SubmitError::Ring`] for a range that ends beyond the address space;
             /// [`SubmitError::Misaligned`] on a channel with a fixed address.
-            pub fn check_range(&self, card: CardAddr, length: u64) -> Result<(), SubmitError> {
-                self.0.check_range(card, length)
+            pub fn check_range(&self, card: CardAddr, length: u64) -> Result<(), Error<SubmitError>> {
+                self.0.check_range(card, length).at(|| self.0.place())
             }
 
             /// Queues a transfer of the whole buffer. The engine starts with the next [`poll`](Self::poll), so that transfers queued
@@ -254,7 +267,7 @@ macro_rules! channel {
             /// # Errors
             /// [`Refused`] returns the buffer. A full ring is back-pressure: poll, then submit again.
             pub fn submit(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused<DmaBuffer>> {
-                self.0.submit_buffer(buffer, card)
+                self.0.submit_buffer(buffer, card).map_err(|refused| refused.at(|| self.0.place()))
             }
 
             /// Queues a transfer of `length` bytes of registered memory, starting at `offset`: for small transfers at high rates.
@@ -271,8 +284,8 @@ macro_rules! channel {
                 offset: usize,
                 length: usize,
                 card: CardAddr,
-            ) -> Result<Ticket, SubmitError> {
-                self.0.submit_at(memory, offset, length, card)
+            ) -> Result<Ticket, Error<SubmitError>> {
+                self.0.submit_at(memory, offset, length, card).at(|| self.0.place())
             }
 
             /// Queues a scatter-gather list as one transfer, counted as by [`submit_at`](Self::submit_at). Empty entries are skipped.
@@ -280,8 +293,8 @@ macro_rules! channel {
             ///
             /// # Errors
             /// As `submit_at`; [`SubmitError::Overlap`] if two entries overlap at their destination. Nothing is queued then.
-            pub fn submit_list(&mut self, pieces: &[ScatterGatherEntry]) -> Result<Ticket, SubmitError> {
-                self.0.submit_list(pieces.iter().copied())
+            pub fn submit_list(&mut self, pieces: &[ScatterGatherEntry]) -> Result<Ticket, Error<SubmitError>> {
+                self.0.submit_list(pieces.iter().copied()).at(|| self.0.place())
             }
 
             $(#[$blocking_doc])*

@@ -93,15 +93,15 @@ impl Engine {
                 self.halt(limit)?;
                 // The engine is stopped, so nothing is posted; the transfer may have ended meanwhile.
                 if let Err(WithdrawError::Started { .. }) = self.ring.withdraw(token) {
-                    return Err(ChannelError::PacketStarted { card: self.card_name(), channel: self.name });
+                    return Err(ChannelError::PacketStarted);
                 }
             }
             Err(WithdrawError::Started { .. }) => {
-                return Err(ChannelError::PacketStarted { card: self.card_name(), channel: self.name });
+                return Err(ChannelError::PacketStarted);
             }
             Err(_) if self.has_ended(ticket) => return Ok(false),
             Err(_) => {
-                return Err(ChannelError::UnknownTicket { card: self.card_name(), channel: self.name });
+                return Err(ChannelError::UnknownTicket);
             }
         }
         self.collect();
@@ -173,23 +173,23 @@ impl Engine {
             let _ = self.ring.complete_register(count);
         }
         self.collect();
-        let place = self.ring.pending_descriptor().map(|pending| FaultPosition {
+        let position = self.ring.pending_descriptor().map(|pending| FaultPosition {
             descriptor: pending.index,
             host: pending.host,
             card: matches!(self.side, Side::Memory).then_some(pending.card),
             length: pending.length,
             bytes_done: pending.offset,
         });
-        let first = ChannelFault { card: self.card_name(), channel: self.name, cause, place };
+        let first = ChannelFault { direction: self.name.direction, cause, position };
         let later = match first.cause {
             FaultCause::Aborted => FaultCause::Aborted,
             _ => FaultCause::EarlierFault,
         };
         // The program itself requested the abort. It gets the completions, or it has dropped the channel.
         if matches!(first.cause, FaultCause::Aborted) {
-            tracing::debug!(fault = %first, "run ended");
+            tracing::debug!(place = %self.place(), fault = %first, "run ended");
         } else {
-            tracing::warn!(target: FAULT_LOG, fault = %first, "run ended");
+            tracing::warn!(target: FAULT_LOG, place = %self.place(), fault = %first, "run ended");
         }
         self.end_all(first, later);
         // Writing ones clears the bits: the next run starts with a clean status.
@@ -199,13 +199,13 @@ impl Engine {
 
     /// Ends everything in the ring. The memory belongs to the host again.
     fn end_all(&mut self, first: ChannelFault, later: FaultCause) {
-        let later = ChannelFault { cause: later, place: None, ..first.clone() };
+        let later = ChannelFault { cause: later, position: None, ..first.clone() };
         let mut first = Some(first);
         // Collected first, because the ring is borrowed while it is drained.
         let ended: Vec<_> = self.ring.drain().map(|drained| (drained.token, drained.payload)).collect();
         for (token, payload) in ended {
             let fault = first.take().unwrap_or_else(|| later.clone());
-            self.push(Ticket(token.number()), Err(Box::new(fault)), payload);
+            self.push(Ticket(token.number()), Err(self.located(fault)), payload);
         }
     }
 
@@ -217,7 +217,7 @@ impl Engine {
 
     /// Fault of a transfer that was ended by request.
     pub(super) fn aborted(&self) -> ChannelFault {
-        ChannelFault { card: self.card_name(), channel: self.name, cause: FaultCause::Aborted, place: None }
+        ChannelFault { direction: self.name.direction, cause: FaultCause::Aborted, position: None }
     }
 
     /// Clears Run: the engine finishes its current descriptor and stops.
@@ -256,7 +256,7 @@ impl Engine {
                 self.card.flush.store(true, core::sync::atomic::Ordering::Relaxed);
                 *flush = Some(FlushGuard::begin(&self.bar).map_err(|source| self.backend_lost(source))?);
             }
-            Ok(None)
+            Ok::<_, ChannelError>(None)
         })?;
         stopped.map_err(|waited| self.wedged(waited, last))
     }
@@ -285,7 +285,7 @@ impl Engine {
     fn gone(&mut self) -> ChannelError {
         let quarantined = self.quarantine(QuarantineReason::DeviceGone);
         self.card.report(self.name);
-        let error = ChannelError::Gone { card: self.card_name(), channel: self.name, quarantined };
+        let error = ChannelError::Gone { quarantined };
         self.fail(error.clone());
         error
     }
@@ -294,8 +294,6 @@ impl Engine {
         let quarantined = self.quarantine(QuarantineReason::IdleNotConfirmed);
         self.card.report(self.name);
         let error = ChannelError::Wedged {
-            card: self.card_name(),
-            channel: self.name,
             waited: Waited::new(&*self.card.backend, waited),
             status: status.describe(self.name.direction).to_string(),
             quarantined,
@@ -325,7 +323,7 @@ impl Engine {
                 other => other,
             };
             let fault = self.aborted();
-            self.push(Ticket(number), Err(Box::new(fault)), payload);
+            self.push(Ticket(number), Err(self.located(fault)), payload);
         }
         for slot in &mut self.attached {
             if reachable.iter().any(|range| slot.overlaps(*range))
@@ -358,7 +356,7 @@ impl Engine {
         match &self.failed {
             None => None,
             // The engine is idle after a reset.
-            Some(ChannelError::Mmio { source: MmioError::Stale { .. }, .. }) => None,
+            Some(ChannelError::Mmio(MmioError::Stale { .. })) => None,
             Some(ChannelError::Gone { .. }) => Some(QuarantineReason::DeviceGone),
             Some(_) => Some(QuarantineReason::IdleNotConfirmed),
         }

@@ -66,12 +66,12 @@ impl Engine {
     pub(crate) fn register_memory(
         &mut self,
         area: RegisteredMemory,
-    ) -> Result<MemoryHandle, Refused<RegisteredMemory>> {
+    ) -> Result<MemoryHandle, Refused<RegisteredMemory, SubmitError>> {
         if let Some(error) = &self.failed {
             return Err(Refused { error: SubmitError::Channel(error.clone()), payload: area });
         }
         if !area.is_from(&self.card.pool) {
-            let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
+            let error = SubmitError::ForeignBuffer;
             return Err(Refused { error, payload: area });
         }
         if let Err(error) = self.check_access(area.access()) {
@@ -110,7 +110,7 @@ impl Engine {
         let ended = self.ring.ended();
         let used_until = self.slot(memory).map(|slot| slot.used_until);
         if used_until.is_some_and(|until| until > ended) {
-            return Err(ChannelError::MemoryInUse { card: self.card_name(), channel: self.name });
+            return Err(ChannelError::MemoryInUse);
         }
         let slot = self.attached.get_mut(memory.index).filter(|_| used_until.is_some());
         let area = slot.and_then(|slot| {
@@ -119,7 +119,7 @@ impl Engine {
         });
         match area {
             Some(area) => Ok(area),
-            None => Err(ChannelError::NotRegistered { card: self.card_name(), channel: self.name }),
+            None => Err(ChannelError::NotRegistered),
         }
     }
 
@@ -176,16 +176,10 @@ impl Engine {
         }
         let ScatterGatherEntry { memory, offset, length, card } = *piece;
         let Some(slot) = self.slot(memory) else {
-            return Err(SubmitError::NotRegistered { card: self.card_name(), channel: self.name });
+            return Err(SubmitError::NotRegistered);
         };
         if offset.checked_add(length).is_none_or(|end| end > slot.length) {
-            return Err(SubmitError::MemoryRange {
-                card: self.card_name(),
-                channel: self.name,
-                offset,
-                length,
-                size: slot.length,
-            });
+            return Err(SubmitError::MemoryRange { offset, length, size: slot.length });
         }
         let host = HostRange::new(Iova::new(slot.start + offset as u64), length as u64);
         self.check(host, card)?;
@@ -244,8 +238,6 @@ impl Engine {
         sorted.sort_unstable();
         let overlap = sorted.iter().zip(sorted.iter().skip(1)).find(|((a, length), (b, _))| b - a < *length);
         let found = overlap.map(|((first, _), (second, length))| SubmitError::Overlap {
-            card: self.card_name(),
-            channel: self.name,
             first: *first,
             second: *second,
             length: *length,

@@ -14,7 +14,7 @@ use fpga_ring::ring::Token;
 
 use super::engine::{EVENT_BITS, Engine, STALL_CHECK_NS, Side};
 use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};
-use crate::error::{ChannelError, TransferFailed};
+use crate::error::{ChannelError, Error, TransferFailed};
 use crate::fault::FaultCause;
 
 /// Maximum sleep of a wait that can be cancelled, in nanoseconds.
@@ -96,7 +96,7 @@ impl Engine {
 
     pub(crate) fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError> {
         if ticket.0 >= self.ring.submitted() {
-            return Err(ChannelError::UnknownTicket { card: self.card_name(), channel: self.name });
+            return Err(ChannelError::UnknownTicket);
         }
         self.wait_until(options, |engine| {
             if !engine.has_ended(ticket) {
@@ -193,9 +193,7 @@ impl Engine {
         let interrupt = self.interrupt.as_ref().ok_or_else(|| self.no_interrupt())?;
         // The sleep is limited by the interval of the status check: an interrupt can be lost.
         let limit = Duration::from_nanos(at_most.min(100 * STALL_CHECK_NS));
-        let woken = self.card.backend.wait_interrupt(interrupt, limit).map_err(|source| {
-            ChannelError::Interrupt { card: self.card_name(), channel: self.name, source }
-        })?;
+        let woken = self.card.backend.wait_interrupt(interrupt, limit)?;
         let owed = core::mem::take(&mut self.line.owes);
         let news = self.poll()? > 0;
         let messages = woken.unwrap_or(0);
@@ -297,24 +295,18 @@ impl Engine {
     }
 
     fn no_interrupt(&self) -> ChannelError {
-        ChannelError::NoInterrupt { card: self.card_name(), channel: self.name }
+        ChannelError::NoInterrupt
     }
 
     #[cold]
     fn cancelled(&self, waited: u64) -> ChannelError {
-        ChannelError::Cancelled {
-            card: self.card_name(),
-            channel: self.name,
-            waited: Waited::new(&*self.card.backend, waited),
-        }
+        ChannelError::Cancelled { waited: Waited::new(&*self.card.backend, waited) }
     }
 
     #[cold]
     pub(crate) fn timed_out(&self, waited: u64) -> ChannelError {
         let status = ChannelBlock::STATUS.read(&self.bar, self.base).unwrap_or_default();
         ChannelError::TimedOut {
-            card: self.card_name(),
-            channel: self.name,
             waited: Waited::new(&*self.card.backend, waited),
             status: status.describe(self.name.direction).to_string(),
             completed: self.bar.read32(ChannelBlock::COMPLETED.address(self.base)).unwrap_or(u32::MAX),
@@ -334,7 +326,8 @@ impl Engine {
         let ticket = match self.submit_buffer(buffer, card) {
             Ok(ticket) => ticket,
             Err(refused) => {
-                return Err(TransferFailed { error: refused.error.into(), buffer: Some(refused.payload) });
+                let error = Error::new(refused.error.into(), self.place());
+                return Err(TransferFailed { error, buffer: Some(refused.payload) });
             }
         };
         let done = match self.wait(ticket, options) {
@@ -350,7 +343,7 @@ impl Engine {
                     // Earlier transfers have not ended. Take the buffer now, because no caller may wait for the transfer later.
                     None => self.reclaim(ticket),
                 };
-                return Err(TransferFailed { error: error.into(), buffer });
+                return Err(TransferFailed { error: Error::new(error.into(), self.place()), buffer });
             }
         };
         done.into_buffer()

@@ -17,6 +17,7 @@ use fpga_registers::cdma::descriptor::LengthError;
 use fpga_registers::cdma::{Cdmasr, SgDescriptor, SgStatus};
 
 use crate::cdma::{CHAIN_CONTROL, Cdma, CdmaError, is_overrun};
+use crate::error::{At as _, Error};
 use crate::ni::TransmitWindows;
 
 /// Size of a slot in bytes.
@@ -47,8 +48,8 @@ impl Chain {
         first: CardAddr,
         count: u32,
         highest: CardAddr,
-    ) -> Result<Self, CdmaError> {
-        cdma.begin_chain(first, highest)?;
+    ) -> Result<Self, Error<CdmaError>> {
+        cdma.begin_chain(first, highest).at(|| cdma.place())?;
         Ok(Self { cdma, first, count, posted: 0, overruns: 0, overrun_at: None })
     }
 
@@ -65,7 +66,7 @@ impl Chain {
         self.cdma.waited(nanoseconds)
     }
 
-    pub(super) fn status(&self) -> Result<Cdmasr, CdmaError> {
+    pub(super) fn status(&self) -> Result<Cdmasr, Error<CdmaError>> {
         self.cdma.status()
     }
 
@@ -138,9 +139,9 @@ impl Chain {
     }
 
     /// Posts `count` more slots that have arrived in card memory: lets the engine run up to the last of them.
-    pub(super) fn post(&mut self, count: u64) -> Result<(), CdmaError> {
+    pub(super) fn post(&mut self, count: u64) -> Result<(), Error<CdmaError>> {
         self.posted += count;
-        self.tail().map_or(Ok(()), |tail| self.cdma.advance(tail))
+        self.tail().map_or(Ok(()), |tail| self.cdma.advance(tail)).at(|| self.cdma.place())
     }
 
     /// Returns the address of the last descriptor of the last posted slot.
@@ -153,11 +154,11 @@ impl Chain {
     /// too often, resets and resumes it, and returns true.
     ///
     /// The engine may have run past the posted slots, into slots that had arrived meanwhile; these are valid.
-    pub(super) fn resume(&mut self, status: Cdmasr, filled: u64) -> Result<bool, CdmaError> {
+    pub(super) fn resume(&mut self, status: Cdmasr, filled: u64) -> Result<bool, Error<CdmaError>> {
         if !is_overrun(status) {
             return Ok(false);
         }
-        let current = self.cdma.current_low()?;
+        let current = self.cdma.current_low().at(|| self.cdma.place())?;
         let low = |address: CardAddr| address.to_low_high().0;
         let places = (0..self.count).map(|place| (place, self.slot(place)));
         let found = places.flat_map(|(place, at)| [(place, at, 0), (place, at, COMMIT_DESCRIPTOR)]).find_map(
@@ -179,7 +180,7 @@ impl Chain {
         }
         self.overruns += 1;
         let tail = self.tail().filter(|_| number < self.posted);
-        self.cdma.resume_chain(at, tail, CHAIN_CONTROL)?;
+        self.cdma.resume_chain(at, tail, CHAIN_CONTROL).at(|| self.cdma.place())?;
         Ok(true)
     }
 }

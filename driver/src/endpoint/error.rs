@@ -12,10 +12,12 @@ use fpga_registers::cdma::Cdmasr;
 use fpga_registers::{CardAddr, quantity};
 
 use super::peers::Mismatch;
+use crate::advice::Advice;
 use crate::cdma::CdmaError;
-use crate::error::{ChannelError, ResourceError, SubmitError, TransferError, TransferFailed};
+use crate::error::{
+    ChannelError, Error, ErrorKind, ResourceError, SubmitError, TransferError, TransferFailed,
+};
 use crate::fault::ChannelFault;
-use crate::name::CardName;
 use crate::range::CardRange;
 
 /// Error of opening or driving an endpoint.
@@ -23,28 +25,14 @@ use crate::range::CardRange;
 #[non_exhaustive]
 pub enum EndpointError {
     /// The card has no network interface, or it was opened without one.
-    #[error(
-        "{card}: no network interface: the bitstream has none, or the subsystem ids of the card do not tell; if the design has one, say so (OpenOptions::network_interface)"
-    )]
-    NoInterface {
-        /// Name of the card.
-        card: CardName,
-    },
+    #[error("no network interface: the bitstream has none, or the subsystem ids of the card do not show it")]
+    NoInterface,
     /// Sizes and thresholds in the options contradict each other.
-    #[error("{card}: {source}")]
-    Config {
-        /// Name of the card.
-        card: CardName,
-        /// Reason.
-        source: sender::ConfigError,
-    },
+    #[error(transparent)]
+    Config(#[from] sender::ConfigError),
     /// The NI does not support this scheme.
-    #[error(
-        "{card}: its network interface does not go by the scheme {scheme}, but by {known}; choose one of these, or load another build"
-    )]
+    #[error("the network interface does not support the scheme {scheme}; it supports {known}")]
     Scheme {
-        /// Name of the card.
-        card: CardName,
         /// Requested scheme.
         scheme: Scheme,
         /// Supported schemes.
@@ -52,42 +40,30 @@ pub enum EndpointError {
     },
     /// The NI has an op table, and the driver has one too: both would retransmit packets.
     #[error(
-        "{card}: its network interface keeps the op table itself ({entries}), and so does this driver; load a build that leaves it to the driver",
+        "the network interface keeps the op table itself ({entries}), and so does this driver",
         entries = quantity(*entries, "entry"),
     )]
     OpTable {
-        /// Name of the card.
-        card: CardName,
         /// Number of entries of the NI's op table.
         entries: u32,
     },
     /// The NI cannot run these schemes at the same time.
-    #[error(
-        "{card}: its network interface does not go by the schemes {schemes} at once, {reason}; open the endpoint with one of them (EndpointOptions::other_schemes), or load another build"
-    )]
+    #[error("the network interface does not support the schemes {schemes} at once, {reason}")]
     Schemes {
-        /// Name of the card.
-        card: CardName,
         /// Requested schemes.
         schemes: SchemeList,
         /// Reason.
         reason: &'static str,
     },
     /// The scheme does not support the requested parameters.
-    #[error(
-        "{card}: the scheme {scheme} cannot have these parameters (EndpointOptions::tuning): a window is 1 to 128 packets, of Selective 512, samples are 1 to 256, and neither the time between two walks nor the requests before all is asked for can be 0"
-    )]
+    #[error("the scheme {scheme} does not support these parameters")]
     Tuning {
-        /// Name of the card.
-        card: CardName,
         /// Scheme.
         scheme: Scheme,
     },
     /// An option of the event ring or of the chain is out of range.
-    #[error("{card}: {what} is {found}: {expected}")]
+    #[error("{what} is {found}: {expected}")]
     Option {
-        /// Name of the card.
-        card: CardName,
         /// Name of the option.
         what: &'static str,
         /// Requested value.
@@ -96,36 +72,30 @@ pub enum EndpointError {
         expected: &'static str,
     },
     /// The card's transmit windows violate the NI contract.
-    #[error("{card}: the card reports transmit windows that cannot be ({reason}): the bitstream is damaged")]
+    #[error("the card reports impossible transmit windows ({reason}): the bitstream is damaged")]
     Windows {
-        /// Name of the card.
-        card: CardName,
         /// Reason.
         reason: &'static str,
     },
     /// A resource of the card could not be taken.
     #[error(transparent)]
-    Resource(#[from] ResourceError),
+    Resource(#[from] Error<ResourceError>),
     /// The CDMA engine failed.
     #[error(transparent)]
-    Cdma(#[from] CdmaError),
+    Cdma(#[from] Error<CdmaError>),
     /// The CDMA engine halted while it filled a transmit window.
     #[error(
-        "{card}: the CDMA chain that fills transmit windows stopped ({status}); a transfer's source may lie outside card memory, or be misaligned for a build without data realignment (then state EndpointOptions::source_alignment): drop the endpoint and open it again"
+        "the CDMA chain that fills transmit windows stopped ({status}): a source lies outside card memory, or is not aligned for a build without data realignment"
     )]
     Chain {
-        /// Name of the card.
-        card: CardName,
         /// Status register of the engine.
         status: Cdmasr,
     },
     /// Transmit windows were filled but not released by the NI.
     #[error(
-        "{card}: {outstanding} transmit windows were not sent within {waited}; the network is blocked or the interface is stuck: drop the endpoint and open it again"
+        "{outstanding} transmit windows were not sent within {waited}: the network is blocked or the interface is stuck"
     )]
     WindowsStuck {
-        /// Name of the card.
-        card: CardName,
         /// Number of windows that the NI holds.
         outstanding: u32,
         /// Time without a released window, on the clock of the card.
@@ -133,53 +103,36 @@ pub enum EndpointError {
     },
     /// The channel that carries header blocks failed.
     #[error(transparent)]
-    Channel(#[from] ChannelError),
+    Channel(#[from] Error<ChannelError>),
     /// The DMA transfer of a header block, or of events in card memory, failed.
-    #[error(
-        "moving a packet header to the card, or events from it, failed: {0}; drop the endpoint and open it again, and if that does not help, check the card (`fpgactl validate`)"
-    )]
-    Upload(ChannelFault),
+    #[error("moving a packet header to the card, or events from it, failed: {0}")]
+    Upload(Error<ChannelFault>),
     /// The DMA transfer of a header block was refused.
     #[error(transparent)]
-    Submit(#[from] SubmitError),
+    Submit(#[from] Error<SubmitError>),
     /// Card memory could not be prepared.
-    #[error(
-        "preparing the endpoint's place in card memory: {0}; check it (EndpointOptions::chain), and open the endpoint again"
-    )]
-    Prepare(TransferError),
+    #[error("preparing the endpoint's place in card memory failed: {0}")]
+    Prepare(Error<TransferError>),
     /// The request of a read could not be fetched from card memory.
-    #[error("fetching a request to read from card memory: {0}; drop the endpoint and open it again")]
-    Fetch(TransferError),
+    #[error("fetching a request to read from card memory failed: {0}")]
+    Fetch(Error<TransferError>),
     /// A window header contradicts itself. This is an error of this package.
-    #[error(
-        "{card}: a header that this driver made contradicts itself: {source}; report it, and open the endpoint again"
-    )]
-    Header {
-        /// Name of the card.
-        card: CardName,
-        /// Contradiction.
-        source: WindowError,
-    },
+    #[error("a header that this driver made contradicts itself: {0}")]
+    Header(WindowError),
     /// An entry of the event ring is invalid.
-    #[error(
-        "{card}: event {expected}: {source}; something else writes into the event ring, or the card is damaged: drop the endpoint and open it again"
-    )]
+    #[error("event {expected}: {cause}: something else writes into the event ring, or the card is damaged")]
     Event {
-        /// Name of the card.
-        card: CardName,
         /// Sequence number of the entry.
         expected: u32,
         /// Reason.
-        source: EventError,
+        cause: EventError,
     },
     /// Events were lost: the ring overflowed.
     #[error(
-        "{card}: events {expected} to before {found} are lost: the event ring of {entries} overflowed; poll more often or use a larger ring, and open the endpoint again",
+        "events {expected} to before {found} are lost: the event ring of {entries} overflowed",
         entries = quantity(*entries, "entry"),
     )]
     EventsLost {
-        /// Name of the card.
-        card: CardName,
         /// Expected sequence number.
         expected: u32,
         /// Sequence number found.
@@ -188,112 +141,136 @@ pub enum EndpointError {
         entries: u32,
     },
     /// The NI released a transmit window that it did not hold.
-    #[error(
-        "{card}: the interface released transmit window {index}, which it did not hold; the card is damaged: drop the endpoint and open it again"
-    )]
+    #[error("the interface released transmit window {index}, which it did not hold: the card is damaged")]
     WindowNotInFlight {
-        /// Name of the card.
-        card: CardName,
         /// Index of the window.
         index: u16,
     },
     /// A region is not inside the memory that transfers may use.
     #[error(
-        "{card}: region of {} at {} is empty or not inside the {} bytes at {} that transfers may use (Endpoint::usable_memory); choose a range there",
+        "region of {} at {} is empty or not inside the {} bytes at {} that transfers may use",
         quantity(range.length, "byte"), range.start, usable.length, usable.start
     )]
     RegionRange {
-        /// Name of the card.
-        card: CardName,
         /// Requested region.
         range: CardRange,
         /// Usable memory.
         usable: CardRange,
     },
     /// Every memory window of the card is in use.
-    #[error("{card}: all {capacity} memory windows are open: close one first")]
+    #[error("all {capacity} memory windows are open")]
     RegionsFull {
-        /// Name of the card.
-        card: CardName,
         /// Number of memory windows.
         capacity: usize,
     },
     /// Waiting for the event ring's interrupt failed.
-    #[error(
-        "{card}: waiting for the event ring's interrupt: {source}; open the endpoint before interrupts are enabled, and it does without"
-    )]
-    Interrupt {
-        /// Name of the card.
-        card: CardName,
-        /// Underlying error.
-        source: InterruptError,
-    },
+    #[error("waiting for the event ring's interrupt failed: {0}")]
+    Interrupt(InterruptError),
     /// The wait's deadline has passed. The transfer stays in flight.
-    #[error(
-        "{card}: the transfer has not ended after {waited}; wait longer, or look at the op table for the node that does not answer"
-    )]
+    #[error("the transfer has not ended after {waited}")]
     TimedOut {
-        /// Name of the card.
-        card: CardName,
         /// Time waited.
         waited: Waited,
     },
     /// The wait's deadline has passed, and no transfer has arrived.
-    #[error(
-        "{card}: nothing has arrived after {waited}; wait longer, or look whether a peer was given a region to send to"
-    )]
+    #[error("nothing has arrived after {waited}")]
     NoArrival {
-        /// Name of the card.
-        card: CardName,
         /// Time waited.
         waited: Waited,
     },
     /// The node has not answered a query (HELLO).
-    #[error(
-        "{card}: node {node} has not said within {waited} what it can do; look whether its endpoint is open, whether packets get through, and whether it speaks this wire version"
-    )]
+    #[error("node {node} has not answered a query (HELLO) within {waited}")]
     NoPeer {
-        /// Name of the card.
-        card: CardName,
         /// Queried node.
         node: NodeId,
         /// Time waited.
         waited: Waited,
     },
     /// The system's random number generator is not initialised yet.
-    #[error(
-        "{card}: the system has no random numbers yet, as may be shortly after it has started; wait until it has (`head -c1 /dev/random` returns then), give the machine a source of randomness, or state an incarnation (EndpointOptions) that no earlier life of this node had"
-    )]
-    NoRandomSource {
-        /// Name of the card.
-        card: CardName,
-    },
+    #[error("the system has no random numbers yet, as shortly after its start")]
+    NoRandomSource,
     /// The system does not provide random numbers.
-    #[error(
-        "{card}: no random number from the system: {reason}; let the program call getrandom (a sandbox may forbid it), or state an incarnation (EndpointOptions) that no earlier life of this node had"
-    )]
+    #[error("no random number from the system: {reason} (a sandbox may forbid getrandom)")]
     Random {
-        /// Name of the card.
-        card: CardName,
         /// Reason.
         reason: String,
     },
     /// Host memory could not be used.
-    #[error("{card}: host memory of the endpoint: {source}; drop the endpoint and open it again")]
-    Memory {
-        /// Name of the card.
-        card: CardName,
-        /// Underlying error.
-        source: MemoryError,
-    },
+    #[error("host memory of the endpoint: {0}")]
+    Memory(MemoryError),
     /// A register access failed.
-    #[error("{card}: {source}")]
-    Mmio {
-        /// Name of the card.
-        card: CardName,
-        /// Underlying error.
-        source: MmioError,
-    },
+    #[error(transparent)]
+    Mmio(#[from] MmioError),
+}
+
+impl ErrorKind for EndpointError {
+    fn advice(&self) -> Option<Advice> {
+        Some(match self {
+            Self::NoInterface => Advice::StateNetworkInterface,
+            Self::Scheme { .. } | Self::Schemes { .. } => Advice::ChooseScheme,
+            Self::OpTable { .. } => Advice::text("load a build that leaves the op table to the driver"),
+            Self::Tuning { .. } => Advice::ChooseTuning,
+            Self::Chain { .. } => Advice::StateSourceAlignment,
+            Self::WindowsStuck { .. }
+            | Self::Fetch(_)
+            | Self::Header(_)
+            | Self::Event { .. }
+            | Self::WindowNotInFlight { .. }
+            | Self::Memory(_) => Advice::ReopenEndpoint,
+            Self::Upload(_) => Advice::TestCard,
+            Self::Prepare(_) => Advice::PlaceChain,
+            Self::EventsLost { .. } => Advice::EnlargeEventRing,
+            Self::RegionRange { .. } => Advice::ChooseUsableRange,
+            Self::RegionsFull { .. } => Advice::CloseRegion,
+            Self::Interrupt(_) => Advice::OpenEndpointBeforeInterrupts,
+            Self::TimedOut { .. } => {
+                Advice::text("wait longer, or look at the op table for the node that does not answer")
+            }
+            Self::NoArrival { .. } => {
+                Advice::text("wait longer, or check that a peer was given a region to send to")
+            }
+            Self::NoPeer { .. } => Advice::text(
+                "check that its endpoint is open, that packets get through, and that it has the same wire version",
+            ),
+            Self::NoRandomSource | Self::Random { .. } => Advice::StateIncarnation,
+            Self::Resource(error) => return error.advice(),
+            Self::Cdma(error) => return error.advice(),
+            Self::Channel(error) => return error.advice(),
+            Self::Submit(error) => return error.advice(),
+            Self::Config(_) | Self::Option { .. } | Self::Windows { .. } | Self::Mmio(_) => return None,
+        })
+    }
+
+    fn names_place(&self) -> bool {
+        matches!(self, Self::Resource(_) | Self::Cdma(_) | Self::Channel(_) | Self::Submit(_))
+    }
+}
+
+/// Returns the advice for a transfer that the sender refused.
+pub(super) fn submit_advice(error: &sender::SubmitError) -> Option<Advice> {
+    match error {
+        sender::SubmitError::Full { .. } | sender::SubmitError::Destinations { .. } => {
+            Some(Advice::TakeCompletions)
+        }
+        sender::SubmitError::TooLong { .. } => Some(Advice::SplitTransfer),
+        sender::SubmitError::Notify => Some(Advice::ChooseNotification),
+        sender::SubmitError::Scheme { .. } => Some(Advice::OpenWithScheme),
+        _ => None,
+    }
+}
+
+impl ErrorKind for SendError {
+    fn advice(&self) -> Option<Advice> {
+        Some(match self {
+            Self::SourceRange { .. } => Advice::ChooseUsableRange,
+            Self::SourceAlignment { .. } => Advice::text("copy the data to an aligned address first"),
+            Self::TargetRange { .. } => Advice::text("send less, or let the node open a larger region"),
+            Self::Overlap { .. } => Advice::UseCopyEngine,
+            Self::Scheme { .. } => Advice::OpenWithScheme,
+            Self::Peer { mismatch, .. } => return Some(mismatch.advice()),
+            Self::Sender(error) => return submit_advice(error),
+        })
+    }
 }
 
 impl From<TransferFailed> for EndpointError {
@@ -361,13 +338,11 @@ impl core::fmt::Display for SchemeList {
 pub enum SendError {
     /// The source is not inside the card memory.
     #[error(
-        "{card}: source of {length} at {start} is not inside the card's memory ({} bytes at {}); choose a range there",
+        "source of {length} at {start} is not inside the card's memory ({} bytes at {})",
         memory.length, memory.start,
         length = quantity(*length, "byte"),
     )]
     SourceRange {
-        /// Name of the card.
-        card: CardName,
         /// First source address.
         start: CardAddr,
         /// Length in bytes.
@@ -377,12 +352,10 @@ pub enum SendError {
     },
     /// The source address does not have the alignment that the CDMA engine needs.
     #[error(
-        "{card}: source at {start} is not a multiple of {alignment}, which a copy engine without data realignment needs; copy it to such an address first (Cdma::set_bounce_channels), or lay it out so",
+        "source at {start} is not a multiple of {alignment}, which a copy engine without data realignment needs",
         alignment = quantity(*alignment, "byte"),
     )]
     SourceAlignment {
-        /// Name of the card.
-        card: CardName,
         /// First source address.
         start: CardAddr,
         /// Width of the engine's data path in bytes.
@@ -390,13 +363,11 @@ pub enum SendError {
     },
     /// The destination is not inside the region.
     #[error(
-        "{card}: the range of {length} at offset {offset} is not inside the {region} that node {node} has opened; send less, or let it open more",
+        "the range of {length} at offset {offset} is not inside the {region} that node {node} has opened",
         length = quantity(*length, "byte"),
         region = quantity(*region, "byte"),
     )]
     TargetRange {
-        /// Name of the card.
-        card: CardName,
         /// Receiving node.
         node: NodeId,
         /// Offset of the first byte in the region.
@@ -408,12 +379,10 @@ pub enum SendError {
     },
     /// Source and destination overlap, so the transfer would change data that a retransmission may read again.
     #[error(
-        "{card}: source and destination overlap in a transfer of {length} from {source_start} to {destination} of the same card: a resend would read what has been overwritten; use the copy engine (Cdma), or other addresses",
+        "source and destination overlap in a transfer of {length} from {source_start} to {destination} of the same card: a retransmission would read overwritten data",
         length = quantity(*length, "byte"),
     )]
     Overlap {
-        /// Name of the card.
-        card: CardName,
         /// First source address.
         source_start: CardAddr,
         /// First destination address.
@@ -422,33 +391,22 @@ pub enum SendError {
         length: u64,
     },
     /// The endpoint was opened without this scheme.
-    #[error(
-        "{card}: a transfer by the scheme {scheme}: this endpoint goes by {on}; name one of these, or open it with that one too (EndpointOptions::other_schemes)"
-    )]
+    #[error("the endpoint was opened without the scheme {scheme}; it has {on}")]
     Scheme {
-        /// Name of the card.
-        card: CardName,
         /// Requested scheme.
         scheme: Scheme,
         /// Schemes of the endpoint.
         on: SchemeList,
     },
     /// The node has reported that it cannot receive the transfer.
-    #[error("{card}: node {node} {mismatch}, or ask it again if it was restarted (Endpoint::wait_peer)")]
+    #[error("node {node} {mismatch}")]
     Peer {
-        /// Name of the card.
-        card: CardName,
         /// Receiving node.
         node: NodeId,
         /// Difference between transfer and node.
         mismatch: Mismatch,
     },
     /// The sender refused the transfer.
-    #[error("{card}: {source}")]
-    Sender {
-        /// Name of the card.
-        card: CardName,
-        /// Reason.
-        source: sender::SubmitError,
-    },
+    #[error(transparent)]
+    Sender(#[from] sender::SubmitError),
 }

@@ -12,7 +12,7 @@ use fpga_registers::CardAddr;
 use super::{EndpointError, RESERVED_CARD_BYTES};
 use crate::card::Card;
 use crate::channel::{ChannelOptions, Engine, Payload, WaitOptions};
-use crate::name::CardName;
+use crate::error::{At as _, ResourceError};
 use crate::ni::{Block, NiInfo};
 use crate::store::host_range;
 
@@ -68,7 +68,6 @@ pub(super) struct EventRing {
     consumed: u32,
     /// Number of events taken when credits were last returned to the card.
     released: u32,
-    card: CardName,
 }
 
 /// Fetching of entries from card memory.
@@ -114,16 +113,14 @@ impl EventRing {
         entries: u32,
         chain: CardAddr,
     ) -> Result<Self, EndpointError> {
-        let name = card.shared.name.clone();
         let entries = Self::entries_of(info, entries);
         let held = if info.event_push { entries } else { FETCH_ENTRIES.min(entries) };
         let area = card
             .memory()
             .allocate_registered(held as usize * event::SIZE, 4096)
-            .map_err(|source| card.memory_error(source))?;
-        area.memory()
-            .fill(0, held as usize * event::SIZE, 0)
-            .map_err(|source| EndpointError::Memory { card: name.clone(), source })?;
+            .map_err(ResourceError::Memory)
+            .at(|| card.shared.place())?;
+        area.memory().fill(0, held as usize * event::SIZE, 0).map_err(EndpointError::Memory)?;
         let fetch = if info.event_push {
             None
         } else {
@@ -134,8 +131,8 @@ impl EventRing {
         ni.write_pair(at::EVENT_RING_BASE_LOW, base)
             .and_then(|()| ni.write(at::EVENT_RING_SIZE, entries))
             .and_then(|()| ni.write(at::EVENT_CONSUMED, 0))
-            .map_err(|source| EndpointError::Mmio { card: name.clone(), source })?;
-        Ok(Self { area: Some(area), fetch, entries, expected: 1, consumed: 0, released: 0, card: name })
+            .map_err(EndpointError::Mmio)?;
+        Ok(Self { area: Some(area), fetch, entries, expected: 1, consumed: 0, released: 0 })
     }
 
     /// Returns the number of entries of the ring.
@@ -149,16 +146,11 @@ impl EventRing {
         let index = self.consumed & (self.entries - 1);
         let count = FETCH_ENTRIES.min(self.entries - index);
         let from = CardAddr::new(fetch.ring.get() + u64::from(index) * event::SIZE as u64);
-        let run = area
-            .run(0, count as usize * event::SIZE)
-            .map_err(|source| EndpointError::Memory { card: self.card.clone(), source })?;
-        let ticket =
-            fetch.c2h.submit(host_range(run), from, Payload::Registered).map_err(|(error, _)| error)?;
-        fetch
-            .c2h
-            .wait(ticket, WaitOptions::default())?
-            .outcome
-            .map_err(|fault| EndpointError::Upload(*fault))?;
+        let run = area.run(0, count as usize * event::SIZE).map_err(EndpointError::Memory)?;
+        let ticket = fetch.c2h.submit(host_range(run), from, Payload::Registered).map_err(|(error, _)| error);
+        let ticket = ticket.at(|| fetch.c2h.place())?;
+        let done = fetch.c2h.wait(ticket, WaitOptions::default()).at(|| fetch.c2h.place())?;
+        done.outcome.map_err(|fault| EndpointError::Upload(*fault))?;
         (fetch.first, fetch.count) = (self.consumed, count);
         Ok(())
     }
@@ -194,19 +186,15 @@ impl EventRing {
         };
         let offset = slot as usize * event::SIZE;
         let memory = area.memory();
-        let lost = |source| EndpointError::Memory { card: self.card.clone(), source };
-        let found = memory.load_u32_acquire(offset + SEQUENCE_AT).map_err(lost)?;
+        let found = memory.load_u32_acquire(offset + SEQUENCE_AT).map_err(EndpointError::Memory)?;
         if found != self.expected {
             return self.unexpected(found);
         }
         barrier::writeback_before_data();
         let mut bytes = [0; event::SIZE];
-        memory.read(offset, &mut bytes).map_err(lost)?;
-        let decoded = Event::decode(&bytes).map_err(|source| EndpointError::Event {
-            card: self.card.clone(),
-            expected: self.expected,
-            source,
-        })?;
+        memory.read(offset, &mut bytes).map_err(EndpointError::Memory)?;
+        let decoded =
+            Event::decode(&bytes).map_err(|cause| EndpointError::Event { expected: self.expected, cause })?;
         self.expected = event::next_sequence(self.expected);
         self.consumed = self.consumed.wrapping_add(1);
         Ok(Some(decoded))
@@ -218,18 +206,12 @@ impl EventRing {
         if found == 0 || ahead > u32::MAX / 2 {
             return Ok(None);
         }
-        Err(EndpointError::EventsLost {
-            card: self.card.clone(),
-            expected: self.expected,
-            found,
-            entries: self.entries,
-        })
+        Err(EndpointError::EventsLost { expected: self.expected, found, entries: self.entries })
     }
 
     /// Returns the error for a report that the card dropped `count` events because the ring was full.
     pub(super) fn overflowed(&self, count: u32) -> EndpointError {
         EndpointError::EventsLost {
-            card: self.card.clone(),
             expected: self.expected,
             found: self.expected.saturating_add(count),
             entries: self.entries,
@@ -263,7 +245,6 @@ impl EventRing {
             return Ok(());
         }
         self.released = self.consumed;
-        ni.write(at::EVENT_CONSUMED, self.consumed)
-            .map_err(|source| EndpointError::Mmio { card: self.card.clone(), source })
+        ni.write(at::EVENT_CONSUMED, self.consumed).map_err(EndpointError::Mmio)
     }
 }

@@ -25,8 +25,7 @@ use super::{
     SendOptions, SendTicket,
 };
 use crate::card::Card;
-use crate::error::TransferFailed;
-use crate::name::CardName;
+use crate::error::{At as _, CardPart, Error, ErrorPlace, TransferFailed};
 use crate::range::CardRange;
 use fpga_pci::wait::BackoffStep;
 
@@ -82,7 +81,7 @@ struct Inner {
 
 impl Inner {
     /// Drives the endpoint and distributes its results, including results from before an error of the endpoint.
-    fn drive(&mut self) -> Result<usize, EndpointError> {
+    fn drive(&mut self) -> Result<usize, Error<EndpointError>> {
         let answers = self.endpoint.peers.answers();
         let polled = self.endpoint.poll();
         self.news += self.endpoint.peers.answers() - answers;
@@ -166,8 +165,8 @@ impl SharedEndpoint {
         &*self.card.shared.backend
     }
 
-    fn name(&self) -> CardName {
-        self.card.shared.name.clone()
+    fn place(&self) -> ErrorPlace {
+        self.card.shared.place_at(CardPart::Endpoint)
     }
 
     /// Returns the card.
@@ -197,7 +196,11 @@ impl SharedEndpoint {
     ///
     /// # Errors
     /// As [`Endpoint::open_region`].
-    pub fn open_region(&self, source: NodeId, range: CardRange) -> Result<RegionHandle, EndpointError> {
+    pub fn open_region(
+        &self,
+        source: NodeId,
+        range: CardRange,
+    ) -> Result<RegionHandle, Error<EndpointError>> {
         self.lock().endpoint.open_region(source, range)
     }
 
@@ -205,7 +208,7 @@ impl SharedEndpoint {
     ///
     /// # Errors
     /// As [`Endpoint::close_region`].
-    pub fn close_region(&self, region: &RegionHandle) -> Result<(), EndpointError> {
+    pub fn close_region(&self, region: &RegionHandle) -> Result<(), Error<EndpointError>> {
         self.lock().endpoint.close_region(region)
     }
 
@@ -228,7 +231,7 @@ impl SharedEndpoint {
         offset: u64,
         length: u64,
         options: SendOptions,
-    ) -> Result<PendingSend, SendError> {
+    ) -> Result<PendingSend, Error<SendError>> {
         let ticket = self.change(|inner| {
             let ticket = inner.endpoint.send(source, target, offset, length, options)?;
             inner.sends.insert(ticket, None);
@@ -241,7 +244,11 @@ impl SharedEndpoint {
     ///
     /// # Errors
     /// As [`Endpoint::open_readable`].
-    pub fn open_readable(&self, reader: NodeId, range: CardRange) -> Result<ReadableHandle, EndpointError> {
+    pub fn open_readable(
+        &self,
+        reader: NodeId,
+        range: CardRange,
+    ) -> Result<ReadableHandle, Error<EndpointError>> {
         self.lock().endpoint.open_readable(reader, range)
     }
 
@@ -249,7 +256,7 @@ impl SharedEndpoint {
     ///
     /// # Errors
     /// As [`Endpoint::close_readable`].
-    pub fn close_readable(&self, readable: &ReadableHandle) -> Result<(), EndpointError> {
+    pub fn close_readable(&self, readable: &ReadableHandle) -> Result<(), Error<EndpointError>> {
         self.lock().endpoint.close_readable(readable)
     }
 
@@ -264,11 +271,11 @@ impl SharedEndpoint {
         to: CardAddr,
         length: u64,
         options: SendOptions,
-    ) -> Result<PendingRead, ReadError> {
+    ) -> Result<PendingRead, Error<ReadError>> {
         let ticket = self.change(|inner| {
             let ticket = inner.endpoint.read(source, offset, to, length, options)?;
             inner.reads.insert(ticket, None);
-            Ok::<_, ReadError>(ticket)
+            Ok::<_, Error<ReadError>>(ticket)
         })?;
         Ok(PendingRead { endpoint: self.clone(), ticket, idle: None })
     }
@@ -277,7 +284,7 @@ impl SharedEndpoint {
     ///
     /// # Errors
     /// As [`Endpoint::query_peer`].
-    pub fn query_peer(&self, node: NodeId, patience: Duration) -> Result<(), EndpointError> {
+    pub fn query_peer(&self, node: NodeId, patience: Duration) -> Result<(), Error<EndpointError>> {
         self.change(|inner| inner.endpoint.query_peer(node, patience))
     }
 
@@ -291,10 +298,9 @@ impl SharedEndpoint {
     ///
     /// # Errors
     /// As [`Endpoint::wait_peer`].
-    pub fn wait_peer(&self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
+    pub fn wait_peer(&self, node: NodeId, timeout: Duration) -> Result<Peer, Error<EndpointError>> {
         self.query_peer(node, timeout)?;
-        let late =
-            || EndpointError::NoPeer { card: self.name(), node, waited: Waited::of(self.backend(), timeout) };
+        let late = || EndpointError::NoPeer { node, waited: Waited::of(self.backend(), timeout) };
         self.wait_for(timeout, late, |inner| inner.endpoint.peer(node))
     }
 
@@ -302,7 +308,7 @@ impl SharedEndpoint {
     ///
     /// # Errors
     /// See [`EndpointError`]: the endpoint has failed. Earlier completions can still be taken.
-    pub fn poll(&self) -> Result<usize, EndpointError> {
+    pub fn poll(&self) -> Result<usize, Error<EndpointError>> {
         let mut inner = self.lock();
         let polled = inner.drive();
         self.notify_waiters(&mut inner);
@@ -338,14 +344,15 @@ impl SharedEndpoint {
     ///
     /// # Errors
     /// [`EndpointError::NoArrival`] after `timeout`; any other error means that the endpoint has failed.
-    pub fn wait_notification(&self, timeout: Duration) -> Result<Notification, EndpointError> {
-        let late =
-            || EndpointError::NoArrival { card: self.name(), waited: Waited::of(self.backend(), timeout) };
+    pub fn wait_notification(&self, timeout: Duration) -> Result<Notification, Error<EndpointError>> {
+        let late = || EndpointError::NoArrival { waited: Waited::of(self.backend(), timeout) };
         self.wait_for(timeout, late, |inner| inner.notifications.pop_front())
     }
 
     /// Returns the next arrival as a future. Like [`PendingSend`] it requests another poll. Dropping it takes no arrival.
-    pub fn notification(&self) -> impl Future<Output = Result<Notification, EndpointError>> + Send + '_ {
+    pub fn notification(
+        &self,
+    ) -> impl Future<Output = Result<Notification, Error<EndpointError>>> + Send + '_ {
         let mut idle = None;
         core::future::poll_fn(move |context| {
             self.poll_task(&mut idle, context, |inner| inner.notifications.pop_front())
@@ -368,7 +375,7 @@ impl SharedEndpoint {
         &self,
         inner: &mut Inner,
         take: impl FnOnce(&mut Inner) -> Option<T>,
-    ) -> Result<Result<T, usize>, EndpointError> {
+    ) -> Result<Result<T, usize>, Error<EndpointError>> {
         let polled = inner.drive();
         let found = take(inner);
         // The result that this caller takes is not for others.
@@ -386,7 +393,7 @@ impl SharedEndpoint {
         idle: &mut Option<IdleWait>,
         context: &Context<'_>,
         take: impl FnOnce(&mut Inner) -> Option<T>,
-    ) -> Poll<Result<T, EndpointError>> {
+    ) -> Poll<Result<T, Error<EndpointError>>> {
         let turned = self.drive_once(&mut self.lock(), take);
         match turned {
             Ok(Ok(found)) => return Poll::Ready(Ok(found)),
@@ -409,7 +416,7 @@ impl SharedEndpoint {
         timeout: Duration,
         late: impl FnOnce() -> EndpointError,
         mut take: impl FnMut(&mut Inner) -> Option<T>,
-    ) -> Result<T, EndpointError> {
+    ) -> Result<T, Error<EndpointError>> {
         let deadline = Deadline::after(self.backend(), timeout);
         let mut idle = IdleWait::from(self.now());
         let mut inner = self.lock();
@@ -418,7 +425,7 @@ impl SharedEndpoint {
             let now = self.now();
             match turned {
                 Ok(Ok(found)) => break Ok(found),
-                Ok(Err(_)) if deadline.is_over(now.get()) => break Err(late()),
+                Ok(Err(_)) if deadline.is_over(now.get()) => break Err(Error::new(late(), self.place())),
                 Ok(Err(0)) => match self.back_off(inner, &mut idle, &deadline) {
                     Ok(again) => inner = again,
                     Err(error) => {
@@ -449,7 +456,7 @@ impl SharedEndpoint {
         mut inner: MutexGuard<'a, Inner>,
         idle: &mut IdleWait,
         deadline: &Deadline,
-    ) -> Result<MutexGuard<'a, Inner>, EndpointError> {
+    ) -> Result<MutexGuard<'a, Inner>, Error<EndpointError>> {
         let now = self.now();
         let limit = Nanos::new(deadline.end());
         if inner.limits.iter().any(|limit| *limit <= now) {
@@ -476,7 +483,7 @@ impl SharedEndpoint {
         let rest = if inner.sleeper.is_some() {
             WaitAction::Step(BackoffStep::Spin)
         } else {
-            inner.endpoint.begin_wait(idle, until)?
+            inner.endpoint.begin_wait(idle, until).at(|| self.place())?
         };
         if rest.is_sleep() {
             let interrupt =
@@ -491,7 +498,7 @@ impl SharedEndpoint {
         let mut inner = self.lock();
         if rest.is_sleep() {
             inner.sleeper = None;
-            inner.endpoint.end_wait(idle, &rest, woken)?;
+            inner.endpoint.end_wait(idle, &rest, woken).at(|| self.place())?;
         }
         Ok(inner)
     }
@@ -520,7 +527,7 @@ impl PendingSend {
     ///
     /// # Errors
     /// The endpoint has failed, and the transfer had not ended.
-    pub fn try_take(&mut self) -> Result<Option<SendCompletion>, EndpointError> {
+    pub fn try_take(&mut self) -> Result<Option<SendCompletion>, Error<EndpointError>> {
         Ok(self.endpoint.drive_once(&mut self.endpoint.lock(), |inner| inner.take_send(self.ticket))?.ok())
     }
 
@@ -529,11 +536,8 @@ impl PendingSend {
     /// # Errors
     /// [`EndpointError::TimedOut`] leaves the transfer in progress, and the handle can wait again. Any other error means that the endpoint
     /// has failed.
-    pub fn wait(&mut self, timeout: Duration) -> Result<SendCompletion, EndpointError> {
-        let late = || EndpointError::TimedOut {
-            card: self.endpoint.name(),
-            waited: Waited::of(self.endpoint.backend(), timeout),
-        };
+    pub fn wait(&mut self, timeout: Duration) -> Result<SendCompletion, Error<EndpointError>> {
+        let late = || EndpointError::TimedOut { waited: Waited::of(self.endpoint.backend(), timeout) };
         self.endpoint.wait_for(timeout, late, |inner| inner.take_send(self.ticket))
     }
 
@@ -544,7 +548,7 @@ impl PendingSend {
 }
 
 impl Future for PendingSend {
-    type Output = Result<SendCompletion, EndpointError>;
+    type Output = Result<SendCompletion, Error<EndpointError>>;
 
     /// Requests another poll whenever the transfer has not ended: the result appears in memory, and nothing signals it to a task. Backs off
     /// between two polls as [`Endpoint::completion`] does. Must not be polled again after it was ready.
@@ -575,7 +579,7 @@ impl PendingRead {
     ///
     /// # Errors
     /// The endpoint has failed, and the read had not ended.
-    pub fn try_take(&mut self) -> Result<Option<ReadCompletion>, EndpointError> {
+    pub fn try_take(&mut self) -> Result<Option<ReadCompletion>, Error<EndpointError>> {
         Ok(self.endpoint.drive_once(&mut self.endpoint.lock(), |inner| inner.take_read(self.ticket))?.ok())
     }
 
@@ -584,17 +588,14 @@ impl PendingRead {
     /// # Errors
     /// [`EndpointError::TimedOut`] leaves the read in progress, and the handle can wait again. Any other error means that the endpoint has
     /// failed.
-    pub fn wait(&mut self, timeout: Duration) -> Result<ReadCompletion, EndpointError> {
-        let late = || EndpointError::TimedOut {
-            card: self.endpoint.name(),
-            waited: Waited::of(self.endpoint.backend(), timeout),
-        };
+    pub fn wait(&mut self, timeout: Duration) -> Result<ReadCompletion, Error<EndpointError>> {
+        let late = || EndpointError::TimedOut { waited: Waited::of(self.endpoint.backend(), timeout) };
         self.endpoint.wait_for(timeout, late, |inner| inner.take_read(self.ticket))
     }
 }
 
 impl Future for PendingRead {
-    type Output = Result<ReadCompletion, EndpointError>;
+    type Output = Result<ReadCompletion, Error<EndpointError>>;
 
     /// Polls as [`PendingSend`].
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

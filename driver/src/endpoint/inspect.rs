@@ -11,6 +11,7 @@ use fpga_registers::{BarOffset, CardAddr};
 
 use super::{Endpoint, EndpointError, SchemeList};
 use crate::card::Card;
+use crate::error::{At as _, CardPart, Error};
 use crate::ni::{Block, NiInfo};
 
 /// Counters of an endpoint.
@@ -161,9 +162,9 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::NoInterface`].
-    pub fn of(card: &Card) -> Result<Self, EndpointError> {
+    pub fn of(card: &Card) -> Result<Self, Error<EndpointError>> {
         let (Some(info), Some(bar)) = (card.info().ni.clone(), card.user_bar().cloned()) else {
-            return Err(EndpointError::NoInterface { card: card.shared.name.clone() });
+            return Err(EndpointError::NoInterface).at(|| card.shared.place_at(CardPart::Endpoint));
         };
         Ok(Self { card: card.clone(), info, bar })
     }
@@ -172,9 +173,9 @@ impl ReceiveTables {
         &self,
         base: BarOffset,
         read: impl FnOnce(&Block) -> Result<T, MmioError>,
-    ) -> Result<T, EndpointError> {
+    ) -> Result<T, Error<EndpointError>> {
         let block = Block::new(self.bar.clone(), base);
-        read(&block).map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })
+        read(&block).map_err(EndpointError::Mmio).at(|| self.card.shared.place_at(CardPart::Endpoint))
     }
 
     /// Returns the number of entries of the registry.
@@ -193,7 +194,7 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn counters(&self) -> Result<ReceiveCounters, EndpointError> {
+    pub fn counters(&self) -> Result<ReceiveCounters, Error<EndpointError>> {
         self.window(self.info.counters_base, ReceiveCounters::read)
     }
 
@@ -201,7 +202,7 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn entry(&self, index: u16) -> Result<EntryView, EndpointError> {
+    pub fn entry(&self, index: u16) -> Result<EntryView, Error<EndpointError>> {
         self.window(self.info.registry_base, |block| read_entry(block, index))
     }
 
@@ -209,7 +210,7 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn scheme(&self) -> Result<Option<Scheme>, EndpointError> {
+    pub fn scheme(&self) -> Result<Option<Scheme>, Error<EndpointError>> {
         self.window(self.info.ni_base, |block| Ok(Scheme::try_from(block.read(ni::SCHEME)?).ok()))
     }
 
@@ -217,7 +218,7 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn schemes(&self) -> Result<SchemeList, EndpointError> {
+    pub fn schemes(&self) -> Result<SchemeList, Error<EndpointError>> {
         let mixed = self.info.mixed;
         self.window(self.info.ni_base, |block| {
             let default = 1_u32.checked_shl(block.read(ni::SCHEME)?).unwrap_or(0);
@@ -240,7 +241,7 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn sending(&self, index: u32) -> Result<Option<SendingContext>, EndpointError> {
+    pub fn sending(&self, index: u32) -> Result<Option<SendingContext>, Error<EndpointError>> {
         if index >= self.sending_contexts() {
             return Ok(None);
         }
@@ -251,7 +252,7 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn sending_occupancy(&self) -> Result<(u32, u32), EndpointError> {
+    pub fn sending_occupancy(&self) -> Result<(u32, u32), Error<EndpointError>> {
         if self.info.sending_contexts == 0 {
             return Ok((0, 0));
         }
@@ -264,7 +265,7 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn registry_timeout(&self) -> Result<Nanos, EndpointError> {
+    pub fn registry_timeout(&self) -> Result<Nanos, Error<EndpointError>> {
         self.timeout(ni::REGISTRY_TIMEOUT_US)
     }
 
@@ -272,11 +273,11 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn escape_timeout(&self) -> Result<Nanos, EndpointError> {
+    pub fn escape_timeout(&self) -> Result<Nanos, Error<EndpointError>> {
         self.timeout(ni::ESCAPE_TIMEOUT_US)
     }
 
-    fn timeout(&self, register: u32) -> Result<Nanos, EndpointError> {
+    fn timeout(&self, register: u32) -> Result<Nanos, Error<EndpointError>> {
         self.window(self.info.ni_base, |block| Ok(Nanos::from_micros(block.read(register)?.into())))
     }
 
@@ -284,7 +285,7 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn registry_occupancy(&self) -> Result<(u32, u32), EndpointError> {
+    pub fn registry_occupancy(&self) -> Result<(u32, u32), Error<EndpointError>> {
         self.window(self.info.registry_base, |block| {
             Ok((block.read(registry::OCCUPANCY)?, block.read(registry::HIGH_WATER)?))
         })
@@ -294,7 +295,7 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn escaped(&self, index: u16) -> Result<Option<EscapeSlot>, EndpointError> {
+    pub fn escaped(&self, index: u16) -> Result<Option<EscapeSlot>, Error<EndpointError>> {
         self.window(self.info.escape_base, |block| read_slot(block, index))
     }
 
@@ -302,7 +303,7 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn escape_occupancy(&self) -> Result<(u32, u32), EndpointError> {
+    pub fn escape_occupancy(&self) -> Result<(u32, u32), Error<EndpointError>> {
         self.window(self.info.escape_base, |block| {
             Ok((block.read(escape::OCCUPANCY)?, block.read(escape::HIGH_WATER)?))
         })
@@ -338,7 +339,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn check_mirror(&self) -> Result<Vec<Difference>, EndpointError> {
+    pub fn check_mirror(&self) -> Result<Vec<Difference>, Error<EndpointError>> {
         let mut differences = Vec::new();
         for index in 0..self.tables.registry_entries() {
             let entry = self.tables.entry(index)?;

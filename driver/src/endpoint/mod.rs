@@ -46,8 +46,7 @@ use fpga_registers::CardAddr;
 use crate::card::Card;
 use crate::channel::{ChannelOptions, WaitOptions};
 use crate::engine_interrupt::EngineInterrupt;
-use crate::error::TransferFailed;
-use crate::name::CardName;
+use crate::error::{At as _, CardPart, Error, ErrorPlace, TransferFailed};
 use crate::ni::{Block, NiInfo};
 use crate::range::CardRange;
 use crate::shared::Shared;
@@ -149,7 +148,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// See [`EndpointError`].
-    pub fn open(card: &Card) -> Result<Self, EndpointError> {
+    pub fn open(card: &Card) -> Result<Self, Error<EndpointError>> {
         Self::open_with(card, &EndpointOptions::default())
     }
 
@@ -161,88 +160,82 @@ impl Endpoint {
     ///
     /// # Errors
     /// See [`EndpointError`].
-    pub fn open_with(card: &Card, options: &EndpointOptions) -> Result<Self, EndpointError> {
-        let name = card.shared.name.clone();
+    pub fn open_with(card: &Card, options: &EndpointOptions) -> Result<Self, Error<EndpointError>> {
+        Self::assemble(card, options).at(|| card.shared.place_at(CardPart::Endpoint))
+    }
+
+    fn assemble(card: &Card, options: &EndpointOptions) -> Result<Self, EndpointError> {
         let (Some(info), Some(bar)) = (card.info().ni.clone(), card.user_bar()) else {
-            return Err(EndpointError::NoInterface { card: name });
+            return Err(EndpointError::NoInterface);
         };
         let incarnation = match options.incarnation {
             Some(number) => number,
             // Any 32 of the 64 random bits are sufficient. 0 is the NI's value after a hardware reset.
-            None => CardAddr::new(random(&name)?).to_low_high().0.max(1),
+            None => CardAddr::new(random()?).to_low_high().0.max(1),
         };
         let incarnation = Incarnation::new(incarnation);
         let scheme = options.scheme;
-        let unknown =
-            || EndpointError::Scheme { card: name.clone(), scheme, known: SchemeList(info.schemes) };
+        let unknown = || EndpointError::Scheme { scheme, known: SchemeList(info.schemes) };
         if !info.supports(scheme) {
             return Err(unknown());
         }
         let schemes = options::schemes(options);
-        Self::check_schemes(&name, schemes, &info)?;
+        Self::check_schemes(schemes, &info)?;
         if schemes.contains(Scheme::Registry) && info.op_table_entries != 0 {
-            return Err(EndpointError::OpTable { card: name, entries: info.op_table_entries });
+            return Err(EndpointError::OpTable { entries: info.op_table_entries });
         }
-        let parameters = options::parameters(options)
-            .map_err(|scheme| EndpointError::Tuning { card: name.clone(), scheme })?;
-        Self::check_limits(&name, options, &info)?;
-        let sender = Self::sending(&name, options, &info, incarnation)?;
+        let parameters = options::parameters(options).map_err(|scheme| EndpointError::Tuning { scheme })?;
+        Self::check_limits(options, &info)?;
+        let sender = Self::sending(options, &info, incarnation)?;
         options::check_source_alignment(options, &info).map_err(|(found, expected)| {
-            EndpointError::Option {
-                card: name.clone(),
-                what: "the alignment of sources",
-                found: found.into(),
-                expected,
-            }
+            EndpointError::Option { what: "the alignment of sources", found: found.into(), expected }
         })?;
-        card.shared.take_endpoint()?;
+        card.shared.take_endpoint().at(|| card.shared.place())?;
         let taken = EndpointGuard(Arc::clone(&card.shared));
 
         let small = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
         let mut mirror = Mirror::new(small(info.registry_entries), small(info.escape_slots));
         mirror.track_masks(options.packet_events);
         let ni = Block::new(bar.clone(), info.ni_base);
-        let mmio = |source| EndpointError::Mmio { card: name.clone(), source };
         // A hardware reset takes longer than any packet stays in the network (PCIe: 100 ms), and sets this register to 0.
-        let had_a_life = ni.read(at::INCARNATION).map_err(mmio)? != 0;
-        ni.write(at::CONTROL, at::control::RESET).map_err(mmio)?;
-        ni.write(at::INCARNATION, incarnation.get()).map_err(mmio)?;
+        let had_a_life = ni.read(at::INCARNATION)? != 0;
+        ni.write(at::CONTROL, at::control::RESET)?;
+        ni.write(at::INCARNATION, incarnation.get())?;
         // The reset keeps memory windows: this endpoint must not keep regions that an earlier owner of the card opened.
-        region::close_all(&Block::new(bar.clone(), info.memory_base), info.memory_windows).map_err(mmio)?;
+        region::close_all(&Block::new(bar.clone(), info.memory_base), info.memory_windows)?;
 
         // A receiver must wait longer for a silent sender than the sender waits for the receiver (docs/protocol.md 2.3).
         let usual = REGISTRY_TIMEOUT_MIN.max(options.give_up.saturating_mul(2));
         let remembered = options.registry_timeout.unwrap_or(usual);
-        ni.write(at::REGISTRY_TIMEOUT_US, u32::try_from(remembered.as_micros()).unwrap_or(u32::MAX))
-            .map_err(mmio)?;
+        ni.write(at::REGISTRY_TIMEOUT_US, u32::try_from(remembered.as_micros()).unwrap_or(u32::MAX))?;
         // The reset also keeps settings.
         let escape = u32::try_from(options.escape_timeout.as_micros()).unwrap_or(u32::MAX);
-        ni.write(at::ESCAPE_TIMEOUT_US, escape.max(1)).map_err(mmio)?;
+        ni.write(at::ESCAPE_TIMEOUT_US, escape.max(1))?;
 
         let micros = |span: Duration| u32::try_from(span.as_micros()).unwrap_or(u32::MAX).max(1);
-        ni.write(at::GIVE_UP_US, micros(options.give_up)).map_err(mmio)?;
+        ni.write(at::GIVE_UP_US, micros(options.give_up))?;
         if schemes.has_messages() {
             let trip = u32::try_from(options.round_trip.as_nanos()).unwrap_or(u32::MAX).max(1);
-            ni.write(at::ROUND_TRIP_NS, trip).map_err(mmio)?;
-            ni.write(at::MESSAGE_PACKETS, options::message_packets(options, &info)).map_err(mmio)?;
+            ni.write(at::ROUND_TRIP_NS, trip)?;
+            ni.write(at::MESSAGE_PACKETS, options::message_packets(options, &info))?;
             for (register, value) in parameters {
-                ni.write(register, value).map_err(mmio)?;
+                ni.write(register, value)?;
             }
         }
         // Overrides the choice of an earlier owner. A single scheme first: two schemes, of which one is not requested, may need more space
         // than there is.
         if info.mixed {
-            ni.write(at::SCHEMES_ON, 0).map_err(mmio)?;
+            ni.write(at::SCHEMES_ON, 0)?;
         }
-        ni.write(at::SCHEME, scheme.value()).map_err(mmio)?;
-        if ni.read(at::SCHEME).map_err(mmio)? != scheme.value() {
+        ni.write(at::SCHEME, scheme.value())?;
+        if ni.read(at::SCHEME)? != scheme.value() {
             return Err(unknown());
         }
         if options.other_schemes != SchemeList::NONE && info.mixed {
-            ni.write(at::SCHEMES_ON, options.other_schemes.0).map_err(mmio)?;
-            if ni.read(at::SCHEMES_ON).map_err(mmio)? != options.other_schemes.0 {
+            ni.write(at::SCHEMES_ON, options.other_schemes.0)?;
+            if ni.read(at::SCHEMES_ON)? != options.other_schemes.0 {
                 let reason = "which it has refused";
-                return Err(EndpointError::Schemes { card: name, schemes, reason });
+                return Err(EndpointError::Schemes { schemes, reason });
             }
         }
         // The read came after the reset: the state of the earlier incarnation in the card is gone, and its packets are in flight.
@@ -266,9 +259,9 @@ impl Endpoint {
         if options.packet_events {
             control |= at::control::PACKET_EVENTS;
         }
-        ni.write(at::CONTROL, control).map_err(mmio)?;
+        ni.write(at::CONTROL, control)?;
         // The card accepts packets from this write on.
-        ni.flush(at::CONTROL).map_err(mmio)?;
+        ni.flush(at::CONTROL)?;
         Ok(Self {
             line,
             sender,
@@ -291,7 +284,7 @@ impl Endpoint {
             source_alignment: options.source_alignment.unwrap_or(1),
             min_registry_timeout: Duration::from_nanos(limits.min_registry_timeout().get()),
             quiet_until,
-            tables: ReceiveTables::of(card)?,
+            tables: ReceiveTables::of(card).map_err(|error| error.kind)?,
             ni,
             info,
             scheme,
@@ -305,14 +298,14 @@ impl Endpoint {
     }
 
     /// Checks that the NI can run all of these schemes at the same time.
-    fn check_schemes(card: &CardName, schemes: SchemeList, info: &NiInfo) -> Result<(), EndpointError> {
-        let refuse = |reason| Err(EndpointError::Schemes { card: card.clone(), schemes, reason });
+    fn check_schemes(schemes: SchemeList, info: &NiInfo) -> Result<(), EndpointError> {
+        let refuse = |reason| Err(EndpointError::Schemes { schemes, reason });
         if schemes.0 & !info.schemes != 0 {
             let unknown = SchemeList(schemes.0 & !info.schemes).iter().next();
             return match unknown {
                 Some(scheme) => {
                     let known = SchemeList(info.schemes);
-                    Err(EndpointError::Scheme { card: card.clone(), scheme, known })
+                    Err(EndpointError::Scheme { scheme, known })
                 }
                 None => refuse("of which this software does not know all"),
             };
@@ -329,10 +322,8 @@ impl Endpoint {
     }
 
     /// Checks the capacity of the event ring and the registry timeout.
-    fn check_limits(card: &CardName, options: &EndpointOptions, info: &NiInfo) -> Result<(), EndpointError> {
-        let refuse = |what, found: u64, expected| {
-            Err(EndpointError::Option { card: card.clone(), what, found, expected })
-        };
+    fn check_limits(options: &EndpointOptions, info: &NiInfo) -> Result<(), EndpointError> {
+        let refuse = |what, found: u64, expected| Err(EndpointError::Option { what, found, expected });
         let entries = EventRing::entries_of(info, options.event_entries);
         if !EventRing::is_size(entries) {
             let expected = "a power of two from 64 to 65536";
@@ -354,7 +345,6 @@ impl Endpoint {
     }
 
     fn sending(
-        card: &CardName,
         options: &EndpointOptions,
         info: &NiInfo,
         incarnation: Incarnation,
@@ -368,13 +358,12 @@ impl Endpoint {
         if !schemes.contains(Scheme::Registry) {
             return Ok(SenderSet::new(None, card_sends, options.scheme));
         }
-        let sender = Sender::new(options::sender_config(options, info), incarnation)
-            .map_err(|source| EndpointError::Config { card: card.clone(), source })?;
+        let sender =
+            Sender::new(options::sender_config(options, info), incarnation).map_err(EndpointError::Config)?;
         // A segment is sent from one window.
         let segment = sender.config().segment_size;
         if segment > info.windows.payload_size {
             return Err(EndpointError::Option {
-                card: card.clone(),
                 what: "the segment size",
                 found: segment.into(),
                 expected: "at most what a transmit window of the card holds (`fpgactl info` shows it)",
@@ -424,36 +413,31 @@ impl Endpoint {
         offset: u64,
         length: u64,
         options: SendOptions,
+    ) -> Result<SendTicket, Error<SendError>> {
+        self.submit(source, target, offset, length, options).at(|| self.place())
+    }
+
+    fn submit(
+        &mut self,
+        source: CardAddr,
+        target: &RemoteRegion,
+        offset: u64,
+        length: u64,
+        options: SendOptions,
     ) -> Result<SendTicket, SendError> {
-        let card = || self.card.shared.name.clone();
         if !self.info.memory.contains(source, length) {
-            return Err(SendError::SourceRange {
-                card: card(),
-                start: source,
-                length,
-                memory: self.info.memory,
-            });
+            return Err(SendError::SourceRange { start: source, length, memory: self.info.memory });
         }
         if !self.is_source(source) {
-            return Err(SendError::SourceAlignment {
-                card: card(),
-                start: source,
-                alignment: self.source_alignment,
-            });
+            return Err(SendError::SourceAlignment { start: source, alignment: self.source_alignment });
         }
         let fits = offset <= target.length && length <= target.length - offset;
         let Some(destination) = target.address.checked_add(offset).filter(|_| fits) else {
-            return Err(SendError::TargetRange {
-                card: card(),
-                node: target.node,
-                offset,
-                length,
-                region: target.length,
-            });
+            return Err(SendError::TargetRange { node: target.node, offset, length, region: target.length });
         };
         let reaches = CardRange::new(destination, length);
         if target.node == self.info.node && CardRange::new(source, length).overlaps(reaches) {
-            return Err(SendError::Overlap { card: card(), source_start: source, destination, length });
+            return Err(SendError::Overlap { source_start: source, destination, length });
         }
         self.check_peer(target.node, length, options.scheme)?;
         let now = self.now();
@@ -471,7 +455,7 @@ impl Endpoint {
             priority: options.priority,
         };
         let submitted = self.sender.submit(now, command, options.scheme);
-        submitted.map_err(|source| SendError::Sender { card: card(), source })
+        submitted.map_err(SendError::Sender)
     }
 
     /// Returns whether the CDMA engine can send from `address`.
@@ -510,7 +494,16 @@ impl Endpoint {
     ///
     /// # Errors
     /// See [`EndpointError`]: the endpoint has failed; drop it and open another.
-    pub fn poll(&mut self) -> Result<usize, EndpointError> {
+    pub fn poll(&mut self) -> Result<usize, Error<EndpointError>> {
+        self.poll_once().at(|| self.place())
+    }
+
+    /// Place of the endpoint's errors.
+    pub(super) fn place(&self) -> ErrorPlace {
+        self.card.shared.place_at(CardPart::Endpoint)
+    }
+
+    fn poll_once(&mut self) -> Result<usize, EndpointError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -641,24 +634,24 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::TimedOut`] leaves the transfer in progress.
-    pub fn wait(&mut self, ticket: SendTicket, timeout: Duration) -> Result<SendCompletion, EndpointError> {
-        let late = |end: &Self| EndpointError::TimedOut {
-            card: end.card.shared.name.clone(),
-            waited: Waited::of(&*end.card.shared.backend, timeout),
-        };
-        self.wait_until(timeout, late, |end| end.take_completion(ticket))
+    pub fn wait(
+        &mut self,
+        ticket: SendTicket,
+        timeout: Duration,
+    ) -> Result<SendCompletion, Error<EndpointError>> {
+        let late =
+            |end: &Self| EndpointError::TimedOut { waited: Waited::of(&*end.card.shared.backend, timeout) };
+        self.wait_until(timeout, late, |end| end.take_completion(ticket)).at(|| self.place())
     }
 
     /// Waits for the oldest arrival that was not taken yet; otherwise as [`wait`](Self::wait).
     ///
     /// # Errors
     /// [`EndpointError::NoArrival`] after `timeout`; any other error means that the endpoint has failed.
-    pub fn wait_notification(&mut self, timeout: Duration) -> Result<Notification, EndpointError> {
-        let late = |end: &Self| EndpointError::NoArrival {
-            card: end.card.shared.name.clone(),
-            waited: Waited::of(&*end.card.shared.backend, timeout),
-        };
-        self.wait_until(timeout, late, Self::next_notification)
+    pub fn wait_notification(&mut self, timeout: Duration) -> Result<Notification, Error<EndpointError>> {
+        let late =
+            |end: &Self| EndpointError::NoArrival { waited: Waited::of(&*end.card.shared.backend, timeout) };
+        self.wait_until(timeout, late, Self::next_notification).at(|| self.place())
     }
 
     /// Returns the transfer's completion as a future, without runtime or thread. Each poll drives the endpoint, lets a simulated card work,
@@ -668,7 +661,7 @@ impl Endpoint {
     pub fn completion(
         &mut self,
         ticket: SendTicket,
-    ) -> impl Future<Output = Result<SendCompletion, EndpointError>> + Send + '_ {
+    ) -> impl Future<Output = Result<SendCompletion, Error<EndpointError>>> + Send + '_ {
         let mut idle = IdleWait::from(self.now());
         core::future::poll_fn(move |context| {
             let polled = self.poll();

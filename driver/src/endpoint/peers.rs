@@ -13,6 +13,8 @@ use fpga_protocol::sender::TransferError;
 use fpga_registers::quantity;
 
 use super::{Endpoint, EndpointError, SchemeList, SendCompletion, SendError};
+use crate::advice::Advice;
+use crate::error::{At as _, Error};
 
 /// Time after which an unanswered query is repeated; doubled each time.
 const RETRY_INTERVAL: Nanos = Nanos::from_millis(1);
@@ -64,7 +66,7 @@ impl Peer {
 pub enum Mismatch {
     /// The packet sizes differ.
     #[error(
-        "takes packets of {theirs}, and this card makes them of {ours}: load builds with the same packet size",
+        "takes packets of {theirs}, and this card makes them of {ours}",
         theirs = quantity(*theirs, "byte"),
     )]
     PacketSize {
@@ -75,7 +77,7 @@ pub enum Mismatch {
     },
     /// A segment has more packets than the node's mask has bits.
     #[error(
-        "takes segments of at most {theirs}, and this transfer has one of {ours}: open this endpoint with shorter segments (EndpointOptions::segment_size)",
+        "takes segments of at most {theirs}, and this transfer has one of {ours}",
         theirs = quantity(*theirs, "packet"),
     )]
     Segment {
@@ -85,9 +87,7 @@ pub enum Mismatch {
         theirs: u16,
     },
     /// The node's registry timeout is shorter than this endpoint needs: a transfer could begin again after the node has released its entry.
-    #[error(
-        "forgets a silent sender after {theirs:?}, and this endpoint needs {ours:?}: be less patient here (EndpointOptions::give_up), or more so there (EndpointOptions::registry_timeout)"
-    )]
+    #[error("forgets a silent sender after {theirs:?}, and this endpoint needs {ours:?}")]
     Timeout {
         /// Minimum registry timeout that this endpoint needs.
         ours: Duration,
@@ -95,15 +95,26 @@ pub enum Mismatch {
         theirs: Duration,
     },
     /// The node does not run the scheme of the transfer.
-    #[error(
-        "does not go by the scheme {ours}, but by {theirs}: name one of these (SendOptions::scheme), or open both endpoints with the same (EndpointOptions)"
-    )]
+    #[error("does not run the scheme {ours}, but {theirs}")]
     Scheme {
         /// Scheme of the transfer.
         ours: Scheme,
         /// Active schemes of the node.
         theirs: SchemeList,
     },
+}
+
+impl Mismatch {
+    /// Returns the advice for it.
+    #[must_use]
+    pub fn advice(self) -> Advice {
+        match self {
+            Self::PacketSize { .. } => Advice::text("load builds with the same packet size"),
+            Self::Segment { .. } => Advice::ShortenSegments,
+            Self::Timeout { .. } => Advice::MatchTimeouts,
+            Self::Scheme { .. } => Advice::OpenWithScheme,
+        }
+    }
 }
 
 /// State of a queried node.
@@ -167,10 +178,13 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::Option`] for [`NodeId::ANY`], [`EndpointError::Mmio`].
-    pub fn query_peer(&mut self, node: NodeId, patience: Duration) -> Result<(), EndpointError> {
+    pub fn query_peer(&mut self, node: NodeId, patience: Duration) -> Result<(), Error<EndpointError>> {
+        self.ask_peer(node, patience).at(|| self.place())
+    }
+
+    fn ask_peer(&mut self, node: NodeId, patience: Duration) -> Result<(), EndpointError> {
         if node == NodeId::ANY {
             return Err(EndpointError::Option {
-                card: self.card.shared.name.clone(),
                 what: "the node to be asked",
                 found: node.get().into(),
                 expected: "one node's id; this one stands for all",
@@ -186,9 +200,7 @@ impl Endpoint {
     }
 
     fn send_hello(&self, node: NodeId) -> Result<(), EndpointError> {
-        self.ni
-            .write(at::HELLO, node.get())
-            .map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })
+        self.ni.write(at::HELLO, node.get()).map_err(EndpointError::Mmio)
     }
 
     /// Returns the reported capabilities of `node`; `None` if it was not queried, has not answered, or a transfer to it has failed since in
@@ -203,14 +215,13 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::NoPeer`] after `timeout`; otherwise as [`query_peer`](Self::query_peer) and [`poll`](Self::poll).
-    pub fn wait_peer(&mut self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
+    pub fn wait_peer(&mut self, node: NodeId, timeout: Duration) -> Result<Peer, Error<EndpointError>> {
         self.query_peer(node, timeout)?;
         let late = |end: &Self| EndpointError::NoPeer {
-            card: end.card.shared.name.clone(),
             node,
             waited: Waited::of(&*end.card.shared.backend, timeout),
         };
-        self.wait_until(timeout, late, |end| end.peer(node))
+        self.wait_until(timeout, late, |end| end.peer(node)).at(|| self.place())
     }
 
     /// Repeats unanswered queries that are due.
@@ -242,13 +253,11 @@ impl Endpoint {
         length: u64,
         scheme: Option<Scheme>,
     ) -> Result<(), SendError> {
-        let card = || self.card.shared.name.clone();
         let scheme = scheme.unwrap_or(self.scheme);
         if !self.schemes.contains(scheme) {
-            return Err(SendError::Scheme { card: card(), scheme, on: self.schemes });
+            return Err(SendError::Scheme { scheme, on: self.schemes });
         }
-        self.mismatch(node, length, scheme)
-            .map_or(Ok(()), |mismatch| Err(SendError::Peer { card: card(), node, mismatch }))
+        self.mismatch(node, length, scheme).map_or(Ok(()), |mismatch| Err(SendError::Peer { node, mismatch }))
     }
 
     fn mismatch(&self, node: NodeId, length: u64, scheme: Scheme) -> Option<Mismatch> {

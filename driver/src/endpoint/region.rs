@@ -6,6 +6,7 @@ use fpga_pci::MmioError;
 use fpga_registers::CardAddr;
 
 use super::{Endpoint, EndpointError, random};
+use crate::error::{At as _, Error};
 use crate::ni::Block;
 use crate::range::CardRange;
 
@@ -48,10 +49,21 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::RegionRange`], [`EndpointError::RegionsFull`], [`EndpointError::Mmio`].
-    pub fn open_region(&mut self, source: NodeId, range: CardRange) -> Result<RegionHandle, EndpointError> {
-        let card = || self.card.shared.name.clone();
+    pub fn open_region(
+        &mut self,
+        source: NodeId,
+        range: CardRange,
+    ) -> Result<RegionHandle, Error<EndpointError>> {
+        self.open_writable(source, range).at(|| self.place())
+    }
+
+    pub(super) fn open_writable(
+        &mut self,
+        source: NodeId,
+        range: CardRange,
+    ) -> Result<RegionHandle, EndpointError> {
         if range.length == 0 || !self.usable_memory().contains(range.start, range.length) {
-            return Err(EndpointError::RegionRange { card: card(), range, usable: self.usable_memory() });
+            return Err(EndpointError::RegionRange { range, usable: self.usable_memory() });
         }
         self.open_window(source, range)
     }
@@ -67,11 +79,10 @@ impl Endpoint {
         source: NodeId,
         range: CardRange,
     ) -> Result<RegionHandle, EndpointError> {
-        let card = || self.card.shared.name.clone();
         let Some(index) = self.regions.iter().position(Option::is_none) else {
-            return Err(EndpointError::RegionsFull { card: card(), capacity: self.regions.len() });
+            return Err(EndpointError::RegionsFull { capacity: self.regions.len() });
         };
-        let key = random(&self.card.shared.name)?;
+        let key = random()?;
         let block = self.memory_block()?;
         let number = u32::try_from(index).unwrap_or(u32::MAX);
         let install = || {
@@ -85,7 +96,7 @@ impl Endpoint {
             // A packet of a sender that receives the region must not overtake the window's registers.
             block.flush(at::INDEX)
         };
-        install().map_err(|source| EndpointError::Mmio { card: card(), source })?;
+        install().map_err(EndpointError::Mmio)?;
         if let Some(place) = self.regions.get_mut(index) {
             *place = Some(key);
         }
@@ -97,7 +108,11 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn close_region(&mut self, region: &RegionHandle) -> Result<(), EndpointError> {
+    pub fn close_region(&mut self, region: &RegionHandle) -> Result<(), Error<EndpointError>> {
+        self.close_window(region).at(|| self.place())
+    }
+
+    pub(super) fn close_window(&mut self, region: &RegionHandle) -> Result<(), EndpointError> {
         // The index may belong to another region by now, or to a region of another endpoint.
         if !self.is_open(region) {
             return Ok(());
@@ -107,7 +122,7 @@ impl Endpoint {
             .write(at::INDEX, region.index)
             .and_then(|()| block.write(at::COMMIT, generated::MEMORY_COMMIT_REMOVE))
             .and_then(|()| block.flush(at::INDEX))
-            .map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })?;
+            .map_err(EndpointError::Mmio)?;
         if let Some(place) = self.regions.get_mut(region.index as usize) {
             *place = None;
         }
@@ -120,7 +135,7 @@ impl Endpoint {
 
     pub(super) fn block(&self, base: fpga_registers::BarOffset) -> Result<Block, EndpointError> {
         let bar = self.card.user_bar().cloned();
-        let bar = bar.ok_or_else(|| EndpointError::NoInterface { card: self.card.shared.name.clone() })?;
+        let bar = bar.ok_or(EndpointError::NoInterface)?;
         Ok(Block::new(bar, base))
     }
 }

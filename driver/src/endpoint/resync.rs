@@ -64,11 +64,11 @@ impl Endpoint {
         let end = self.resync.rows.saturating_add(ROWS).min(all);
         let rows = self.resync.rows..end;
         for index in (0..entries).filter(|index| rows.contains(&u32::from(*index))) {
-            let entry = self.tables.entry(index)?;
+            let entry = self.tables.entry(index).map_err(|error| error.kind)?;
             self.mirror.read_entry(index, &entry);
         }
         for index in (0..slots).filter(|index| rows.contains(&(u32::from(entries) + u32::from(*index)))) {
-            let slot = self.tables.escaped(index)?;
+            let slot = self.tables.escaped(index).map_err(|error| error.kind)?;
             let age = slot.map_or(Nanos::ZERO, |slot| slot.age);
             self.mirror.read_slot(index, slot.map(|slot| slot.packet).as_ref(), age);
         }
@@ -76,9 +76,8 @@ impl Endpoint {
         if end < all {
             return Ok(());
         }
-        let mmio = |source| EndpointError::Mmio { card: self.card.shared.name.clone(), source };
-        let posted = self.ni.read(at::EVENT_POSTED).map_err(mmio)?;
-        let dropped = self.ni.read(at::EVENTS_DROPPED).map_err(mmio)?;
+        let posted = self.ni.read(at::EVENT_POSTED)?;
+        let dropped = self.ni.read(at::EVENTS_DROPPED)?;
         // The register has the low half of the count.
         let more = dropped.wrapping_sub(low(self.counters.events_dropped));
         self.counters.events_dropped += u64::from(more);

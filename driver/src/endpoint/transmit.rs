@@ -20,8 +20,7 @@ use super::sending::SenderSet;
 use super::{EndpointError, RESERVED_CARD_BYTES};
 use crate::card::Card;
 use crate::channel::{Completion, Engine, Payload, Ticket, WaitOptions};
-use crate::error::{ChannelError, TransferError, TransferFailed};
-use crate::name::CardName;
+use crate::error::{At as _, ChannelError, Error, ResourceError, TransferError, TransferFailed};
 use crate::ni::{NiInfo, TransmitWindows};
 use crate::store::host_range;
 use crate::wait::IDLE_TIMEOUT_NS;
@@ -74,7 +73,6 @@ pub(super) struct TransmitPath {
     /// Transfer of the user on the same channel.
     user: Option<(Ticket, Option<Completion>)>,
     scratch: Box<[u8; STAGING_BYTES]>,
-    card: CardName,
 }
 
 impl TransmitPath {
@@ -84,12 +82,10 @@ impl TransmitPath {
         h2c: Engine,
         chain: CardAddr,
     ) -> Result<Self, EndpointError> {
-        let name = card.shared.name.clone();
         let windows = info.windows;
-        check_windows(&windows).map_err(|reason| EndpointError::Windows { card: name.clone(), reason })?;
+        check_windows(&windows).map_err(|reason| EndpointError::Windows { reason })?;
         if !info.memory.contains(chain, RESERVED_CARD_BYTES) || !chain.is_aligned_to(64) {
             return Err(EndpointError::Option {
-                card: name,
                 what: "the card address of the CDMA chain",
                 found: chain.get(),
                 expected: "64-byte aligned, inside card memory with 64 KiB behind it",
@@ -100,7 +96,8 @@ impl TransmitPath {
         let staging = card
             .memory()
             .allocate_registered(slots as usize * STAGING_BYTES, 64)
-            .map_err(|source| card.memory_error(source))?;
+            .map_err(ResourceError::Memory)
+            .at(|| card.shared.place())?;
         let windows_end = windows.address(windows.count, 0);
         let chain = Chain::begin(card.cdma()?, chain, slots, windows_end.max(info.memory.last()))?;
         let mut guards = vec![0; chain.bytes()];
@@ -124,7 +121,6 @@ impl TransmitPath {
             ended: VecDeque::with_capacity(2 * windows.count as usize),
             user: None,
             scratch: Box::new([0; STAGING_BYTES]),
-            card: name,
         };
         path.write(guards, first, WaitOptions::default())?;
         Ok(path)
@@ -206,7 +202,7 @@ impl TransmitPath {
             // The card can begin only now: the time before was the caller's.
             self.last_progress = now.get();
         }
-        polled?;
+        polled.at(|| self.h2c.place())?;
         failed.map_or(Ok(count), Err)
     }
 
@@ -223,30 +219,29 @@ impl TransmitPath {
         let slot = self.chain.place(self.filled);
         self.sequence = event::next_sequence(self.sequence);
         let header = header(transmit, self.sequence);
-        let length = header
-            .encode(transmit.ops.as_slice(), &mut self.scratch[..])
-            .map_err(|source| EndpointError::Header { card: self.card.clone(), source })?;
-        let too_long =
-            |_| EndpointError::Windows { card: self.card.clone(), reason: "payload above the CDMA's limit" };
+        let length =
+            header.encode(transmit.ops.as_slice(), &mut self.scratch[..]).map_err(EndpointError::Header)?;
+        let too_long = |_| EndpointError::Windows { reason: "payload above the CDMA's limit" };
         let place = self.scratch.get_mut(STAGED_SLOT..).unwrap_or_default();
         self.chain
             .encode(self.filled, transmit, &self.windows, window, self.sequence, place)
             .map_err(too_long)?;
 
         let offset = slot as usize * STAGING_BYTES;
-        let memory = |source| EndpointError::Memory { card: self.card.clone(), source };
-        staging.memory().write(offset, &self.scratch[..]).map_err(memory)?;
-        let header_run = staging.run(offset, length).map_err(memory)?;
-        let slot_run = staging.run(offset + STAGED_SLOT, SLOT_BYTES).map_err(memory)?;
+        staging.memory().write(offset, &self.scratch[..]).map_err(EndpointError::Memory)?;
+        let header_run = staging.run(offset, length).map_err(EndpointError::Memory)?;
+        let slot_run = staging.run(offset + STAGED_SLOT, SLOT_BYTES).map_err(EndpointError::Memory)?;
         let window_address = self.windows.address(window, 0);
         let slot_address = self.chain.address(self.filled);
         self.h2c
             .submit(host_range(header_run), window_address, Payload::Registered)
-            .map_err(|(error, _)| error)?;
+            .map_err(|(error, _)| error)
+            .at(|| self.h2c.place())?;
         let ticket = self
             .h2c
             .submit(host_range(slot_run), slot_address, Payload::Registered)
-            .map_err(|(error, _)| error)?;
+            .map_err(|(error, _)| error)
+            .at(|| self.h2c.place())?;
 
         self.uploads.push_back(StagedSlot { ticket });
         self.free &= !(1 << window);
@@ -263,7 +258,7 @@ impl TransmitPath {
         let bit = 1u32.checked_shl(index.into()).unwrap_or(0);
         let out = (u32::MAX >> (32 - self.windows.count)) & !self.free;
         let Some(slot) = self.slot_of.get(usize::from(index)).filter(|_| out & bit != 0) else {
-            return Err(EndpointError::WindowNotInFlight { card: self.card.clone(), index });
+            return Err(EndpointError::WindowNotInFlight { index });
         };
         self.busy &= !(1 << slot);
         self.free |= bit;
@@ -288,13 +283,12 @@ impl TransmitPath {
                 self.last_progress = now.get();
                 return Ok(());
             }
-            return Err(EndpointError::Chain { card: self.card.clone(), status });
+            return Err(EndpointError::Chain { status });
         }
         if waited < IDLE_TIMEOUT_NS {
             return Ok(());
         }
         Err(EndpointError::WindowsStuck {
-            card: self.card.clone(),
             outstanding: self.busy.count_ones(),
             waited: self.chain.waited(waited),
         })
@@ -313,7 +307,8 @@ impl TransmitPath {
         let ticket = match self.h2c.submit_buffer(buffer, to) {
             Ok(ticket) => ticket,
             Err(refused) => {
-                return Err(TransferFailed { error: refused.error.into(), buffer: Some(refused.payload) });
+                let error = Error::new(refused.error.into(), self.h2c.place());
+                return Err(TransferFailed { error, buffer: Some(refused.payload) });
             }
         };
         self.user = Some((ticket, None));
@@ -323,9 +318,13 @@ impl TransmitPath {
             (Ok(()), Some(done)) => done.into_buffer(),
             // The error of the wait has also ended the transfer: the buffer is in its completion.
             (Err(error), done) => {
-                Err(TransferFailed { error: error.into(), buffer: done.and_then(|done| done.buffer) })
+                let error = Error::new(error.into(), self.h2c.place());
+                Err(TransferFailed { error, buffer: done.and_then(|done| done.buffer) })
             }
-            (Ok(()), None) => Err(TransferFailed { error: TransferError::NoBuffer, buffer: None }),
+            (Ok(()), None) => {
+                let error = Error::new(TransferError::NoBuffer, self.h2c.place());
+                Err(TransferFailed { error, buffer: None })
+            }
         }
     }
 

@@ -101,8 +101,7 @@ pub(super) fn event_line(
         // Overrides the choice of an earlier owner.
         None => 0,
     };
-    ni.write(at::EVENT_INTERRUPT, value)
-        .map_err(|source| EndpointError::Mmio { card: card.shared.name.clone(), source })?;
+    ni.write(at::EVENT_INTERRUPT, value).map_err(EndpointError::Mmio)?;
     Ok(taken)
 }
 
@@ -118,7 +117,7 @@ impl Endpoint {
         let limit = Nanos::new(deadline.end());
         let mut idle = IdleWait::from(self.now());
         let found = loop {
-            let polled = self.poll();
+            let polled = self.poll_once();
             if let Some(found) = take(self) {
                 break Ok(found);
             }
@@ -162,7 +161,6 @@ impl Endpoint {
         idle: &mut IdleWait,
         limit: Nanos,
     ) -> Result<WaitAction, EndpointError> {
-        let mmio = |source| EndpointError::Mmio { card: self.card.shared.name.clone(), source };
         let now = self.now();
         let wake = self.next_poll_time(now).min(limit);
         if wake <= now || idle.is_spinning(now) {
@@ -170,14 +168,14 @@ impl Endpoint {
         }
         let Some(line) = &mut self.line else { return Ok(WaitAction::Step(idle.step(now, wake))) };
         if std::mem::take(&mut idle.woken) {
-            line.rearm_shared_line().map_err(mmio)?;
+            line.rearm_shared_line()?;
         }
         if line.is_armed() {
             let limit = Duration::from_nanos(wake.saturating_sub(now).get());
             return Ok(WaitAction::Sleep(line.interrupt(), limit));
         }
         self.events.release(&self.ni, true)?;
-        line.arm().map_err(mmio)?;
+        line.arm()?;
         Ok(WaitAction::Poll)
     }
 
@@ -190,8 +188,7 @@ impl Endpoint {
     ) -> Result<(), EndpointError> {
         if let WaitAction::Sleep(..) = rest {
             self.disarm();
-            idle.woken = woken
-                .map_err(|source| EndpointError::Interrupt { card: self.card.shared.name.clone(), source })?;
+            idle.woken = woken.map_err(EndpointError::Interrupt)?;
         }
         Ok(())
     }

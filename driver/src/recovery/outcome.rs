@@ -6,7 +6,8 @@ use fpga_pci::Waited;
 use fpga_pci::{BarError, ConfigError, MmioError, ResetError};
 
 use super::RecoveryLevel;
-use crate::error::OpenError;
+use crate::advice::Advice;
+use crate::error::{ErrorKind, OpenError, widen};
 use crate::name::ChannelName;
 
 /// Recovery step: a reset, or the part of the first level for one engine.
@@ -127,10 +128,10 @@ pub enum RecoveryStepError {
     Reset(#[from] ResetError),
     /// The registers cannot be reached after a reset.
     #[error("after the reset: {0}")]
-    Bar(#[from] BarError),
+    Bar(BarError),
     /// Configuration space cannot be reached after a reset.
     #[error("after the reset: {0}")]
-    Config(#[from] ConfigError),
+    Config(ConfigError),
     /// After the reset, the identifiers are not those of an XDMA core.
     #[error(
         "after the reset the words at 0x2000 and 0x3000 are {irq:#010x} and {config:#010x} instead of 0x1fc2xxxx and \
@@ -195,44 +196,28 @@ impl RecoveryReport {
 #[non_exhaustive]
 pub enum RecoveryError {
     /// The card does not answer, not even in configuration space.
-    #[error("{card}: the card is gone: {advice}")]
-    Gone {
-        /// Name of the card.
-        card: String,
-        /// Remedy.
-        advice: &'static str,
-    },
-    /// The process uses parts that would be stopped.
+    #[error("the card is gone: configuration space reads as all ones")]
+    Gone,
+    /// Configuration space answers, and the registers do not.
     #[error(
-        "{card}: {what} in use in this process; drop the handles first, or force the recovery: it ends their transfers, and a \
-         reset makes them stale"
+        "the registers read as all ones though configuration space answers: memory decoding was lost, or the FPGA was re-programmed"
     )]
+    AllOnes,
+    /// The process uses parts that would be stopped.
+    #[error("{what} in use in this process")]
     InUse {
-        /// Name of the card.
-        card: String,
         /// Parts in use.
         what: String,
     },
     /// The card was opened for inspection only ([`OpenOptions::observe`](crate::OpenOptions::observe)).
-    #[error(
-        "{card}: the card was opened for inspection only (OpenOptions::observe), so it cannot be stopped or reset; open it without \
-         that option, or recover it without opening it (recovery::recover)"
-    )]
-    Observed {
-        /// Name of the card.
-        card: String,
-    },
+    #[error("the card was opened for inspection only, so it cannot be stopped or reset")]
+    Observed,
     /// The handle was opened before a reset.
-    #[error("{card}: the card was reset since it was opened; drop every handle of it, then open it again")]
-    Stale {
-        /// Name of the card.
-        card: String,
-    },
+    #[error("the card was reset since it was opened")]
+    Stale,
     /// The channel number is too high.
-    #[error("{card}: channel {channel} does not exist; the card has {}", channel.others(*available))]
+    #[error("channel {channel} does not exist; the card has {}", channel.others(*available))]
     NoSuchChannel {
-        /// Name of the card.
-        card: String,
         /// Requested channel.
         channel: ChannelName,
         /// Number of channels in this direction.
@@ -242,25 +227,29 @@ pub enum RecoveryError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A register access failed before the first step.
-    #[error("{card}: {source}")]
-    Mmio {
-        /// Name of the card.
-        card: String,
-        /// Underlying error.
-        source: MmioError,
-    },
+    #[error(transparent)]
+    Mmio(#[from] MmioError),
 }
 
-impl RecoveryError {
-    pub(super) const fn gone(card: String) -> Self {
-        let advice = "configuration space reads as all ones, so software cannot reach it; check slot and power, remove the \
-                      function and rescan the bus, then open it again";
-        Self::Gone { card, advice }
+impl ErrorKind for RecoveryError {
+    fn advice(&self) -> Option<Advice> {
+        Some(match self {
+            Self::Gone => {
+                Advice::text("check slot and power, remove the function, rescan the bus, then open it again")
+            }
+            Self::AllOnes => Advice::ResetBus,
+            Self::InUse { .. } => Advice::DropHandlesOrForce,
+            Self::Observed => Advice::OpenForUse,
+            Self::Stale => Advice::DropCard,
+            Self::NoSuchChannel { .. } => Advice::text("name one that the card has"),
+            Self::Open(error) => return error.advice(),
+            Self::Mmio(_) => return None,
+        })
     }
 
-    pub(super) const fn all_ones(card: String) -> Self {
-        let advice = "its registers read as all ones though configuration space answers (memory decoding was lost, or the \
-                      FPGA was re-programmed); recover it up to the level of the bus, or remove the function and rescan";
-        Self::Gone { card, advice }
+    fn names_place(&self) -> bool {
+        matches!(self, Self::Open(error) if error.names_place())
     }
 }
+
+widen! { OpenError => RecoveryError }

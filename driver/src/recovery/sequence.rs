@@ -63,7 +63,7 @@ impl Claims {
     pub(super) fn take(shared: &Arc<Shared>, options: &RecoveryOptions) -> Result<Self, RecoveryError> {
         let mut claims = Self::default();
         if let Some(channel) = options.channel {
-            check_channel(&shared.name, &shared.info, channel)?;
+            check_channel(&shared.info, channel)?;
         }
         let mut used = Vec::new();
         for name in
@@ -97,10 +97,7 @@ impl Claims {
             return Ok(claims);
         }
         let verb = if used.len() == 1 { "is" } else { "are" };
-        Err(RecoveryError::InUse {
-            card: shared.name.to_string(),
-            what: format!("{} {verb}", used.join(", ")),
-        })
+        Err(RecoveryError::InUse { what: format!("{} {verb}", used.join(", ")) })
     }
 }
 
@@ -138,7 +135,7 @@ impl RecoverySequence<'_> {
                 report.well = self.stop_engines(&dma, user.as_ref(), &mut report)
             }
             RegisterState::AllOnes if max_level == RecoveryLevel::Channel => {
-                return Err(RecoveryError::all_ones(self.name.to_owned()));
+                return Err(RecoveryError::AllOnes);
             }
             RegisterState::AllOnes => {
                 let outcome = RecoveryStepOutcome::Failed { reason: RecoveryStepError::AllOnes };
@@ -358,8 +355,8 @@ impl RecoverySequence<'_> {
 
     /// Confirms with a new handle that the card answers after a reset and that nothing is busy.
     fn confirm(&self) -> Result<(), RecoveryStepError> {
-        config::identity(self.backend)?;
-        let dma = self.backend.open_bar(self.dma_index)?;
+        config::identity(self.backend).map_err(RecoveryStepError::Config)?;
+        let dma = self.backend.open_bar(self.dma_index).map_err(RecoveryStepError::Bar)?;
         let irq = IrqBlock::IDENTIFIER.read(&dma, IRQ_BASE)?;
         let config = ConfigBlock::IDENTIFIER.read(&dma, CONFIG_BASE)?;
         if irq.into_bits() == u32::MAX && config.into_bits() == u32::MAX {

@@ -40,7 +40,7 @@ use crate::channel::{
     ChannelEvents, Completion, CompletionFuture, Engine, MemoryHandle, ScatterGatherEntry, Ticket,
     WaitOptions, common,
 };
-use crate::error::{ChannelError, Refused, SubmitError, TransferFailed};
+use crate::error::{At as _, ChannelError, Error, Refused, SubmitError, TransferFailed};
 use crate::name::ChannelName;
 
 pub use error::StreamError;
@@ -94,7 +94,7 @@ impl H2cStream {
     /// # Errors
     /// [`Refused`] returns the buffer. A full ring is back-pressure: poll, then submit again. A packet has at least one byte.
     pub fn submit(&mut self, buffer: DmaBuffer) -> Result<Ticket, Refused<DmaBuffer>> {
-        self.0.submit_buffer(buffer, CardAddr::ZERO)
+        self.0.submit_buffer(buffer, CardAddr::ZERO).map_err(|refused| refused.at(|| self.0.place()))
     }
 
     /// Queues `length` bytes of registered memory, starting at `offset`, as one packet: for small packets at high rates.
@@ -110,8 +110,8 @@ impl H2cStream {
         memory: MemoryHandle,
         offset: usize,
         length: usize,
-    ) -> Result<Ticket, SubmitError> {
-        self.0.submit_at(memory, offset, length, CardAddr::ZERO)
+    ) -> Result<Ticket, Error<SubmitError>> {
+        self.0.submit_at(memory, offset, length, CardAddr::ZERO).at(|| self.0.place())
     }
 
     /// Queues a packet that is gathered from several fragments, counted as by [`submit_at`](Self::submit_at). Adjacent fragments are
@@ -120,11 +120,12 @@ impl H2cStream {
     ///
     /// # Errors
     /// As `submit_at`; [`RefusalReason::PartialBeat`](fpga_ring::ring::RefusalReason::PartialBeat). Nothing is queued then.
-    pub fn submit_list(&mut self, parts: &[PacketFragment]) -> Result<Ticket, SubmitError> {
-        self.0.submit_list(parts.iter().map(|part| {
+    pub fn submit_list(&mut self, parts: &[PacketFragment]) -> Result<Ticket, Error<SubmitError>> {
+        let parts = parts.iter().map(|part| {
             let PacketFragment { memory, offset, length } = *part;
             ScatterGatherEntry { memory, offset, length, card: CardAddr::ZERO }
-        }))
+        });
+        self.0.submit_list(parts).at(|| self.0.place())
     }
 
     /// Sends the buffer's bytes as one packet and waits until the card has taken them.

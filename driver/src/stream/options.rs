@@ -2,7 +2,6 @@
 
 use fpga_ring::ring::MAX_ENTRIES;
 
-use crate::card::Card;
 use crate::channel::{ChannelOptions, RunMode};
 use crate::error::ResourceError;
 
@@ -54,12 +53,11 @@ impl C2hStreamOptions {
     }
 
     /// Returns the options of the underlying channel: one descriptor per buffer, each of which is reported.
-    pub(crate) fn channel(&self, card: &Card) -> Result<ChannelOptions, ResourceError> {
+    pub(crate) fn channel(&self) -> Result<ChannelOptions, ResourceError> {
         let (buffers, size) = (self.buffers, self.buffer_size);
         let fits = buffers.is_power_of_two() && (2..=MAX_ENTRIES).contains(&buffers);
         if !fits || size == 0 || size > MAX_BUFFER_SIZE || !size.is_multiple_of(GRANULE) {
-            let card = card.shared.name.clone();
-            return Err(ResourceError::StreamBuffers { card, buffers, size });
+            return Err(ResourceError::StreamBuffers { buffers, size });
         }
         Ok(ChannelOptions::default()
             .descriptors(buffers)

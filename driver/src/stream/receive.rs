@@ -13,7 +13,7 @@ use super::options::C2hStreamOptions;
 use super::packet::Packet;
 use crate::card::Card;
 use crate::channel::{ChannelEvents, Engine, MemoryHandle, Ticket, WaitOptions};
-use crate::error::{ChannelError, ResourceError, TransferError, TransferFailed};
+use crate::error::{At as _, ChannelError, Error, ResourceError, TransferError, TransferFailed};
 use crate::fault::{ChannelFault, FaultCause};
 use crate::name::ChannelName;
 
@@ -79,7 +79,7 @@ struct PacketReceiver {
     size: u32,
     batch: u64,
     /// The engine was stopped with this number of descriptors complete; with the fault to report after these are processed, if any.
-    fault: Option<(u64, Option<Box<ChannelFault>>)>,
+    fault: Option<(u64, Option<Box<Error<ChannelFault>>>)>,
     /// Single buffer that is posted.
     single: Option<Single>,
     /// The stream is stopping: no more buffers are posted.
@@ -94,10 +94,10 @@ impl C2hStream {
         card: &Card,
         mut engine: Engine,
         options: &C2hStreamOptions,
-    ) -> Result<Self, ResourceError> {
+    ) -> Result<Self, Error<ResourceError>> {
         let (buffers, buffer_size) = (options.buffers, options.buffer_size);
         let bad =
-            || ResourceError::StreamBuffers { card: card.shared.name.clone(), buffers, size: buffer_size };
+            || Error::new(ResourceError::StreamBuffers { buffers, size: buffer_size }, card.shared.place());
         let size = u32::try_from(buffer_size).map_err(|_| bad())?;
         let bytes = buffer_size.checked_mul(buffers as usize).ok_or_else(bad)?;
         let area = card.registered_memory(bytes)?;
@@ -136,8 +136,8 @@ impl C2hStream {
     /// [`StreamError::Packet`] for each lost packet, [`StreamError::Fault`] once for each stop of the engine: call again to continue.
     /// [`StreamError::Channel`] if the channel has failed.
     #[inline]
-    pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, StreamError> {
-        match self.receiver.advance(&mut self.engine)? {
+    pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, Error<StreamError>> {
+        match self.receiver.advance(&mut self.engine).at(|| self.engine.place())? {
             Some(span) => Ok(Some(self.packet_view(span))),
             None => Ok(None),
         }
@@ -146,17 +146,18 @@ impl C2hStream {
     /// Waits for the next packet.
     ///
     /// # Errors
-    /// As [`next_packet`](Self::next_packet). On timeout an error with [`StreamError::is_timeout`]; the buffers stay posted.
+    /// As [`next_packet`](Self::next_packet). On timeout an error with [`Error::is_timeout`]; the buffers stay posted.
     /// [`StreamError::Stopped`] on a stopped stream without further packets.
-    pub fn wait_packet(&mut self, options: WaitOptions) -> Result<Packet<'_>, StreamError> {
+    pub fn wait_packet(&mut self, options: WaitOptions) -> Result<Packet<'_>, Error<StreamError>> {
         let Self { engine, receiver } = self;
         let span = engine.wait_until(options, |engine| {
             let found = receiver.advance(engine)?;
             if found.is_none() && receiver.stopping && engine.in_flight() == 0 {
-                return Err(StreamError::Stopped { card: engine.card_name(), channel: engine.name() });
+                return Err(StreamError::Stopped);
             }
             Ok(found)
-        })?;
+        });
+        let span = span.at(|| self.engine.place())?;
         Ok(self.packet_view(span))
     }
 
@@ -170,7 +171,7 @@ impl C2hStream {
     ///
     /// # Errors
     /// As [`receive_with`](Self::receive_with).
-    pub fn receive(&mut self, buffer: DmaBuffer) -> Result<DmaBuffer, TransferFailed<StreamError>> {
+    pub fn receive(&mut self, buffer: DmaBuffer) -> Result<DmaBuffer, TransferFailed<Error<StreamError>>> {
         self.receive_with(buffer, WaitOptions::default())
     }
 
@@ -184,8 +185,8 @@ impl C2hStream {
         &mut self,
         buffer: DmaBuffer,
         options: WaitOptions,
-    ) -> Result<DmaBuffer, TransferFailed<StreamError>> {
-        self.post_single(buffer, false)?;
+    ) -> Result<DmaBuffer, TransferFailed<Error<StreamError>>> {
+        self.post_single(buffer, false).map_err(|failed| failed.at(|| self.engine.place()))?;
         self.wait_received(options)
     }
 
@@ -197,7 +198,7 @@ impl C2hStream {
             || receiver.packets.seen() < receiver.done(engine)
         {
             let what = "buffers are posted already, or packets of the ring were not taken";
-            let error = StreamError::Posted { card: engine.card_name(), channel: engine.name(), what };
+            let error = StreamError::Posted { what };
             return Err(TransferFailed { error, buffer: Some(buffer) });
         }
         receiver.post(engine, buffer, part)
@@ -213,8 +214,8 @@ impl C2hStream {
         &mut self,
         buffer: DmaBuffer,
         options: WaitOptions,
-    ) -> Result<StreamPart, TransferFailed<StreamError>> {
-        self.post_single(buffer, true)?;
+    ) -> Result<StreamPart, TransferFailed<Error<StreamError>>> {
+        self.post_single(buffer, true).map_err(|failed| failed.at(|| self.engine.place()))?;
         self.wait_part(options)
     }
 
@@ -222,10 +223,14 @@ impl C2hStream {
     ///
     /// # Errors
     /// As [`receive_part`](Self::receive_part).
-    pub fn wait_part(&mut self, options: WaitOptions) -> Result<StreamPart, TransferFailed<StreamError>> {
+    pub fn wait_part(
+        &mut self,
+        options: WaitOptions,
+    ) -> Result<StreamPart, TransferFailed<Error<StreamError>>> {
         let Self { engine, receiver } = self;
         loop {
-            if let Some(part) = receiver.received(engine, options)? {
+            let received = receiver.received(engine, options).map_err(|failed| failed.at(|| engine.place()));
+            if let Some(part) = received? {
                 return Ok(part);
             }
         }
@@ -235,7 +240,10 @@ impl C2hStream {
     ///
     /// # Errors
     /// As [`receive_with`](Self::receive_with).
-    pub fn wait_received(&mut self, options: WaitOptions) -> Result<DmaBuffer, TransferFailed<StreamError>> {
+    pub fn wait_received(
+        &mut self,
+        options: WaitOptions,
+    ) -> Result<DmaBuffer, TransferFailed<Error<StreamError>>> {
         self.wait_part(options).map(|received| received.buffer)
     }
 
@@ -246,10 +254,10 @@ impl C2hStream {
     ///
     /// # Errors
     /// [`StreamError::Channel`].
-    pub fn stop(&mut self) -> Result<(), StreamError> {
+    pub fn stop(&mut self) -> Result<(), Error<StreamError>> {
         self.receiver.stopping = true;
         if self.engine.in_flight() > 0 {
-            self.engine.request_stop()?;
+            self.engine.request_stop().at(|| self.engine.place()).map_err(Error::widen)?;
         }
         Ok(())
     }
@@ -260,7 +268,7 @@ impl C2hStream {
     ///
     /// # Errors
     /// [`ChannelError::Wedged`] if the engine waits for data: only data or a reset of the card ends that.
-    pub fn abort(&mut self) -> Result<Option<StreamPart>, StreamError> {
+    pub fn abort(&mut self) -> Result<Option<StreamPart>, Error<StreamError>> {
         let Self { engine, receiver } = self;
         let aborted = engine.abort();
         let was_single = receiver.single.is_some();
@@ -274,7 +282,7 @@ impl C2hStream {
             *fault = None;
         }
         receiver.stopping = false;
-        aborted?;
+        aborted.at(|| self.engine.place()).map_err(Error::widen)?;
         Ok(part)
     }
 
@@ -299,24 +307,24 @@ impl C2hStream {
     ///
     /// # Errors
     /// [`ChannelError::NoInterrupt`] if interrupts were not enabled when the channel was taken.
-    pub fn events(&self) -> Result<ChannelEvents, ChannelError> {
-        self.engine.events()
+    pub fn events(&self) -> Result<ChannelEvents, Error<ChannelError>> {
+        self.engine.events().at(|| self.engine.place())
     }
 
     /// Enables an interrupt for every later arrival; see [`ChannelEvents`].
     ///
     /// # Errors
     /// [`ChannelError::NoInterrupt`].
-    pub fn arm(&mut self) -> Result<(), ChannelError> {
-        self.engine.arm()
+    pub fn arm(&mut self) -> Result<(), Error<ChannelError>> {
+        self.engine.arm().at(|| self.engine.place())
     }
 
     /// Disables interrupts of the engine.
     ///
     /// # Errors
     /// [`ChannelError::Mmio`].
-    pub fn disarm(&mut self) -> Result<(), ChannelError> {
-        self.engine.disarm()
+    pub fn disarm(&mut self) -> Result<(), Error<ChannelError>> {
+        self.engine.disarm().at(|| self.engine.place())
     }
 }
 
@@ -376,7 +384,7 @@ impl PacketReceiver {
     fn advance(&mut self, engine: &mut Engine) -> Result<Option<PacketSpan>, StreamError> {
         if self.single.is_some() {
             let what = "a single buffer is posted (wait_received)";
-            return Err(StreamError::Posted { card: engine.card_name(), channel: engine.name(), what });
+            return Err(StreamError::Posted { what });
         }
         // The previous packet's borrow has ended.
         if self.missing(engine) >= self.batch && self.fault.is_none() {
@@ -393,7 +401,7 @@ impl PacketReceiver {
             self.packets.restart(engine.submitted());
             self.fresh = true;
             if let Some(fault) = fault {
-                return Err(StreamError::Fault(fault));
+                return Err(StreamError::Fault(Box::new(fault.kind)));
             }
         }
         let polled = engine.poll();
@@ -453,7 +461,7 @@ impl PacketReceiver {
             Ok(None) => Ok(None),
             Err(source) => {
                 self.statistics.lost += 1;
-                Err(StreamError::Packet { card: engine.card_name(), channel: engine.name(), source })
+                Err(StreamError::Packet(source))
             }
         }
     }
@@ -463,7 +471,7 @@ impl PacketReceiver {
         while let Some(done) = engine.next_completion() {
             if let (Err(fault), None) = (done.outcome, &self.fault) {
                 // Becoming idle with buffers remaining is the expected result of a stop.
-                let asked_for = self.stopping && matches!(fault.cause, FaultCause::NoError(_));
+                let asked_for = self.stopping && matches!(fault.kind.cause, FaultCause::NoError(_));
                 self.fault = Some((done.ticket.0, (!asked_for).then_some(fault)));
             }
         }
@@ -481,8 +489,7 @@ impl PacketReceiver {
         // A buffer of this length fits one descriptor at any offset in a page.
         let most = MAX_DESCRIPTOR_LENGTH - 4096;
         let Some(length) = u32::try_from(capacity).ok().filter(|length| *length <= most) else {
-            let (card, channel) = (engine.card_name(), engine.name());
-            let error = StreamError::BufferTooLarge { card, channel, length: capacity, most };
+            let error = StreamError::BufferTooLarge { length: capacity, most };
             return Err(TransferFailed { error, buffer: Some(buffer) });
         };
         // The length is the buffer's own capacity, so this does not fail.
@@ -506,9 +513,8 @@ impl PacketReceiver {
         engine: &mut Engine,
         options: WaitOptions,
     ) -> Result<Option<StreamPart>, TransferFailed<StreamError>> {
-        let (card, channel) = (engine.card_name(), engine.name());
         let Some(Single { ticket, length, part }) = self.single else {
-            let error = StreamError::Posted { card, channel, what: "no single buffer is posted (receive)" };
+            let error = StreamError::Posted { what: "no single buffer is posted (receive)" };
             return Err(TransferFailed { error, buffer: None });
         };
         let done = match engine.wait(ticket, options) {
@@ -530,12 +536,12 @@ impl PacketReceiver {
             Err(failed) => {
                 self.packets.restart(engine.submitted());
                 let (error, buffer) = failed.into_parts();
-                let error = match error {
+                let error = match error.kind {
                     TransferError::Fault(fault) => StreamError::Fault(Box::new(fault)),
                     TransferError::Channel(error) => StreamError::Channel(error),
                     TransferError::Submit(error) => StreamError::Submit(error),
                     TransferError::NoBuffer => {
-                        StreamError::Posted { card, channel, what: "the completion carries no buffer" }
+                        StreamError::Posted { what: "the completion carries no buffer" }
                     }
                 };
                 return Err(TransferFailed { error, buffer });
@@ -562,7 +568,7 @@ impl PacketReceiver {
             }
             Err(source) => {
                 self.statistics.lost += 1;
-                let error = StreamError::Packet { card, channel, source };
+                let error = StreamError::Packet(source);
                 Err(TransferFailed { error, buffer: Some(buffer) })
             }
         }

@@ -2,7 +2,8 @@
 
 use fpga_pci::{InterruptError, MmioError};
 
-use crate::name::CardName;
+use crate::advice::Advice;
+use crate::error::ErrorKind;
 use fpga_pci::Waited;
 
 /// Error of waiting for a user interrupt, or of setting it up.
@@ -10,66 +11,51 @@ use fpga_pci::Waited;
 #[non_exhaustive]
 pub enum UserInterruptError {
     /// The wait timed out. The line is unchanged: wait again.
-    #[error(
-        "{card}: no interrupt of user {} after {waited}; wait longer, or check that the design raises usr_irq_req (`fpgactl irq list` shows the lines that are high)",
-        named(lines)
-    )]
+    #[error("no interrupt of user {} after {waited}", named(lines))]
     TimedOut {
-        /// Name of the card.
-        card: CardName,
         /// Lines of the wait.
         lines: Vec<u8>,
         /// Time waited.
         waited: Waited,
     },
     /// The card does not answer.
-    #[error(
-        "{card}: user interrupt {line}: the card is gone (its registers read as all ones); open the card again when it is back"
-    )]
-    Gone {
-        /// Name of the card.
-        card: CardName,
-        /// Line number.
-        line: u8,
-    },
+    #[error("the card is gone (its registers read as all ones)")]
+    Gone,
     /// The card was reset since the line was taken, or another program cleared the line's mask.
-    #[error(
-        "{card}: user interrupt {line}: the card was reset, or its interrupt masks were cleared by another program; open the card again"
-    )]
-    Reset {
-        /// Name of the card.
-        card: CardName,
-        /// Line number.
-        line: u8,
-    },
+    #[error("the card was reset, or its interrupt masks were cleared by another program")]
+    Reset,
     /// The line was disabled by its owner.
-    #[error("{card}: user interrupt {line} is disabled; call UserInterrupt::enable before waiting for it")]
-    Disabled {
-        /// Name of the card.
-        card: CardName,
-        /// Line number.
-        line: u8,
-    },
+    #[error("the line is disabled")]
+    Disabled,
     /// Waiting for the file descriptor failed.
-    #[error("{card}: user interrupt {line}: {source}")]
-    Interrupt {
-        /// Name of the card.
-        card: CardName,
-        /// Line number.
-        line: u8,
-        /// Underlying error.
-        source: InterruptError,
-    },
+    #[error(transparent)]
+    Interrupt(#[from] InterruptError),
     /// A register access failed.
-    #[error("{card}: user interrupt {line}: {source}")]
-    Mmio {
-        /// Name of the card.
-        card: CardName,
-        /// Line number.
-        line: u8,
-        /// Underlying error.
-        source: MmioError,
-    },
+    #[error(transparent)]
+    Mmio(#[from] MmioError),
+}
+
+impl UserInterruptError {
+    /// Returns the cause of a failed register access.
+    pub(super) fn of(source: MmioError) -> Self {
+        match source {
+            MmioError::Stale { .. } => Self::Reset,
+            source if source.is_gone() => Self::Gone,
+            source => Self::Mmio(source),
+        }
+    }
+}
+
+impl ErrorKind for UserInterruptError {
+    fn advice(&self) -> Option<Advice> {
+        Some(match self {
+            Self::TimedOut { .. } => Advice::CheckUserInterrupt,
+            Self::Gone => Advice::ReopenCard,
+            Self::Reset => Advice::DropCard,
+            Self::Disabled => Advice::EnableUserInterrupt,
+            Self::Interrupt(_) | Self::Mmio(_) => return None,
+        })
+    }
 }
 
 /// Formats line numbers as text.

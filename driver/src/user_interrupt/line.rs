@@ -3,11 +3,11 @@
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fpga_pci::{Backend, Interrupt, InterruptError, MmioError};
+use fpga_pci::{Backend, Interrupt, MmioError};
 use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, UserMask};
 
 use super::{Delivery, UserInterruptError};
-use crate::error::ResourceError;
+use crate::error::{CardPart, ErrorPlace, ResourceError};
 use crate::shared::UserInterruptClaim;
 
 /// Period of the file descriptor of a polled line.
@@ -45,18 +45,14 @@ impl UserInterruptLine {
             Some(interrupt) if interrupt.is_shared() => Delivery::SharedMessage,
             Some(_) => Delivery::Message,
         };
-        let card = || claim.card.name.clone();
-        let interrupt = interrupt
-            .map_or_else(|| Interrupt::every(POLL_PERIOD), Ok)
-            .map_err(|source| ResourceError::Interrupt { card: card(), source })?;
+        let interrupt = interrupt.map_or_else(|| Interrupt::every(POLL_PERIOD), Ok)?;
         let line = Self { interrupt, delivery, state: Mutex::default(), claim };
-        let failed = |source| ResourceError::Mmio { card: line.card(), source };
         // The answer comes after the last effect of an earlier owner, whose write to the mask was posted. Interrupts up to here are
         // dropped.
-        line.pending().map_err(failed)?;
+        line.pending()?;
         let _ = line.interrupt.try_take();
         // If this fails, dropping the line masks it.
-        line.set_enabled(true).map_err(failed)?;
+        line.set_enabled(true)?;
         Ok(line)
     }
 
@@ -74,10 +70,6 @@ impl UserInterruptLine {
 
     pub(super) fn backend(&self) -> &dyn Backend {
         &*self.claim.card.backend
-    }
-
-    pub(super) fn card(&self) -> crate::name::CardName {
-        self.claim.card.name.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -174,7 +166,7 @@ impl UserInterruptLine {
         let count = match self.delivery {
             Delivery::Message => woken,
             _ if state.enabled => {
-                u64::from(self.sample_level(&mut state, woken > 0).map_err(|e| self.failed(e))?)
+                u64::from(self.sample_level(&mut state, woken > 0).map_err(UserInterruptError::of)?)
             }
             _ => 0,
         };
@@ -210,7 +202,6 @@ impl UserInterruptLine {
 
     /// Checks that the line can still interrupt: the card is present, and the line's mask is unchanged.
     pub(super) fn check(&self) -> Result<(), UserInterruptError> {
-        let (card, line) = (self.card(), self.number());
         let checked = || -> Result<bool, MmioError> {
             self.pending_word()?;
             let state = self.state();
@@ -222,22 +213,19 @@ impl UserInterruptLine {
         };
         match checked() {
             Ok(true) => Ok(()),
-            Ok(false) => Err(UserInterruptError::Reset { card, line }),
-            Err(source) => Err(self.failed(source)),
+            Ok(false) => Err(UserInterruptError::Reset),
+            Err(source) => Err(UserInterruptError::of(source)),
         }
     }
 
-    pub(super) fn failed(&self, source: MmioError) -> UserInterruptError {
-        let (card, line) = (self.card(), self.number());
-        match source {
-            MmioError::Stale { .. } => UserInterruptError::Reset { card, line },
-            source if source.is_gone() => UserInterruptError::Gone { card, line },
-            source => UserInterruptError::Mmio { card, line, source },
-        }
+    /// Place of the line's errors.
+    pub(super) fn place(&self) -> ErrorPlace {
+        self.claim.card.place_at(CardPart::UserInterrupt(self.number()))
     }
 
-    pub(super) fn wait_failed(&self, source: InterruptError) -> UserInterruptError {
-        UserInterruptError::Interrupt { card: self.card(), line: self.number(), source }
+    /// Place of errors that concern several lines.
+    pub(super) fn card_place(&self) -> ErrorPlace {
+        self.claim.card.place()
     }
 }
 

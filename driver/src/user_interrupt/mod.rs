@@ -34,7 +34,7 @@ use line::UserInterruptLine;
 pub use set::UserInterrupts;
 
 use crate::card::Card;
-use crate::error::ResourceError;
+use crate::error::{At as _, CardPart, Error, ResourceError};
 
 /// Maximum sleep of a wait, in nanoseconds; between sleeps the wait checks that the card is present.
 const CHECK_NS: u64 = 100_000_000;
@@ -96,17 +96,18 @@ impl Card {
     /// # Errors
     /// [`ResourceError::NoSuchUserInterrupt`], [`ResourceError::InUse`], [`ResourceError::Observed`], [`ResourceError::Mmio`];
     /// [`ResourceError::Interrupt`] if the system provides no file descriptor.
-    pub fn user_interrupt(&self, line: u8) -> Result<UserInterrupt, ResourceError> {
-        let claim = self.shared.claim_user_line(line)?;
+    pub fn user_interrupt(&self, line: u8) -> Result<UserInterrupt, Error<ResourceError>> {
+        let claim = self.shared.claim_user_line(line).at(|| self.shared.place())?;
         if let Err(error) = self.enable_interrupts() {
-            match error {
-                ResourceError::Interrupt { source, .. } => {
+            match error.kind {
+                ResourceError::Interrupt(source) => {
                     tracing::warn!(card = %self.shared.name, line, error = %source, "the user interrupt is polled");
                 }
-                error => return Err(error),
+                _ => return Err(error),
             }
         }
-        let line = UserInterruptLine::take(claim, self.shared.user_interrupt(line))?;
+        let place = || self.shared.place_at(CardPart::UserInterrupt(line));
+        let line = UserInterruptLine::take(claim, self.shared.user_interrupt(line)).at(place)?;
         Ok(UserInterrupt { line: Arc::new(line) })
     }
 
@@ -114,10 +115,9 @@ impl Card {
     ///
     /// # Errors
     /// As [`user_interrupt`](Self::user_interrupt); none is taken then.
-    pub fn user_interrupts(&self, lines: &[u8]) -> Result<UserInterrupts, ResourceError> {
+    pub fn user_interrupts(&self, lines: &[u8]) -> Result<UserInterrupts, Error<ResourceError>> {
         let lines: Result<Vec<_>, _> = lines.iter().map(|line| self.user_interrupt(*line)).collect();
-        UserInterrupts::new(lines?)
-            .map_err(|source| ResourceError::Interrupt { card: self.shared.name.clone(), source })
+        UserInterrupts::new(lines?).map_err(ResourceError::Interrupt).at(|| self.shared.place())
     }
 
     /// Reads levels and masks of all user interrupts. Changes nothing, so it also works on a card that was [opened for inspection
@@ -125,7 +125,7 @@ impl Card {
     ///
     /// # Errors
     /// [`ResourceError::Mmio`].
-    pub fn user_interrupt_states(&self) -> Result<Vec<UserInterruptState>, ResourceError> {
+    pub fn user_interrupt_states(&self) -> Result<Vec<UserInterruptState>, Error<ResourceError>> {
         let bar = &self.shared.dma_bar;
         let read = || -> Result<Vec<UserInterruptState>, MmioError> {
             let enabled = IrqBlock::USER_ENABLE.read(bar, IRQ_BASE)?.into_bits();
@@ -147,7 +147,7 @@ impl Card {
             };
             Ok((0..MAX_USER_INTERRUPTS).zip(vectors).map(state).collect())
         };
-        read().map_err(|source| ResourceError::Mmio { card: self.shared.name.clone(), source })
+        read().map_err(ResourceError::Mmio).at(|| self.shared.place())
     }
 }
 
@@ -175,8 +175,8 @@ impl UserInterrupt {
     ///
     /// # Errors
     /// [`UserInterruptError::Gone`], [`UserInterruptError::Reset`], [`UserInterruptError::Mmio`].
-    pub fn take(&self) -> Result<u64, UserInterruptError> {
-        self.line.take_arrived()
+    pub fn take(&self) -> Result<u64, Error<UserInterruptError>> {
+        self.line.take_arrived().at(|| self.line.place())
     }
 
     /// Waits until there is an interrupt, takes all interrupts and returns their number. Returns at once if one came before.
@@ -184,7 +184,7 @@ impl UserInterrupt {
     /// # Errors
     /// [`UserInterruptError::TimedOut`], [`UserInterruptError::Disabled`]; [`UserInterruptError::Gone`] and [`UserInterruptError::Reset`],
     /// within a tenth of a second, if the card is removed or reset meanwhile.
-    pub fn wait(&self, timeout: Duration) -> Result<u64, UserInterruptError> {
+    pub fn wait(&self, timeout: Duration) -> Result<u64, Error<UserInterruptError>> {
         let mut count = 0;
         wait_any(&[&*self.line], self.line.interrupt(), timeout, || {
             count = self.take()?;
@@ -198,7 +198,7 @@ impl UserInterrupt {
     /// The library has no runtime that would wake a task when a descriptor becomes readable. The future requests another poll, and sleeps
     /// on the descriptor between two polls, up to 1 ms, so that an idle task costs little. With a runtime that has a reactor (tokio's
     /// `AsyncFd`, async-io's `Async`), pass it the handle, which implements [`AsFd`], and use [`take`](Self::take).
-    pub fn arrived(&self) -> impl Future<Output = Result<u64, UserInterruptError>> + '_ {
+    pub fn arrived(&self) -> impl Future<Output = Result<u64, Error<UserInterruptError>>> + '_ {
         ArrivedFuture { interrupt: self, since: None, checked: 0 }
     }
 
@@ -208,24 +208,24 @@ impl UserInterrupt {
     ///
     /// # Errors
     /// As [`take`](Self::take).
-    pub fn rearm(&self) -> Result<(), UserInterruptError> {
-        self.line.rearm().map_err(|source| self.line.failed(source))
+    pub fn rearm(&self) -> Result<(), Error<UserInterruptError>> {
+        self.line.rearm().map_err(UserInterruptError::of).at(|| self.line.place())
     }
 
     /// Unmasks the line. A line is unmasked when it is taken. A line that is high interrupts at once.
     ///
     /// # Errors
     /// As [`take`](Self::take).
-    pub fn enable(&self) -> Result<(), UserInterruptError> {
-        self.line.set_enabled(true).map_err(|source| self.line.failed(source))
+    pub fn enable(&self) -> Result<(), Error<UserInterruptError>> {
+        self.line.set_enabled(true).map_err(UserInterruptError::of).at(|| self.line.place())
     }
 
     /// Masks the line: no interrupt comes until it is enabled again. Earlier interrupts can still be taken.
     ///
     /// # Errors
     /// As [`take`](Self::take).
-    pub fn disable(&self) -> Result<(), UserInterruptError> {
-        self.line.set_enabled(false).map_err(|source| self.line.failed(source))
+    pub fn disable(&self) -> Result<(), Error<UserInterruptError>> {
+        self.line.set_enabled(false).map_err(UserInterruptError::of).at(|| self.line.place())
     }
 
     /// Returns whether the line is enabled.
@@ -238,8 +238,8 @@ impl UserInterrupt {
     ///
     /// # Errors
     /// As [`take`](Self::take).
-    pub fn is_pending(&self) -> Result<bool, UserInterruptError> {
-        self.line.pending().map_err(|source| self.line.failed(source))
+    pub fn is_pending(&self) -> Result<bool, Error<UserInterruptError>> {
+        self.line.pending().map_err(UserInterruptError::of).at(|| self.line.place())
     }
 }
 
@@ -260,8 +260,8 @@ fn wait_any(
     lines: &[&UserInterruptLine],
     interrupt: &Interrupt,
     timeout: Duration,
-    mut take: impl FnMut() -> Result<bool, UserInterruptError>,
-) -> Result<(), UserInterruptError> {
+    mut take: impl FnMut() -> Result<bool, Error<UserInterruptError>>,
+) -> Result<(), Error<UserInterruptError>> {
     let Some((first, backend)) = lines.first().map(|line| (*line, line.backend())) else { return Ok(()) };
     let deadline = Deadline::after(backend, timeout);
     let (mut now, mut checked) = (backend.now(), 0_u64);
@@ -272,15 +272,13 @@ fn wait_any(
             return Ok(());
         }
         if let Some(disabled) = lines.iter().find(|line| !line.is_enabled()) {
-            return Err(UserInterruptError::Disabled { card: disabled.card(), line: disabled.number() });
+            return Err(UserInterruptError::Disabled).at(|| disabled.place());
         }
         let waited = deadline.waited(now);
         if deadline.is_over(now) {
-            return Err(UserInterruptError::TimedOut {
-                card: first.card(),
-                lines: lines.iter().map(|line| line.number()).collect(),
-                waited: Waited::new(backend, waited),
-            });
+            let lines = lines.iter().map(|line| line.number()).collect();
+            let waited = Waited::new(backend, waited);
+            return Err(UserInterruptError::TimedOut { lines, waited }).at(|| first.card_place());
         }
         let left = deadline.left(now);
         if lines.iter().any(|line| line.needs_polling()) {
@@ -293,7 +291,7 @@ fn wait_any(
         // A card that is gone sends nothing. Reads of the register detect that as well.
         if waited.saturating_sub(checked) >= CHECK_NS {
             checked = waited;
-            first.check()?;
+            first.check().at(|| first.place())?;
         }
     }
 }
@@ -304,13 +302,18 @@ fn pause(waited: u64, longest: u64) -> u64 {
 }
 
 /// Sleeps until an interrupt, for at most `span` nanoseconds.
-fn back_off(line: &UserInterruptLine, interrupt: &Interrupt, span: u64) -> Result<(), UserInterruptError> {
+fn back_off(
+    line: &UserInterruptLine,
+    interrupt: &Interrupt,
+    span: u64,
+) -> Result<(), Error<UserInterruptError>> {
     let (backend, span) = (line.backend(), Duration::from_nanos(span));
     if line.delivery() == Delivery::Polled {
         backend.pause(span);
         return Ok(());
     }
-    let woken = backend.wait_interrupt(interrupt, span).map_err(|source| line.wait_failed(source))?;
+    let woken =
+        backend.wait_interrupt(interrupt, span).map_err(UserInterruptError::Interrupt).at(|| line.place())?;
     // Interrupts taken from the line's own descriptor belong to the line.
     if let Some(count) = woken
         && core::ptr::eq(interrupt, line.interrupt())
@@ -332,14 +335,14 @@ struct ArrivedFuture<'a> {
 }
 
 impl ArrivedFuture<'_> {
-    fn sample_level(&mut self) -> Result<Option<u64>, UserInterruptError> {
+    fn sample_level(&mut self) -> Result<Option<u64>, Error<UserInterruptError>> {
         let line = &*self.interrupt.line;
-        let take = || line.take_arrived().map(|count| (count > 0).then_some(count));
+        let take = || line.take_arrived().map(|count| (count > 0).then_some(count)).at(|| line.place());
         if let Some(count) = take()? {
             return Ok(Some(count));
         }
         if !line.is_enabled() {
-            return Err(UserInterruptError::Disabled { card: line.card(), line: line.number() });
+            return Err(UserInterruptError::Disabled).at(|| line.place());
         }
         let backend = line.backend();
         let now = backend.now();
@@ -347,7 +350,7 @@ impl ArrivedFuture<'_> {
         let waited = now.saturating_sub(since);
         if waited.saturating_sub(self.checked) >= CHECK_NS {
             self.checked = waited;
-            line.check()?;
+            line.check().at(|| line.place())?;
         }
         if waited < TASK_SPIN_NS {
             backend.relax();
@@ -359,7 +362,7 @@ impl ArrivedFuture<'_> {
 }
 
 impl Future for ArrivedFuture<'_> {
-    type Output = Result<u64, UserInterruptError>;
+    type Output = Result<u64, Error<UserInterruptError>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.sample_level().transpose() {

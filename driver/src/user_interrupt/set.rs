@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use fpga_pci::{Interrupt, InterruptError};
 
 use super::{UserInterrupt, UserInterruptError, wait_any};
+use crate::error::Error;
 
 /// Several user interrupts of one card, created by [`Card::user_interrupts`](crate::Card::user_interrupts). The file descriptor is readable
 /// when one of them may have interrupted.
@@ -30,7 +31,7 @@ impl UserInterrupts {
     ///
     /// # Errors
     /// As [`UserInterrupt::take`]. Interrupts already taken from other lines are then included in their [`count`](UserInterrupt::count).
-    pub fn take(&self) -> Result<Vec<(u8, u64)>, UserInterruptError> {
+    pub fn take(&self) -> Result<Vec<(u8, u64)>, Error<UserInterruptError>> {
         let mut taken = Vec::new();
         for line in &self.lines {
             match line.take()? {
@@ -46,7 +47,7 @@ impl UserInterrupts {
     ///
     /// # Errors
     /// As [`UserInterrupt::wait`]; [`UserInterruptError::Disabled`] if any of the lines is disabled.
-    pub fn wait(&self, timeout: Duration) -> Result<Vec<(u8, u64)>, UserInterruptError> {
+    pub fn wait(&self, timeout: Duration) -> Result<Vec<(u8, u64)>, Error<UserInterruptError>> {
         let lines: Vec<_> = self.lines.iter().map(|line| &*line.line).collect();
         let mut taken = Vec::new();
         wait_any(&lines, &self.any, timeout, || {

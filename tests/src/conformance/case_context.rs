@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use fpga_card::fault_plan::FaultEntry;
 use fpga_driver::{
-    Backend, Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, MemoryHandle, OpenOptions,
-    RecoveryLevel, RecoveryOptions, ResourceError, RunMode, WaitOptions, recovery,
+    Backend, Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Error, MemoryHandle,
+    OpenOptions, RecoveryLevel, RecoveryOptions, ResourceError, RunMode, WaitOptions, recovery,
 };
 use fpga_sim::SimNetwork;
 use fpga_sim::served::MessageCount;
@@ -221,7 +221,7 @@ impl Opened {
     pub fn interrupts(&self) -> Result<(), Skip> {
         match self.card.enable_interrupts() {
             Ok(_) => Ok(()),
-            Err(error @ ResourceError::Interrupt { .. }) => {
+            Err(error @ Error { kind: ResourceError::Interrupt(_), .. }) => {
                 Err(Skip(format!("enabling interrupts failed: {error}")))
             }
             Err(error) => panic!("{error}"),
@@ -250,7 +250,9 @@ impl Opened {
     pub fn lane_with(&self, way: TestSetup, options: ChannelOptions) -> Result<ChannelPair, Skip> {
         let channel = match way.take(&self.card, 0, options) {
             Ok(channel) => channel,
-            Err(error @ ResourceError::CreditModeUnsupported { .. }) => return Err(Skip(error.to_string())),
+            Err(error @ Error { kind: ResourceError::CreditModeUnsupported { .. }, .. }) => {
+                return Err(Skip(error.to_string()));
+            }
             Err(error) => panic!("{error}"),
         };
         let back = match way.direction {
@@ -266,7 +268,7 @@ impl Opened {
                 card: self.card.clone(),
                 base: self.scratch.start.get(),
             }),
-            Err(error @ ResourceError::NoSuchChannel { .. }) => {
+            Err(error @ Error { kind: ResourceError::NoSuchChannel { .. }, .. }) => {
                 Err(Skip(format!("no channel of the other direction to check the data with: {error}")))
             }
             Err(error) => panic!("{error}"),

@@ -102,12 +102,10 @@ impl ExpectedError {
     pub const fn of(error: &ChannelError) -> Option<Self> {
         use fpga_pci::MmioError;
         match error {
-            ChannelError::Gone { .. } | ChannelError::Mmio { source: MmioError::Gone { .. }, .. } => {
-                Some(Self::Gone)
-            }
+            ChannelError::Gone { .. } | ChannelError::Mmio(MmioError::Gone { .. }) => Some(Self::Gone),
             ChannelError::Wedged { .. } => Some(Self::Wedged),
             ChannelError::TimedOut { .. } => Some(Self::TimedOut),
-            ChannelError::Mmio { source: MmioError::Stale { .. }, .. } => Some(Self::Stale),
+            ChannelError::Mmio(MmioError::Stale { .. }) => Some(Self::Stale),
             _ => None,
         }
     }
@@ -131,7 +129,7 @@ impl ExpectedError {
             CdmaError::Engine { .. } => Some(Self::Cdma),
             CdmaError::TimedOut { .. } => Some(Self::TimedOut),
             CdmaError::Stuck { .. } => Some(Self::CdmaStuck),
-            CdmaError::Gone { .. } => Some(Self::Gone),
+            CdmaError::Gone => Some(Self::Gone),
             _ => None,
         }
     }

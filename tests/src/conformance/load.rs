@@ -151,7 +151,7 @@ impl LoadedChannel {
         while let Some(ended) = self.channel.next_completion() {
             match ended.outcome {
                 Ok(_) => done += 1,
-                Err(fault) if fault.cause == fpga_driver::FaultCause::Aborted => {}
+                Err(fault) if fault.kind.cause == fpga_driver::FaultCause::Aborted => {}
                 Err(fault) => return Err(fault.into()),
             }
         }

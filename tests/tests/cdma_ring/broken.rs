@@ -1,6 +1,7 @@
 //! Engines and cards that behave incorrectly.
 
 use super::*;
+use fpga_driver::Error;
 
 #[test]
 fn cdma_ring_false_registers_are_detected() {
@@ -74,7 +75,10 @@ fn cdma_ring_false_registers_are_detected() {
             ring.relax();
             polled = ring.poll();
         }
-        assert!(matches!(polled, Err(CdmaRingError::Engine(CdmaError::Silent { .. }))), "{polled:?}");
+        assert!(
+            matches!(polled, Err(Error { kind: CdmaRingError::Engine(CdmaError::Silent(_)), .. })),
+            "{polled:?}"
+        );
         assert_eq!(drain(&mut ring).len(), 1);
         injector.replace(Vec::new());
         drop(ring);
@@ -98,10 +102,10 @@ fn descriptor_memory_refusing_writes_ring_reports_upload() {
         ring.relax();
     }
     assert!(
-        matches!(polled, Err(CdmaRingError::Upload { .. })),
+        matches!(polled, Err(Error { kind: CdmaRingError::UploadFault(_), .. })),
         "the guards cannot be written either: {polled:?}"
     );
-    assert_eq!(ring.next_completion().unwrap().outcome.unwrap_err().cause, CdmaFaultCause::Upload);
+    assert_eq!(ring.next_completion().unwrap().outcome.unwrap_err().kind.cause, CdmaFaultCause::Upload);
     network.with_card(0, |card| card.poison(at(0), 0));
     let (cdma, path, _) = ring.close();
     let mut ring = cdma.into_ring(path, options()).unwrap();

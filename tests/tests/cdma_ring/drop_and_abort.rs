@@ -1,6 +1,7 @@
 //! Abort, drop, close, and waits that end early.
 
 use super::*;
+use fpga_driver::Error;
 
 #[test]
 fn cdma_ring_abort_in_every_state_returns_payloads() {
@@ -27,7 +28,7 @@ fn cdma_ring_abort_in_every_state_returns_payloads() {
             assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [0, 1, 2, 3]);
             let aborted = done.iter().position(|done| done.outcome.is_err()).unwrap();
             for done in &done[aborted..] {
-                assert_eq!(done.outcome.as_ref().unwrap_err().cause, CdmaFaultCause::Aborted);
+                assert_eq!(done.outcome.as_ref().unwrap_err().kind.cause, CdmaFaultCause::Aborted);
             }
             assert!(done[..aborted].iter().all(|done| done.outcome == Ok(100_000)));
             // The engine makes no more progress with the aborted copies.
@@ -135,17 +136,17 @@ fn cdma_ring_waits_end_at_timeout() {
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
         let ticket = ring.copy(at(0x20_0000), at(FAR), 64 << 20, 1).unwrap();
         let error = ring.wait(ticket, WaitOptions::default().timeout(Duration::ZERO)).unwrap_err();
-        assert!(matches!(error, CdmaRingError::TimedOut { .. }), "{error}");
+        assert!(matches!(error.kind, CdmaRingError::TimedOut { .. }), "{error}");
         let short = WaitOptions::default().timeout(Duration::from_micros(1));
-        assert!(matches!(ring.wait(ticket, short), Err(CdmaRingError::TimedOut { .. })));
+        assert!(matches!(ring.wait(ticket, short), Err(Error { kind: CdmaRingError::TimedOut { .. }, .. })));
         assert_eq!(ring.in_flight(), 1);
         assert_eq!(arrives(&mut ring, ticket), 1, "the copy completes");
         let error = ring.wait(ticket, long_wait()).unwrap_err();
-        assert!(matches!(error, CdmaRingError::UnknownTicket { .. }), "taken: {error}");
+        assert!(matches!(error.kind, CdmaRingError::UnknownTicket), "taken: {error}");
         let interrupt = long_wait().mode(WaitMode::Interrupt);
         let ticket = ring.copy(at(0x20_0000), at(0x40_0000), 1 << 20, 2).unwrap();
         let error = ring.wait(ticket, interrupt).unwrap_err();
-        assert!(matches!(error, CdmaRingError::NoInterrupt { .. }), "{error}");
+        assert!(matches!(error.kind, CdmaRingError::NoInterrupt), "{error}");
         let spin = long_wait().mode(WaitMode::Hybrid { spin: TIMEOUT });
         assert_eq!(ring.wait(ticket, spin).unwrap().payload, 2);
     }

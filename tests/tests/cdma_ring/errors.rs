@@ -1,6 +1,7 @@
 //! Errors of the engine: reported with their cause, and the ring continues.
 
 use super::*;
+use fpga_driver::Error;
 
 #[test]
 fn cdma_ring_error_at_any_position_names_copy_and_continues() {
@@ -43,16 +44,19 @@ fn cdma_ring_error_at_any_position_names_copy_and_continues() {
                         (_, outcome) => outcome.unwrap_err(),
                     };
                     if done.payload > failing {
-                        assert_eq!((&fault.cause, fault.place), (&CdmaFaultCause::EarlierFault, None));
+                        assert_eq!(
+                            (&fault.kind.cause, fault.kind.position),
+                            (&CdmaFaultCause::EarlierFault, None)
+                        );
                         continue;
                     }
-                    let CdmaFaultCause::Status(status) = fault.cause else { panic!("{fault}") };
+                    let CdmaFaultCause::Status(status) = fault.kind.cause else { panic!("{fault}") };
                     assert_eq!((status.dma_decode_error(), status.dma_slave_error()), (decode, !decode));
-                    let place = fault.place.unwrap();
+                    let place = fault.kind.position.unwrap();
                     assert_eq!((place.destination, place.bytes_done), (bad, 4032), "{way:?} {failing}");
                     let length = if decode { 100 } else { 5000 - 4032 };
                     assert_eq!(place.length, length);
-                    assert!(fault.to_string().contains("can be used again"), "{fault}");
+                    assert!(format!("{fault:#}").contains("can be used again"), "{fault:#}");
                 }
                 assert_eq!(executed(&network) - before, failing * 2 + 1, "no later descriptor was executed");
                 network.with_card(0, |card| card.poison(at(0), 0));
@@ -92,16 +96,19 @@ fn cdma_ring_unfetchable_descriptors_are_reported() {
             DescriptorRoute::Bypass => assert_eq!(polled.map(|_| ()), Ok(())),
             // The channel reports that the guard descriptors did not arrive.
             DescriptorRoute::Channel => {
-                assert!(matches!(polled, Err(CdmaRingError::Upload { .. })), "{polled:?}")
+                assert!(
+                    matches!(polled, Err(Error { kind: CdmaRingError::UploadFault(_), .. })),
+                    "{polled:?}"
+                )
             }
         }
         let done = drain(&mut ring);
         assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(done[0].outcome, Ok(64));
         let fault = done[1].outcome.as_ref().unwrap_err();
-        let CdmaFaultCause::Status(status) = fault.cause else { panic!("{fault}") };
+        let CdmaFaultCause::Status(status) = fault.kind.cause else { panic!("{fault}") };
         assert!(status.sg_slave_error());
-        assert_eq!(fault.place.unwrap().descriptor, 2);
+        assert_eq!(fault.kind.position.unwrap().descriptor, 2);
         network.with_card(0, |card| card.poison(at(0), 0));
         // The engine works, whatever the state of the ring.
         let (mut cdma, path, rest) = ring.close();

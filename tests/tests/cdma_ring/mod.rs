@@ -82,7 +82,7 @@ pub(crate) fn refusal(card: &Card, path: DescriptorPath, options: CdmaRingOption
     // The returned engine works.
     let mut cdma = refused.payload.0;
     cdma.copy(at(0x40_0000), at(0x50_0000), 64).unwrap();
-    refused.error
+    refused.error.kind
 }
 
 pub(crate) fn long_wait() -> WaitOptions {

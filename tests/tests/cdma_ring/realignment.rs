@@ -112,17 +112,14 @@ fn cdma_ring_failed_bounce_returns_payload_and_continues() {
         let before = ring.copy(at(0x20_0000), at(0x30_0000), 5000, 1).unwrap();
         network.with_card(0, |card| card.poison(at(0x40_0000), 16));
         let refused = ring.copy(at(0x40_0001), at(0x50_0002), 100, 2).unwrap_err();
-        assert!(matches!(refused.error, CdmaSubmitError::Bounce(CdmaError::Bounce { .. })), "{refused}");
+        assert!(matches!(refused.error.kind, CdmaSubmitError::Bounce(CdmaError::Bounce { .. })), "{refused}");
         assert_eq!(refused.payload, 2);
         network.with_card(0, |card| card.poison(at(0), 0));
         arrives(&mut ring, before);
         // Invalid requests are refused before anything is waited for or moved.
         let refused = ring.copy(at(0x40_0001), at(BASE + 2), 100, 3).unwrap_err();
         assert!(
-            matches!(
-                refused.error,
-                CdmaSubmitError::Ring { source: RefusalReason::DescriptorMemory { .. }, .. }
-            ),
+            matches!(refused.error.kind, CdmaSubmitError::Ring(RefusalReason::DescriptorMemory { .. })),
             "{refused}"
         );
         let again = ring.copy(at(0x40_0001), at(0x50_0001), 100, 4).unwrap();
@@ -146,7 +143,7 @@ fn cdma_ring_bounce_engine_error_counts_moved_bytes() {
     let ticket = ring.copy(at(0x20_0003), at(0x30_0003), 20_000, 1).unwrap();
     let done = ring.wait(ticket, long_wait()).unwrap();
     let fault = done.outcome.unwrap_err();
-    let place = fault.place.unwrap();
+    let place = fault.kind.position.unwrap();
     // Thirteen bytes to the next beat, then descriptors of 4080.
     assert_eq!(place.bytes_done, 13 + 2 * 4080, "{fault}");
     assert_eq!(place.source, at(0x20_0000 + 16 + 2 * 4080));

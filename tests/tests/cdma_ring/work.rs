@@ -1,6 +1,7 @@
 //! Operation of a ring without faults, and its refusals.
 
 use super::*;
+use fpga_driver::Error;
 
 #[test]
 fn cdma_ring_chains_of_every_length() {
@@ -80,9 +81,7 @@ proptest! {
                     Ok(ticket) => break Some(ticket),
                     Err(refused) if refused.is_full() => payload = refused.payload,
                     Err(refused) => {
-                        let permanent = matches!(
-                            refused.error,
-                            CdmaSubmitError::Ring { source: RefusalReason::Empty | RefusalReason::TooManyDescriptors { .. }, .. }
+                        let permanent = matches!(refused.error.kind, CdmaSubmitError::Ring(RefusalReason::Empty | RefusalReason::TooManyDescriptors { .. })
                         );
                         prop_assert!(permanent, "{}", refused);
                         prop_assert_eq!(refused.payload, number);
@@ -244,11 +243,11 @@ fn cdma_ring_invalid_copy_is_refused_and_returned() {
         let refused = ring.submit(segments, 77).unwrap_err();
         assert_eq!(refused.payload, 77);
         assert!(!refused.is_full() && refused.to_string().contains("mock:0 CDMA"), "{refused}");
-        refused.error
+        refused.error.kind
     };
     let range = |error| matches!(error, CdmaSubmitError::Range(CdmaError::CardMemory { .. }));
     let of_ring = |error| match error {
-        CdmaSubmitError::Ring { source, .. } => source,
+        CdmaSubmitError::Ring(source) => source,
         error => panic!("{error}"),
     };
     assert!(range(refused(&[segment(0, MEMORY - 99, 100)])));
@@ -276,7 +275,7 @@ fn cdma_ring_invalid_configuration_returns_everything() {
     let (network, card) = opened();
     let bypass = || DescriptorPath::bypass(at(0));
     let config = |options| match refusal(&card, bypass(), options) {
-        CdmaRingError::Config { source, .. } => source,
+        CdmaRingError::Config(source) => source,
         error => panic!("{error}"),
     };
     assert_eq!(config(options().descriptors(3)), ConfigError::Entries { found: 3 });
@@ -297,10 +296,10 @@ fn cdma_ring_invalid_configuration_returns_everything() {
         assert!(matches!(error, CdmaRingError::OutsideBypass { .. }), "{error}");
     }
     let error = refusal(&card, bypass(), options().user_interrupt(0));
-    assert!(matches!(error, CdmaRingError::NoInterrupt { .. }), "not enabled: {error}");
+    assert!(matches!(error, CdmaRingError::NoInterrupt), "not enabled: {error}");
     card.enable_interrupts().unwrap();
     let error = refusal(&card, bypass(), options().user_interrupt(16));
-    assert!(matches!(error, CdmaRingError::NoInterrupt { .. }), "no such line: {error}");
+    assert!(matches!(error, CdmaRingError::NoInterrupt), "no such line: {error}");
 
     // A busy channel, and a channel of another card.
     let mut busy = card.h2c(0).unwrap();
@@ -352,8 +351,8 @@ fn cdma_ring_every_build_has_ring() {
         let refused = ring.copy(at(0), at(0x1_0000_0000), 64, 0).unwrap_err();
         assert!(
             matches!(
-                refused.error,
-                CdmaSubmitError::Ring { source: RefusalReason::AddressRange { address_bits: 32, .. }, .. }
+                refused.error.kind,
+                CdmaSubmitError::Ring(RefusalReason::AddressRange { address_bits: 32, .. })
             ),
             "{refused}"
         );
@@ -368,7 +367,9 @@ fn cdma_ring_without_dre_unaligned_copy_is_refused() {
     let mut ring: CdmaRing<u64> =
         ring(&card, DescriptorRoute::Bypass, options().length_bits(12).realignment(false));
     let refused = ring.copy(at(0x20_0001), at(0x30_0000), 64, 5).unwrap_err();
-    let CdmaSubmitError::Ring { source, .. } = refused.error else { panic!("{}", refused.error) };
+    let Error { kind: CdmaSubmitError::Ring(source), .. } = refused.error else {
+        panic!("{}", refused.error)
+    };
     assert_eq!(source, RefusalReason::Misaligned { address: at(0x20_0001), alignment: 64 });
     // An aligned copy stays aligned where it is split; its length is free.
     let data = bytes(1, 20_001);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fpga_driver::{Completion, DmaBuffer, FaultCause, MemoryHandle, RunMode, ScatterGatherEntry, Ticket};
+use fpga_driver::{
+    Completion, DmaBuffer, Error, FaultCause, MemoryHandle, RunMode, ScatterGatherEntry, Ticket,
+};
 use fpga_tests::cards::poke;
 use fpga_tests::rig::TestSetup;
 
@@ -53,7 +55,7 @@ fn submit(
     kind: Kind,
     number: usize,
     length: usize,
-) -> Result<Transfer, SubmitError> {
+) -> Result<Transfer, Error<SubmitError>> {
     let (offset, at, data) = (number * LENGTH, place(number), bytes(number as u64, length));
     let ticket = match kind {
         Kind::Buffer => {
@@ -117,7 +119,7 @@ fn check(
         };
         assert_eq!(ended.buffer.is_some(), transfer.kind == Kind::Buffer, "{:?}", rig.setup);
         if was_cancelled {
-            assert_eq!(ended.outcome.unwrap_err().cause, FaultCause::Aborted);
+            assert_eq!(ended.outcome.unwrap_err().kind.cause, FaultCause::Aborted);
         } else {
             assert_eq!(
                 ended.outcome,
@@ -259,7 +261,7 @@ fn cancel_unknown_or_old_ticket_is_refused() {
         let mut other = way.take(&rig.card, 1, way.options()).unwrap();
         for _ in 0..2 {
             let unknown = other.cancel(first);
-            assert!(matches!(unknown, Err(ChannelError::UnknownTicket { .. })), "{unknown:?}");
+            assert!(matches!(unknown, Err(Error { kind: ChannelError::UnknownTicket, .. })), "{unknown:?}");
         }
         // Such a cancel does not disturb a transfer in flight either.
         let running = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
@@ -385,10 +387,10 @@ fn cancel_during_pending_error_reports_error() {
                     (0 | 1, outcome) => assert_eq!(outcome, Ok(LENGTH as u64)),
                     (2, outcome) => {
                         let fault = outcome.unwrap_err();
-                        assert!(matches!(fault.cause, FaultCause::Status(_)), "{fault}");
-                        assert_eq!(fault.place.unwrap().bytes_done, 2 * 4096);
+                        assert!(matches!(fault.kind.cause, FaultCause::Status(_)), "{fault}");
+                        assert_eq!(fault.kind.position.unwrap().bytes_done, 2 * 4096);
                     }
-                    (_, outcome) => assert_eq!(outcome.unwrap_err().cause, FaultCause::EarlierFault),
+                    (_, outcome) => assert_eq!(outcome.unwrap_err().kind.cause, FaultCause::EarlierFault),
                 }
             }
             rig.network.with_card(0, |card| card.poison(CardAddr::ZERO, 0));

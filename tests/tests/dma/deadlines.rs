@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use fpga_card::fault_plan::Opportunity;
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
-use fpga_driver::{ChannelOptions, RunMode, TransferError, WaitMode, bulk};
+use fpga_driver::{ChannelOptions, Error, RunMode, TransferError, WaitMode, bulk};
 use fpga_tests::cards::{fast_network, halt, open, with_channels};
 use fpga_tests::rig::TestSetup;
 
@@ -41,7 +41,9 @@ fn deadline_interrupt_storm_does_not_stop_clock() {
             let wait = within(Duration::from_millis(2)).mode(mode);
             let buffer = rig.buffer(CardAddr::ZERO, &[7; 5000]);
             let failed = rig.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap_err();
-            let TransferError::Channel(ChannelError::TimedOut { waited, .. }) = failed.error else {
+            let Error { kind: TransferError::Channel(ChannelError::TimedOut { waited, .. }), .. } =
+                failed.error
+            else {
                 panic!("{way:?} {mode:?}: {failed}")
             };
             let waited_us = waited.as_micros();
@@ -75,7 +77,7 @@ fn deadline_without_interrupts_returns_buffer() {
             let wait = WaitOptions::default().mode(mode);
             let failed = rig.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap_err();
             assert!(
-                matches!(failed.error, TransferError::Channel(ChannelError::NoInterrupt { .. })),
+                matches!(failed.error.kind, TransferError::Channel(ChannelError::NoInterrupt)),
                 "{failed}"
             );
             assert_eq!(failed.buffer.unwrap().len(), 1 << 20);
@@ -120,7 +122,8 @@ fn deadline(way: TestSetup, limit: Duration) -> bool {
             true
         }
         Err(failed) => {
-            let timed_out = matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. }));
+            let timed_out =
+                matches!(failed.error.kind, TransferError::Channel(ChannelError::TimedOut { .. }));
             assert!(timed_out, "{failed}");
             assert_eq!(failed.buffer.unwrap().len(), 60_000);
             false

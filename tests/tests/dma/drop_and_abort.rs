@@ -2,7 +2,7 @@
 //! because the engine does not stop. Memory that the card may still reach stays in quarantine; all other memory is returned.
 
 use fpga_driver::{
-    Backend, Card, FaultCause, MemoryHandle, ResourceError, RunMode, ScatterGatherEntry, Ticket,
+    Backend, Card, Error, FaultCause, MemoryHandle, ResourceError, RunMode, ScatterGatherEntry, Ticket,
 };
 use fpga_pci::{MmioError, QuarantineReason, ResetLevel};
 use fpga_registers::xdma::{ChannelBlock, channel_base};
@@ -75,7 +75,7 @@ impl Work {
             assert!(rig.channel.has_ended(ticket));
             match done.map(|done| (done.outcome, done.buffer)) {
                 Some((Err(fault), buffer)) => {
-                    assert_eq!(fault.cause, FaultCause::Aborted);
+                    assert_eq!(fault.kind.cause, FaultCause::Aborted);
                     failed += 1;
                     kept += usize::from(buffered && buffer.is_none());
                     assert!(buffered || buffer.is_none());
@@ -230,7 +230,7 @@ fn drop_by_panicking_thread_releases_channel() {
 }
 
 /// A call that detects, or may detect, the state of the card.
-pub(crate) type PollCall = fn(&mut Rig, &Work) -> Result<(), ChannelError>;
+pub(crate) type PollCall = fn(&mut Rig, &Work) -> Result<(), Error<ChannelError>>;
 
 pub(crate) const POLL_CALLS: [(&str, PollCall); 5] = [
     ("abort", |rig, _| rig.channel.abort().map(drop)),
@@ -247,26 +247,25 @@ pub(crate) const POLL_CALLS: [(&str, PollCall); 5] = [
 
 /// Resets the card after `steps` units of work, and lets `poll_call` detect it.
 pub(crate) fn reset(way: TestSetup, (name, poll_call): (&str, PollCall), steps: usize) {
-    let stale =
-        |error: &ChannelError| matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. });
+    let stale = |error: &ChannelError| matches!(error, ChannelError::Mmio(MmioError::Stale { .. }));
     let mut rig = Rig::with(way, short(way));
     let work = Work::begin(&mut rig, steps);
     rig.network.backend(0).reset(ResetLevel::Hot).unwrap();
     let error = poll_call(&mut rig, &work).unwrap_err();
-    assert!(stale(&error), "{way:?} {name}: {error}");
+    assert!(stale(&error.kind), "{way:?} {name}: {error}");
     let (failed, kept) = work.check(&mut rig);
     assert!(failed >= 2 && kept == 0, "{way:?} {name}: {failed} failed, {kept} kept");
     // The error is returned by the call that detects it, and by every later call.
-    assert!(stale(&rig.channel.poll().unwrap_err()));
-    assert!(stale(&rig.channel.abort().unwrap_err()));
-    assert!(stale(&rig.channel.cancel(work.tickets[0]).unwrap_err()));
+    assert!(stale(&rig.channel.poll().unwrap_err().kind));
+    assert!(stale(&rig.channel.abort().unwrap_err().kind));
+    assert!(stale(&rig.channel.cancel(work.tickets[0]).unwrap_err().kind));
     let refused = rig.channel.submit_at(work.idle, 0, 64, CardAddr::ZERO).unwrap_err();
-    assert!(matches!(&refused, SubmitError::Channel(error) if stale(error)), "{refused}");
+    assert!(matches!(&refused, Error { kind: SubmitError::Channel(error), .. } if stale(error)), "{refused}");
     let refused = rig.channel.submit(rig.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
-    assert!(matches!(&refused.error, SubmitError::Channel(error) if stale(error)), "{refused}");
+    assert!(matches!(&refused.error.kind, SubmitError::Channel(error) if stale(error)), "{refused}");
     drop(refused);
     let refused = rig.channel.register_memory(rig.card.registered_memory(64).unwrap()).unwrap_err();
-    assert!(matches!(&refused.error, SubmitError::Channel(error) if stale(error)), "{refused}");
+    assert!(matches!(&refused.error.kind, SubmitError::Channel(error) if stale(error)), "{refused}");
     drop(refused);
     work.deregister_memory(&mut rig);
     assert_pool(&rig.card, AREA, 0);
@@ -294,16 +293,13 @@ fn reset_before_first_doorbell_is_detected() {
         let buffered = rig.channel.submit(rig.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
         rig.network.backend(0).reset(ResetLevel::Hot).unwrap();
         let error = rig.channel.wait(buffered, WaitOptions::default()).unwrap_err();
-        assert!(
-            matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. }),
-            "{way:?}: {error}"
-        );
+        assert!(matches!(error.kind, ChannelError::Mmio(MmioError::Stale { .. })), "{way:?}: {error}");
         assert!(
             rig.channel.has_ended(ticket),
             "{way:?}: the error is reported once, and all transfers have ended"
         );
         let done = rig.channel.wait(buffered, WaitOptions::default()).unwrap();
-        assert_eq!(done.outcome.unwrap_err().cause, FaultCause::Aborted);
+        assert_eq!(done.outcome.unwrap_err().kind.cause, FaultCause::Aborted);
         drop(done.buffer.unwrap());
         assert!(rig.channel.deregister_memory(memory).is_ok());
         assert_pool(&rig.card, AREA, 0);
@@ -316,7 +312,9 @@ pub(crate) fn left(way: TestSetup, (name, poll_call): (&str, PollCall), failure:
     let work = Work::begin(&mut rig, steps);
     rig.network.fail(0, failure);
     let error = poll_call(&mut rig, &work).unwrap_err();
-    let ChannelError::Gone { quarantined, .. } = error else { panic!("{way:?} {name}: {error}") };
+    let Error { kind: ChannelError::Gone { quarantined, .. }, .. } = error else {
+        panic!("{way:?} {name}: {error}")
+    };
     let (_, kept) = work.check(&mut rig);
     let posts = !matches!(name, "abort" | "cancel");
     assert_kept(&mut rig, &work, posts, kept, quarantined, QuarantineReason::DeviceGone);
@@ -350,7 +348,7 @@ fn stuck_engine_quarantines_reachable_memory() {
             let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
             backend.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
             let error = poll_call(&mut rig, &work).unwrap_err();
-            let ChannelError::Wedged { quarantined, waited, .. } = error else {
+            let Error { kind: ChannelError::Wedged { quarantined, waited, .. }, .. } = error else {
                 panic!("{way:?} {name}: {error}")
             };
             assert_eq!(waited.as_millis(), 2000, "{way:?} {name}");
@@ -396,7 +394,7 @@ fn assert_kept(
     {
         match rig.channel.deregister_memory(memory).map(drop) {
             Ok(()) => assert!(!kept),
-            Err(ChannelError::NotRegistered { .. }) => {
+            Err(Error { kind: ChannelError::NotRegistered, .. }) => {
                 assert!(kept, "{way:?}: the memory was not posted to the card")
             }
             Err(error) => panic!("{error}"),
@@ -442,7 +440,10 @@ fn take_busy_channel_is_refused_and_untouched() {
         backend.refuse_writes(false);
         for _ in 0..3 {
             let refused = way.take(&card, 0, short(way));
-            assert!(matches!(refused, Err(ResourceError::Busy { .. })), "{way:?}: {refused:?}");
+            assert!(
+                matches!(refused, Err(Error { kind: ResourceError::Busy { .. }, .. })),
+                "{way:?}: {refused:?}"
+            );
         }
         assert_pool(&card, 0, 2);
         let mut witnesses: Vec<_> = (0..64).map(|_| card.buffer(16 << 10).unwrap()).collect();
@@ -475,7 +476,7 @@ fn take_channel_of_removed_card_is_refused() {
             network.fail(0, failure);
             let refused = way.take(&card, 0, way.options());
             assert!(
-                matches!(refused, Err(ResourceError::Mmio { source: MmioError::Gone { .. }, .. })),
+                matches!(refused, Err(Error { kind: ResourceError::Mmio(MmioError::Gone { .. }), .. })),
                 "{way:?} {failure:?}: {refused:?}"
             );
             network.fail(0, CardFailure::None);

@@ -1,6 +1,6 @@
 //! Transfers from and to parts of registered memory.
 
-use fpga_driver::{Card, Ticket};
+use fpga_driver::{Card, Error, Ticket};
 use fpga_pci::{DmaAccess, SharedMemory};
 use fpga_ring::ring::RefusalReason;
 use fpga_sim::SimNetwork;
@@ -27,13 +27,13 @@ fn registered_success_is_counted_without_completion() {
         for ticket in &tickets {
             rig.channel.wait_ended(*ticket, WaitOptions::default()).unwrap();
             let nothing = rig.channel.wait(*ticket, WaitOptions::default());
-            assert!(matches!(nothing, Err(ChannelError::UnknownTicket { .. })), "{nothing:?}");
+            assert!(matches!(nothing, Err(Error { kind: ChannelError::UnknownTicket, .. })), "{nothing:?}");
         }
         assert!(rig.channel.next_completion().is_none());
         // A ticket of another channel, with a number that this channel has not reached.
         let mut other = way.take(&rig.card, 1, way.options()).unwrap();
         let unknown = other.wait_ended(tickets[0], WaitOptions::default());
-        assert!(matches!(unknown, Err(ChannelError::UnknownTicket { .. })), "{unknown:?}");
+        assert!(matches!(unknown, Err(Error { kind: ChannelError::UnknownTicket, .. })), "{unknown:?}");
         assert!(!other.has_ended(tickets[0]));
     }
 }
@@ -41,12 +41,24 @@ fn registered_success_is_counted_without_completion() {
 /// Asserts that every call with this handle is refused.
 fn assert_stale(rig: &mut Rig, memory: fpga_driver::MemoryHandle) {
     let refused = rig.channel.submit_at(memory, 0, 64, AT);
-    assert!(matches!(refused, Err(SubmitError::NotRegistered { .. })), "{:?}: {refused:?}", rig.setup);
+    assert!(
+        matches!(refused, Err(Error { kind: SubmitError::NotRegistered, .. })),
+        "{:?}: {refused:?}",
+        rig.setup
+    );
     let entry = fpga_driver::ScatterGatherEntry { memory, offset: 0, length: 64, card: AT };
     let refused = rig.channel.submit_list(&[entry]);
-    assert!(matches!(refused, Err(SubmitError::NotRegistered { .. })), "{:?}: {refused:?}", rig.setup);
+    assert!(
+        matches!(refused, Err(Error { kind: SubmitError::NotRegistered, .. })),
+        "{:?}: {refused:?}",
+        rig.setup
+    );
     let refused = rig.channel.deregister_memory(memory).map(|area| area.len());
-    assert!(matches!(refused, Err(ChannelError::NotRegistered { .. })), "{:?}: {refused:?}", rig.setup);
+    assert!(
+        matches!(refused, Err(Error { kind: ChannelError::NotRegistered, .. })),
+        "{:?}: {refused:?}",
+        rig.setup
+    );
     assert!(rig.channel.memory(memory).is_none());
     assert_eq!(rig.channel.in_flight(), 0);
 }
@@ -64,7 +76,10 @@ fn registered_memory_in_flight_cannot_be_deregistered() {
         // Memory is in use while its transfer is queued, posted, or executed. Memory without transfers can be deregistered at any time.
         let held = |rig: &mut Rig, memory| {
             let refused = rig.channel.deregister_memory(memory).map(|area| area.len());
-            assert!(matches!(refused, Err(ChannelError::MemoryInUse { .. })), "{way:?}: {refused:?}");
+            assert!(
+                matches!(refused, Err(Error { kind: ChannelError::MemoryInUse, .. })),
+                "{way:?}: {refused:?}"
+            );
         };
         held(&mut rig, a);
         rig.channel.poll().unwrap();
@@ -135,7 +150,7 @@ fn registered_memory_of_other_card_is_returned() {
         area.memory().write(0, &[7; 64]).unwrap();
         let iova = area.iova();
         let refused = channel.register_memory(area).unwrap_err();
-        assert!(matches!(refused.error, SubmitError::ForeignBuffer { .. }), "{refused}");
+        assert!(matches!(refused.error.kind, SubmitError::ForeignBuffer), "{refused}");
         assert_eq!((refused.payload.iova(), refused.payload.len()), (iova, 4096));
         let mut found = [0; 64];
         refused.payload.memory().read(0, &mut found).unwrap();
@@ -195,7 +210,10 @@ fn registered_part_outside_is_refused() {
             (usize::MAX, usize::MAX),
         ] {
             let refused = rig.channel.submit_at(memory, offset, length, AT);
-            let Err(SubmitError::MemoryRange { offset: o, length: l, size: 1000, .. }) = refused else {
+            let Err(Error {
+                kind: SubmitError::MemoryRange { offset: o, length: l, size: 1000, .. }, ..
+            }) = refused
+            else {
                 panic!("{offset} {length}: {refused:?}")
             };
             assert_eq!((o, l), (offset, length));
@@ -203,13 +221,16 @@ fn registered_part_outside_is_refused() {
         for offset in [0, 500, 1000] {
             let refused = rig.channel.submit_at(memory, offset, 0, AT);
             assert!(
-                matches!(refused, Err(SubmitError::Ring { source: RefusalReason::Empty, .. })),
+                matches!(refused, Err(Error { kind: SubmitError::Ring(RefusalReason::Empty), .. })),
                 "{refused:?}"
             );
         }
         for at in [0x2_0000_0000 - 999, 0x2_0000_0000, u64::MAX - 998, u64::MAX] {
             let refused = rig.channel.submit_at(memory, 0, 1000, CardAddr::new(at));
-            assert!(matches!(refused, Err(SubmitError::CardMemory { length: 1000, .. })), "{refused:?}");
+            assert!(
+                matches!(refused, Err(Error { kind: SubmitError::CardMemory { length: 1000, .. }, .. })),
+                "{refused:?}"
+            );
         }
         assert_eq!(rig.channel.in_flight(), 0);
         // To the last byte on both sides.

@@ -1,7 +1,7 @@
 //! Ring sizes and options: invalid ones, and the fixed card address.
 
 use fpga_card::AccessLog;
-use fpga_driver::{ChannelOptions, FaultCause, MemoryHandle, ResourceError, ScatterGatherEntry};
+use fpga_driver::{ChannelOptions, Error, FaultCause, MemoryHandle, ResourceError, ScatterGatherEntry};
 use fpga_ring::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
 use fpga_tests::cards::{described, network, open, peek, poke};
 use fpga_tests::rig::TestSetup;
@@ -37,7 +37,9 @@ fn ring_invalid_options_are_refused() {
         for (options, right) in cases {
             let before = rig.card.counters();
             let error = way.take(&rig.card, 1, options).unwrap_err();
-            let ResourceError::Ring { source, .. } = &error else { panic!("{options:?}: {error}") };
+            let Error { kind: ResourceError::Ring(source), .. } = &error else {
+                panic!("{options:?}: {error}")
+            };
             assert!(right(source), "{options:?}: {source:?}");
             assert_eq!(rig.card.counters(), before, "refused without a register access");
             assert_pool(&rig.card, AREA, 0);
@@ -62,7 +64,10 @@ fn memory_of_zero_size_is_refused() {
         let rig = Rig::new(way);
         for length in [0, usize::MAX, isize::MAX.unsigned_abs()] {
             let refused = rig.card.registered_memory(length).map(|area| area.len());
-            assert!(matches!(refused, Err(ResourceError::Memory { .. })), "{length}: {refused:?}");
+            assert!(
+                matches!(refused, Err(Error { kind: ResourceError::Memory(_), .. })),
+                "{length}: {refused:?}"
+            );
         }
         assert_pool(&rig.card, AREA, 0);
     }
@@ -96,24 +101,24 @@ fn fixed_address_partial_beat_is_refused() {
                     if *l == length as u64 && *start == at(card))
             };
             let refused = rig.channel.submit_at(memory, offset, length, at(card)).unwrap_err();
-            assert!(misaligned(&refused), "{way:?}: {refused}");
-            assert!(refused.to_string().contains("multiples of 64 bytes"), "{refused}");
+            assert!(misaligned(&refused.kind), "{way:?}: {refused}");
+            assert!(refused.to_string().contains("beats of 64 bytes"), "{refused}");
             let entry = ScatterGatherEntry { memory, offset, length, card: at(card) };
             let good = ScatterGatherEntry { memory, offset: 0x1000, length: BEAT, card: at(0) };
             for list in [vec![entry], vec![good, entry]] {
                 let refused = rig.channel.submit_list(&list).unwrap_err();
-                assert!(misaligned(&refused), "{way:?}: {refused}");
+                assert!(misaligned(&refused.kind), "{way:?}: {refused}");
             }
             if offset == 0 {
                 let refused = rig.channel.submit(rig.card.buffer(length).unwrap(), at(card)).unwrap_err();
-                assert!(misaligned(&refused.error), "{way:?}: {refused}");
+                assert!(misaligned(&refused.error.kind), "{way:?}: {refused}");
                 assert_eq!(refused.payload.len(), length);
             }
         }
         assert_eq!(rig.channel.in_flight(), 0);
         // A part outside the memory is refused for that reason, whatever its alignment.
         let refused = rig.channel.submit_at(memory, 1 << 16, BEAT, at(0));
-        assert!(matches!(refused, Err(SubmitError::MemoryRange { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error { kind: SubmitError::MemoryRange { .. }, .. })), "{refused:?}");
     }
 }
 
@@ -158,7 +163,7 @@ fn fixed_address_every_beat_uses_same_address() {
         } else {
             // The destination is host memory, where entries may not overlap.
             let refused = rig.channel.submit_list(&[entry(0), entry(0)]);
-            assert!(matches!(refused, Err(SubmitError::Overlap { .. })), "{refused:?}");
+            assert!(matches!(refused, Err(Error { kind: SubmitError::Overlap { .. }, .. })), "{refused:?}");
         }
         assert!(rig.completions().is_empty());
         assert!(rig.channel.deregister_memory(memory).is_ok());
@@ -176,7 +181,7 @@ fn fixed_address_beat_follows_data_width() {
             let memory = rig.register_memory(4096);
             let refused = rig.channel.submit_at(memory, beat / 2, beat, CardAddr::ZERO);
             assert!(
-                matches!(refused, Err(SubmitError::Misaligned { width, .. }) if width == beat as u64),
+                matches!(refused, Err(Error { kind: SubmitError::Misaligned { width, .. }, .. }) if width == beat as u64),
                 "{refused:?}"
             );
             let ticket = rig.channel.submit_at(memory, beat, 3 * beat, CardAddr::new(beat as u64)).unwrap();
@@ -204,7 +209,7 @@ fn fixed_address_mode_ends_with_channel() {
         let ticket = rig.channel.submit_at(memory, 0, 4096, CardAddr::new(0x40_0000_0000)).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         let failed = rig.completions().remove(0).outcome.unwrap_err();
-        assert!(matches!(failed.cause, FaultCause::Status(_)), "{failed}");
+        assert!(matches!(failed.kind.cause, FaultCause::Status(_)), "{failed}");
         let ticket = rig.channel.submit_at(memory, 0, 4096, CardAddr::ZERO).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         assert!(rig.completions().is_empty());
@@ -221,8 +226,8 @@ fn submit_oversized_part_names_needed_descriptors() {
         assert!(
             matches!(
                 refused,
-                Err(SubmitError::Ring {
-                    source: RefusalReason::TooManyDescriptors { needed: 9, entries: 8 },
+                Err(Error {
+                    kind: SubmitError::Ring(RefusalReason::TooManyDescriptors { needed: 9, entries: 8 }),
                     ..
                 })
             ),

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::os::fd::AsFd;
 
-use fpga_driver::{Card, ChannelEvents, WaitMode};
+use fpga_driver::{Card, ChannelEvents, Error, WaitMode};
 use fpga_protocol::Nanos;
 use fpga_sim::SimNetwork;
 use fpga_tests::cards::{network, open, with_channels};
@@ -64,7 +64,7 @@ fn hybrid_wait_long_spin_causes_no_interrupt() {
         rig.channel.wait_ended(ticket, hybrid(Duration::from_secs(1))).unwrap();
         let ticket = rig.channel.submit_at(memory, 0, 4 << 20, CardAddr::ZERO).unwrap();
         let refused = rig.channel.wait_ended(ticket, hybrid(Duration::ZERO));
-        assert!(matches!(refused, Err(ChannelError::NoInterrupt { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error { kind: ChannelError::NoInterrupt, .. })), "{refused:?}");
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
     }
 }
@@ -80,7 +80,10 @@ fn wait_every_mode_ends_at_timeout() {
             let limit = Duration::from_micros(10);
             let before = rig.network.now();
             let error = rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode).timeout(limit));
-            assert!(matches!(error, Err(ChannelError::TimedOut { .. })), "{way:?} {mode:?}: {error:?}");
+            assert!(
+                matches!(error, Err(Error { kind: ChannelError::TimedOut { .. }, .. })),
+                "{way:?} {mode:?}: {error:?}"
+            );
             let waited = rig.network.now().get() - before.get();
             assert!((10_000..20_000).contains(&waited), "{way:?} {mode:?}: {waited} ns");
             // The transfer continues, and can be waited for in any mode.

@@ -1,5 +1,6 @@
 //! Event rings that are too small, contradictory options, endpoints that end.
 
+use fpga_driver::Error;
 use fpga_netmodel::Impairments;
 
 use super::*;
@@ -40,7 +41,7 @@ fn small_event_ring_limits_sender() {
         options.event_entries = wrong;
         let error = Endpoint::open_with(&card, &options).unwrap_err();
         assert!(
-            matches!(error, EndpointError::Option { .. } | EndpointError::Resource(_)),
+            matches!(error.kind, EndpointError::Option { .. } | EndpointError::Resource(_)),
             "{wrong}: {error}"
         );
         // A refused open leaves no resource taken.
@@ -63,7 +64,7 @@ fn lost_events_end_endpoint_with_error() {
         net.network.advance(Nanos::from_micros(10));
     }
     let error = net.try_settle().unwrap_err();
-    let EndpointError::EventsLost { entries: 64, .. } = error else { panic!("{error}") };
+    let Error { kind: EndpointError::EventsLost { entries: 64, .. }, .. } = error else { panic!("{error}") };
     assert_eq!(net.poll(1), Err(error), "the error persists");
 }
 
@@ -106,7 +107,10 @@ fn contradictory_options_are_refused() {
     let net = Testbed::new(DeliveryOrder::InOrder);
     let card: Card = net.ends[0].as_ref().unwrap().card().clone();
     let error = Endpoint::open_with(&card, &options(3)).unwrap_err();
-    assert!(matches!(error, EndpointError::Resource(ResourceError::InUse { .. })), "{error}");
+    assert!(
+        matches!(error.kind, EndpointError::Resource(Error { kind: ResourceError::InUse { .. }, .. })),
+        "{error}"
+    );
     drop(net);
     let open = |change: &dyn Fn(&mut EndpointOptions)| {
         let mut options = options(3);
@@ -114,24 +118,36 @@ fn contradictory_options_are_refused() {
         Endpoint::open_with(&card, &options).unwrap_err()
     };
     // The rule is threshold <= segment <= mask_bits x packet_size.
-    assert!(matches!(open(&|options| options.segment_size = Some(32 << 10)), EndpointError::Config { .. }));
-    assert!(matches!(open(&|options| options.segment_size = Some(0)), EndpointError::Config { .. }));
+    assert!(matches!(
+        open(&|options| options.segment_size = Some(32 << 10)),
+        Error { kind: EndpointError::Config(_), .. }
+    ));
+    assert!(matches!(
+        open(&|options| options.segment_size = Some(0)),
+        Error { kind: EndpointError::Config(_), .. }
+    ));
     assert!(matches!(
         open(&|options| (options.segment_size, options.big_threshold) = (Some(8192), Some(16_384))),
-        EndpointError::Config { .. }
+        Error { kind: EndpointError::Config(_), .. }
     ));
-    assert!(matches!(open(&|options| options.channel = Some(9)), EndpointError::Resource(_)));
-    assert!(matches!(open(&|options| options.chain = Some(CardAddr::new(1))), EndpointError::Option { .. }));
+    assert!(matches!(
+        open(&|options| options.channel = Some(9)),
+        Error { kind: EndpointError::Resource(_), .. }
+    ));
+    assert!(matches!(
+        open(&|options| options.chain = Some(CardAddr::new(1))),
+        Error { kind: EndpointError::Option { .. }, .. }
+    ));
     assert!(matches!(
         open(&|options| options.chain = Some(CardAddr::new(0x1_FFFF_FFC0))),
-        EndpointError::Option { .. }
+        Error { kind: EndpointError::Option { .. }, .. }
     ));
     for change in [
         &(|options: &mut EndpointOptions| options.ops = Some(1025)) as &dyn Fn(&mut EndpointOptions),
         &|options| (options.ops, options.event_entries) = (Some(33), 128),
         &|options| options.registry_timeout = Some(Duration::from_millis(1029)),
     ] {
-        assert!(matches!(open(change), EndpointError::Option { .. }));
+        assert!(matches!(open(change), Error { kind: EndpointError::Option { .. }, .. }));
     }
     let mut options = options(3);
     (options.ops, options.registry_timeout) = (Some(1000), Some(Duration::from_millis(1030)));
@@ -151,7 +167,7 @@ fn card_with_own_op_table_is_refused() {
     ))
     .unwrap();
     let error = Endpoint::open_with(&card, &options(1)).map(drop).unwrap_err();
-    assert!(matches!(error, EndpointError::OpTable { entries: 256, .. }), "{error}");
+    assert!(matches!(error.kind, EndpointError::OpTable { entries: 256, .. }), "{error}");
     // With a scheme whose sender is the card, this op table is allowed.
     let mut options = options(1);
     options.scheme = Scheme::Selective;

@@ -111,7 +111,7 @@ fn nodes_transfer_to_self_overlapping_source_is_refused() {
         for (source, offset) in [(source, 0), (0, source)] {
             let refused = net.end(0).send(at(TARGET, source), &own, offset, length, SendOptions::default());
             let error = refused.unwrap_err();
-            assert!(matches!(error, SendError::Overlap { .. }), "{error}");
+            assert!(matches!(error.kind, SendError::Overlap { .. }), "{error}");
         }
     }
     // Adjacent ranges, and an empty transfer.

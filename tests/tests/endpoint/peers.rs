@@ -1,5 +1,6 @@
 //! Capabilities that nodes report to each other.
 
+use fpga_driver::Error;
 use fpga_driver::endpoint::{Mismatch, SharedEndpoint};
 use fpga_firmware::Incarnation;
 use fpga_firmware::generated::{Capabilities, Flags};
@@ -26,7 +27,7 @@ fn different(first: &str, second: &str) -> (SimNetwork, [Endpoint; 2]) {
 
 fn mismatch(from: &mut Endpoint, to: &RemoteRegion, length: u64) -> Mismatch {
     match from.send(SOURCE, to, 0, length, SendOptions::default()) {
-        Err(SendError::Peer { node, mismatch, .. }) if node == to.node => mismatch,
+        Err(Error { kind: SendError::Peer { node, mismatch, .. }, .. }) if node == to.node => mismatch,
         other => panic!("{other:?}"),
     }
 }
@@ -68,7 +69,7 @@ fn peer_incompatible_transfer_is_refused_before_send() {
     a.wait_peer(b.node(), TIMEOUT).unwrap();
     let found = mismatch(&mut a, &region, 1000);
     assert_eq!(found, Mismatch::PacketSize { ours: 512, theirs: 1024 });
-    assert!(found.to_string().contains("same packet size"), "{found}");
+    assert!(found.advice().to_string().contains("same packet size"), "{found}");
     // A sender without a query gets the reason in the refusal.
     a.peer(b.node()).unwrap();
     let region = a.open_region(NodeId::ANY, CardRange::new(TARGET, 1000)).unwrap().remote;
@@ -111,7 +112,7 @@ fn peer_absent_node_times_out() {
     let mut net = Testbed::new(DeliveryOrder::InOrder);
     let began = net.network.now();
     let error = net.end(0).wait_peer(NodeId::new(77), Duration::from_millis(20)).unwrap_err();
-    assert!(matches!(error, EndpointError::NoPeer { .. }), "{error}");
+    assert!(matches!(error.kind, EndpointError::NoPeer { .. }), "{error}");
     assert!(net.network.now().saturating_sub(began) >= Nanos::from_millis(20));
     // The query is sent several times, and then no more.
     let asked = net.network.undeliverable_frames();
@@ -120,7 +121,7 @@ fn peer_absent_node_times_out() {
     net.settle();
     assert_eq!((net.network.undeliverable_frames(), net.end(0).peer(NodeId::new(77))), (asked, None));
     let error = net.end(0).wait_peer(NodeId::ANY, TIMEOUT).unwrap_err();
-    assert!(matches!(error, EndpointError::Option { .. }), "{error}");
+    assert!(matches!(error.kind, EndpointError::Option { .. }), "{error}");
     // The interface of this node is there, but its endpoint is not open.
     let node = net.end(1).node();
     net.ends[1] = None;
@@ -212,7 +213,9 @@ fn peer_give_up_longer_than_registry_timeout_is_refused() {
         net.end(0).wait_peer(node, TIMEOUT).unwrap();
         match net.end(0).send(SOURCE, &region.remote, 0, 100, SendOptions::default()) {
             Ok(_) => assert!(fits),
-            Err(SendError::Peer { mismatch: Mismatch::Timeout { ours, theirs }, .. }) => {
+            Err(Error {
+                kind: SendError::Peer { mismatch: Mismatch::Timeout { ours, theirs }, .. }, ..
+            }) => {
                 assert_eq!((ours, theirs), (Duration::from_millis(5_030), Duration::from_secs(2)));
                 assert!(!fits);
             }
@@ -232,5 +235,5 @@ fn peer_queries_by_threads_and_tasks() {
     let peer = a.wait_peer(b.node(), TIMEOUT).unwrap();
     assert_eq!((peer.node, a.peer(b.node())), (b.node(), Some(peer)));
     let error = a.wait_peer(NodeId::new(77), Duration::from_millis(2)).unwrap_err();
-    assert!(matches!(error, EndpointError::NoPeer { .. }), "{error}");
+    assert!(matches!(error.kind, EndpointError::NoPeer { .. }), "{error}");
 }

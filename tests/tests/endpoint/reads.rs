@@ -1,5 +1,6 @@
 //! Reads: the other node writes on request.
 
+use fpga_driver::Error;
 use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadable};
 
 use super::*;
@@ -55,7 +56,7 @@ fn read_more_than_slots_queues() {
                 );
             }
             let full = net.end(0).read(&source, 0, at(TARGET, 1 << 20), 10, SendOptions::default());
-            assert!(matches!(full, Err(ReadError::Full { .. })), "{full:?}");
+            assert!(matches!(full, Err(Error { kind: ReadError::Full, .. })), "{full:?}");
             net.settle();
             let mut done = ended(&mut net);
             done.sort_by_key(|done| done.ticket);
@@ -84,14 +85,17 @@ fn read_forbidden_range_is_refused() {
     };
     for (offset, length) in [(0, 1001), (1000, 1), (u64::MAX, 2), (1, u64::MAX)] {
         let error = read(&mut net, &source, offset, TARGET, length).unwrap_err();
-        assert!(matches!(error, ReadError::Range { readable: 1000, .. }), "{error}");
+        assert!(matches!(error.kind, ReadError::Range { readable: 1000, .. }), "{error}");
     }
     let outside = read(&mut net, &source, 0, CardAddr::new(u64::MAX - 5), 10).unwrap_err();
-    assert!(matches!(outside, ReadError::Endpoint(EndpointError::RegionRange { .. })), "{outside}");
+    assert!(
+        matches!(outside, Error { kind: ReadError::Endpoint(EndpointError::RegionRange { .. }), .. }),
+        "{outside}"
+    );
     // A read must not have an overlapping target with another read. An empty read needs no packets.
     let first = read(&mut net, &source, 0, TARGET, 100).unwrap();
     let overlapping = read(&mut net, &source, 0, at(TARGET, 99), 100).unwrap_err();
-    assert!(matches!(overlapping, ReadError::Overlap { .. }), "{overlapping}");
+    assert!(matches!(overlapping, Error { kind: ReadError::Overlap { .. }, .. }), "{overlapping}");
     let empty = read(&mut net, &source, 1000, TARGET, 0).unwrap();
     net.settle();
     let done = ended(&mut net);
@@ -116,7 +120,7 @@ fn read_forbidden_range_is_refused() {
     // A readable range needs a specific reader and must not be empty.
     for (reader, length) in [(NodeId::ANY, 10), (reader, 0)] {
         let error = net.end(1).open_readable(reader, CardRange::new(SOURCE, length)).unwrap_err();
-        assert!(matches!(error, EndpointError::RegionRange { .. }), "{error}");
+        assert!(matches!(error.kind, EndpointError::RegionRange { .. }), "{error}");
     }
     net.assert_clean();
 }

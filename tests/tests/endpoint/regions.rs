@@ -1,6 +1,7 @@
 //! Write permissions of regions.
 
 use fpga_card::AccessLog;
+use fpga_driver::Error;
 
 use super::*;
 
@@ -31,14 +32,14 @@ fn region_write_outside_is_refused() {
     assert_refused(&mut net, &elsewhere, 1000, (at(TARGET, 10_000), 1000));
     // Errors that the sender can detect are refused before anything is sent.
     let error = net.end(0).send(SOURCE, &region.remote, 9_001, 1000, SendOptions::default()).unwrap_err();
-    assert!(matches!(error, SendError::TargetRange { region: 10_000, .. }), "{error}");
+    assert!(matches!(error.kind, SendError::TargetRange { region: 10_000, .. }), "{error}");
     let error = net.end(0).send(SOURCE, &region.remote, u64::MAX, 2, SendOptions::default()).unwrap_err();
-    assert!(matches!(error, SendError::TargetRange { .. }), "{error}");
+    assert!(matches!(error.kind, SendError::TargetRange { .. }), "{error}");
     let error = net.end(0).send(CardAddr::new(0x1_FFFF_FFFF), &region.remote, 0, 2, SendOptions::default());
-    assert!(matches!(error, Err(SendError::SourceRange { .. })), "{error:?}");
+    assert!(matches!(error, Err(Error { kind: SendError::SourceRange { .. }, .. })), "{error:?}");
     let anyone = RemoteRegion { node: NodeId::ANY, ..region.remote };
     let error = net.end(0).send(SOURCE, &anyone, 0, 2, SendOptions::default());
-    assert!(matches!(error, Err(SendError::Sender { .. })), "{error:?}");
+    assert!(matches!(error, Err(Error { kind: SendError::Sender(_), .. })), "{error:?}");
     net.carry(SOURCE, &region.remote, 9_000, &bytes(4, 1000));
     net.assert_clean();
 }
@@ -114,12 +115,12 @@ fn region_invalid_range_is_refused() {
         CardRange::new(CardAddr::ZERO, u64::MAX),
     ] {
         let error = net.end(1).open_region(NodeId::ANY, range).unwrap_err();
-        assert!(matches!(error, EndpointError::RegionRange { .. }), "{error}");
+        assert!(matches!(error.kind, EndpointError::RegionRange { .. }), "{error}");
     }
     net.end(1).open_region(NodeId::ANY, CardRange::new(usable.last(), 1)).unwrap();
     let handles: Vec<_> = (0..15).map(|n| net.region(1, at(TARGET, n * 4096), 4096)).collect();
     let error = net.end(1).open_region(NodeId::ANY, CardRange::new(TARGET, 1)).unwrap_err();
-    assert!(matches!(error, EndpointError::RegionsFull { capacity: 16, .. }), "{error}");
+    assert!(matches!(error.kind, EndpointError::RegionsFull { capacity: 16, .. }), "{error}");
     net.end(1).close_region(&handles[7]).unwrap();
     net.region(1, TARGET, 1);
     net.carry(SOURCE, &handles[14].remote, 0, &bytes(1, 4096));

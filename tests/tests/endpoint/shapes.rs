@@ -1,6 +1,7 @@
 //! Every geometry, small tables, cards with fewer features.
 
 use super::*;
+use fpga_driver::Error;
 
 #[test]
 fn builds_every_mask_and_packet_size_transfers() {
@@ -134,7 +135,7 @@ fn builds_events_in_card_memory_suffice() {
         let mut net = Testbed::of(&described(sections), random(seed), |options| options);
         assert!(!net.end(0).card().info().ni.as_ref().unwrap().event_push);
         // The endpoint takes C2H channel 0 for itself.
-        assert!(matches!(net.end(1).card().c2h(0), Err(ResourceError::InUse { .. })));
+        assert!(matches!(net.end(1).card().c2h(0), Err(Error { kind: ResourceError::InUse { .. }, .. })));
         let there = net.region(1, TARGET, 300_000);
         for length in [1, 5000, 300_000] {
             net.carry(SOURCE, &there.remote, 0, &bytes(seed, length));
@@ -151,7 +152,7 @@ fn builds_events_in_card_memory_suffice() {
 fn builds_one_channel_each_way_suffices() {
     let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");
     let mut net = Testbed::of(&file, random(9), |options| options);
-    assert!(matches!(net.end(0).card().h2c(0), Err(ResourceError::InUse { .. })));
+    assert!(matches!(net.end(0).card().h2c(0), Err(Error { kind: ResourceError::InUse { .. }, .. })));
     let region = net.region(1, TARGET, 300_000);
     let data = bytes(1, 300_000);
     let mut buffer = net.end(0).card().buffer(data.len()).unwrap();

@@ -1,5 +1,6 @@
 //! Endpoints that threads and tasks share.
 
+use fpga_driver::Error;
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -165,7 +166,7 @@ fn endpoint_completion_future_of_single_owner() {
         assert!(done.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     let end = net.end(0);
-    let task: Pin<Box<dyn Future<Output = Result<SendCompletion, EndpointError>> + '_>> =
+    let task: Pin<Box<dyn Future<Output = Result<SendCompletion, Error<EndpointError>>> + '_>> =
         Box::pin(end.completion(ticket));
     let done = run(vec![task]).remove(0).unwrap();
     assert_eq!((done.ticket, done.result), (ticket, Ok(())));
@@ -188,7 +189,7 @@ fn shared_endpoint_dropped_handles_and_cancelled_transfers() {
         ends[0].poll().unwrap();
         match ends[1].wait_notification(Duration::from_micros(100)) {
             Ok(notice) => break notice,
-            Err(error) => assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}"),
+            Err(error) => assert!(matches!(error.kind, EndpointError::NoArrival { .. }), "{error}"),
         }
     };
     assert_eq!((notice.address, notice.length), (TARGET, 100_000));
@@ -201,7 +202,7 @@ fn shared_endpoint_dropped_handles_and_cancelled_transfers() {
     assert!(matches!(result, Err(TransferError::Cancelled { .. })), "{result:?}");
     // A wait that is too short has no other effect.
     let late = last.wait(Duration::ZERO).unwrap_err();
-    assert!(matches!(late, EndpointError::TimedOut { .. }), "{late}");
+    assert!(matches!(late, Error { kind: EndpointError::TimedOut { .. }, .. }), "{late}");
     for pending in [&mut first, &mut last] {
         assert_eq!(pending.wait(TIMEOUT).unwrap().result, Ok(()));
     }
@@ -228,7 +229,7 @@ fn shared_endpoint_failure_reaches_every_waiter() {
         for pending in &mut waiting {
             scope.spawn(|| {
                 let error = pending.wait(TIMEOUT).unwrap_err();
-                assert!(!matches!(error, EndpointError::TimedOut { .. }), "{error}");
+                assert!(!matches!(error.kind, EndpointError::TimedOut { .. }), "{error}");
             });
         }
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fpga_driver::endpoint::SharedEndpoint;
-use fpga_driver::{Backend, OpenOptions};
+use fpga_driver::{Backend, Error, OpenOptions};
 use fpga_netmodel::Impairments;
 use fpga_sim::{SimNetwork, ThreadOptions};
 use fpga_tests::cards::poke;
@@ -197,7 +197,7 @@ fn wait_waiters_end_at_own_timeout() {
         assert_eq!(sent.wait(Duration::from_secs(600)).unwrap().result, Ok(()));
         for wait in waits {
             let late = wait.join().unwrap();
-            assert!(matches!(late, EndpointError::NoArrival { .. }), "{late}");
+            assert!(matches!(late, Error { kind: EndpointError::NoArrival { .. }, .. }), "{late}");
         }
     });
 }
@@ -209,7 +209,7 @@ fn wait_timed_out_leaves_transfer() {
     let ticket = net.send(0, SOURCE, &region.remote, 0, 1000);
     let began = net.network.now();
     let late = net.end(0).wait(ticket, Duration::from_millis(3)).unwrap_err();
-    assert!(matches!(late, EndpointError::TimedOut { .. }), "{late}");
+    assert!(matches!(late, Error { kind: EndpointError::TimedOut { .. }, .. }), "{late}");
     let waited = net.network.now().saturating_sub(began);
     assert!((Nanos::from_millis(3)..Nanos::from_millis(4)).contains(&waited), "{waited:?}");
     assert_eq!(net.end(0).wait(ticket, Duration::from_secs(1)).unwrap().result, Ok(()));

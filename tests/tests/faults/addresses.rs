@@ -1,6 +1,7 @@
 //! Invalid addresses on either side of the bus.
 
 use super::*;
+use fpga_driver::Error;
 
 #[test]
 fn card_address_past_memory_is_refused_before_card() {
@@ -23,14 +24,19 @@ fn card_address_past_memory_is_refused_before_card() {
     ] {
         let at = CardAddr::new(at);
         let refused = h2c.submit(filled(&card, &[9; 100]), at).unwrap_err();
-        let SubmitError::CardMemory { start, length: 100, memory_last, .. } = refused.error else {
+        let Error { kind: SubmitError::CardMemory { start, length: 100, memory_last, .. }, .. } =
+            refused.error
+        else {
             panic!("{:?}", refused.error)
         };
         assert_eq!((start, memory_last), (at, CardAddr::new(MEMORY - 1)));
         assert_message(&refused, &["h2c0", "100 bytes"]);
         assert_eq!(refused.payload.to_vec(), [9; 100]);
         let failed = c2h.read(refused.payload, at).unwrap_err();
-        assert!(matches!(failed.error, TransferError::Submit(SubmitError::CardMemory { .. })), "{failed}");
+        assert!(
+            matches!(failed.error.kind, TransferError::Submit(SubmitError::CardMemory { .. })),
+            "{failed}"
+        );
         assert_eq!(failed.buffer.unwrap().to_vec(), [9; 100]);
     }
     assert_eq!(card.counters(), before, "the card had no access");
@@ -51,13 +57,13 @@ fn bulk_range_beyond_memory_moves_nothing() {
     let mut source = &bytes(7, 3 << 20)[..];
     let error = bulk::write_from(&card, &mut h2c, &mut source, start, length, wait, &mut |_| ()).unwrap_err();
     assert!(
-        matches!(error, BulkError::Submit(SubmitError::CardMemory { start: named, length: 0x30_0000, .. }) if named == start),
+        matches!(error.kind, BulkError::Submit(SubmitError::CardMemory { start: named, length: 0x30_0000, .. }) if named == start),
         "{error}"
     );
     assert_eq!(source.len(), 3 << 20, "nothing was read from the source");
     let mut sink = Vec::new();
     let error = bulk::read_into(&card, &mut c2h, start, length, &mut sink, wait, &mut |_| ()).unwrap_err();
-    assert!(matches!(error, BulkError::Submit(SubmitError::CardMemory { .. })), "{error}");
+    assert!(matches!(error.kind, BulkError::Submit(SubmitError::CardMemory { .. })), "{error}");
     assert!(sink.is_empty(), "nothing was written to the sink");
     assert_eq!(card.counters(), before, "the card had no access");
     h2c.check_range(start, 2 << 20).unwrap();
@@ -77,11 +83,8 @@ fn bulk_range_beyond_address_space_moves_nothing() {
         let error = result.unwrap_err();
         assert!(
             matches!(
-                error,
-                BulkError::Submit(SubmitError::Ring {
-                    source: RefusalReason::CardAddress { length: 0x30_0000, .. },
-                    ..
-                })
+                error.kind,
+                BulkError::Submit(SubmitError::Ring(RefusalReason::CardAddress { length: 0x30_0000, .. }))
             ),
             "{error}"
         );
@@ -111,7 +114,7 @@ fn bulk_source_of_unknown_length_ends_at_memory_border() {
         let expected = length.min(space);
         match result {
             Ok(done) => assert_eq!((done, length <= space), (length as u64, true)),
-            Err(BulkError::NoFreeSlot { done, .. }) => {
+            Err(Error { kind: BulkError::NoFreeSlot { done, .. }, .. }) => {
                 assert_eq!((done, length > space), (space as u64, true))
             }
             Err(error) => unreachable!("{error}"),
@@ -121,7 +124,10 @@ fn bulk_source_of_unknown_length_ends_at_memory_border() {
     }
     let result =
         bulk::write_to_end(&card, &mut h2c, &mut &[1][..], CardAddr::new(0x100_0000), wait, &mut |_| ());
-    assert!(matches!(result, Err(BulkError::Submit(SubmitError::CardMemory { .. }))), "{result:?}");
+    assert!(
+        matches!(result, Err(Error { kind: BulkError::Submit(SubmitError::CardMemory { .. }), .. })),
+        "{result:?}"
+    );
 }
 
 /// A card without network interface: the driver does not know where memory ends, so that the AXI bus reports the error.
@@ -160,11 +166,11 @@ proptest! {
                     prop_assert_eq!(done.outcome, Ok(lengths[n] as u64));
                     prop_assert!(peek(&network, 0, CardAddr::new(n as u64 * 0x8000), lengths[n]) == bytes(n as u64, lengths[n]));
                 }
-                std::cmp::Ordering::Equal => prop_assert_eq!(bits(&done.outcome.unwrap_err()), [StatusBit::CardWriteDecode]),
+                std::cmp::Ordering::Equal => prop_assert_eq!(bits(&done.outcome.unwrap_err().kind), [StatusBit::CardWriteDecode]),
                 std::cmp::Ordering::Greater => {
                     let fault = done.outcome.unwrap_err();
                     // The length of a run is limited: transfers after the bad one may have been in another run.
-                    prop_assert!(matches!(fault.cause, FaultCause::EarlierFault | FaultCause::Status(_)));
+                    prop_assert!(matches!(fault.kind.cause, FaultCause::EarlierFault | FaultCause::Status(_)));
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Devices that stop, report wrong values, or are removed.
 
 use super::*;
+use fpga_driver::Error;
 
 proptest! {
     #![proptest_config(seeded(64))]
@@ -76,7 +77,9 @@ fn stalled_run_times_out_and_aborts() {
     let options = WaitOptions::default().timeout(Duration::from_millis(20));
     for _ in 0..2 {
         let error = channel.wait(tickets[0], options).unwrap_err();
-        let ChannelError::TimedOut { completed: 0, posted: 5, waited, .. } = error else { panic!("{error}") };
+        let Error { kind: ChannelError::TimedOut { completed: 0, posted: 5, waited, .. }, .. } = error else {
+            panic!("{error}")
+        };
         let waited_us = waited.as_micros();
         assert!((20_000..100_000).contains(&waited_us), "{waited_us} µs");
         assert_message(&error, &["h2c0", "0 of 5", "abort", "of virtual time"]);
@@ -89,13 +92,13 @@ fn stalled_run_times_out_and_aborts() {
     assert_eq!(channel.in_flight(), 0);
     for ticket in tickets.into_iter().chain([queued]) {
         let done = channel.wait(ticket, options).unwrap();
-        assert_eq!(done.outcome.unwrap_err().cause, FaultCause::Aborted);
+        assert_eq!(done.outcome.unwrap_err().kind.cause, FaultCause::Aborted);
         assert!(done.buffer.is_some());
     }
     assert_eq!(channel.abort().unwrap(), 0, "nothing remains to abort");
     // A blocking call that times out stops the engine and returns the buffer.
     let failed = channel.write(card.buffer(1000).unwrap(), CardAddr::ZERO).unwrap_err();
-    assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
+    assert!(matches!(failed.error.kind, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
     assert!(failed.buffer.is_some());
     drop(failed);
     halt(&card, false);
@@ -109,8 +112,8 @@ fn open_unresponsive_card_is_refused() {
         let network = network(CardDescription::default());
         network.fail(0, failure);
         let error = try_open(&network, OpenOptions::default()).unwrap_err();
-        assert!(matches!(error, OpenError::Gone { .. }), "{failure:?}: {error:?}");
-        assert_message(&error, &["gone", "rescan"]);
+        assert!(matches!(error.kind, OpenError::Gone), "{failure:?}: {error:?}");
+        assert_message(&error, &["gone", "recovery::recover"]);
         network.fail(0, CardFailure::None);
         assert_closed(&network, 0);
         let card = open(&network);
@@ -160,7 +163,9 @@ fn removed_card_mid_transfer_ends_transfers() {
                 assert!(done.buffer.is_some(), "never posted: the card cannot access the buffer");
             }
         }
-        let ChannelError::Gone { quarantined, .. } = gone.expect("a wait reports the missing card") else {
+        let Error { kind: ChannelError::Gone { quarantined, .. }, .. } =
+            gone.expect("a wait reports the missing card")
+        else {
             panic!()
         };
         assert_eq!((quarantined, returned), (kept, 7 - kept), "{failure:?} after {steps} steps");
@@ -173,10 +178,10 @@ fn removed_card_mid_transfer_ends_transfers() {
         );
         // After the failure every call returns the error, and buffers are returned with it.
         let refused = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
-        assert!(matches!(refused.error, SubmitError::Channel(ChannelError::Gone { .. })));
-        assert!(matches!(channel.poll(), Err(ChannelError::Gone { .. })));
-        assert!(matches!(channel.abort(), Err(ChannelError::Gone { .. })));
-        assert_message(&channel.poll().unwrap_err(), &["reopen"]);
+        assert!(matches!(refused.error.kind, SubmitError::Channel(ChannelError::Gone { .. })));
+        assert!(matches!(channel.poll(), Err(Error { kind: ChannelError::Gone { .. }, .. })));
+        assert!(matches!(channel.abort(), Err(Error { kind: ChannelError::Gone { .. }, .. })));
+        assert_message(&channel.poll().unwrap_err(), &["open the card again"]);
         drop(refused);
         drop((channel, card));
         network.fail(0, CardFailure::None);
@@ -196,13 +201,13 @@ fn out_of_memory_is_error() {
     let mut channel = card.h2c(0).unwrap();
     let all = card.buffer(900 << 10).unwrap();
     let error = card.buffer(900 << 10).unwrap_err();
-    assert!(matches!(error, ResourceError::Memory { .. }), "{error}");
+    assert!(matches!(error.kind, ResourceError::Memory(_)), "{error}");
     assert_message(&error, &["in use", "drop buffers"]);
-    assert!(matches!(card.buffer(0), Err(ResourceError::Memory { .. })));
-    assert!(matches!(card.buffer(usize::MAX), Err(ResourceError::Memory { .. })));
+    assert!(matches!(card.buffer(0), Err(Error { kind: ResourceError::Memory(_), .. })));
+    assert!(matches!(card.buffer(usize::MAX), Err(Error { kind: ResourceError::Memory(_), .. })));
     // A channel that cannot be taken because memory is exhausted stays free.
     let error = card.h2c_with(1, ChannelOptions::default().descriptors(65_536)).unwrap_err();
-    assert!(matches!(error, ResourceError::Memory { .. }), "{error}");
+    assert!(matches!(error.kind, ResourceError::Memory(_)), "{error}");
     drop(all);
     assert!(card.h2c(1).is_ok());
     assert_works(&network, &card, &mut channel, 1);

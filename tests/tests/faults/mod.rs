@@ -10,8 +10,8 @@ mod opening;
 use std::time::Duration;
 
 use fpga_card::CardDescription;
-use fpga_driver::Bounced;
 use fpga_driver::bulk::{self, BulkError};
+use fpga_driver::{Bounced, Error};
 use fpga_driver::{
     Card, CardAddr, ChannelError, ChannelFault, ChannelOptions, Completion, Direction, DmaBuffer, FaultCause,
     H2cChannel, NetworkInterface, OpenError, OpenOptions, ResourceError, SubmitError, TransferError,
@@ -39,7 +39,7 @@ fn ignored() -> OpenOptions {
     OpenOptions::default().network_interface(NetworkInterface::Ignored)
 }
 
-fn try_open(network: &SimNetwork, options: OpenOptions) -> Result<Card, OpenError> {
+fn try_open(network: &SimNetwork, options: OpenOptions) -> Result<Card, Error<OpenError>> {
     Card::from_backend_with(network.backend(0), options)
 }
 
@@ -59,7 +59,7 @@ fn assert_works(network: &SimNetwork, card: &Card, channel: &mut H2cChannel, see
 
 /// Asserts that a message contains these parts and is longer than a word.
 fn assert_message(error: &dyn std::fmt::Display, parts: &[&str]) {
-    let message = error.to_string();
+    let message = format!("{error:#}");
     for part in ["mock:0"].iter().chain(parts) {
         assert!(message.contains(part), "{part:?} is not in {message:?}");
     }

@@ -1,6 +1,6 @@
 //! Ends of a stream, and the state of its memory afterwards.
 
-use fpga_driver::{ChannelError, ResourceError, StreamError};
+use fpga_driver::{ChannelError, Error, ResourceError, StreamError};
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn drop_receiving_channel_without_flush_is_wedged() {
     network.step_until_idle();
     drop((tx, rx));
     cards::assert_pool(&card, 0, MEMORY);
-    assert!(matches!(card.c2h_stream(0), Err(ResourceError::Busy { .. })));
+    assert!(matches!(card.c2h_stream(0), Err(Error { kind: ResourceError::Busy { .. }, .. })));
     // The other channels work.
     let mut tx = card.h2c_stream(1).unwrap();
     tx.submit(card.buffer_from(b"on the other loop").unwrap()).unwrap();
@@ -37,8 +37,17 @@ fn abort_stuck_engine_reports_wedged() {
     assert!(ends.rx.next_packet().unwrap().is_none());
     ends.settle();
     let wedged = ends.rx.abort().unwrap_err();
-    assert!(matches!(wedged, StreamError::Channel(ChannelError::Wedged { quarantined: 1, .. })), "{wedged}");
-    assert!(matches!(ends.rx.next_packet(), Err(StreamError::Channel(ChannelError::Wedged { .. }))));
+    assert!(
+        matches!(
+            wedged,
+            Error { kind: StreamError::Channel(ChannelError::Wedged { quarantined: 1, .. }), .. }
+        ),
+        "{wedged}"
+    );
+    assert!(matches!(
+        ends.rx.next_packet(),
+        Err(Error { kind: StreamError::Channel(ChannelError::Wedged { .. }), .. })
+    ));
     // A single posted buffer is in quarantine, and not returned.
     let mut ends = Setup::strict().open(2, 64);
     ends.rx.receive_with(ends.card.buffer(64).unwrap(), within(Duration::from_micros(50))).unwrap_err();

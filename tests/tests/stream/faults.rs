@@ -3,7 +3,7 @@
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan};
 use fpga_driver::stream::PacketFault;
 use fpga_driver::{
-    BarOffset, ChannelError, FaultCause, PacketFragment, ResourceError, StreamError, SubmitError,
+    BarOffset, ChannelError, Error, FaultCause, PacketFragment, ResourceError, StreamError, SubmitError,
     TransferError,
 };
 use fpga_sim::CardFailure;
@@ -19,7 +19,7 @@ impl StreamLoopback {
             match self.rx.next_packet() {
                 Ok(None) => {}
                 Ok(Some(packet)) => panic!("received a packet of {} bytes", packet.len()),
-                Err(error) => return error,
+                Err(error) => return error.kind,
             }
             watchdog.relax(&self.rx);
         }
@@ -27,7 +27,7 @@ impl StreamLoopback {
 
     fn lost_packet(&mut self) -> PacketFault {
         match self.error() {
-            StreamError::Packet { source, .. } => source,
+            StreamError::Packet(source) => source,
             other => panic!("{other}"),
         }
     }
@@ -124,8 +124,8 @@ fn read_refused_mid_packet_is_reported_and_next_continues() {
     let data = bytes(1, 10_000);
     let failed = tx.send(card.buffer_from(&data).unwrap()).unwrap_err();
     assert!(failed.buffer.is_some());
-    let TransferError::Fault(fault) = failed.error else { panic!("{}", failed.error) };
-    let place = fault.place.unwrap();
+    let Error { kind: TransferError::Fault(fault), .. } = failed.error else { panic!("{}", failed.error) };
+    let place = fault.position.unwrap();
     assert_eq!((place.bytes_done, place.card), (4096, None));
     let text = fault.to_string();
     assert!(text.contains("host 0x") && !text.contains("card 0x"), "a stream has no card address: {text}");
@@ -164,7 +164,7 @@ fn removed_card_ends_stream() {
                 Err(error) => break error,
             }
         };
-        assert!(matches!(error, StreamError::Channel(ChannelError::Gone { .. })), "{error}");
+        assert!(matches!(error.kind, StreamError::Channel(ChannelError::Gone { .. })), "{error}");
         let StreamLoopback { tx, rx, card, .. } = ends;
         drop((tx, rx));
         assert!(card.memory().stats().quarantined >= 2);
@@ -174,15 +174,18 @@ fn removed_card_ends_stream() {
 #[test]
 fn memory_and_stream_channels_are_not_interchangeable() {
     let ends = Setup::new(RunMode::Credit).open(16, 512);
-    assert!(matches!(ends.card.h2c(1), Err(ResourceError::Stream { .. })));
-    assert!(matches!(ends.card.c2h(1), Err(ResourceError::Stream { .. })));
-    assert!(matches!(ends.card.h2c_stream(2), Err(ResourceError::NoSuchChannel { available: 2, .. })));
-    assert!(matches!(ends.card.c2h_stream(0), Err(ResourceError::InUse { .. })));
+    assert!(matches!(ends.card.h2c(1), Err(Error { kind: ResourceError::Stream, .. })));
+    assert!(matches!(ends.card.c2h(1), Err(Error { kind: ResourceError::Stream, .. })));
+    assert!(matches!(
+        ends.card.h2c_stream(2),
+        Err(Error { kind: ResourceError::NoSuchChannel { available: 2, .. }, .. })
+    ));
+    assert!(matches!(ends.card.c2h_stream(0), Err(Error { kind: ResourceError::InUse { .. }, .. })));
     let network = cards::network(cards::with_channels(1, 1));
     let card = cards::open(&network);
-    assert!(matches!(card.h2c_stream(0), Err(ResourceError::NotStream { .. })));
-    assert!(matches!(card.c2h_stream(0), Err(ResourceError::NotStream { .. })));
-    assert!(matches!(card.set_write_flush_timeout(4), Err(ResourceError::NotStream { .. })));
+    assert!(matches!(card.h2c_stream(0), Err(Error { kind: ResourceError::NotStream, .. })));
+    assert!(matches!(card.c2h_stream(0), Err(Error { kind: ResourceError::NotStream, .. })));
+    assert!(matches!(card.set_write_flush_timeout(4), Err(Error { kind: ResourceError::NotStream, .. })));
     card.h2c(0).unwrap();
 }
 
@@ -193,10 +196,13 @@ fn stream_invalid_options_are_refused() {
     for (buffers, size) in [(0, 64), (1, 64), (3, 64), (1 << 17, 64), (4, 0), (4, 100), (4, 1 << 27)] {
         let options = C2hStreamOptions::default().buffers(buffers).buffer_size(size);
         let refused = card.c2h_stream_with(0, options);
-        assert!(matches!(refused, Err(ResourceError::StreamBuffers { .. })), "{buffers} of {size}");
+        assert!(
+            matches!(refused, Err(Error { kind: ResourceError::StreamBuffers { .. }, .. })),
+            "{buffers} of {size}"
+        );
     }
     let huge = C2hStreamOptions::default().buffers(1 << 16).buffer_size(1 << 20);
-    assert!(matches!(card.c2h_stream_with(0, huge), Err(ResourceError::Memory { .. })));
+    assert!(matches!(card.c2h_stream_with(0, huge), Err(Error { kind: ResourceError::Memory(_), .. })));
     assert!(card.c2h_stream(0).is_ok(), "the channel is available");
 }
 
@@ -210,7 +216,7 @@ fn stream_invalid_packets_are_refused() {
     assert!(ends.tx.submit_list(&[]).is_err() && ends.tx.submit_list(&[part(5, 0)]).is_err());
     assert!(ends.tx.submit_at(memory, 0, 0).is_err());
     let outside = ends.tx.submit_at(memory, 4000, 97);
-    assert!(matches!(outside, Err(SubmitError::MemoryRange { .. })));
+    assert!(matches!(outside, Err(Error { kind: SubmitError::MemoryRange { .. }, .. })));
     assert_eq!(ends.tx.in_flight(), 0);
     // The same bytes twice in one packet are valid, and so are empty parts.
     ends.tx.submit_list(&[part(64, 64), part(0, 0), part(64, 64), part(3, 5)]).unwrap();

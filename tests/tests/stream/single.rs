@@ -1,7 +1,7 @@
 //! The parts of a packet, one packet into one buffer, and packets out of owned buffers.
 
 use fpga_driver::stream::PacketFault;
-use fpga_driver::{ChannelError, StreamError, TransferError};
+use fpga_driver::{ChannelError, Error, StreamError, TransferError};
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn receive_too_long_packet_is_lost_and_next_is_whole() {
     let failed = ends.rx.receive(ends.card.buffer(256).unwrap()).unwrap_err();
     let expected = PacketFault::TooLong { bytes: 256 };
     assert!(
-        matches!(&failed.error, StreamError::Packet { source, .. } if *source == expected),
+        matches!(&failed.error.kind, StreamError::Packet(source) if *source == expected),
         "{}",
         failed.error
     );
@@ -93,12 +93,12 @@ fn receive_timed_out_buffer_stays_posted() {
         assert!(failed.error.is_timeout() && failed.buffer.is_none());
         // Neither a second buffer nor the ring can be posted meanwhile.
         let failed = ends.rx.receive(ends.card.buffer(64).unwrap()).unwrap_err();
-        assert!(matches!(failed.error, StreamError::Posted { .. }) && failed.buffer.is_some());
-        assert!(matches!(ends.rx.next_packet(), Err(StreamError::Posted { .. })));
+        assert!(matches!(failed.error.kind, StreamError::Posted { .. }) && failed.buffer.is_some());
+        assert!(matches!(ends.rx.next_packet(), Err(Error { kind: StreamError::Posted { .. }, .. })));
         ends.send(b"late");
         assert_eq!(ends.rx.wait_received(WaitOptions::default()).unwrap().to_vec(), b"late");
         let failed = ends.rx.wait_received(soon).unwrap_err();
-        assert!(matches!(failed.error, StreamError::Posted { .. }));
+        assert!(matches!(failed.error.kind, StreamError::Posted { .. }));
         // An abort returns the buffer.
         ends.rx.receive_with(ends.card.buffer(128).unwrap(), soon).unwrap_err();
         let part = ends.rx.abort().unwrap().unwrap();
@@ -106,7 +106,7 @@ fn receive_timed_out_buffer_stays_posted() {
         ends.assert_works(3);
         // While the ring is posted, a single buffer is refused.
         let failed = ends.rx.receive(ends.card.buffer(64).unwrap()).unwrap_err();
-        assert!(matches!(failed.error, StreamError::Posted { .. }) && failed.buffer.is_some());
+        assert!(matches!(failed.error.kind, StreamError::Posted { .. }) && failed.buffer.is_some());
     }
 }
 
@@ -117,7 +117,7 @@ fn send_timed_out_packet_stays_in_flight() {
     let data = bytes(4, 5000);
     let buffer = ends.card.buffer_from(&data).unwrap();
     let failed = ends.tx.send_with(buffer, within(Duration::from_micros(50))).unwrap_err();
-    assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })));
+    assert!(matches!(failed.error.kind, TransferError::Channel(ChannelError::TimedOut { .. })));
     assert!(failed.buffer.is_none() && ends.tx.in_flight() == 1);
     // A packet that was only queued is returned at once.
     let queued = ends.tx.submit(ends.card.buffer_from(b"queued").unwrap()).unwrap();
@@ -149,7 +149,7 @@ fn send_started_packet_cannot_be_cancelled() {
         network.step();
     }
     let refused = tx.cancel(ticket).unwrap_err();
-    assert!(matches!(refused, ChannelError::PacketStarted { .. }), "{refused}");
+    assert!(matches!(refused, Error { kind: ChannelError::PacketStarted, .. }), "{refused}");
     // The packet continues where it was stopped.
     let rx_options = C2hStreamOptions::default().buffers(128);
     let mut rx = card.c2h_stream_with(0, rx_options).unwrap();

@@ -8,11 +8,11 @@ use std::time::Duration;
 use fpga_driver::bulk::BulkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::{
-    AllOnesCause, CardAddr, CdmaError, ChannelError, Direction, OpenError, RecoveryError, ResourceError,
-    StreamError, TransferError,
+    Advice, AllOnesCause, CardAddr, CdmaError, ChannelError, Direction, Error, ErrorPlace, OpenError,
+    RecoveryError, ResourceError, StreamError, TransferError,
 };
 use fpga_pci::vfio::VfioOpenError;
-use fpga_pci::{BarError, MemoryError, MmioError};
+use fpga_pci::{BarError, InterruptError, MemoryError, MmioError};
 use fpga_protocol::sender::TransferError as NetworkError;
 use fpga_registers::quantity;
 use fpga_sim::SimNetworkError;
@@ -21,6 +21,7 @@ use fpga_vfio_user::VfioUserOpenError;
 use fpga_host::HostError;
 use fpga_host::bind::BindError;
 
+use crate::advice;
 use crate::config::ConfigError;
 use crate::shown::Shown;
 use crate::units::binary_size;
@@ -270,6 +271,14 @@ pub enum CliError {
         /// The limit.
         limit: Duration,
     },
+    /// The card's events cannot be waited for.
+    #[error("{card}: {source}")]
+    Events {
+        /// Card name.
+        card: String,
+        /// Reason.
+        source: InterruptError,
+    },
     /// The server of the card has ended while the command watched it.
     #[error("{card}: the process that serves the card has ended; start it again with `fpgactl card serve`")]
     ServerGone {
@@ -506,31 +515,31 @@ pub enum CliError {
     VfioUser(#[from] VfioUserOpenError),
     /// Opening a card failed.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] Error<OpenError>),
     /// Taking a resource of a card failed.
     #[error(transparent)]
-    Resource(#[from] ResourceError),
+    Resource(#[from] Error<ResourceError>),
     /// Waiting for a user interrupt failed.
     #[error(transparent)]
-    UserInterrupt(#[from] fpga_driver::UserInterruptError),
+    UserInterrupt(#[from] Error<fpga_driver::UserInterruptError>),
     /// A DMA transfer of a file failed.
     #[error(transparent)]
-    Bulk(BulkError),
+    Bulk(Error<BulkError>),
     /// A DMA transfer failed.
     #[error(transparent)]
-    Dma(TransferError),
+    Dma(Error<TransferError>),
     /// A packet stream failed.
     #[error(transparent)]
-    Stream(StreamError),
+    Stream(Error<StreamError>),
     /// The copy engine failed.
     #[error(transparent)]
-    Cdma(#[from] CdmaError),
+    Cdma(#[from] Error<CdmaError>),
     /// The network interface failed.
     #[error(transparent)]
-    Endpoint(#[from] EndpointError),
+    Endpoint(#[from] Error<EndpointError>),
     /// A transfer between cards could not be started.
     #[error(transparent)]
-    Send(#[from] SendError),
+    Send(#[from] Error<SendError>),
     /// A register access failed.
     #[error("{card}: {source}")]
     Mmio {
@@ -603,7 +612,7 @@ pub enum CliError {
     },
     /// Recovery could not begin.
     #[error(transparent)]
-    Recovery(#[from] RecoveryError),
+    Recovery(#[from] Error<RecoveryError>),
     /// A scenario file is invalid.
     #[error(transparent)]
     Scenario(#[from] fpga_netsim::file::FileError),
@@ -696,46 +705,42 @@ pub enum CliError {
 }
 
 /// Returns the end that a signal requested, if that is the reason of a channel's error.
-fn stopped(error: &ChannelError, done: Option<u64>) -> Option<CliError> {
-    match error {
-        ChannelError::Cancelled { card, channel, .. } => {
-            Some(CliError::Stopped { what: format!("{card} {channel}"), done })
-        }
-        _ => None,
-    }
+fn stopped(error: &ChannelError, place: &ErrorPlace, done: Option<u64>) -> Option<CliError> {
+    matches!(error, ChannelError::Cancelled { .. })
+        .then(|| CliError::Stopped { what: place.to_string(), done })
 }
 
-impl From<TransferError> for CliError {
-    fn from(error: TransferError) -> Self {
-        match &error {
-            TransferError::Channel(source) => stopped(source, None),
+impl From<Error<TransferError>> for CliError {
+    fn from(error: Error<TransferError>) -> Self {
+        match &error.kind {
+            TransferError::Channel(cause) => stopped(cause, &error.place, None),
             _ => None,
         }
         .unwrap_or(Self::Dma(error))
     }
 }
 
-impl From<StreamError> for CliError {
-    fn from(error: StreamError) -> Self {
-        match &error {
-            StreamError::Channel(source) => stopped(source, None),
+impl From<Error<StreamError>> for CliError {
+    fn from(error: Error<StreamError>) -> Self {
+        match &error.kind {
+            StreamError::Channel(cause) => stopped(cause, &error.place, None),
             _ => None,
         }
         .unwrap_or(Self::Stream(error))
     }
 }
 
-impl From<BulkError> for CliError {
-    fn from(error: BulkError) -> Self {
-        match error {
-            BulkError::Stream { done, source } => match source.downcast::<Self>() {
+impl From<Error<BulkError>> for CliError {
+    fn from(error: Error<BulkError>) -> Self {
+        let Error { kind, place } = error;
+        match kind {
+            BulkError::Stream { done, cause } => match cause.downcast::<Self>() {
                 Ok(inner) => inner.after(done),
-                Err(source) => Self::Bulk(BulkError::Stream { done, source }),
+                Err(cause) => Self::Bulk(Error { kind: BulkError::Stream { done, cause }, place }),
             },
-            BulkError::Channel { done, source } => {
-                stopped(&source, Some(done)).unwrap_or(Self::Bulk(BulkError::Channel { done, source }))
-            }
-            other => Self::Bulk(other),
+            BulkError::Channel { done, cause } => stopped(&cause, &place, Some(done))
+                .unwrap_or_else(|| Self::Bulk(Error { kind: BulkError::Channel { done, cause }, place })),
+            kind => Self::Bulk(Error { kind, place }),
         }
     }
 }
@@ -749,7 +754,30 @@ impl CliError {
     /// Returns what to do about the error, in terms of the command line; `None` if the message has it, or there is nothing to advise.
     #[must_use]
     pub(crate) fn help(&self) -> Option<String> {
-        None
+        self.advice().map(|advice| advice::render(&advice))
+    }
+
+    /// Returns the advice of the library's error.
+    fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::AllOnes { cause, .. } => Some(cause.advice()),
+            Self::Open(error) => error.advice(),
+            Self::Resource(error) => error.advice(),
+            Self::UserInterrupt(error) => error.advice(),
+            Self::Bulk(error) => error.advice(),
+            Self::Dma(error) => error.advice(),
+            Self::Stream(error) => error.advice(),
+            Self::Cdma(error) => error.advice(),
+            Self::Endpoint(error) => error.advice(),
+            Self::Send(error) => error.advice(),
+            Self::Recovery(error) => error.advice(),
+            Self::Publisher(error) => error.advice(),
+            Self::TakeFrame(error) => error.advice(),
+            Self::Publish(error) => error.advice(),
+            Self::Join(error) => error.advice(),
+            Self::Subscriber(source) | Self::PublisherLost { source, .. } => source.advice(),
+            _ => None,
+        }
     }
 
     /// Returns the reason of an early end, without the state that the command leaves.
@@ -830,18 +858,19 @@ impl CliError {
             | Self::ChunkTooLarge { .. }
             | Self::WorkingSet { .. }
             | Self::OutsideBar { .. }
-            | Self::Resource(
-                ResourceError::NoSuchChannel { .. } | ResourceError::NoSuchUserInterrupt { .. },
-            )
-            | Self::Recovery(RecoveryError::NoSuchChannel { .. })
+            | Self::Resource(Error {
+                kind: ResourceError::NoSuchChannel { .. } | ResourceError::NoSuchUserInterrupt { .. },
+                ..
+            })
+            | Self::Recovery(Error { kind: RecoveryError::NoSuchChannel { .. }, .. })
             // Sizes from command-line options that contradict each other or the card.
-            | Self::Endpoint(EndpointError::Config { .. } | EndpointError::Option { .. })
+            | Self::Endpoint(Error { kind: EndpointError::Config(_) | EndpointError::Option { .. }, .. })
             | Self::Publisher(
                 fpga_frames::PublisherError::Geometry { .. } | fpga_frames::PublisherError::Option { .. },
             )
             // As for a publisher. Whether the publisher's frames fit into this card does not depend on the command line.
             | Self::Join(fpga_frames::JoinError::Geometry {
-                source: fpga_frames::GeometryError::Slots { .. },
+                cause: fpga_frames::GeometryError::Slots { .. },
                 ..
             }) => true,
             Self::Host(error) => error.is_usage(),

@@ -21,10 +21,10 @@
 //! report goes to standard error, too.
 #![forbid(unsafe_code)]
 
+mod advice;
 pub mod bars;
 pub mod chart;
 pub mod cli;
-mod cli_terms;
 pub mod commands;
 pub mod config;
 pub mod control;

@@ -55,9 +55,9 @@ struct Failed {
 pub struct Problem {
     /// `usage`, `operation` or `closed`: the reader of the data has closed the pipe.
     kind: &'static str,
-    /// What failed, on which object, with which value.
+    /// The failure, its object and its value.
     message: String,
-    /// What to do about it, in terms of the command line.
+    /// Advice in terms of the command line.
     #[serde(skip_serializing_if = "Option::is_none")]
     help: Option<String>,
 }

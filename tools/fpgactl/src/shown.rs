@@ -2,7 +2,6 @@
 
 use core::fmt;
 
-use crate::cli_terms::to_cli_terms;
 use crate::error::CliError;
 
 /// Separates the problem from the advice in the messages of [`CliError`].
@@ -11,9 +10,9 @@ const HELP: &str = "\nhelp: ";
 /// A failure as it is shown: `Display` writes the problem, and `help:` with the advice in a second line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shown {
-    /// What failed, on which object, with which value.
+    /// The failure, its object and its value.
     pub(crate) problem: String,
-    /// What to do, in terms of the command line.
+    /// Advice in terms of the command line.
     pub(crate) help: Option<String>,
 }
 
@@ -29,7 +28,7 @@ impl Shown {
 
 impl From<&CliError> for Shown {
     fn from(error: &CliError) -> Self {
-        let text = to_cli_terms(error.to_string());
+        let text = error.to_string();
         match text.split_once(HELP) {
             Some((problem, help)) => Self { problem: problem.to_owned(), help: Some(help.to_owned()) },
             None => Self { problem: text, help: error.help() },

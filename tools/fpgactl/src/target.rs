@@ -346,10 +346,10 @@ fn outside(target: &Target) -> Result<Option<Arc<dyn Backend>>, CliError> {
         return Ok(None);
     }
     catch();
-    let backend = target.spec.backend(&target.access.options()).map_err(|error| match error {
+    let backend = target.spec.backend(&target.access.options()).map_err(|error| match error.kind {
         OpenError::Vfio(error) => CliError::from(error),
         OpenError::VfioUser(error) => error.into(),
-        error => error.into(),
+        _ => error.into(),
     })?;
     Ok(Some(backend))
 }

@@ -1,5 +1,6 @@
 //! Tests of the CDMA engine.
 
+use fpga_driver::{Advice, Error};
 use fpga_pci::Bar;
 use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
@@ -35,12 +36,15 @@ fn with(
 ) -> Result<Verdict, TestError> {
     match context.card.cdma() {
         Ok(mut cdma) => work(context, &mut cdma),
-        Err(ResourceError::InUse { .. }) => Ok(skip_reason("the CDMA engine")),
-        Err(ResourceError::Absent { .. }) => Ok(Verdict::Skip(
-            "the offset of a CDMA engine in the user BAR is unknown: the card has no identity block; if it has an engine, give its offset (OpenOptions::cdma_offset)"
-                .to_owned(),
-        )),
-        Err(error) => Err(error.into()),
+        Err(error) => match error.kind {
+            ResourceError::InUse { .. } => Ok(skip_reason("the CDMA engine")),
+            ResourceError::Absent { .. } => Ok(Verdict::skip(
+                "the offset of a CDMA engine in the user BAR is unknown: the card has no identity block"
+                    .to_owned(),
+            )
+            .advise(Advice::StateCdmaOffset)),
+            _ => Err(error.into()),
+        },
     }
 }
 
@@ -90,8 +94,8 @@ fn copy(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError
         match check(context, cdma, length, 0, 0) {
             Ok(true) => longest = length,
             Ok(false) => break,
-            Err(TestError::Cdma(error @ CdmaError::Narrow { .. })) if longest > 0 => {
-                return Ok(Verdict::Warn(format!(
+            Err(TestError::Cdma(error @ Error { kind: CdmaError::Narrow { .. }, .. })) if longest > 0 => {
+                return Ok(Verdict::warn(format!(
                     "copies of up to {longest} bytes work, longer ones do not: {error}"
                 )));
             }
@@ -99,9 +103,9 @@ fn copy(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError
         }
     }
     Ok(if longest == 0 {
-        Verdict::Skip("the scratch memory is too short, or no channel is free for the check".to_owned())
+        Verdict::skip("the scratch memory is too short, or no channel is free for the check")
     } else {
-        Verdict::Pass(format!("copies of 128 to {longest} bytes arrived byte for byte"))
+        Verdict::pass(format!("copies of 128 to {longest} bytes arrived byte for byte"))
     })
 }
 
@@ -112,22 +116,24 @@ fn unaligned(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, Test
         match check(context, cdma, length, from, to) {
             Ok(true) => done += 1,
             Ok(false) => break,
-            Err(TestError::Cdma(CdmaError::Engine { status, .. })) if status.dma_internal_error() => {
-                return Ok(Verdict::Warn(format!(
-                    "{length} bytes at offsets {from} and {to} are refused ({status}): the engine was built without data \
-                     realignment; align both addresses to its data width"
-                )));
+            Err(TestError::Cdma(Error { kind: CdmaError::Engine { status, .. }, .. }))
+                if status.dma_internal_error() =>
+            {
+                let what = format!(
+                    "{length} bytes at offsets {from} and {to} are refused ({status}): the engine was built without data realignment"
+                );
+                return Ok(Verdict::warn(what).advise(Advice::AlignOrLendChannels));
             }
-            Err(TestError::Cdma(error @ CdmaError::Narrow { .. })) if done > 0 => {
-                return Ok(Verdict::Warn(format!("{done} unaligned copies work, others do not: {error}")));
+            Err(TestError::Cdma(error @ Error { kind: CdmaError::Narrow { .. }, .. })) if done > 0 => {
+                return Ok(Verdict::warn(format!("{done} unaligned copies work, others do not: {error}")));
             }
             Err(problem) => return Err(problem),
         }
     }
     Ok(if done == 0 {
-        Verdict::Skip("the scratch memory is too short, or no channel is free for the check".to_owned())
+        Verdict::skip("the scratch memory is too short, or no channel is free for the check")
     } else {
-        Verdict::Pass(format!("{done} copies at odd offsets arrived byte for byte"))
+        Verdict::pass(format!("{done} copies at odd offsets arrived byte for byte"))
     })
 }
 
@@ -136,9 +142,9 @@ fn refusals(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestE
     let scratch = context.scratch()?;
     let onto = CardAddr::new(scratch.start.get() + 64);
     match cdma.copy(scratch.start, onto, 128) {
-        Err(CdmaError::Overlap { .. }) => {}
+        Err(Error { kind: CdmaError::Overlap { .. }, .. }) => {}
         Ok(()) => {
-            return Ok(Verdict::Fail(
+            return Ok(Verdict::fail(
                 "a copy onto an overlapping range was not refused: its result is undefined".to_owned(),
             ));
         }
@@ -146,10 +152,10 @@ fn refusals(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestE
     }
     let past = CardAddr::new(u64::MAX - 63);
     match cdma.copy(past, scratch.start, 128) {
-        Err(CdmaError::AddressRange { .. } | CdmaError::CardMemory { .. }) => {
-            Ok(Verdict::Pass("overlaps and addresses outside the card are refused".to_owned()))
+        Err(Error { kind: CdmaError::AddressRange { .. } | CdmaError::CardMemory { .. }, .. }) => {
+            Ok(Verdict::pass("overlaps and addresses outside the card are refused"))
         }
-        Ok(()) => Ok(Verdict::Fail("a copy from outside the address space was not refused".to_owned())),
+        Ok(()) => Ok(Verdict::fail("a copy from outside the address space was not refused")),
         Err(error) => Err(error.into()),
     }
 }
@@ -157,7 +163,7 @@ fn refusals(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestE
 /// Provokes an error with a length of 0 (PG034: DMAIntErr), and the reset, which alone clears it.
 fn error_and_reset(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
     let Some(registers) = registers(context)? else {
-        return Ok(Verdict::Skip("the offset of the engine's registers is unknown".to_owned()));
+        return Ok(Verdict::skip("the offset of the engine's registers is unknown"));
     };
     cdma.reset()?;
     CdmaBlock::BTT.write(&registers, BarOffset::ZERO, BytesToTransfer::new())?;
@@ -165,19 +171,18 @@ fn error_and_reset(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict
     // An engine that does not halt is reported as a warning below.
     let _ = poll_until(&**context.card.backend(), context.limit().min(HALT_LIMIT_NS), |_| {
         status = cdma.status()?;
-        Ok::<_, CdmaError>((status.has_error() && status.idle()).then_some(()))
+        Ok::<_, Error<CdmaError>>((status.has_error() && status.idle()).then_some(()))
     })?;
     cdma.reset()?;
     let after = cdma.status()?;
     if after.has_error() || !after.idle() {
-        return Ok(Verdict::Fail(format!(
-            "a reset does not clear the engine (status {after}); reset the card with `fpgactl reset --level bus`"
-        )));
+        let what = format!("a reset does not clear the engine (status {after})");
+        return Ok(Verdict::fail(what).advise(Advice::ResetBus));
     }
     Ok(if status.has_error() {
-        Verdict::Pass(format!("a length of 0 halts the engine ({status}), a reset clears it"))
+        Verdict::pass(format!("a length of 0 halts the engine ({status}), a reset clears it"))
     } else {
-        Verdict::Warn(format!(
+        Verdict::warn(format!(
             "this engine reports no error for a length of 0 (status {status}), although PG034 requires one"
         ))
     })
@@ -191,9 +196,9 @@ fn registers(context: &TestContext<'_>) -> Result<Option<Bar>, TestError> {
 
 fn scatter_gather(_: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
     Ok(if cdma.status()?.sg_included() {
-        Verdict::Pass("built with scatter-gather".to_owned())
+        Verdict::pass("built with scatter-gather")
     } else {
-        Verdict::Warn(
+        Verdict::warn(
             "built without scatter-gather: single copies work, the network interface does not; load a bitstream with it"
                 .to_owned(),
         )

@@ -1,6 +1,7 @@
 //! Tests of completion by write-back, by interrupt and by both together; and of stopping a run.
 
 use core::time::Duration;
+use fpga_driver::{Advice, Error};
 
 use fpga_pci::{Interrupt, InterruptError};
 use fpga_registers::quantity;
@@ -46,14 +47,14 @@ fn writeback(context: &mut TestContext<'_>) -> Result<Verdict, TestError> {
         rig.transfer(&short(&host, scratch))?;
         let word = PollWriteback::from_bits(rig.writeback()?);
         if word.into_bits() == 0 {
-            return Ok(Verdict::Fail(format!(
+            return Ok(Verdict::fail(format!(
                 "{} does not write back its count although control bits 2 and 26 are set: polling does not work, wait by interrupt; an IP \
                  older than 2016.1 has no write-back",
                 rig.name
             )));
         }
         if word.error() || word.count() as usize != SHORT {
-            return Ok(Verdict::Fail(format!(
+            return Ok(Verdict::fail(format!(
                 "{} writes back {:#010x} after a run of {SHORT} descriptors that succeeded: completion by polling is \
                  unreliable",
                 rig.name,
@@ -73,7 +74,7 @@ fn writeback(context: &mut TestContext<'_>) -> Result<Verdict, TestError> {
         n if n == rigs.len() => "this does not need control bit 2".to_owned(),
         _ => format!("without control bit 2 only {} do so", list(&without_bit)),
     };
-    Ok(Verdict::Pass(format!(
+    Ok(Verdict::pass(format!(
         "counts are written back by {}; {needed}{}",
         quantity(rigs.len(), "channel"),
         skipped_channels(&busy)
@@ -87,17 +88,19 @@ fn interrupts(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) 
         Ok(granted) if granted.is_shared() => {
             let InterruptVectors { vectors, channels, .. } = granted;
             let (vectors, channels) = (quantity(vectors, "vector"), quantity(channels, "channel"));
-            Ok(Verdict::Warn(format!("only {vectors} for {channels}: channels share them")))
+            Ok(Verdict::warn(format!("only {vectors} for {channels}: channels share them")))
         }
-        Ok(_) => Ok(Verdict::Pass(format!("{}, one per channel", quantity(names.len(), "vector")))),
-        Err(ResourceError::Interrupt { source: InterruptError::TooMany { asked, available }, .. }) => {
-            Ok(Verdict::Warn(format!(
-                "the card has {} for {}: wait by polling",
-                quantity(available, "vector"),
-                quantity(asked, "channel")
-            )))
+        Ok(_) => Ok(Verdict::pass(format!("{}, one per channel", quantity(names.len(), "vector")))),
+        Err(Error {
+            kind: ResourceError::Interrupt(InterruptError::TooMany { asked, available }), ..
+        }) => Ok(Verdict::warn(format!(
+            "the card has {} for {}: wait by polling",
+            quantity(available, "vector"),
+            quantity(asked, "channel")
+        ))),
+        Err(error) if matches!(error.kind, ResourceError::Interrupt(_)) => {
+            Ok(Verdict::fail(error.to_string()))
         }
-        Err(error @ ResourceError::Interrupt { .. }) => Ok(Verdict::Fail(error.to_string())),
         Err(error) => Err(error.into()),
     });
     for name in names {
@@ -131,9 +134,7 @@ fn interrupted(
     rig.finish()?;
     match woken {
         Ok(woken) => Ok(woken.map(|_| word)),
-        Err(source) => {
-            Err(TestError::Resource(ResourceError::Interrupt { card: context.card.name().into(), source }))
-        }
+        Err(source) => Err(TestError::Interrupt(source)),
     }
 }
 
@@ -142,7 +143,7 @@ fn one_interrupt(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict
     let host = context.host()?;
     let Availability::Free(mut rig) = context.take(name)? else { return Ok(skip_reason(name)) };
     let Some((interrupt, vector)) = rig.interrupt() else {
-        return Ok(Verdict::Skip("interrupts are not enabled".to_owned()));
+        return Ok(Verdict::skip("interrupts are not enabled"));
     };
     // The other free channels are idle, so an interrupt on their vectors now belongs to this channel.
     let (others, _) = context.free()?;
@@ -157,16 +158,16 @@ fn one_interrupt(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict
     let woken = interrupted(context, &mut rig, &interrupt, &host, scratch)?;
     let stray = others.iter().find(|(_, _, other)| other.try_take() != 0);
     Ok(match (woken, stray) {
-        (Some(_), None) => Verdict::Pass(format!("vector {vector} fires when a run ends")),
-        (Some(_), Some((other, wrong, _))) => Verdict::Fail(format!(
+        (Some(_), None) => Verdict::pass(format!("vector {vector} fires when a run ends")),
+        (Some(_), Some((other, wrong, _))) => Verdict::fail(format!(
             "vectors {vector} and {wrong} ({other}'s) fire when a run ends: the vector registers at 0x20a0 do not hold what was \
              written; wait by polling"
         )),
-        (None, Some((other, wrong, _))) => Verdict::Fail(format!(
+        (None, Some((other, wrong, _))) => Verdict::fail(format!(
             "vector {wrong} ({other}'s) fires instead of {vector}: the vector registers at 0x20a0 do not hold what was written; \
              wait by polling"
         )),
-        (None, None) => Verdict::Fail(format!(
+        (None, None) => Verdict::fail(format!(
             "no interrupt on vector {vector} within {} ms though the run ended: check that the interrupt is not masked (lspci \
              -vv: MSI-X Enable+ Masked-), or wait by polling",
             context.limit() / 1_000_000
@@ -184,26 +185,21 @@ fn interrupt_and_writeback(context: &TestContext<'_>) -> Result<Verdict, TestErr
         let Some((interrupt, _)) = rig.interrupt() else { continue };
         match interrupted(context, rig, &interrupt, &host, scratch)? {
             None => {
-                return Ok(Verdict::Warn(format!(
-                    "{} sends no interrupt if write-back is enabled: do not use WaitMode::Hybrid, wait by interrupt or by polling",
-                    rig.name
-                )));
+                let what = format!("{} sends no interrupt if write-back is enabled", rig.name);
+                return Ok(Verdict::warn(what).advise(Advice::AvoidHybridWaits));
             }
             Some(0) => {
-                return Ok(Verdict::Warn(format!(
-                    "{}'s interrupt arrives before its write-back, or without it: do not use WaitMode::Hybrid, wait by \
-                     interrupt or by polling",
-                    rig.name
-                )));
+                let what = format!("{}'s interrupt arrives before its write-back, or without it", rig.name);
+                return Ok(Verdict::warn(what).advise(Advice::AvoidHybridWaits));
             }
             Some(_) => tried += 1,
         }
     }
     Ok(if tried == 0 {
-        Verdict::Skip("no channel with an interrupt is free".to_owned())
+        Verdict::skip("no channel with an interrupt is free")
     } else {
-        Verdict::Pass(format!(
-            "the write-back is in memory when the interrupt arrives, on {}{}: WaitMode::Hybrid may be used",
+        Verdict::pass(format!(
+            "the write-back is in memory when the interrupt arrives, on {}{}: hybrid waits may be used",
             quantity(tried, "channel"),
             skipped_channels(&busy)
         ))
@@ -239,7 +235,7 @@ fn abort(context: &TestContext<'_>) -> Result<Verdict, TestError> {
             let mut found = vec![0; size];
             host.memory().read(0, &mut found)?;
             if found.iter().any(|byte| *byte != 0x5A) {
-                return Ok(Verdict::Fail(format!(
+                return Ok(Verdict::fail(format!(
                     "{} still writes to host memory after it was stopped and reported idle: do not reuse its buffers \
                      after an abort, reset the card",
                     rig.name
@@ -250,14 +246,14 @@ fn abort(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     }
     let bytes = MAX_DESCRIPTORS * size;
     Ok(if stopped.is_empty() {
-        Verdict::Skip(format!("every run of {bytes} bytes ended before it could be stopped"))
+        Verdict::skip(format!("every run of {bytes} bytes ended before it could be stopped"))
     } else {
         let fast = if too_fast.is_empty() {
             String::new()
         } else {
             format!("; the runs of {} ended before they could be stopped", list(&too_fast))
         };
-        Verdict::Pass(format!(
+        Verdict::pass(format!(
             "{} stop in the middle of a run and work again{fast}{}",
             list(&stopped),
             skipped_channels(&busy)

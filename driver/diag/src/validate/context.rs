@@ -3,12 +3,12 @@
 use core::cell::Cell;
 use core::fmt::Write;
 use core::time::Duration;
+use fpga_driver::Advice;
 use std::rc::Rc;
 
 use fpga_pci::{QuarantineReason, RegisteredMemory, SharedSlice};
 use fpga_registers::{CardAddr, Iova, quantity};
 
-use super::Status;
 use super::pattern::GUARD;
 use super::problem::{TestError, Verdict};
 use super::result::{Findings, Report, TestResult};
@@ -118,7 +118,7 @@ impl<'a> TestContext<'a> {
         let known = self.card.memory_ranges();
         if let Some(range) = self.options.scratch {
             if range.length < SCRATCH_MIN {
-                return Err(Verdict::Fail(format!(
+                return Err(Verdict::fail(format!(
                     "the scratch memory has {}; give at least {SCRATCH_MIN}",
                     quantity(range.length, "byte")
                 )));
@@ -127,17 +127,18 @@ impl<'a> TestContext<'a> {
             if known.is_some_and(|known| !known.iter().any(inside))
                 || range.start.checked_add(range.length).is_none()
             {
-                return Err(Verdict::Fail(format!(
-                    "scratch memory of {} at {} is not inside the card's memory; `fpgactl info` shows its range",
+                let what = format!(
+                    "scratch memory of {} at {} is not inside the card's memory",
                     quantity(range.length, "byte"),
                     range.start
-                )));
+                );
+                return Err(Verdict::fail(what).advise(Advice::SeeCardInfo));
             }
             return Ok(range);
         }
         // The stated memory range of another design does not permit writes to it.
         let Some(memory) = self.card.info().ni.as_ref().map(|ni| ni.memory) else {
-            return Err(Verdict::Skip(
+            return Err(Verdict::skip(
                 "the address range of the card's memory is unknown (no network interface of this project); give a scratch range to test \
                  transfers"
                     .to_owned(),
@@ -145,7 +146,7 @@ impl<'a> TestContext<'a> {
         };
         let usable = memory.length.saturating_sub(RESERVED_CARD_BYTES) & !4095;
         if usable < SCRATCH_MIN {
-            return Err(Verdict::Skip(format!(
+            return Err(Verdict::skip(format!(
                 "card memory of {} has no space for scratch memory",
                 quantity(memory.length, "byte")
             )));
@@ -174,7 +175,7 @@ impl<'a> TestContext<'a> {
 
 /// Returns the verdict that skips a test of a resource in use.
 pub(super) fn skip_reason(what: impl core::fmt::Display) -> Verdict {
-    Verdict::Skip(format!("{what} is in use in this process; drop the handle to test it"))
+    Verdict::skip(format!("{what} is in use in this process; drop the handle to test it"))
 }
 
 /// Returns the message text about channels that were skipped.
@@ -242,14 +243,12 @@ impl<'a> ResultRecorder<'a> {
     ) {
         let began = context.now();
         let outcome = match self.ended {
-            Some(reason) => Ok(Verdict::Skip(reason.to_owned())),
+            Some(reason) => Ok(Verdict::skip(reason)),
             None => work(context),
         };
-        let (status, message) = match outcome {
-            Ok(Verdict::Pass(text)) => (Status::Pass, text),
-            Ok(Verdict::Warn(text)) => (Status::Warn, text),
-            Ok(Verdict::Fail(text)) => (Status::Fail, text),
-            Ok(Verdict::Skip(text)) | Err(TestError::Untested(text)) => (Status::Skip, text),
+        let verdict = match outcome {
+            Ok(verdict) => verdict,
+            Err(TestError::Untested(text)) => Verdict::skip(text),
             Err(problem) => {
                 match problem {
                     TestError::Gone => (self.ended, self.answers) = (Some("the card is gone"), false),
@@ -258,11 +257,12 @@ impl<'a> ResultRecorder<'a> {
                     }
                     _ => {}
                 }
-                (Status::Fail, problem.to_string())
+                Verdict::fail(problem.to_string()).advise(problem.advice())
             }
         };
+        let Verdict { status, text: message, advice } = verdict;
         let duration = Duration::from_nanos(context.now().saturating_sub(began));
-        let result = TestResult { name, status, message, duration };
+        let result = TestResult { name, status, message, advice, duration };
         (self.sink)(&result);
         self.report.tests.push(result);
     }

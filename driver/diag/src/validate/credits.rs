@@ -3,6 +3,7 @@
 //! A ring in credit mode depends on this (PG195, "Descriptor Credit Mode"). Few drivers use credits, so support is not assumed: a failure
 //! here is a warning, and batch mode still works.
 
+use fpga_driver::Advice;
 use fpga_registers::quantity;
 use fpga_registers::xdma::PollWriteback;
 
@@ -41,16 +42,14 @@ fn enable(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         }
     }
     Ok(if wrong.is_empty() {
-        Verdict::Pass(format!(
+        Verdict::pass(format!(
             "the bits at 0x6020 of {} can be set and cleared{}",
             quantity(rigs.len(), "channel"),
             skipped_channels(&busy)
         ))
     } else {
-        Verdict::Warn(format!(
-            "the bits at 0x6020 of {} do not keep the written value: keep RunMode::Batch (the default)",
-            list(&wrong)
-        ))
+        Verdict::warn(format!("the bits at 0x6020 of {} do not keep the written value", list(&wrong)))
+            .advise(Advice::UseBatchMode)
     })
 }
 
@@ -63,7 +62,7 @@ fn run_credit_mode(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     }
     for rig in &mut rigs {
         if !rig.set_credit_mode(true)? {
-            return Ok(Verdict::Skip(format!("{} has no credit mode", rig.name)));
+            return Ok(Verdict::skip(format!("{} has no credit mode", rig.name)));
         }
         // Single descriptors, and blocks that credits split: entry 120 is near the end of a page.
         for chain in [
@@ -79,22 +78,20 @@ fn run_credit_mode(context: &TestContext<'_>) -> Result<Verdict, TestError> {
             };
             if let Some(wrong) = wrong {
                 rig.stop()?;
-                return Ok(Verdict::Warn(format!(
-                    "{} in credit mode, blocks of {}: {wrong}; keep RunMode::Batch (the default)",
-                    rig.name, chain.block
-                )));
+                let what = format!("{} in credit mode, blocks of {}: {wrong}", rig.name, chain.block);
+                return Ok(Verdict::warn(what).advise(Advice::UseBatchMode));
             }
         }
         if !rig.set_credit_mode(false)? {
-            return Ok(Verdict::Fail(format!("{} does not leave credit mode; reset the card", rig.name)));
+            return Ok(Verdict::fail(format!("{} does not leave credit mode; reset the card", rig.name)));
         }
         // Batch mode works as before.
         rig.transfer(&ring_descriptors(rig, &host, scratch))?;
     }
     let granted: u16 = CREDIT_GRANTS.iter().sum();
-    Ok(Verdict::Pass(format!(
+    Ok(Verdict::pass(format!(
         "one descriptor for each credit on {}, {granted} in {} grants around a ring of {RING}{}: \
-         RunMode::Credit may be used",
+         credit mode may be used",
         quantity(rigs.len(), "channel"),
         CREDIT_GRANTS.len(),
         skipped_channels(&busy)

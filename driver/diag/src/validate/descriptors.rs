@@ -1,5 +1,6 @@
 //! Tests of descriptor chains: completed counts, fetching in blocks, and long descriptors.
 
+use fpga_driver::Advice;
 use fpga_registers::{CardAddr, quantity};
 
 use super::context::{HostMemory, ResultRecorder, TestContext, skip_reason, skipped_channels};
@@ -71,7 +72,7 @@ fn count(context: &TestContext<'_>) -> Result<Verdict, TestError> {
             rig.finish()?;
             let found = rig.completed()?;
             if found as usize != count {
-                return Ok(Verdict::Fail(format!(
+                return Ok(Verdict::fail(format!(
                     "{} reports {found} completed descriptors after a run of {count} that succeeded: its counts are unreliable, so \
                      completions and the position of an error are unreliable too",
                     rig.name
@@ -79,7 +80,7 @@ fn count(context: &TestContext<'_>) -> Result<Verdict, TestError> {
             }
         }
     }
-    Ok(Verdict::Pass(format!(
+    Ok(Verdict::pass(format!(
         "counted right by {}: {} descriptors of runs of 1 to 200 each{}",
         quantity(rigs.len(), "channel"),
         CHAINS.iter().map(|(_, count)| count).sum::<usize>(),
@@ -122,7 +123,7 @@ fn small(context: &TestContext<'_>) -> Result<Verdict, TestError> {
             runs += 1;
         }
     }
-    Ok(Verdict::Pass(format!(
+    Ok(Verdict::pass(format!(
         "{} of up to {} descriptors of {size} bytes, in blocks of 1, 16 and 64, across pages, by {} and {}",
         quantity(runs, "run"),
         most.min(200),
@@ -140,7 +141,7 @@ fn long(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         .filter(|size| *size <= context.max_transfer_length() && size % address == 0 && size % length == 0)
         .collect();
     if sizes.is_empty() {
-        return Ok(Verdict::Skip(
+        return Ok(Verdict::skip(
             "descriptors above 4 KiB do not fit into the scratch memory; give a longer range to test them"
                 .to_owned(),
         ));
@@ -175,8 +176,8 @@ fn long(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         let expected = Expected { bytes: &expected, guard: 0, card: scratch.start };
         compare(|| "long descriptors to the card".to_owned(), &expected, &found)?;
     }
-    Ok(Verdict::Pass(format!(
-        "runs of {LONG_DESCRIPTORS} descriptors above 4 KiB in up to {} blocks work on {}{}: ChannelOptions::long_blocks may be set",
+    Ok(Verdict::pass(format!(
+        "runs of {LONG_DESCRIPTORS} descriptors above 4 KiB in up to {} blocks work on {}{}: the option long_blocks of channels may be set",
         LONG_DESCRIPTORS.div_ceil(16),
         quantity(rigs.len(), "channel"),
         skipped_channels(&busy)
@@ -229,8 +230,7 @@ fn judge(
     let problem = match tried {
         Ok(()) => return Ok(None),
         Err(TestError::Stuck { channel, waited, status, .. }) => {
-            let hint = ". Several blocks of descriptors above 4 KiB cause this on some IP builds: keep ChannelOptions::long_blocks off \
-                        (the default)";
+            let hint = ". Several blocks of descriptors above 4 KiB cause this on some IP builds";
             return Err(TestError::Stuck { channel, waited, status, hint });
         }
         Err(
@@ -241,8 +241,8 @@ fn judge(
         ) => problem.to_string(),
         Err(problem) => return Err(problem),
     };
-    Ok(Some(Verdict::Warn(format!(
-        "{name} does not execute {count} descriptors of {size} bytes in blocks of {block} ({problem}). This is a known fault of some IP \
-         builds: keep ChannelOptions::long_blocks off (the default), or descriptors at 4 KiB"
-    ))))
+    let what = format!(
+        "{name} does not execute {count} descriptors of {size} bytes in blocks of {block} ({problem}). This is a known fault of some IP builds"
+    );
+    Ok(Some(Verdict::warn(what).advise(Advice::AvoidLongBlocks)))
 }

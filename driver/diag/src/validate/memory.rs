@@ -7,6 +7,7 @@ use super::pattern::{Expected, compare};
 use super::problem::{TestError, Verdict};
 use super::test_channel::{DescriptorSpec, TestChannel};
 use fpga_driver::Direction;
+use fpga_pci::host::Status;
 
 /// Length of a descriptor in bytes: short enough to avoid the long-descriptor quirk.
 const STEP: usize = 4096;
@@ -68,12 +69,12 @@ pub(super) fn save(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<
         if context.card.info().xdma.stream {
             let reason = "the channels are AXI4-Stream: they reach no card memory";
             context.no_scratch = reason.to_owned();
-            return Ok(Verdict::Skip(reason.to_owned()));
+            return Ok(Verdict::skip(reason.to_owned()));
         }
         let range = match context.choose_scratch() {
             Ok(range) => range,
             Err(verdict) => {
-                if let Verdict::Skip(reason) | Verdict::Fail(reason) = &verdict {
+                if let Verdict { status: Status::Skip | Status::Fail, text: reason, .. } = &verdict {
                     context.no_scratch.clone_from(reason);
                 }
                 return Ok(verdict);
@@ -83,7 +84,7 @@ pub(super) fn save(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<
             if context.any(direction)?.is_none() {
                 let reason = format!("no {direction} channel is free; drop a handle to test transfers");
                 context.no_scratch.clone_from(&reason);
-                return Ok(Verdict::Skip(reason));
+                return Ok(Verdict::skip(reason));
             }
         }
         let host = context.host()?;
@@ -94,7 +95,7 @@ pub(super) fn save(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<
         read(&mut rig, &host, range.start, &mut saved)?;
         context.saved = saved;
         context.scratch = Some(range);
-        Ok(Verdict::Pass(format!("{} bytes at {} to {} saved", range.length, range.start, range.last())))
+        Ok(Verdict::pass(format!("{} bytes at {} to {} saved", range.length, range.start, range.last())))
     });
 }
 
@@ -109,7 +110,7 @@ pub(super) fn restore(context: &mut TestContext<'_>, recorder: &mut ResultRecord
         let host = context.host()?;
         let (Some(mut h2c), Some(mut c2h)) = (context.any(Direction::H2c)?, context.any(Direction::C2h)?)
         else {
-            return Ok(Verdict::Fail(format!(
+            return Ok(Verdict::fail(format!(
                 "{what} still hold test data: no channel is free to restore them"
             )));
         };
@@ -120,6 +121,6 @@ pub(super) fn restore(context: &mut TestContext<'_>, recorder: &mut ResultRecord
             .map_err(lost)?;
         let expected = Expected { bytes: &saved, guard: 0, card: range.start };
         compare(|| "restoring card memory".to_owned(), &expected, &back)?;
-        Ok(Verdict::Pass(format!("{what} are restored")))
+        Ok(Verdict::pass(format!("{what} are restored")))
     });
 }

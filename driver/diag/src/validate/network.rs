@@ -1,6 +1,7 @@
 //! Tests of the network interface: its identity, and a transfer to itself.
 
 use core::time::Duration;
+use fpga_driver::{Advice, Error};
 
 use fpga_firmware::identity::{Identity, ReadError};
 use fpga_protocol::sender::TransferError;
@@ -31,7 +32,7 @@ pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'
 }
 
 fn absent() -> Verdict {
-    Verdict::Skip(
+    Verdict::skip(
         "the card has no network interface of this project, or it was opened without one".to_owned(),
     )
 }
@@ -46,7 +47,7 @@ fn identity(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         Err(ReadError::Access { error, .. }) if error.is_gone() => return Err(TestError::Gone),
         Err(error) => {
             check_responding(context)?;
-            return Ok(Verdict::Fail(error.to_string()));
+            return Ok(Verdict::fail(error.to_string()));
         }
     };
     let now = NiInfo::read(bar, &again)?;
@@ -55,7 +56,7 @@ fn identity(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     expected.node = now.node;
     let same = again == *identity && now == expected;
     if !same {
-        return Ok(Verdict::Fail(
+        return Ok(Verdict::fail(
             "the identity block or the interface's capabilities have changed since the card was opened: another bitstream \
              was loaded; open the card again"
                 .to_owned(),
@@ -72,7 +73,7 @@ fn identity(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     .filter_map(|(odd, name)| odd.then_some(name))
     .collect();
     Ok(if odd.is_empty() {
-        Verdict::Pass(format!(
+        Verdict::pass(format!(
             "node {}, build {:#x}, {} transmit windows, {} registry entries, {} blocks",
             now.node,
             identity.build(),
@@ -81,7 +82,7 @@ fn identity(context: &TestContext<'_>) -> Result<Verdict, TestError> {
             identity.blocks().len()
         ))
     } else {
-        Verdict::Fail(format!("impossible capabilities: {}; load another bitstream", odd.join(", ")))
+        Verdict::fail(format!("impossible capabilities: {}; load another bitstream", odd.join(", ")))
     })
 }
 
@@ -92,7 +93,7 @@ fn loopback(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     }
     let scratch = context.scratch()?;
     let Some((source, target, chain)) = test_ranges(scratch) else {
-        return Ok(Verdict::Skip(format!(
+        return Ok(Verdict::skip(format!(
             "the scratch memory has {}; give 256 KiB for this test",
             quantity(scratch.length, "byte")
         )));
@@ -113,23 +114,28 @@ fn loopback(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     match send(context, &options, source, target) {
         Ok(LoopbackOutcome::Arrived) => {}
         Ok(LoopbackOutcome::Lost) => {
-            return Ok(Verdict::Warn(
-                "the network returned no packet: it does not return a node's packets to itself (usual behind a switch), or \
-                 the link is down; test with a second card (`fpgactl transfer`)"
+            return Ok(Verdict::warn(
+                "the network returned no packet: it does not return a node's packets to itself (usual behind a switch), or the link is down"
                     .to_owned(),
-            ));
+            )
+            .advise(Advice::TestWithSecondCard));
         }
-        Ok(LoopbackOutcome::Failed(why)) => return Ok(Verdict::Fail(why)),
-        Err(EndpointError::Cdma(CdmaError::NoScatterGather { .. })) => {
-            return Ok(Verdict::Skip(
+        Ok(LoopbackOutcome::Failed(why)) => return Ok(Verdict::fail(why)),
+        Err(Error { kind: EndpointError::Cdma(Error { kind: CdmaError::NoScatterGather, .. }), .. }) => {
+            return Ok(Verdict::skip(
                 "the copy engine has no scatter-gather, which the interface needs (see cdma.scatter_gather)"
                     .to_owned(),
             ));
         }
-        Err(EndpointError::Resource(ResourceError::InUse { what, .. })) => return Ok(skip_reason(what)),
+        Err(Error {
+            kind: EndpointError::Resource(Error { kind: ResourceError::InUse { what }, .. }),
+            ..
+        }) => {
+            return Ok(skip_reason(what));
+        }
         Err(error) => {
             check_responding(context)?;
-            return Ok(Verdict::Fail(error.to_string()));
+            return Ok(Verdict::fail(error.to_string()));
         }
     }
     let host = context.host()?;
@@ -141,7 +147,7 @@ fn loopback(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     read(&mut c2h, &host, start, &mut found)?;
     let expected = Expected { bytes: &expected, guard: GUARD, card: start };
     compare(|| format!("{BYTES} bytes from the node to itself"), &expected, &found)?;
-    Ok(Verdict::Pass(format!("{BYTES} bytes from the node to itself arrived byte for byte")))
+    Ok(Verdict::pass(format!("{BYTES} bytes from the node to itself arrived byte for byte")))
 }
 
 /// Returns source, target and CDMA chain within scratch memory.
@@ -169,7 +175,7 @@ fn send(
     options: &EndpointOptions,
     source: CardAddr,
     target: CardAddr,
-) -> Result<LoopbackOutcome, EndpointError> {
+) -> Result<LoopbackOutcome, Error<EndpointError>> {
     let mut endpoint = Endpoint::open_with(context.card, options)?;
     let node = endpoint.node();
     let region = endpoint.open_region(node, CardRange::new(target, BYTES as u64))?;
@@ -182,7 +188,7 @@ fn send(
     let timeout = options.give_up + context.options.timeout;
     let done = match endpoint.wait(ticket, timeout) {
         Ok(done) => done,
-        Err(EndpointError::TimedOut { .. }) => return Ok(LoopbackOutcome::Lost),
+        Err(Error { kind: EndpointError::TimedOut { .. }, .. }) => return Ok(LoopbackOutcome::Lost),
         Err(error) => return Err(error),
     };
     let closed = endpoint.close_region(&region);

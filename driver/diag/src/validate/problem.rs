@@ -1,23 +1,45 @@
 //! Problems found by a test, with their remedies.
 
 use fpga_pci::Waited;
-use fpga_pci::{DmaAllocError, MemoryError, MmioError};
+use fpga_pci::host::Status;
+use fpga_pci::{DmaAllocError, InterruptError, MemoryError, MmioError};
 use fpga_registers::xdma::ChannelStatus;
 use fpga_registers::{CardAddr, Iova, quantity};
 
 use super::pattern::Mismatch;
-use fpga_driver::CdmaError;
-use fpga_driver::ChannelName;
-use fpga_driver::StreamError;
-use fpga_driver::{ChannelError, ResourceError};
+use fpga_driver::{Advice, CdmaError, ChannelError, ChannelName, Error, ResourceError, StreamError};
 
 /// Outcome of a test that ran to its end.
 #[derive(Debug)]
-pub(super) enum Verdict {
-    Pass(String),
-    Warn(String),
-    Fail(String),
-    Skip(String),
+pub(super) struct Verdict {
+    pub(super) status: Status,
+    /// Finding, in one line.
+    pub(super) text: String,
+    /// Remedy.
+    pub(super) advice: Option<Advice>,
+}
+
+impl Verdict {
+    pub(super) fn pass(text: impl Into<String>) -> Self {
+        Self { status: Status::Pass, text: text.into(), advice: None }
+    }
+
+    pub(super) fn warn(text: impl Into<String>) -> Self {
+        Self { status: Status::Warn, text: text.into(), advice: None }
+    }
+
+    pub(super) fn fail(text: impl Into<String>) -> Self {
+        Self { status: Status::Fail, text: text.into(), advice: None }
+    }
+
+    pub(super) fn skip(text: impl Into<String>) -> Self {
+        Self { status: Status::Skip, text: text.into(), advice: None }
+    }
+
+    /// Adds what to do about the finding.
+    pub(super) fn advise(self, advice: impl Into<Option<Advice>>) -> Self {
+        Self { advice: advice.into(), ..self }
+    }
 }
 
 /// Reason why a test did not run to its end.
@@ -27,22 +49,18 @@ pub(super) enum TestError {
     #[error("{0}")]
     Untested(String),
     /// The card does not answer.
-    #[error(
-        "the card is gone (its registers read as all ones): check slot and power; `fpgactl reset --level bus` recovers a card \
-         whose configuration space still answers, otherwise rescan the bus"
-    )]
+    #[error("the card is gone (its registers read as all ones)")]
     Gone,
     #[error(transparent)]
     Mmio(MmioError),
+    #[error(transparent)]
+    Interrupt(InterruptError),
     #[error("no memory for the test: {0}")]
-    Memory(#[from] DmaAllocError),
+    Memory(DmaAllocError),
     #[error("the test's own memory: {0}")]
-    Range(#[from] MemoryError),
+    Range(MemoryError),
     /// An engine stopped with error bits.
-    #[error(
-        "{channel} stopped with an error: {what}{place}; check that card memory answers there (poisoned or unmapped address, \
-         IOMMU log, AER)"
-    )]
+    #[error("{channel} stopped with an error: {what}{place}")]
     Engine { channel: ChannelName, what: String, place: EnginePosition },
     /// A run does not end. The engine was stopped.
     #[error(
@@ -51,8 +69,7 @@ pub(super) enum TestError {
     Slow { channel: ChannelName, waited: Waited, completed: u32, posted: u32, status: String },
     /// An engine does not stop.
     #[error(
-        "{channel} does not stop ({waited}, status {status}): an AXI slave does not answer; reset the card with \
-         `fpgactl reset --level bus`. Memory that the engine may still access stays quarantined{hint}"
+        "{channel} does not stop ({waited}, status {status}): an AXI slave does not answer. Memory that the engine may still access stays quarantined{hint}"
     )]
     Stuck { channel: ChannelName, waited: Waited, status: String, hint: &'static str },
     /// An engine stopped before the end of its run without an error bit.
@@ -61,14 +78,14 @@ pub(super) enum TestError {
     /// Card memory could not be restored.
     #[error("{what} still hold test data and could not be restored: {why}")]
     Restore { what: String, why: String },
-    #[error("{0}")]
+    #[error(transparent)]
     Mismatch(#[from] Mismatch),
     #[error(transparent)]
-    Cdma(CdmaError),
+    Cdma(Error<CdmaError>),
     #[error(transparent)]
-    Resource(ResourceError),
+    Resource(Error<ResourceError>),
     #[error(transparent)]
-    Stream(StreamError),
+    Stream(Error<StreamError>),
 }
 
 /// Descriptor at which an engine stopped, as far as its count shows.
@@ -86,36 +103,64 @@ impl core::fmt::Display for EnginePosition {
     }
 }
 
+impl TestError {
+    /// Returns what to do about it.
+    pub(super) fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::Gone | Self::Stuck { .. } => Some(Advice::ResetBus),
+            Self::Engine { .. } => Some(Advice::text(
+                "check that card memory answers there: poisoned or unmapped address, the IOMMU's log, AER",
+            )),
+            Self::Cdma(error) => error.advice(),
+            Self::Resource(error) => error.advice(),
+            Self::Stream(error) => error.advice(),
+            _ => None,
+        }
+    }
+}
+
 impl From<MmioError> for TestError {
     fn from(error: MmioError) -> Self {
         if error.is_gone() { Self::Gone } else { Self::Mmio(error) }
     }
 }
 
-impl From<CdmaError> for TestError {
-    fn from(error: CdmaError) -> Self {
-        match error {
-            CdmaError::Gone { .. } => Self::Gone,
-            CdmaError::Mmio { source, .. } if source.is_gone() => Self::Gone,
-            error => Self::Cdma(error),
+impl From<Error<CdmaError>> for TestError {
+    fn from(error: Error<CdmaError>) -> Self {
+        match &error.kind {
+            CdmaError::Gone => Self::Gone,
+            CdmaError::Mmio(source) if source.is_gone() => Self::Gone,
+            _ => Self::Cdma(error),
         }
     }
 }
 
-impl From<StreamError> for TestError {
-    fn from(error: StreamError) -> Self {
-        match error {
+impl From<Error<StreamError>> for TestError {
+    fn from(error: Error<StreamError>) -> Self {
+        match &error.kind {
             StreamError::Channel(ChannelError::Gone { .. }) => Self::Gone,
-            error => Self::Stream(error),
+            _ => Self::Stream(error),
         }
     }
 }
 
-impl From<ResourceError> for TestError {
-    fn from(error: ResourceError) -> Self {
-        match error {
-            ResourceError::Mmio { source, .. } if source.is_gone() => Self::Gone,
-            error => Self::Resource(error),
+impl From<DmaAllocError> for TestError {
+    fn from(error: DmaAllocError) -> Self {
+        Self::Memory(error)
+    }
+}
+
+impl From<MemoryError> for TestError {
+    fn from(error: MemoryError) -> Self {
+        Self::Range(error)
+    }
+}
+
+impl From<Error<ResourceError>> for TestError {
+    fn from(error: Error<ResourceError>) -> Self {
+        match &error.kind {
+            ResourceError::Mmio(source) if source.is_gone() => Self::Gone,
+            _ => Self::Resource(error),
         }
     }
 }

@@ -32,11 +32,11 @@ fn config_space(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let ((vendor, device), enabled, capabilities, msix) = match read() {
         Ok(found) => found,
         Err(fpga_pci::ConfigError::Gone) => return Err(TestError::Gone),
-        Err(error) => return Ok(Verdict::Fail(error.to_string())),
+        Err(error) => return Ok(Verdict::fail(error.to_string())),
     };
     let known = context.card.info().ids;
     if (vendor, device) != (known.vendor, known.device) {
-        return Ok(Verdict::Fail(format!(
+        return Ok(Verdict::fail(format!(
             "the ids are {vendor:04x}:{device:04x}, but were {:04x}:{:04x} when the card was opened: another bitstream was \
              loaded; open the card again",
             known.vendor, known.device
@@ -49,15 +49,15 @@ fn config_space(context: &TestContext<'_>) -> Result<Verdict, TestError> {
             .map(|(_, name)| name)
             .collect();
     if !missing.is_empty() {
-        return Ok(Verdict::Fail(format!(
+        return Ok(Verdict::fail(format!(
             "{} is off in the command register ({enabled:#06x}); it was on when the card was opened: open the card again",
             missing.join(" and ")
         )));
     }
     let found = format!("{vendor:04x}:{device:04x}, {capabilities} capabilities");
     Ok(match msix {
-        Some(msix) => Verdict::Pass(format!("{found}, MSI-X table in BAR {}", msix.table_bar)),
-        None => Verdict::Warn(format!("{found}, no MSI-X: wait by polling")),
+        Some(msix) => Verdict::pass(format!("{found}, MSI-X table in BAR {}", msix.table_bar)),
+        None => Verdict::warn(format!("{found}, no MSI-X: wait by polling")),
     })
 }
 
@@ -70,9 +70,9 @@ fn bars(context: &TestContext<'_>) -> Verdict {
     let now = context.card.backend().bars().into_iter().flatten();
     let there = now.filter(|bar| [Some(roles.dma), roles.user, roles.bypass].contains(&Some(*bar))).count();
     if there == found.len() {
-        Verdict::Pass(list(&found))
+        Verdict::pass(list(&found))
     } else {
-        Verdict::Fail(format!(
+        Verdict::fail(format!(
             "{} were found when the card was opened, {there} of them still exist; remove the function and rescan the bus",
             list(&found)
         ))
@@ -122,7 +122,7 @@ fn identifiers(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         ids.push(identifier(bar, at, &format!("{name}_sgdma"), Target::sgdma(direction), kind, &mut wrong)?);
     }
     if !wrong.is_empty() {
-        return Ok(Verdict::Fail(format!(
+        return Ok(Verdict::fail(format!(
             "{}; expected 0x1fcTsnVV (target, stream and channel, version). If only some reads are wrong, the IP may be from a \
              release that answers every second read with ones (2018.x): build with a newer one",
             wrong.join("; ")
@@ -138,7 +138,7 @@ fn identifiers(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         list(&versions.iter().map(|version| format!("{version:#04x}")).collect::<Vec<_>>())
     );
     if system.id() != SystemId::VALUE {
-        return Ok(Verdict::Warn(format!(
+        return Ok(Verdict::warn(format!(
             "{found}; the system id is {:#06x} instead of 0xff01",
             system.id()
         )));
@@ -146,9 +146,9 @@ fn identifiers(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let known = versions.len() == 1
         && versions.iter().all(|version| (1..=Identifier::VERSION_LATEST).contains(version));
     Ok(if known {
-        Verdict::Pass(found)
+        Verdict::pass(found)
     } else {
-        Verdict::Warn(format!(
+        Verdict::warn(format!(
             "{found}: this driver does not know the version; check the results of the transfer tests below"
         ))
     })
@@ -168,16 +168,16 @@ fn scratch(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         return Err(TestError::Gone);
     }
     if toggled.relaxed_ordering() == before.relaxed_ordering() {
-        return Ok(Verdict::Fail(
+        return Ok(Verdict::fail(
             "bit 0 at 0x301c does not keep the written value: register writes do not reach the card; check that memory decoding is \
              on and that no other program drives the card"
                 .to_owned(),
         ));
     }
     if after != before {
-        return Ok(Verdict::Fail(format!("0x301c was {before} and could not be restored: it is {after}")));
+        return Ok(Verdict::fail(format!("0x301c was {before} and could not be restored: it is {after}")));
     }
-    Ok(Verdict::Pass("bit 0 at 0x301c toggles and is restored".to_owned()))
+    Ok(Verdict::pass("bit 0 at 0x301c toggles and is restored"))
 }
 
 /// Sets and clears single bits by the aliases. The mask of `bits` is restored.
@@ -262,12 +262,12 @@ fn masks(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         wrong.push(format!("user mask (0x2004, 0x2008, 0x200c): it was {before:#x} and is {after:#x}"));
     }
     Ok(if wrong.is_empty() {
-        Verdict::Pass(format!(
+        Verdict::pass(format!(
             "set and clear aliases of {tested} channel masks and of the interrupt block work{}",
             skipped_channels(&busy)
         ))
     } else {
-        Verdict::Fail(format!(
+        Verdict::fail(format!(
             "{}; interrupts of this card are unreliable, wait by polling",
             wrong.join("; ")
         ))
@@ -299,9 +299,9 @@ fn alignments(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     }
     let all: Vec<String> = found.iter().map(|(text, names)| format!("{}: {text}", names.join(" "))).collect();
     Ok(if silent.is_empty() {
-        Verdict::Pass(all.join("; "))
+        Verdict::pass(all.join("; "))
     } else {
-        Verdict::Warn(format!(
+        Verdict::warn(format!(
             "{} report no alignment (0); 1 B, 1 B and 64 bits are assumed, as in the vendor's driver",
             list(&silent)
         ))

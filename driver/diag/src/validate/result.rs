@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use fpga_pci::host::Status;
 
-use fpga_driver::CardRange;
+use fpga_driver::{Advice, CardRange};
 
 /// Result of one test.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,15 +15,21 @@ pub struct TestResult {
     pub name: String,
     /// Outcome of the test.
     pub status: Status,
-    /// Finding and remedy.
+    /// Finding, in one line.
     pub message: String,
+    /// Remedy.
+    pub advice: Option<Advice>,
     /// Duration on the card's clock.
     pub duration: Duration,
 }
 
 impl fmt::Display for TestResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<4} {}: {}", self.status, self.name, self.message)
+        write!(f, "{:<4} {}: {}", self.status, self.name, self.message)?;
+        match &self.advice {
+            Some(advice) => write!(f, "; {advice}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -55,7 +55,7 @@ pub fn side_effects(card: &Card, options: ValidateOptions) -> Vec<String> {
             range.start,
             range.last()
         )),
-        Err(Verdict::Fail(why) | Verdict::Skip(why) | Verdict::Pass(why) | Verdict::Warn(why)) => {
+        Err(Verdict { text: why, .. }) => {
             found.push(format!("no card memory is written: {why}"));
         }
     }

@@ -9,6 +9,7 @@ use super::problem::{TestError, Verdict};
 use fpga_driver::ChannelName;
 use fpga_driver::ResourceError;
 use fpga_driver::WaitOptions;
+use fpga_driver::{Advice, Error};
 use fpga_driver::{C2hStream, C2hStreamOptions, H2cStream, StreamError};
 use fpga_driver::{Card, CardAddr, Direction};
 
@@ -33,7 +34,7 @@ enum LoopbackKind {
 
 fn packets(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     if !context.options.streams {
-        return Ok(Verdict::Skip(
+        return Ok(Verdict::skip(
             "a C2H stream channel that receives no data stays busy until the card is reset: request the test (--streams) if every C2H \
              channel has a loopback or a packet source"
                 .to_owned(),
@@ -59,7 +60,7 @@ fn packets(context: &TestContext<'_>) -> Result<Verdict, TestError> {
             }
             LoopbackKind::Nothing { wedged } => {
                 quiet |= wedged;
-                let state = if wedged { ", and it stays busy until `fpgactl reset --level bus`" } else { "" };
+                let state = if wedged { ", and it stays busy" } else { "" };
                 words.push(format!("{name}: no data arrives{state}"));
             }
             LoopbackKind::Held => words.push(format!("{name}: in use, not tested")),
@@ -68,17 +69,19 @@ fn packets(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let words = words.join("; ");
     Ok(match (passed, quiet) {
         (0, false) if words.is_empty() => skip_reason("every C2H channel"),
-        (_, true) => Verdict::Warn(words),
-        (0, false) => Verdict::Skip(words),
-        _ => Verdict::Pass(words),
+        (_, true) => Verdict::warn(words).advise(Advice::ResetBus),
+        (0, false) => Verdict::skip(words),
+        _ => Verdict::pass(words),
     })
 }
 
 /// Returns a taken channel; `None` for a channel that has another owner.
-fn free<T>(taken: Result<T, ResourceError>) -> Result<Option<T>, TestError> {
+fn free<T>(taken: Result<T, Error<ResourceError>>) -> Result<Option<T>, TestError> {
     match taken {
         Ok(channel) => Ok(Some(channel)),
-        Err(ResourceError::InUse { .. } | ResourceError::NoSuchChannel { .. }) => Ok(None),
+        Err(Error { kind: ResourceError::InUse { .. } | ResourceError::NoSuchChannel { .. }, .. }) => {
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -98,8 +101,8 @@ fn one(context: &TestContext<'_>, name: ChannelName) -> Result<LoopbackKind, Tes
         Pattern::Random.fill(context.options.seed, CardAddr::new(seed as u64), &mut expected);
         let sent = card.buffer_from(&expected).map_err(TestError::from)?;
         if let Some(tx) = &mut tx {
-            tx.submit(sent).map_err(|refused| StreamError::Submit(refused.error))?;
-            tx.poll().map_err(StreamError::from)?;
+            tx.submit(sent).map_err(|refused| refused.error.map(StreamError::Submit))?;
+            tx.poll().map_err(|error| error.map(StreamError::from))?;
         }
         let buffer = card.buffer(MAX_PACKET_BYTES).map_err(TestError::from)?;
         let received = match rx.receive_with(buffer, wait) {
@@ -118,7 +121,7 @@ fn nothing(rx: &mut C2hStream, tx: Option<H2cStream>) -> Result<LoopbackKind, Te
     drop(tx);
     match rx.abort() {
         Ok(_) => Ok(LoopbackKind::Nothing { wedged: false }),
-        Err(StreamError::Channel(fpga_driver::ChannelError::Wedged { .. })) => {
+        Err(Error { kind: StreamError::Channel(fpga_driver::ChannelError::Wedged { .. }), .. }) => {
             Ok(LoopbackKind::Nothing { wedged: true })
         }
         Err(error) => Err(error.into()),

@@ -92,7 +92,7 @@ fn one_channel(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict, 
         moved += case.size as u64;
     }
     let longest = cases.iter().map(|case| case.size).max().unwrap_or(0);
-    Ok(Verdict::Pass(format!(
+    Ok(Verdict::pass(format!(
         "{} of 1 to {longest} bytes, {moved} bytes in total, arrived byte for byte{}",
         quantity(cases.len(), "transfer"),
         if longest < 1 << 20 { " (longer ones do not fit into the scratch memory)" } else { "" }
@@ -203,7 +203,7 @@ fn test_all_channels(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let names: Vec<ChannelName> = h2c.iter().chain(&c2h).map(|rig| rig.name).collect();
     let expected = Expected { bytes: &expected, guard: 0, card: scratch.start };
     compare(|| format!("{} at once", list(&names)), &expected, &found)?;
-    Ok(Verdict::Pass(format!("{} at once, {size} bytes each{}", list(&names), skipped_channels(&busy))))
+    Ok(Verdict::pass(format!("{} at once, {size} bytes each{}", list(&names), skipped_channels(&busy))))
 }
 
 /// Starts the lanes from `first`, as many as there are channels.

@@ -1,7 +1,7 @@
 //! Movement of frames: channel, transfers, credits.
 
 use fpga_driver::endpoint::{SendCompletion, SendError, SendOptions, SendTicket};
-use fpga_driver::{ChannelFault, Completion, SubmitError};
+use fpga_driver::{ChannelFault, Completion, Error, SubmitError};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{SubmitError as Busy, TransferError};
 
@@ -18,7 +18,7 @@ const FETCHES: u32 = 4;
 
 /// Whether this is back-pressure, so that the same transfer will be accepted later.
 pub(super) const fn is_busy(error: &SendError) -> bool {
-    matches!(error, SendError::Sender { source: Busy::Full { .. } | Busy::Destinations { .. }, .. })
+    matches!(error, SendError::Sender(Busy::Full { .. } | Busy::Destinations { .. }))
 }
 
 impl Publisher {
@@ -46,7 +46,7 @@ impl Publisher {
     }
 
     /// Submits a frame to the channel. If it is refused, it is given up for all of its subscribers.
-    pub(super) fn upload(&mut self, queued: Queued) -> Result<(), SubmitError> {
+    pub(super) fn upload(&mut self, queued: Queued) -> Result<(), Error<SubmitError>> {
         let Queued { memory, sequence, length, targets } = queued;
         let FrameMemory::Slot(slot, mut buffer) = memory else {
             // Only frames in slots get here.
@@ -168,7 +168,7 @@ impl Publisher {
             }
         }
         if let Err(fault) = done.outcome {
-            if RetryBackoff::is_own_failure(&fault) {
+            if RetryBackoff::is_own_failure(&fault.kind) {
                 self.statistics.internal.faults += 1;
                 self.event(PublisherEvent::UploadFailed { sequence: self.pool.sequence(slot), fault });
             }
@@ -222,7 +222,7 @@ impl Publisher {
                 debug_assert!(held.is_ok());
                 self.note(ticket, Purpose::Frame { slot, member: index, position: place.position });
             }
-            Err(error) if is_busy(&error) => return Ok(false),
+            Err(error) if is_busy(&error.kind) => return Ok(false),
             Err(error) => {
                 self.void_position(index);
                 self.drop_member(index, DropReason::Refused(error))?;
@@ -435,7 +435,7 @@ impl Publisher {
         &mut self,
         what: RetriedTransfer,
         failures: u32,
-        fault: Box<ChannelFault>,
+        fault: Box<Error<ChannelFault>>,
     ) -> Result<(), PublisherError> {
         self.statistics.internal.faults += 1;
         if failures >= self.options.failures {

@@ -162,7 +162,7 @@ impl Publisher {
     pub fn new(endpoint: Endpoint, options: PublisherOptions) -> Result<Self, PublisherError> {
         let card = endpoint.card().clone();
         let name = card.name().to_owned();
-        let wrong = |source: GeometryError| PublisherError::Geometry { card: name.clone(), source };
+        let wrong = |source: GeometryError| PublisherError::Geometry { card: name.clone(), cause: source };
         let out_of_range =
             |what, found: u64, expected| PublisherError::Option { card: name.clone(), what, found, expected };
         if options.subscribers == 0 || options.subscribers > MAX_SUBSCRIBERS {
@@ -468,7 +468,7 @@ impl Publisher {
             // In order, behind those that wait for a slot.
             self.queue.push_back(queued);
         } else {
-            self.upload(queued).map_err(|source| PublishError::Submit { sequence, source })?;
+            self.upload(queued).map_err(|source| PublishError::Submit { sequence, cause: source })?;
         }
         Ok(Published { sequence, sent, skipped })
     }

@@ -101,7 +101,7 @@ impl Publisher {
             member.status_due = true;
             self.statistics.internal.resent += 1;
             // Usually behind a frame that failed, or behind another status; that is not a failure of this status.
-            if RetryBackoff::is_own_failure(&fault) {
+            if RetryBackoff::is_own_failure(&fault.kind) {
                 let failures = self.status_retries.failed(self.endpoint.now());
                 self.count_failure(RetriedTransfer::Status, failures, fault)?;
             }
@@ -118,7 +118,7 @@ impl Publisher {
             Err(error) => {
                 member.carrier = ControlBlock::Idle(buffer);
                 member.probes.end(false);
-                if super::drive::is_busy(&error) {
+                if super::drive::is_busy(&error.kind) {
                     // It is built again at the next poll.
                     member.status_due = true;
                     self.statistics.internal.postponed += 1;

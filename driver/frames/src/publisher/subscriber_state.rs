@@ -3,7 +3,7 @@
 use core::fmt;
 
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendError};
-use fpga_driver::{ChannelFault, DmaBuffer, NodeId};
+use fpga_driver::{ChannelFault, DmaBuffer, Error, NodeId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::TransferError;
 use fpga_registers::quantity;
@@ -49,7 +49,7 @@ pub enum DropReason {
     },
     /// A transfer to it was refused locally.
     #[error("a transfer to it was refused: {0}")]
-    Refused(SendError),
+    Refused(Error<SendError>),
     /// It returned frames that it did not have.
     #[error("{0}")]
     Credit(#[from] InvalidCredit),
@@ -245,14 +245,14 @@ pub enum PublisherEvent {
         /// Sequence number of the frame.
         sequence: Sequence,
         /// Fault of the channel.
-        fault: Box<ChannelFault>,
+        fault: Box<Error<ChannelFault>>,
     },
     /// Another transfer between host and card failed; it is retried.
     Fault {
         /// Kind of transfer.
         what: RetriedTransfer,
         /// Fault of the channel.
-        fault: Box<ChannelFault>,
+        fault: Box<Error<ChannelFault>>,
     },
 }
 

@@ -126,7 +126,9 @@ impl Subscriber {
                 self.carrier = ControlBlock::InUse(Some(buffer));
                 self.counts.credits += 1;
             }
-            Err(SendError::Sender { source: Busy::Full { .. } | Busy::Destinations { .. }, .. }) => {
+            Err(error)
+                if matches!(error.kind, SendError::Sender(Busy::Full { .. } | Busy::Destinations { .. })) =>
+            {
                 self.carrier = ControlBlock::Idle(buffer);
                 self.credit_due = true;
                 self.counts.internal.postponed += 1;

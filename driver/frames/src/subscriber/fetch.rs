@@ -30,7 +30,7 @@ impl Subscriber {
                 Fetch::Frame { .. } => RetriedTransfer::Frames,
                 Fetch::Status => RetriedTransfer::Status,
             };
-            if !RetryBackoff::is_own_failure(&fault) {
+            if !RetryBackoff::is_own_failure(&fault.kind) {
                 return Ok(());
             }
             let failures = self.fetch_retries.failed(self.endpoint.now());
@@ -81,7 +81,7 @@ impl Subscriber {
             if !fits {
                 self.give_back(place.position, buffer);
                 let source = BlockError::Lengths;
-                self.ready.push_back(Err(RemoteError::Frame { slot: place.slot, source }));
+                self.ready.push_back(Err(RemoteError::Frame { slot: place.slot, cause: source }));
                 continue;
             }
             let fetch = Fetch::Frame { position: place.position, slot: place.slot };
@@ -112,7 +112,7 @@ impl Subscriber {
             }
             Err(source) => {
                 self.give_back(position, buffer);
-                self.ready.push_back(Err(RemoteError::Frame { slot, source }));
+                self.ready.push_back(Err(RemoteError::Frame { slot, cause: source }));
             }
         }
     }

@@ -55,7 +55,7 @@ impl Joining {
     ) -> Result<Self, JoinError> {
         if !crate::credits::possible_slots(options.slots) {
             let card = endpoint.card().name().to_owned();
-            return Err(JoinError::Geometry { card, source: GeometryError::Slots { slots: options.slots } });
+            return Err(JoinError::Geometry { card, cause: GeometryError::Slots { slots: options.slots } });
         }
         let hello = Hello { node: endpoint.node().get(), incarnation: endpoint.incarnation().get() };
         let talk = BootstrapClient::begin(address, hello, options.patience, Instant::now())?;
@@ -106,7 +106,7 @@ impl Joining {
             return Err(JoinError::Offer { node, what: "segments of 0 bytes" });
         }
         let card = endpoint.card().name().to_owned();
-        let wrong = |source| JoinError::Geometry { card: card.clone(), source };
+        let wrong = |source| JoinError::Geometry { card: card.clone(), cause: source };
         let geometry = Geometry::new(offer.max_value_length, offer.max_data_length).map_err(wrong)?;
         let memory = self.options.memory.unwrap_or_else(|| endpoint.usable_memory());
         // Two blocks follow the slots: the publisher's status, and the source of the credit, which the publisher may not write.
@@ -146,7 +146,7 @@ impl Joining {
         let slots = self.options.slots;
         let Some(arrivals) = Arrivals::new(slots, accepted.position) else {
             let card = endpoint.card().name().to_owned();
-            return Err(JoinError::Geometry { card, source: GeometryError::Slots { slots } });
+            return Err(JoinError::Geometry { card, cause: GeometryError::Slots { slots } });
         };
         let start = (arrivals, Sequence::new(accepted.sequence));
         Ok(Subscriber::new(endpoint, shape, credit, start, self.options.clone())?)

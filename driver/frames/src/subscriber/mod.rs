@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendTicket};
-use fpga_driver::{C2hChannel, ChannelFault, ChannelOptions, DmaBuffer, Endpoint, H2cChannel, NodeId};
+use fpga_driver::{C2hChannel, ChannelFault, ChannelOptions, DmaBuffer, Endpoint, Error, H2cChannel, NodeId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::TransferError;
 
@@ -486,7 +486,7 @@ impl Subscriber {
         &mut self,
         what: RetriedTransfer,
         failures: u32,
-        last: Box<ChannelFault>,
+        last: Box<Error<ChannelFault>>,
     ) -> Result<(), SubscriberError> {
         self.counts.internal.faults += 1;
         if failures >= self.options.failures {

@@ -214,7 +214,7 @@ fn publisher_invalid_sizes_are_refused_at_open() {
         Publisher::new(endpoint, options).unwrap_err()
     };
     let geometry = |change: &dyn Fn(&mut PublisherOptions)| match refused(change) {
-        PublisherError::Geometry { source, .. } => source,
+        PublisherError::Geometry { cause, .. } => cause,
         other => panic!("{other}"),
     };
     assert_eq!(geometry(&|options| options.max_data_length = 0), GeometryError::NoData);
@@ -256,11 +256,11 @@ fn subscriber_too_small_memory_is_refused() {
         }
     };
     let error = join(&|options| options.memory = Some(CardRange::new(CardAddr::new(0), 5_000))).unwrap_err();
-    assert!(matches!(error, JoinError::Geometry { source: GeometryError::Memory { .. }, .. }), "{error}");
+    assert!(matches!(error, JoinError::Geometry { cause: GeometryError::Memory { .. }, .. }), "{error}");
     assert!(error.to_string().contains("fewer slots"), "{error}");
     for slots in [0, 3, 1 << 20] {
         let error = join(&|options| options.slots = slots).unwrap_err();
-        assert!(matches!(error, JoinError::Geometry { source: GeometryError::Slots { .. }, .. }), "{error}");
+        assert!(matches!(error, JoinError::Geometry { cause: GeometryError::Slots { .. }, .. }), "{error}");
     }
     assert!(join(&|options| options.slots = 2).is_ok());
     drop(rig.publisher);

@@ -5,10 +5,11 @@ use fpga_pci::Waited;
 use fpga_protocol::sender;
 use fpga_registers::{CardAddr, quantity};
 
+use super::super::error::submit_advice;
 use super::super::{EndpointError, SendError};
 use super::SLOTS;
-use crate::error::TransferFailed;
-use crate::name::CardName;
+use crate::advice::Advice;
+use crate::error::{Error, ErrorKind, TransferError, widen};
 
 /// Reason why a read failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +17,7 @@ use crate::name::CardName;
 pub enum ReadFailure {
     /// The caller withdrew the read.
     #[error(
-        "the read of {length} from node {node} was cancelled; what is in its place may be a part of them",
+        "the read of {length} from node {node} was cancelled; its destination may hold a part of it",
         length = quantity(*length, "byte"),
     )]
     Cancelled {
@@ -30,7 +31,7 @@ pub enum ReadFailure {
     Request(sender::TransferError),
     /// The request arrived, but the answer did not.
     #[error(
-        "node {node} took the request to read {length} and did not answer within {waited}; look whether its endpoint is polled, or give the read a longer deadline",
+        "node {node} took the request to read {length} and did not answer within {waited}",
         length = quantity(*length, "byte"),
     )]
     NoAnswer {
@@ -49,13 +50,11 @@ pub enum ReadFailure {
 pub enum ReadError {
     /// The requested bytes are not inside the readable range.
     #[error(
-        "{card}: the range of {length} at offset {offset} is not inside the {readable} that node {node} lets read; ask for less",
+        "the range of {length} at offset {offset} is not inside the {readable} that node {node} lets read",
         length = quantity(*length, "byte"),
         readable = quantity(*readable, "byte"),
     )]
     Range {
-        /// Name of the card.
-        card: CardName,
         /// Node that owns the data.
         node: NodeId,
         /// Offset of the first byte in the readable range.
@@ -67,23 +66,18 @@ pub enum ReadError {
     },
     /// The destination overlaps that of another read in progress.
     #[error(
-        "{card}: a read of {length} to {to} overlaps one in progress; wait for that read, or read to another destination",
+        "a read of {length} to {to} overlaps one in progress",
         length = quantity(*length, "byte"),
     )]
     Overlap {
-        /// Name of the card.
-        card: CardName,
         /// First destination address.
         to: CardAddr,
         /// Length in bytes.
         length: u64,
     },
     /// All read slots are in use (back-pressure).
-    #[error("{card}: {SLOTS} reads are in progress; wait for one to end")]
-    Full {
-        /// Name of the card.
-        card: CardName,
-    },
+    #[error("{SLOTS} reads are in progress")]
+    Full,
     /// The request or its answer cannot use the requested scheme.
     #[error("the request to read: {0}")]
     Send(#[from] SendError),
@@ -92,13 +86,32 @@ pub enum ReadError {
     Endpoint(#[from] EndpointError),
     /// The DMA transfer of the request failed.
     #[error(transparent)]
-    Upload(#[from] TransferFailed),
+    Upload(#[from] Error<TransferError>),
     /// The sender refused the request.
-    #[error("{card}: {source}")]
-    Sender {
-        /// Name of the card.
-        card: CardName,
-        /// Reason.
-        source: sender::SubmitError,
-    },
+    #[error(transparent)]
+    Sender(#[from] sender::SubmitError),
 }
+
+impl ErrorKind for ReadError {
+    fn advice(&self) -> Option<Advice> {
+        Some(match self {
+            Self::Range { .. } => Advice::text("request a range inside it"),
+            Self::Overlap { .. } => Advice::text("wait for that read, or read to another destination"),
+            Self::Full => Advice::WaitForRead,
+            Self::Send(error) => return error.advice(),
+            Self::Endpoint(error) => return error.advice(),
+            Self::Upload(error) => return error.advice(),
+            Self::Sender(error) => return submit_advice(error),
+        })
+    }
+
+    fn names_place(&self) -> bool {
+        match self {
+            Self::Endpoint(error) => error.names_place(),
+            Self::Upload(_) => true,
+            _ => false,
+        }
+    }
+}
+
+widen! { SendError => ReadError, EndpointError => ReadError }

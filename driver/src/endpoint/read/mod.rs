@@ -28,6 +28,7 @@ use super::{
     SendTicket,
 };
 use crate::channel::{C2hChannel, ChannelOptions, WaitOptions};
+use crate::error::{At as _, Error};
 use crate::range::CardRange;
 pub use error::{ReadError, ReadFailure};
 use request::{Request, SLOT, SLOT_BYTES};
@@ -184,16 +185,19 @@ impl Endpoint {
         &mut self,
         reader: NodeId,
         range: CardRange,
-    ) -> Result<ReadableHandle, EndpointError> {
-        let card = || self.card.shared.name.clone();
+    ) -> Result<ReadableHandle, Error<EndpointError>> {
+        self.open_mailbox(reader, range).at(|| self.place())
+    }
+
+    fn open_mailbox(&mut self, reader: NodeId, range: CardRange) -> Result<ReadableHandle, EndpointError> {
         if range.length == 0
             || reader == NodeId::ANY
             || !self.usable_memory().contains(range.start, range.length)
         {
-            return Err(EndpointError::RegionRange { card: card(), range, usable: self.usable_memory() });
+            return Err(EndpointError::RegionRange { range, usable: self.usable_memory() });
         }
         let Some(index) = self.reads.mailboxes.iter().position(Option::is_none) else {
-            return Err(EndpointError::RegionsFull { card: card(), capacity: MAILBOXES });
+            return Err(EndpointError::RegionsFull { capacity: MAILBOXES });
         };
         if self.reads.fetch.is_none() {
             let last = self.card.info().xdma.c2h_channels.saturating_sub(1);
@@ -213,7 +217,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn close_readable(&mut self, readable: &ReadableHandle) -> Result<(), EndpointError> {
+    pub fn close_readable(&mut self, readable: &ReadableHandle) -> Result<(), Error<EndpointError>> {
         if !self.is_open(&readable.window) {
             return Ok(());
         }
@@ -246,11 +250,21 @@ impl Endpoint {
         to: CardAddr,
         length: u64,
         options: SendOptions,
+    ) -> Result<ReadTicket, Error<ReadError>> {
+        self.request_read(source, offset, to, length, options).at(|| self.place())
+    }
+
+    fn request_read(
+        &mut self,
+        source: &RemoteReadable,
+        offset: u64,
+        to: CardAddr,
+        length: u64,
+        options: SendOptions,
     ) -> Result<ReadTicket, ReadError> {
-        let card = || self.card.shared.name.clone();
         let readable = source.length;
         if offset > readable || length > readable - offset {
-            return Err(ReadError::Range { card: card(), node: source.node, offset, length, readable });
+            return Err(ReadError::Range { node: source.node, offset, length, readable });
         }
         let now = self.now();
         let usual = || TIMEOUT + Duration::from_nanos(length.saturating_mul(TIMEOUT_NS_PER_BYTE));
@@ -268,13 +282,13 @@ impl Endpoint {
         let scheme = options.scheme.unwrap_or(self.scheme);
         let mut others = self.reads.pending.iter().flatten();
         if others.any(|other| CardRange::new(other.to, other.length).overlaps(CardRange::new(to, length))) {
-            return Err(ReadError::Overlap { card: card(), to, length });
+            return Err(ReadError::Overlap { to, length });
         }
         let Some(slot) = self.reads.pending.iter().position(Option::is_none) else {
-            return Err(ReadError::Full { card: card() });
+            return Err(ReadError::Full);
         };
         let from = self.reserved(REQUESTS_AT + SLOT * slot as u64);
-        let window = self.open_region(source.node, CardRange::new(to, length))?;
+        let window = self.open_writable(source.node, CardRange::new(to, length))?;
         let request = Request { offset, length, to, key: window.remote.key, scheme };
         match self.send_request(source, slot, from, &request, options.priority) {
             Ok(sent) => {
@@ -289,7 +303,7 @@ impl Endpoint {
                 Ok(ticket)
             }
             Err(error) => {
-                self.close_region(&window)?;
+                self.close_window(&window)?;
                 Err(error)
             }
         }
@@ -305,7 +319,7 @@ impl Endpoint {
         priority: u8,
     ) -> Result<SendTicket, ReadError> {
         let buffer = self.card.buffer_from(&request.encode()).map_err(EndpointError::from)?;
-        self.transmit.write(buffer, from, WaitOptions::default())?;
+        self.transmit.write(buffer, from, WaitOptions::default()).map_err(|failed| failed.error)?;
         let command = Command {
             source: from,
             node: source.node,
@@ -317,10 +331,7 @@ impl Endpoint {
             priority,
         };
         let now = self.now();
-        let card = self.card.shared.name.clone();
-        self.sender
-            .submit(now, command, Some(request.scheme))
-            .map_err(|source| ReadError::Sender { card, source })
+        self.sender.submit(now, command, Some(request.scheme)).map_err(ReadError::Sender)
     }
 
     /// Withdraws a read; its completion reports this. Returns whether the read had not ended before. Data that the other node has already
@@ -328,12 +339,12 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn cancel_read(&mut self, ticket: ReadTicket) -> Result<bool, EndpointError> {
+    pub fn cancel_read(&mut self, ticket: ReadTicket) -> Result<bool, Error<EndpointError>> {
         let named = |pending: &Option<Pending>| pending.as_ref().is_some_and(|read| read.ticket == ticket);
         let Some(slot) = self.reads.pending.iter().position(named) else { return Ok(false) };
         let Some(Some(read)) = self.reads.pending.get(slot) else { return Ok(false) };
         let failure = ReadFailure::Cancelled { node: read.node, length: read.length };
-        self.end_read(self.now(), slot, Err(failure)).map(|()| true)
+        self.end_read(self.now(), slot, Err(failure)).map(|()| true).at(|| self.place())
     }
 
     /// Returns the oldest completion of a read that was not taken yet.
@@ -356,12 +367,10 @@ impl Endpoint {
         &mut self,
         ticket: ReadTicket,
         timeout: Duration,
-    ) -> Result<ReadCompletion, EndpointError> {
-        let late = |end: &Self| EndpointError::TimedOut {
-            card: end.card.shared.name.clone(),
-            waited: Waited::of(&*end.card.shared.backend, timeout),
-        };
-        self.wait_until(timeout, late, |end| end.take_read(ticket))
+    ) -> Result<ReadCompletion, Error<EndpointError>> {
+        let late =
+            |end: &Self| EndpointError::TimedOut { waited: Waited::of(&*end.card.shared.backend, timeout) };
+        self.wait_until(timeout, late, |end| end.take_read(ticket)).at(|| self.place())
     }
 
     /// Processes an arrival that is a request or the answer to one. Returns false for arrivals of the application.
@@ -456,13 +465,10 @@ impl Endpoint {
             started,
             finished: now,
         });
-        self.close_region(&read.window)?;
+        self.close_window(&read.window)?;
         if failed {
             // Read after the window is closed: no answer can complete later.
-            let until = self
-                .ni
-                .read(at::EVENT_POSTED)
-                .map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })?;
+            let until = self.ni.read(at::EVENT_POSTED).map_err(EndpointError::Mmio)?;
             let taken = self.events.taken();
             self.reads.late.retain(|late| !late.is_over(taken.wrapping_add(1)));
             self.reads.late.push(ExpiredRead { node, to, length, until });

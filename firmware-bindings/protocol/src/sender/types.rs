@@ -112,7 +112,7 @@ pub enum SubmitError {
     },
     /// Only the registry scheme supports notification by the sender.
     #[error(
-        "a notice by the sender is not possible: in this scheme the receiver notifies its own application; use Notify::Receiver"
+        "a notification by the sender is not possible: in this scheme the receiver notifies its own application"
     )]
     Notify,
     /// The transfer asks for a scheme that the sender does not have.

@@ -58,12 +58,12 @@ fn failed(lane: &mut ChannelPair, last: Ticket) -> (Ticket, ChannelFault, Vec<Ti
     let first = lane.channel.next_completion().expect("a failed transfer");
     let later = core::iter::from_fn(|| lane.channel.next_completion())
         .map(|later| {
-            assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::EarlierFault));
+            assert_eq!(later.outcome.map_err(|fault| fault.kind.cause), Err(FaultCause::EarlierFault));
             later.ticket
         })
         .collect();
     match first.outcome {
-        Err(fault) => (first.ticket, *fault, later),
+        Err(fault) => (first.ticket, fault.kind, later),
         Ok(_) => panic!("{:?}: the transfer succeeded", lane.way),
     }
 }
@@ -113,7 +113,7 @@ fn unmapped_source(context: &mut CaseContext<'_>) -> Verdict {
             matches!(bits[..], [StatusBit::HostReadUnsupportedRequest | StatusBit::HostReadCompleterAbort]),
             "{way:?}: {fault}"
         );
-        let place = fault.place.expect("the fault names the descriptor");
+        let place = fault.position.expect("the fault names the descriptor");
         assert_eq!((place.host.get(), place.card), (gone.iova.get() + 64, Some(bad_at)), "{way:?}: {fault}");
         assert_eq!(
             (place.descriptor, place.length, place.bytes_done),
@@ -212,7 +212,7 @@ fn unmapped_descriptors(context: &mut CaseContext<'_>) -> Verdict {
         channel.wait_ended(tickets[1], long_wait()).expect("the transfers complete");
         let first = channel.next_completion().expect("the first transfer has a completion");
         assert_eq!(first.ticket, tickets[0]);
-        let fault = *first.outcome.expect_err("the descriptor fetch fails");
+        let fault = first.outcome.expect_err("the descriptor fetch fails").kind;
         let bits: Vec<_> = fault.status_errors().collect();
         assert!(
             matches!(
@@ -221,10 +221,10 @@ fn unmapped_descriptors(context: &mut CaseContext<'_>) -> Verdict {
             ),
             "{way:?}: {fault}"
         );
-        assert_eq!(fault.place.expect("the fault names the descriptor").descriptor, before);
+        assert_eq!(fault.position.expect("the fault names the descriptor").descriptor, before);
         let later = channel.next_completion().expect("the second transfer has a completion");
         assert_eq!(later.ticket, tickets[1]);
-        assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::EarlierFault));
+        assert_eq!(later.outcome.map_err(|fault| fault.kind.cause), Err(FaultCause::EarlierFault));
         if opened.card.info().xdma.count(way.direction) > 1 {
             let mut other = way.take(&opened.card, 1, way.options()).expect("a free channel");
             let buffer = opened.card.buffer(5000).expect("DMA memory");

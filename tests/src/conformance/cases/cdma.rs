@@ -1,7 +1,7 @@
 //! The copy engine (CDMA) inside the card.
 
 use fpga_driver::{
-    Backend as _, CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath,
+    Backend as _, CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath, Error,
     ResourceError, WaitMode, WaitOptions,
 };
 
@@ -30,9 +30,9 @@ pub(super) const RING: u64 = 8 << 20;
 
 pub(super) fn engine(opened: &Opened) -> Result<Cdma, Skip> {
     opened.needs(9 << 20)?;
-    opened.card.cdma().map_err(|error| match error {
+    opened.card.cdma().map_err(|error| match error.kind {
         ResourceError::Absent { .. } => Skip(error.to_string()),
-        error => panic!("{error}"),
+        _ => panic!("{error}"),
     })
 }
 
@@ -90,7 +90,10 @@ fn random_copies(opened: &Opened, cdma: &mut Cdma) {
             let at = |offset: usize| opened.at(FROM + offset as u64);
             let copied = cdma.copy(at(from), at(to), length as u64);
             if from.abs_diff(to) < length {
-                assert!(matches!(copied, Err(CdmaError::Overlap { .. })), "{round}, {n}: {copied:?}");
+                assert!(
+                    matches!(copied, Err(Error { kind: CdmaError::Overlap { .. }, .. })),
+                    "{round}, {n}: {copied:?}"
+                );
             } else {
                 assert_eq!(copied, Ok(()), "{round}, {n}: {length} bytes from {from} to {to}");
                 array.copy_within(from..from + length, to);
@@ -159,7 +162,7 @@ fn invalid_requests(context: &mut CaseContext<'_>) -> Verdict {
         (start, start + length / 2, length),
     ] {
         let error = refused(from, to, length);
-        assert!(matches!(error, CdmaError::CardMemory { .. }), "{error}");
+        assert!(matches!(error.kind, CdmaError::CardMemory { .. }), "{error}");
         assert!(error.to_string().contains(&format!("{} CDMA", opened.injector.name())), "{error}");
     }
     for (from, to, length) in [
@@ -169,16 +172,19 @@ fn invalid_requests(context: &mut CaseContext<'_>) -> Verdict {
         (at(8), at(1 << 20), u64::MAX),
     ] {
         let error = refused(from, to, length);
-        assert!(matches!(error, CdmaError::AddressRange { .. } | CdmaError::CardMemory { .. }), "{error}");
+        assert!(
+            matches!(error.kind, CdmaError::AddressRange { .. } | CdmaError::CardMemory { .. }),
+            "{error}"
+        );
     }
     for (from, to, length) in
         [(0, 0, 1), (100, 100, 50), (100, 101, 2), (101, 100, 2), (0, 99, 100), (99, 0, 100)]
     {
         let error = refused(at(from), at(to), length);
-        assert!(matches!(error, CdmaError::Overlap { .. }), "{error}");
+        assert!(matches!(error.kind, CdmaError::Overlap { .. }), "{error}");
     }
     assert_eq!(opened.injector.traffic(), before, "no register was touched");
-    assert!(matches!(opened.card.cdma(), Err(ResourceError::InUse { .. })));
+    assert!(matches!(opened.card.cdma(), Err(Error { kind: ResourceError::InUse { .. }, .. })));
     // Adjacent ranges do not overlap, and memory ends after its last byte.
     cdma.copy(opened.at(FROM), opened.at(FROM + 100), 100)
         .expect("the engine is unaffected by the refused copies");
@@ -211,11 +217,11 @@ fn ring(context: &mut CaseContext<'_>, bypass: bool, wait: WaitMode) -> Verdict 
     };
     let mut ring: CdmaRing<usize> = match cdma.into_ring(path, options) {
         Ok(ring) => ring,
-        Err(refused) => match refused.error {
-            error @ (CdmaRingError::NoBypass { .. } | CdmaRingError::NoInterrupt { .. }) => {
-                return Err(Skip(error.to_string()));
+        Err(refused) => match &refused.error.kind {
+            CdmaRingError::NoBypass { .. } | CdmaRingError::NoInterrupt => {
+                return Err(Skip(refused.error.to_string()));
             }
-            error => panic!("{error}"),
+            _ => panic!("{refused}"),
         },
     };
     let interrupts = opened.injector.traffic().interrupts;

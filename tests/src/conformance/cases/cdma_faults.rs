@@ -87,8 +87,8 @@ fn cdma_error(
     for (fault, copied) in faults {
         context.set_faults(fault.clone());
         let error = cdma.copy(from, to, WHOLE).expect_err("the copy fails");
-        assert_eq!(ExpectedError::of_cdma(&error).as_slice(), row.said, "{error}");
-        let CdmaError::Engine { source_start, destination, length, done, status, .. } = &error else {
+        assert_eq!(ExpectedError::of_cdma(&error.kind).as_slice(), row.said, "{error}");
+        let CdmaError::Engine { source_start, destination, length, done, status, .. } = &error.kind else {
             panic!("{error}")
         };
         assert_eq!((*source_start, *destination, *length, *done), (from, to, WHOLE, *copied), "{error}");
@@ -140,13 +140,13 @@ fn cdma_hangs(context: &mut CaseContext<'_>) -> Verdict {
         cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64)
     };
     let error = error.expect_err("the copy cannot complete");
-    assert_eq!(ExpectedError::of_cdma(&error).as_slice(), row.said, "{error}");
+    assert_eq!(ExpectedError::of_cdma(&error.kind).as_slice(), row.said, "{error}");
     context.set_faults([]);
     if !context.real_time() {
         // Each takes seconds of real time.
         let again =
             cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("the engine is still busy");
-        assert_eq!(ExpectedError::of_cdma(&again).as_slice(), row.said, "{again}");
+        assert_eq!(ExpectedError::of_cdma(&again.kind).as_slice(), row.said, "{again}");
     }
     drop(cdma);
     opened.assert_pool(0, 0);
@@ -185,7 +185,7 @@ fn prepared(opened: &Opened, bypass: bool, data: &[Vec<u8>]) -> Result<Option<Cd
     let options = CdmaRingOptions::new(opened.at(RING)).descriptors(32).copies(32).length_bits(LENGTH_BITS);
     match cdma.into_ring(path, options) {
         Ok(ring) => Ok(Some(ring)),
-        Err(refused) if matches!(refused.error, CdmaRingError::NoBypass { .. }) => Ok(None),
+        Err(refused) if matches!(refused.error.kind, CdmaRingError::NoBypass { .. }) => Ok(None),
         Err(refused) => panic!("{refused}"),
     }
 }
@@ -222,12 +222,12 @@ fn in_chain(context: &CaseContext<'_>, name: &str, error: &str, times: u64) -> V
                 assert_eq!(done.outcome, Ok(LENGTH as u64), "{what}");
                 continue;
             };
-            said.extend(ExpectedError::of_cdma_cause(&fault.cause));
-            match &fault.cause {
+            said.extend(ExpectedError::of_cdma_cause(&fault.kind.cause));
+            match &fault.kind.cause {
                 CdmaFaultCause::Status(status) => {
                     assert_eq!(n, FAILING_COPY, "{what}: {fault}");
                     assert_eq!(status.into_bits() & 0x770, bit(error), "{what}: {fault}");
-                    let place = fault.place.expect("the fault names the descriptor");
+                    let place = fault.kind.position.expect("the fault names the descriptor");
                     let at = |start| opened.at(start + ((n as u64) << 16) + FIRST_DESCRIPTOR);
                     assert_eq!((place.source, place.destination), (at(FROM), at(TO)), "{what}: {fault}");
                     assert_eq!(place.bytes_done, FIRST_DESCRIPTOR, "{what}: {fault}");
@@ -299,7 +299,7 @@ fn descriptors_lost(context: &mut CaseContext<'_>) -> Verdict {
     let done = ring.wait(ticket, long_wait()).expect("the copy has completed");
     let fault = done.outcome.expect_err("the upload fails");
     assert_eq!(
-        (done.payload, ExpectedError::of_cdma_cause(&fault.cause).as_slice()),
+        (done.payload, ExpectedError::of_cdma_cause(&fault.kind.cause).as_slice()),
         (0, row.said),
         "{fault}"
     );
@@ -329,17 +329,20 @@ fn ring_hangs(context: &mut CaseContext<'_>) -> Verdict {
         assert_eq!(before.outcome, Ok(LENGTH as u64));
         let short = WaitOptions::default().timeout(core::time::Duration::from_millis(50));
         let error = ring.wait(tickets[FAILING_COPY], short).expect_err("the wait times out");
-        assert!(matches!(error, CdmaRingError::TimedOut { .. }), "{error}");
+        assert!(matches!(error.kind, CdmaRingError::TimedOut { .. }), "{error}");
         let error = ring.abort().expect_err("the engine does not stop");
-        let CdmaRingError::Engine(stuck @ CdmaError::Stuck { .. }) = &error else { panic!("{error}") };
+        let CdmaRingError::Engine(stuck @ CdmaError::Stuck { .. }) = &error.kind else { panic!("{error}") };
         assert_eq!(ExpectedError::of_cdma(stuck).as_slice(), row.said);
         for (n, ticket) in tickets.into_iter().enumerate().skip(FAILING_COPY) {
             let done = ring.wait(ticket, long_wait()).expect("the copy has a completion");
             let fault = done.outcome.expect_err("the copy failed");
-            assert_eq!((done.payload, fault.cause), (n, CdmaFaultCause::Unstoppable));
+            assert_eq!((done.payload, fault.kind.cause), (n, CdmaFaultCause::Unstoppable));
         }
         let refused = ring.copy(opened.at(FROM), opened.at(TO), 1, 3).expect_err("the ring cannot be used");
-        assert!(matches!(refused.error, CdmaSubmitError::Failed(_)) && refused.payload == 3, "{refused}");
+        assert!(
+            matches!(refused.error.kind, CdmaSubmitError::Failed(_)) && refused.payload == 3,
+            "{refused}"
+        );
         assert_eq!((ring.poll(), ring.abort()), (Err(error.clone()), Err(error)));
         context.set_faults([]);
         drop(ring);

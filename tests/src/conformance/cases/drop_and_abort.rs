@@ -123,7 +123,7 @@ impl Flight {
             let done = completions.next_if(|done| done.ticket == ticket);
             let arrived = match done.map(|done| (done.outcome, done.buffer)) {
                 Some((Err(fault), buffer)) => {
-                    assert_eq!(fault.cause, FaultCause::Aborted, "{way:?}: transfer {n}");
+                    assert_eq!(fault.kind.cause, FaultCause::Aborted, "{way:?}: transfer {n}");
                     assert_eq!(buffer.is_some(), kind == Kind::Buffer, "{way:?}: transfer {n}");
                     aborted.push(n);
                     continue;

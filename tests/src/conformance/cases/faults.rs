@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName, Opportunity};
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, PacketFault};
 use fpga_driver::{
-    Backend, Card, CardAddr, DeviceEvent, Direction, NetworkInterface, OpenOptions, ResourceError,
+    Backend, Card, CardAddr, DeviceEvent, Direction, Error, NetworkInterface, OpenOptions, ResourceError,
     StreamError, WaitMode, WaitOptions,
 };
 use fpga_registers::xdma::{ChannelBlock, ChannelError as StatusBit, SgdmaBlock, channel_base, sgdma_base};
@@ -255,11 +255,11 @@ fn scenario_on(
     let wait = WaitOptions::default().mode(wait).timeout(limit);
     for (n, ticket) in tickets.into_iter().enumerate() {
         let done = lane.channel.wait(ticket, wait).or_else(|error| {
-            seen.say(ExpectedError::of(&error));
-            assert!(ExpectedError::of(&error).is_some(), "{what}: {error}");
+            seen.say(ExpectedError::of(&error.kind));
+            assert!(ExpectedError::of(&error.kind).is_some(), "{what}: {error}");
             if let Err(error) = lane.channel.abort() {
-                assert!(ExpectedError::of(&error).is_some(), "{what}: {error}");
-                seen.say(ExpectedError::of(&error));
+                assert!(ExpectedError::of(&error.kind).is_some(), "{what}: {error}");
+                seen.say(ExpectedError::of(&error.kind));
             }
             lane.channel.wait(ticket, wait)
         });
@@ -277,12 +277,12 @@ fn scenario_on(
             (Err(fault), buffer) => {
                 assert!(!fault.to_string().is_empty());
                 if row.memory == MemoryOutcome::Returned {
-                    seen.say(ExpectedError::of_cause(&fault.cause));
+                    seen.say(ExpectedError::of_cause(&fault.kind.cause));
                 }
                 if let (Some(FaultMethod::Status(bit)), Some(ExpectedError::Status)) =
-                    (row.fault, ExpectedError::of_cause(&fault.cause))
+                    (row.fault, ExpectedError::of_cause(&fault.kind.cause))
                 {
-                    assert!(fault.status_errors().eq([bit]), "{what}: {fault}");
+                    assert!(fault.kind.status_errors().eq([bit]), "{what}: {fault}");
                 }
                 seen.back += usize::from(buffer.is_some());
                 seen.kept += usize::from(buffer.is_none());
@@ -447,7 +447,9 @@ fn all_ones_at_descriptor(context: &mut CaseContext<'_>) -> Verdict {
             }
             let done = match lane.channel.wait(ticket, patient) {
                 Ok(done) => done,
-                Err(error) if context.real_time() && ExpectedError::of(&error).as_slice() == row.said => {
+                Err(error)
+                    if context.real_time() && ExpectedError::of(&error.kind).as_slice() == row.said =>
+                {
                     lost.push(ticket);
                     continue;
                 }
@@ -469,7 +471,7 @@ fn all_ones_at_descriptor(context: &mut CaseContext<'_>) -> Verdict {
             let next = opened.card.buffer(LENGTH).expect("DMA memory");
             let next = lane.channel.submit(next, places[0]).expect("the loss is not detected yet");
             let error = lane.channel.wait(next, patient).expect_err("the wait detects the loss");
-            assert_eq!(ExpectedError::of(&error).as_slice(), row.said, "{way:?}: {error}");
+            assert_eq!(ExpectedError::of(&error.kind).as_slice(), row.said, "{way:?}: {error}");
             lost.push(next);
         }
         // The ring is in quarantine with them.
@@ -492,7 +494,7 @@ fn wait_discarded(rx: &mut C2hStream, bytes: u64) {
     for _ in 0..1000 {
         let again = rx.wait_packet(WaitOptions::default().timeout(Duration::from_millis(20)));
         let again = again.map(|packet| packet.len());
-        assert!(again.as_ref().is_err_and(StreamError::is_timeout), "the error is reported once: {again:?}");
+        assert!(again.as_ref().is_err_and(Error::is_timeout), "the error is reported once: {again:?}");
         if rx.statistics().discarded_bytes > bytes {
             return;
         }
@@ -509,11 +511,13 @@ fn stream_without_end(context: &mut CaseContext<'_>) -> Verdict {
         let options = C2hStreamOptions::default().buffers(16).buffer_size(4096);
         let mut rx = match opened.card.c2h_stream_with(0, options) {
             Ok(rx) => rx,
-            Err(error @ ResourceError::CreditModeUnsupported { .. }) => return Err(Skip(error.to_string())),
+            Err(error @ Error { kind: ResourceError::CreditModeUnsupported { .. }, .. }) => {
+                return Err(Skip(error.to_string()));
+            }
             Err(error) => panic!("{error}"),
         };
         let reported = match rx.wait_packet(WaitOptions::default().timeout(crate::TIMEOUT)) {
-            Err(StreamError::Packet { source: PacketFault::TooLong { bytes: RING }, .. }) => {
+            Err(Error { kind: StreamError::Packet(PacketFault::TooLong { bytes: RING }), .. }) => {
                 ExpectedError::TooLong
             }
             Err(error) => panic!("{error}"),

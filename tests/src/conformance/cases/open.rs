@@ -1,6 +1,6 @@
 //! Opening, inspecting, closing, and opening again.
 
-use fpga_driver::ResourceError;
+use fpga_driver::{Error, ResourceError};
 use fpga_registers::xdma::MAX_CHANNELS;
 
 use super::{Case, CaseContext, Verdict, case};
@@ -61,17 +61,20 @@ fn exclusive_channel(context: &mut CaseContext<'_>) -> Verdict {
     for way in opened.ways() {
         let first = match way.take(&opened.card, 0, way.options()) {
             Ok(first) => first,
-            Err(ResourceError::CreditModeUnsupported { .. }) => continue,
+            Err(Error { kind: ResourceError::CreditModeUnsupported { .. }, .. }) => continue,
             Err(error) => panic!("{error}"),
         };
         let second = way.take(&opened.card, 0, way.options());
-        assert!(matches!(second, Err(ResourceError::InUse { .. })), "{way:?}: {second:?}");
+        assert!(
+            matches!(second, Err(Error { kind: ResourceError::InUse { .. }, .. })),
+            "{way:?}: {second:?}"
+        );
         drop(first);
         way.take(&opened.card, 0, way.options()).expect("the released channel is available");
         let there = opened.card.info().xdma.count(way.direction);
         let absent = way.take(&opened.card, there, way.options());
         assert!(
-            matches!(absent, Err(ResourceError::NoSuchChannel { available, .. }) if available == there),
+            matches!(absent, Err(Error { kind: ResourceError::NoSuchChannel { available, .. }, .. }) if available == there),
             "{way:?}: {absent:?}"
         );
     }

@@ -70,9 +70,7 @@ fn recovery_channel_level(context: &mut CaseContext<'_>) -> Verdict {
                 let buffer = opened.card.buffer(64).expect("DMA memory");
                 let at = lane.at(0);
                 if let Err(found) = lane.channel.transfer(buffer, at, long_wait()) {
-                    let silent = matches!(
-                        &found.error,
-                        TransferError::Fault(fault) if matches!(fault.cause, FaultCause::NoError(_))
+                    let silent = matches!(&found.error.kind, TransferError::Fault(fault) if matches!(fault.cause, FaultCause::NoError(_))
                     );
                     assert!(silent && found.buffer.is_some(), "{way:?}: {found}");
                 }
@@ -102,8 +100,7 @@ fn reset(opened: &Opened) -> Verdict {
 fn stale(error: &ChannelError) -> bool {
     matches!(
         error,
-        ChannelError::Mmio { source: MmioError::Stale { .. } | MmioError::Gone { .. }, .. }
-            | ChannelError::Gone { .. }
+        ChannelError::Mmio(MmioError::Stale { .. } | MmioError::Gone { .. }) | ChannelError::Gone { .. }
     )
 }
 
@@ -129,7 +126,7 @@ fn under_load(opened: &Opened, way: TestSetup, context: &CaseContext<'_>, step: 
         let done = match lane.channel.wait(ticket, long_wait()) {
             Ok(done) => done,
             Err(error) => {
-                assert!(stale(&error), "{way:?}: {error}");
+                assert!(stale(&error.kind), "{way:?}: {error}");
                 reports += 1;
                 lane.channel.wait(ticket, long_wait()).expect("the transfer has ended")
             }
@@ -138,7 +135,7 @@ fn under_load(opened: &Opened, way: TestSetup, context: &CaseContext<'_>, step: 
         if let Err(fault) = &done.outcome {
             assert!(
                 matches!(
-                    fault.cause,
+                    fault.kind.cause,
                     FaultCause::Aborted | FaultCause::NoError(_) | FaultCause::EarlierFault
                 ),
                 "{way:?}: {fault}"
@@ -156,14 +153,14 @@ fn under_load(opened: &Opened, way: TestSetup, context: &CaseContext<'_>, step: 
     let refused = lane.channel.submit(opened.card.buffer(64).expect("memory"), lane.at(0));
     match refused {
         Err(refused) => {
-            assert!(matches!(&refused.error, SubmitError::Channel(error) if stale(error)), "{refused}");
+            assert!(matches!(&refused.error.kind, SubmitError::Channel(error) if stale(error)), "{refused}");
         }
         Ok(ticket) => {
             let error = lane
                 .channel
                 .wait(ticket, long_wait())
                 .expect_err("a channel from before the reset transfers nothing");
-            assert!(stale(&error), "{way:?}: {error}");
+            assert!(stale(&error.kind), "{way:?}: {error}");
         }
     }
     Ok(())

@@ -9,8 +9,8 @@ use std::time::Instant;
 use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName};
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, H2cStream, PacketFault, PacketFragment, StreamError};
 use fpga_driver::{
-    Backend as _, BarOffset, ChannelError, ChannelOptions, MemoryHandle, ResourceError, RunMode, WaitMode,
-    WaitOptions,
+    Backend as _, BarOffset, ChannelError, ChannelOptions, Error, MemoryHandle, ResourceError, RunMode,
+    WaitMode, WaitOptions,
 };
 use fpga_protocol::Nanos;
 use rand_core::Rng;
@@ -107,7 +107,9 @@ impl Ends {
         });
         match taken {
             Ok((tx, rx)) => Ok(Self { tx, rx, opened }),
-            Err(error @ ResourceError::CreditModeUnsupported { .. }) => Err(Skip(error.to_string())),
+            Err(error @ Error { kind: ResourceError::CreditModeUnsupported { .. }, .. }) => {
+                Err(Skip(error.to_string()))
+            }
             Err(error) => panic!("{error}"),
         }
     }
@@ -151,7 +153,7 @@ impl Ends {
     }
 
     /// Next packet, or the error in its place.
-    fn next(&mut self) -> Result<Vec<u8>, StreamError> {
+    fn next(&mut self) -> Result<Vec<u8>, Error<StreamError>> {
         self.until(|ends| {
             ends.rx.next_packet().map(|packet| packet.map(|packet| packet.to_vec())).transpose()
         })
@@ -331,7 +333,7 @@ fn waits(context: &mut CaseContext<'_>) -> Verdict {
             // No packet arrives: the wait ends in time, and the buffers stay posted.
             let short = WaitOptions::default().mode(wait).timeout(Duration::from_millis(3));
             let late = ends.rx.wait_packet(short).map(|packet| packet.len());
-            assert!(late.as_ref().is_err_and(StreamError::is_timeout), "{late:?}");
+            assert!(late.as_ref().is_err_and(Error::is_timeout), "{late:?}");
             ends.assert_works(1);
             ends.close();
         }
@@ -400,7 +402,7 @@ fn back_pressure(context: &mut CaseContext<'_>) -> Verdict {
             let stood = ends.tx.statistics().still;
             let short = WaitOptions::default().timeout(Duration::from_millis(350));
             let waited = ends.tx.wait_ended(last.expect("submitted"), short);
-            assert!(matches!(waited, Err(ChannelError::TimedOut { .. })), "{waited:?}");
+            assert!(matches!(waited, Err(Error { kind: ChannelError::TimedOut { .. }, .. })), "{waited:?}");
             // The first of three polls may find transfers that have ended before.
             let stood = ends.tx.statistics().still - stood;
             assert!((2..=3).contains(&stood), "{mode:?}: {:?}", ends.tx.statistics());
@@ -509,7 +511,7 @@ fn reopened(context: &mut CaseContext<'_>) -> Verdict {
         // More than the four buffers, and than those that are posted after them.
         ends.send(&bytes(1, 4000));
         match ends.next() {
-            Err(StreamError::Packet { source: PacketFault::TooLong { .. }, .. }) => {}
+            Err(Error { kind: StreamError::Packet(PacketFault::TooLong { .. }), .. }) => {}
             other => panic!("{mode:?}: {other:?}"),
         }
         let Ends { tx, rx, opened } = ends;
@@ -630,7 +632,9 @@ fn metadata(context: &mut CaseContext<'_>, name: &str, faults: &[(FaultEntry, Pa
             }
             assert_eq!(ends.receive(), [1; 100], "{mode:?}");
             let reported = match ends.next() {
-                Err(StreamError::Packet { source, .. }) if source == *expected => ExpectedError::Metadata,
+                Err(Error { kind: StreamError::Packet(source), .. }) if source == *expected => {
+                    ExpectedError::Metadata
+                }
                 other => panic!("{mode:?}: {other:?} instead of {expected:?}"),
             };
             assert_eq!([reported], row.said);

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use fpga_driver::{
-    ChannelOptions, MemoryHandle, RunMode, ScatterGatherEntry, SubmitError, Ticket, WaitMode, WaitOptions,
-    bulk,
+    ChannelOptions, Error, MemoryHandle, RunMode, ScatterGatherEntry, SubmitError, Ticket, WaitMode,
+    WaitOptions, bulk,
 };
 use fpga_pci::{DmaAccess, SharedMemory};
 use rand_core::Rng;
@@ -126,7 +126,7 @@ type Buffers = VecDeque<(Ticket, usize, Option<Vec<u8>>)>;
 /// Submits as soon as the ring has space.
 fn submit(
     lane: &mut ChannelPair,
-    mut transfer: impl FnMut(&mut ChannelPair) -> Result<Ticket, SubmitError>,
+    mut transfer: impl FnMut(&mut ChannelPair) -> Result<Ticket, Error<SubmitError>>,
 ) -> Ticket {
     loop {
         match transfer(lane) {

@@ -7,7 +7,7 @@ use std::thread;
 
 use fpga_driver::user_interrupt::Delivery;
 use fpga_driver::{
-    Backend, OpenOptions, ResourceError, UserInterrupt, UserInterruptError, UserInterrupts, WaitMode,
+    Backend, Error, OpenOptions, ResourceError, UserInterrupt, UserInterruptError, UserInterrupts, WaitMode,
 };
 use fpga_pci::ResetLevel;
 use fpga_sim::CardFailure;
@@ -65,7 +65,7 @@ fn take(opened: &Opened, line: u8) -> UserInterrupt {
 
 fn assert_nothing(irq: &UserInterrupt) {
     let waited = irq.wait(NOTHING);
-    assert!(matches!(waited, Err(UserInterruptError::TimedOut { .. })), "{waited:?}");
+    assert!(matches!(waited, Err(Error { kind: UserInterruptError::TimedOut { .. }, .. })), "{waited:?}");
 }
 
 fn arm_for_next(context: &mut CaseContext<'_>) -> Verdict {
@@ -171,7 +171,7 @@ fn disabled(context: &mut CaseContext<'_>) -> Verdict {
     context.user_line(LINE, High);
     assert_eq!(irq.take(), Ok(0));
     let waited = irq.wait(TIMEOUT);
-    assert!(matches!(waited, Err(UserInterruptError::Disabled { line: LINE, .. })), "{waited:?}");
+    assert!(matches!(waited, Err(Error { kind: UserInterruptError::Disabled, .. })), "{waited:?}");
     assert_eq!(irq.is_pending(), Ok(true));
     irq.enable().expect("the card answers");
     assert_eq!(irq.wait(TIMEOUT), Ok(1), "the line is still high");
@@ -186,7 +186,9 @@ fn several(context: &mut CaseContext<'_>) -> Verdict {
     let all: UserInterrupts = opened.card.user_interrupts(&[LINE, OTHER, 15]).expect("three lines");
     let waited = all.wait(NOTHING);
     match waited {
-        Err(UserInterruptError::TimedOut { lines, .. }) => assert_eq!(lines, [LINE, OTHER, 15]),
+        Err(Error { kind: UserInterruptError::TimedOut { lines, .. }, .. }) => {
+            assert_eq!(lines, [LINE, OTHER, 15])
+        }
         other => panic!("{other:?}"),
     }
     context.user_line(15, High);
@@ -358,13 +360,16 @@ fn dropped(context: &mut CaseContext<'_>) -> Verdict {
 fn refusals(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     let error = opened.card.user_interrupt(16).expect_err("line 16 does not exist");
-    assert!(matches!(error, ResourceError::NoSuchUserInterrupt { line: 16, available: 16, .. }), "{error}");
+    assert!(
+        matches!(error.kind, ResourceError::NoSuchUserInterrupt { line: 16, available: 16, .. }),
+        "{error}"
+    );
     assert!(error.to_string().contains("0 to 15"), "{error}");
     let irq = take(&opened, LINE);
     let error = opened.card.user_interrupt(LINE).expect_err("the line is in use");
-    assert!(matches!(error, ResourceError::InUse { .. }), "{error}");
+    assert!(matches!(error.kind, ResourceError::InUse { .. }), "{error}");
     let error = opened.card.user_interrupts(&[OTHER, LINE]).expect_err("the line is in use");
-    assert!(matches!(error, ResourceError::InUse { .. }), "{error}");
+    assert!(matches!(error.kind, ResourceError::InUse { .. }), "{error}");
     // A refused request for several lines takes none of them.
     drop((take(&opened, OTHER), irq));
     drop(take(&opened, LINE));
@@ -380,7 +385,7 @@ fn removed(context: &mut CaseContext<'_>) -> Verdict {
         opened.injector.fail_after(0, failure);
         let waited = irq.wait(TIMEOUT);
         assert!(
-            matches!(waited, Err(UserInterruptError::Gone { line: LINE, .. })),
+            matches!(waited, Err(Error { kind: UserInterruptError::Gone, .. })),
             "{failure:?}: {waited:?}"
         );
         let taken = opened.card.user_interrupt(OTHER);
@@ -400,7 +405,7 @@ fn reset(context: &mut CaseContext<'_>) -> Verdict {
         opened.injector.reset(ResetLevel::Hot).or_else(|_| opened.injector.reset(ResetLevel::Function));
     reset.expect("the backend has one of the resets");
     let waited = irq.wait(TIMEOUT);
-    assert!(matches!(waited, Err(UserInterruptError::Reset { line: LINE, .. })), "{waited:?}");
+    assert!(matches!(waited, Err(Error { kind: UserInterruptError::Reset, .. })), "{waited:?}");
     drop((irq, opened));
     // The card is healthy, and its lines can be taken again.
     let opened = context.open();

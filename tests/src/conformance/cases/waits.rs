@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use fpga_driver::endpoint::{EndpointError, SendOptions};
 use fpga_driver::{
-    CardRange, ChannelError, ChannelEvents, Endpoint, OpenOptions, RunMode, TransferError, WaitMode,
+    CardRange, ChannelError, ChannelEvents, Endpoint, Error, OpenOptions, RunMode, TransferError, WaitMode,
     WaitOptions,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -99,8 +99,11 @@ fn must_be_enabled(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     for way in opened.ways() {
         let mut lane = opened.lane(way)?;
-        assert!(matches!(lane.channel.events(), Err(ChannelError::NoInterrupt { .. })), "{way:?}");
-        assert!(matches!(lane.channel.arm(), Err(ChannelError::NoInterrupt { .. })), "{way:?}");
+        assert!(
+            matches!(lane.channel.events(), Err(Error { kind: ChannelError::NoInterrupt, .. })),
+            "{way:?}"
+        );
+        assert!(matches!(lane.channel.arm(), Err(Error { kind: ChannelError::NoInterrupt, .. })), "{way:?}");
         let buffer = opened.card.buffer(4096).expect("DMA memory");
         let at = lane.at(0);
         let waited = lane.channel.transfer(buffer, at, long_wait().mode(WaitMode::Interrupt));
@@ -108,8 +111,7 @@ fn must_be_enabled(context: &mut CaseContext<'_>) -> Verdict {
             // The transfer had ended before the wait.
             Ok(_) => assert!(context.real_time(), "{way:?}: the transfer ended before its deadline"),
             Err(failed) => {
-                let expected =
-                    matches!(failed.error, TransferError::Channel(ChannelError::NoInterrupt { .. }));
+                let expected = matches!(failed.error.kind, TransferError::Channel(ChannelError::NoInterrupt));
                 assert!(expected, "{way:?}: {failed}");
                 assert!(failed.buffer.is_some(), "{way:?}: the buffer is returned");
             }
@@ -118,7 +120,7 @@ fn must_be_enabled(context: &mut CaseContext<'_>) -> Verdict {
         let buffer = opened.card.buffer(4096).expect("DMA memory");
         let ticket = lane.channel.submit(buffer, at).expect("accepted");
         let done = match lane.channel.wait(ticket, long_wait().mode(WaitMode::Interrupt)) {
-            Err(ChannelError::NoInterrupt { .. }) => lane.channel.wait(ticket, long_wait()),
+            Err(Error { kind: ChannelError::NoInterrupt, .. }) => lane.channel.wait(ticket, long_wait()),
             waited => waited,
         };
         assert_eq!(done.expect("the transfer completes").outcome, Ok(4096), "{way:?}");
@@ -130,7 +132,7 @@ fn must_be_enabled(context: &mut CaseContext<'_>) -> Verdict {
     if opened.card.enable_interrupts().is_ok() {
         let armed = early.channel.arm();
         assert!(
-            matches!(armed, Err(ChannelError::NoInterrupt { .. })),
+            matches!(armed, Err(Error { kind: ChannelError::NoInterrupt, .. })),
             "a channel taken before interrupts were enabled: {armed:?}"
         );
         drop(early);
@@ -191,7 +193,9 @@ fn sleeps(opened: Opened) -> Verdict {
     opened.interrupts()?;
     let mut end = match Endpoint::open(&opened.card) {
         Ok(end) => end,
-        Err(error @ EndpointError::NoInterface { .. }) => return Err(Skip(error.to_string())),
+        Err(error @ Error { kind: EndpointError::NoInterface, .. }) => {
+            return Err(Skip(error.to_string()));
+        }
         Err(error) => panic!("{error}"),
     };
     let data = bytes(1, LENGTH);
@@ -216,7 +220,7 @@ fn sleeps(opened: Opened) -> Verdict {
     let (turns, sleeps, traffic) =
         (end.counters().turns, opened.injector.sleeps(), opened.injector.traffic());
     let late = end.wait_notification(Duration::from_millis(150));
-    assert!(matches!(late, Err(EndpointError::NoArrival { .. })), "{late:?}");
+    assert!(matches!(late, Err(Error { kind: EndpointError::NoArrival { .. }, .. })), "{late:?}");
     let sleeps = opened.injector.sleeps() - sleeps;
     assert!((1..=5).contains(&sleeps), "{sleeps} sleeps");
     let polls = end.counters().turns - turns;
@@ -256,7 +260,10 @@ fn deadline(context: &mut CaseContext<'_>) -> Verdict {
                     Ok(buffer) => assert!(lane.moved(&buffer, at, &data), "{way:?}: in time"),
                     Err(failed) => {
                         assert!(
-                            matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })),
+                            matches!(
+                                failed.error.kind,
+                                TransferError::Channel(ChannelError::TimedOut { .. })
+                            ),
                             "{way:?}: {failed}"
                         );
                         let back = failed.buffer.map(|buffer| buffer.len());
@@ -293,7 +300,7 @@ fn never_ends(context: &CaseContext<'_>, opened: &Opened, lane: &mut ChannelPair
             let Err(failed) = lane.channel.transfer(buffer, at, wait) else {
                 panic!("{way:?} {mode:?}: the transfer ended")
             };
-            let TransferError::Channel(ChannelError::TimedOut { waited, .. }) = failed.error else {
+            let TransferError::Channel(ChannelError::TimedOut { waited, .. }) = failed.error.kind else {
                 panic!("{way:?} {mode:?}: {failed}")
             };
             let waited_us = waited.as_micros();
@@ -355,7 +362,8 @@ fn others_of(opened: &Opened, way: TestSetup, halted: Option<bool>) -> Verdict {
         match lane.channel.transfer(buffer, places[n], long_wait().timeout(limit)) {
             Ok(_) => assert_eq!(halted, None, "{way:?}: the transfer ended before its deadline"),
             Err(failed) => {
-                let timed_out = matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. }));
+                let timed_out =
+                    matches!(failed.error.kind, TransferError::Channel(ChannelError::TimedOut { .. }));
                 assert!(timed_out, "{way:?}: {failed}");
                 assert_eq!(
                     failed.buffer.map(|buffer| buffer.iova()),

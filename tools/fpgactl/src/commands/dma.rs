@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fpga_driver::bulk::BulkError;
-use fpga_driver::{CardAddr, ChannelError, ChannelName, TransferError, bulk};
+use fpga_driver::{CardAddr, ChannelError, ChannelName, Error, TransferError, bulk};
 use fpga_registers::quantity;
 use serde::Serialize;
 
@@ -202,7 +202,9 @@ fn written(error: CliError, channel: ChannelName) -> CliError {
     let what = format!("writing by {channel}");
     let (done, rest) = match error {
         CliError::Stopped { done, .. } => (done.unwrap_or(0), "engines are stopped".to_owned()),
-        CliError::Bulk(BulkError::Channel { done, source }) if stop::is_asked() => (done, source.to_string()),
+        CliError::Bulk(Error { kind: BulkError::Channel { done, cause }, place }) if stop::is_asked() => {
+            (done, format!("{place}: {cause}"))
+        }
         other => return other,
     };
     let left = format!(
@@ -220,7 +222,7 @@ fn write_input(settings: &Settings, addr: CardAddr, channel: u8) -> Result<DmaRe
     let opened = target::open(&settings.card)?;
     let mut channel = opened.card.h2c(channel)?;
     if let Some(length) = known {
-        channel.check_range(addr, length).map_err(TransferError::from)?;
+        channel.check_range(addr, length).map_err(Error::widen::<TransferError>)?;
     }
     let progress = Progress::new(known, settings.progress);
     progress.phase(format!("writing by {}", channel.name()));
@@ -250,7 +252,7 @@ fn read(
     let opened = target::open(&settings.card)?;
     let mut channel = opened.card.c2h(channel)?;
     // Checked before the output is opened: opening a pipe waits for its reader.
-    channel.check_range(addr, length).map_err(TransferError::from)?;
+    channel.check_range(addr, length).map_err(Error::widen::<TransferError>)?;
     let mut sink =
         DeadlineSink { inner: OutFile::create(out, settings.deadline)?, deadline: settings.deadline };
     let progress = Progress::new(length, settings.progress);
@@ -259,9 +261,12 @@ fn read(
     let wait = settings.deadline.wait();
     bulk::read_into(&opened.card, &mut channel, addr, length, &mut sink, wait, &mut |done| progress.at(done))
         .map_err(|error| match error {
-            BulkError::Channel { done, source: source @ ChannelError::Wedged { .. } } if stop::is_asked() => {
-                let left =
-                    format!("{done} of {} read, and no file was written; {source}", quantity(length, "byte"));
+            Error {
+                kind: BulkError::Channel { done, cause: cause @ ChannelError::Wedged { .. } },
+                place,
+            } if stop::is_asked() => {
+                let read = quantity(length, "byte");
+                let left = format!("{done} of {read} read, and no file was written; {place}: {cause}");
                 CliError::Interrupted { what: format!("reading by {}", channel.name()), left }
             }
             other => other.into(),

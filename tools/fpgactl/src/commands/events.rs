@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use fpga_driver::ResourceError;
 use fpga_pci::{DeviceEvent, DeviceEvents};
 use fpga_registers::quantity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -67,8 +66,7 @@ fn sleep(events: &DeviceEvents, span: Duration) -> Result<(), CliError> {
 pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let card = settings.card.to_string();
     let backend = target::reach(&settings.card)?;
-    let failed = |source| ResourceError::Interrupt { card: card.as_str().into(), source };
-    let events = backend.events().map_err(failed)?;
+    let events = backend.events().map_err(|source| CliError::Events { card: card.clone(), source })?;
     let all = [DeviceEvent::BusError, DeviceEvent::ReleaseRequested, DeviceEvent::ServerGone];
     if !all.into_iter().any(|event| events.can_have(event)) {
         return Err(CliError::Usage(format!(

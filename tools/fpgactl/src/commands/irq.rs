@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use fpga_driver::UserInterruptError;
 use fpga_driver::user_interrupt::{Delivery, UserInterruptState};
+use fpga_driver::{Error, UserInterruptError};
 use fpga_registers::quantity;
 use serde::Serialize;
 
@@ -141,7 +141,7 @@ fn wait(settings: &Settings, args: &IrqWaitArgs, out: &mut dyn Write) -> Result<
     loop {
         let slice = settings.deadline.left().map_or(WAIT, |left| left.min(WAIT));
         let taken = match lines.wait(slice) {
-            Err(UserInterruptError::TimedOut { .. }) => Vec::new(),
+            Err(Error { kind: UserInterruptError::TimedOut { .. }, .. }) => Vec::new(),
             taken => taken?,
         };
         let seconds = began.elapsed().as_secs_f64();

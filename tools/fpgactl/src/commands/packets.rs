@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Instant;
 
-use fpga_driver::{Card, ChannelError, DmaBuffer, H2cStream, ReadVolatile, Ticket, TransferError};
+use fpga_driver::{Card, ChannelError, DmaBuffer, Error, H2cStream, ReadVolatile, Ticket, TransferError};
 
 use super::dma::{DataLocation, DmaReport};
 use crate::error::CliError;
@@ -102,9 +102,9 @@ impl Sending<'_> {
                 break;
             }
             let _ = buffer.set_len(filled);
-            let ticket = self.tx.submit(buffer).map_err(|refused| TransferError::from(refused.error))?;
+            let ticket = self.tx.submit(buffer).map_err(|refused| refused.error.widen::<TransferError>())?;
             self.flying.push_back(ticket);
-            self.tx.poll().map_err(TransferError::from)?;
+            self.tx.poll().map_err(Error::widen::<TransferError>)?;
             read += filled as u64;
         }
         while self.oldest()?.is_some() {
@@ -116,7 +116,8 @@ impl Sending<'_> {
     /// Waits until the card has accepted the oldest packet in flight, and returns its buffer.
     fn oldest(&mut self) -> Result<Option<DmaBuffer>, CliError> {
         let Some(ticket) = self.flying.pop_front() else { return Ok(None) };
-        let done = self.tx.wait(ticket, self.settings.deadline.wait()).map_err(TransferError::from)?;
+        let done =
+            self.tx.wait(ticket, self.settings.deadline.wait()).map_err(Error::widen::<TransferError>)?;
         let buffer = done.into_buffer().map_err(|failed| failed.error)?;
         self.packets += 1;
         self.bytes += buffer.len() as u64;
@@ -127,17 +128,16 @@ impl Sending<'_> {
     fn failed(&mut self, error: CliError, wanted: Option<u64>) -> CliError {
         let left = match self.tx.abort() {
             Ok(_) => "the channel is stopped".to_owned(),
-            Err(ChannelError::Wedged { .. }) => {
-                "the channel remains running until the card accepts the rest: check that a receiver reads the stream, or reset the card (`fpgactl reset --level bus`)".to_owned()
+            Err(Error { kind: ChannelError::Wedged { .. }, .. }) => {
+                "the channel remains running until the card accepts the rest\nhelp: check that a receiver reads the stream, or reset the card with `fpgactl reset --level bus`".to_owned()
             }
             Err(other) => other.to_string(),
         };
         let reason = match &error {
-            CliError::Dma(TransferError::Channel(ChannelError::TimedOut {
-                card, channel, waited, ..
-            })) => {
-                format!("{card} {channel}: the card accepts no more packets (none in {waited})")
-            }
+            CliError::Dma(Error {
+                kind: TransferError::Channel(ChannelError::TimedOut { waited, .. }),
+                place,
+            }) => format!("{place}: the card accepts no more packets (none in {waited})"),
             other => other.reason(),
         };
         CliError::Sent { reason, packets: self.packets, wanted, bytes: self.bytes, left }

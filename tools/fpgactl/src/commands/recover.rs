@@ -6,12 +6,11 @@
 use std::io::Write;
 
 use fpga_driver::recovery::{self, RecoveryError, RecoveryStepOutcome, RecoveryStepReport};
-use fpga_driver::{ChannelName, RecoveryLevel, RecoveryOptions, RecoveryReport};
+use fpga_driver::{ChannelName, Error, RecoveryLevel, RecoveryOptions, RecoveryReport};
 use fpga_registers::xdma::Direction;
 use serde::Serialize;
 
 use crate::cli::{AbortArgs, ChannelChoice, ResetArgs, ResetLevel};
-use crate::cli_terms::to_cli_terms;
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::settings::Settings;
@@ -40,8 +39,8 @@ impl StepReport {
             found: report.found.clone(),
             outcome: report.outcome.word(),
             message: match &report.outcome {
-                RecoveryStepOutcome::Unsupported { reason } => to_cli_terms(reason.to_string()),
-                RecoveryStepOutcome::Failed { reason: why } => to_cli_terms(why.to_string()),
+                RecoveryStepOutcome::Unsupported { reason } => reason.to_string(),
+                RecoveryStepOutcome::Failed { reason } => reason.to_string(),
                 _ => String::new(),
             },
             card_us: micros(report.duration_ns),
@@ -127,7 +126,9 @@ fn both(settings: &Settings, number: u8) -> Result<(String, RecoveryReport), Cli
     for direction in [Direction::H2c, Direction::C2h] {
         let channel = ChannelName { direction, number };
         match escalate(settings, RecoveryOptions::default().channel(channel)) {
-            Err(error @ CliError::Recovery(RecoveryError::NoSuchChannel { .. })) => missing = Some(error),
+            Err(error @ CliError::Recovery(Error { kind: RecoveryError::NoSuchChannel { .. }, .. })) => {
+                missing = Some(error)
+            }
             Err(error) => return Err(error),
             Ok(report) => {
                 scope.push(channel.to_string());

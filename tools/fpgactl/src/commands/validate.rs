@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use fpga_diag::validate::{self, Report as Outcome, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
-use fpga_driver::{CardRange, OpenError};
+use fpga_driver::{CardRange, Error, OpenError};
 use serde::Serialize;
 
+use crate::advice::in_one_line;
 use crate::cli::ValidateArgs;
-use crate::cli_terms::to_cli_terms;
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::progress::Progress;
@@ -60,8 +60,8 @@ pub struct ValidateReport {
 
 impl ValidateReport {
     /// Report for a card that cannot be opened, so that nothing else could be tested.
-    fn not_opened(card: String, error: &OpenError) -> Self {
-        let message = to_cli_terms(format!("{error}; nothing else could be tested"));
+    fn not_opened(card: String, error: &Error<OpenError>) -> Self {
+        let message = in_one_line(format_args!("{error}: nothing else could be tested"), error.advice());
         let test = Test { name: "card.open".to_owned(), status: Status::Fail.name(), message, card_us: 0.0 };
         Self {
             command: "validate",
@@ -83,7 +83,7 @@ impl ValidateReport {
         let test = |test: &TestResult| Test {
             name: test.name.clone(),
             status: test.status.name(),
-            message: to_cli_terms(test.message.as_str()),
+            message: in_one_line(&test.message, test.advice.clone()),
             card_us: micros(u64::try_from(test.duration.as_nanos()).unwrap_or(u64::MAX)),
         };
         let scratch =

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use fpga_driver::bulk::BulkError;
-use fpga_driver::{ReadVolatile, SharedSlice};
+use fpga_driver::{Error, ReadVolatile, SharedSlice};
 use fpga_registers::quantity;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -150,10 +150,10 @@ impl Source {
 
     /// Explains an error that may come from a shortened file, or from the card.
     #[must_use]
-    pub fn explain(&self, error: BulkError) -> CliError {
-        match error {
+    pub fn explain(&self, error: Error<BulkError>) -> CliError {
+        match error.kind {
             BulkError::Short { .. } => self.changed("fewer when they were read".to_owned()),
-            other => other.into(),
+            _ => error.into(),
         }
     }
 

@@ -19,8 +19,9 @@ fn refused(args: &[&str], status: i32, parts: &[&str]) {
     let error = ran.json()["error"].clone();
     assert_eq!(error["kind"], if status == 2 { "usage" } else { "operation" });
     let message = error["message"].as_str().unwrap();
-    assert!(parts.iter().all(|part| message.contains(part)), "{args:?}: {message}");
-    assert!(ran.stderr.contains(message), "{args:?}: {}", ran.stderr);
+    let help = error["help"].as_str().unwrap_or_default();
+    assert!(parts.iter().all(|part| message.contains(part) || help.contains(part)), "{args:?}: {error}");
+    assert!(ran.stderr.contains(message) && ran.stderr.contains(help), "{args:?}: {}", ran.stderr);
 }
 
 #[test]
@@ -460,7 +461,7 @@ fn unknown_design_follows_options() {
     let plain = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
     let card = format!("mock:{}", plain.display());
     let copy = ["cdma", "copy", "--src", "0", "--dst", "4096", "--len", "64", "--card", &card];
-    refused(&copy, 1, &["no identity block", "(--cdma-offset)"]);
+    refused(&copy, 1, &["no identity block", "with --cdma-offset"]);
     let known = fpgactl(&["regs", "list", "cdma", "--json"]).ok().json();
     let offset = known["registers"][0]["address"].as_str().unwrap().to_owned();
     fpgactl(&[&copy[..], &["--cdma-offset", &offset]].concat()).ok();
@@ -502,7 +503,8 @@ fn wedged_engine_is_reported_once_with_advice() {
     ] {
         let ran = fpgactl(&[words, &["--card", &card, "--timeout", "100ms"]].concat());
         assert_eq!(ran.status, 1, "{}", ran.stderr);
-        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 2, "{}", ran.stderr);
+        assert_eq!(ran.stderr.matches("\nhelp: ").count(), 1, "{}", ran.stderr);
         assert_eq!(ran.stderr.matches("fpgactl reset").count(), 1, "{}", ran.stderr);
         let told = fpgactl(&[words, &["--card", &card, "--timeout", "100ms", "-v"]].concat());
         assert!(told.stderr.contains("quarantine"), "{}", told.stderr);

@@ -52,7 +52,7 @@ fn cdma_copy_without_realignment_names_cause() {
     let aligned = card(&folder, "dre.yaml", "cdma: { dre: false }\n");
     fpgactl(&[&COPY[..], &["--card", &aligned]].concat()).ok();
     let said = failed(&["cdma", "copy", "--src", "1", "--dst", "1MiB", "--len", "4KiB"], &aligned).stderr;
-    for part in ["dma_internal_error", "without data realignment", "align source and destination"] {
+    for part in ["dma_internal_error", "help: align both addresses to the engine's data width"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!said.contains("set_bounce_channels"), "{said}");

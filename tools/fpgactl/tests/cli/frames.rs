@@ -159,7 +159,7 @@ fn stream_lost_publisher_differs_from_end() {
     let mut said = String::new();
     reading.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(reading.wait().unwrap().code(), Some(1), "{said}");
-    assert!(said.contains("after 3 frames") && said.contains("join again"), "{said}");
+    assert!(said.contains("after 3 frames") && said.contains("help: join the stream again"), "{said}");
 }
 
 /// Cards of other processes: a stream of real cards is the same for the program.

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use fpga_driver::{
-    Bounced, C2hChannel, Card, CardAddr, ChannelError, ChannelName, ChannelOptions, Completion, H2cChannel,
-    MemoryHandle, ReadVolatile, ResourceError, SharedSlice, SubmitError, Ticket, TransferError, WaitOptions,
-    WriteVolatile, bulk,
+    Bounced, C2hChannel, Card, CardAddr, ChannelError, ChannelName, ChannelOptions, Completion, Error,
+    H2cChannel, MemoryHandle, ReadVolatile, ResourceError, SharedSlice, SubmitError, Ticket, TransferError,
+    WaitOptions, WriteVolatile, bulk,
 };
 use fpga_pci::RegisteredMemory;
 
@@ -20,9 +20,9 @@ pub(super) trait Channel: Sized {
     /// Whether the engine writes host memory.
     const TO_HOST: bool;
 
-    fn take(card: &Card, number: u8, options: ChannelOptions) -> Result<Self, ResourceError>;
+    fn take(card: &Card, number: u8, options: ChannelOptions) -> Result<Self, Error<ResourceError>>;
     fn name(&self) -> ChannelName;
-    fn register_memory(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, SubmitError>;
+    fn register_memory(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, Error<SubmitError>>;
     fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>>;
     fn submit_at(
         &mut self,
@@ -30,9 +30,9 @@ pub(super) trait Channel: Sized {
         offset: usize,
         length: usize,
         card: CardAddr,
-    ) -> Result<Ticket, SubmitError>;
-    fn poll(&mut self) -> Result<usize, ChannelError>;
-    fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError>;
+    ) -> Result<Ticket, Error<SubmitError>>;
+    fn poll(&mut self) -> Result<usize, Error<ChannelError>>;
+    fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), Error<ChannelError>>;
     fn next_completion(&mut self) -> Option<Completion>;
     fn ended(&self) -> u64;
     /// Overwrites the memory that the engine will write.
@@ -44,7 +44,7 @@ macro_rules! channel {
         impl Channel for $kind {
             const TO_HOST: bool = $to_host;
 
-            fn take(card: &Card, number: u8, options: ChannelOptions) -> Result<Self, ResourceError> {
+            fn take(card: &Card, number: u8, options: ChannelOptions) -> Result<Self, Error<ResourceError>> {
                 card.$take(number, options)
             }
 
@@ -52,7 +52,10 @@ macro_rules! channel {
                 $kind::name(self)
             }
 
-            fn register_memory(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, SubmitError> {
+            fn register_memory(
+                &mut self,
+                area: RegisteredMemory,
+            ) -> Result<MemoryHandle, Error<SubmitError>> {
                 self.register_memory(area).map_err(|refused| refused.error)
             }
 
@@ -67,16 +70,20 @@ macro_rules! channel {
                 offset: usize,
                 length: usize,
                 card: CardAddr,
-            ) -> Result<Ticket, SubmitError> {
+            ) -> Result<Ticket, Error<SubmitError>> {
                 $kind::submit_at(self, memory, offset, length, card)
             }
 
             #[inline]
-            fn poll(&mut self) -> Result<usize, ChannelError> {
+            fn poll(&mut self) -> Result<usize, Error<ChannelError>> {
                 $kind::poll(self)
             }
 
-            fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError> {
+            fn wait_ended(
+                &mut self,
+                ticket: Ticket,
+                options: WaitOptions,
+            ) -> Result<(), Error<ChannelError>> {
                 $kind::wait_ended(self, ticket, options)
             }
 
@@ -118,10 +125,8 @@ fn view<'a, C: Channel>(
 
 fn not_registered<C: Channel>(channel: &C, card: &Card) -> CliError {
     // The memory stays registered for the whole run: only a defect of this program reaches this arm.
-    CliError::from(TransferError::from(ChannelError::NotRegistered {
-        card: card.name().into(),
-        channel: channel.name(),
-    }))
+    let place = card.place().of_channel(channel.name());
+    CliError::Dma(Error { kind: ChannelError::NotRegistered.into(), place })
 }
 
 /// Adjacent buffers of one size, in card memory and in host memory.
@@ -199,9 +204,7 @@ impl<C: Channel> BenchChannel<C> {
     ) -> Result<Self, CliError> {
         let mut channel = C::take(card, number, options)?;
         let length = usize::try_from(set.bytes()).unwrap_or(usize::MAX);
-        let memory = channel
-            .register_memory(card.registered_memory(length)?)
-            .map_err(|error| CliError::from(TransferError::from(error)))?;
+        let memory = channel.register_memory(card.registered_memory(length)?).map_err(dma)?;
         let lane = Self {
             channel,
             set,
@@ -231,7 +234,9 @@ impl<C: Channel> BenchChannel<C> {
         let mut compare = Compare::new(&mut expected, None, self.set.place(card));
         let view = view(&self.channel, self.memory, card)?;
         // The comparison's error carries a `CliError`, as a stream's does.
-        Ok(compare.write_all_volatile(view).map_err(|source| bulk::BulkError::Stream { done: 0, source })?)
+        compare
+            .write_all_volatile(view)
+            .map_err(|error| CliError::carried(Path::new("host memory"), "compare it", error))
     }
 
     /// Overwrites the memory that the engine will write.
@@ -285,7 +290,7 @@ impl<C: Channel> BenchChannel<C> {
         let Some(ticket) = self.last else { return Ok(()) };
         let waited = self.channel.wait_ended(ticket, WaitOptions::default().timeout(Duration::ZERO));
         waited.map_err(|mut error| {
-            if let ChannelError::TimedOut { waited, .. } = &mut error {
+            if let ChannelError::TimedOut { waited, .. } = &mut error.kind {
                 waited.time = span;
             }
             dma(error)
@@ -304,7 +309,7 @@ impl<C: Channel> BenchChannel<C> {
 }
 
 #[cold]
-fn dma(error: impl Into<TransferError>) -> CliError {
+fn dma(error: impl Into<Error<TransferError>>) -> CliError {
     CliError::from(error.into())
 }
 

@@ -22,7 +22,6 @@ use super::doctor::DoctorReport;
 use super::inspect::{EscapeReport, ListingSource, OpsReport, RegistryReport, StatsReport};
 use super::{info, list, regs};
 use crate::cli::DumpArgs;
-use crate::cli_terms::to_cli_terms;
 use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::output::{Report, pairs};
@@ -83,11 +82,11 @@ struct Section {
 
 impl Section {
     fn new(name: &'static str, text: Result<String, impl ToString>) -> Self {
-        Self { name, text: text.map_err(|problem| to_cli_terms(problem.to_string())) }
+        Self { name, text: text.map_err(|problem| problem.to_string()) }
     }
 
     fn of(name: &'static str, report: Result<impl Report, CliError>) -> Self {
-        Self::new(name, report.map(|report| report.text()))
+        Self::new(name, report.map(|report| report.text()).map_err(|error| error.reason()))
     }
 }
 

@@ -9,7 +9,6 @@ use fpga_registers::xdma::{ChannelBlock, channel_base};
 use serde::Serialize;
 
 use super::monitor::MonitorTarget;
-use crate::cli_terms::to_cli_terms;
 use crate::commands::inspect::{
     EscapeReport, ListingSource, OpsReport, QueuesReport, RegistryReport, StatsReport,
 };
@@ -310,7 +309,7 @@ fn channels(card: &Card) -> Vec<Channel> {
                 decoded,
             };
             match read() {
-                Err(error) => gone(to_cli_terms(error.to_string())),
+                Err(error) => gone(error.to_string()),
                 Ok((_, status, u32::MAX)) if status.into_bits() == u32::MAX => {
                     gone("reads as all ones".to_owned())
                 }

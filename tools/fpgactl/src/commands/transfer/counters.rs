@@ -1,7 +1,7 @@
 //! Counters of a network interface over a whole run.
 
-use fpga_driver::Endpoint;
 use fpga_driver::endpoint::{EndpointError, ReceiveCounters};
+use fpga_driver::{Endpoint, Error};
 
 /// Counts since the first reading. The registers have 32 bits and wrap; reading them once per transfer yields 64-bit counts.
 #[derive(Debug, Default)]
@@ -17,12 +17,12 @@ pub(super) struct NiCounters {
 
 impl NiCounters {
     /// Starts counting.
-    pub(super) fn new(endpoint: &Endpoint) -> Result<Self, EndpointError> {
+    pub(super) fn new(endpoint: &Endpoint) -> Result<Self, Error<EndpointError>> {
         Ok(Self { last: endpoint.tables().counters()?, ..Self::default() })
     }
 
     /// Adds the counts since the last reading.
-    pub(super) fn update(&mut self, endpoint: &Endpoint) -> Result<(), EndpointError> {
+    pub(super) fn update(&mut self, endpoint: &Endpoint) -> Result<(), Error<EndpointError>> {
         let now = endpoint.tables().counters()?;
         let last = core::mem::replace(&mut self.last, now);
         let since = |now: u32, last: u32| u64::from(now.wrapping_sub(last));

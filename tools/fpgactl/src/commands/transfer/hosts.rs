@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SchemeList, SendTicket};
-use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, H2cChannel, NodeId, ReadVolatile, bulk};
+use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, Error, H2cChannel, NodeId, ReadVolatile, bulk};
 use fpga_firmware::generated::Scheme as Rules;
 use fpga_pci::Backoff;
 use fpga_protocol::sender::Completion;
@@ -181,11 +181,12 @@ impl SendingHost {
         let mut buffer = self.opened.card.buffer(chunk_length(0))?;
         while done < length {
             deadline.check(|| format!("writing to {}", self.name()))?;
-            let short = || bulk::BulkError::Short { done, length };
+            let failed = |kind| Error { kind, place: self.opened.card.place() };
+            let short = || failed(bulk::BulkError::Short { done, length });
             buffer.set_len(chunk_length(done)).map_err(|_| short())?;
             source.read_exact_volatile(buffer.memory()).map_err(|error| match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => short(),
-                _ => bulk::BulkError::Stream { done, source: error },
+                _ => failed(bulk::BulkError::Stream { done, cause: error }),
             })?;
             let written = self.endpoint.write(buffer, remainder(to, done));
             buffer = written.map_err(|failed| failed.error)?;

@@ -191,7 +191,10 @@ impl Group {
                     continue;
                 }
                 let ended = subscriber.ended();
-                assert!(ended.status == Some(1) && ended.said.contains("join again"), "{ended:?}");
+                assert!(
+                    ended.status == Some(1) && ended.said.contains("help: join the stream again"),
+                    "{ended:?}"
+                );
                 settle(&mut self.totals, &ended);
             }
         }
@@ -237,7 +240,7 @@ impl Group {
 /// periods.
 fn lost(totals: &mut Totals, paused: Duration, ended: &ProgramResult) {
     let waited = paused + ended.paused(2 * SILENCE);
-    assert!(ended.said.contains("join again"), "{ended:?}");
+    assert!(ended.said.contains("help: join the stream again"), "{ended:?}");
     // If neither of them paused, a missing heartbeat is an error of the stream.
     assert!(
         ended.is_orphan || waited >= SILENCE / 3,
