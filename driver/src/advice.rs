@@ -224,7 +224,7 @@ impl fmt::Display for Advice {
             Self::FewerSlotsOrLargerEventRing => {
                 "join with fewer slots, or open the endpoint with more EndpointOptions::event_entries (up to 65536)"
             }
-            Self::ChooseNotification => "use SendNotify::Receiver or SendNotify::None",
+            Self::ChooseNotification => "use Notify::Receiver or Notify::None",
             Self::ShortenSegments => "open this endpoint with a shorter EndpointOptions::segment_size",
             Self::MatchTimeouts => {
                 "set a shorter EndpointOptions::give_up here, or a longer EndpointOptions::registry_timeout at the node"

@@ -475,7 +475,7 @@ fn unknown_design_follows_options() {
     assert!(copies.is_none_or(|test| test["status"] == "pass"), "{tests}");
     fpgactl(&["reset", "--card", &card, "--cdma-offset", &offset]).ok();
     let send = ["transfer", "--size", "64KiB", "--card", &card];
-    refused(&send, 1, &["no network interface", "say so (--ni)"]);
+    refused(&send, 1, &["no network interface", "say so with --ni"]);
     fpgactl(&[&send[..], &["--ni"]].concat()).ok();
     let info = fpgactl(&["info", "--card", &card, "--ni"]).ok();
     assert!(info.stdout.contains("contract"), "{}", info.stdout);
