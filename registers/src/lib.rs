@@ -26,6 +26,8 @@ mod macros;
 pub mod access;
 pub mod addr;
 #[doc(hidden)]
+pub mod bytes;
+#[doc(hidden)]
 pub mod cast;
 pub mod catalog;
 pub mod cdma;

@@ -1,6 +1,7 @@
 //! Wrapper of a frame in a datagram: conversion between bytes and fields.
 
 use fpga_firmware::NodeId;
+use fpga_registers::bytes::u32_at;
 use fpga_registers::quantity;
 
 /// First word of every datagram: the letters FPLK in memory order.
@@ -78,12 +79,8 @@ pub(super) struct Unwrapped {
     pub(super) destination: NodeId,
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word))
-}
-
 fn nodes(bytes: &[u8], source: usize, destination: usize) -> Option<(NodeId, NodeId)> {
-    Some((NodeId::new(word(bytes, source)?), NodeId::new(word(bytes, destination)?)))
+    Some((NodeId::new(u32_at(bytes, source)?), NodeId::new(u32_at(bytes, destination)?)))
 }
 
 /// Appends wrapper and frame to `out`; returns source and destination.

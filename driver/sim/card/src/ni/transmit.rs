@@ -7,6 +7,7 @@ use fpga_firmware::event::FaultReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::window::{HEADER_LENGTH, WindowError, WindowHeader, WindowKind};
 use fpga_firmware::wire::Control;
+use fpga_registers::bytes::u32_at;
 use fpga_registers::cast::low32;
 use std::collections::VecDeque;
 
@@ -159,7 +160,7 @@ impl Transmit {
         let commit = commit_word(ram).ok_or(empty)?;
         let torn = |detail| Fault { window: window.into(), detail, ..Fault::new(FaultReason::TornHeader) };
         // The sequence number is checked first: a torn header may contain anything.
-        let sequence = ram.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(empty)?;
+        let sequence = u32_at(ram, 0).ok_or(empty)?;
         if sequence != commit {
             return Err(torn(commit));
         }
@@ -194,8 +195,7 @@ fn send_packet(
     incarnation: Incarnation,
 ) -> Option<()> {
     let ram = space.window(window.into())?;
-    let op_at = HEADER_LENGTH + 4 * usize::from(index);
-    let op = ram.get(op_at..)?.first_chunk().map(|bytes| OpNumber::new(u32::from_le_bytes(*bytes)))?;
+    let op = OpNumber::new(u32_at(ram, HEADER_LENGTH + 4 * usize::from(index))?);
     let packet = header.packet(index, op, source, incarnation)?;
     let range = header.payload_range(index)?;
     let start = usize::try_from(PAYLOAD_OFFSET).ok()?;
@@ -206,6 +206,5 @@ fn send_packet(
 }
 
 fn commit_word(ram: &[u8]) -> Option<u32> {
-    let at = usize::try_from(COMMIT_OFFSET).ok()?;
-    ram.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+    u32_at(ram, usize::try_from(COMMIT_OFFSET).ok()?)
 }

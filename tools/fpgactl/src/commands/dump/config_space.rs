@@ -1,6 +1,8 @@
 //! Configuration space, as text and as bytes. Serial numbers are not shown.
 
 use core::fmt::Write as _;
+use fpga_registers::bytes::{u16_at, u32_at};
+use fpga_registers::cast::low16;
 
 use fpga_driver::Backend;
 use fpga_pci::{ConfigError, config};
@@ -30,7 +32,7 @@ pub(super) fn text(backend: &dyn Backend) -> Result<String, ConfigError> {
         hidden.iter_mut().skip(at).take(count).for_each(|hidden| *hidden = true);
     };
     let mut text = String::new();
-    let word = |at: usize| u16::from_le_bytes([byte(&bytes, at), byte(&bytes, at + 1)]);
+    let word = |at: usize| u16_at(&bytes, at).unwrap_or(u16::MAX);
     let _ = writeln!(
         text,
         "ids {:04x}:{:04x}, command {:#06x}, status {:#06x}",
@@ -82,25 +84,16 @@ pub(super) fn text(backend: &dyn Backend) -> Result<String, ConfigError> {
     Ok(text)
 }
 
-fn byte(bytes: &[u8], at: usize) -> u8 {
-    bytes.get(at).copied().unwrap_or(0xFF)
-}
-
 /// Id and offset of each extended capability. The walk ends at a loop or at an offset outside the extended space.
 fn extended_capabilities(bytes: &[u8]) -> Vec<(u16, usize)> {
     let mut found = Vec::new();
     let mut at = CONVENTIONAL;
     while found.len() < MAX_EXTENDED_CAPABILITIES {
-        let Some(header) =
-            bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).map(u32::from_le_bytes)
-        else {
-            break;
-        };
+        let Some(header) = u32_at(bytes, at) else { break };
         if header == 0 || header == u32::MAX {
             break;
         }
-        let [low, high, ..] = header.to_le_bytes();
-        found.push((u16::from_le_bytes([low, high]), at));
+        found.push((low16(header), at));
         // Bits 31:20; the two lowest are reserved.
         at = usize::try_from(header >> 20 & 0xFFC).unwrap_or(0);
         if at < CONVENTIONAL {
