@@ -3,17 +3,16 @@
 //! access, and for backends without other means to cause faults. It also counts accesses, because the cost of a card behind a kernel can
 //! only be measured on this side.
 
-use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use fpga_driver::{Backend, BarOffset, CardAddr, Iova};
 use fpga_pci::{
-    AccessCounters, Bar, BarError, BarInfo, Clock, ConfigError, DeviceEvents, DmaAccess, DmaMapError,
-    Interrupt, InterruptError, MemoryKind, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
+    AccessCounters, Bar, BarError, Clock, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
+    Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory, lock,
 };
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 use fpga_sim::{CardFailure, SimBackend, SimNetwork};
@@ -135,14 +134,10 @@ impl core::fmt::Debug for FaultInjectingBackend {
     }
 }
 
-fn locked<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl FaultInjectingBackend {
     /// Writes the fixed value to the stuck byte of card memory.
     fn hold_cell(&self) {
-        if let Some((at, value)) = locked(&self.faults).stuck_cell
+        if let Some((at, value)) = lock(&self.faults).stuck_cell
             && let Some((network, number)) = &self.card
         {
             network.with_card(*number, |card| card.poke(at, &[value]).is_ok());
@@ -283,7 +278,7 @@ impl FaultInjectingBackend {
     /// DMA mappings, oldest first.
     #[must_use]
     pub fn mappings(&self) -> Vec<Mapping> {
-        locked(&self.mappings).clone()
+        lock(&self.mappings).clone()
     }
 
     /// Removes a mapping from the IOMMU. The driver's own unmapping of it succeeds all the same.
@@ -313,23 +308,23 @@ impl FaultInjectingBackend {
 
     /// Restricts every mapping made from now on to `access`, whatever is requested. `None` ends the restriction.
     pub fn restrict_all_access(&self, access: Option<DmaAccess>) {
-        locked(&self.faults).access = access;
+        lock(&self.faults).access = access;
     }
 
     /// Makes the card fail after `accesses` more register accesses.
     pub fn fail_after(&self, accesses: u64, failure: CardFailure) {
-        locked(&self.faults).trap = Some((accesses, failure));
+        lock(&self.faults).trap = Some((accesses, failure));
     }
 
     /// Whether the requested failure has occurred.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        locked(&self.faults).failure != CardFailure::None
+        lock(&self.faults).failure != CardFailure::None
     }
 
     /// Restores the card and ends all faults.
     pub fn restore(&self) {
-        let mut faults = locked(&self.faults);
+        let mut faults = lock(&self.faults);
         (faults.trap, faults.failure, faults.interrupts) = (None, CardFailure::None, InterruptFault::Normal);
         faults.replaced.clear();
         faults.dropped_writes.clear();
@@ -340,43 +335,43 @@ impl FaultInjectingBackend {
 
     /// Sets the fault of interrupts from now on.
     pub fn interrupts(&self, what: InterruptFault) {
-        locked(&self.faults).interrupts = what;
+        lock(&self.faults).interrupts = what;
     }
 
     /// Replaces the values of these registers and no others from now on.
     pub fn replace(&self, replaced: Vec<ReplacedRegister>) {
-        locked(&self.faults).replaced = replaced;
+        lock(&self.faults).replaced = replaced;
     }
 
     /// Drops writes to these registers (BAR and offset) and no others from now on.
     pub fn drop_writes(&self, deaf: Vec<(u8, u64)>) {
-        locked(&self.faults).dropped_writes = deaf;
+        lock(&self.faults).dropped_writes = deaf;
     }
 
     /// Makes a register (BAR and offset) keep only the bits of `mask` from now on.
     pub fn narrow_register(&self, register: (u8, u64), mask: u32) {
-        locked(&self.faults).narrow = Some((register, mask));
+        lock(&self.faults).narrow = Some((register, mask));
     }
 
     /// Holds a byte of card memory at `value` from now on.
     pub fn hold_byte(&self, at: CardAddr, value: u8) {
-        locked(&self.faults).stuck_cell = Some((at, value));
+        lock(&self.faults).stuck_cell = Some((at, value));
     }
 
     /// Lets the card do all the work it can before a write to this register arrives, as when the CPU is preempted between two writes.
     pub fn delay_write(&self, write: Option<(u8, u64)>) {
-        locked(&self.faults).delayed_write = write.map(|register| DelayedWrite { register, steps: None });
+        lock(&self.faults).delayed_write = write.map(|register| DelayedWrite { register, steps: None });
     }
 
     /// Lets the card do the given number of steps before the first write to this register, before the second, and so on.
     pub fn delay_writes(&self, register: (u8, u64), steps: &[u32]) {
         let steps = Some(steps.iter().copied().collect());
-        locked(&self.faults).delayed_write = Some(DelayedWrite { register, steps });
+        lock(&self.faults).delayed_write = Some(DelayedWrite { register, steps });
     }
 
     /// Makes the system refuse every register write (`on`), or accept writes again.
     pub fn refuse_writes(&self, on: bool) {
-        locked(&self.faults).refuse_writes = on;
+        lock(&self.faults).refuse_writes = on;
     }
 }
 
@@ -392,7 +387,7 @@ impl FaultInjectingBar {
     /// Counts register accesses. Returns the failure of the card at this access.
     fn count(&self, counter: &AtomicU64, accesses: u64) -> CardFailure {
         counter.fetch_add(accesses, Ordering::Relaxed);
-        let mut faults = locked(&self.faults);
+        let mut faults = lock(&self.faults);
         match &mut faults.trap {
             Some((0, failure)) => {
                 faults.failure = *failure;
@@ -435,14 +430,14 @@ impl Mmio for FaultInjectingBar {
 
     fn read32(&self, at: BarOffset) -> Result<u32, MmioError> {
         let value = self.read(at, 1, u32::MAX, || self.inner.read32(at))?;
-        let faults = locked(&self.faults);
+        let faults = lock(&self.faults);
         let replaced =
             faults.replaced.iter().find(|replaced| replaced.bar == self.index && replaced.at == at.get());
         Ok(replaced.map_or(value, |replaced| replaced.value))
     }
 
     fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
-        let mut faults = locked(&self.faults);
+        let mut faults = lock(&self.faults);
         if faults.refuse_writes {
             return Err(MmioError::Refused { at, source: OsError::from_raw(5) });
         }
@@ -492,12 +487,13 @@ impl Mmio for FaultInjectingBar {
 }
 
 impl Backend for FaultInjectingBackend {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+    fpga_pci::forward_backend!(
+        inner: name, bars, iova_ranges, dma_page_size, memory_kind, interrupt_vectors, enable_interrupts,
+        disable_interrupts, events,
+    );
 
     fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
-        if locked(&self.faults).failure == CardFailure::Gone {
+        if lock(&self.faults).failure == CardFailure::Gone {
             into.fill(0xFF);
             return Ok(());
         }
@@ -505,14 +501,10 @@ impl Backend for FaultInjectingBackend {
     }
 
     fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
-        if locked(&self.faults).failure == CardFailure::Gone {
+        if lock(&self.faults).failure == CardFailure::Gone {
             return Ok(());
         }
         self.inner.config_write(at, from)
-    }
-
-    fn bars(&self) -> [Option<BarInfo>; 6] {
-        self.inner.bars()
     }
 
     fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
@@ -522,9 +514,9 @@ impl Backend for FaultInjectingBackend {
     }
 
     fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
-        let forced = locked(&self.faults).access;
+        let forced = lock(&self.faults).access;
         self.inner.map_dma(iova, memory, forced.unwrap_or(access))?;
-        locked(&self.mappings).push(Mapping { iova, memory: memory.clone() });
+        lock(&self.mappings).push(Mapping { iova, memory: memory.clone() });
         Ok(())
     }
 
@@ -532,7 +524,7 @@ impl Backend for FaultInjectingBackend {
         let undone = self.inner.unmap_dma(iova, length);
         // The driver may unmap a mapping that a test has removed without the driver: that is not an error.
         let known = {
-            let mut mappings = locked(&self.mappings);
+            let mut mappings = lock(&self.mappings);
             let before = mappings.len();
             mappings.retain(|mapping| mapping.iova != iova);
             mappings.len() != before
@@ -543,37 +535,13 @@ impl Backend for FaultInjectingBackend {
         }
     }
 
-    fn memory_kind(&self) -> MemoryKind {
-        self.inner.memory_kind()
-    }
-
-    fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {
-        self.inner.iova_ranges()
-    }
-
-    fn dma_page_size(&self) -> u64 {
-        self.inner.dma_page_size()
-    }
-
-    fn interrupt_vectors(&self) -> u32 {
-        self.inner.interrupt_vectors()
-    }
-
-    fn enable_interrupts(&self, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
-        self.inner.enable_interrupts(count)
-    }
-
-    fn disable_interrupts(&self) -> Result<(), InterruptError> {
-        self.inner.disable_interrupts()
-    }
-
     fn reset(&self, level: ResetLevel) -> Result<(), ResetError> {
-        if locked(&self.faults).failure == CardFailure::Gone {
+        if lock(&self.faults).failure == CardFailure::Gone {
             return Err(ResetError::NoAnswer { level });
         }
         self.inner.reset(level)?;
         // A reset clears the fault of registers that read as all ones.
-        locked(&self.faults).failure = CardFailure::None;
+        lock(&self.faults).failure = CardFailure::None;
         Ok(())
     }
 
@@ -609,7 +577,7 @@ impl Backend for FaultInjectingBackend {
             self.inner.relax();
             return Ok(None);
         }
-        let what = locked(&self.faults).interrupts;
+        let what = lock(&self.faults).interrupts;
         if what == InterruptFault::Spurious {
             // A spurious wake-up.
             self.inner.relax();
@@ -637,10 +605,6 @@ impl Backend for FaultInjectingBackend {
         }
         self.counts.interrupts.fetch_add(arrived.unwrap_or(0), Ordering::Relaxed);
         Ok(arrived)
-    }
-
-    fn events(&self) -> Result<DeviceEvents, InterruptError> {
-        self.inner.events()
     }
 
     fn counters(&self) -> Option<AccessCounters> {

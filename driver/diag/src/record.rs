@@ -37,16 +37,10 @@ pub mod replay;
 mod tests;
 
 use core::fmt;
-use core::ops::RangeInclusive;
-use core::time::Duration;
 use std::sync::Arc;
 
-use fpga_pci::{
-    AccessCounters, Backend, Bar, BarError, BarInfo, Clock, ConfigError, DeviceEvents, DmaAccess,
-    DmaMapError, Interrupt, InterruptError, MemoryKind, Mmio, MmioError, ResetError, ResetLevel,
-    SharedMemory,
-};
-use fpga_registers::{BarOffset, Iova};
+use fpga_pci::{Backend, Bar, BarError, Mmio, MmioError};
+use fpga_registers::BarOffset;
 
 /// Direction of a register access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -208,97 +202,15 @@ impl Mmio for RecordedBar {
 }
 
 impl Backend for Recorder {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
-        self.inner.config_read(at, into)
-    }
-
-    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
-        self.inner.config_write(at, from)
-    }
-
-    fn bars(&self) -> [Option<BarInfo>; 6] {
-        self.inner.bars()
-    }
+    fpga_pci::forward_backend!(
+        inner: name, config_read, config_write, bars, map_dma, unmap_dma, iova_ranges, dma_page_size,
+        memory_kind, interrupt_vectors, enable_interrupts, disable_interrupts, events, reset, now, clock,
+        relax, pause, wait_interrupt, counters, set_bus_master,
+    );
 
     fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
         let inner = self.inner.open_bar(index)?;
         let (backend, observer) = (Arc::clone(&self.inner), Arc::clone(&self.observer));
         Ok(Bar::new(Arc::new(RecordedBar { inner, backend, observer, index })))
-    }
-
-    fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
-        self.inner.map_dma(iova, memory, access)
-    }
-
-    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
-        self.inner.unmap_dma(iova, length)
-    }
-
-    fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {
-        self.inner.iova_ranges()
-    }
-
-    fn dma_page_size(&self) -> u64 {
-        self.inner.dma_page_size()
-    }
-
-    fn memory_kind(&self) -> MemoryKind {
-        self.inner.memory_kind()
-    }
-
-    fn interrupt_vectors(&self) -> u32 {
-        self.inner.interrupt_vectors()
-    }
-
-    fn enable_interrupts(&self, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
-        self.inner.enable_interrupts(count)
-    }
-
-    fn disable_interrupts(&self) -> Result<(), InterruptError> {
-        self.inner.disable_interrupts()
-    }
-
-    fn events(&self) -> Result<DeviceEvents, InterruptError> {
-        self.inner.events()
-    }
-
-    fn reset(&self, level: ResetLevel) -> Result<(), ResetError> {
-        self.inner.reset(level)
-    }
-
-    fn now(&self) -> u64 {
-        self.inner.now()
-    }
-
-    fn clock(&self) -> Clock {
-        self.inner.clock()
-    }
-
-    fn relax(&self) {
-        self.inner.relax();
-    }
-
-    fn pause(&self, span: Duration) {
-        self.inner.pause(span);
-    }
-
-    fn wait_interrupt(
-        &self,
-        interrupt: &Interrupt,
-        timeout: Duration,
-    ) -> Result<Option<u64>, InterruptError> {
-        self.inner.wait_interrupt(interrupt, timeout)
-    }
-
-    fn counters(&self) -> Option<AccessCounters> {
-        self.inner.counters()
-    }
-
-    fn set_bus_master(&self, on: bool) -> Result<(), ConfigError> {
-        self.inner.set_bus_master(on)
     }
 }

@@ -191,3 +191,38 @@ pub fn wake<T: Backend + ?Sized>(backend: &T) -> Result<(), ConfigError> {
     }
     Ok(())
 }
+
+/// Implements methods of [`Backend`] by those of the backend in a field: `forward_backend!(inner: bars, relax);`. For backends in front of
+/// another one.
+#[macro_export]
+#[rustfmt::skip]
+macro_rules! forward_backend {
+    ($field:ident: $($method:ident),* $(,)?) => { $($crate::forward_backend!(@$method $field);)* };
+    (@name $f:ident) => { $crate::forward_backend!($f fn name() -> &str); };
+    (@config_read $f:ident) => { $crate::forward_backend!($f fn config_read(at: u16, into: &mut [u8]) -> Result<(), $crate::ConfigError>); };
+    (@config_write $f:ident) => { $crate::forward_backend!($f fn config_write(at: u16, from: &[u8]) -> Result<(), $crate::ConfigError>); };
+    (@bars $f:ident) => { $crate::forward_backend!($f fn bars() -> [Option<$crate::BarInfo>; 6]); };
+    (@open_bar $f:ident) => { $crate::forward_backend!($f fn open_bar(index: u8) -> Result<$crate::Bar, $crate::BarError>); };
+    (@map_dma $f:ident) => { $crate::forward_backend!($f fn map_dma(iova: $crate::Iova, memory: &$crate::SharedMemory, access: $crate::DmaAccess) -> Result<(), $crate::DmaMapError>); };
+    (@unmap_dma $f:ident) => { $crate::forward_backend!($f fn unmap_dma(iova: $crate::Iova, length: u64) -> Result<(), $crate::DmaMapError>); };
+    (@iova_ranges $f:ident) => { $crate::forward_backend!($f fn iova_ranges() -> Vec<core::ops::RangeInclusive<$crate::Iova>>); };
+    (@dma_page_size $f:ident) => { $crate::forward_backend!($f fn dma_page_size() -> u64); };
+    (@memory_kind $f:ident) => { $crate::forward_backend!($f fn memory_kind() -> $crate::MemoryKind); };
+    (@interrupt_vectors $f:ident) => { $crate::forward_backend!($f fn interrupt_vectors() -> u32); };
+    (@enable_interrupts $f:ident) => { $crate::forward_backend!($f fn enable_interrupts(count: u32) -> Result<Vec<$crate::Interrupt>, $crate::InterruptError>); };
+    (@disable_interrupts $f:ident) => { $crate::forward_backend!($f fn disable_interrupts() -> Result<(), $crate::InterruptError>); };
+    (@events $f:ident) => { $crate::forward_backend!($f fn events() -> Result<$crate::DeviceEvents, $crate::InterruptError>); };
+    (@reset $f:ident) => { $crate::forward_backend!($f fn reset(level: $crate::ResetLevel) -> Result<(), $crate::ResetError>); };
+    (@now $f:ident) => { $crate::forward_backend!($f fn now() -> u64); };
+    (@clock $f:ident) => { $crate::forward_backend!($f fn clock() -> $crate::Clock); };
+    (@relax $f:ident) => { $crate::forward_backend!($f fn relax() -> ()); };
+    (@pause $f:ident) => { $crate::forward_backend!($f fn pause(span: core::time::Duration) -> ()); };
+    (@wait_interrupt $f:ident) => { $crate::forward_backend!($f fn wait_interrupt(interrupt: &$crate::Interrupt, timeout: core::time::Duration) -> Result<Option<u64>, $crate::InterruptError>); };
+    (@counters $f:ident) => { $crate::forward_backend!($f fn counters() -> Option<$crate::AccessCounters>); };
+    (@set_bus_master $f:ident) => { $crate::forward_backend!($f fn set_bus_master(on: bool) -> Result<(), $crate::ConfigError>); };
+    ($field:ident fn $method:ident($($argument:ident: $kind:ty),*) -> $result:ty) => {
+        fn $method(&self $(, $argument: $kind)*) -> $result {
+            self.$field.$method($($argument),*)
+        }
+    };
+}

@@ -35,7 +35,7 @@ use crate::iova::FreeRanges;
 use crate::memory::BaseAddress;
 use crate::{
     Backend, DmaAccess, DmaAllocError, DmaMapError, FAULT_LOG, HugePages, IovaAllocator, IovaError,
-    MemoryError, SharedMemory, SharedSlice,
+    MemoryError, SharedMemory, SharedSlice, lock,
 };
 
 mod caller;
@@ -304,7 +304,7 @@ fn whole_pages(range: &RangeInclusive<Iova>, page: u64, highest: u64) -> Option<
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every change of the state is complete before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Checks that the device can use any permitted address.
@@ -482,7 +482,7 @@ impl Drop for Shared {
 /// this list, so that leak checkers report only unintended leaks.
 fn keep_until_exit(memory: SharedMemory) {
     static KEPT: Mutex<Vec<SharedMemory>> = Mutex::new(Vec::new());
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+    lock(&KEPT).push(memory);
 }
 
 /// Allocated part of a region, or memory of a caller. It returns to its origin when dropped, unless it is quarantined.

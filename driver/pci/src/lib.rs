@@ -46,6 +46,7 @@ pub mod events;
 mod function;
 pub mod interrupt;
 pub mod iova;
+mod lock;
 mod log_limit;
 pub mod memory;
 pub mod mmio;
@@ -70,9 +71,12 @@ pub use error::{
 pub use events::{DeviceEvent, DeviceEvents};
 /// Information of the kernel about functions that are not opened.
 pub use fpga_host::{self as host, OtherFunction, ParsePciAddressError, PciAddress};
+#[doc(hidden)]
+pub use fpga_registers::Iova;
 pub use function::{AccessCounters, BarInfo, BarKind, Clock, DmaAccess, ResetLevel};
 pub use interrupt::{Interrupt, InterruptTrigger};
 pub use iova::IovaAllocator;
+pub use lock::lock;
 pub use log_limit::LogLimit;
 pub use memory::{Bounced, HugePages, MemoryKind, ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
 pub use mmio::{Bar, Mmio, catch_bus_errors};

@@ -1,6 +1,7 @@
 //! Limit on the log lines that a card, a packet or a client can cause repeatedly.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use crate::lock;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Maximum number of lines in a burst.
@@ -53,7 +54,7 @@ impl LogLimit {
 
     /// Logs the number of lines suppressed since the last one.
     pub fn finish(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let suppressed = std::mem::take(&mut state.suppressed);
         drop(state);
         self.report_suppressed(suppressed);
@@ -70,7 +71,7 @@ impl LogLimit {
 
     /// Accounts for a line; returns the number of lines suppressed before it, or `None` if it is to be suppressed.
     fn take(&self, now: Duration) -> Option<u64> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let since = *state.since.get_or_insert(now);
         let periods = now.saturating_sub(since).as_nanos() / PERIOD.as_nanos();
         let gained = u32::try_from(periods).unwrap_or(BURST).min(BURST);

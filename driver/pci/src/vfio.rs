@@ -38,7 +38,7 @@ use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use fpga_registers::Iova;
 use rustix::io::Errno;
@@ -47,7 +47,7 @@ use vfio_bindings::bindings::vfio::{VFIO_DEVICE_FLAGS_RESET, VFIO_PCI_CONFIG_REG
 use crate::mmio::{Liveness, MappedBar, bus_errors_caught};
 use crate::{
     Backend, Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
-    InterruptError, OsError, PciAddress, ResetError, ResetLevel, SharedMemory, config,
+    InterruptError, OsError, PciAddress, ResetError, ResetLevel, SharedMemory, config, lock,
 };
 
 mod error;
@@ -272,7 +272,7 @@ impl VfioBackend {
     }
 
     fn mappings(&self) -> MutexGuard<'_, BTreeMap<u64, SharedMemory>> {
-        self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mappings)
     }
 }
 

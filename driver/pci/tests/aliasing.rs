@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use fpga_pci::testing::StubBackend;
 use fpga_pci::{
-    Backend, Bar, BarError, BarInfo, ConfigError, DmaAccess, DmaMapError, DmaPool, DmaPoolOptions, HugePages,
-    Interrupt, InterruptError, MemoryKind, ResetError, ResetLevel, SharedMemory,
+    Backend, DmaAccess, DmaMapError, DmaPool, DmaPoolOptions, HugePages, Interrupt, InterruptError,
+    MemoryKind, SharedMemory,
 };
 use fpga_registers::Iova;
 
@@ -36,24 +36,10 @@ impl CorruptingBackend {
 }
 
 impl Backend for CorruptingBackend {
+    fpga_pci::forward_backend!(inner: config_read, config_write, bars, open_bar, reset);
+
     fn name(&self) -> &'static str {
         "scribbler"
-    }
-
-    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
-        self.inner.config_read(at, into)
-    }
-
-    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
-        self.inner.config_write(at, from)
-    }
-
-    fn bars(&self) -> [Option<BarInfo>; 6] {
-        self.inner.bars()
-    }
-
-    fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
-        self.inner.open_bar(index)
     }
 
     fn map_dma(&self, _: Iova, memory: &SharedMemory, _: DmaAccess) -> Result<(), DmaMapError> {
@@ -83,10 +69,6 @@ impl Backend for CorruptingBackend {
 
     fn disable_interrupts(&self) -> Result<(), InterruptError> {
         Ok(())
-    }
-
-    fn reset(&self, level: ResetLevel) -> Result<(), ResetError> {
-        self.inner.reset(level)
     }
 
     fn now(&self) -> u64 {

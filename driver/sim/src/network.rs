@@ -10,10 +10,11 @@ use crate::threaded::{LockRequest, Shared, ThreadOptions, Worker, WorkerState};
 use fpga_card::{Card, CardDescription};
 use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
 use fpga_netmodel::Impairments;
+use fpga_pci::lock;
 use fpga_protocol::time::Nanos;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Default virtual time of one unit of work.
@@ -476,7 +477,7 @@ impl SimNetwork {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 self.shared.waiting.fetch_add(1, Ordering::Relaxed);
-                let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let state = lock(&self.shared.state);
                 self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
                 state
             }

@@ -8,6 +8,7 @@ use crate::threaded::posted::{Cursor, PostedWrite};
 use fpga_card::{Card, CardCounters};
 use fpga_firmware::NodeId;
 use fpga_protocol::time::Nanos;
+use fpga_registers::bytes::u32_at;
 use std::sync::Weak;
 use std::time::Instant;
 
@@ -343,6 +344,5 @@ fn since(epoch: Instant) -> Nanos {
 
 /// Destination node: the third word of every packet's header.
 fn destination(frame: &[u8]) -> Option<u32> {
-    let bytes = frame.get(8..12)?;
-    bytes.try_into().ok().map(u32::from_le_bytes)
+    u32_at(frame, 8)
 }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use fpga_registers::Iova;
@@ -22,6 +22,7 @@ use fpga_pci::mmio::{Liveness, MappedBar, bus_errors_caught};
 use fpga_pci::{
     Backend, Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
     InterruptError, MemoryKind, OsError, ResetError, ResetLevel, ServerError, SharedMemory, backend, config,
+    lock,
 };
 
 /// A PCI function that another process serves on a socket.
@@ -66,10 +67,6 @@ impl fmt::Debug for VfioUserBackend {
             .field("vectors", &self.interrupts.vectors())
             .finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl VfioUserBackend {

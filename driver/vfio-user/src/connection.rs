@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
@@ -12,7 +12,7 @@ use super::error::protocol;
 use super::memory::Mapped;
 use super::socket::{Connection, SocketError};
 use super::wire::{Command, Header, Kind, Reply, Request, encode_request};
-use fpga_pci::{ConnectionError, FAULT_LOG, InterruptTrigger, OsError, ServerError};
+use fpga_pci::{ConnectionError, FAULT_LOG, InterruptTrigger, OsError, ServerError, lock};
 
 /// Connection to a server. One request at a time: the requester holds the lock until the reply arrives.
 pub(super) struct ServerConnection {
@@ -52,11 +52,11 @@ impl ServerConnection {
     }
 
     pub(super) fn mapped(&self) -> MutexGuard<'_, Mapped> {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mapped)
     }
 
     fn exchange(&self) -> MutexGuard<'_, MessageBuffers> {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.exchange)
     }
 
     /// Fails at once if the connection has ended.

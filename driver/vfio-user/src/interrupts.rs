@@ -6,13 +6,13 @@
 
 use core::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::connection::ServerConnection;
 use super::error::protocol;
 use super::wire::{InfoRequest, IrqAction, IrqData, IrqInfo, Reply, Request, SetIrqs, irq, irq_flags};
 use fpga_pci::interrupt::Unmask;
-use fpga_pci::{DeviceEvents, Interrupt, InterruptError, ServerError};
+use fpga_pci::{DeviceEvents, Interrupt, InterruptError, ServerError, lock};
 
 /// Maximum number of vectors in PCI Express (MSI-X, table size field of 11 bits).
 const MAX_VECTORS: u32 = 2048;
@@ -76,7 +76,7 @@ impl Interrupts {
     }
 
     fn on(&self) -> MutexGuard<'_, bool> {
-        self.on.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.on)
     }
 
     /// Enables vectors `0..count`, with as many descriptors per message as the server accepts.

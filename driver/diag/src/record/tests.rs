@@ -1,6 +1,7 @@
 //! Tests of the log's text format and of replays.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use fpga_sim::SimNetwork;
 use proptest::prelude::*;

@@ -16,12 +16,13 @@
 //! No lock, no allocation, no C library call: a walk over a list that only grows, and one `mmap` system call. List entries are reused; a
 //! sequence number shows that an entry is being changed.
 
+use crate::lock;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -62,7 +63,7 @@ impl Installed {
 
     /// Calls `install` unless an earlier call has succeeded. Concurrent callers wait for its outcome.
     fn once<E>(&self, install: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let _busy = lock(&self.busy);
         if !self.is_done() {
             install()?;
             self.done.store(true, Ordering::Release);

@@ -3,7 +3,7 @@
 use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fpga_registers::{BarOffset, Iova};
 
@@ -11,7 +11,7 @@ use crate::config::ConfigSpace;
 use crate::mmio::check_access;
 use crate::{
     Backend, Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
-    MemoryError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
+    MemoryError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory, lock,
 };
 
 /// Size of BAR 0 in bytes.
@@ -101,10 +101,6 @@ impl StubBackend {
     pub fn refuse_unmap(&self, refuse: bool) {
         self.refuse_unmap.store(refuse, Ordering::Relaxed);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Mmio for Words {

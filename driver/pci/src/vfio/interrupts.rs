@@ -1,7 +1,7 @@
 //! Interrupts of an opened device: MSI-X before MSI before INTx, and the indices for errors and release requests.
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_ACTION_UNMASK, VFIO_IRQ_SET_DATA_EVENTFD,
@@ -11,7 +11,7 @@ use vfio_bindings::bindings::vfio::{
 
 use super::sys::{Calls, SetIrqs};
 use crate::interrupt::Unmask;
-use crate::{DeviceEvents, Interrupt, InterruptError, OsError};
+use crate::{DeviceEvents, Interrupt, InterruptError, OsError, lock};
 
 /// Flags: signal a descriptor at each interrupt.
 const TRIGGER: u32 = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
@@ -61,7 +61,7 @@ impl Interrupts {
     }
 
     fn on(&self) -> MutexGuard<'_, bool> {
-        self.on.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.on)
     }
 
     /// Enables vectors `0..count`.

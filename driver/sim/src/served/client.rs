@@ -6,14 +6,14 @@
 
 use super::wait_budget::{BudgetExceeded, WaitBudget};
 use crate::dma::RemoteMemory;
-use fpga_pci::{Interrupt, InterruptError, InterruptTrigger};
+use fpga_pci::{Interrupt, InterruptError, InterruptTrigger, lock};
 use fpga_pci::{LogLimit, log_limited};
 use fpga_registers::Iova;
 use fpga_vfio_user::socket::{Connection, SocketError};
 use fpga_vfio_user::wire::{Command, DmaTransfer, Header, Kind, MAX_DATA, Reply, Request, encode_request};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Maximum time from a message's first byte to its last, and for the client to accept a reply. The card does nothing meanwhile.
@@ -148,7 +148,7 @@ impl ClientConnection {
     }
 
     fn exchange(&self) -> MutexGuard<'_, MessageBuffers> {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.exchange)
     }
 
     /// Readable when there are deferred requests.

@@ -7,7 +7,7 @@ use super::session::{Next, Session};
 use crate::link::LinkEvents;
 use crate::network::SimNetwork;
 use fpga_pci::OsError;
-use fpga_pci::{LogLimit, log_limited};
+use fpga_pci::{LogLimit, lock, log_limited};
 use fpga_vfio_user::socket::{Connection, SocketError};
 use fpga_vfio_user::wire::{Kind, encode_error};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Default timeout for a client's first message: a client has nothing to wait for before it.
@@ -79,12 +79,12 @@ impl LiveServeCounts {
     /// Returns the current counters. The requests to the connected client are included after it has disconnected.
     #[must_use]
     pub fn get(&self) -> ServeCounts {
-        let counts = *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = *lock(&self.counts);
         ServeCounts { messages: self.messages.get(), ..counts }
     }
 
     fn set(&self, counts: ServeCounts) {
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+        *lock(&self.counts) = counts;
     }
 }
 

@@ -4,11 +4,12 @@ use super::{Shared, ThreadOptions, WorkerState};
 use crate::error::SimNetworkError;
 use crate::state::State;
 use fpga_pci::OsError;
+use fpga_pci::lock;
 use fpga_pci::wait::Contention;
 use fpga_protocol::Nanos;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -94,7 +95,7 @@ impl Drop for WorkerGuard<'_> {
 
 fn run(shared: &Shared, threaded: &WorkerState, spin: Duration) {
     let _alive = WorkerGuard(threaded);
-    let lock = || shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || lock(&shared.state);
     let gate = &threaded.gate;
     let spin = Nanos::new(u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX));
     let mut state = lock();

@@ -12,12 +12,13 @@ mod foreign_server;
 mod hostile;
 mod server;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use fpga_pci::lock;
+use std::sync::{Mutex, MutexGuard};
 
 /// File descriptors belong to the whole process: tests that count them, and those that open some, run one after another.
 fn alone() -> MutexGuard<'static, ()> {
     static SERIAL_LOCK: Mutex<()> = Mutex::new(());
-    SERIAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&SERIAL_LOCK)
 }
 
 /// Number of file descriptors that this process has open.
