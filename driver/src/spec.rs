@@ -62,7 +62,7 @@ pub enum CardSpecError {
     #[error("{source}; other forms are mock, mock:FILE.yaml, mock:NAME and vfio-user:SOCKET")]
     Unknown {
         /// Why it is not a PCI address.
-        source: ParsePciAddressError,
+        r#source: ParsePciAddressError,
     },
 }
 

@@ -241,7 +241,7 @@ pub enum CdmaRingError {
     Memory(#[from] ResourceError),
     /// The descriptors could not be queued on the lent channel.
     #[error("the descriptors could not be submitted to the card: {0}")]
-    Submit(#[from] Error<SubmitError>),
+    Submit(Error<SubmitError>),
     /// The lent channel failed. The copies whose descriptors it carried have ended.
     #[error("the descriptors did not reach the card: {0}")]
     Upload(Error<ChannelError>),
@@ -463,5 +463,11 @@ impl ErrorKind for CdmaFault {
                 Advice::text("do not use its destination before the card has been reset")
             }
         })
+    }
+}
+
+impl From<Error<SubmitError>> for CdmaRingError {
+    fn from(error: Error<SubmitError>) -> Self {
+        Self::Submit(error)
     }
 }

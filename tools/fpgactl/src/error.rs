@@ -61,20 +61,20 @@ pub enum CliError {
     #[error("{0}")]
     Usage(String),
     /// A file could not be used.
-    #[error("{}: cannot {action}: {source}; {}", path.display(), fpga_input::advice(source))]
+    #[error("{}: cannot {action}: {source}\nhelp: {}", path.display(), fpga_input::advice(source))]
     File {
         /// Path.
         path: PathBuf,
         /// Intended action.
         action: &'static str,
         /// System error.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// A text file that the user named could not be read.
     #[error(transparent)]
     Read(#[from] fpga_input::ReadError),
     /// The folder of an output file does not exist.
-    #[error("{}: cannot write it: the folder {} does not exist; create it (mkdir -p), or name a file in another one", path.display(), folder.display())]
+    #[error("{}: cannot write it: the folder {} does not exist\nhelp: create it (mkdir -p), or name a file in another one", path.display(), folder.display())]
     NoFolder {
         /// File path.
         path: PathBuf,
@@ -82,14 +82,14 @@ pub enum CliError {
         folder: PathBuf,
     },
     /// An output file is complete and cannot be renamed to its final name.
-    #[error("{}: the old file cannot be replaced: {source}; all of the new content is in {}, move it where you want it", path.display(), temporary.display())]
+    #[error("{}: the old file cannot be replaced: {source}\nhelp: move the new content from {}", path.display(), temporary.display())]
     TargetNotReplaced {
         /// File path.
         path: PathBuf,
         /// Path of the complete content.
         temporary: PathBuf,
         /// System error.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The reader of a data pipe has closed it. `| head` ends this way; it is not a failure.
     #[error("{}: the reader has closed the pipe", path.display())]
@@ -98,7 +98,7 @@ pub enum CliError {
         path: PathBuf,
     },
     /// A source has no length, or cannot be read twice.
-    #[error("{}: this is a {kind}; give a regular file, whose length is known and which can be read again", path.display())]
+    #[error("{}: this is a {kind}\nhelp: give a regular file, whose length is known and which can be read again", path.display())]
     NotAFile {
         /// Path.
         path: PathBuf,
@@ -107,7 +107,7 @@ pub enum CliError {
     },
     /// A source changed while it was read.
     #[error(
-        "{}: the file changed while it was being read ({before} at the start, {now}); do not change it while the command runs",
+        "{}: the file changed while it was being read ({before} at the start, {now})\nhelp: do not change it while the command runs",
         path.display(),
         before = quantity(*before, "byte"),
     )]
@@ -121,7 +121,7 @@ pub enum CliError {
     },
     /// The received data differs from the data sent.
     #[error(
-        "the received data differs from the sent data at offset {offset} ({offset:#x}): sent {sent:#04x}, received {received:#04x}, in transfer {transfer} at card address {address} of {card}; run the command again, with -vv if the error is repeated"
+        "data differ at offset {offset} ({offset:#x}): sent {sent:#04x}, received {received:#04x}, in transfer {transfer} at card address {address} of {card}\nhelp: run the command again, with -vv if the error is repeated"
     )]
     Mismatch {
         /// First differing byte of the whole stream.
@@ -139,7 +139,7 @@ pub enum CliError {
     },
     /// The network interfaces still have entries in use after everything has arrived.
     #[error(
-        "the data arrived and was verified, but {ops} op table entries of {sender} and {registry} registry entries and {escape} escape slots of {receiver} are still in use; this is a fault of driver or card, check the state with `fpgactl regs dump`"
+        "the data arrived, but {ops} op table entries of {sender}, {registry} registry entries and {escape} escape slots of {receiver} are still in use\nhelp: look at the state with `fpgactl regs dump`: this is a fault of driver or card"
     )]
     StillAllocated {
         /// The sending card.
@@ -155,7 +155,7 @@ pub enum CliError {
     },
     /// Neither end makes progress.
     #[error(
-        "transfer {transfer}: no progress for {waited:?} of the card's time ({missing}); check the counters of both network interfaces"
+        "transfer {transfer}: no progress for {waited:?} of the card's time ({missing})\nhelp: check the counters of both network interfaces"
     )]
     Stalled {
         /// Number of the transfer, from 1.
@@ -173,11 +173,11 @@ pub enum CliError {
         /// Number of the transfer, from 1.
         transfer: u64,
         /// Reason.
-        source: NetworkError,
+        r#source: NetworkError,
     },
     /// The receiving card reported the arrival of something that was not sent.
     #[error(
-        "{card}: it announces the arrival of {length} at {address} instead of {expected} at {expected_address}; another sender uses the same memory",
+        "{card}: it announces the arrival of {length} at {address} instead of {expected} at {expected_address}: another sender uses the same memory",
         length = quantity(*length, "byte"),
         expected = quantity(*expected, "byte"),
     )]
@@ -194,7 +194,7 @@ pub enum CliError {
         expected_address: CardAddr,
     },
     /// A chunk does not fit into card memory.
-    #[error("{card}: a chunk of {} does not fit into its {} of usable memory; give a smaller --chunk", binary_size(*chunk), binary_size(*usable))]
+    #[error("{card}: a chunk of {} does not fit into its {} of usable memory\nhelp: give a smaller --chunk", binary_size(*chunk), binary_size(*usable))]
     ChunkTooLarge {
         /// Card name.
         card: String,
@@ -204,7 +204,7 @@ pub enum CliError {
         usable: u64,
     },
     /// Working sets do not fit into card memory.
-    #[error("{card}: working sets of {} do not fit into its {} of memory; give smaller --sizes or fewer --channels", binary_size(*needed), binary_size(*usable))]
+    #[error("{card}: working sets of {} do not fit into its {} of memory\nhelp: give smaller --sizes or fewer --channels", binary_size(*needed), binary_size(*usable))]
     WorkingSet {
         /// Card name.
         card: String,
@@ -215,7 +215,7 @@ pub enum CliError {
     },
     /// More channels were requested than the card has.
     #[error(
-        "{card}: {wanted} channels are requested, but it has {available} in direction {direction}; give fewer --channels"
+        "{card}: {wanted} channels are requested, but it has {available} in direction {direction}\nhelp: give fewer --channels"
     )]
     TooManyChannels {
         /// Card name.
@@ -228,12 +228,14 @@ pub enum CliError {
         available: u8,
     },
     /// A thread cannot be bound to a CPU.
-    #[error("--pin: this thread cannot be bound to CPU {cpu}: {source}; name CPUs that this process may use")]
+    #[error(
+        "--pin: this thread cannot be bound to CPU {cpu}: {source}\nhelp: name CPUs that this process may use"
+    )]
     Pin {
         /// CPU number.
         cpu: usize,
         /// System error.
-        source: rustix::io::Errno,
+        r#source: rustix::io::Errno,
     },
     /// Allocating or mapping memory shared with a card failed.
     #[error("{card}: {source}")]
@@ -241,11 +243,11 @@ pub enum CliError {
         /// Card name.
         card: String,
         /// Failed operation.
-        source: MemoryError,
+        r#source: MemoryError,
     },
     /// The receiving card's memory cannot be read.
     #[error(
-        "{card}: its only C2H channel carries events, and no channel remains to read its memory; use a card with two C2H channels or with event push"
+        "{card}: its only C2H channel carries events, and no channel remains to read its memory\nhelp: use a card with two C2H channels or with event push"
     )]
     NoReadChannel {
         /// Card name.
@@ -253,7 +255,7 @@ pub enum CliError {
     },
     /// Both cards use the same node id.
     #[error(
-        "{first} and {second} are both node {node} of the network, and node ids must be unique; give one of them another ni.node_id"
+        "{first} and {second} are both node {node} of the network, and node ids must be unique\nhelp: give one of them another ni.node_id"
     )]
     SameNode {
         /// The sending card.
@@ -264,7 +266,9 @@ pub enum CliError {
         node: u32,
     },
     /// The time limit of the command line is over.
-    #[error("{what}: not done after {limit:?} (--timeout); give more time, or see its progress with -v")]
+    #[error(
+        "{what}: not done after {limit:?} (--timeout)\nhelp: give more time, or see its progress with -v"
+    )]
     TimedOut {
         /// Operation in progress.
         what: String,
@@ -277,10 +281,12 @@ pub enum CliError {
         /// Card name.
         card: String,
         /// Reason.
-        source: InterruptError,
+        r#source: InterruptError,
     },
     /// The server of the card has ended while the command watched it.
-    #[error("{card}: the process that serves the card has ended; start it again with `fpgactl card serve`")]
+    #[error(
+        "{card}: the process that serves the card has ended\nhelp: start it again with `fpgactl card serve`"
+    )]
     ServerGone {
         /// Card name.
         card: String,
@@ -339,10 +345,10 @@ pub enum CliError {
         left: String,
     },
     /// A terminal operation failed.
-    #[error("the terminal: {0}; with --json or --count 1 none is needed")]
+    #[error("the terminal: {0}\nhelp: use --json or --count 1, which need none")]
     Terminal(io::Error),
     /// There is no such register.
-    #[error("{card}: there is no register \"{name}\"; {hint}")]
+    #[error("{card}: there is no register \"{name}\"\nhelp: {hint}")]
     NoSuchRegister {
         /// Card name.
         card: String,
@@ -360,7 +366,7 @@ pub enum CliError {
         /// File path.
         path: PathBuf,
         /// Error, with its line.
-        source: fpga_diag::record::log::LogError,
+        r#source: fpga_diag::record::log::LogError,
     },
     /// A register log does not fit the card.
     #[error("{card}: register log {}: {source}", path.display())]
@@ -370,7 +376,7 @@ pub enum CliError {
         /// File path.
         path: PathBuf,
         /// Error.
-        source: fpga_diag::record::replay::ReplayError,
+        r#source: fpga_diag::record::replay::ReplayError,
     },
     /// A card behaves differently from the recorded one; the report contains the difference.
     #[error("{card}: it differs from the record in line {line}")]
@@ -381,7 +387,7 @@ pub enum CliError {
         line: usize,
     },
     /// The register has no readable value.
-    #[error("{card}: {name} is write-only, a read returns no useful value; {hint}")]
+    #[error("{card}: {name} is write-only, a read returns no useful value\nhelp: {hint}")]
     WriteOnly {
         /// Card name.
         card: String,
@@ -392,7 +398,7 @@ pub enum CliError {
     },
     /// Reading the register changes it.
     #[error(
-        "{card}: reading {name} changes the card: it is clear-on-read, so other processes that wait for these bits lose them; add --force to read it anyway"
+        "{card}: reading {name} changes the card: it is clear-on-read, so other processes that wait for these bits lose them\nhelp: add --force to read it anyway"
     )]
     SideEffect {
         /// Card name.
@@ -421,7 +427,9 @@ pub enum CliError {
         cause: AllOnesCause,
     },
     /// The access may do harm.
-    #[error("{card}: {what}: {harm}; add --force to do it anyway")]
+    #[error(
+        "{card}: {what}: {harm}\nhelp: name the registers there with --map or --cdma-offset, or add --force to do it anyway"
+    )]
     Hazard {
         /// Card name.
         card: String,
@@ -431,7 +439,7 @@ pub enum CliError {
         harm: String,
     },
     /// There is no such built-in card.
-    #[error("no built-in card is called `{name}`; {hint}")]
+    #[error("no built-in card is called `{name}`\nhelp: {hint}")]
     NoSuchCard {
         /// Requested name.
         name: String,
@@ -454,7 +462,7 @@ pub enum CliError {
         /// Card name.
         card: String,
         /// Requested range, and end of the BAR.
-        source: MmioError,
+        r#source: MmioError,
     },
     /// The BAR cannot be opened.
     #[error("{card}: {source}")]
@@ -462,7 +470,7 @@ pub enum CliError {
         /// Card name.
         card: String,
         /// Reason.
-        source: BarError,
+        r#source: BarError,
     },
     /// The defaults file is invalid.
     #[error(transparent)]
@@ -472,15 +480,15 @@ pub enum CliError {
     Description(#[from] fpga_sim::DescriptionError),
     /// The simulated cards could not be built.
     #[error("simulated cards: {0}")]
-    SimNetwork(#[from] SimNetworkError),
+    SimNetwork(SimNetworkError),
     /// Cards in other processes cannot be reached.
     #[error("--link {0}")]
-    Link(#[from] fpga_sim::link::LinkError),
+    Link(fpga_sim::link::LinkError),
     /// The card could not be served.
     #[error(transparent)]
     Serve(#[from] fpga_sim::served::ServeError),
     /// A fault plan is invalid.
-    #[error("{}: this is not a fault plan: {problem}; write the keys of the section `faults` of a card description", path.display())]
+    #[error("{}: this is not a fault plan: {problem}\nhelp: write the keys of the section `faults` of a card description", path.display())]
     Plan {
         /// File path.
         path: PathBuf,
@@ -546,7 +554,7 @@ pub enum CliError {
         /// Card name.
         card: String,
         /// Failed operation.
-        source: MmioError,
+        r#source: MmioError,
     },
     /// Tests of the self-test failed; the report lists them.
     #[error(
@@ -618,7 +626,7 @@ pub enum CliError {
     Scenario(#[from] fpga_netsim::file::FileError),
     /// Scenario files are invalid; the report lists the errors of each.
     #[error(
-        "{failed} of {files} not valid; correct what the report names",
+        "{failed} of {files} not valid\nhelp: correct what the report names",
         files = quantity(*files, "scenario"),
     )]
     InvalidScenarios {
@@ -633,7 +641,7 @@ pub enum CliError {
         /// Scenario file.
         scenario: PathBuf,
         /// Failed run, and the reason.
-        source: fpga_netsim::sweep::SweepError,
+        r#source: fpga_netsim::sweep::SweepError,
     },
     /// A figure could not be made.
     #[error("figure {name}: {source}")]
@@ -641,7 +649,7 @@ pub enum CliError {
         /// Name of the figure.
         name: &'static str,
         /// Reason.
-        source: fpga_netsim::figures::FigureError,
+        r#source: fpga_netsim::figures::FigureError,
     },
     /// Publishing frames failed.
     #[error(transparent)]
@@ -667,7 +675,7 @@ pub enum CliError {
         /// Number of received frames.
         frames: u64,
         /// Error that showed it.
-        source: fpga_frames::SubscriberError,
+        r#source: fpga_frames::SubscriberError,
     },
     /// Frames do not match their checksums.
     #[error(
@@ -681,7 +689,7 @@ pub enum CliError {
         frames: u64,
     },
     /// The publisher's name cannot be resolved.
-    #[error("{place}: {reason}; check the name, or give the publisher's address")]
+    #[error("{place}: {reason}\nhelp: check the name, or give the publisher's address")]
     UnknownPublisher {
         /// Requested name.
         place: String,
@@ -876,5 +884,17 @@ impl CliError {
             Self::Host(error) => error.is_usage(),
             _ => false,
         }
+    }
+}
+
+impl From<SimNetworkError> for CliError {
+    fn from(error: SimNetworkError) -> Self {
+        Self::SimNetwork(error)
+    }
+}
+
+impl From<fpga_sim::link::LinkError> for CliError {
+    fn from(error: fpga_sim::link::LinkError) -> Self {
+        Self::Link(error)
     }
 }

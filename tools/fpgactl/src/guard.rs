@@ -190,7 +190,7 @@ pub fn unknown_design(card: &Card, all: &[Register], stretch: BarSpan) -> Option
     }
     let (vendor, device) = card.info().ids.subsystem;
     Some(format!(
-        "the design behind this BAR is not known (subsystem {vendor:#06x}:{device:#06x}), and an access that no register answers may hang the card or the machine; name the registers there with --map, or the copy engine with --cdma-offset"
+        "the design behind this BAR is not known (subsystem {vendor:#06x}:{device:#06x}), and an access that no register answers may hang the card or the machine"
     ))
 }
 

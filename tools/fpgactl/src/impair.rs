@@ -218,7 +218,9 @@ impl ImpairArgs {
             ("--jitter-law", self.jitter_law.is_some(), "--jitter", self.jitter.is_some()),
         ] {
             if given && !there {
-                return Err(CliError::Usage(format!("{option} has no effect without {other}; give both")));
+                return Err(CliError::Usage(format!(
+                    "{option} has no effect without {other}\nhelp: give both"
+                )));
             }
         }
         let share = |part: Option<f64>| Probability::new(part.unwrap_or(0.0)).map_err(wrong);

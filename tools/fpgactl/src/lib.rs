@@ -217,19 +217,19 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
 /// Checks that at most one output goes to standard output, that no terminal gets binary data, and that a record does not overwrite the log being replayed.
 fn distinct(cli: &Cli) -> Result<(), CliError> {
     if cli.outputs_to_stdout() > 1 {
-        let text = "standard output (-) is named for two outputs of this command; name a file for one";
+        let text = "standard output (-) is named for two outputs of this command\nhelp: name a file for one";
         return Err(CliError::Usage(text.to_owned()));
     }
     if let Some(output) = cli.command.binary_output().filter(|path| outfile::is_terminal(path)) {
         return Err(CliError::Usage(format!(
-            "--out {}: this is a terminal, and the data is not text; name a file, or pipe it to another program, such as xxd",
+            "--out {}: this is a terminal, and the data is not text\nhelp: name a file, or pipe it to another program, such as xxd",
             output.display()
         )));
     }
     let (Command::Replay(args), Some(record)) = (&cli.command, &cli.global.record) else { return Ok(()) };
     match (args.file.canonicalize(), record.canonicalize()) {
         (Ok(log), Ok(record)) if log == record => Err(CliError::Usage(format!(
-            "--record {} would overwrite the log that is to be replayed; name another file",
+            "--record {} would overwrite the log that is to be replayed\nhelp: name another file",
             record.display()
         ))),
         _ => Ok(()),

@@ -94,7 +94,7 @@ fn idle_timeout(timeout: Option<Duration>) -> Duration {
 #[error("{source}{}", meant.as_deref().map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
 pub struct ParseTargetError {
     /// Error of the text.
-    source: CardSpecError,
+    r#source: CardSpecError,
     /// Suggested card.
     meant: Option<String>,
 }
@@ -549,11 +549,11 @@ pub fn open_pair(
             None => Err(mixed(target, peer)),
         },
         (None, None) => Err(CliError::Usage(format!(
-            "{target} has no simulated peer in this process: such a card needs a second one on its network; name it with --peer"
+            "{target} has no simulated peer in this process: such a card needs a second one on its network\nhelp: name it with --peer"
         ))),
         (None, Some(peer)) if peer.is_simulated() => Err(mixed(target, peer)),
         (None, Some(peer)) if peer == target => {
-            Err(CliError::Usage(format!("--card and --peer are both {target}; name two cards")))
+            Err(CliError::Usage(format!("--card and --peer are both {target}\nhelp: name two cards")))
         }
         (None, Some(peer)) => Ok((open(choice)?, open(&Peer { target: peer, design: choice.design() })?)),
     }
@@ -565,7 +565,7 @@ fn is_described_in_file(spec: &CardSpec) -> bool {
 
 fn mixed(card: &Target, peer: &Target) -> CliError {
     CliError::Usage(format!(
-        "{card} and {peer} have no common network: one is simulated in this process, the other is not; name two of a kind with --card and --peer"
+        "{card} and {peer} have no common network: one is simulated in this process, the other is not\nhelp: name two of a kind with --card and --peer"
     ))
 }
 

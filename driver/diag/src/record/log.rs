@@ -110,7 +110,7 @@ pub struct Log {
 pub enum LogError {
     /// The text could not be read.
     #[error("{0}")]
-    Unreadable(#[from] io::Error),
+    Unreadable(io::Error),
     /// A line is invalid.
     #[error("line {line}: {problem}")]
     Line {
@@ -314,4 +314,10 @@ fn number_of(text: &str) -> Option<u64> {
     };
     // The standard parser would also accept a sign.
     digits.starts_with(|c: char| c.is_ascii_hexdigit()).then(|| u64::from_str_radix(digits, radix).ok())?
+}
+
+impl From<io::Error> for LogError {
+    fn from(error: io::Error) -> Self {
+        Self::Unreadable(error)
+    }
 }

@@ -54,7 +54,7 @@ pub enum ReplayError {
         /// Line of the first access to it.
         line: usize,
         /// Reason.
-        source: BarError,
+        r#source: BarError,
     },
     /// The BAR is smaller than the recorded one.
     #[error(

@@ -17,7 +17,7 @@ pub enum BootstrapError {
         /// Address of the publisher.
         address: SocketAddr,
         /// Error of the operating system.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The connection failed.
     #[error("the connection to {address} failed: {source}; the publisher may have ended: try again")]
@@ -25,7 +25,7 @@ pub enum BootstrapError {
         /// Address of the publisher.
         address: SocketAddr,
         /// Error of the operating system.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The publisher closed the connection without an answer.
     #[error(
@@ -41,7 +41,7 @@ pub enum BootstrapError {
         /// Address of the publisher.
         address: SocketAddr,
         /// Reason.
-        source: MessageError,
+        r#source: MessageError,
     },
     /// The publisher refused the join.
     #[error("{address} refused the join: {}", refusal.text)]

@@ -52,7 +52,7 @@ pub enum DropReason {
     Refused(Error<SendError>),
     /// It returned frames that it did not have.
     #[error("{0}")]
-    Credit(#[from] InvalidCredit),
+    Credit(InvalidCredit),
     /// The block that it wrote is not a credit.
     #[error("it wrote an invalid credit block: {0}")]
     Unreadable(BlockError),
@@ -331,5 +331,11 @@ mod tests {
             }
         }
         assert_eq!(begun, 10);
+    }
+}
+
+impl From<InvalidCredit> for DropReason {
+    fn from(error: InvalidCredit) -> Self {
+        Self::Credit(error)
     }
 }

@@ -1,5 +1,6 @@
 //! End of streams, and publishers and subscribers that leave.
 
+use fpga_driver::Advice;
 use std::time::Duration;
 
 use fpga_frames::{
@@ -109,7 +110,7 @@ fn publisher_silent_is_reported_after_received_frames() {
         matches!(error, SubscriberError::Silent { .. } | SubscriberError::Unreachable { .. }),
         "{error}: {network:?}"
     );
-    assert!(error.to_string().contains("join again"), "{error}");
+    assert_eq!(error.advice(), Some(Advice::text("join the stream again")), "{error}");
 }
 
 /// A process that was stopped for longer than a publisher may be silent has itself missed the messages: it continues.

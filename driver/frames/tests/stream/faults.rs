@@ -59,7 +59,7 @@ fn credit_fetch_failed_is_retried() {
             let PublisherEvent::Fault { what: RetriedTransfer::Credits, fault } = event else {
                 panic!("{event:?}")
             };
-            assert!(fault.to_string().contains("can be used again"), "{fault}");
+            assert!(format!("{fault:#}").contains("can be used again"), "{fault:#}");
         }
     }
     assert_eq!(rig.publisher.statistics().internal.faults, 9);

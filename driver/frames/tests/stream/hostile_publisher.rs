@@ -90,7 +90,10 @@ fn bootstrap_non_publisher_is_detected() {
         (offer(&|offer| offer.max_data_length = u64::MAX), "exceed the address range"),
         (offer(&|offer| offer.max_data_length = 1 << 40), "exceed the 8589869056 bytes"),
         (offer(&|offer| offer.segment = 0), "segments of 0 bytes"),
-        (offer(&|offer| (offer.segment, offer.max_data_length) = (1, 5_000)), "more event entries"),
+        (
+            offer(&|offer| (offer.segment, offer.max_data_length) = (1, 5_000)),
+            "three eighths of the event ring",
+        ),
         (accepted, "before its offer"),
         (twice, "second offer"),
         (refused.encode(), "no more places"),

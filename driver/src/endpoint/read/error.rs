@@ -80,7 +80,7 @@ pub enum ReadError {
     Full,
     /// The request or its answer cannot use the requested scheme.
     #[error("the request to read: {0}")]
-    Send(#[from] SendError),
+    Send(SendError),
     /// The destination cannot be opened as a region, or the request cannot be written to card memory.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
@@ -115,3 +115,9 @@ impl ErrorKind for ReadError {
 }
 
 widen! { SendError => ReadError, EndpointError => ReadError }
+
+impl From<SendError> for ReadError {
+    fn from(error: SendError) -> Self {
+        Self::Send(error)
+    }
+}

@@ -70,7 +70,7 @@ pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Resul
     let all = [DeviceEvent::BusError, DeviceEvent::ReleaseRequested, DeviceEvent::ServerGone];
     if !all.into_iter().any(|event| events.can_have(event)) {
         return Err(CliError::Usage(format!(
-            "{card} has no events; name a card at a PCI address or a vfio-user: card with --card"
+            "{card} has no events\nhelp: name a card at a PCI address or a vfio-user: card with --card"
         )));
     }
     let began = Instant::now();

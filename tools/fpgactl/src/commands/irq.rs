@@ -122,8 +122,7 @@ fn wait(settings: &Settings, args: &IrqWaitArgs, out: &mut dyn Write) -> Result<
     let card = settings.card.to_string();
     if settings.card.is_simulated() {
         return Err(CliError::Usage(format!(
-            "{card}: nothing raises user interrupts of a simulated card in this process; serve one (`fpgactl card serve --socket S --control C`), wait with --card vfio-user:S, and raise the line with `fpgactl card control C user-interrupt {} pulse`",
-            args.lines.first().copied().unwrap_or(0)
+            "{card}: nothing raises user interrupts of a simulated card in this process\nhelp: serve one with `fpgactl card serve`, wait with --card vfio-user:SOCKET, and raise the line with `fpgactl card control`"
         )));
     }
     let opened = target::open(&settings.card)?;

@@ -196,13 +196,13 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
             ),
             _ => format!("it was not reset: {reason}; `fpgactl reset --level function` resets the function alone"),
         },
-        (true, _) => format!("level {level} was not reached; see the reason in the report"),
+        (true, _) => format!("level {level} was not reached\nhelp: see the reason in the report"),
         (false, Some(RecoveryStepOutcome::Unsupported { reason })) => format!("it was not reset: {reason}"),
         (false, _) if level == RecoveryLevel::Bus => {
-            "it is still unhealthy after the reset; remove the function and rescan the bus, or power the card off and on"
+            "it is still unhealthy after the reset\nhelp: remove the function and rescan the bus, or power the card off and on"
                 .to_owned()
         }
-        (false, _) => "it is still unhealthy; run `fpgactl reset --level bus`".to_owned(),
+        (false, _) => "it is still unhealthy\nhelp: run `fpgactl reset --level bus`".to_owned(),
     };
     Err(CliError::NotRecovered { card: report.card, what })
 }

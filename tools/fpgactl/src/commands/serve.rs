@@ -118,7 +118,7 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     let Some(mut description) = description else {
         let card = &settings.card;
         return Err(CliError::Usage(format!(
-            "{card} is not a simulated card, and no other kind can be served; give --card-file, or omit --card"
+            "{card} is not a simulated card, and no other kind can be served\nhelp: give --card-file, or omit --card"
         )));
     };
     let name = description.name.clone();

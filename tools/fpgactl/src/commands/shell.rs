@@ -62,7 +62,7 @@ impl Report for ManReport {
 pub fn man(out: &Path, deadline: Deadline) -> Result<ManReport, CliError> {
     if outfile::is_stdout(out) {
         return Err(CliError::Usage(format!(
-            "--out {}: a page for each command does not go to standard output; name a folder",
+            "--out {}: a page for each command does not go to standard output\nhelp: name a folder",
             out.display()
         )));
     }

@@ -247,7 +247,7 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
     let wanted = args.name.figures();
     if outfile::is_stdout(&args.out) && wanted.len() > 1 {
         return Err(CliError::Usage(format!(
-            "--out {}: the data of {} figures have no common table; name one figure, or a folder",
+            "--out {}: the data of {} figures have no common table\nhelp: name one figure, or a folder",
             args.out.display(),
             wanted.len()
         )));

@@ -18,20 +18,20 @@ const MAX_ANSWER: u64 = 1 << 20;
 #[non_exhaustive]
 pub enum ControlError {
     /// No server listens.
-    #[error("{}: no control socket answers there ({source}); serve the card with `fpgactl card serve --control {}`", path.display(), path.display())]
+    #[error("{}: no control socket answers there ({source})\nhelp: serve the card with `fpgactl card serve --control {}`", path.display(), path.display())]
     Connect {
         /// Path of the socket.
         path: PathBuf,
         /// System error.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The server does not answer.
-    #[error("{}: no answer ({source}); see whether the card is still served", path.display())]
+    #[error("{}: no answer ({source})\nhelp: see whether the card is still served", path.display())]
     NoAnswer {
         /// Path of the socket.
         path: PathBuf,
         /// System error.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The server refused the request.
     #[error("{}: not done: {reason}", path.display())]

@@ -288,7 +288,10 @@ fn pipe(path: &Path, deadline: Deadline) -> io::Result<File> {
 }
 
 fn twice(path: &Path) -> CliError {
-    CliError::Usage(format!("{} is named for two outputs of this command; name two files", path.display()))
+    CliError::Usage(format!(
+        "{} is named for two outputs of this command\nhelp: name two files",
+        path.display()
+    ))
 }
 
 /// Finds the file that a name leads to: a link's target is replaced, not the link.

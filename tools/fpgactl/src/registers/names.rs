@@ -70,7 +70,9 @@ impl Named<'_> {
             AccessKind::ReadWrite => Ok(!part.bits.mask()),
             // Writing zeros has no effect there.
             AccessKind::ReadWrite1Clear | AccessKind::Write1Set | AccessKind::Write1Clear => Ok(0),
-            AccessKind::WriteOnly => Err("the rest of its register cannot be read; write the whole register"),
+            AccessKind::WriteOnly => {
+                Err("the rest of its register cannot be read\nhelp: write the whole register")
+            }
             _ => Err("only the card sets it"),
         }
     }
@@ -102,7 +104,7 @@ impl Named<'_> {
         let (bits, most) = (self.bits().width(), self.bits().max_value());
         u32::try_from(number).ok().filter(|value| *value <= most).ok_or_else(|| {
             CliError::Usage(format!(
-                "{name}: {number:#x} does not fit {}; give at most {most:#x}",
+                "{name}: {number:#x} does not fit {}\nhelp: give at most {most:#x}",
                 quantity(bits, "bit")
             ))
         })

@@ -67,7 +67,8 @@ impl Input {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         if TAKEN.swap(true, Ordering::Relaxed) {
             return Err(CliError::Usage(
-                "standard input (-) is named for two inputs of this command; name a file for one".to_owned(),
+                "standard input (-) is named for two inputs of this command\nhelp: name a file for one"
+                    .to_owned(),
             ));
         }
         let name = name().to_owned();

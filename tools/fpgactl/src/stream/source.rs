@@ -99,7 +99,7 @@ impl Source {
             && (a.dev(), a.ino()) == (b.dev(), b.ino())
         {
             return Err(CliError::Usage(format!(
-                "{} is the file that is read, writing it would destroy it; give another file with --out",
+                "{} is the file that is read, writing it would destroy it\nhelp: give another file with --out",
                 out.display()
             )));
         }

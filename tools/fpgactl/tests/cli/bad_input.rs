@@ -107,7 +107,7 @@ fn wrong_usage_exits_2() {
         (&["poke", "dma", "0x88"], &["VALUE"]),
         (&["regs", "write", "h2c0.control", "-1"], &["-1", "is not a number"]),
         (&["regs", "write", "ni.scheme", "Selectiv"], &["did you mean Selective?"]),
-        (&["regs", "write", "ni.control.enable", "2"], &["does not fit 1 bit; give at most 0x1"]),
+        (&["regs", "write", "ni.control.enable", "2"], &["does not fit 1 bit", "give at most 0x1"]),
         (&["regs", "watch"], &["NAMES"]),
         (&["regs", "watch", "ni.status", "--count", "0"], &["--count"]),
         (&["regs", "write", "h2c0.control", "4GiB"], &["32 bits"]),

@@ -78,7 +78,7 @@ fn map_forbidden_access_is_refused() {
         (&["regs", "read", "registry.mask"], 2, "there are registry.mask[0] to registry.mask[7]"),
         (&["regs", "read", "registry.mask[8]"], 2, "there are registry.mask[0] to registry.mask[7]"),
         (&["regs", "write", "settings.scheme", "selectiv"], 2, "did you mean selective?"),
-        (&["regs", "write", "copier.control.mode", "2"], 2, "does not fit 1 bit; give at most 0x1"),
+        (&["regs", "write", "copier.control.mode", "2"], 2, "does not fit 1 bit\nhelp: give at most 0x1"),
         (&["regs", "write", "copier.status.idle", "1"], 1, "copier.status.idle (RO) is not written"),
         (&["regs", "write", "registry.state", "1"], 1, "registry.state (RO) is not written"),
     ] {

@@ -207,7 +207,7 @@ fn missing_folder_created_for_folders_refused_for_files() {
         &["card", "serve", "--socket", path(&dir.path().join("s")), "--stats", path(&missing)],
     ] {
         let ran = fpgactl(args);
-        let said = "none does not exist; create it (mkdir -p)";
+        let said = "none does not exist\nhelp: create it (mkdir -p)";
         assert!(ran.status == 1 && ran.stderr.contains(said), "{args:?}: {}", ran.stderr);
     }
 }

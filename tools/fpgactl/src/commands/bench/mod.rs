@@ -77,7 +77,7 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     for size in &args.sizes {
         if *size > u64::from(MAX_DESCRIPTOR_LENGTH) {
             return Err(CliError::Usage(format!(
-                "--sizes: {size} is above the limit of one descriptor, {} ({MAX_DESCRIPTOR_LENGTH} bytes); give smaller sizes",
+                "--sizes: {size} is above the limit of one descriptor, {} ({MAX_DESCRIPTOR_LENGTH} bytes)\nhelp: give smaller sizes",
                 binary_size(u64::from(MAX_DESCRIPTOR_LENGTH))
             )));
         }

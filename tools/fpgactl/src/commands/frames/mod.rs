@@ -115,13 +115,13 @@ impl LinkedCard {
             }
             (Some(_), None) => {
                 return Err(CliError::Usage(
-                    "a simulated card of this process has no other card on its network; connect it with --link, or name a card of another process with --card (`fpgactl card serve --link` serves one)".to_owned(),
+                    "a simulated card of this process has no other card on its network\nhelp: connect it with --link, or name a card of another process with --card (`fpgactl card serve --link` serves one)".to_owned(),
                 ));
             }
             (None, Some(_)) => {
                 let card = &settings.card;
                 return Err(CliError::Usage(format!(
-                    "--link applies only to simulated cards of this process, and {card} is not one; omit --link"
+                    "--link applies only to simulated cards of this process, and {card} is not one\nhelp: omit --link"
                 )));
             }
             (None, None) => target::reach(&settings.card)?,

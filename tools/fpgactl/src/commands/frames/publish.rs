@@ -183,7 +183,7 @@ impl Source {
             if let Some(mostly) = args.mostly.filter(|mostly| !(1..=args.frame).contains(mostly)) {
                 let frame = args.frame;
                 return Err(CliError::Usage(format!(
-                    "--mostly {mostly}: out of range for frames of at most {frame} bytes (--frame); give 1 to {frame}"
+                    "--mostly {mostly}: out of range for frames of at most {frame} bytes (--frame)\nhelp: give 1 to {frame}"
                 )));
             }
             let random = Pcg64Mcg::new(u128::from(args.link.seed));

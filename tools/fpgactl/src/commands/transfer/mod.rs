@@ -76,7 +76,7 @@ fn open_ends(
     };
     if !settings.card.is_simulated() && (plan.reorder.is_some() || plan.impair.is_some()) {
         return Err(CliError::Usage(
-            "--reorder, --loss and the other impairments apply only to the simulated network of this process; omit them for other cards (`card serve` has them, too)".to_owned(),
+            "--reorder, --loss and the other impairments apply only to the simulated network of this process\nhelp: omit them for other cards (`card serve` has them, too)".to_owned(),
         ));
     }
     let reorder = plan.reorder.unwrap_or(plan::REORDER);

@@ -89,7 +89,7 @@ impl Plan {
             return Ok(());
         }
         Err(CliError::Usage(format!(
-            "{} is built for packets of {built} bytes, not {wanted}; omit --packet",
+            "{} is built for packets of {built} bytes, not {wanted}\nhelp: omit --packet",
             opened.card.name()
         )))
     }
@@ -111,7 +111,7 @@ impl Plan {
             _ => return Ok(()),
         };
         let range = if is_limited { format!("{packet} to {longest}") } else { format!("{packet} or more") };
-        Err(CliError::Usage(format!("--segment {segment} {wrong}; give {range}, or omit --segment")))
+        Err(CliError::Usage(format!("--segment {segment} {wrong}\nhelp: give {range}, or omit --segment")))
     }
 
     /// Options of an endpoint; `salt` distinguishes the two ends.
@@ -137,7 +137,7 @@ impl Plan {
         {
             let longest = longest_segment(ni);
             return Err(CliError::Usage(format!(
-                "--threshold {threshold}: a transfer up to the threshold is one segment, of at most {longest} bytes on {}; give --threshold {longest} or less",
+                "--threshold {threshold}: a transfer up to the threshold is one segment, of at most {longest} bytes on {}\nhelp: give --threshold {longest} or less",
                 opened.card.name(),
             )));
         }
@@ -192,7 +192,7 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
     (tuning.window, tuning.credit, tuning.resend_after) = (args.window, args.credit, args.resend_after);
     let usage = |option: &str, schemes: &str| {
         Err(CliError::Usage(format!(
-            "{option} applies only to {schemes}; omit it, or choose another --scheme"
+            "{option} applies only to {schemes}\nhelp: omit it, or choose another --scheme"
         )))
     };
     let has_window = |scheme: &Scheme| max_window(scheme.rules()).is_some();
@@ -210,7 +210,10 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
         None => Ok(tuning),
         Some(scheme) => {
             let most = max_window(scheme.rules()).unwrap_or(0);
-            Err(CliError::Usage(format!("--window: out of range for {}; give 1 to {most}", scheme.name())))
+            Err(CliError::Usage(format!(
+                "--window: out of range for {}\nhelp: give 1 to {most}",
+                scheme.name()
+            )))
         }
     }
 }
