@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use fpga_pci::{
     AccessCounters, Backend, Bar, DeviceEvents, DmaAccess, DmaBuffer, DmaPool, Interrupt, InterruptError,
-    MapRefused, MmioError, RegisteredMemory, SharedMemory, config,
+    MapRefused, MmioError, RegisteredMemory, SharedMemory, config, lock,
 };
 use fpga_registers::BarOffset;
 use fpga_registers::pci::header;
@@ -22,8 +22,8 @@ use crate::identify::{network_interface, read_ids};
 use crate::info::{CardInfo, PciIds, XdmaInfo, cdma_of};
 use crate::name::{CardName, ChannelName};
 use crate::options::OpenOptions;
-use crate::shared::{Shared, idle_timeout, quiesce};
-use crate::silence::AllOnesCause;
+use crate::shared::{Shared, idle_timeout, needed_access, quiesce};
+use crate::silence::{AllOnesCause, reads_all_ones};
 use crate::spec::CardSpec;
 use crate::stream::{C2hStream, C2hStreamOptions, H2cStream};
 
@@ -96,7 +96,7 @@ impl Card {
         let began = Self::prepare(&*backend, &options, ids, roles, &dma_bar, user_bar.as_ref());
         // A card that is removed during these steps reads as all ones, which can look like another bitstream or like a card without
         // channels. So check that it is still present before using any result.
-        if discover::reads_all_ones(&dma_bar) {
+        if reads_all_ones(&dma_bar) {
             return Err(OpenError::Gone);
         }
         let info = began.map_err(crate::identify::silent_user_bar)?;
@@ -237,12 +237,7 @@ impl Card {
     /// # Errors
     /// [`ResourceError::Memory`].
     pub fn registered_memory(&self, length: usize) -> Result<RegisteredMemory, Error<ResourceError>> {
-        const PAGE: usize = 4096;
-        self.shared
-            .pool
-            .allocate_registered(length, PAGE)
-            .map_err(ResourceError::from)
-            .at(|| self.shared.place())
+        self.shared.registered_memory(length)
     }
 
     /// Maps memory of the caller for the card without copying it: a file, memory shared with another process, huge pages. It is unmapped
@@ -332,7 +327,7 @@ impl Card {
         let name = ChannelName { direction: Direction::C2h, number };
         let channel = options.channel().at(|| self.shared.place())?;
         let engine = self.engine(name, Side::Stream, channel)?;
-        C2hStream::new(self, engine, &options)
+        C2hStream::new(&self.shared, engine, &options)
     }
 
     /// Sets the card's write flush timeout (PG195, 0x3060). A C2H stream descriptor that has received data, and then nothing for
@@ -392,7 +387,7 @@ impl Card {
         }
         let claim = self.shared.claim_channel(name)?;
         let interrupt = {
-            let interrupts = self.shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let interrupts = lock(&self.shared.interrupts);
             let vector = channel_bit(name.direction, name.number, self.shared.info.xdma.h2c_channels);
             interrupts.get(usize::from(vector)).cloned()
         };
@@ -452,7 +447,7 @@ impl Card {
         self.shared.check_owned()?;
         let xdma = &self.shared.info.xdma;
         let channels = u32::from(xdma.h2c_channels) + u32::from(xdma.c2h_channels);
-        let mut interrupts = self.shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut interrupts = lock(&self.shared.interrupts);
         if !interrupts.is_empty() {
             let level = interrupts.iter().any(Interrupt::is_level);
             return Ok(InterruptVectors {
@@ -531,14 +526,6 @@ impl Card {
     /// [`ResourceError::Interrupt`] if the system provides no file descriptor.
     pub fn events(&self) -> Result<DeviceEvents, Error<ResourceError>> {
         self.shared.backend.events().map_err(ResourceError::Interrupt).at(|| self.shared.place())
-    }
-}
-
-/// DMA access to host memory that transfers of a direction need.
-pub(crate) const fn needed_access(direction: Direction) -> DmaAccess {
-    match direction {
-        Direction::C2h => DmaAccess::WriteByDevice,
-        _ => DmaAccess::ReadByDevice,
     }
 }
 

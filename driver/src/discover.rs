@@ -151,11 +151,3 @@ pub(crate) fn confirm(index: u8, bar: &Bar) -> Result<(), OpenError> {
     }
     Ok(())
 }
-
-/// Returns whether a confirmed XDMA register BAR no longer answers: an identifier is never all ones.
-pub(crate) fn reads_all_ones(bar: &Bar) -> bool {
-    match IrqBlock::IDENTIFIER.read(bar, IRQ_BASE) {
-        Ok(identifier) => identifier.into_bits() == u32::MAX,
-        Err(error) => error.is_gone(),
-    }
-}

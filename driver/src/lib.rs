@@ -41,6 +41,7 @@ mod ni;
 mod options;
 mod range;
 mod raw;
+mod reach;
 pub mod recovery;
 mod wait;
 

@@ -1,9 +1,8 @@
 //! Channels for callers that program the registers themselves.
 
 use std::sync::Arc;
-use std::sync::PoisonError;
 
-use fpga_pci::{Backend, Bar, Interrupt};
+use fpga_pci::{Backend, Bar, Interrupt, lock};
 use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, irq::channel_bit};
 
 use crate::card::Card;
@@ -39,7 +38,7 @@ impl RawChannel {
     /// [enabled](Card::enable_interrupts).
     #[must_use]
     pub fn interrupt(&self) -> Option<(Interrupt, usize)> {
-        let interrupts = self.card.interrupts.lock().unwrap_or_else(PoisonError::into_inner);
+        let interrupts = lock(&self.card.interrupts);
         let name = self.claim.name;
         let number = channel_bit(name.direction, name.number, self.card.info.xdma.h2c_channels);
         let own = interrupts.get(usize::from(number))?;
@@ -80,7 +79,7 @@ impl Card {
     /// Returns whether interrupts are enabled.
     #[must_use]
     pub fn has_interrupts(&self) -> bool {
-        !self.shared.interrupts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !lock(&self.shared.interrupts).is_empty()
     }
 
     /// Disables all interrupts of the card and returns its vectors to the system.
@@ -103,7 +102,7 @@ impl Card {
         shared.take_cdma()?;
         shared.release_cdma();
         shared.check_user_lines_free()?;
-        let mut interrupts = shared.interrupts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut interrupts = lock(&shared.interrupts);
         IrqBlock::CHANNEL_ENABLE.write(&shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(0))?;
         shared.backend.disable_interrupts()?;
         interrupts.clear();

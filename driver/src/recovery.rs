@@ -30,7 +30,7 @@ mod sequence;
 use core::time::Duration;
 use std::sync::Arc;
 
-use fpga_pci::{Backend, MmioError, ResetLevel};
+use fpga_pci::{Backend, MmioError, ResetLevel, lock};
 use fpga_registers::xdma::{CONFIG_BASE, ConfigBlock, IRQ_BASE, IrqBlock};
 
 use crate::card::Card;
@@ -165,7 +165,7 @@ impl Card {
             true => RegisterState::Responding { dma: shared.dma_bar.clone(), user: shared.user_bar.clone() },
             false => RegisterState::AllOnes,
         };
-        let interrupts = shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len();
+        let interrupts = lock(&shared.interrupts).len();
         let sequence = RecoverySequence {
             backend: &*shared.backend,
             name: &shared.name,

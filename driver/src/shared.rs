@@ -3,9 +3,9 @@
 use core::fmt;
 use fpga_pci::Waited;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use fpga_pci::{Backend, Bar, DmaPool, FAULT_LOG, Interrupt, MmioError};
+use fpga_pci::{Backend, Bar, DmaAccess, DmaPool, FAULT_LOG, Interrupt, MmioError, RegisteredMemory, lock};
 use fpga_registers::xdma::{
     CONFIG_BASE, ChannelBlock, ChannelControl, ChannelMask, ConfigBlock, Direction, IRQ_BASE, IrqBlock,
     MAX_USER_INTERRUPTS, UserMask, WriteFlushTimeout, channel_base,
@@ -13,7 +13,7 @@ use fpga_registers::xdma::{
 
 use fpga_registers::{BarOffset, Iova};
 
-use crate::error::{CardPart, Error, ErrorPlace, OpenError, ResourceError};
+use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError, ResourceError};
 use crate::info::CardInfo;
 use crate::name::CardName;
 use crate::name::ChannelName;
@@ -117,6 +117,12 @@ impl Drop for ChannelClaim {
 }
 
 impl Shared {
+    /// Allocates memory to be registered with a channel of this card.
+    pub(crate) fn registered_memory(&self, length: usize) -> Result<RegisteredMemory, Error<ResourceError>> {
+        const PAGE: usize = 4096;
+        self.pool.allocate_registered(length, PAGE).map_err(ResourceError::from).at(|| self.place())
+    }
+
     pub(crate) fn new(
         backend: Arc<dyn Backend>,
         info: CardInfo,
@@ -182,12 +188,12 @@ impl Shared {
     pub(crate) fn user_interrupt(&self, line: u8) -> Option<Interrupt> {
         let xdma = &self.info.xdma;
         let source = usize::from(xdma.h2c_channels) + usize::from(xdma.c2h_channels) + usize::from(line);
-        let interrupts = self.interrupts.lock().unwrap_or_else(PoisonError::into_inner);
+        let interrupts = lock(&self.interrupts);
         if line < MAX_USER_INTERRUPTS { interrupts.get(source).cloned() } else { None }
     }
 
     fn user_lines(&self) -> MutexGuard<'_, [UserInterruptOwners; MAX_USER_INTERRUPTS as usize]> {
-        self.user_lines.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.user_lines)
     }
 
     /// Claims user interrupt `line` for a part of the driver. `None` if there is no such line or the program holds it.
@@ -422,4 +428,12 @@ pub(crate) fn quiesce(
         set_packet_mark(bar, base)?;
     }
     Ok(())
+}
+
+/// DMA access to host memory that transfers of a direction need.
+pub(crate) const fn needed_access(direction: Direction) -> DmaAccess {
+    match direction {
+        Direction::C2h => DmaAccess::WriteByDevice,
+        _ => DmaAccess::ReadByDevice,
+    }
 }

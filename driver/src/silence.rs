@@ -3,9 +3,9 @@
 use core::fmt;
 
 use fpga_pci::{Backend, Bar, config};
+use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 
 use crate::advice::Advice;
-use crate::discover;
 
 /// Cause of a register of the user BAR that reads as all ones, as far as configuration space and the DMA BAR show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl AllOnesCause {
     pub(crate) fn ask(backend: &dyn Backend, dma_bar: &Bar) -> Self {
         if config::identity(backend).is_err() {
             Self::Gone
-        } else if discover::reads_all_ones(dma_bar) {
+        } else if reads_all_ones(dma_bar) {
             Self::Registers
         } else {
             Self::UserLogic
@@ -59,3 +59,11 @@ impl fmt::Display for AllOnesCause {
 }
 
 impl std::error::Error for AllOnesCause {}
+
+/// Returns whether a confirmed XDMA register BAR no longer answers: an identifier is never all ones.
+pub(crate) fn reads_all_ones(bar: &Bar) -> bool {
+    match IrqBlock::IDENTIFIER.read(bar, IRQ_BASE) {
+        Ok(identifier) => identifier.into_bits() == u32::MAX,
+        Err(error) => error.is_gone(),
+    }
+}

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::xdma::Direction;
+use crate::xdma::direction::Direction;
 
 /// The value of a 32-bit register.
 pub trait RegisterValue: Copy {

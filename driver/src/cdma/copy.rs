@@ -8,7 +8,7 @@ use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr};
 use fpga_ring::cdma_ring::{CopyEntry, LENGTH_BITS};
 
 use super::error::CdmaError;
-use super::{BASE, Cdma};
+use super::{BASE, Cdma, MAX_DATA_BYTES};
 use crate::error::{At as _, Error};
 use crate::shared::Shared;
 
@@ -17,8 +17,6 @@ const COPY_LIMIT_NS: u64 = 1_000_000_000;
 /// Maximum chunk of a long copy: 4 MiB fits the 23-bit length of older builds as well as the 26-bit one. It is a multiple of every data
 /// width, so all chunks have the alignment of the first one.
 pub(super) const CHUNK_BYTES: u32 = 1 << 22;
-/// Maximum data width in bytes: chunks are multiples of it.
-pub(super) const MAX_DATA_BYTES: u32 = 128;
 
 /// Start and time limit of a copy, in nanoseconds of the card's clock.
 #[derive(Debug, Clone, Copy)]

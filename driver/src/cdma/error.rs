@@ -8,7 +8,7 @@ use fpga_registers::cdma::Cdmasr;
 use fpga_registers::{CardAddr, quantity};
 use fpga_ring::cdma_ring;
 
-use super::copy::MAX_DATA_BYTES;
+use super::MAX_DATA_BYTES;
 use crate::advice::Advice;
 use crate::error::{ChannelError, Error, ErrorKind, Refused, ResourceError, SubmitError, widen};
 use crate::fault::ChannelFault;

@@ -53,6 +53,8 @@ pub struct Cdma {
 /// Control register of a chain that is polled, without the mode bit.
 pub(crate) const CHAIN_CONTROL: Cdmacr = Cdmacr::new().with_irq_threshold(1);
 
+/// Maximum data width in bytes: chunks are multiples of it.
+const MAX_DATA_BYTES: u32 = 128;
 const BASE: BarOffset = BarOffset::ZERO;
 
 impl Cdma {

@@ -17,15 +17,14 @@ use fpga_ring::ring::{
     CardSide, CompletionPolicy, HostRange, RefusalReason, Request, Ring, RingConfig, SgEntry,
 };
 
-use super::registered::RegisteredEntry;
-use super::wait::InterruptLine;
+use super::line::InterruptLine;
+use super::memory::RegisteredEntry;
 use super::{ChannelOptions, Completion, RunMode, Ticket};
-use crate::card::needed_access;
 use crate::error::{ChannelError, Error, ErrorPlace, Refused, ResourceError, SubmitError};
 use crate::fault::ChannelFault;
 use crate::name::ChannelName;
 use crate::range::CardRange;
-use crate::shared::{self, ChannelClaim, Shared};
+use crate::shared::{self, ChannelClaim, Shared, needed_access};
 use crate::store::{METADATA_BYTES, StreamMetadata, host_range};
 
 /// Size of the write-back word's own area behind the descriptors. Next to the descriptors, every fetch would contend with the word that the

@@ -17,6 +17,8 @@
 
 mod engine;
 mod future;
+mod line;
+mod memory;
 mod options;
 mod post;
 mod recover;
@@ -34,8 +36,8 @@ use crate::name::ChannelName;
 
 pub(crate) use engine::{Engine, Payload, Side};
 pub(crate) use future::CompletionFuture;
+pub use memory::{MemoryHandle, ScatterGatherEntry};
 pub use options::{Cancellation, ChannelOptions, RunMode, WaitMode, WaitOptions};
-pub use registered::{MemoryHandle, ScatterGatherEntry};
 pub use wait::ChannelEvents;
 
 /// Identifier of a submitted transfer of one channel.

@@ -11,56 +11,13 @@ use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring::{HostRange, SgEntry};
 
 use super::engine::{Engine, Side};
+use super::memory::{MemoryHandle, NO_OWNER, RegisteredEntry, ScatterGatherEntry};
 use super::{Payload, Ticket};
 use crate::error::{ChannelError, Refused, SubmitError};
-
-/// Handle of memory registered with one channel. It is never reused, by any channel, after the memory is deregistered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct MemoryHandle {
-    index: usize,
-    number: u64,
-}
 
 /// Number of the next registration of this process. It is process-wide, so that the handle of another channel matches nothing here: a
 /// refusal is better than a transfer of the wrong memory.
 static NEXT: AtomicU64 = AtomicU64::new(NO_OWNER + 1);
-
-/// Number that no handle has.
-const NO_OWNER: u64 = 0;
-
-/// Entry of a scatter-gather list: a part of registered memory, and its card address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScatterGatherEntry {
-    /// Handle of the memory.
-    pub memory: MemoryHandle,
-    /// Offset of the first byte in the memory.
-    pub offset: usize,
-    /// Length in bytes; empty entries are skipped.
-    pub length: usize,
-    /// First card address.
-    pub card: CardAddr,
-}
-
-/// Registered memory and its use.
-#[derive(Debug)]
-pub(super) struct RegisteredEntry {
-    pub(super) area: Option<RegisteredMemory>,
-    start: u64,
-    length: usize,
-    /// Number of the handle; [`NO_OWNER`] once the memory is deregistered.
-    number: u64,
-    /// Number of the transfer after the last one that uses the memory.
-    pub(super) used_until: u64,
-}
-
-impl RegisteredEntry {
-    /// Returns whether `range` includes bytes of this memory.
-    pub(super) fn overlaps(&self, range: HostRange) -> bool {
-        let start = range.start.get();
-        // Both lie inside the address space.
-        start < self.start + self.length as u64 && self.start < start + range.length
-    }
-}
 
 impl Engine {
     pub(crate) fn register_memory(

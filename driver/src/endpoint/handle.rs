@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use fpga_firmware::NodeId;
 use fpga_firmware::event::Event;
-use fpga_pci::{Backend, Deadline, DmaBuffer, Interrupt};
+use fpga_pci::{Backend, Deadline, DmaBuffer, Interrupt, lock};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::MirrorError;
 use fpga_registers::CardAddr;
@@ -150,7 +150,7 @@ impl From<Endpoint> for SharedEndpoint {
 impl SharedEndpoint {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic of a thread that held the lock leaves no endpoint state incomplete: its calls run no foreign code.
-        self.inner.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.inner)
     }
 
     /// Runs `change`, which gives the endpoint work, and wakes the sleeper.

@@ -16,12 +16,14 @@ mod error;
 mod events;
 mod handle;
 mod inspect;
+mod mismatch;
 mod options;
 mod peers;
 mod random;
 mod read;
 mod region;
 mod resync;
+mod schemes;
 mod segments;
 mod sending;
 mod transmit;
@@ -51,7 +53,7 @@ use crate::ni::{Block, NiInfo};
 use crate::range::CardRange;
 use crate::shared::Shared;
 
-pub use error::{EndpointError, SchemeList, SendError};
+pub use error::{EndpointError, SendError};
 pub use events::Notification;
 pub use fpga_protocol::scheme::tuning::Tuning;
 pub use fpga_protocol::sender::{
@@ -59,10 +61,12 @@ pub use fpga_protocol::sender::{
 };
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
 pub use inspect::{EndpointCounters, EscapeSlot, ReceiveCounters, ReceiveTables, SendingContext};
+pub use mismatch::Mismatch;
 pub use options::{EndpointOptions, SendOptions};
-pub use peers::{Mismatch, Peer};
+pub use peers::Peer;
 pub use read::{ReadCompletion, ReadError, ReadFailure, ReadTicket, ReadableHandle, RemoteReadable};
 pub use region::{RegionHandle, RemoteRegion};
+pub use schemes::SchemeList;
 pub use segments::SegmentArrival;
 
 use events::EventRing;

@@ -1,11 +1,10 @@
-//! Errors of a channel as a whole, and of its transfers.
+//! Errors of a channel as a whole.
 
 use fpga_pci::{InterruptError, MmioError, Waited};
 use fpga_registers::quantity;
 
-use super::{ErrorKind, SubmitError};
+use super::located::ErrorKind;
 use crate::advice::Advice;
-use crate::fault::ChannelFault;
 
 /// Error of a channel as a whole, or a wait that ended without its transfer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -88,34 +87,5 @@ impl ErrorKind for ChannelError {
             Self::NoInterrupt => Advice::EnableInterrupts,
             Self::UnknownTicket | Self::Interrupt(_) | Self::Mmio(_) => return None,
         })
-    }
-}
-
-/// Reason why a transfer failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TransferError {
-    /// The transfer was refused.
-    #[error(transparent)]
-    Submit(#[from] SubmitError),
-    /// The engine reported an error in this transfer or in an earlier one.
-    #[error(transparent)]
-    Fault(#[from] ChannelFault),
-    /// The channel has failed, or the wait has ended.
-    #[error(transparent)]
-    Channel(#[from] ChannelError),
-    /// The completion carries no buffer.
-    #[error("this transfer's memory was kept by its submitter; there is no buffer to return")]
-    NoBuffer,
-}
-
-impl ErrorKind for TransferError {
-    fn advice(&self) -> Option<Advice> {
-        match self {
-            Self::Submit(error) => error.advice(),
-            Self::Fault(error) => error.advice(),
-            Self::Channel(error) => error.advice(),
-            Self::NoBuffer => None,
-        }
     }
 }

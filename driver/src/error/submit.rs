@@ -1,10 +1,13 @@
 //! Reasons why a transfer was refused.
 
+use core::fmt;
+
 use fpga_pci::DmaAccess;
 use fpga_registers::{CardAddr, Iova, quantity};
 use fpga_ring::ring;
 
-use super::{ChannelError, Error, ErrorKind};
+use super::channel::ChannelError;
+use super::located::{Error, ErrorKind, ErrorPlace, widen};
 use crate::advice::Advice;
 
 /// Reason why a transfer was refused.
@@ -123,5 +126,41 @@ impl Error<SubmitError> {
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.kind.is_full()
+    }
+}
+
+widen! {
+    ChannelError => SubmitError,
+}
+
+/// Refused call. It returns the value that it took.
+#[derive(Debug)]
+pub struct Refused<T, E = Error<SubmitError>> {
+    /// Reason of the refusal.
+    pub error: E,
+    /// Value that the call took, unchanged: buffer, memory or channels.
+    pub payload: T,
+}
+
+impl<T, E: fmt::Display> fmt::Display for Refused<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T: fmt::Debug, E: fmt::Debug + fmt::Display> std::error::Error for Refused<T, E> {}
+
+impl<T, K> Refused<T, K> {
+    /// Adds the place to the reason.
+    pub(crate) fn at(self, place: impl FnOnce() -> ErrorPlace) -> Refused<T, Error<K>> {
+        Refused { error: Error::new(self.error, place()), payload: self.payload }
+    }
+}
+
+impl<T> Refused<T> {
+    /// Returns whether this is back-pressure: the ring is full, and the same submission succeeds after a completion.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.error.is_full()
     }
 }

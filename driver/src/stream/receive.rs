@@ -11,11 +11,11 @@ use fpga_ring::ring::{HostRange, MAX_DESCRIPTOR_LENGTH, MetadataMemory, PacketSp
 use super::error::StreamError;
 use super::options::C2hStreamOptions;
 use super::packet::Packet;
-use crate::card::Card;
 use crate::channel::{ChannelEvents, Engine, MemoryHandle, Ticket, WaitOptions};
 use crate::error::{At as _, ChannelError, Error, ResourceError, TransferError, TransferFailed};
 use crate::fault::{ChannelFault, FaultCause};
 use crate::name::ChannelName;
+use crate::shared::Shared;
 
 /// Fraction of the ring that must be free before buffers are posted again: a quarter, with one register write for all of them.
 const PARTS: u32 = 4;
@@ -91,13 +91,12 @@ struct PacketReceiver {
 
 impl C2hStream {
     pub(crate) fn new(
-        card: &Card,
+        card: &Shared,
         mut engine: Engine,
         options: &C2hStreamOptions,
     ) -> Result<Self, Error<ResourceError>> {
         let (buffers, buffer_size) = (options.buffers, options.buffer_size);
-        let bad =
-            || Error::new(ResourceError::StreamBuffers { buffers, size: buffer_size }, card.shared.place());
+        let bad = || Error::new(ResourceError::StreamBuffers { buffers, size: buffer_size }, card.place());
         let size = u32::try_from(buffer_size).map_err(|_| bad())?;
         let bytes = buffer_size.checked_mul(buffers as usize).ok_or_else(bad)?;
         let area = card.registered_memory(bytes)?;

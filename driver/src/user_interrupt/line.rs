@@ -1,9 +1,9 @@
 //! Claimed user interrupt line: its file descriptor, its mask bit in the IRQ block, and its level as far as known.
 
 use core::time::Duration;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use fpga_pci::{Backend, Interrupt, MmioError};
+use fpga_pci::{Backend, Interrupt, MmioError, lock};
 use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, UserMask};
 
 use super::{Delivery, UserInterruptError};
@@ -73,7 +73,7 @@ impl UserInterruptLine {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn reported(&self) -> u64 {

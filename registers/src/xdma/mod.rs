@@ -22,7 +22,7 @@ use crate::decode::FieldKind;
 pub mod channel;
 pub mod config;
 pub mod descriptor;
-mod direction;
+pub(crate) mod direction;
 pub mod irq;
 pub mod msix;
 pub mod sgdma;

@@ -5,7 +5,7 @@
 //! survive a reset. BAR sizing (write all ones, read the size back) and accesses of any width need no further code.
 
 mod errors;
-mod kinds;
+pub(crate) mod kinds;
 mod layout;
 
 use crate::description::CardDescription;

@@ -6,7 +6,7 @@
 use super::{
     CdmaError, ChannelName, FaultPlan, InjectedFault, Opportunity, PlannedFault, StreamWritebackFault,
 };
-use crate::config_space::{CorrectableError, PciError, UncorrectableError};
+use crate::config_space::kinds::{CorrectableError, PciError, UncorrectableError};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;

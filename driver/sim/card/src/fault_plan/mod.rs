@@ -12,7 +12,7 @@ mod apply;
 mod file;
 mod run;
 
-use crate::config_space::PciError;
+use crate::config_space::kinds::PciError;
 pub use file::{FaultEntry, FaultName, FaultProblem, FaultsDescription};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;

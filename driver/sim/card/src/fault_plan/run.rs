@@ -3,7 +3,7 @@
 use super::{
     CdmaError, ChannelName, FaultPlan, InjectedFault, Opportunity, PlannedFault, StreamWritebackFault,
 };
-use crate::config_space::PciError;
+use crate::config_space::kinds::PciError;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;

@@ -1,0 +1,72 @@
+//! Opening of the backend that a card's name stands for.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fpga_pci::vfio::{VfioBackend, VfioOpenError, VfioOptions};
+use fpga_pci::{Backend, PciAddress};
+use fpga_vfio_user::{VfioUserBackend, VfioUserOptions};
+
+use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError};
+use crate::range::CardRange;
+use crate::spec::{AccessOptions, CardSpec};
+
+impl AccessOptions {
+    fn open_pci(&self, address: PciAddress) -> Result<VfioBackend, VfioOpenError> {
+        let mut options = VfioOptions::from_environment()?;
+        options.interface = self.vfio.unwrap_or(options.interface);
+        options.vf_token = self.vf_token.or(options.vf_token);
+        VfioBackend::open_with(&address.to_string(), options)
+    }
+}
+
+/// Backend of a card, and the range of its memory, if its description has one.
+type Reached = (Arc<dyn Backend>, Option<CardRange>);
+
+impl CardSpec {
+    /// Opens the card's backend, which leaves the card as it is. [`Card::from_backend`](crate::Card::from_backend) opens the card behind it;
+    /// an observer (package `fpga-diag`) can be put between the two.
+    ///
+    /// # Errors
+    /// [`OpenError::Vfio`], [`OpenError::VfioUser`], [`OpenError::Simulated`], [`OpenError::NoSimulator`].
+    pub fn backend(&self, access: &AccessOptions) -> Result<Arc<dyn Backend>, Error<OpenError>> {
+        self.reach(access).map(|(backend, _)| backend)
+    }
+
+    /// The card's backend, and where its memory is if the card's description tells.
+    pub(crate) fn reach(&self, access: &AccessOptions) -> Result<Reached, Error<OpenError>> {
+        let reach = || -> Result<Reached, OpenError> {
+            match self {
+                Self::Pci(address) => Ok((Arc::new(access.open_pci(*address)?), None)),
+                Self::VfioUser(socket) => {
+                    let options = VfioUserOptions::default();
+                    let limit = access.message_timeout.unwrap_or(options.deadline);
+                    Ok((Arc::new(VfioUserBackend::open_with(socket, options.deadline(limit))?), None))
+                }
+                Self::Simulated { description } => simulate(description.as_deref()),
+            }
+        };
+        reach().at(|| ErrorPlace::new(self.to_string().into(), CardPart::Card))
+    }
+}
+
+#[cfg(feature = "sim")]
+fn simulate(description: Option<&Path>) -> Result<Reached, OpenError> {
+    use fpga_registers::CardAddr;
+    use fpga_sim::{CardDescription, SimNetwork};
+
+    let card = description
+        .map(CardDescription::find)
+        .transpose()
+        .map_err(|error| OpenError::Simulated(error.into()))?;
+    let card = card.unwrap_or_default();
+    let memory = CardRange::new(CardAddr::new(card.memory.base), card.memory.size);
+    let network =
+        SimNetwork::builder().card(card).build().map_err(|error| OpenError::Simulated(error.into()))?;
+    Ok((network.backend(0), Some(memory)))
+}
+
+#[cfg(not(feature = "sim"))]
+fn simulate(_: Option<&Path>) -> Result<Reached, OpenError> {
+    Err(OpenError::NoSimulator)
+}
