@@ -3,7 +3,7 @@
 //! | Kind | Type | Reported to |
 //! |---|---|---|
 //! | internal | [`InternalErrors`] | no caller: repaired and counted |
-//! | external | [`PublisherError`], [`TakeError`], [`PublishError`], [`SubscriberError`], [`JoinError`] | the caller, as an error |
+//! | external | [`PublisherError`], [`TakeError`], [`PublishError`], [`SubscriberError`], [`JoinError`], [`LocalError`] | the caller, as an error |
 //! | remote | [`RemoteError`], and gaps ([`Event::Gap`](crate::Event::Gap)) | the subscriber, as an event |
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::arrivals::ArrivalError;
 use crate::blocks::BlockError;
 use crate::bootstrap::BootstrapError;
 use crate::geometry::GeometryError;
-use crate::publisher::TooLong;
+use crate::publisher::frame::TooLong;
 use crate::retries::RetriedTransfer;
 use crate::sequence::{OutOfSequence, Sequence};
 
@@ -68,6 +68,37 @@ pub enum RemoteError {
     Status(BlockError),
 }
 
+/// Failure of the card of the publisher or of the subscriber itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocalError {
+    /// The endpoint failed.
+    #[error(transparent)]
+    Endpoint(#[from] Error<EndpointError>),
+    /// A channel or memory could not be acquired.
+    #[error(transparent)]
+    Resource(#[from] Error<ResourceError>),
+    /// A channel failed.
+    #[error(transparent)]
+    Channel(#[from] Error<ChannelError>),
+    /// A channel refused a transfer.
+    #[error(transparent)]
+    Submit(#[from] Error<SubmitError>),
+    /// A transfer between host and card that fails at every retry.
+    #[error(
+        "the transfer of {what} between host and card failed {failures} in a row; last failure: {last}",
+        failures = quantity(*failures, "time"),
+    )]
+    Fault {
+        /// Kind of transfer.
+        what: RetriedTransfer,
+        /// Number of consecutive failures.
+        failures: u32,
+        /// Last failure.
+        last: Box<Error<ChannelFault>>,
+    },
+}
+
 /// Opening or driving a publisher failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -92,31 +123,9 @@ pub enum PublisherError {
         /// Possible values.
         expected: &'static str,
     },
-    /// The endpoint failed.
+    /// The card of the publisher failed.
     #[error(transparent)]
-    Endpoint(#[from] Error<EndpointError>),
-    /// A channel or memory could not be acquired.
-    #[error(transparent)]
-    Resource(#[from] Error<ResourceError>),
-    /// A channel failed.
-    #[error(transparent)]
-    Channel(#[from] Error<ChannelError>),
-    /// A channel refused a block.
-    #[error(transparent)]
-    Submit(#[from] Error<SubmitError>),
-    /// A transfer between host and card that fails at every retry.
-    #[error(
-        "the transfer of {what} between host and card failed {failures} in a row; last failure: {last}",
-        failures = quantity(*failures, "time"),
-    )]
-    Fault {
-        /// Kind of transfer.
-        what: RetriedTransfer,
-        /// Number of consecutive failures.
-        failures: u32,
-        /// Last failure.
-        last: Box<Error<ChannelFault>>,
-    },
+    Local(#[from] LocalError),
     /// No random number for the stream number, or no port to listen on.
     #[error("{what}: {reason}")]
     System {
@@ -250,31 +259,9 @@ pub enum JoinError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriberError {
-    /// The endpoint failed.
+    /// The card of the subscriber failed.
     #[error(transparent)]
-    Endpoint(#[from] Error<EndpointError>),
-    /// A channel or memory could not be acquired.
-    #[error(transparent)]
-    Resource(#[from] Error<ResourceError>),
-    /// A channel failed.
-    #[error(transparent)]
-    Channel(#[from] Error<ChannelError>),
-    /// A channel refused a transfer.
-    #[error(transparent)]
-    Submit(#[from] Error<SubmitError>),
-    /// A transfer between host and card that fails at every retry.
-    #[error(
-        "the transfer of {what} between host and card failed {failures} in a row; last failure: {last}",
-        failures = quantity(*failures, "time"),
-    )]
-    Fault {
-        /// Kind of transfer.
-        what: RetriedTransfer,
-        /// Number of consecutive failures.
-        failures: u32,
-        /// Last failure.
-        last: Box<Error<ChannelFault>>,
-    },
+    Local(#[from] LocalError),
     /// The credit cannot be sent.
     #[error("the credit cannot be sent: {0}")]
     Send(Error<SendError>),
@@ -314,7 +301,25 @@ impl From<Error<SendError>> for SubscriberError {
     }
 }
 
-impl PublisherError {
+impl<K> From<Error<K>> for PublisherError
+where
+    LocalError: From<Error<K>>,
+{
+    fn from(error: Error<K>) -> Self {
+        Self::Local(error.into())
+    }
+}
+
+impl<K> From<Error<K>> for SubscriberError
+where
+    LocalError: From<Error<K>>,
+{
+    fn from(error: Error<K>) -> Self {
+        Self::Local(error.into())
+    }
+}
+
+impl LocalError {
     /// Returns what to do about it.
     #[must_use]
     pub fn advice(&self) -> Option<Advice> {
@@ -324,6 +329,16 @@ impl PublisherError {
             Self::Channel(error) => error.advice(),
             Self::Submit(error) => error.advice(),
             Self::Fault { last, .. } => last.advice(),
+        }
+    }
+}
+
+impl PublisherError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::Local(error) => error.advice(),
             Self::TimedOut { .. } => Some(Advice::WaitLonger),
             Self::Geometry { .. } | Self::Option { .. } | Self::System { .. } => None,
         }
@@ -363,12 +378,8 @@ impl SubscriberError {
     #[must_use]
     pub fn advice(&self) -> Option<Advice> {
         match self {
-            Self::Endpoint(error) => error.advice(),
-            Self::Resource(error) => error.advice(),
-            Self::Channel(error) => error.advice(),
-            Self::Submit(error) => error.advice(),
+            Self::Local(error) => error.advice(),
             Self::Send(error) => error.advice(),
-            Self::Fault { last, .. } => last.advice(),
             Self::Unreachable { .. } | Self::Silent { .. } => Some(Advice::text("join the stream again")),
             Self::TimedOut { .. } => Some(Advice::WaitLonger),
         }

@@ -37,7 +37,8 @@ pub use arrivals::{ArrivalError, Arrivals};
 pub use bootstrap::BootstrapError;
 pub use credits::{Credits, FramePosition, InvalidCredit, MAX_SLOTS, possible_slots};
 pub use error::{
-    InternalErrors, JoinError, PublishError, PublisherError, RemoteError, SubscriberError, TakeError,
+    InternalErrors, JoinError, LocalError, PublishError, PublisherError, RemoteError, SubscriberError,
+    TakeError,
 };
 pub use geometry::{Geometry, GeometryError, Layout};
 pub use pool::{NotHeld, SlotPool};

@@ -10,7 +10,7 @@ use super::{
     ControlBlock, DropReason, PendingSends, Publisher, PublisherEvent, Purpose, Queued, SubscriberSet, Upload,
 };
 use crate::blocks::{BLOCK, BLOCK_BYTES, BlockError, CreditBlock, block_at};
-use crate::error::PublisherError;
+use crate::error::{LocalError, PublisherError};
 use crate::retries::{RetriedTransfer, RetryBackoff};
 
 /// Maximum number of attempts to fetch a credit that cannot be read; it may have been read half written.
@@ -439,7 +439,7 @@ impl Publisher {
     ) -> Result<(), PublisherError> {
         self.statistics.internal.faults += 1;
         if failures >= self.options.failures {
-            return Err(PublisherError::Fault { what, failures, last: fault });
+            return Err(LocalError::Fault { what, failures, last: fault }.into());
         }
         self.event(PublisherEvent::Fault { what, fault });
         Ok(())

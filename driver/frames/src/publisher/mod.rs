@@ -12,7 +12,7 @@
 mod admission;
 mod closing;
 mod drive;
-mod frame;
+pub(crate) mod frame;
 mod options;
 mod status;
 mod subscriber_state;

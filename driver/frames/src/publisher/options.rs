@@ -29,7 +29,7 @@ pub struct PublisherOptions {
     /// Maximum time between two transfers to a subscriber. Default 500 ms.
     pub heartbeat: Duration,
     /// Number of consecutive failures after which a subscriber is dropped (transfers to it), or the publisher ends with
-    /// [`PublisherError::Fault`](crate::PublisherError::Fault) (credits or statuses between host and card). Default 4.
+    /// [`LocalError::Fault`](crate::LocalError::Fault) (credits or statuses between host and card). Default 4.
     pub failures: u32,
     /// Sequence number of the first frame. Default 0.
     pub first_sequence: Sequence,

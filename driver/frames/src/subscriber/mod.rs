@@ -26,7 +26,7 @@ use fpga_protocol::sender::TransferError;
 use crate::arrivals::Arrivals;
 use crate::blocks::{BLOCK, BLOCK_BYTES, StatusBlock};
 use crate::bootstrap::BootstrapError;
-use crate::error::{InternalErrors, JoinError, RemoteError, SubscriberError};
+use crate::error::{InternalErrors, JoinError, LocalError, RemoteError, SubscriberError};
 use crate::geometry::{Geometry, Layout};
 use crate::idle::IdleBackoff;
 use crate::publisher::ControlBlock;
@@ -490,7 +490,7 @@ impl Subscriber {
     ) -> Result<(), SubscriberError> {
         self.counts.internal.faults += 1;
         if failures >= self.options.failures {
-            return Err(SubscriberError::Fault { what, failures, last });
+            return Err(LocalError::Fault { what, failures, last }.into());
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ pub struct SubscriberOptions {
     /// Number of missing heartbeats after which the publisher counts as failed. Default 6.
     pub missed_heartbeats: u32,
     /// Number of consecutive failures after which the publisher counts as failed (credits), or this side ends with
-    /// [`SubscriberError::Fault`](crate::SubscriberError::Fault) (transfers between host and card). Default 4.
+    /// [`LocalError::Fault`](crate::LocalError::Fault) (transfers between host and card). Default 4.
     pub failures: u32,
 }
 

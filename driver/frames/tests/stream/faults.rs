@@ -2,7 +2,7 @@
 //! the channel, with the failure as its error.
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
-use fpga_frames::{PublisherError, PublisherEvent, RetriedTransfer, Sequence, SubscriberError};
+use fpga_frames::{LocalError, PublisherError, PublisherEvent, RetriedTransfer, Sequence, SubscriberError};
 use fpga_protocol::Nanos;
 use fpga_registers::xdma::ChannelError;
 
@@ -80,7 +80,8 @@ fn publisher_repeated_credit_fetch_failure_ends_with_error() {
         (0..2).for_each(|number| rig.poll_subscriber(number));
         rig.network.advance(Nanos::from_micros(100));
     };
-    let PublisherError::Fault { what: RetriedTransfer::Credits, failures: 4, .. } = &error else {
+    let PublisherError::Local(LocalError::Fault { what: RetriedTransfer::Credits, failures: 4, .. }) = &error
+    else {
         panic!("{error}")
     };
     let text = error.to_string();
@@ -185,7 +186,9 @@ fn subscriber_repeated_channel_failure_ends_with_error() {
             rig.turn();
             rig.network.advance(Nanos::from_micros(100));
         };
-        let SubscriberError::Fault { what, failures: 4, .. } = &error else { panic!("{error}") };
+        let SubscriberError::Local(LocalError::Fault { what, failures: 4, .. }) = &error else {
+            panic!("{error}")
+        };
         assert_eq!(*what, expected);
         drop(lame);
         // The other subscriber is not affected.
