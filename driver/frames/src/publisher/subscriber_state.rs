@@ -293,6 +293,12 @@ impl SubscriberSet {
     }
 }
 
+impl From<InvalidCredit> for DropReason {
+    fn from(error: InvalidCredit) -> Self {
+        Self::Credit(error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,11 +337,5 @@ mod tests {
             }
         }
         assert_eq!(begun, 10);
-    }
-}
-
-impl From<InvalidCredit> for DropReason {
-    fn from(error: InvalidCredit) -> Self {
-        Self::Credit(error)
     }
 }

@@ -167,7 +167,7 @@ pub fn abort(settings: &Settings, args: &AbortArgs, out: &mut dyn Write) -> Resu
     if report.well {
         return Ok(());
     }
-    let what = "not everything stopped; `fpgactl reset --level bus` resets the card".to_owned();
+    let what = "not everything stopped\nhelp: run `fpgactl reset --level bus`".to_owned();
     Err(CliError::NotRecovered { card: report.card, what })
 }
 
@@ -187,14 +187,14 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
     let what = match (report.well, report.outcome(level)) {
         (true, _) if reached.is_some_and(|reached| reached >= level) => return Ok(()),
         (true, Some(RecoveryStepOutcome::Unsupported { .. })) if level == RecoveryLevel::Function => {
-            "it was not reset: there is no function-level reset; `fpgactl reset --level bus` resets the bus instead"
+            "it was not reset: there is no function-level reset\nhelp: reset the bus instead with `fpgactl reset --level bus`"
                 .to_owned()
         }
         (true, Some(RecoveryStepOutcome::Unsupported { reason })) => match reached {
             Some(RecoveryLevel::Function) => format!(
                 "the bus was not reset: {reason}; a function-level reset was done instead, after which the card answers"
             ),
-            _ => format!("it was not reset: {reason}; `fpgactl reset --level function` resets the function alone"),
+            _ => format!("it was not reset: {reason}\nhelp: reset the function alone with `fpgactl reset --level function`"),
         },
         (true, _) => format!("level {level} was not reached\nhelp: see the reason in the report"),
         (false, Some(RecoveryStepOutcome::Unsupported { reason })) => format!("it was not reset: {reason}"),
