@@ -54,7 +54,7 @@ pub enum CardSpecError {
         before: &'static str,
     },
     /// No known form, and not a PCI address either.
-    #[error("{source}; other forms are mock, mock:FILE.yaml, mock:NAME and vfio-user:SOCKET")]
+    #[error("{source}")]
     Unknown {
         /// Why it is not a PCI address.
         r#source: ParsePciAddressError,

@@ -370,7 +370,7 @@ impl Endpoint {
             return Err(EndpointError::Option {
                 what: "the segment size",
                 found: segment.into(),
-                expected: "at most what a transmit window of the card holds (`fpgactl info` shows it)",
+                expected: "at most what a transmit window of the card holds",
             });
         }
         Ok(SenderSet::new(Some(sender), card_sends, options.scheme))

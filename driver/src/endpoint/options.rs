@@ -284,9 +284,6 @@ pub(super) fn check_source_alignment(
     if suits && windows.base.is_aligned_to(alignment.into()) {
         Ok(())
     } else {
-        Err((
-            alignment,
-            "one that the card's packets and transmit windows have too (`fpgactl info` shows them)",
-        ))
+        Err((alignment, "one that the card's packets and transmit windows have too"))
     }
 }

@@ -91,7 +91,7 @@ fn idle_timeout(timeout: Option<Duration>) -> Duration {
 
 /// Reasons why text names no card.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{source}{}", meant.as_deref().map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
+#[error("{source}; other forms are mock, mock:FILE.yaml, mock:NAME and vfio-user:SOCKET{}", meant.as_deref().map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
 pub struct ParseTargetError {
     /// Error of the text.
     r#source: CardSpecError,
