@@ -19,27 +19,27 @@ impl Subscriber {
     /// Handles the end of the transfer that carried the credit.
     pub(super) fn take_sent(&mut self) {
         while let Some(done) = self.endpoint.next_completion() {
-            if self.credit_ticket != Some(done.ticket) {
+            if self.credit.ticket != Some(done.ticket) {
                 continue;
             }
-            self.credit_ticket = None;
-            if let ControlBlock::InUse(buffer) = &mut self.carrier
+            self.credit.ticket = None;
+            if let ControlBlock::InUse(buffer) = &mut self.credit.carrier
                 && let Some(buffer) = buffer.take()
             {
-                self.carrier = ControlBlock::Idle(buffer);
+                self.credit.carrier = ControlBlock::Idle(buffer);
             }
             match done.result {
                 Ok(()) => {
-                    self.credit_failures = 0;
-                    self.credit_error = None;
-                    self.left |= self.leave_sent;
+                    self.credit.failures = 0;
+                    self.credit.error = None;
+                    self.departure.done |= self.departure.sent;
                 }
                 // The window is closed: the leave message was received, and its acknowledgement was lost.
-                Err(TransferError::Refused { .. }) if self.leave_sent => self.left = true,
+                Err(TransferError::Refused { .. }) if self.departure.sent => self.departure.done = true,
                 Err(error) => {
-                    self.credit_failures += 1;
-                    self.credit_error = Some(error);
-                    self.credit_due = true;
+                    self.credit.failures += 1;
+                    self.credit.error = Some(error);
+                    self.credit.due = true;
                     self.counts.internal.resent += 1;
                 }
             }
@@ -52,56 +52,58 @@ impl Subscriber {
     /// of the slots were returned, while the publisher uses the other half, or when the oldest return has waited for some time.
     pub(super) fn send_credit_if_due(&mut self) -> Result<(), SubscriberError> {
         self.send_credit()?;
-        if let (true, Some(last)) = (self.credit_failures >= self.options.failures, self.credit_error)
-            && self.ended.is_none()
+        if let (true, Some(last)) = (self.credit.failures >= self.options.failures, self.credit.error)
+            && self.status.ended.is_none()
         {
-            let (node, failures) = (self.stream_parameters.publisher, self.credit_failures);
+            let (node, failures) = (self.stream_parameters.publisher, self.credit.failures);
             return Err(SubscriberError::Unreachable { node, failures, last });
         }
         let consumed = self.arrivals.consumed();
-        let news = consumed.wrapping_sub(self.credit_sent);
+        let news = consumed.wrapping_sub(self.credit.sent);
         let enough = (self.options.slots / 2).max(1);
-        let due = self.credit_due
+        let due = self.credit.due
             || news >= enough
             || (news > 0 && self.is_credit_due())
-            || self.heard_status != self.reported_status
-            || (self.leaving && !self.leave_sent);
+            || self.status.heard != self.status.reported
+            || (self.departure.requested && !self.departure.sent);
         // At the end no credit is needed, and the publisher may be gone.
-        if !due || self.ended.is_some() || !matches!(self.carrier, ControlBlock::Idle(_)) {
+        if !due || self.status.ended.is_some() || !matches!(self.credit.carrier, ControlBlock::Idle(_)) {
             return Ok(());
         }
-        if !self.credit_retries.is_due(|| self.endpoint.now()) {
+        if !self.credit.retries.is_due(|| self.endpoint.now()) {
             return Ok(());
         }
-        let ControlBlock::Idle(mut buffer) = core::mem::replace(&mut self.carrier, ControlBlock::InUse(None))
+        let ControlBlock::Idle(mut buffer) =
+            core::mem::replace(&mut self.credit.carrier, ControlBlock::InUse(None))
         else {
             return Ok(());
         };
-        let heard = self.heard_status;
-        let credit = CreditBlock { key: self.credit.key, consumed, leaving: self.leaving, heard };
+        let heard = self.status.heard;
+        let credit =
+            CreditBlock { key: self.credit.region.key, consumed, leaving: self.departure.requested, heard };
         let whole = buffer.write(0, &credit.encode());
         debug_assert!(whole.is_ok(), "the buffer holds a block");
         let to = self.stream_parameters.layout.address(self.stream_parameters.layout.block_offset(1));
         match self.h2c.submit(buffer, to) {
             Ok(_) => {}
             Err(refused) => {
-                self.carrier = ControlBlock::Idle(refused.payload);
+                self.credit.carrier = ControlBlock::Idle(refused.payload);
                 return Err(refused.error.into());
             }
         }
         self.h2c.poll()?;
-        self.credit_sent = consumed;
-        self.credit_changed_at = None;
-        self.reported_status = heard;
-        self.leave_sent = self.leaving;
-        self.credit_due = false;
+        self.credit.sent = consumed;
+        self.credit.changed_at = None;
+        self.status.reported = heard;
+        self.departure.sent = self.departure.requested;
+        self.credit.due = false;
         Ok(())
     }
 
     /// Whether returned frames have waited long enough for a credit to be due.
     fn is_credit_due(&mut self) -> bool {
         let now = self.endpoint.now();
-        let since = *self.credit_changed_at.get_or_insert(now);
+        let since = *self.credit.changed_at.get_or_insert(now);
         now.saturating_sub(since) >= MAX_CREDIT_DELAY
     }
 
@@ -112,29 +114,29 @@ impl Subscriber {
         // Without a buffer the channel has ended, and reports it at the next poll.
         let Some(buffer) = done.buffer else { return Ok(()) };
         if let Err(fault) = done.outcome {
-            self.carrier = ControlBlock::Idle(buffer);
-            self.credit_due = true;
-            let failures = self.credit_retries.failed(self.endpoint.now());
+            self.credit.carrier = ControlBlock::Idle(buffer);
+            self.credit.due = true;
+            let failures = self.credit.retries.failed(self.endpoint.now());
             return self.count_failure(RetriedTransfer::Credits, failures, fault);
         }
-        self.credit_retries.succeeded();
+        self.credit.retries.succeeded();
         let from = self.stream_parameters.layout.address(self.stream_parameters.layout.block_offset(1));
         let urgent = SendOptions::default().priority(1);
-        match self.endpoint.send(from, &self.credit, 0, BLOCK_BYTES, urgent) {
+        match self.endpoint.send(from, &self.credit.region, 0, BLOCK_BYTES, urgent) {
             Ok(ticket) => {
-                self.credit_ticket = Some(ticket);
-                self.carrier = ControlBlock::InUse(Some(buffer));
+                self.credit.ticket = Some(ticket);
+                self.credit.carrier = ControlBlock::InUse(Some(buffer));
                 self.counts.credits += 1;
             }
             Err(error)
                 if matches!(error.kind, SendError::Sender(Busy::Full { .. } | Busy::Destinations { .. })) =>
             {
-                self.carrier = ControlBlock::Idle(buffer);
-                self.credit_due = true;
+                self.credit.carrier = ControlBlock::Idle(buffer);
+                self.credit.due = true;
                 self.counts.internal.postponed += 1;
             }
             Err(error) => {
-                self.carrier = ControlBlock::Idle(buffer);
+                self.credit.carrier = ControlBlock::Idle(buffer);
                 return Err(error.into());
             }
         }
@@ -143,7 +145,9 @@ impl Subscriber {
 
     /// Whether no transfer of the subscriber is in flight through the card.
     fn is_idle(&self) -> bool {
-        self.fetches.is_empty() && matches!(self.carrier, ControlBlock::Idle(_)) && self.endpoint.is_idle()
+        self.frames.fetches.is_empty()
+            && matches!(self.credit.carrier, ControlBlock::Idle(_))
+            && self.endpoint.is_idle()
     }
 
     /// Leaves the stream: notifies the publisher, which sends nothing more, and revokes the write permission. Unread frames are dropped. If
@@ -153,16 +157,16 @@ impl Subscriber {
     /// [`SubscriberError::TimedOut`] if the publisher does not accept it within `timeout`, and others. The subscriber has left in any
     /// case.
     pub fn leave(mut self, timeout: Duration) -> Result<super::SubscriberCounts, SubscriberError> {
-        self.leaving = self.ended.is_none();
-        if let (false, Some(ticket)) = (self.leaving, self.credit_ticket) {
+        self.departure.requested = self.status.ended.is_none();
+        if let (false, Some(ticket)) = (self.departure.requested, self.credit.ticket) {
             // The publisher may be gone, so that no acknowledgement comes.
             self.endpoint.cancel(ticket);
         }
         let limit = self.endpoint.now().saturating_add(nanos(timeout));
         loop {
             self.drive()?;
-            self.ready.clear();
-            if self.left == self.leaving && self.is_idle() {
+            self.frames.ready.clear();
+            if self.departure.done == self.departure.requested && self.is_idle() {
                 break;
             }
             if self.endpoint.now() >= limit {

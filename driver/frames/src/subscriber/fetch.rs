@@ -25,7 +25,7 @@ impl Subscriber {
         // Without a buffer the channel has ended, and reports it at the next poll.
         let Some(buffer) = done.buffer else { return Ok(()) };
         if let Err(fault) = done.outcome {
-            self.fetches.push_back((fetch, Some(buffer)));
+            self.frames.fetches.push_back((fetch, Some(buffer)));
             let what = match fetch {
                 Fetch::Frame { .. } => RetriedTransfer::Frames,
                 Fetch::Status => RetriedTransfer::Status,
@@ -33,10 +33,10 @@ impl Subscriber {
             if !RetryBackoff::is_own_failure(&fault.kind) {
                 return Ok(());
             }
-            let failures = self.fetch_retries.failed(self.endpoint.now());
+            let failures = self.frames.retries.failed(self.endpoint.now());
             return self.count_failure(what, failures, fault);
         }
-        self.fetch_retries.succeeded();
+        self.frames.retries.succeeded();
         match fetch {
             Fetch::Frame { position, slot } => self.fetched(buffer, position, slot),
             Fetch::Status => self.fetched_status(buffer),
@@ -59,11 +59,11 @@ impl Subscriber {
 
     /// Starts to fetch what has arrived, after the fetches that are repeated.
     pub(super) fn fetch(&mut self) -> Result<(), SubscriberError> {
-        if !self.fetch_retries.is_due(|| self.endpoint.now()) {
+        if !self.frames.retries.is_due(|| self.endpoint.now()) {
             return Ok(());
         }
-        for index in 0..self.fetches.len() {
-            if let Some((fetch, buffer)) = self.fetches.get_mut(index)
+        for index in 0..self.frames.fetches.len() {
+            if let Some((fetch, buffer)) = self.frames.fetches.get_mut(index)
                 && let Some(buffer) = buffer.take()
             {
                 let fetch = *fetch;
@@ -72,7 +72,7 @@ impl Subscriber {
         }
         while let Some((place, length)) = self.arrivals.read() {
             let slot = usize::try_from(place.slot).unwrap_or(usize::MAX);
-            let Some(mut buffer) = self.buffers.get_mut(slot).and_then(Option::take) else {
+            let Some(mut buffer) = self.frames.buffers.get_mut(slot).and_then(Option::take) else {
                 // A reader with the buffer has not returned the slot, so the publisher could not have used it.
                 debug_assert!(false, "slot {slot} without memory");
                 continue;
@@ -81,19 +81,19 @@ impl Subscriber {
             if !fits {
                 self.give_back(place.position, buffer);
                 let source = BlockError::Lengths;
-                self.ready.push_back(Err(RemoteError::Frame { slot: place.slot, cause: source }));
+                self.frames.ready.push_back(Err(RemoteError::Frame { slot: place.slot, cause: source }));
                 continue;
             }
             let fetch = Fetch::Frame { position: place.position, slot: place.slot };
             self.submit(fetch, buffer)?;
-            self.fetches.push_back((fetch, None));
+            self.frames.fetches.push_back((fetch, None));
         }
-        if self.status_changed
-            && let Some(buffer) = self.status.take()
+        if self.status.changed
+            && let Some(buffer) = self.status.buffer.take()
         {
-            self.status_changed = false;
+            self.status.changed = false;
             self.submit(Fetch::Status, buffer)?;
-            self.fetches.push_back((Fetch::Status, None));
+            self.frames.fetches.push_back((Fetch::Status, None));
         }
         Ok(())
     }
@@ -102,8 +102,8 @@ impl Subscriber {
         let head = block_at(buffer.memory(), 0);
         match head.and_then(|head| FrameHeader::decode(&head, buffer.len(), self.stream_parameters.stream)) {
             Ok(header) => {
-                let home = Arc::clone(&self.return_queue);
-                self.ready.push_back(Ok(ReceivedFrame {
+                let home = Arc::clone(&self.frames.returned);
+                self.frames.ready.push_back(Ok(ReceivedFrame {
                     buffer: Some(buffer),
                     return_queue: home,
                     position,
@@ -112,7 +112,7 @@ impl Subscriber {
             }
             Err(source) => {
                 self.give_back(position, buffer);
-                self.ready.push_back(Err(RemoteError::Frame { slot, cause: source }));
+                self.frames.ready.push_back(Err(RemoteError::Frame { slot, cause: source }));
             }
         }
     }
@@ -121,23 +121,23 @@ impl Subscriber {
         let block = block_at(buffer.memory(), 0);
         match block.and_then(|block| StatusBlock::decode(&block, self.stream_parameters.stream)) {
             Ok(status) => {
-                self.unreadable = 0;
-                self.heard_status = status.number;
+                self.status.unreadable = 0;
+                self.status.heard = status.number;
                 match self.arrivals.settled(status.settled) {
                     Ok(voided) => self.counts.internal.voided += u64::from(voided),
-                    Err(error) => self.ready.push_back(Err(error.into())),
+                    Err(error) => self.frames.ready.push_back(Err(error.into())),
                 }
                 if status.ended {
-                    self.ended = Some(status);
+                    self.status.ended = Some(status);
                 }
             }
-            Err(BlockError::Crc { .. }) if self.unreadable < FETCHES => {
-                self.unreadable += 1;
-                self.status_changed = true;
+            Err(BlockError::Crc { .. }) if self.status.unreadable < FETCHES => {
+                self.status.unreadable += 1;
+                self.status.changed = true;
                 self.counts.internal.fetched_again += 1;
             }
-            Err(error) => self.ready.push_back(Err(RemoteError::Status(error))),
+            Err(error) => self.frames.ready.push_back(Err(RemoteError::Status(error))),
         }
-        self.status = Some(buffer);
+        self.status.buffer = Some(buffer);
     }
 }

@@ -10,6 +10,7 @@ mod fetch;
 mod frame;
 mod joining;
 mod options;
+mod state;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,10 +19,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
-use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendTicket};
+use fpga_driver::endpoint::{RegionHandle, RemoteRegion};
 use fpga_driver::{C2hChannel, ChannelFault, ChannelOptions, DmaBuffer, Endpoint, Error, H2cChannel, NodeId};
 use fpga_protocol::Nanos;
-use fpga_protocol::sender::TransferError;
 
 use crate::arrivals::Arrivals;
 use crate::blocks::{BLOCK, BLOCK_BYTES, StatusBlock};
@@ -37,8 +37,7 @@ pub use frame::ReceivedFrame;
 pub use joining::Joining;
 pub use options::SubscriberOptions;
 
-use fetch::Fetch;
-use frame::ReturnQueue;
+use state::{CreditSending, Departure, FrameFetching, SilenceCheck, StatusReading};
 
 /// Parameters that both sides have agreed upon.
 #[derive(Debug)]
@@ -105,43 +104,11 @@ pub struct Subscriber {
     options: SubscriberOptions,
     arrivals: Arrivals,
     gaps: GapDetector,
-    /// Host memory by slot; `None` while the channel or a reader has it.
-    buffers: Box<[Option<DmaBuffer>]>,
-    return_queue: ReturnQueue,
-    /// In the order of the channel's ring, followed by the failed fetches, with their memory, that are to be repeated. (If one fails, all
-    /// behind it do.)
-    fetches: VecDeque<(Fetch, Option<DmaBuffer>)>,
-    fetch_retries: RetryBackoff,
-    /// Frames in host memory, in order.
-    ready: VecDeque<Result<ReceivedFrame, RemoteError>>,
-    /// Buffer for the publisher's status; `None` while it is being fetched.
-    status: Option<DmaBuffer>,
-    status_changed: bool,
-    unreadable: u32,
-    /// Last status of the publisher, if it has ended the stream.
-    ended: Option<StatusBlock>,
-    carrier: ControlBlock,
-    /// Window of the publisher for the credit.
-    credit: RemoteRegion,
-    /// Transfer that carries the credit.
-    credit_ticket: Option<SendTicket>,
-    /// Count in the last credit, and the time since which it is out of date.
-    credit_sent: u32,
-    credit_changed_at: Option<Nanos>,
-    /// Number of the last status that was read, and the one reported to the publisher.
-    heard_status: u32,
-    reported_status: u32,
-    credit_due: bool,
-    credit_failures: u32,
-    credit_error: Option<TransferError>,
-    /// Retries of the credit's upload into the card.
-    credit_retries: RetryBackoff,
-    leaving: bool,
-    leave_sent: bool,
-    left: bool,
-    heard: Nanos,
-    /// Time of the last check whether the publisher is silent.
-    looked: Nanos,
+    frames: FrameFetching,
+    status: StatusReading,
+    credit: CreditSending,
+    departure: Departure,
+    silence: SilenceCheck,
     counts: SubscriberCounts,
     idle: IdleBackoff,
 }
@@ -219,37 +186,42 @@ impl Subscriber {
         let slots = usize::try_from(options.slots).unwrap_or(usize::MAX);
         let (status, carrier) = (card.buffer(BLOCK)?, card.buffer(BLOCK)?);
         let heard = endpoint.now();
-        let credit_sent = arrivals.consumed();
+        let frames = FrameFetching {
+            buffers: buffers?.into(),
+            returned: Arc::new(ArrayQueue::new(slots.max(1))),
+            fetches: VecDeque::with_capacity(slots + 1),
+            retries: RetryBackoff::default(),
+            ready: VecDeque::with_capacity(slots + 1),
+        };
+        let status = StatusReading {
+            buffer: Some(status),
+            changed: false,
+            unreadable: 0,
+            heard: 0,
+            reported: 0,
+            ended: None,
+        };
+        let credit = CreditSending {
+            carrier: ControlBlock::Idle(carrier),
+            region: credit,
+            ticket: None,
+            sent: arrivals.consumed(),
+            changed_at: None,
+            due: false,
+            failures: 0,
+            error: None,
+            retries: RetryBackoff::default(),
+        };
         Ok(Self {
             h2c,
             c2h,
             arrivals,
             gaps: GapDetector::new(first),
-            buffers: buffers?.into(),
-            return_queue: Arc::new(ArrayQueue::new(slots.max(1))),
-            fetches: VecDeque::with_capacity(slots + 1),
-            fetch_retries: RetryBackoff::default(),
-            ready: VecDeque::with_capacity(slots + 1),
-            status: Some(status),
-            status_changed: false,
-            unreadable: 0,
-            ended: None,
-            carrier: ControlBlock::Idle(carrier),
+            frames,
+            status,
             credit,
-            credit_ticket: None,
-            credit_sent,
-            credit_changed_at: None,
-            heard_status: 0,
-            reported_status: 0,
-            credit_due: false,
-            credit_failures: 0,
-            credit_error: None,
-            credit_retries: RetryBackoff::default(),
-            leaving: false,
-            leave_sent: false,
-            left: false,
-            heard,
-            looked: heard,
+            departure: Departure::default(),
+            silence: SilenceCheck { heard, looked: heard },
             counts: SubscriberCounts::default(),
             idle: IdleBackoff::default(),
             endpoint,
@@ -363,12 +335,12 @@ impl Subscriber {
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        let until = match self.ready.front() {
+        let until = match self.frames.ready.front() {
             Some(Ok(frame)) => frame.sequence(),
-            Some(Err(_)) => return self.ready.pop_front()?.err().map(Event::Fault),
+            Some(Err(_)) => return self.frames.ready.pop_front()?.err().map(Event::Fault),
             None => {
-                let status = self.ended.filter(|status| status.sent == self.arrivals.next())?;
-                if !self.fetches.is_empty() {
+                let status = self.status.ended.filter(|status| status.sent == self.arrivals.next())?;
+                if !self.frames.fetches.is_empty() {
                     return None;
                 }
                 if status.next == self.gaps.expected() {
@@ -387,14 +359,17 @@ impl Subscriber {
             }
             Err(error) => {
                 // Frames that were read count more than the publisher's last status.
-                match self.ready.pop_front() {
+                match self.frames.ready.pop_front() {
                     Some(_) => {}
-                    None => self.ended = self.ended.map(|status| StatusBlock { next: first, ..status }),
+                    None => {
+                        self.status.ended =
+                            self.status.ended.map(|status| StatusBlock { next: first, ..status })
+                    }
                 }
                 return Some(Event::Fault(error.into()));
             }
         }
-        let frame = self.ready.pop_front()?.ok()?;
+        let frame = self.frames.ready.pop_front()?.ok()?;
         // The detector was advanced to it just now.
         let due = self.gaps.frame(frame.sequence());
         debug_assert_eq!(due, Ok(0));
@@ -404,7 +379,7 @@ impl Subscriber {
     }
 
     fn check_silence(&mut self) -> Result<(), SubscriberError> {
-        if self.ended.is_some() {
+        if self.status.ended.is_some() {
             return Ok(());
         }
         let heartbeat = Nanos::from_millis(self.stream_parameters.heartbeat_ms.into());
@@ -413,13 +388,13 @@ impl Subscriber {
         let now = self.endpoint.now();
         // A period without polls counts as one heartbeat at most: a process that was stopped, with its card in it or the link's socket
         // full, has missed messages, and cannot tell its own silence from the publisher's.
-        let away = now.saturating_sub(std::mem::replace(&mut self.looked, now));
-        self.heard = self.heard.saturating_add(away.saturating_sub(heartbeat)).min(now);
-        let silent = now.saturating_sub(self.heard);
+        let away = now.saturating_sub(std::mem::replace(&mut self.silence.looked, now));
+        self.silence.heard = self.silence.heard.saturating_add(away.saturating_sub(heartbeat)).min(now);
+        let silent = now.saturating_sub(self.silence.heard);
         // A program that polls rarely has to process the messages of the meantime before it may report silence.
         if silent >= Nanos::from_millis(limit) {
             // Reported once per period.
-            self.heard = now;
+            self.silence.heard = now;
             let silence = Duration::from_nanos(silent.get());
             return Err(SubscriberError::Silent { node: self.stream_parameters.publisher, silence });
         }
@@ -436,7 +411,7 @@ impl Subscriber {
         self.c2h.poll()?;
         while let Some(done) = self.c2h.next_completion() {
             self.idle.record_work(1);
-            match self.fetches.pop_front() {
+            match self.frames.fetches.pop_front() {
                 Some((fetch, None)) => self.fetch_ended(done, fetch)?,
                 _ => debug_assert!(false, "a completion without a fetch"),
             }
@@ -447,14 +422,14 @@ impl Subscriber {
     }
 
     fn reclaim(&mut self) {
-        while let Some((position, buffer)) = self.return_queue.pop() {
+        while let Some((position, buffer)) = self.frames.returned.pop() {
             self.give_back(position, buffer);
         }
     }
 
     fn give_back(&mut self, position: u32, buffer: DmaBuffer) {
         let slot = position % self.options.slots.max(1);
-        if let Some(place) = usize::try_from(slot).ok().and_then(|slot| self.buffers.get_mut(slot)) {
+        if let Some(place) = usize::try_from(slot).ok().and_then(|slot| self.frames.buffers.get_mut(slot)) {
             *place = Some(buffer);
         }
         let released = self.arrivals.release(position);
@@ -467,14 +442,14 @@ impl Subscriber {
             let layout = &self.stream_parameters.layout;
             match (layout.slot_at(notice.address), layout.block_at(notice.address)) {
                 (Some(slot), _) if from_publisher => {
-                    self.heard = self.endpoint.now();
+                    self.silence.heard = self.endpoint.now();
                     if let Err(error) = self.arrivals.arrived(slot, notice.length) {
-                        self.ready.push_back(Err(error.into()));
+                        self.frames.ready.push_back(Err(error.into()));
                     }
                 }
                 (None, Some(0)) if from_publisher && notice.length == BLOCK_BYTES => {
-                    self.heard = self.endpoint.now();
-                    self.status_changed = true;
+                    self.silence.heard = self.endpoint.now();
+                    self.status.changed = true;
                 }
                 _ => self.counts.internal.stray_notifications += 1,
             }
