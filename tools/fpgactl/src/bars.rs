@@ -3,12 +3,11 @@
 use core::fmt;
 use core::str::FromStr;
 
-use fpga_driver::{BarRoles, CardInfo};
-use fpga_pci::{Bar, BarInfo};
+use fpga_driver::{BarRoles, Card, CardInfo};
+use fpga_pci::{Backend, Bar, BarInfo};
 use fpga_register_map::hint;
 
 use crate::error::CliError;
-use crate::target::Opened;
 
 /// Role of a BAR (PG195, the order of the BARs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,29 +123,27 @@ impl Found {
 ///
 /// # Errors
 /// [`CliError::NoBar`] if the card has no such BAR, [`CliError::Bar`] if it cannot be opened.
-pub fn open(opened: &Opened, choice: BarChoice) -> Result<Found, CliError> {
-    let info = opened.card.info();
+pub fn open(card: &Card, backend: &dyn Backend, choice: BarChoice) -> Result<Found, CliError> {
+    let info = card.info();
     let index = match choice {
         BarChoice::Role(role) => role.bar(&info.roles).map(|bar| bar.index),
         BarChoice::Index(index) => {
-            opened.transport.bars().into_iter().flatten().find(|bar| bar.index == index).map(|bar| bar.index)
+            backend.bars().into_iter().flatten().find(|bar| bar.index == index).map(|bar| bar.index)
         }
     };
     let Some(index) = index else {
-        let there = opened.transport.bars().into_iter().flatten().map(|bar| {
+        let there = backend.bars().into_iter().flatten().map(|bar| {
             let role = Role::of(info, bar.index).map_or("unknown", Role::name);
             format!("{} ({role})", bar.index)
         });
         return Err(CliError::NoBar {
-            card: opened.card.name().to_owned(),
+            card: card.name().to_owned(),
             wanted: choice.to_string(),
             there: there.collect::<Vec<_>>().join(", "),
         });
     };
-    let bar = opened
-        .transport
-        .open_bar(index)
-        .map_err(|source| CliError::Bar { card: opened.card.name().to_owned(), source })?;
+    let bar =
+        backend.open_bar(index).map_err(|source| CliError::Bar { card: card.name().to_owned(), source })?;
     Ok(Found { index, role: Role::of(info, index), bar })
 }
 

@@ -10,6 +10,8 @@
 //!   chunk: 64MiB
 //! ```
 
+pub(crate) mod error;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ use crate::impair::{self, ImpairArgs, JitterDistribution, ReorderModel};
 use crate::style::ColourChoice;
 use crate::target::Target;
 use crate::units;
+
+pub use error::ConfigError;
 
 /// Version of the file's schema.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -167,29 +171,6 @@ impl TransferDefaults {
             queue: self.queue,
         }
     }
-}
-
-/// Reasons why a defaults file is refused.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The file could not be read.
-    #[error(transparent)]
-    Read(#[from] fpga_input::ReadError),
-    /// Not YAML, an unknown key, or an invalid value.
-    #[error("configuration file {}:{line}:{column}: key `{key}`: {message}", file.display())]
-    Invalid {
-        /// File name.
-        file: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Column, from 1.
-        column: usize,
-        /// Dotted key; `.` for the whole file.
-        key: String,
-        /// Description of the error.
-        message: String,
-    },
 }
 
 impl Config {

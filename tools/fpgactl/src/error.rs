@@ -22,8 +22,8 @@ use fpga_host::HostError;
 use fpga_host::bind::BindError;
 
 use crate::advice;
-use crate::config::ConfigError;
-use crate::shown::Shown;
+use crate::config::error::ConfigError;
+use crate::shown::{HELP, Shown};
 use crate::units::binary_size;
 
 /// Amount of data that is received from a stream.
@@ -896,5 +896,23 @@ impl From<SimNetworkError> for CliError {
 impl From<fpga_sim::link::LinkError> for CliError {
     fn from(error: fpga_sim::link::LinkError) -> Self {
         Self::Link(error)
+    }
+}
+
+impl From<&CliError> for Shown {
+    fn from(error: &CliError) -> Self {
+        let text = error.to_string();
+        match text.split_once(HELP) {
+            Some((problem, help)) => Self { problem: problem.to_owned(), help: Some(help.to_owned()) },
+            None => Self { problem: text, help: error.help() },
+        }
+    }
+}
+
+/// Adds the file's name to an error. Interruptions stay unchanged: the caller retries.
+pub(crate) fn wrap(path: &Path, action: &'static str, error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::Interrupted => error,
+        _ => io::Error::other(CliError::file(path, action, error)),
     }
 }

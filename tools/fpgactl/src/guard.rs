@@ -197,7 +197,6 @@ pub fn unknown_design(card: &Card, all: &[Register], stretch: BarSpan) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registers;
     use crate::target::{self, Opened, Target};
     use fpga_registers::xdma::{ChannelControl, Direction};
 
@@ -212,14 +211,14 @@ mod tests {
         ChannelBlock::CONTROL
             .write(opened.card.dma_bar(), base, ChannelControl::new().with_run(true))
             .unwrap();
-        let all = registers::of(&opened);
+        let all = opened.registers();
         (opened, all)
     }
 
     #[test]
     fn guard_clearing_reads_are_found_in_span() {
         let opened = target::open(&Target::default()).unwrap();
-        let all = registers::of(&opened);
+        let all = opened.registers();
         let harm = |role, at, words| read_hazard(&opened.card, &all, stretch(role, at, words));
         assert_eq!(harm(Role::Dma, 0x40, 1), None);
         assert!(harm(Role::Dma, 0x44, 1).unwrap().starts_with("h2c0.status_rc is clear-on-read"));
@@ -252,7 +251,7 @@ mod tests {
         let file = dir.path().join("plain.yaml");
         std::fs::write(&file, "schema_version: 1\npci: {subsystem_device: 7}\n").unwrap();
         let opened = target::open(&format!("mock:{}", file.display()).parse::<Target>().unwrap()).unwrap();
-        let all = registers::of(&opened);
+        let all = opened.registers();
         for role in [Role::User, Role::Bypass] {
             let place = stretch(role, 0, 1);
             let read = read_hazard(&opened.card, &all, place).unwrap();

@@ -5,16 +5,17 @@ use std::cell::Cell;
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fpga_driver::WaitOptions;
+use fpga_pci::lock;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::error::CliError;
-use crate::stop;
+use crate::signal_state;
 use crate::style;
 use crate::units;
 
@@ -72,7 +73,7 @@ impl Progress {
         let shown = Arc::clone(&phase);
         let line = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
             let width = style::columns_of(&std::io::stderr()).unwrap_or(COLUMNS);
-            let phase = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            let phase = lock(&shown);
             let done = Done { count: state.pos(), total, elapsed: state.elapsed(), left: state.eta() };
             let _ = out.write_str(&line(&phase, unit, &done, width));
         };
@@ -108,7 +109,7 @@ impl Progress {
 
     /// Sets the name of the current phase.
     pub fn phase(&self, text: impl Into<Cow<'static, str>>) {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = text.into().into_owned();
+        *lock(&self.phase) = text.into().into_owned();
         self.bar.tick();
     }
 }
@@ -207,7 +208,7 @@ impl Deadline {
     #[must_use]
     pub fn wait(&self) -> WaitOptions {
         let mut options = WaitOptions::default();
-        options.cancel = stop::cancellation();
+        options.cancel = signal_state::cancellation();
         match self.left() {
             Some(left) => options.timeout(left).total(left),
             None => options,
@@ -237,7 +238,7 @@ impl Deadline {
     /// # Errors
     /// [`CliError::TimedOut`], [`CliError::Stopped`].
     pub fn check(&self, what: impl FnOnce() -> String) -> Result<(), CliError> {
-        if stop::is_asked() {
+        if signal_state::is_asked() {
             return Err(CliError::Stopped { what: what(), done: None });
         }
         self.check_time(what)
@@ -252,7 +253,7 @@ impl Deadline {
             self.check(&what).map_err(io::Error::other)?;
             let left = self.left().and_then(|left| Timespec::try_from(left).ok());
             let mut waiting = vec![PollFd::new(&file, events)];
-            waiting.extend(stop::signalled().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
+            waiting.extend(signal_state::signalled().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
             match poll(&mut waiting, left.as_ref()) {
                 Ok(_) if waiting.first().is_some_and(|file| !file.revents().is_empty()) => return Ok(()),
                 Ok(_) | Err(Errno::INTR) => {}
@@ -267,8 +268,10 @@ impl Deadline {
     /// As [`check`](Self::check), in an [`io::Error`]; errors of the system.
     pub fn sleep(&self, span: Duration, what: impl Fn() -> String) -> io::Result<()> {
         let span = self.left().map_or(span, |left| left.min(span));
-        let mut waiting: Vec<_> =
-            stop::signalled().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)).into_iter().collect();
+        let mut waiting: Vec<_> = signal_state::signalled()
+            .map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN))
+            .into_iter()
+            .collect();
         match poll(&mut waiting, Timespec::try_from(span).ok().as_ref()) {
             Ok(_) | Err(Errno::INTR) => self.check(what).map_err(io::Error::other),
             Err(error) => Err(error.into()),

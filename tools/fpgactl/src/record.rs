@@ -4,22 +4,23 @@ use core::fmt;
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use fpga_diag::record::log::{Entry, HEAD};
 use fpga_diag::record::{Access, AccessDirection, Observer, Recorder, Width};
 use fpga_driver::{Backend, BarRoles, NI_SUBSYSTEM};
 use fpga_pci::config;
+use fpga_pci::lock;
 use fpga_register_map::RegisterMap;
 use fpga_registers::pci::header;
 
 use crate::bars::Role;
+use crate::design::Design;
 use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::progress::Deadline;
 use crate::registers::{self, Register, RegisterBar};
-use crate::target::Design;
 
 /// Registers by BAR number and offset; several if reads and writes access different registers.
 type Names = BTreeMap<(u8, u64), Vec<Register>>;
@@ -74,7 +75,7 @@ impl Recording {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Returns `backend` with a recorder for every register access. Names that do not depend on the opened card are known from the first

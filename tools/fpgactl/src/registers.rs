@@ -5,7 +5,7 @@ mod names;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use fpga_driver::{BarOffset, Card};
+use fpga_driver::{Backend, BarOffset, Card};
 use fpga_firmware::catalog as ni_catalog;
 use fpga_firmware::generated::BlockType;
 use fpga_firmware::identity::Identity;
@@ -16,8 +16,8 @@ use fpga_registers::catalog::{self, BarRole, CardLayout, RegisterSpec};
 use fpga_registers::{AccessKind, Decoded, DecodedField, FieldKind};
 use serde::Serialize;
 
+use crate::design::Design;
 use crate::error::CliError;
-use crate::target::{Design, Opened};
 
 pub use names::{FieldPart, Named, find, select};
 
@@ -319,13 +319,13 @@ fn value_name(decoded: &DecodedField) -> Option<String> {
 
 /// All registers of a card, those of the DMA BAR first, in address order.
 #[must_use]
-pub fn of(opened: &Opened) -> Vec<Register> {
-    let info = opened.card.info();
-    let vectors = u8::try_from(opened.transport.interrupt_vectors()).unwrap_or(u8::MAX);
+pub fn of(card: &Card, backend: &dyn Backend, map: Option<&Arc<RegisterMap>>) -> Vec<Register> {
+    let info = card.info();
+    let vectors = u8::try_from(backend.interrupt_vectors()).unwrap_or(u8::MAX);
     let mut layout =
         CardLayout::new(info.xdma.h2c_channels, info.xdma.c2h_channels).with_msix_vectors(vectors);
     // Without a user BAR an offset in it is meaningless.
-    if let Some(at) = info.cdma.filter(|_| opened.card.user_bar().is_some()) {
+    if let Some(at) = info.cdma.filter(|_| card.user_bar().is_some()) {
         layout = layout.with_cdma(at);
     }
     let mut registers: Vec<Register> = layout.registers().map(Register::core).collect();
@@ -333,7 +333,7 @@ pub fn of(opened: &Opened) -> Vec<Register> {
         registers.extend(interface(identity));
     }
     // A map describes the user BAR; without one, its names are meaningless.
-    if let Some(map) = opened.map.as_ref().filter(|_| opened.card.user_bar().is_some()) {
+    if let Some(map) = map.filter(|_| card.user_bar().is_some()) {
         registers.extend(mapped(map));
     }
     // Stable: the registers of the DMA BAR stay in front.
@@ -384,7 +384,6 @@ pub(crate) fn before_opening(design: Design, has_ids: bool) -> Vec<Register> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::target::{self, Target};
 
     /// Covers every built-in card: the purpose of each register and bit is documented.
@@ -393,7 +392,7 @@ mod tests {
         let mut count = 0;
         for name in ["default", "us-plus-x8-stream", "artix-x1"] {
             let opened = target::observe(&format!("mock:{name}").parse::<Target>().unwrap()).unwrap();
-            for register in of(&opened) {
+            for register in opened.registers() {
                 assert!(!register.doc().is_empty() && !register.summary().is_empty(), "{}", register.name);
                 // Reserved bits are shown when they are set.
                 for field in register.fields(u32::MAX).iter().filter(|field| field.name != "reserved") {

@@ -8,12 +8,13 @@ use fpga_register_map::RegisterMap;
 
 use crate::cli::GlobalArgs;
 use crate::config::{Config, TransferDefaults};
+use crate::design::Design;
 use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::record::Recording;
 use crate::stream::{Input, read_yaml};
 use crate::style::OutputStyle;
-use crate::target::{AccessChoice, CardChoice, Design, Target};
+use crate::target::{AccessChoice, CardChoice, Target};
 
 /// Settings that apply to every command.
 #[derive(Debug)]
@@ -72,7 +73,13 @@ impl Settings {
             args.record.as_deref().map(|path| Recording::create(path, deadline)).transpose()?.map(Arc::new);
         let target = args.card.clone().or(config.card).unwrap_or_default().through(access);
         Ok(Self {
-            card: CardChoice::new(target, Design::of(args), map, recording).within(timeout),
+            card: CardChoice::new(
+                target,
+                Design { dma_bar: args.dma_bar, cdma_offset: args.cdma_offset, interface: args.ni },
+                map,
+                recording,
+            )
+            .within(timeout),
             peer: config.peer,
             access,
             json: args.json || config.json,

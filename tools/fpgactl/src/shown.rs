@@ -2,10 +2,8 @@
 
 use core::fmt;
 
-use crate::error::CliError;
-
-/// Separates the problem from the advice in the messages of [`CliError`].
-const HELP: &str = "\nhelp: ";
+/// Separates the problem from the advice in the messages of [`CliError`](crate::error::CliError).
+pub(crate) const HELP: &str = "\nhelp: ";
 
 /// A failure as it is shown: `Display` writes the problem, and `help:` with the advice in a second line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,16 +20,6 @@ impl Shown {
         match &self.help {
             Some(help) => format!("{}; {help}", self.problem),
             None => self.problem.clone(),
-        }
-    }
-}
-
-impl From<&CliError> for Shown {
-    fn from(error: &CliError) -> Self {
-        let text = error.to_string();
-        match text.split_once(HELP) {
-            Some((problem, help)) => Self { problem: problem.to_owned(), help: Some(help.to_owned()) },
-            None => Self { problem: text, help: error.help() },
         }
     }
 }

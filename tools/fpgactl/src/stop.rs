@@ -11,14 +11,13 @@
 //! A command that has sockets to remove ([`remove_on_exit`]) gets some seconds to end after the first signal, and its sockets are removed
 //! in every case.
 
-use std::io::{self, PipeReader, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use fpga_driver::Cancellation;
+use fpga_pci::lock;
 use fpga_sim::served::SocketFile;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -27,12 +26,12 @@ use signal_hook::{flag, low_level, low_level::pipe};
 
 use crate::error::CliError;
 use crate::outfile;
+pub(crate) use crate::signal_state::remove_sockets;
+use crate::signal_state::{ASKED, SOCKETS, SignalState};
+pub use crate::signal_state::{cancellation, is_active, is_asked, signalled};
 
 /// Maximum time for the normal end of a command with sockets to remove. It ends after that regardless of its clients.
 const MAX_CLEANUP_TIME: Duration = Duration::from_secs(10);
-
-/// Sockets to remove before a signal ends the process.
-static SOCKETS: Mutex<Vec<SocketFile>> = Mutex::new(Vec::new());
 
 /// Effect of the first signal on a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,16 +44,6 @@ pub enum SignalAction {
     /// It runs until it is asked to end, and ends normally. Exit status 0.
     End,
 }
-
-#[derive(Debug)]
-struct SignalState {
-    flag: Arc<AtomicBool>,
-    /// Becomes readable at a signal. The byte is never read, so that it stays readable.
-    signalled: PipeReader,
-}
-
-/// One per process, as signals are per process.
-static ASKED: OnceLock<SignalState> = OnceLock::new();
 
 /// Installs the handlers, so that signals request the end. Calling it again changes nothing.
 ///
@@ -115,7 +104,7 @@ pub fn abort_on_signal(end: impl FnOnce() + Send + 'static) -> Result<(), CliErr
             }
         }
         if STATE.compare_exchange(NO_HANDLER, ABORTING, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            let cleanup = CLEANUP.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let cleanup = lock(&CLEANUP).take();
             if let Some(cleanup) = cleanup {
                 cleanup();
             }
@@ -127,7 +116,7 @@ pub fn abort_on_signal(end: impl FnOnce() + Send + 'static) -> Result<(), CliErr
 
 /// Sets the cleanup before a signal ends the process.
 pub fn before_abort(cleanup: impl FnOnce() + Send + 'static) {
-    *CLEANUP.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(cleanup));
+    *lock(&CLEANUP) = Some(Box::new(cleanup));
 }
 
 /// From now on the command checks for signals itself.
@@ -154,7 +143,7 @@ pub fn finish() {
 /// # Errors
 /// [`CliError::Signals`].
 pub fn remove_on_exit(files: Vec<SocketFile>) -> Result<(), CliError> {
-    *SOCKETS.lock().unwrap_or_else(PoisonError::into_inner) = files;
+    *lock(&SOCKETS) = files;
     let Some(asked) = ASKED.get() else { return Ok(()) };
     let signalled = asked.signalled.try_clone().map_err(CliError::Signals)?;
     let watch = move || {
@@ -177,23 +166,12 @@ pub fn remove_on_exit(files: Vec<SocketFile>) -> Result<(), CliError> {
     thread::Builder::new().name("cleanup".to_owned()).spawn(watch).map(drop).map_err(CliError::Signals)
 }
 
-/// Removes the sockets registered by [`remove_on_exit`], because the process ends.
-pub(crate) fn remove_sockets() {
-    SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(|file| file.remove());
-}
-
 /// Fails if a signal has arrived; `left`: state that the command leaves behind then.
 ///
 /// # Errors
 /// [`CliError::Interrupted`].
 pub fn check(what: impl Into<String>, left: impl Into<String>) -> Result<(), CliError> {
     if is_asked() { Err(CliError::Interrupted { what: what.into(), left: left.into() }) } else { Ok(()) }
-}
-
-/// Returns whether the handlers are installed, so that the first signal does not end the process.
-#[must_use]
-pub fn is_active() -> bool {
-    ASKED.get().is_some()
 }
 
 /// Makes a write beyond the file-size limit (`ulimit -f`) fail with an error instead of ending the process by SIGXFSZ.
@@ -203,22 +181,4 @@ pub fn is_active() -> bool {
 pub fn ignore_file_size_signal() -> Result<(), CliError> {
     // A handler without effect: unlike an ignored signal, child processes do not inherit it.
     flag::register(SIGXFSZ, Arc::default()).map(drop).map_err(CliError::Signals)
-}
-
-/// Returns whether a signal has arrived.
-#[must_use]
-pub fn is_asked() -> bool {
-    ASKED.get().is_some_and(|asked| asked.flag.load(Ordering::Relaxed))
-}
-
-/// The flag of [`is_asked`], for waits of the driver. `None` if the handlers are not installed.
-#[must_use]
-pub fn cancellation() -> Option<Cancellation> {
-    ASKED.get().map(|asked| Cancellation::new(&asked.flag))
-}
-
-/// Descriptor that becomes readable at a signal. It is for waiting only and must not be read. `None` if the handlers are not installed.
-#[must_use]
-pub fn signalled() -> Option<BorrowedFd<'static>> {
-    ASKED.get().map(|asked| asked.signalled.as_fd())
 }

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_driver::{
-    AccessOptions, Backend, BarOffset, Card, CardAddr, CardRange, CardSpec, CardSpecError, NetworkInterface,
-    OpenError, OpenOptions,
+    AccessOptions, Backend, Card, CardAddr, CardRange, CardSpec, CardSpecError, OpenError, OpenOptions,
 };
 use fpga_input::FileKind;
 use fpga_netmodel::Impairments;
@@ -22,10 +21,11 @@ use fpga_vfio_user::VfioUserOptions;
 
 use fpga_register_map::{RegisterMap, hint, nearest};
 
-use crate::cli::GlobalArgs;
+use crate::design::Design;
 use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::record::Recording;
+use crate::registers::{self, Register};
 use crate::stream::{read_yaml, waits};
 
 /// Card as the command line names it, and its access if it is not in this process.
@@ -174,37 +174,6 @@ impl Target {
     }
 }
 
-/// Facts about a card's design that the user gives because the card does not report them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Design {
-    /// `--dma-bar`.
-    pub dma_bar: Option<u8>,
-    /// `--cdma-offset`.
-    pub cdma_offset: Option<BarOffset>,
-    /// `--ni`.
-    pub interface: bool,
-}
-
-impl Design {
-    /// Reads the options of the command line.
-    #[must_use]
-    pub const fn of(args: &GlobalArgs) -> Self {
-        Self { dma_bar: args.dma_bar, cdma_offset: args.cdma_offset, interface: args.ni }
-    }
-
-    /// Options to open such a card.
-    #[must_use]
-    pub fn options(&self) -> OpenOptions {
-        let mut options = OpenOptions::default();
-        options.dma_bar = self.dma_bar;
-        options.cdma_offset = self.cdma_offset;
-        if self.interface {
-            options = options.network_interface(NetworkInterface::Expected);
-        }
-        options
-    }
-}
-
 /// Second card beside that of `--card`, of the same design.
 #[derive(Debug)]
 struct Peer<'a> {
@@ -335,7 +304,7 @@ impl CardOpener for CardChoice {
 
     fn opened(&self, opened: &Opened) {
         if let Some(recording) = &self.recording {
-            recording.knows(crate::registers::of(opened));
+            recording.knows(opened.registers());
         }
     }
 }
@@ -413,6 +382,12 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
+    /// All registers of the card.
+    #[must_use]
+    pub fn registers(&self) -> Vec<Register> {
+        registers::of(&self.card, &*self.transport, self.map.as_ref())
+    }
+
     /// Opens the card behind a backend that [`CardOpener::with_observer`] returned.
     fn new(
         choice: &impl CardOpener,

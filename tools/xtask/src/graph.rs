@@ -53,9 +53,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-examples", &["fpga-driver", "fpga-frames", "fpga-register-map"]),
 ];
 
-/// Packages whose cycles of files are not opened yet.
-const OPEN: [&str; 2] = ["fpga-driver", "fpgactl"];
-
 /// Reasons why the graph cannot be read, or is wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GraphError {
@@ -131,8 +128,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GraphError> {
     if !wrong.is_empty() {
         return Err(GraphError::Wrong(wrong));
     }
-    let targets = metadata.packages.iter().filter(|package| !OPEN.contains(&package.name.as_str()));
-    let targets = targets.flat_map(|package| &package.targets);
+    let targets = metadata.packages.iter().flat_map(|package| &package.targets);
     let mut found = Vec::new();
     for target in targets.filter(|target| target.kind.iter().any(|kind| kind == "lib" || kind == "bin")) {
         found.extend(cycles::of(root, &target.src_path)?);

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use fpga_driver::{C2hStream, C2hStreamOptions, Card, DmaBuffer, RunMode, StreamPart, WriteVolatile};
 
-use super::dma::{DataLocation, DmaReport};
+use super::dma_report::{DataLocation, DmaReport};
 use super::packets::stream;
 use crate::error::{CliError, StreamAmount};
 use crate::outfile::OutFile;

@@ -7,6 +7,7 @@ pub mod card;
 pub mod cdma;
 pub mod control;
 pub mod dma;
+mod dma_report;
 pub mod doctor;
 pub mod dump;
 pub mod events;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use fpga_driver::{Card, ChannelError, DmaBuffer, Error, H2cStream, ReadVolatile, Ticket, TransferError};
 
-use super::dma::{DataLocation, DmaReport};
+use super::dma_report::{DataLocation, DmaReport};
 use crate::error::CliError;
 use crate::progress::Progress;
 use crate::settings::Settings;

@@ -8,7 +8,7 @@ use crate::cli::{PeekArgs, PokeArgs};
 use crate::error::CliError;
 use crate::guard::{self, BarSpan};
 use crate::output::{Report, render, table};
-use crate::registers::{self, Register};
+use crate::registers::Register;
 use crate::settings::Settings;
 use crate::silence;
 use crate::target;
@@ -90,8 +90,8 @@ impl Report for PokeReport {
 pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError> {
     let opened = target::observe(&settings.card)?;
     let card = opened.card.name().to_owned();
-    let found = bars::open(&opened, args.bar)?;
-    let all = registers::of(&opened);
+    let found = bars::open(&opened.card, &*opened.transport, args.bar)?;
+    let all = opened.registers();
     let stretch = BarSpan { role: found.role, at: args.offset, length: u64::from(args.count) * 4 };
     let mmio = |source| CliError::Mmio { card: card.clone(), source };
     // Checked before the first read: a part of the range is useless.
@@ -127,8 +127,8 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
 pub fn poke(settings: &Settings, args: &PokeArgs) -> Result<PokeReport, CliError> {
     let opened = target::observe(&settings.card)?;
     let card = opened.card.name().to_owned();
-    let found = bars::open(&opened, args.bar)?;
-    let all = registers::of(&opened);
+    let found = bars::open(&opened.card, &*opened.transport, args.bar)?;
+    let all = opened.registers();
     let stretch = BarSpan { role: found.role, at: args.offset, length: 4 };
     let mmio = |source| CliError::Mmio { card: card.clone(), source };
     let view = found

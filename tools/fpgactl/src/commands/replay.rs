@@ -116,7 +116,7 @@ pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Resul
     })?;
     stop::handle_signals()?;
     let opened = target::observe(&settings.card)?;
-    let all = registers::of(&opened);
+    let all = opened.registers();
     let card = opened.card.name().to_owned();
     if !args.force {
         check(&opened, &all, &log)?;

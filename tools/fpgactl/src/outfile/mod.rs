@@ -28,9 +28,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
-use crate::error::CliError;
+use crate::error::{CliError, wrap};
 use crate::progress::Deadline;
-use crate::stream::wrap;
 use partial::PartialFileClaim;
 
 pub(crate) use partial::{remove_temporary, watch};

@@ -3,16 +3,17 @@
 use std::fs;
 use std::io::{self, PipeReader, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
+use fpga_pci::lock;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::{self, pipe};
 use tempfile::NamedTempFile;
 
-use crate::stop;
+use crate::signal_state;
 
 /// One per process, as signals are per process.
 static WRITTEN: Mutex<Vec<Written>> = Mutex::new(Vec::new());
@@ -24,7 +25,7 @@ struct Written {
 }
 
 fn written() -> MutexGuard<'static, Vec<Written>> {
-    WRITTEN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&WRITTEN)
 }
 
 /// Exclusive claim to a file name, until this is dropped.
@@ -69,7 +70,7 @@ pub(crate) fn remove_temporary() {
 /// Errors of the system: no thread, no handler.
 pub(crate) fn watch() -> io::Result<()> {
     static STARTED: Mutex<bool> = Mutex::new(false);
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut started = lock(&STARTED);
     if !*started {
         start()?;
         *started = true;
@@ -87,13 +88,13 @@ fn start() -> io::Result<()> {
     let watching = move || {
         let mut asked = false;
         while let Ok(signal) = next_signal(&mut signals) {
-            let asks = signal != SIGHUP && stop::is_active();
+            let asks = signal != SIGHUP && signal_state::is_active();
             if asks && !std::mem::replace(&mut asked, true) || !asks && is_ignored(signal) {
                 // The command ends by itself, or no end was requested.
                 continue;
             }
             remove_temporary();
-            stop::remove_sockets();
+            signal_state::remove_sockets();
             if asks {
                 // Status that shells show for a process ended by a signal.
                 low_level::exit(128 + signal);

@@ -11,8 +11,8 @@ use fpga_driver::{ReadVolatile, SharedSlice};
 use fpga_input::{FileKind, ReadError};
 use rustix::event::PollFlags;
 
-use super::{BLOCK, wrap};
-use crate::error::CliError;
+use super::BLOCK;
+use crate::error::{CliError, wrap};
 use crate::progress::Deadline;
 
 /// Returns whether a file name means standard input.

@@ -11,11 +11,8 @@ mod sink;
 mod source;
 
 use std::io;
-use std::path::Path;
 
 use fpga_driver::{ReadVolatile, SharedSlice};
-
-use crate::error::CliError;
 
 pub(crate) use input::read_yaml;
 pub use input::{Input, is_stdin, open_at_once, waits};
@@ -43,22 +40,16 @@ pub fn fill(reader: &mut dyn ReadVolatile, into: SharedSlice<'_>) -> io::Result<
     Ok(filled)
 }
 
-/// Adds the file's name to an error. Interruptions stay unchanged: the caller retries.
-pub(crate) fn wrap(path: &Path, action: &'static str, error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::Interrupted => error,
-        _ => io::Error::other(CliError::file(path, action, error)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::io::Read;
+    use std::path::Path;
 
     use fpga_driver::{CardAddr, SharedSlice, WriteVolatile};
 
     use super::*;
+    use crate::error::CliError;
     use crate::outfile::OutFile;
     use crate::progress::Deadline;
 

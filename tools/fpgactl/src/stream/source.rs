@@ -4,18 +4,19 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use fpga_driver::bulk::BulkError;
 use fpga_driver::{Error, ReadVolatile, SharedSlice};
+use fpga_pci::lock;
 use fpga_registers::quantity;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
+use super::BLOCK;
 use super::input::{Spool, is_stdin};
-use super::{BLOCK, wrap};
-use crate::error::CliError;
+use crate::error::{CliError, wrap};
 use crate::progress::Deadline;
 
 /// Stream that can be read more than once.
@@ -160,10 +161,6 @@ impl Source {
     pub(super) fn changed(&self, now: String) -> CliError {
         CliError::Changed { path: self.name().into(), before: self.length().unwrap_or(0), now }
     }
-}
-
-fn lock(spool: &Mutex<Spool>) -> MutexGuard<'_, Spool> {
-    spool.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn kind_of(found: &Metadata) -> &'static str {

@@ -6,9 +6,9 @@ use fpga_driver::{C2hChannel, Card, H2cChannel, Ticket, WaitMode};
 use fpga_pci::Backoff;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::histogram::LatencyHistogram;
 use super::lane::{BenchChannel, Channel};
 use super::progress::Row;
-use super::report::LatencyHistogram;
 use crate::error::CliError;
 use crate::progress::Deadline;
 

@@ -14,6 +14,7 @@
 //! Memory is registered with the channels once; an operation moves a part of it to or from card memory. Both sides are compared after the
 //! throughput run.
 
+mod histogram;
 mod lane;
 mod measure;
 mod picture;

@@ -25,7 +25,6 @@ use crate::cli::DumpArgs;
 use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::output::{Report, pairs};
-use crate::registers;
 use crate::settings::Settings;
 use crate::target::{self, CardOpener as _, Opened};
 use crate::units::binary_size;
@@ -208,7 +207,7 @@ fn card(settings: &Settings) -> Vec<Section> {
 
 fn opened(settings: &Settings, card: Card, backend: Arc<dyn Backend>) -> Vec<Section> {
     let opened = Opened::of(&settings.card, card, backend);
-    let all = registers::of(&opened);
+    let all = opened.registers();
     let mut sections = vec![
         Section::of("card", Ok(info::report(&opened))),
         Section::of("registers", regs::dump(&opened, all).map(regs::RegsReport::Dump)),

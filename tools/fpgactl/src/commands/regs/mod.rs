@@ -289,7 +289,7 @@ fn fields_table(fields: &[registers::FieldValue]) -> String {
 pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, CliError> {
     let opened = target::observe(&settings.card)?;
     let card = opened.card.name().to_owned();
-    let all = registers::of(&opened);
+    let all = opened.registers();
     match command {
         RegsCommand::List { names } => {
             let registers = registers::select(&card, all, names)?;

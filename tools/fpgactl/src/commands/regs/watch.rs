@@ -12,7 +12,7 @@ use crate::cli::WatchArgs;
 use crate::error::CliError;
 use crate::guard::{self, BarSpan};
 use crate::output;
-use crate::registers::{self, FieldValue, Named};
+use crate::registers::{FieldValue, Named};
 use crate::settings::Settings;
 use crate::silence;
 use crate::stop;
@@ -66,7 +66,7 @@ impl Change {
 /// See [`CliError`].
 pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let opened = target::observe(&settings.card)?;
-    let all = registers::of(&opened);
+    let all = opened.registers();
     let mut watched = Vec::new();
     for name in &args.names {
         let named = readable(&opened, &all, name, args.force)?;
@@ -216,11 +216,12 @@ impl TerminalLine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registers;
     use crate::target::Target;
 
     fn changes(words: &[u32]) -> Vec<Vec<(bool, Change)>> {
         let opened = target::observe(&Target::default()).unwrap();
-        let all = registers::of(&opened);
+        let all = opened.registers();
         let names = ["ni.control", "ni.control.enable", "ni.threshold"];
         let named: Vec<_> = names.iter().map(|name| registers::find("mock", &all, name).unwrap()).collect();
         let mut before: Option<u32> = None;

@@ -6,6 +6,7 @@
 mod keys;
 mod monitor;
 mod snapshot;
+mod subject;
 mod terminal;
 mod view;
 

@@ -6,6 +6,7 @@ use fpga_driver::endpoint::ReceiveTables;
 use fpga_protocol::Nanos;
 
 use super::snapshot::{Sampler, Snapshot};
+use super::subject::MonitorTarget;
 use crate::cli::TopArgs;
 use crate::commands::inspect::ListingSource;
 use crate::commands::transfer::load::Load;
@@ -22,12 +23,6 @@ pub(super) struct Monitor {
     sampler: Sampler,
     /// Whether the cards are in this process and have virtual time.
     simulated: bool,
-}
-
-/// A load, or a card that is only inspected. A card without a network interface has no tables, only channels.
-pub(super) enum MonitorTarget {
-    Load(ListingSource),
-    Card { opened: Opened, tables: Option<ListingSource> },
 }
 
 impl Monitor {

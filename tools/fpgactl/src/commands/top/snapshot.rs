@@ -8,7 +8,7 @@ use fpga_pci::AccessCounters;
 use fpga_registers::xdma::{ChannelBlock, channel_base};
 use serde::Serialize;
 
-use super::monitor::MonitorTarget;
+use super::subject::MonitorTarget;
 use crate::commands::inspect::{
     EscapeReport, ListingSource, OpsReport, QueuesReport, RegistryReport, StatsReport,
 };

@@ -366,3 +366,8 @@ pub(super) fn settle(
     }
     Ok(())
 }
+
+/// Names and usable memory of both cards in bytes.
+pub(super) fn ends(sending: &SendingHost, receiving: &ReceivingHost) -> [(String, u64); 2] {
+    [(sending.name(), sending.usable()), (receiving.name(), receiving.usable())]
+}

@@ -8,7 +8,7 @@ use fpga_pci::Backoff;
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::Difference;
 
-use super::hosts::{ReceivingHost, SendingHost};
+use super::hosts::{ReceivingHost, SendingHost, ends};
 use super::plan::Plan;
 use super::{card_span, open_ends, stall_limit};
 use crate::cli::TransferArgs;
@@ -63,7 +63,7 @@ impl Load {
     pub fn begin(settings: &Settings, args: &TransferArgs) -> Result<Self, CliError> {
         let plan = Plan::for_inspection(args, &settings.transfer)?;
         let (source, mut sending, mut receiving) = open_ends(settings, args, &plan)?;
-        let length = source.next_part(0, plan.chunk_size(source.length(), &sending, &receiving)?)?;
+        let length = source.next_part(0, plan.chunk_size(source.length(), ends(&sending, &receiving))?)?;
         if length > 0 {
             receiving.open_region(length)?;
             let mut reader = source.open(settings.deadline)?;

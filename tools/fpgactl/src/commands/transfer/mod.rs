@@ -130,7 +130,7 @@ impl TransferJob<'_> {
         let mut counters = NiCounters::new(receiving.endpoint())?;
         let mut sent = NiCounters::new(sending.endpoint())?;
         let began = Instant::now();
-        let chunk = self.plan.chunk_size(self.source.length(), sending, receiving)?;
+        let chunk = self.plan.chunk_size(self.source.length(), hosts::ends(sending, receiving))?;
         let (mut number, mut start) = (1, 0);
         let mut length = self.source.next_part(start, chunk)?;
         if length > 0 {

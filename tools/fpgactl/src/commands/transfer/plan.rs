@@ -6,7 +6,6 @@ use fpga_driver::NiInfo;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions, Tuning};
 use fpga_protocol::scheme::tuning::max_window;
 
-use super::hosts::{ReceivingHost, SendingHost};
 use crate::cli::{Notifier, Scheme, TransferArgs};
 use crate::config::TransferDefaults;
 use crate::error::CliError;
@@ -165,14 +164,9 @@ impl Plan {
         self.deadline.map_or(options, |deadline| options.deadline(deadline))
     }
 
-    /// Chunk size in bytes for a stream of `length` bytes, if known: the requested size, if it fits into both cards' memory.
-    pub(super) fn chunk_size(
-        &self,
-        length: Option<u64>,
-        sending: &SendingHost,
-        receiving: &ReceivingHost,
-    ) -> Result<u64, CliError> {
-        let ends = [(sending.name(), sending.usable()), (receiving.name(), receiving.usable())];
+    /// Chunk size in bytes for a stream of `length` bytes, if known: the requested size, if it fits into both cards' memory. `ends`: names and
+    /// usable memory of the cards.
+    pub(super) fn chunk_size(&self, length: Option<u64>, ends: [(String, u64); 2]) -> Result<u64, CliError> {
         let mut chunk = self.chunk.unwrap_or(CHUNK).min(length.unwrap_or(u64::MAX));
         for (card, usable) in ends {
             if chunk > usable {
