@@ -30,8 +30,8 @@ pub(super) struct DmaReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<String>,
     bytes: u64,
-    /// Bytes that were received from a stream and are not in `file`: parts of packets, and what a buffer had received beyond the length of
-    /// `dma read --len`.
+    /// Bytes that were received from a stream and are not in `file`: parts of packets, and what a buffer had received beyond the
+    /// requested length.
     #[serde(skip_serializing_if = "Option::is_none")]
     discarded_bytes: Option<u64>,
     /// Reason why fewer packets or bytes were received.
