@@ -14,7 +14,7 @@ use crate::error::RemoteError;
 use crate::publisher::ControlBlock;
 use crate::retries::RetryBackoff;
 
-/// Frames on their way from card memory to the reader.
+/// Frames in flight from card memory to the reader.
 #[derive(Debug)]
 pub(super) struct FrameFetching {
     /// Host memory by slot; `None` while the channel or a reader has it.
