@@ -99,8 +99,8 @@ impl From<PciAddress> for CardSpec {
     }
 }
 
-/// How a card outside this process is accessed. What is `None` is taken from the environment ([`VfioOptions::from_environment`]), then from
-/// the defaults.
+/// How a card outside this process is accessed. What is `None` is taken from the environment
+/// ([`VfioOptions::from_environment`](fpga_pci::vfio::VfioOptions::from_environment)), then from the defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct AccessOptions {

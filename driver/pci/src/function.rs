@@ -88,7 +88,7 @@ pub struct AccessCounters {
     pub dma_bytes: u64,
 }
 
-/// The clock that [`Backend::now`] reads.
+/// The clock that [`Backend::now`](crate::Backend::now) reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {
     /// The system's monotonic clock.

@@ -3,8 +3,8 @@
 //! Nothing here holds more than a few KiB: the length of a stream does not matter. Of standard input, which can be read only once, a part
 //! at a time is kept in a temporary file.
 //!
-//! Errors of readers and writers carry a whole [`CliError`] inside the `io::Error`. [`CliError::from`] extracts it from the driver's error,
-//! so that it still names its file.
+//! Errors of readers and writers carry a whole [`CliError`](crate::CliError) inside the `io::Error`. Its `From` implementations extract it
+//! from the driver's error, so that it still names its file.
 
 mod input;
 mod sink;
