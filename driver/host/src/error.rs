@@ -22,7 +22,7 @@ pub enum HostError {
         /// Path of the file.
         path: PathBuf,
         /// Error of the system.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The content of a file differs from the kernel's format.
     #[error("{} holds {text:?}, which is not a valid {what}: the kernel does not write such a value", path.display())]
@@ -38,7 +38,7 @@ pub enum HostError {
     #[error("{source}{}", hint)]
     BadAddress {
         /// Description of the problem.
-        source: ParsePciAddressError,
+        r#source: ParsePciAddressError,
         /// Suggestions.
         hint: Hint,
     },

@@ -108,7 +108,7 @@ pub enum MmioError {
         /// The register that was to be accessed.
         at: BarOffset,
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
     /// The process that serves the device could not perform the access.
     #[error("the access at {at} was not done: {source}")]
@@ -116,7 +116,7 @@ pub enum MmioError {
         /// The register that was to be accessed.
         at: BarOffset,
         /// Reason.
-        source: ServerError,
+        r#source: ServerError,
     },
 }
 
@@ -164,7 +164,7 @@ pub enum BarError {
         /// Start of the part that was to be mapped, in bytes from the start of the BAR.
         offset: u64,
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
 }
 
@@ -191,7 +191,7 @@ pub enum ConfigError {
         /// First byte.
         at: u16,
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
     /// The device does not answer: vendor id reads as all ones.
     #[error(
@@ -215,7 +215,7 @@ pub enum ConfigError {
         /// First byte.
         at: u16,
         /// Reason.
-        source: ServerError,
+        r#source: ServerError,
     },
 }
 
@@ -320,7 +320,7 @@ pub enum DmaMapError {
         /// Length in bytes.
         length: u64,
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
     /// The system refused the mapping.
     #[error(
@@ -332,7 +332,7 @@ pub enum DmaMapError {
         /// Length in bytes.
         length: u64,
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
     /// The process that serves the device could not perform the operation.
     #[error("DMA mapping of {length:#x} bytes at {iova}: {source}")]
@@ -342,7 +342,7 @@ pub enum DmaMapError {
         /// Length in bytes.
         length: u64,
         /// Reason.
-        source: ServerError,
+        r#source: ServerError,
     },
 }
 
@@ -365,7 +365,7 @@ pub enum InterruptError {
     #[error("no event descriptor could be created: {source}; raise the limit on open files (ulimit -n)")]
     NoDescriptor {
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
     /// The system refused to enable or disable interrupts.
     #[error(
@@ -375,13 +375,13 @@ pub enum InterruptError {
         /// Number of vectors to enable; 0 for disabling.
         count: u32,
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
     /// Waiting failed.
     #[error("waiting for an interrupt failed: {source}; polling needs none, or open the card again")]
     WaitFailed {
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
     /// The process that serves the device could not perform the operation.
     #[error("{count} interrupt vectors were not set: {source}")]
@@ -389,7 +389,7 @@ pub enum InterruptError {
         /// Number of vectors to enable; 0 for disabling.
         count: u32,
         /// Reason.
-        source: ServerError,
+        r#source: ServerError,
     },
 }
 
@@ -444,7 +444,7 @@ pub enum ResetError {
         /// Requested level.
         level: ResetLevel,
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
     /// The reset was done, but the device does not answer afterwards.
     #[error("the device does not answer after a {level} reset; power-cycle it")]
@@ -458,7 +458,7 @@ pub enum ResetError {
         /// Requested level.
         level: ResetLevel,
         /// Reason.
-        source: ServerError,
+        r#source: ServerError,
     },
 }
 
@@ -501,7 +501,7 @@ pub enum MemoryError {
         /// Requested size in bytes.
         length: usize,
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
 }
 
@@ -612,11 +612,29 @@ pub enum DmaAllocError {
     },
     /// No host memory for another region.
     #[error("no memory for another DMA region: {0}")]
-    Memory(#[from] MemoryError),
+    Memory(MemoryError),
     /// No addresses for another region.
     #[error("no addresses for another DMA region: {0}")]
-    Iova(#[from] IovaError),
+    Iova(IovaError),
     /// The IOMMU refused another region.
     #[error("another DMA region could not be mapped: {0}")]
-    Map(#[from] DmaMapError),
+    Map(DmaMapError),
+}
+
+impl From<DmaMapError> for DmaAllocError {
+    fn from(error: DmaMapError) -> Self {
+        Self::Map(error)
+    }
+}
+
+impl From<IovaError> for DmaAllocError {
+    fn from(error: IovaError) -> Self {
+        Self::Iova(error)
+    }
+}
+
+impl From<MemoryError> for DmaAllocError {
+    fn from(error: MemoryError) -> Self {
+        Self::Memory(error)
+    }
 }

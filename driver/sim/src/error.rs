@@ -19,7 +19,7 @@ pub enum SimNetworkError {
     },
     /// The impairments are invalid.
     #[error("network: {0}")]
-    Network(#[from] OrderError),
+    Network(OrderError),
     /// Two cards have the same node id, so that the network could not distinguish them.
     #[error("cards {first} and {second} both have node id {node}; give each card a different ni.node_id")]
     DuplicateNode {
@@ -53,7 +53,7 @@ pub enum SimNetworkError {
     )]
     Thread {
         /// Error of the system.
-        source: OsError,
+        r#source: OsError,
     },
     /// The simulated network's thread cannot be bound to its CPU.
     #[error(
@@ -63,6 +63,12 @@ pub enum SimNetworkError {
         /// Requested CPU.
         cpu: usize,
         /// Error of the system.
-        source: OsError,
+        r#source: OsError,
     },
+}
+
+impl From<OrderError> for SimNetworkError {
+    fn from(error: OrderError) -> Self {
+        Self::Network(error)
+    }
 }

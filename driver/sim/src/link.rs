@@ -103,7 +103,7 @@ pub enum LinkError {
         /// Address to receive at.
         local: SocketAddr,
         /// Error of the system.
-        source: OsError,
+        r#source: OsError,
     },
     /// A peer of another address family than the socket.
     #[error(

@@ -76,7 +76,7 @@ pub enum VfioUserOpenError {
         /// The server's socket.
         socket: PathBuf,
         /// Cause.
-        source: ServerError,
+        r#source: ServerError,
     },
     /// The server implements another protocol version.
     #[error("{} speaks version {major}.{minor} of vfio-user, this program 0.1; use a server and a client of one age", .socket.display())]
@@ -110,8 +110,14 @@ pub enum VfioUserOpenError {
     },
     /// Configuration space cannot be used.
     #[error("configuration space of the served card cannot be used: {0}")]
-    Config(#[from] ConfigError),
+    Config(ConfigError),
     /// The device's events cannot be enabled.
     #[error(transparent)]
     Interrupts(InterruptError),
+}
+
+impl From<ConfigError> for VfioUserOpenError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
 }

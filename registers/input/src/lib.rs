@@ -162,7 +162,7 @@ pub enum ReadError {
         /// The file.
         file: PathBuf,
         /// Error of the system.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The file is neither a regular file nor a pipe.
     #[error("{} {}: this is a {special}; name a regular file or a pipe", kind.name, file.display())]

@@ -17,7 +17,7 @@ pub enum AccessError<E: std::fmt::Debug + std::fmt::Display> {
         /// The register.
         name: String,
         /// Cause.
-        source: E,
+        r#source: E,
     },
 }
 

@@ -91,7 +91,7 @@ pub enum BindingsError {
         /// Path of the module.
         file: PathBuf,
         /// Error of the system.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

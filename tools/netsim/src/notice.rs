@@ -40,7 +40,7 @@ pub enum NoticeError {
         /// Number of hops of the run.
         hops: u64,
         /// Reason.
-        source: SimulationError,
+        r#source: SimulationError,
     },
     /// The transfer failed.
     #[error("{hops}: the transfer failed: {source}", hops = quantity(*hops, "hop"))]
@@ -48,7 +48,7 @@ pub enum NoticeError {
         /// Number of hops of the run.
         hops: u64,
         /// Reason.
-        source: TransferError,
+        r#source: TransferError,
     },
     /// The scenario's time limit came first.
     #[error(

@@ -551,19 +551,49 @@ pub enum ScenarioError {
     NoRate,
     /// See [`TopologyError`].
     #[error("topology: {0}")]
-    Topology(#[from] TopologyError),
+    Topology(TopologyError),
     /// See [`OrderError`].
     #[error("delivery order: {0}")]
-    Order(#[from] OrderError),
+    Order(OrderError),
     /// See [`ConfigError`].
     #[error("sender: {0}")]
-    Sender(#[from] ConfigError),
+    Sender(ConfigError),
     /// See [`ReceiverConfigError`].
     #[error("receiver: {0}")]
-    Receiver(#[from] ReceiverConfigError),
+    Receiver(ReceiverConfigError),
     /// See [`MessageConfigError`].
     #[error("scheme: {0}")]
-    Messages(#[from] MessageConfigError),
+    Messages(MessageConfigError),
+}
+
+impl From<MessageConfigError> for ScenarioError {
+    fn from(error: MessageConfigError) -> Self {
+        Self::Messages(error)
+    }
+}
+
+impl From<ReceiverConfigError> for ScenarioError {
+    fn from(error: ReceiverConfigError) -> Self {
+        Self::Receiver(error)
+    }
+}
+
+impl From<ConfigError> for ScenarioError {
+    fn from(error: ConfigError) -> Self {
+        Self::Sender(error)
+    }
+}
+
+impl From<OrderError> for ScenarioError {
+    fn from(error: OrderError) -> Self {
+        Self::Order(error)
+    }
+}
+
+impl From<TopologyError> for ScenarioError {
+    fn from(error: TopologyError) -> Self {
+        Self::Topology(error)
+    }
 }
 
 /// Configurations of a host's sender and receiver, message schemes.

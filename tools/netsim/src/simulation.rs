@@ -51,7 +51,7 @@ pub enum SimulationError {
         /// Number of the flow, from 0.
         number: usize,
         /// Reason.
-        source: SubmitError,
+        r#source: SubmitError,
     },
     /// The run was stopped.
     #[error("stopped after {at} of simulated time")]

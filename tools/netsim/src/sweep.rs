@@ -59,7 +59,7 @@ pub struct SweepError {
     /// Seed of the run.
     pub seed: u64,
     /// Reason.
-    pub source: SimulationError,
+    pub r#source: SimulationError,
 }
 
 /// Seed of run `number`: the scenario's own for the first.

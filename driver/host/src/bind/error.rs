@@ -111,7 +111,7 @@ pub enum BindError {
         /// Current driver.
         driver: Option<String>,
         /// Cause.
-        source: RecordError,
+        r#source: RecordError,
     },
     /// A step failed.
     #[error("{address} could not be bound to {to}: {failure}; {outcome}")]
@@ -146,7 +146,7 @@ pub enum Failure {
         /// The file.
         path: PathBuf,
         /// Error of the system.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The kernel refused a step: a driver's probe failed.
     #[error("writing to {} was refused: {source}; see dmesg for the driver's reason", path.display())]
@@ -154,7 +154,7 @@ pub enum Failure {
         /// The file.
         path: PathBuf,
         /// Error of the system.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// Another program keeps changing the binding.
     #[error("after many tries its driver is {}{}; another program binds drivers at the same time, or the driver rejects the device (see dmesg)",

@@ -35,7 +35,7 @@ pub enum RecordError {
         /// Action that failed.
         action: &'static str,
         /// Error of the system.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// Another program holds the lock.
     #[error("{} is locked: another program binds or releases just now; try again", path.display())]

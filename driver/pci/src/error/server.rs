@@ -18,7 +18,7 @@ pub enum ServerError {
         /// Request, in the terms of the protocol.
         request: &'static str,
         /// The server's reason.
-        source: OsError,
+        r#source: OsError,
     },
     /// The request failed and the connection is closed: later data could not be interpreted.
     #[error("{request}: {cause}; the connection is closed, open the card again when its server is back")]

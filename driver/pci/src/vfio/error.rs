@@ -77,7 +77,7 @@ pub enum VfioOpenError {
         /// The file.
         path: PathBuf,
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
     /// Another device of the group is used by a driver of the kernel.
     #[error(
@@ -140,7 +140,7 @@ pub enum VfioOpenError {
         /// Name of the step.
         step: &'static str,
         /// Reason.
-        source: Box<dyn Error + Send + Sync>,
+        r#source: Box<dyn Error + Send + Sync>,
     },
     /// The opened device does not report one of its properties.
     #[error("the kernel does not report {what} of {address}: {source}")]
@@ -150,7 +150,7 @@ pub enum VfioOpenError {
         /// Requested property.
         what: &'static str,
         /// The system's reason.
-        source: OsError,
+        r#source: OsError,
     },
     /// The kernel's reply is invalid.
     #[error(
@@ -168,7 +168,7 @@ pub enum VfioOpenError {
         /// The device.
         address: PciAddress,
         /// Reason.
-        source: ConfigError,
+        r#source: ConfigError,
     },
 }
 

@@ -140,7 +140,7 @@ pub enum ParseVfioOptionError {
         /// Name of the variable.
         variable: &'static str,
         /// Error of its value.
-        source: Box<ParseVfioOptionError>,
+        r#source: Box<ParseVfioOptionError>,
     },
 }
 

@@ -590,7 +590,7 @@ impl Card {
 pub enum CardError {
     /// A value of the description is invalid.
     #[error("key `{}`: {_0}", _0.key())]
-    Description(#[from] Problem),
+    Description(Problem),
     /// The operating system refuses to map card memory of this size.
     #[error(
         "key `memory.size`: cannot map {size:#x} bytes ({reason}); choose a smaller size, or raise this process's address space limit"
@@ -603,7 +603,19 @@ pub enum CardError {
     },
     /// The receiver cannot be built with these sizes.
     #[error("section `ni`: {_0}")]
-    Receiver(#[from] ReceiverConfigError),
+    Receiver(ReceiverConfigError),
+}
+
+impl From<ReceiverConfigError> for CardError {
+    fn from(error: ReceiverConfigError) -> Self {
+        Self::Receiver(error)
+    }
+}
+
+impl From<Problem> for CardError {
+    fn from(error: Problem) -> Self {
+        Self::Description(error)
+    }
 }
 
 /// Card address without memory.

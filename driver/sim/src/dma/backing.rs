@@ -119,7 +119,7 @@ pub enum FileError {
     #[error("the file cannot be mapped: {source}")]
     Refused {
         /// Error of the system.
-        source: OsError,
+        r#source: OsError,
     },
 }
 

@@ -40,7 +40,7 @@ pub enum ServeError {
         /// The path given.
         path: PathBuf,
         /// Error of the system.
-        source: OsError,
+        r#source: OsError,
     },
     /// The simulated network has no such card.
     #[error("card {card} does not exist; the simulated network has {}, numbered from 0", quantity(*count, "card"))]
@@ -56,7 +56,7 @@ pub enum ServeError {
         /// The socket's path.
         path: PathBuf,
         /// Error of the system.
-        source: OsError,
+        r#source: OsError,
     },
 }
 
@@ -96,15 +96,27 @@ pub(super) enum RequestError {
     #[error("{got} event descriptors for {count} interrupts; pass one for each, or none to remove them")]
     IrqDescriptors { got: usize, count: u32 },
     #[error("interrupt {number} of kind {index}: {source}")]
-    IrqDescriptor { index: u32, number: u32, source: InterruptError },
+    IrqDescriptor { index: u32, number: u32, r#source: InterruptError },
     #[error("{command} has flags {flags:#x}, which are unknown or permit no access")]
     DmaFlags { command: Command, flags: u32 },
     #[error("mapping memory failed: {0}")]
-    Map(#[from] ClientMapError),
+    Map(ClientMapError),
     #[error("unmapping memory failed: {0}")]
-    Unmap(#[from] DmaMapError),
+    Unmap(DmaMapError),
     #[error("the card is gone")]
     Gone,
+}
+
+impl From<DmaMapError> for RequestError {
+    fn from(error: DmaMapError) -> Self {
+        Self::Unmap(error)
+    }
+}
+
+impl From<ClientMapError> for RequestError {
+    fn from(error: ClientMapError) -> Self {
+        Self::Map(error)
+    }
 }
 
 impl RequestError {

@@ -67,7 +67,7 @@ pub enum ConnectError {
         /// The path given.
         path: PathBuf,
         /// Error of the system.
-        source: OsError,
+        r#source: OsError,
     },
 }
 

@@ -303,7 +303,7 @@ pub enum FigureError {
         /// Seed of the run.
         seed: u64,
         /// Reason.
-        source: SimulationError,
+        r#source: SimulationError,
     },
     /// See [`NoticeError`].
     #[error(transparent)]
