@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::str::FromStr;
+use std::borrow::Cow;
 
 /// Address of a PCI function: domain, bus, device, function. Written `0000:65:00.0`; the domain may be omitted and is then 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,12 +15,20 @@ pub struct PciAddress {
 
 /// Reason why a text is not a PCI address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is not a PCI address: {problem}; write it as lspci -D does, for example 0000:65:00.0")]
+#[error("\"{text}\" is not a PCI address: {problem}")]
 pub struct ParsePciAddressError {
     /// The text, shortened if it is long.
     pub text: String,
     /// Description of the problem.
     pub problem: &'static str,
+}
+
+impl ParsePciAddressError {
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub const fn help(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed("write it as lspci -D does, for example 0000:65:00.0"))
+    }
 }
 
 impl PciAddress {

@@ -1,6 +1,6 @@
 //! Errors of examining the machine.
 
-use std::fmt;
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
@@ -11,13 +11,13 @@ use crate::{ParsePciAddressError, PciAddress};
 #[non_exhaustive]
 pub enum HostError {
     /// There is no sysfs at the expected path.
-    #[error("sysfs is not mounted at {}; mount it (mount -t sysfs sysfs /sys), or name another root", path.display())]
+    #[error("sysfs is not mounted at {}", path.display())]
     NoSysfs {
         /// Expected path.
         path: PathBuf,
     },
     /// A file or directory exists and cannot be read.
-    #[error("{} cannot be read: {source}; {}", path.display(), advice(source))]
+    #[error("{} cannot be read: {source}", path.display())]
     Unreadable {
         /// Path of the file.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum HostError {
         r#source: io::Error,
     },
     /// The content of a file differs from the kernel's format.
-    #[error("{} holds {text:?}, which is not a valid {what}: the kernel does not write such a value", path.display())]
+    #[error("{} holds {text:?}, which is not a valid {what}", path.display())]
     InvalidContent {
         /// Path of the file.
         path: PathBuf,
@@ -35,7 +35,7 @@ pub enum HostError {
         what: &'static str,
     },
     /// The address is invalid or incomplete.
-    #[error("{source}{}", hint)]
+    #[error("{source}")]
     BadAddress {
         /// Description of the problem.
         r#source: ParsePciAddressError,
@@ -43,7 +43,7 @@ pub enum HostError {
         hint: Hint,
     },
     /// There is no function at the address.
-    #[error("PCI function {address} does not exist{}", hint)]
+    #[error("PCI function {address} does not exist")]
     NoSuchFunction {
         /// Requested address.
         address: PciAddress,
@@ -57,6 +57,18 @@ impl HostError {
     #[must_use]
     pub const fn is_usage(&self) -> bool {
         matches!(self, Self::BadAddress { .. })
+    }
+
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub fn help(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Self::NoSysfs { .. } => Some("mount it: mount -t sysfs sysfs /sys".into()),
+            Self::Unreadable { source, .. } => Some(advice(source).into()),
+            Self::InvalidContent { .. } => None,
+            Self::BadAddress { source, hint: Hint::Nothing } => source.help(),
+            Self::BadAddress { hint, .. } | Self::NoSuchFunction { hint, .. } => Some(hint.help()),
+        }
     }
 }
 
@@ -72,31 +84,28 @@ pub enum Hint {
     Nothing,
 }
 
-impl fmt::Display for Hint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Hint {
+    /// Advice with the suggested functions, without the words of one front end.
+    #[must_use]
+    pub fn help(&self) -> Cow<'static, str> {
         match self {
             Self::Similar(functions) => match functions.as_slice() {
-                [one] => write!(f, "; did you mean {one}?"),
-                several => write!(f, "; did you mean one of {}?", several.join(", ")),
+                [one] => format!("did you mean {one}?").into(),
+                several => format!("did you mean one of {}?", several.join(", ")).into(),
             },
-            Self::Cards(functions) => match functions.as_slice() {
-                [one] => write!(f, "; the card of this machine is {one}"),
-                several => write!(f, "; cards of this machine are {}", several.join(", ")),
-            },
-            Self::Nothing => f.write_str(
-                "; `fpgactl list --all` lists the existing functions, echo 1 > /sys/bus/pci/rescan scans the bus again",
-            ),
+            Self::Cards(functions) => format!("name a card of this machine: {}", functions.join(", ")).into(),
+            Self::Nothing => {
+                "list the devices with lspci -D, or scan the bus again: echo 1 > /sys/bus/pci/rescan".into()
+            }
         }
     }
 }
 
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::PermissionDenied => {
-            "this user may not read it: run as root, or, in a container, provide the host's /sys"
-        }
+        io::ErrorKind::PermissionDenied => "run as root, or, in a container, provide the host's /sys",
         io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
-            "this is not the sysfs of a Linux kernel: check the root"
+            "check the root: this is not the sysfs of a Linux kernel"
         }
         _ => "check that /sys, /proc and /dev are those of the running kernel",
     }
@@ -115,8 +124,9 @@ mod tests {
             (io::ErrorKind::IsADirectory, "check the root"),
             (io::ErrorKind::Other, "those of the running kernel"),
         ] {
-            let error = HostError::Unreadable { path: "/sys/x".into(), source: kind.into() }.to_string();
-            assert!(error.starts_with("/sys/x cannot be read") && error.contains(part), "{error}");
+            let error = HostError::Unreadable { path: "/sys/x".into(), source: kind.into() };
+            assert!(error.to_string().starts_with("/sys/x cannot be read"), "{error}");
+            assert!(error.help().is_some_and(|help| help.contains(part)), "{error:?}");
         }
     }
 }

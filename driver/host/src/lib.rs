@@ -32,7 +32,7 @@ pub mod testing;
 
 pub use address::{ParsePciAddressError, PciAddress};
 pub use caller::{Access, Caller};
-pub use check::{Check, Status, examine};
+pub use check::{Check, Fix, Status, examine};
 pub use error::{Hint, HostError};
 pub use function::{Listing, PciFunction, functions};
 pub use group::{IommuGroup, OtherFunction};

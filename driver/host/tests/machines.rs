@@ -69,27 +69,32 @@ fn doctor_every_machine_is_covered_and_failures_have_advice() {
 #[test]
 fn doctor_advice_matches_cause() {
     for (name, check, parts) in [
-        ("iommu-off", "iommu", ["iommu_groups has no group", "take intel_iommu=off off"]),
+        ("iommu-off", "iommu", ["no group of /sys/kernel/iommu_groups", "remove intel_iommu=off from"]),
         ("virtual-machine", "iommu", ["off, or there is none", "virtual IOMMU"]),
         ("no-module", "vfio-pci", ["not loaded", "modprobe vfio-pci"]),
         ("small-kernel", "vfio-pci", ["6.12.9-amd64 has no module", "CONFIG_VFIO_PCI"]),
-        ("vendor-driver", "driver", ["bound to xdma", "fpgactl bind 0000:65:00.0"]),
-        ("shared-group", "group", ["0000:65:00.1 (snd_hda_intel)", "fpgactl bind 0000:65:00.1"]),
+        ("vendor-driver", "driver", ["bound to xdma", "bind 0000:65:00.0 to vfio-pci"]),
+        ("shared-group", "group", ["0000:65:00.1 (snd_hda_intel)", "bind 0000:65:00.1 to vfio-pci too"]),
         ("narrow-link", "link", ["x4 5.0 GT/s, at most 2.0 GB/s", "seat the card"]),
-        ("narrow-slot", "link", ["the port 0000:64:00.0 above it x8 16.0 GT/s", "a slot with as many lanes"]),
+        (
+            "narrow-slot",
+            "link",
+            ["the port 0000:64:00.0 above it x8 16.0 GT/s", "a slot with as many and as fast lanes"],
+        ),
         ("not-permitted", "permission", ["user 987654321 may not open it", "udev rule"]),
         ("not-permitted", "memlock", ["may lock 8 MiB", "limits.d"]),
         ("no-iommu-mode", "isolation", ["enable_unsafe_noiommu_mode", "echo N >"]),
         ("gone", "present", ["all ones", "rescan"]),
         ("in-use", "in-use", ["4711 (my-program)", "one user at a time"]),
-        ("virtual-function", "vf-token", ["virtual function of 0000:65:00.0", "FPGA_VF_TOKEN"]),
+        ("virtual-function", "vf-token", ["virtual function of 0000:65:00.0", "same token"]),
         ("garbled", "sysfs", ["max_link_speed holds \"fast\"", ""]),
         ("no-cards", "cards", ["no PCI function", "rescan"]),
     ] {
         let checks = checks(name);
         let found = checks.iter().find(|found| found.name == check && found.status != Status::Pass);
         let found = found.unwrap_or_else(|| panic!("{name}: {check} passes: {checks:#?}"));
-        let text = format!("{} {}", found.message, found.fix.as_deref().unwrap_or_default());
+        let text =
+            format!("{} {}", found.message, found.fix.as_ref().map(ToString::to_string).unwrap_or_default());
         for part in parts {
             assert!(text.contains(part), "{name}: {part}: {text}");
         }
@@ -179,16 +184,17 @@ fn functions_wrong_address_suggests_similar() {
         ("65", "one of 0000:65:00.0 (10ee:903f), 0000:65:00.1 (10de:10f0)?", true),
         ("65:00", "0000:65:00.0", true),
         ("0000:65:00", "0000:65:00.0", true),
-        ("card", "the card of this machine is 0000:65:00.0 (10ee:903f)", true),
-        ("", "the card of this machine is 0000:65:00.0", true),
+        ("card", "name a card of this machine: 0000:65:00.0 (10ee:903f)", true),
+        ("", "name a card of this machine: 0000:65:00.0", true),
         // Two wrong characters are too many for another function's address, but not for a card's.
         ("0000:56:00.1", "did you mean one of 0000:65:00.1 (10de:10f0), 0000:65:00.0 (10ee:903f)?", false),
-        ("0000:0:00.1", "the card of this machine is 0000:65:00.0", false),
+        ("0000:0:00.1", "name a card of this machine: 0000:65:00.0", false),
         ("0000:ff:00.0", "did you mean 0000:65:00.0 (10ee:903f)?", false),
-        ("0001:ff:1f.7", "the card of this machine is 0000:65:00.0 (10ee:903f)", false),
+        ("0001:ff:1f.7", "name a card of this machine: 0000:65:00.0 (10ee:903f)", false),
     ] {
         let error = fpga_host::function::find(&tree.roots(), text).unwrap_err();
-        assert!(error.to_string().contains(part) && error.is_usage() == is_usage, "{text}: {error}");
+        let help = error.help().unwrap_or_default();
+        assert!(help.contains(part) && error.is_usage() == is_usage, "{text}: {error}; {help}");
     }
     let found = fpga_host::function::find(&tree.roots(), "65:00.0").unwrap();
     assert_eq!(found.address, CARD.parse::<PciAddress>().unwrap());

@@ -39,7 +39,8 @@ fn outcome(base: &str, change: impl FnOnce(&Tree) -> std::io::Result<()>, name: 
 
 #[track_caller]
 fn expect(check: &Check, status: Status, parts: &[&str]) {
-    let text = format!("{} {}", check.message, check.fix.as_deref().unwrap_or_default());
+    let text =
+        format!("{} {}", check.message, check.fix.as_ref().map(ToString::to_string).unwrap_or_default());
     assert_eq!(check.status, status, "{text}");
     assert!(status != Status::Fail || check.fix.is_some(), "{text}");
     for part in parts {
@@ -57,7 +58,7 @@ fn doctor_iommu_advice_matches_processor() {
         expect(&outcome("iommu-off", change, "iommu"), Status::Fail, &[part, "restart"]);
     }
     let change = |tree: &Tree| tree.file("sys/class/iommu/dmar0/uevent", "");
-    expect(&outcome("iommu-off", change, "iommu"), Status::Fail, &["is there and has no groups"]);
+    expect(&outcome("iommu-off", change, "iommu"), Status::Fail, &["exists and has no groups"]);
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn doctor_disabled_interrupt_isolation_warns() {
 #[test]
 fn doctor_missing_module_list_fails() {
     let check = outcome("no-module", |tree| tree.remove("lib/modules"), "vfio-pci");
-    expect(&check, Status::Fail, &["tells of no modules", "CONFIG_VFIO_PCI"]);
+    expect(&check, Status::Fail, &["lists no modules", "CONFIG_VFIO_PCI"]);
     let dir = tempfile::tempdir().unwrap();
     let tree = machine("no-module", dir.path()).unwrap();
     let list = "lib/modules/6.12.9-amd64/modules.dep";
@@ -89,7 +90,7 @@ fn doctor_interface_both_either_or_none() {
     let without = |tree: &Tree| tree.remove("dev/vfio/vfio");
     expect(&outcome("ready", iommufd, "interface"), Status::Pass, &["container and group, and iommufd"]);
     let alone = |tree: &Tree| iommufd(tree).and_then(|()| without(tree));
-    expect(&outcome("ready", alone, "interface"), Status::Pass, &["iommufd alone"]);
+    expect(&outcome("ready", alone, "interface"), Status::Pass, &["iommufd only"]);
     expect(&outcome("ready", without, "interface"), Status::Fail, &["neither", "modprobe vfio-pci again"]);
 }
 
@@ -172,7 +173,7 @@ fn doctor_unknown_link_is_skipped() {
         tree.file(&format!("{CARD}/current_link_speed"), "Unknown\n")?;
         tree.file(&format!("{CARD}/current_link_width"), "0\n")
     };
-    expect(&outcome("ready", unknown, "link"), Status::Skip, &["does not know how its link runs"]);
+    expect(&outcome("ready", unknown, "link"), Status::Skip, &["does not report the state of its link"]);
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn doctor_no_reset_method_is_reported() {
             let path = format!("{CARD}/reset_method");
             content.map_or_else(|| tree.remove(&path), |text| tree.file(&path, text))
         };
-        expect(&outcome("ready", change, "reset"), Status::Warn, &["no way to reset it", "fpgactl reset"]);
+        expect(&outcome("ready", change, "reset"), Status::Warn, &["cannot reset it", "by their registers"]);
     }
 }
 
@@ -224,8 +225,12 @@ fn functions_wrong_address_forms_suggest_similar() {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine("ready", dir.path()).unwrap();
     tree.function(&Function { address: "0000:66:00.0", group: Some(15), ..Function::card() }).unwrap();
-    let error = fpga_host::function::find(&tree.roots(), "nothing").unwrap_err().to_string();
-    assert!(error.contains("cards of this machine are 0000:65:00.0 (10ee:903f), 0000:66:00.0"), "{error}");
+    let error = fpga_host::function::find(&tree.roots(), "nothing").unwrap_err();
+    let help = error.help().unwrap_or_default();
+    assert!(
+        help.contains("name a card of this machine: 0000:65:00.0 (10ee:903f), 0000:66:00.0"),
+        "{error}; {help}"
+    );
 }
 
 /// An attribute that disappears during a read counts as absent; one that cannot be read for another reason is reported.

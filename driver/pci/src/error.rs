@@ -1,4 +1,4 @@
-//! Errors, one enum per operation. Each one states what failed, on which object, and the remedy.
+//! Errors, one enum per operation. `Display` states what failed, on which object, and why; `help()` returns what to do.
 //!
 //! All of them are values that a driver can store, compare and count; those of the register and memory paths are small (`Copy`). The text
 //! of a system error is produced when it is displayed. All are in one file, so that their wording can be compared.
@@ -10,6 +10,7 @@ use fpga_registers::{BarOffset, Iova, quantity};
 
 use crate::function::ResetLevel;
 
+mod help;
 mod server;
 
 pub use server::{ConnectionError, ServerError};
@@ -61,7 +62,7 @@ impl From<std::io::Error> for OsError {
 pub enum MmioError {
     /// The access does not lie inside the BAR (or inside the view of it).
     #[error(
-        "access of {width} at {at} reaches beyond {end:#x}, where the BAR (or the part of it in use) ends; check the block table or the BAR number",
+        "access of {width} at {at} reaches beyond {end:#x}, where the BAR (or the part of it in use) ends",
         width = quantity(*width, "byte"),
     )]
     OutOfRange {
@@ -74,7 +75,7 @@ pub enum MmioError {
     },
     /// The offset is not a multiple of the access width.
     #[error(
-        "access of {width} at {at} is not aligned; registers are accessed at multiples of their width",
+        "access of {width} at {at} is not aligned to its width",
         width = quantity(*width, "byte"),
     )]
     Misaligned {
@@ -86,24 +87,20 @@ pub enum MmioError {
     /// The device does not answer at its registers: they read as all ones while configuration space does not answer
     /// or has memory decoding off, the system refused the access, or an access raised a bus error.
     #[error(
-        "the card is gone: it does not answer at {at}; it was removed, reset or powered off, its link is down, or memory decoding is off: reopen it after it is back"
+        "the card is gone: it does not answer at {at} (removed, reset, powered off, link down, or memory decoding off)"
     )]
     Gone {
         /// The register that was accessed.
         at: BarOffset,
     },
     /// The device was reset since this handle was opened.
-    #[error(
-        "access at {at} through a handle from before a reset of the device; open the BAR again and initialise the device"
-    )]
+    #[error("access at {at} through a handle from before a reset of the device")]
     Stale {
         /// The register that was to be accessed.
         at: BarOffset,
     },
     /// The system refused the access (only if a BAR is accessed by file descriptor).
-    #[error(
-        "the system refused the access at {at}: {source}; memory decoding may be switched off in the command register"
-    )]
+    #[error("the system refused the access at {at}: {source}")]
     Refused {
         /// The register that was to be accessed.
         at: BarOffset,
@@ -137,13 +134,13 @@ impl MmioError {
 #[non_exhaustive]
 pub enum BarError {
     /// BAR numbers are 0 to 5.
-    #[error("BAR {index} does not exist; BARs are numbered 0 to 5")]
+    #[error("BAR {index} does not exist: BARs are numbered 0 to 5")]
     BadIndex {
         /// Requested number.
         index: u8,
     },
     /// The device does not implement this BAR (or it is the upper half of a 64-bit one).
-    #[error("the device does not implement BAR {index}; `bars()` lists those it has")]
+    #[error("the device does not implement BAR {index}")]
     Absent {
         /// Requested number.
         index: u8,
@@ -155,9 +152,7 @@ pub enum BarError {
         index: u8,
     },
     /// Mapping it into the process failed.
-    #[error(
-        "mapping BAR {index} at region offset {offset:#x} failed: {source}; check the address space limit (ulimit -v) and that no other driver holds the device"
-    )]
+    #[error("mapping BAR {index} at region offset {offset:#x} failed: {source}")]
     MapFailed {
         /// BAR number.
         index: u8,
@@ -186,7 +181,7 @@ pub enum ConfigError {
         size: usize,
     },
     /// The system refused the access.
-    #[error("configuration access at {at:#x} failed: {source}; the device may have been removed")]
+    #[error("configuration access at {at:#x} failed: {source}")]
     Refused {
         /// First byte.
         at: u16,
@@ -194,13 +189,11 @@ pub enum ConfigError {
         r#source: OsError,
     },
     /// The device does not answer: vendor id reads as all ones.
-    #[error(
-        "the card is gone: configuration space reads as all ones; it was removed, powered off or its link is down"
-    )]
+    #[error("the card is gone: configuration space reads as all ones (removed, powered off, or link down)")]
     Gone,
     /// A capability list that loops or leaves its area.
     #[error(
-        "the capability list is damaged: entry at {at:#x} after {seen}; the device's configuration space is not valid",
+        "the capability list is damaged: invalid entry at {at:#x} after {seen}",
         seen = quantity(*seen, "entry"),
     )]
     BadCapabilityList {
@@ -224,9 +217,7 @@ pub enum ConfigError {
 #[non_exhaustive]
 pub enum DmaMapError {
     /// Address or length is not a multiple of the page size.
-    #[error(
-        "DMA mapping of {length:#x} bytes at {iova} is not a multiple of the page size {page:#x}; round both up to it"
-    )]
+    #[error("DMA mapping of {length:#x} bytes at {iova} is not a multiple of the page size {page:#x}")]
     Misaligned {
         /// First address.
         iova: Iova,
@@ -236,9 +227,7 @@ pub enum DmaMapError {
         page: u64,
     },
     /// The device cannot use these addresses.
-    #[error(
-        "{length:#x} bytes at {iova} are outside the IOVA ranges that the IOMMU permits; take addresses from `iova_ranges()`"
-    )]
+    #[error("{length:#x} bytes at {iova} are outside the IOVA ranges that the IOMMU permits")]
     OutsideRanges {
         /// First address.
         iova: Iova,
@@ -246,9 +235,7 @@ pub enum DmaMapError {
         length: u64,
     },
     /// The addresses overlap an existing mapping.
-    #[error(
-        "{length:#x} bytes at {iova} overlap a mapping that exists already; unmap that first, or take other addresses"
-    )]
+    #[error("{length:#x} bytes at {iova} overlap an existing mapping")]
     Overlap {
         /// First address.
         iova: Iova,
@@ -256,9 +243,7 @@ pub enum DmaMapError {
         length: u64,
     },
     /// No mapping, or not exactly this one, exists at the address.
-    #[error(
-        "no mapping of exactly {length:#x} bytes exists at {iova}; mappings are removed as they were made"
-    )]
+    #[error("no mapping of exactly {length:#x} bytes exists at {iova}")]
     NotMapped {
         /// First address.
         iova: Iova,
@@ -267,7 +252,7 @@ pub enum DmaMapError {
     },
     /// The limit on locked memory: mapped memory is pinned and counts against it.
     #[error(
-        "{length:#x} bytes cannot be mapped at {iova}: mapped memory is locked, this process may lock {limit} and has {locked} locked, {needed} are needed; raise the limit with `ulimit -l {}` (KiB), a line \"USER - memlock {}\" in /etc/security/limits.conf, or LimitMEMLOCK={needed} in a systemd unit", .needed.div_ceil(1024), .needed.div_ceil(1024),
+        "{length:#x} bytes cannot be mapped at {iova}: this process may lock {limit}, has {locked} locked, and needs {needed}",
         limit = quantity(*limit, "byte"),
     )]
     LockedMemory {
@@ -285,7 +270,7 @@ pub enum DmaMapError {
     /// No memory could be locked, although this process is below its limit: an iommufd counts the mappings of all of a user's programs
     /// against that limit, and a process sees only its own.
     #[error(
-        "{length:#x} bytes cannot be mapped at {iova}: the limit of {limit} of locked memory counts what all programs of this user have mapped by iommufd, or memory is short; end other programs that use cards, or raise the limit (`ulimit -l` in KiB, \"USER - memlock ...\" in /etc/security/limits.conf, LimitMEMLOCK= in a systemd unit)",
+        "{length:#x} bytes cannot be mapped at {iova}: all programs of this user together may lock {limit} (iommufd), or memory is short",
         limit = quantity(*limit, "byte"),
     )]
     LockedMemoryOfUser {
@@ -298,7 +283,7 @@ pub enum DmaMapError {
     },
     /// The limit on the number of mappings.
     #[error(
-        "{length:#x} bytes cannot be mapped at {iova}: {in_use} mappings exist, the kernel takes {limit}; map fewer, larger regions (huge pages, one area for many buffers), or raise dma_entry_limit of module vfio_iommu_type1"
+        "{length:#x} bytes cannot be mapped at {iova}: {in_use} mappings exist, and the kernel permits {limit}"
     )]
     TooManyMappings {
         /// First address.
@@ -311,9 +296,7 @@ pub enum DmaMapError {
         limit: u32,
     },
     /// The system lacks a resource for mappings: memory, or space in its tables.
-    #[error(
-        "the system's limit was reached mapping {length:#x} bytes at {iova}: {source}; check free memory (mapped memory cannot be swapped) or map fewer, larger regions"
-    )]
+    #[error("the system's limit was reached mapping {length:#x} bytes at {iova}: {source}")]
     LimitReached {
         /// First address.
         iova: Iova,
@@ -323,9 +306,7 @@ pub enum DmaMapError {
         r#source: OsError,
     },
     /// The system refused the mapping.
-    #[error(
-        "the system refused the DMA mapping of {length:#x} bytes at {iova}: {source}; the kernel's log (dmesg) says more, and `fpgactl doctor` looks at IOMMU and device"
-    )]
+    #[error("the system refused the DMA mapping of {length:#x} bytes at {iova}: {source}")]
     Refused {
         /// First address.
         iova: Iova,
@@ -351,7 +332,7 @@ pub enum DmaMapError {
 #[non_exhaustive]
 pub enum InterruptError {
     /// More vectors than the device has, or than the system can provide.
-    #[error("{asked} interrupt vectors requested, {available} available; share them, or poll")]
+    #[error("{asked} interrupt vectors requested, {available} available")]
     TooMany {
         /// Requested number of vectors.
         asked: u32,
@@ -359,18 +340,16 @@ pub enum InterruptError {
         available: u32,
     },
     /// Vectors are enabled already.
-    #[error("interrupts are enabled already; disable them first: all vectors are set at once")]
+    #[error("interrupts are enabled already")]
     AlreadyEnabled,
     /// No event descriptor could be created.
-    #[error("no event descriptor could be created: {source}; raise the limit on open files (ulimit -n)")]
+    #[error("no event descriptor could be created: {source}")]
     NoDescriptor {
         /// The system's reason.
         r#source: OsError,
     },
     /// The system refused to enable or disable interrupts.
-    #[error(
-        "the system refused to set {count} interrupt vectors: {source}; polling needs none, and the kernel's log (dmesg) says more"
-    )]
+    #[error("the system refused to set {count} interrupt vectors: {source}")]
     Refused {
         /// Number of vectors to enable; 0 for disabling.
         count: u32,
@@ -378,7 +357,7 @@ pub enum InterruptError {
         r#source: OsError,
     },
     /// Waiting failed.
-    #[error("waiting for an interrupt failed: {source}; polling needs none, or open the card again")]
+    #[error("waiting for an interrupt failed: {source}")]
     WaitFailed {
         /// The system's reason.
         r#source: OsError,
@@ -405,15 +384,11 @@ impl<T: fmt::Display> fmt::Display for DisplayList<'_, T> {
     }
 }
 
-/// Reason why a device may not have a reset, and an alternative.
-const fn reset_advice(level: ResetLevel) -> &'static str {
+/// Reason why a device may not have a reset.
+const fn reset_reason(level: ResetLevel) -> &'static str {
     match level {
-        ResetLevel::Function => {
-            "public XDMA cards report none (FLReset-, NoSoftRst+): use a hot reset of the slot or a power cycle"
-        }
-        ResetLevel::Hot => {
-            "it requires a separate port above the device, and access to that port: use a function reset, if supported, or a power cycle"
-        }
+        ResetLevel::Function => "public XDMA cards report none (FLReset-, NoSoftRst+)",
+        ResetLevel::Hot => "it requires a separate port above the device, and access to that port",
     }
 }
 
@@ -422,16 +397,13 @@ const fn reset_advice(level: ResetLevel) -> &'static str {
 #[non_exhaustive]
 pub enum ResetError {
     /// The device (or this backend) has no reset of that level.
-    #[error("the device supports no {level} reset here; {}", reset_advice(*level))]
+    #[error("the device supports no {level} reset here: {}", reset_reason(*level))]
     Unsupported {
         /// Requested level.
         level: ResetLevel,
     },
     /// The reset would also affect functions of other owners. Nothing was done.
-    #[error(
-        "a {level} reset would also reset {}, which this process does not own; bind them to vfio-pci in the same IOMMU group or remove them from the bus (echo 1 > /sys/bus/pci/devices/ADDRESS/remove)",
-        DisplayList(others)
-    )]
+    #[error("a {level} reset would also reset {}, which this process does not own", DisplayList(others))]
     NotOwned {
         /// Requested level.
         level: ResetLevel,
@@ -439,7 +411,7 @@ pub enum ResetError {
         others: Vec<OtherFunction>,
     },
     /// The reset was attempted and failed.
-    #[error("the {level} reset failed: {source}; do not reuse DMA memory of this device")]
+    #[error("the {level} reset failed: {source}")]
     Failed {
         /// Requested level.
         level: ResetLevel,
@@ -447,13 +419,13 @@ pub enum ResetError {
         r#source: OsError,
     },
     /// The reset was done, but the device does not answer afterwards.
-    #[error("the device does not answer after a {level} reset; power-cycle it")]
+    #[error("the device does not answer after a {level} reset")]
     NoAnswer {
         /// Requested level.
         level: ResetLevel,
     },
     /// The process that serves the device could not perform the reset.
-    #[error("the {level} reset failed: {source}; do not reuse DMA memory of this device")]
+    #[error("the {level} reset failed: {source}")]
     Server {
         /// Requested level.
         level: ResetLevel,
@@ -480,7 +452,7 @@ pub enum MemoryError {
         size: usize,
     },
     /// A word access at an offset that is not a multiple of its width.
-    #[error("offset {offset:#x} is not a multiple of {alignment}, which word access needs")]
+    #[error("offset {offset:#x} is not a multiple of {alignment}, as word accesses require")]
     Misaligned {
         /// The offset.
         offset: usize,
@@ -489,14 +461,14 @@ pub enum MemoryError {
     },
     /// A size of zero, or one that exceeds the address space.
     #[error(
-        "a shared memory of {length:#x} bytes cannot be made; its size must be at least 1 and fit the address space"
+        "a shared memory of {length:#x} bytes is not possible: its size must be at least 1 and fit the address space"
     )]
     BadLength {
         /// Requested size in bytes.
         length: usize,
     },
     /// The system provided no memory.
-    #[error("the system gave no {length:#x} bytes of shared memory: {source}; check free memory and limits")]
+    #[error("the system did not provide {length:#x} bytes of shared memory: {source}")]
     Unavailable {
         /// Requested size in bytes.
         length: usize,
@@ -533,7 +505,7 @@ pub enum IovaError {
     },
     /// The range is not free (reserving) or not allocated (releasing), fully or partly, or not managed.
     #[error(
-        "{length:#x} bytes at {iova} are not wholly in the state that the operation needs: released twice, or never allocated"
+        "{length:#x} bytes at {iova} are not all in the state that the operation requires: released twice, or never allocated"
     )]
     NotAllocated {
         /// First address.
@@ -549,7 +521,7 @@ pub enum IovaError {
 pub enum DmaAllocError {
     /// A length of zero, or an alignment that is not a power of two or above the region size.
     #[error(
-        "cannot hand out a buffer of {length} aligned to {alignment}: the length must not be 0, the alignment a power of two of at most {largest}",
+        "cannot allocate a buffer of {length} aligned to {alignment}: the length must not be 0, the alignment a power of two of at most {largest}",
         length = quantity(*length, "byte"),
     )]
     BadRequest {
@@ -562,7 +534,7 @@ pub enum DmaAllocError {
     },
     /// The pool has reached its limit.
     #[error(
-        "no memory for a DMA buffer of {length}: {in_use} in use, {mapped} of at most {limit} mapped, {quarantined} in quarantine; drop buffers, or raise the limit",
+        "no memory for a DMA buffer of {length}: {in_use} in use, {mapped} of at most {limit} mapped, {quarantined} in quarantine",
         length = quantity(*length, "byte"),
         in_use = quantity(*in_use, "byte"),
         mapped = quantity(*mapped, "byte"),
@@ -582,7 +554,7 @@ pub enum DmaAllocError {
     },
     /// Memory of the caller that does not consist of whole pages of the IOMMU.
     #[error(
-        "memory of {length:#x} bytes cannot be mapped for DMA: its start and its length must be multiples of the page size {page:#x}; round the mapping up"
+        "memory of {length:#x} bytes cannot be mapped for DMA: its start and its length must be multiples of the page size {page:#x}"
     )]
     NotWholePages {
         /// Size of the memory in bytes.
@@ -591,9 +563,7 @@ pub enum DmaAllocError {
         page: u64,
     },
     /// Memory of the caller that this pool has mapped already.
-    #[error(
-        "memory of {length:#x} bytes is mapped for this device already, at {iova}; share that area, or drop it first (in quarantine it stays mapped)"
-    )]
+    #[error("memory of {length:#x} bytes is mapped for this device already, at {iova}")]
     AlreadyMapped {
         /// First address as the device sees it.
         iova: Iova,
@@ -602,7 +572,7 @@ pub enum DmaAllocError {
     },
     /// The device cannot use any of the addresses that the IOMMU permits.
     #[error(
-        "the device has {bits} address bits, but the IOMMU permits no address below {first}: with this little the card cannot reach host memory; raise address_bits if the card has more, or move it to another slot (its root port decides)"
+        "the device has {bits} address bits, but the IOMMU permits no address below {first}: the card cannot reach host memory"
     )]
     AddressWidth {
         /// Address bits of the device, as set in the pool's options.

@@ -1,5 +1,6 @@
 //! Errors of the client.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use super::socket::{ConnectError, SocketError};
@@ -13,7 +14,7 @@ impl From<SocketError> for ConnectionError {
             SocketError::Closed | SocketError::ClosedWithin { .. } => Self::Closed,
             SocketError::Stopped => Self::ClosedLocally,
             SocketError::TooManyDescriptors => protocol(
-                "more file descriptors than a message may carry, or than the limit on open files (ulimit -n) allows",
+                "more file descriptors than a message may carry, or than the limit on open files (ulimit -n) permits",
             ),
             SocketError::Malformed(error) => error.into(),
             SocketError::System(error) => Self::System(error),
@@ -63,8 +64,7 @@ pub enum VfioUserOpenError {
     Connect(#[from] ConnectError),
     /// The server already has a client.
     #[error(
-        "the card at {} is in use: its server has another client and takes one at a time; end the program that uses it, or serve \
-         another card on a socket of its own", .socket.display()
+        "the card at {} is in use: its server has another client and accepts one at a time", .socket.display()
     )]
     Busy {
         /// The server's socket.
@@ -79,7 +79,7 @@ pub enum VfioUserOpenError {
         r#source: ServerError,
     },
     /// The server implements another protocol version.
-    #[error("{} speaks version {major}.{minor} of vfio-user, this program 0.1; use a server and a client of one age", .socket.display())]
+    #[error("{} speaks version {major}.{minor} of vfio-user, this program version 0.1", .socket.display())]
     Version {
         /// The server's socket.
         socket: PathBuf,
@@ -89,7 +89,7 @@ pub enum VfioUserOpenError {
         minor: u16,
     },
     /// The server lacks a required capability.
-    #[error("{} states {name} = {value}, and needed is {needed}: this server cannot be used", .socket.display())]
+    #[error("{} states {name} = {value}, but {needed} is required", .socket.display())]
     Capability {
         /// The server's socket.
         socket: PathBuf,
@@ -101,7 +101,7 @@ pub enum VfioUserOpenError {
         needed: &'static str,
     },
     /// The server serves something that is not a PCI function.
-    #[error("{} serves no PCI function ({what}); check that it is the socket of a card", .socket.display())]
+    #[error("{} serves no PCI function ({what})", .socket.display())]
     NotPci {
         /// The server's socket.
         socket: PathBuf,
@@ -114,6 +114,23 @@ pub enum VfioUserOpenError {
     /// The device's events cannot be enabled.
     #[error(transparent)]
     Interrupts(InterruptError),
+}
+
+impl VfioUserOpenError {
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub fn help(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::Connect(inner) => return inner.help(),
+            Self::Busy { .. } => "end the program that uses it, or serve another card on a separate socket",
+            Self::Server { source, .. } => return source.help(),
+            Self::Version { .. } => "use a server and a client of the same version",
+            Self::Capability { .. } => return None,
+            Self::NotPci { .. } => "check that it is the socket of a card",
+            Self::Config(inner) => return inner.help(),
+            Self::Interrupts(inner) => return inner.help(),
+        }))
+    }
 }
 
 impl From<ConfigError> for VfioUserOpenError {

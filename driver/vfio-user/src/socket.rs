@@ -54,9 +54,7 @@ pub enum SocketError {
         expected: usize,
     },
     /// More file descriptors than permitted.
-    #[error(
-        "a message came with more than {MAX_FDS} file descriptors, or this process cannot open more; check the limit on open files (ulimit -n)"
-    )]
+    #[error("a message came with more than {MAX_FDS} file descriptors, or this process cannot open more")]
     TooManyDescriptors,
     /// Invalid header.
     #[error(transparent)]

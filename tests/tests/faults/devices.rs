@@ -202,7 +202,7 @@ fn out_of_memory_is_error() {
     let all = card.buffer(900 << 10).unwrap();
     let error = card.buffer(900 << 10).unwrap_err();
     assert!(matches!(error.kind, ResourceError::Memory(_)), "{error}");
-    assert_message(&error, &["in use", "drop buffers"]);
+    assert_message(&error, &["in use", "in quarantine"]);
     assert!(matches!(card.buffer(0), Err(Error { kind: ResourceError::Memory(_), .. })));
     assert!(matches!(card.buffer(usize::MAX), Err(Error { kind: ResourceError::Memory(_), .. })));
     // A channel that cannot be taken because memory is exhausted stays free.

@@ -23,6 +23,7 @@ use fpga_host::bind::BindError;
 
 use crate::advice;
 use crate::config::error::ConfigError;
+use crate::machine_advice;
 use crate::shown::{HELP, Shown};
 use crate::units::binary_size;
 
@@ -762,7 +763,22 @@ impl CliError {
     /// Returns what to do about the error, in terms of the command line; `None` if the message has it, or there is nothing to advise.
     #[must_use]
     pub(crate) fn help(&self) -> Option<String> {
-        self.advice().map(|advice| advice::render(&advice))
+        match self {
+            Self::Host(error) => machine_advice::host(error),
+            Self::Bind(error) => machine_advice::bind(error),
+            Self::Vfio(error) => machine_advice::vfio(error),
+            Self::VfioUser(error) => machine_advice::vfio_user(error),
+            Self::Open(error) => match &error.kind {
+                OpenError::Vfio(error) => machine_advice::vfio(error),
+                OpenError::VfioUser(error) => machine_advice::vfio_user(error),
+                _ => error.advice().map(|advice| advice::render(&advice).into()),
+            },
+            Self::Memory { source, .. } => source.help(),
+            Self::Mmio { source, .. } | Self::OutsideBar { source, .. } => source.help(),
+            Self::Bar { source, .. } => source.help(),
+            _ => self.advice().map(|advice| advice::render(&advice).into()),
+        }
+        .map(Into::into)
     }
 
     /// Returns the advice of the library's error.

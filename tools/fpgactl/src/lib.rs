@@ -33,6 +33,7 @@ pub mod error;
 pub mod guard;
 mod help;
 pub mod impair;
+mod machine_advice;
 pub mod outfile;
 pub mod output;
 pub mod progress;

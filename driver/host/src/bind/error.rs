@@ -1,6 +1,7 @@
 //! Errors of binding and releasing.
 
 use core::fmt;
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
@@ -19,14 +20,14 @@ pub enum BindError {
     #[error(transparent)]
     Host(HostError),
     /// The function is a bridge. Nothing was changed.
-    #[error("{address} is a bridge, which {VFIO_PCI} does not support; name a function below it")]
+    #[error("{address} is a bridge, which {VFIO_PCI} does not support")]
     Bridge {
         /// The function.
         address: PciAddress,
     },
     /// The ids are not those of a known card. Nothing was changed.
     #[error(
-        "{address} is a {kind} with ids {:04x}:{:04x}{}, which are not ids of known XDMA designs; its present user would lose it; if it is your card, add --force",
+        "{address} is a {kind} with ids {:04x}:{:04x}{}, which are not ids of known XDMA designs",
         id.vendor, id.device, driver.as_deref().map_or_else(String::new, |driver| format!(" and driver {driver}"))
     )]
     NotACard {
@@ -41,7 +42,7 @@ pub enum BindError {
     },
     /// There is no IOMMU, and without one vfio-pci accepts no function: it would end up without a driver. Nothing was changed.
     #[error(
-        "{address} was not changed: {}; without an IOMMU {VFIO_PCI} binds no card, and the card would be left without a driver; run `fpgactl doctor` for advice",
+        "{address} was not changed: {}, and without an IOMMU {VFIO_PCI} binds no card",
         if *others { "the IOMMU does not cover it" } else { "the IOMMU is off, or there is none" }
     )]
     NoIommu {
@@ -51,9 +52,7 @@ pub enum BindError {
         others: bool,
     },
     /// The function's group has no IOMMU (no-IOMMU mode). Nothing was changed.
-    #[error(
-        "{address} was not changed: its group {group} has no IOMMU behind it (no-IOMMU mode); run `fpgactl doctor` for advice"
-    )]
+    #[error("{address} was not changed: its group {group} has no IOMMU behind it (no-IOMMU mode)")]
     NoIommuMode {
         /// The function.
         address: PciAddress,
@@ -61,9 +60,7 @@ pub enum BindError {
         group: u32,
     },
     /// The function's driver still has virtual functions. Nothing was changed.
-    #[error(
-        "{address} has {count} virtual functions; end the programs that use them, remove them (echo 0 > /sys/bus/pci/devices/{address}/sriov_numvfs), and try again"
-    )]
+    #[error("{address} was not changed: it has {count} virtual functions")]
     HasVirtualFunctions {
         /// The function.
         address: PciAddress,
@@ -71,9 +68,7 @@ pub enum BindError {
         count: u64,
     },
     /// vfio-pci is not loaded. Nothing was changed.
-    #[error(
-        "{address} was not changed: the kernel has not loaded {VFIO_PCI}; modprobe {VFIO_PCI}, and try again"
-    )]
+    #[error("{address} was not changed: the kernel has not loaded {VFIO_PCI}")]
     NoDriver {
         /// The function.
         address: PciAddress,
@@ -87,10 +82,7 @@ pub enum BindError {
         driver: Option<String>,
     },
     /// A process has the function open. Nothing was changed.
-    #[error(
-        "{address} is in use by {}: the kernel would wait until the process ends; end it first",
-        listed(holders)
-    )]
+    #[error("{address} is in use by {}, and the kernel would wait until the process ends", listed(holders))]
     InUse {
         /// The function.
         address: PciAddress,
@@ -102,7 +94,7 @@ pub enum BindError {
     Record(#[from] RecordError),
     /// The function was released, but its record could not be removed.
     #[error(
-        "{address} was released, and its driver is {}; but the record of its earlier driver could not be removed: {source}; delete the record, or the next release uses it",
+        "{address} was released, and its driver is {}, but the record of its earlier driver could not be removed: {source}",
         driver.as_deref().unwrap_or("none")
     )]
     RecordNotRemoved {
@@ -127,6 +119,34 @@ pub enum BindError {
     },
 }
 
+impl BindError {
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub fn help(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::Host(inner) => return inner.help(),
+            Self::Bridge { .. } => "name a function below it",
+            Self::NotACard { .. } => "force the binding if it is your card: its present driver loses it",
+            Self::NoIommu { .. } => "enable the IOMMU in the firmware and on the kernel's command line",
+            Self::NoIommuMode { .. } => "enable the IOMMU, and disable VFIO's no-IOMMU mode",
+            Self::HasVirtualFunctions { address, .. } => {
+                return Some(Cow::Owned(format!(
+                    "end the programs that use them, and remove them: echo 0 > /sys/bus/pci/devices/{address}/sriov_numvfs"
+                )));
+            }
+            Self::NoDriver { .. } => "load it: modprobe vfio-pci",
+            Self::NotBound { .. } => return None,
+            Self::InUse { .. } => "end that program first",
+            Self::Record(inner) => return inner.help(),
+            Self::RecordNotRemoved { .. } => "delete the record: otherwise the next release uses it",
+            Self::Failed { outcome: Outcome::NotRestored { .. }, .. } => {
+                "release it again to return it to its driver"
+            }
+            Self::Failed { failure, .. } => return failure.help(),
+        }))
+    }
+}
+
 /// Reason why a step failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -135,13 +155,13 @@ pub enum Failure {
     #[error("the function is gone from the bus")]
     Gone,
     /// The driver is not loaded.
-    #[error("driver {driver} is not loaded (modprobe {driver}, or the module that contains it)")]
+    #[error("driver {driver} is not loaded")]
     NotLoaded {
         /// Name of the driver.
         driver: String,
     },
     /// This user has no permission to write the file.
-    #[error("{}: {source}; binding needs root", path.display())]
+    #[error("{}: {source}", path.display())]
     NotPermitted {
         /// The file.
         path: PathBuf,
@@ -149,7 +169,7 @@ pub enum Failure {
         r#source: io::Error,
     },
     /// The kernel refused a step: a driver's probe failed.
-    #[error("writing to {} was refused: {source}; see dmesg for the driver's reason", path.display())]
+    #[error("writing to {} was refused: {source}", path.display())]
     Refused {
         /// The file.
         path: PathBuf,
@@ -157,7 +177,7 @@ pub enum Failure {
         r#source: io::Error,
     },
     /// Another program keeps changing the binding.
-    #[error("after many tries its driver is {}{}; another program binds drivers at the same time, or the driver rejects the device (see dmesg)",
+    #[error("after many tries its driver is {}{}: another program binds drivers at the same time, or the driver rejects the device",
         driver.as_deref().unwrap_or("none"), last.as_deref().map_or_else(String::new, |last| format!(" (last answer: {last})")))]
     Unsettled {
         /// Current driver.
@@ -168,6 +188,27 @@ pub enum Failure {
     /// The machine could not be examined.
     #[error(transparent)]
     Host(Box<HostError>),
+}
+
+impl Failure {
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub fn help(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::Gone => return None,
+            Self::NotLoaded { driver } => {
+                return Some(Cow::Owned(format!(
+                    "load it: modprobe {driver}, or the module that contains it"
+                )));
+            }
+            Self::NotPermitted { .. } => "run as root",
+            Self::Refused { .. } => "read the driver's reason in the kernel's log (dmesg)",
+            Self::Unsettled { .. } => {
+                "end other programs that bind drivers, and read the kernel's log (dmesg)"
+            }
+            Self::Host(inner) => return inner.help(),
+        }))
+    }
 }
 
 /// State of a function after a failed step.
@@ -226,10 +267,7 @@ impl fmt::Display for Outcome {
             Self::NotRestored { driver, wanted, failure } => {
                 let driver = driver.as_deref().unwrap_or("none");
                 let wanted = wanted.as_deref().unwrap_or("no driver");
-                write!(
-                    f,
-                    "returning it to {wanted} failed too ({failure}), and its driver is now {driver}; `fpgactl release` tries again"
-                )
+                write!(f, "returning it to {wanted} failed too ({failure}), and its driver is now {driver}")
             }
             Self::Gone => f.write_str("the earlier driver cannot be restored"),
         }

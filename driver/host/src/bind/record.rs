@@ -7,6 +7,7 @@
 //! override=
 //! ```
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ pub struct Record {
 #[non_exhaustive]
 pub enum RecordError {
     /// The directory or a file in it cannot be used.
-    #[error("{} cannot be {action}: {source}; binding needs root, and a writable /run", path.display())]
+    #[error("{} cannot be {action}: {source}", path.display())]
     File {
         /// Path of the file.
         path: PathBuf,
@@ -38,13 +39,13 @@ pub enum RecordError {
         r#source: io::Error,
     },
     /// Another program holds the lock.
-    #[error("{} is locked: another program binds or releases just now; try again", path.display())]
+    #[error("{} is locked: another program binds or releases just now", path.display())]
     Locked {
         /// Path of the lock.
         path: PathBuf,
     },
     /// The file has an invalid content.
-    #[error("{} is damaged ({what}): remove it, and the kernel chooses the driver", path.display())]
+    #[error("{} is damaged ({what})", path.display())]
     Damaged {
         /// Path of the file.
         path: PathBuf,
@@ -54,6 +55,19 @@ pub enum RecordError {
     /// The file could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
+}
+
+impl RecordError {
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub fn help(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Self::File { .. } => Some("run as root, and make /run writable".into()),
+            Self::Locked { .. } => Some("try again".into()),
+            Self::Damaged { .. } => Some("remove it: the kernel then chooses the driver".into()),
+            Self::Host(inner) => inner.help(),
+        }
+    }
 }
 
 /// The records, locked against other programs.

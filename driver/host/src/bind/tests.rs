@@ -29,6 +29,11 @@ fn record(tree: &Tree) -> Option<Record> {
     records.read(CARD.parse().unwrap()).unwrap()
 }
 
+/// An error with its advice.
+fn shown(error: &BindError) -> String {
+    format!("{error}; {}", error.help().unwrap_or_default())
+}
+
 #[test]
 fn bind_then_release_restores_driver() {
     for driver in [Some("xdma"), None] {
@@ -99,7 +104,7 @@ fn release_record_not_removed_is_reported() {
     let kernel = FakeKernel::new(&tree, CARD).at(0, Event::After(ConcurrentAction::Keeps));
     let error = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err();
     assert!(matches!(error, BindError::RecordNotRemoved { .. }), "{error}");
-    let text = error.to_string();
+    let text = shown(&error);
     for part in ["was released, and its driver is xdma", "run/fpga/bound/0000:65:00-0", "delete the record"] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -137,7 +142,7 @@ fn release_driver_unloaded_keeps_vfio_pci() {
     let kernel = FakeKernel::new(&tree, CARD);
     bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap();
     tree.remove("sys/bus/pci/drivers/xdma").unwrap();
-    let error = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err().to_string();
+    let error = shown(&release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err());
     assert!(
         error.contains("modprobe xdma") && error.contains("its driver is vfio-pci, as before"),
         "{error}"
@@ -281,11 +286,11 @@ fn bind_forbidden_target_is_refused_before_change() {
         let function = PciFunction::read(&tree.roots(), address.parse().unwrap()).unwrap();
         let error = bind_with(&tree.roots(), &kernel, &function, force).unwrap_err();
         assert_eq!(kernel.writes(), 0, "{error}");
-        error.to_string()
+        shown(&error)
     };
     for (name, address, force, part) in [
         ("iommu-off", CARD, false, "the IOMMU is off"),
-        ("virtual-machine", CARD, false, "`fpgactl doctor`"),
+        ("virtual-machine", CARD, false, "enable the IOMMU"),
         ("no-module", CARD, false, "modprobe vfio-pci"),
         ("no-iommu-mode", CARD, false, "no-IOMMU mode"),
         ("vendor-driver", "0000:64:00.0", true, "is a bridge"),
@@ -295,7 +300,7 @@ fn bind_forbidden_target_is_refused_before_change() {
             false,
             "a mass storage controller with ids 8086:a182 and driver ahci",
         ),
-        ("virtual-function", CARD, false, "has 1 virtual functions"),
+        ("virtual-function", CARD, false, "it has 1 virtual functions"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let text = refuse(&machine(name, dir.path()).unwrap(), address, force);
@@ -335,14 +340,14 @@ fn bind_error_messages_match_failure_and_outcome() {
         let dir = tempfile::tempdir().unwrap();
         let tree = tree(dir.path(), driver);
         let kernel = FakeKernel::new(&tree, CARD).at(0, Event::Fails(errno));
-        bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string()
+        shown(&bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err())
     };
     for errno in [Errno::ACCESS, Errno::PERM, Errno::ROFS] {
         let text = refused(errno, Some("xdma"));
-        assert!(text.contains("driver_override: ") && text.contains("binding needs root"), "{text}");
+        assert!(text.contains("driver_override: ") && text.contains("run as root"), "{text}");
     }
     let text = refused(Errno::IO, None);
-    assert!(text.contains("see dmesg") && text.contains("it has no driver, as before"), "{text}");
+    assert!(text.contains("(dmesg)") && text.contains("it has no driver, as before"), "{text}");
 
     let dir = tempfile::tempdir().unwrap();
     let gone = tree(dir.path(), Some("xdma"));
@@ -363,12 +368,7 @@ fn bind_error_messages_match_failure_and_outcome() {
         panic!("{error}")
     };
     let text = outcome.to_string();
-    for part in [
-        "returning it to xdma failed too",
-        "modprobe xdma",
-        "its driver is now none",
-        "`fpgactl release` tries again",
-    ] {
+    for part in ["returning it to xdma failed too", "driver xdma is not loaded", "its driver is now none"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
@@ -398,7 +398,7 @@ fn release_unusable_record_is_named_and_nothing_changes() {
     tree.file(path, "driver=../../xdma\noverride=\n").unwrap();
     let error = release();
     assert!(matches!(error, BindError::Record(RecordError::Damaged { .. })), "{error}");
-    assert!(error.to_string().contains("remove it, and the kernel chooses"), "{error}");
+    assert!(shown(&error).contains("remove it: the kernel then chooses"), "{error}");
     tree.remove(path).unwrap();
     std::fs::create_dir(dir.path().join(path)).unwrap();
     let error = release();
@@ -407,7 +407,7 @@ fn release_unusable_record_is_named_and_nothing_changes() {
     let records = Records::lock(&tree.roots()).unwrap();
     let error = release();
     assert!(matches!(error, BindError::Record(RecordError::Locked { .. })), "{error}");
-    assert!(error.to_string().contains("try again"), "{error}");
+    assert!(shown(&error).contains("try again"), "{error}");
     drop(records);
     assert_eq!((kernel.writes(), kernel.driver().as_deref()), (0, Some("vfio-pci")));
 }
@@ -418,10 +418,10 @@ fn bind_group_member_without_driver_or_unreadable_group_is_refused() {
     let tree = tree(dir.path(), None);
     tree.file(&format!("sys/bus/pci/devices/{CARD}/device"), "0x0001\n").unwrap();
     let kernel = FakeKernel::new(&tree, CARD);
-    let error = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
+    let error = shown(&bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err());
     assert!(
         error.contains("with ids 10ee:0001, which are not ids of known XDMA designs")
-            && error.contains("--force"),
+            && error.contains("force the binding"),
         "{error}"
     );
     tree.remove("sys/kernel/iommu_groups/14/devices").unwrap();

@@ -1,7 +1,7 @@
 //! Checks of one function: driver, group, files, link, reset.
 
 use super::Status::{Fail, Pass, Skip, Warn};
-use super::{Check, Machine};
+use super::{Check, Fix, Machine};
 use crate::bind;
 use crate::group::{VFIO_PCI, listed};
 use crate::{Access, HostError, IommuGroup, LinkInfo, LinkParameters, PciFunction};
@@ -30,8 +30,8 @@ fn answers(function: &PciFunction) -> Check {
         return Check::new("present", Pass, format!("{} answers", function.kind()));
     }
     let directory = format!("/sys/bus/pci/devices/{}", function.address);
-    Check::new("present", Fail, "its configuration space reads as all ones: the card has lost power, was configured anew, or its link is down")
-        .fix(format!("echo 1 > {directory}/remove; echo 1 > /sys/bus/pci/rescan; if it does not come back, restart the machine without cutting the card's power"))
+    Check::new("present", Fail, "its configuration space reads as all ones: the card lost power, was reconfigured, or its link is down")
+        .fix(format!("echo 1 > {directory}/remove; echo 1 > /sys/bus/pci/rescan; or restart the machine and keep the card powered"))
 }
 
 fn driver(machine: &Machine<'_>, function: &PciFunction, bound: bool) -> Check {
@@ -39,18 +39,18 @@ fn driver(machine: &Machine<'_>, function: &PciFunction, bound: bool) -> Check {
     match &function.driver {
         Some(driver) if bound => Check::new("driver", Pass, format!("bound to {driver}")),
         _ if !machine.has_iommu => {
-            Check::new("driver", Skip, format!("{VFIO_PCI} takes nothing while the IOMMU is off"))
+            Check::new("driver", Skip, format!("{VFIO_PCI} binds no card while the IOMMU is off"))
         }
         Some(driver) => Check::new("driver", Fail, format!("bound to {driver}, a driver of the kernel"))
-            .fix(format!("fpgactl bind {address} (and later: fpgactl release {address})")),
+            .fix(Fix::Bind(address)),
         None => {
             let why = match &function.driver_override {
                 Some(name) if name != VFIO_PCI => {
-                    format!("no driver has it, and only {name} may (driver_override)")
+                    format!("bound to no driver, and reserved for {name} (driver_override)")
                 }
-                _ => "no driver has it".to_owned(),
+                _ => "bound to no driver".to_owned(),
             };
-            Check::new("driver", Fail, why).fix(format!("fpgactl bind {address}"))
+            Check::new("driver", Fail, why).fix(Fix::Bind(address))
         }
     }
 }
@@ -58,8 +58,12 @@ fn driver(machine: &Machine<'_>, function: &PciFunction, bound: bool) -> Check {
 fn viable(machine: &Machine<'_>, function: &PciFunction, group: Option<&IommuGroup>) -> Check {
     let Some(group) = group else {
         return if machine.has_iommu {
-            Check::new("group", Fail, "the IOMMU does not cover it: it has no group, others have")
-                .fix("put it into another slot, or look at the firmware's settings for its root port")
+            Check::new(
+                "group",
+                Fail,
+                "the IOMMU does not cover it: it has no group, other functions have one",
+            )
+            .fix("put it into another slot, or check the firmware's settings for its root port")
         } else {
             Check::new("group", Skip, "there are no groups while the IOMMU is off")
         };
@@ -71,19 +75,19 @@ fn viable(machine: &Machine<'_>, function: &PciFunction, group: Option<&IommuGro
             Fail,
             format!("group {number} has no IOMMU behind it (no-IOMMU mode): the card could reach all memory"),
         )
-        .fix("switch the IOMMU on, and no-IOMMU mode off: see the checks of the machine");
+        .fix("enable the IOMMU and disable no-IOMMU mode, as the checks of the machine say");
     }
     let blocking_members: Vec<_> =
         group.others(function.address).filter(|other| other.blocks_group()).collect();
     if !blocking_members.is_empty() {
-        let fix = format!(
-            "{}; or a slot with a group of its own (one below another root port), or a kernel port with access control (ACS)",
-            listed(blocking_members.iter().map(|other| format!("fpgactl bind {}", other.address)))
-        );
+        let fix = Fix::BindGroup(blocking_members.iter().map(|other| other.address).collect());
         return Check::new(
             "group",
             Fail,
-            format!("group {number} cannot be used: {} in it are the kernel's", listed(blocking_members)),
+            format!(
+                "group {number} cannot be used: {} in it are bound to drivers of the kernel",
+                listed(blocking_members)
+            ),
         )
         .fix(fix);
     }
@@ -95,7 +99,7 @@ fn viable(machine: &Machine<'_>, function: &PciFunction, group: Option<&IommuGro
 /// Checks whether this process may open the function, and whether another process has it open.
 fn files(machine: &Machine<'_>, function: &PciFunction, usable: bool) -> Vec<Check> {
     let Some(group) = function.group.filter(|_| usable) else {
-        let why = "its files are there once it is bound, with an IOMMU behind it";
+        let why = "its files exist when it is bound behind an IOMMU";
         return vec![Check::new("permission", Skip, why), Check::new("in-use", Skip, why)];
     };
     let roots = machine.roots;
@@ -114,12 +118,12 @@ fn files(machine: &Machine<'_>, function: &PciFunction, usable: bool) -> Vec<Che
     let permission = if granted.is_empty() {
         let reasons = denied.iter().map(|(file, access)| match access {
             Access::Denied { owner, group, mode } => {
-                format!("{} is user {owner}'s and group {group}'s, mode {mode:04o}", file.display())
+                format!("{} belongs to user {owner} and group {group}, mode {mode:04o}", file.display())
             }
             _ => format!("{} does not exist", file.display()),
         });
         Check::new("permission", Fail, format!("user {} may not open it: {}", machine.caller.user, listed(reasons)))
-            .fix("a udev rule such as SUBSYSTEM==\"vfio\", GROUP=\"fpga\", MODE=\"0660\", and membership in that group; or run as root")
+            .fix("add a udev rule (SUBSYSTEM==\"vfio\", GROUP=\"fpga\", MODE=\"0660\") and join that group, or run as root")
     } else {
         Check::new(
             "permission",
@@ -135,7 +139,7 @@ fn files(machine: &Machine<'_>, function: &PciFunction, usable: bool) -> Vec<Che
         Check::new("in-use", Pass, "no process that this user can see has it open")
     } else {
         Check::new("in-use", Warn, format!("opened by {}", listed(&holders)))
-            .fix("a card has one user at a time: end that program first")
+            .fix("end that program first: a card has one user at a time")
     };
     vec![permission, in_use]
 }
@@ -148,27 +152,31 @@ fn link(function: &PciFunction) -> Check {
     let rate = rate.map_or_else(String::new, |rate| format!(", at most {rate:.1} GB/s each way"));
     let possible = link.possible();
     if current.is_below(possible) {
-        return Check::new("link", Warn, format!("runs as {current}{rate}, and could as {possible}"))
-            .fix("reseat the card and check riser, cable and slot; a link that trained before the card was configured trains again after a restart, or when its root port retrains it (setpci -s PORT CAP_EXP+10.w=20:20)");
+        return Check::new("link", Warn, format!("runs as {current}{rate}; {possible} is possible"))
+            .fix("reseat the card, check riser, cable and slot, or retrain the link (restart, or setpci -s PORT CAP_EXP+10.w=20:20)");
     }
     match port {
         Some((port, limit)) if possible.is_below(maximum) => Check::new(
             "link",
             Warn,
-            format!("runs as {current}{rate}: the card can do {maximum}, the port {port} above it {limit}"),
+            format!("runs as {current}{rate}: the card supports {maximum}, the port {port} above it {limit}"),
         )
-        .fix("put it into a slot with as many lanes and as fast ones, if the machine has one"),
+        .fix("put it into a slot with as many and as fast lanes, if there is one"),
         _ if current == LinkParameters::default() => {
-            Check::new("link", Skip, "the kernel does not know how its link runs")
+            Check::new("link", Skip, "the kernel does not report the state of its link")
         }
-        _ => Check::new("link", Pass, format!("runs as {current}{rate}, which is all it can")),
+        _ => Check::new("link", Pass, format!("runs as {current}{rate}, the maximum")),
     }
 }
 
 fn reset(function: &PciFunction) -> Check {
     match function.reset_methods.as_deref() {
-        Some([]) | None => Check::new("reset", Warn, "the kernel has no way to reset it: what a program leaves behind, the next one finds")
-            .fix("none is needed for use; after a fault `fpgactl reset` stops the engines by their registers, and a restart does the rest"),
+        Some([]) | None => Check::new(
+            "reset",
+            Warn,
+            "the kernel cannot reset it: the next program finds the state that the last one left",
+        )
+        .fix(Fix::StopEngines),
         Some(methods) => Check::new("reset", Pass, format!("the kernel can reset it: {}", listed(methods))),
     }
 }
@@ -185,7 +193,7 @@ fn token(machine: &Machine<'_>, function: &PciFunction) -> Result<Option<Check>,
                 "a virtual function of {physical}, which is bound to {VFIO_PCI} too: both need the same token"
             ),
         )
-        .fix("give both programs the same UUID: --vf-token or FPGA_VF_TOKEN")
+        .fix(Fix::ShareToken)
     } else {
         let driver = driver.as_deref().unwrap_or("no driver");
         Check::new(

@@ -1,7 +1,7 @@
 //! Checks of the machine: IOMMU, modules, interfaces, limits.
 
 use super::Status::{Fail, Pass, Skip, Warn};
-use super::{Check, Machine};
+use super::{Check, Fix, Machine};
 use crate::group::{VFIO_PCI, listed};
 use crate::roots::{attribute, names, number};
 use crate::{Caller, HostError, IommuGroup, PciFunction, Roots};
@@ -43,23 +43,23 @@ fn iommu(roots: &Roots, groups: usize) -> Result<Check, HostError> {
         .find(|line| line.starts_with("flags"))
         .is_some_and(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"));
     let fix = if !off.is_empty() {
-        format!("take {} off the kernel's command line (/proc/cmdline) and restart", listed(&off))
+        format!("remove {} from the kernel's command line (/proc/cmdline) and restart", listed(&off))
     } else if is_virtual {
-        "this is a virtual machine: give it a virtual IOMMU (QEMU: -device intel-iommu,intremap=on with -machine q35,kernel-irqchip=split), or use cards on the host".to_owned()
+        "give this virtual machine a virtual IOMMU (QEMU: -device intel-iommu,intremap=on -machine q35,kernel-irqchip=split)".to_owned()
     } else if processor.contains("AuthenticAMD") {
-        "switch IOMMU (AMD-Vi) on in the firmware and restart; then see dmesg | grep -i AMD-Vi".to_owned()
+        "enable the IOMMU (AMD-Vi) in the firmware, restart, and check with dmesg | grep -i AMD-Vi".to_owned()
     } else if processor.contains("GenuineIntel") {
-        "switch VT-d on in the firmware, put intel_iommu=on on the kernel's command line, and restart; then see dmesg | grep -i DMAR".to_owned()
+        "enable VT-d in the firmware, add intel_iommu=on to the kernel's command line, restart, and check with dmesg | grep -i DMAR".to_owned()
     } else {
-        "switch the IOMMU (SMMU) on in the firmware and restart; then see dmesg | grep -i iommu".to_owned()
+        "enable the IOMMU (SMMU) in the firmware, restart, and check with dmesg | grep -i iommu".to_owned()
     };
     let why = if units.is_empty() {
         "the IOMMU is off, or there is none"
     } else {
-        "the IOMMU is there and has no groups"
+        "the IOMMU exists and has no groups"
     };
     let message = format!(
-        "{why}: /sys/kernel/iommu_groups has no group with one behind it, and VFIO takes no card without"
+        "{why}: no group of /sys/kernel/iommu_groups is behind an IOMMU, and VFIO uses no card without one"
     );
     Ok(Check::new("iommu", Fail, message).fix(fix))
 }
@@ -80,10 +80,10 @@ fn isolation(roots: &Roots) -> Result<Check, HostError> {
         }
     }
     if given_up.is_empty() {
-        return Ok(Check::new("isolation", Pass, "the kernel insists on IOMMU and interrupt remapping"));
+        return Ok(Check::new("isolation", Pass, "the kernel requires IOMMU and interrupt remapping"));
     }
-    Ok(Check::new("isolation", Warn, format!("protection is given up: {}", listed(&given_up)))
-        .fix(format!("{}, and take the option out of /etc/modprobe.d", listed(&fixes))))
+    Ok(Check::new("isolation", Warn, format!("protection is disabled: {}", listed(&given_up)))
+        .fix(format!("{}, and remove the option from /etc/modprobe.d", listed(&fixes))))
 }
 
 /// Checks whether vfio-pci is loaded, or could be.
@@ -100,13 +100,13 @@ fn module(machine: &Machine<'_>) -> Result<Check, HostError> {
             .filter_map(|line| line.split(':').next())
             .any(|path| path.rsplit('/').next().is_some_and(|name| name.starts_with("vfio-pci.ko")))
     });
-    let keep = "and to have it after a restart: echo vfio-pci > /etc/modules-load.d/vfio-pci.conf";
+    let keep = "and to load it at each start: echo vfio-pci > /etc/modules-load.d/vfio-pci.conf";
     Ok(match is_there {
         Some(true) => Check::new("vfio-pci", Fail, "the driver is not loaded").fix(format!("modprobe vfio-pci; {keep}")),
         Some(false) => Check::new("vfio-pci", Fail, format!("kernel {release} has no module vfio-pci"))
-            .fix("install the kernel's other modules (Debian and Ubuntu: linux-image or linux-modules-extra of the same version; elsewhere CONFIG_VFIO_PCI)"),
-        None => Check::new("vfio-pci", Fail, format!("the driver is not loaded, and {} tells of no modules", modules.display()))
-            .fix(format!("modprobe vfio-pci, or a kernel with CONFIG_VFIO_PCI; {keep}")),
+            .fix("install the kernel's other modules (Debian, Ubuntu: linux-image or linux-modules-extra; elsewhere CONFIG_VFIO_PCI)"),
+        None => Check::new("vfio-pci", Fail, format!("the driver is not loaded, and {} lists no modules", modules.display()))
+            .fix(format!("modprobe vfio-pci, on a kernel with CONFIG_VFIO_PCI; {keep}")),
     })
 }
 
@@ -124,16 +124,14 @@ fn interface(machine: &Machine<'_>) -> Check {
     let roots = machine.roots;
     let (container, iommufd) = (roots.container_file(), roots.iommufd_file());
     let message = match (container.exists(), iommufd.exists()) {
-        (true, true) => "container and group, and iommufd where the card has a file of its own",
-        (true, false) => {
-            "container and group (this kernel, or this /dev, has no iommufd, which is newer and not needed)"
-        }
-        (false, true) => "iommufd alone",
+        (true, true) => "container and group, and iommufd for cards that have a device file",
+        (true, false) => "container and group (no iommufd, which is newer and not required)",
+        (false, true) => "iommufd only",
         (false, false) => {
             let (status, fix) = if machine.has_driver {
                 (
                     Fail,
-                    "modprobe vfio-pci again, and see whether udev or devtmpfs runs; a container needs --device /dev/vfio",
+                    "modprobe vfio-pci again, and check that udev or devtmpfs runs (in a container: --device /dev/vfio)",
                 )
             } else {
                 (Skip, "load the driver first")
@@ -148,10 +146,10 @@ fn interface(machine: &Machine<'_>) -> Check {
 /// Checks the limit of locked memory: memory that a card can access is locked, and counted against it.
 fn locked_memory(caller: &Caller) -> Check {
     let Some(limit) = caller.locked_memory.filter(|_| !caller.locks_without_limit()) else {
-        return Check::new("memlock", Pass, "this process may lock as much memory as it likes");
+        return Check::new("memlock", Pass, "this process may lock any amount of memory");
     };
     let message = format!("this process may lock {}", size(limit));
-    let fix = "raise the limit: a file in /etc/security/limits.d with \"@fpga - memlock unlimited\" (log in again), LimitMEMLOCK=infinity in a systemd unit, or --ulimit memlock=-1 of a container";
+    let fix = "raise the limit: \"@fpga - memlock unlimited\" in /etc/security/limits.d, LimitMEMLOCK=infinity (systemd), or --ulimit memlock=-1 (container)";
     match limit {
         ..MIN_LOCKED_MEMORY => {
             Check::new("memlock", Fail, format!("{message}: too little for a ring and one buffer")).fix(fix)
@@ -179,8 +177,8 @@ fn huge_pages(roots: &Roots) -> Result<Check, HostError> {
         }
     }
     Ok(if found.is_empty() {
-        Check::new("hugepages", Warn, "no huge pages are set aside: buffers are made of normal pages, which costs mappings and some speed, nothing else")
-            .fix("echo 64 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages (each 2 MiB; vm.nr_hugepages=64 in /etc/sysctl.d keeps it)")
+        Check::new("hugepages", Warn, "no huge pages are reserved: buffers consist of normal pages, which needs more mappings and is slower")
+            .fix("echo 64 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages (to keep it: vm.nr_hugepages=64 in /etc/sysctl.d)")
     } else {
         Check::new("hugepages", Pass, listed(&found))
     })
@@ -190,17 +188,16 @@ fn huge_pages(roots: &Roots) -> Result<Check, HostError> {
 pub(super) fn cards(cards: &[PciFunction], named: bool, unreadable: &[HostError]) -> Check {
     if !cards.is_empty() {
         let names = listed(cards.iter().map(|card| card.address));
-        let message = if named { format!("asked for: {names}") } else { format!("with known ids: {names}") };
+        let message = if named { format!("requested: {names}") } else { format!("with known ids: {names}") };
         return Check::new("cards", Pass, message);
     }
-    let fix = "see whether the card has power and is configured, then echo 1 > /sys/bus/pci/rescan (a card that is configured after the machine has started needs it, or a restart); one with ids of its own: `fpgactl list --all`, and name it with --card";
     let message = match unreadable {
-        [] => "no PCI function has ids that XDMA designs are known by".to_owned(),
+        [] => "no PCI function has the ids of a known XDMA design".to_owned(),
         [first, ..] => {
             format!("no PCI function has known ids, and {} cannot be read: {first}", unreadable.len())
         }
     };
-    Check::new("cards", Warn, message).fix(fix)
+    Check::new("cards", Warn, message).fix(Fix::FindCard)
 }
 
 /// Formats bytes in the largest binary unit that yields a whole number.

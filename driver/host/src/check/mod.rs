@@ -7,7 +7,9 @@ mod card;
 mod machine;
 
 use core::fmt;
+use std::borrow::Cow;
 
+use crate::group::{VFIO_PCI, listed};
 use crate::{Caller, HostError, PciAddress, PciFunction, Roots, functions};
 
 /// Result of a check of the machine, or of a test of a card.
@@ -42,6 +44,47 @@ impl fmt::Display for Status {
     }
 }
 
+/// Action that makes a check pass. `Display` has no words of one front end; front ends that have a command for it match the variant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fix {
+    /// Bind the function to vfio-pci.
+    Bind(PciAddress),
+    /// Bind these members of the group to vfio-pci too, or use a slot with a separate group.
+    BindGroup(Vec<PciAddress>),
+    /// Stop the engines by their registers after a fault, because the kernel cannot reset the function.
+    StopEngines,
+    /// Give the programs of the physical and the virtual function the same token.
+    ShareToken,
+    /// Rescan the bus, or name a card with other ids.
+    FindCard,
+    /// Another action, in one sentence.
+    Text(Cow<'static, str>),
+}
+
+impl fmt::Display for Fix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind(address) => write!(f, "bind {address} to {VFIO_PCI}"),
+            Self::BindGroup(others) => {
+                write!(f, "bind {} to {VFIO_PCI} too, or use a slot with a separate group", listed(others))
+            }
+            Self::StopEngines => f.write_str("stop the engines by their registers after a fault"),
+            Self::ShareToken => f.write_str("give both programs the same token, a UUID"),
+            Self::FindCard => f.write_str(
+                "check its power and its bitstream, then echo 1 > /sys/bus/pci/rescan; name a card with other ids by its address",
+            ),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl<T: Into<Cow<'static, str>>> From<T> for Fix {
+    fn from(text: T) -> Self {
+        Self::Text(text.into())
+    }
+}
+
 /// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -55,7 +98,7 @@ pub struct Check {
     /// Finding.
     pub message: String,
     /// Action to take, if any.
-    pub fix: Option<String>,
+    pub fix: Option<Fix>,
 }
 
 impl Check {
@@ -63,7 +106,7 @@ impl Check {
         Self { name, function: None, status, message: message.into(), fix: None }
     }
 
-    fn fix(mut self, fix: impl Into<String>) -> Self {
+    fn fix(mut self, fix: impl Into<Fix>) -> Self {
         self.fix = Some(fix.into());
         self
     }

@@ -1,5 +1,6 @@
 //! Memory of the caller that is mapped for the device in place.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use fpga_registers::Iova;
@@ -13,13 +14,20 @@ use crate::{DmaAccess, DmaAllocError, DmaMapError, SharedMemory};
 
 /// Refusal to map memory of a caller. It returns the memory.
 #[derive(Debug, thiserror::Error)]
-#[error("{:#x} bytes of the caller's memory were not mapped for DMA", .memory.len())]
+#[error("{:#x} bytes of the caller's memory were not mapped for DMA: {error}", .memory.len())]
 pub struct MapRefused {
     /// Reason.
-    #[source]
     pub error: DmaAllocError,
     /// The memory, unchanged.
     pub memory: SharedMemory,
+}
+
+impl MapRefused {
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub fn help(&self) -> Option<Cow<'static, str>> {
+        self.error.help()
+    }
 }
 
 /// Memory of a caller that is mapped, being mapped, or kept until the process ends.

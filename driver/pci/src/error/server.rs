@@ -13,7 +13,7 @@ use super::OsError;
 #[non_exhaustive]
 pub enum ServerError {
     /// The server refused the request. The connection stays open.
-    #[error("the server refused {request}: {source}; what the server logged says why")]
+    #[error("the server refused {request}: {source}")]
     Refused {
         /// Request, in the terms of the protocol.
         request: &'static str,
@@ -21,7 +21,7 @@ pub enum ServerError {
         r#source: OsError,
     },
     /// The request failed and the connection is closed: later data could not be interpreted.
-    #[error("{request}: {cause}; the connection is closed, open the card again when its server is back")]
+    #[error("{request}: {cause}; the connection is closed")]
     ConnectionLost {
         /// Request, in the terms of the protocol.
         request: &'static str,
@@ -29,9 +29,7 @@ pub enum ServerError {
         cause: ConnectionError,
     },
     /// An earlier request failed and closed the connection. Nothing was sent.
-    #[error(
-        "not connected to the server any more since {request}: {cause}; open the card again when its server is back"
-    )]
+    #[error("not connected to the server any more since {request}: {cause}")]
     Disconnected {
         /// Request that failed.
         request: &'static str,
@@ -75,7 +73,7 @@ pub enum ConnectionError {
     #[error("the card was closed")]
     ClosedLocally,
     /// The server sent something that the protocol does not allow.
-    #[error("{problem}{}; is it a server of this protocol, and of this program's version?", Received(*value))]
+    #[error("{problem}{}", Received(*value))]
     Protocol {
         /// Description of the problem, ending with the name of the value if there is one.
         problem: &'static str,

@@ -1,5 +1,6 @@
 //! Errors of opening a device.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::path::PathBuf;
 
@@ -9,9 +10,8 @@ use super::options::ParseVfioOptionError;
 use crate::error::DisplayList;
 use crate::{ConfigError, OsError, OtherFunction, ParsePciAddressError, PciAddress};
 
-/// Advice for a missing IOMMU. Sources: the kernel's `Documentation/admin-guide/kernel-parameters.txt` (`intel_iommu`, `amd_iommu`) and
-/// `CONFIG_INTEL_IOMMU_DEFAULT_ON`, which not every distribution sets.
-const ENABLE_IOMMU_ADVICE: &str = "switch the IOMMU on in the firmware (Intel: VT-d; AMD: IOMMU or AMD-Vi) and on the kernel's command line (Intel: intel_iommu=on; AMD: on by itself unless amd_iommu=off is there), restart, and see what the kernel found: dmesg | grep -e DMAR -e AMD-Vi; a virtual machine needs a virtual IOMMU";
+/// Advice for a missing IOMMU. Source: the kernel's `Documentation/admin-guide/kernel-parameters.txt` (`intel_iommu`, `amd_iommu`).
+const ENABLE_IOMMU: &str = "enable the IOMMU in the firmware (VT-d, AMD-Vi), on the kernel's command line (Intel: intel_iommu=on) and in a virtual machine, then restart";
 
 /// Error of opening a device through VFIO; nothing of it stays open. The variants follow the steps: address, device, IOMMU, driver, VFIO
 /// itself, permission, the group or the device file, and the replies of the opened device.
@@ -25,7 +25,7 @@ pub enum VfioOpenError {
     #[error(transparent)]
     BadOption(#[from] ParseVfioOptionError),
     /// The device does not exist.
-    #[error("PCI device {address} does not exist (no {}); lspci -D lists the devices, echo 1 > /sys/bus/pci/rescan scans the bus again", path.display())]
+    #[error("PCI device {address} does not exist (no {})", path.display())]
     NotPresent {
         /// Requested address.
         address: PciAddress,
@@ -33,7 +33,7 @@ pub enum VfioOpenError {
         path: PathBuf,
     },
     /// The device is not bound to vfio-pci, though it could be.
-    #[error("{address} is bound to {}, not to vfio-pci; bind it: fpgactl bind {address}, or with these commands: modprobe vfio-pci, then echo vfio-pci > /sys/bus/pci/devices/{address}/driver_override, {}then echo {address} > /sys/bus/pci/drivers_probe", driver.as_deref().unwrap_or("no driver"), driver.as_deref().map_or_else(String::new, |driver| format!("then echo {address} > /sys/bus/pci/drivers/{driver}/unbind, ")))]
+    #[error("{address} is bound to {}, not to vfio-pci", driver.as_deref().unwrap_or("no driver"))]
     WrongDriver {
         /// The device.
         address: PciAddress,
@@ -42,8 +42,8 @@ pub enum VfioOpenError {
     },
     /// The device has no IOMMU group, with any driver: vfio-pci refuses it.
     #[error(
-        "{address} cannot be used: {}, and without an IOMMU vfio-pci takes no card (its probe fails with -22, binding again does not help); {ENABLE_IOMMU_ADVICE}; VFIO's no-IOMMU mode is refused, because the card could then access all memory of the machine",
-        if *others { "the IOMMU does not cover it (it has no iommu_group in sysfs, other devices have)" } else { "the IOMMU is off or there is none (/sys/kernel/iommu_groups is empty)" }
+        "{address} cannot be used without an IOMMU: {}",
+        if *others { "the IOMMU does not cover it (no iommu_group in sysfs, though other devices have one)" } else { "the IOMMU is off or there is none (/sys/kernel/iommu_groups is empty)" }
     )]
     NoIommuGroup {
         /// The device.
@@ -53,7 +53,7 @@ pub enum VfioOpenError {
     },
     /// The device is bound to vfio-pci without an IOMMU (no-IOMMU mode).
     #[error(
-        "{address} is bound in VFIO's no-IOMMU mode (group {group}), which is refused: the card's addresses are then neither translated nor checked, so a wrong address can overwrite any memory of the machine, and buffers are not pinned; {ENABLE_IOMMU_ADVICE}; then echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode and bind the card again"
+        "{address} is bound in VFIO's no-IOMMU mode (group {group}), which is refused: a wrong address could overwrite any memory of the machine"
     )]
     NoIommuMode {
         /// The device.
@@ -62,7 +62,7 @@ pub enum VfioOpenError {
         group: u32,
     },
     /// The kernel does not offer VFIO, or not the requested interface.
-    #[error("this system offers no {interface} ({} does not exist); {advice}", path.display())]
+    #[error("this system offers no {interface} ({} does not exist)", path.display())]
     NoVfio {
         /// Missing interface.
         interface: &'static str,
@@ -72,7 +72,7 @@ pub enum VfioOpenError {
         advice: &'static str,
     },
     /// No permission to open a device file.
-    #[error("{} cannot be opened: {source}; give this user read and write permission: a udev rule such as SUBSYSTEM==\"vfio\", GROUP=\"fpga\", MODE=\"0660\" and membership in that group, or chown", path.display())]
+    #[error("{} cannot be opened: {source}", path.display())]
     NoPermission {
         /// The file.
         path: PathBuf,
@@ -80,10 +80,7 @@ pub enum VfioOpenError {
         r#source: OsError,
     },
     /// Another device of the group is used by a driver of the kernel.
-    #[error(
-        "IOMMU group {group} of {address} is not viable: {}; bind these to vfio-pci too, or to no driver, or put the card into a slot with a separate group",
-        Members(others)
-    )]
+    #[error("IOMMU group {group} of {address} is not viable: {}", Members(others))]
     GroupNotViable {
         /// The device.
         address: PciAddress,
@@ -93,7 +90,7 @@ pub enum VfioOpenError {
         others: Vec<OtherFunction>,
     },
     /// Another process uses the device, or another one of its group.
-    #[error("{address} is in use: {} is held by {}; a device has one user at a time: end the other program, or drop every handle of it in this one (a BAR keeps its device)", path.display(), Holders(holders))]
+    #[error("{address} is in use: {} is held by {}", path.display(), Holders(holders))]
     Busy {
         /// The device.
         address: PciAddress,
@@ -104,7 +101,7 @@ pub enum VfioOpenError {
     },
     /// The IOMMU does not isolate interrupts.
     #[error(
-        "{address} cannot be used safely: the IOMMU does not isolate interrupts, so the card could send any; switch interrupt remapping on in the firmware, or, if the card is trusted, set allow_unsafe_interrupts=1 of module {module}"
+        "{address} cannot be used safely: the IOMMU does not isolate interrupts, so the card could send any"
     )]
     UnsafeInterrupts {
         /// The device.
@@ -114,7 +111,7 @@ pub enum VfioOpenError {
     },
     /// The device requires a VF token, another one, or none.
     #[error(
-        "{address}: the VF token {}; a virtual function whose physical function is used through vfio needs the token that was set there (option vf_token, environment variable FPGA_VF_TOKEN), any other device none; with iommufd the kernel takes tokens from 6.18 on", if *given { "is refused" } else { "is missing" }
+        "{address}: the VF token {}", if *given { "is refused" } else { "is missing" }
     )]
     VfToken {
         /// The device.
@@ -126,7 +123,7 @@ pub enum VfioOpenError {
     },
     /// The IOMMU permits no addresses.
     #[error(
-        "{address}: the IOMMU permits no addresses: another device's reserved ranges or too small an address width exclude all of them (see /sys/bus/pci/devices/{address}/iommu_group/reserved_regions)"
+        "{address}: the IOMMU permits no addresses: reserved ranges of another device or a small address width exclude all of them"
     )]
     NoAddresses {
         /// The device.
@@ -154,7 +151,7 @@ pub enum VfioOpenError {
     },
     /// The kernel's reply is invalid.
     #[error(
-        "the kernel's answer about {what} of {address} cannot be parsed; this program does not support this kernel's vfio interface"
+        "the kernel's answer about {what} of {address} cannot be parsed: this kernel's VFIO interface is not supported"
     )]
     Malformed {
         /// The device.
@@ -170,6 +167,60 @@ pub enum VfioOpenError {
         /// Reason.
         r#source: ConfigError,
     },
+}
+
+impl VfioOpenError {
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub fn help(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::BadAddress(inner) => return inner.help(),
+            Self::BadOption(inner) => return inner.help(),
+            Self::NotPresent { .. } => {
+                "list the devices with lspci -D, or scan the bus again: echo 1 > /sys/bus/pci/rescan"
+            }
+            Self::WrongDriver { address, .. } => {
+                return Some(Cow::Owned(format!(
+                    "bind it to vfio-pci (driver_override in /sys/bus/pci/devices/{address}, then drivers_probe)"
+                )));
+            }
+            Self::NoIommuGroup { others: true, .. } => {
+                "put the card into another slot, or check the firmware's settings for its root port"
+            }
+            Self::NoIommuGroup { .. } => ENABLE_IOMMU,
+            Self::NoIommuMode { .. } => {
+                "enable the IOMMU, write N to /sys/module/vfio/parameters/enable_unsafe_noiommu_mode, and bind the card again"
+            }
+            Self::NoVfio { advice, .. } => advice,
+            Self::NoPermission { .. } => {
+                "give this user access by a udev rule (SUBSYSTEM==\"vfio\", GROUP=\"fpga\", MODE=\"0660\") and membership in that group"
+            }
+            Self::GroupNotViable { .. } => {
+                "bind these to vfio-pci too, or to no driver, or put the card into a slot with a separate group"
+            }
+            Self::Busy { .. } => {
+                "end the other program, or close the device in this one (an open BAR keeps its device open)"
+            }
+            Self::UnsafeInterrupts { module, .. } => {
+                return Some(Cow::Owned(format!(
+                    "enable interrupt remapping in the firmware, or, if the card is trusted, set allow_unsafe_interrupts=1 of module {module}"
+                )));
+            }
+            Self::VfToken { given: true, .. } => {
+                "give the token that the physical function was opened with, and none for any other device"
+            }
+            Self::VfToken { .. } => {
+                "give the token that the physical function was opened with (by iommufd: kernel 6.18 or later)"
+            }
+            Self::NoAddresses { address } => {
+                return Some(Cow::Owned(format!(
+                    "see the reserved ranges in /sys/bus/pci/devices/{address}/iommu_group/reserved_regions"
+                )));
+            }
+            Self::Config { source, .. } => return source.help(),
+            Self::Step { .. } | Self::Query { .. } | Self::Malformed { .. } => return None,
+        }))
+    }
 }
 
 /// List of functions that block a group.

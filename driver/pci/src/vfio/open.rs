@@ -77,12 +77,12 @@ fn open_group(
 ) -> Result<Opened, VfioOpenError> {
     let address = host.address;
     let path = host.roots.container_file();
-    needed(&path, "vfio", "load its modules: modprobe vfio-pci, and check that the IOMMU is on")?;
+    needed(&path, "vfio", "load its modules (modprobe vfio-pci), and check that the IOMMU is on")?;
     let path = host.roots.group_file(number);
     needed(
         &path,
         "vfio group file for this device",
-        "the kernel makes it when the device is bound to vfio-pci: is /dev a devtmpfs, or has a container its own /dev? A kernel without VFIO_GROUP wants the iommufd interface",
+        "check that /dev is a devtmpfs and, in a container, the host's; on a kernel without VFIO_GROUP use the iommufd interface",
     )?;
     let group = open_file(kernel, host, &path)?;
     let calls = Calls::new(kernel, group.as_fd());
@@ -128,7 +128,7 @@ fn open_cdev(
         return Err(VfioOpenError::NoVfio {
             interface: "device file of its own for this device",
             path: host.roots.iommufd_file().with_file_name("vfio").join("devices"),
-            advice: "its kernel is older than 6.6 or built without VFIO_DEVICE_CDEV, as those of Debian are: use the group interface",
+            advice: "use the group interface: the kernel is older than 6.6 or was built without VFIO_DEVICE_CDEV, as Debian's are",
         });
     };
     let iommufd = host.roots.iommufd_file();

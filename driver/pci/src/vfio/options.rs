@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::str::FromStr;
+use std::borrow::Cow;
 
 use fpga_host::Roots;
 
@@ -121,15 +122,13 @@ impl FromStr for VfToken {
 #[non_exhaustive]
 pub enum ParseVfioOptionError {
     /// Not an interface name.
-    #[error("\"{text}\" is not a vfio interface; choose auto, group or iommufd")]
+    #[error("\"{text}\" is not a VFIO interface")]
     Interface {
         /// The text.
         text: String,
     },
     /// Not a UUID.
-    #[error(
-        "\"{text}\" is no VF token; it is a UUID such as 14d63f20-8445-11ea-8900-1f9ce7d5650d, the same for the physical function and its virtual functions"
-    )]
+    #[error("\"{text}\" is not a VF token")]
     Token {
         /// The text.
         text: String,
@@ -142,6 +141,20 @@ pub enum ParseVfioOptionError {
         /// Error of its value.
         r#source: Box<ParseVfioOptionError>,
     },
+}
+
+impl ParseVfioOptionError {
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub fn help(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Self::Interface { .. } => Some("choose auto, group or iommufd".into()),
+            Self::Token { .. } => {
+                Some("write it as a UUID, for example 14d63f20-8445-11ea-8900-1f9ce7d5650d".into())
+            }
+            Self::Environment { source, .. } => source.help(),
+        }
+    }
 }
 
 /// Options for opening a device.
@@ -226,7 +239,7 @@ mod tests {
             assert_eq!(interface.to_string().parse(), Ok(interface));
         }
         let error = "Group".parse::<VfioInterface>().unwrap_err();
-        assert!(error.to_string().contains("auto, group or iommufd"), "{error}");
+        assert_eq!(error.help().as_deref(), Some("choose auto, group or iommufd"));
     }
 
     #[test]

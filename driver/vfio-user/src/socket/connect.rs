@@ -1,6 +1,7 @@
 //! Connecting to a server's socket.
 
 use core::time::Duration;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -16,13 +17,13 @@ use fpga_pci::OsError;
 #[non_exhaustive]
 pub enum ConnectError {
     /// The path does not exist.
-    #[error("there is no socket {0}: start the server first (a simulated card: fpgactl card serve --socket {0}), and check the path", .path.display())]
+    #[error("there is no socket {}", .path.display())]
     Missing {
         /// The path given.
         path: PathBuf,
     },
     /// The path is not a socket.
-    #[error("{} is not a socket (it is a {what}); give the path of the server's socket", .path.display())]
+    #[error("{} is not a socket (it is a {what})", .path.display())]
     NotASocket {
         /// The path given.
         path: PathBuf,
@@ -30,25 +31,25 @@ pub enum ConnectError {
         what: &'static str,
     },
     /// The socket is not a stream socket.
-    #[error("{} is a socket of another kind; vfio-user is spoken on stream sockets", .path.display())]
+    #[error("{} is a socket of another kind: vfio-user uses stream sockets", .path.display())]
     WrongKind {
         /// The path given.
         path: PathBuf,
     },
     /// Missing permission.
-    #[error("no permission to connect to {}: it needs write permission on the socket and search permission on its directories; run as the server's user or have it change the mode", .path.display())]
+    #[error("no permission to connect to {}", .path.display())]
     Permission {
         /// The path given.
         path: PathBuf,
     },
     /// Stale socket file of a server that has ended.
-    #[error("no server listens on {}: it has ended; start it again", .path.display())]
+    #[error("no server listens on {}: it has ended", .path.display())]
     NotListening {
         /// The path given.
         path: PathBuf,
     },
     /// The server accepts no more clients.
-    #[error("{} takes no more clients (waited {after:?}): a server serves one at a time, end the other one", .path.display())]
+    #[error("{} accepts no more clients (waited {after:?}): a server serves one at a time", .path.display())]
     Busy {
         /// The path given.
         path: PathBuf,
@@ -56,7 +57,7 @@ pub enum ConnectError {
         after: Duration,
     },
     /// The path cannot be a socket's.
-    #[error("{} cannot be the path of a socket: at most 107 bytes, none of them 0; use a shorter one", .path.display())]
+    #[error("{} cannot be the path of a socket: at most 107 bytes, none of them 0", .path.display())]
     BadPath {
         /// The path given.
         path: PathBuf,
@@ -69,6 +70,25 @@ pub enum ConnectError {
         /// Error of the system.
         r#source: OsError,
     },
+}
+
+impl ConnectError {
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub const fn help(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::Missing { .. } => "start the server first, and check the path",
+            Self::NotASocket { .. } => "give the path of the server's socket",
+            Self::WrongKind { .. } => "give the path of a vfio-user server's socket",
+            Self::Permission { .. } => {
+                "run as the server's user, or give this user write permission on the socket and search permission on its directories"
+            }
+            Self::NotListening { .. } => "start it again",
+            Self::Busy { .. } => "end the other client",
+            Self::BadPath { .. } => "use a shorter path",
+            Self::System { .. } => return None,
+        }))
+    }
 }
 
 /// Interval between attempts while a server's queue is full. There is no notification of free space in the queue: such a socket cannot be

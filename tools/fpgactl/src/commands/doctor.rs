@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::cli::DoctorArgs;
 use crate::error::CliError;
+use crate::machine_advice;
 use crate::output::{self, Report, render, table};
 use crate::settings::Settings;
 use fpga_driver::CardSpec;
@@ -51,7 +52,7 @@ impl DoctorReport {
                     card: check.function.map(|address| address.to_string()),
                     status: check.status.name(),
                     message: check.message,
-                    fix: check.fix,
+                    fix: check.fix.map(|fix| machine_advice::fix(&fix)),
                 })
                 .collect(),
         }

@@ -109,7 +109,7 @@ fn bind_refusal_names_reason() {
             1,
             ["is not bound to vfio-pci", "its driver is xdma"],
         ),
-        ("in-use", &["release", "0000:65:00.0"], 1, ["process 4711 (my-program)", "end it first"]),
+        ("in-use", &["release", "0000:65:00.0"], 1, ["process 4711 (my-program)", "end that program first"]),
         ("virtual-function", &["bind", "0000:65:00.0"], 1, ["1 virtual functions", "sriov_numvfs"]),
     ] {
         let (_, tree, ran) = on(name, args);
