@@ -85,7 +85,9 @@ impl ErrorKind for ChannelError {
             Self::NotRegistered => Advice::RegisterMemory,
             Self::MemoryInUse => Advice::WaitOrCancel,
             Self::NoInterrupt => Advice::EnableInterrupts,
-            Self::UnknownTicket | Self::Interrupt(_) | Self::Mmio(_) => return None,
+            Self::Interrupt(inner) => return inner.help().map(Advice::Text),
+            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::UnknownTicket => return None,
         })
     }
 }

@@ -136,13 +136,12 @@ impl ErrorKind for OpenError {
             Self::UnsteadyReads => {
                 Advice::text("rebuild the bitstream with Vivado 2019.1 or newer, or check the link")
             }
-            Self::Vfio(_)
-            | Self::VfioUser(_)
-            | Self::Simulated(_)
-            | Self::Config(_)
-            | Self::Identity(_)
-            | Self::Bar(_)
-            | Self::Mmio(_) => return None,
+            Self::Vfio(inner) => return inner.help().map(Advice::Text),
+            Self::VfioUser(inner) => return inner.help().map(Advice::Text),
+            Self::Config(inner) => return inner.help().map(Advice::Text),
+            Self::Bar(inner) => return inner.help().map(Advice::Text),
+            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::Simulated(_) | Self::Identity(_) => return None,
         })
     }
 

@@ -105,9 +105,10 @@ impl ErrorKind for ResourceError {
             Self::NotStream => Advice::UseMemoryChannel,
             Self::StreamBuffers { .. } => Advice::ChooseStreamBuffers,
             Self::CreditModeUnsupported { .. } => Advice::UseBatchMode,
-            Self::Absent { .. } | Self::Ring(_) | Self::Memory(_) | Self::Mmio(_) | Self::Interrupt(_) => {
-                return None;
-            }
+            Self::Memory(inner) => return inner.help().map(Advice::Text),
+            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::Interrupt(inner) => return inner.help().map(Advice::Text),
+            Self::Absent { .. } | Self::Ring(_) => return None,
         })
     }
 }
