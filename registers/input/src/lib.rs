@@ -15,7 +15,7 @@ mod wording;
 #[cfg(feature = "yaml")]
 mod yaml;
 
-pub use wording::plain_message;
+pub use wording::{plain_message, shortened};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

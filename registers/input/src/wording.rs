@@ -1,5 +1,7 @@
 //! Messages of parsers in terms of the text's author: a parser names types of the program.
 
+use std::borrow::Cow;
+
 /// Beginnings of a parser's messages, and what stands for them here.
 const KINDS: [(&str, &str); 7] = [
     ("invalid type: ", "found "),
@@ -11,11 +13,70 @@ const KINDS: [(&str, &str); 7] = [
     ("duplicate field ", "duplicate key "),
 ];
 
+/// Maximum number of characters of a file's value in a message.
+const MAX_SHOWN: usize = 60;
+
 /// Returns a message of `serde_yaml` or `serde_json` without the position at its end, which readers print before it, and without type
-/// names: "found the text "x", expected a whole number from 0 to 255".
+/// names; quoted values are shortened to 60 characters: "found the text "x", expected a whole number from 0 to 255".
 #[must_use]
 pub fn plain_message(message: &str) -> String {
-    let message = without_position(message);
+    shorten_quoted(&plain(without_position(message)))
+}
+
+/// Returns `text` if it has at most [`MAX_SHOWN`] characters, else its beginning and the total length. For values of files in messages.
+#[must_use]
+pub fn shortened(text: &str) -> Cow<'_, str> {
+    let Some((end, _)) = text.char_indices().nth(MAX_SHOWN) else { return Cow::Borrowed(text) };
+    let start = text.get(..end).unwrap_or_default();
+    Cow::Owned(format!("{start}... ({} characters)", text.chars().count()))
+}
+
+/// Shortens the quoted values of a message.
+fn shorten_quoted(message: &str) -> String {
+    let (mut shown, mut rest) = (String::new(), message);
+    while let Some(start) = rest.find(['"', '`']) {
+        let (before, quoted) = rest.split_at(start);
+        let quote = quoted.chars().next().unwrap_or('"');
+        let value = quoted.get(1..).unwrap_or_default();
+        // A long value may contain the quote: it ends at the last one before the parser's own words.
+        let own = value.rfind(", expected ").unwrap_or(value.len());
+        let words = value.get(..own).unwrap_or_default();
+        let end = closing(value, quote)
+            .and_then(|end| if end > MAX_SHOWN { words.rfind(quote) } else { Some(end) });
+        let end = end.unwrap_or(value.len());
+        let (value, after) = (value.get(..end).unwrap_or_default(), value.get(end..).unwrap_or_default());
+        let after = after.strip_prefix(quote).unwrap_or(after);
+        shown += before;
+        shown.push(quote);
+        match shortened(value) {
+            Cow::Borrowed(value) => {
+                shown += value;
+                shown.push(quote);
+            }
+            Cow::Owned(value) => {
+                let (start, total) = value.split_at(value.rfind(" (").unwrap_or(value.len()));
+                shown += start;
+                shown.push(quote);
+                shown += total;
+            }
+        }
+        rest = after;
+    }
+    shown + rest
+}
+
+/// Position of the quote that ends a value; a backslash protects the next character.
+fn closing(value: &str, quote: char) -> Option<usize> {
+    let mut protected = false;
+    value.char_indices().find_map(|(at, each)| {
+        let is_end = each == quote && !protected;
+        protected = each == '\\' && !protected;
+        is_end.then_some(at)
+    })
+}
+
+/// The message in the author's terms.
+fn plain(message: &str) -> String {
     let first = KINDS.iter().filter_map(|(kind, plain)| Some((message.find(kind)?, kind, plain)));
     let Some((at, kind, plain)) = first.min_by_key(|(at, ..)| *at) else { return message.to_owned() };
     // The path of the key may stand before it.
@@ -82,6 +143,29 @@ fn wanted(expected: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_values_are_shortened() {
+        let long = "x".repeat(200_000);
+        let start = "x".repeat(MAX_SHOWN);
+        for quote in ['"', '`'] {
+            for (before, after) in [
+                ("invalid type: string ", ", expected u16"),
+                ("unknown field ", ", expected `a` or `b`"),
+                ("", " is not a size"),
+                ("no end: ", ""),
+            ] {
+                let message = plain_message(&format!("{before}{quote}{long}{quote}{after}"));
+                assert!(message.len() < 200, "{}", message.len());
+                let part = format!("{quote}{start}...{quote} (200000 characters)");
+                assert!(message.contains(&part), "{message}");
+            }
+        }
+        // Quotes inside of the value.
+        let message = plain_message(&format!("unknown field `{0}`{0}`, expected `a`", "y".repeat(100)));
+        assert!(message.len() < 200 && message.ends_with(", expected `a`"), "{message}");
+        assert_eq!(shortened("short"), "short");
+    }
 
     #[test]
     fn parser_messages_become_plain() {

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use fpga_input::{FileKind, plain_message};
+use fpga_input::{FileKind, plain_message, shortened};
 use fpga_registers::BarOffset;
 
 use crate::check::{WORD, key};
@@ -76,11 +76,19 @@ pub(crate) fn check(path: &Path, text: &str) -> Result<(File, RegisterMap), MapE
         // The message of the parser repeats the key and the position.
         let message = plain_message(&error.to_string());
         let message = message.strip_prefix(&format!("{key}: ")).unwrap_or(&message).to_owned();
+        let key = shortened(&key).into_owned();
         MapError::Syntax { file: path.to_owned(), line, column, key, message }
     })?;
     let map = assemble(&file).map_err(|Diagnostic { way, what, problem }| {
         let Place { line, column } = locate(text, &way);
-        MapError::Invalid { file: path.to_owned(), line, column, key: dotted(&way), what, problem }
+        MapError::Invalid {
+            file: path.to_owned(),
+            line,
+            column,
+            key: shortened(&dotted(&way)).into_owned(),
+            what: shortened(&what).into_owned(),
+            problem,
+        }
     })?;
     Ok((file, map))
 }

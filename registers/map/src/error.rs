@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use fpga_input::shortened;
 use fpga_registers::quantity;
 
 /// Reason why a map was refused.
@@ -48,7 +49,7 @@ pub enum MapError {
 #[non_exhaustive]
 pub enum Problem {
     /// Invalid name.
-    #[error("\"{0}\" is not a name: write letters, digits and underscores, a letter first, 64 at most")]
+    #[error("\"{}\" is not a name: write letters, digits and underscores, a letter first, 64 at most", shortened(.0))]
     Name(String),
     /// The name is used twice.
     #[error("two entries have this name (upper and lower case are the same): rename one of them")]
@@ -89,7 +90,8 @@ pub enum Problem {
         at: u64,
     },
     /// Undefined name.
-    #[error("{kind} {name} does not exist; {}", hint.as_deref().map_or_else(|| format!("list it under `{kind}s`"), |hint| format!("did you mean {hint}?")))]
+    #[error("{kind} {} does not exist; {}",
+        shortened(name), hint.as_deref().map_or_else(|| format!("list it under `{kind}s`"), |hint| format!("did you mean {hint}?")))]
     Unknown {
         /// Kind of the missing item: `enum` or `block`.
         kind: &'static str,

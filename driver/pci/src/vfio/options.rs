@@ -122,13 +122,13 @@ impl FromStr for VfToken {
 #[non_exhaustive]
 pub enum ParseVfioOptionError {
     /// Not an interface name.
-    #[error("\"{text}\" is not a VFIO interface")]
+    #[error("\"{text}\" is not a VFIO interface: auto, group or iommufd")]
     Interface {
         /// The text.
         text: String,
     },
     /// Not a UUID.
-    #[error("\"{text}\" is not a VF token")]
+    #[error("\"{text}\" is not a VF token, which is a UUID")]
     Token {
         /// The text.
         text: String,
@@ -148,7 +148,7 @@ impl ParseVfioOptionError {
     #[must_use]
     pub fn help(&self) -> Option<Cow<'static, str>> {
         match self {
-            Self::Interface { .. } => Some("choose auto, group or iommufd".into()),
+            Self::Interface { .. } => None,
             Self::Token { .. } => {
                 Some("write it as a UUID, for example 14d63f20-8445-11ea-8900-1f9ce7d5650d".into())
             }
@@ -239,7 +239,7 @@ mod tests {
             assert_eq!(interface.to_string().parse(), Ok(interface));
         }
         let error = "Group".parse::<VfioInterface>().unwrap_err();
-        assert_eq!(error.help().as_deref(), Some("choose auto, group or iommufd"));
+        assert!(error.to_string().contains("auto, group or iommufd"), "{error}");
     }
 
     #[test]

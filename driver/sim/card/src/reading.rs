@@ -3,7 +3,7 @@
 use crate::description::CardDescription;
 use crate::locate::{key_on_line, locate_key};
 use crate::validate::{Problem, validate};
-use fpga_input::{FileKind, plain_message};
+use fpga_input::{FileKind, plain_message, shortened};
 use std::path::{Path, PathBuf};
 
 impl CardDescription {
@@ -27,7 +27,7 @@ impl CardDescription {
                 file: file.to_owned(),
                 line,
                 column,
-                key: key_on_line(text, line).unwrap_or_default(),
+                key: key_on_line(text, line).map(|key| shortened(&key).into_owned()).unwrap_or_default(),
                 message: plain_message(&error.to_string()),
             }
         })?;

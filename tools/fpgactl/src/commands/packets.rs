@@ -23,7 +23,10 @@ pub(super) fn stream(settings: &Settings, missing: &str) -> Result<Opened, CliEr
     if opened.card.info().xdma.stream {
         return Ok(opened);
     }
-    Err(CliError::Usage(format!("the channels of {} are memory mapped\nhelp: give {missing}", opened.card.name())))
+    Err(CliError::Usage(format!(
+        "the channels of {} are memory mapped\nhelp: give {missing}",
+        opened.card.name()
+    )))
 }
 
 /// Sends `file` in packets of `packet` bytes.

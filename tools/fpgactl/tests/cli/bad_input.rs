@@ -520,3 +520,34 @@ fn unknown_block_lists_each_block_once() {
     let unique: std::collections::BTreeSet<&str> = blocks.iter().copied().collect();
     assert_eq!(blocks.len(), unique.len(), "{}", ran.stderr);
 }
+
+/// A message contains at most 60 characters of a file's value.
+#[test]
+fn long_yaml_values_are_shortened() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = "x".repeat(200_000);
+    for text in [
+        format!("{long}\n"),
+        format!("{long}: 1\n"),
+        format!("schema_version: {long}\n"),
+        format!(
+            "schema_version: 1\nblocks:\n  - name: {long}\n    base: 0\n    size: 4\n    registers: []\n"
+        ),
+        format!("schema_version: 1\nlink: {long}\n"),
+    ] {
+        let path = file(folder.path(), "long.yaml", &text);
+        let path = path.to_str().unwrap();
+        for args in [
+            &["sim", "check", path][..],
+            &["card", "check", path],
+            &["--config", path, "list"],
+            &["--card", "mock", "--map", path, "regs", "list"],
+        ] {
+            let ran = fpgactl(args);
+            let said = ran.stdout + &ran.stderr;
+            let start = text.get(..30).unwrap();
+            assert!(ran.status != 0 && said.len() < 2000, "{args:?} {start}: {} {}", ran.status, said.len());
+            assert!(said.contains("long.yaml"), "{args:?} {start}: {said}");
+        }
+    }
+}

@@ -206,6 +206,9 @@ fn served_card_unplugged_replugged_and_failed() {
     let plan = file(folder.path(), "wrong.yaml", "list:\n  - {fault: late_interrupt}\n");
     let said = fails(&["card", "control", control, "faults", plan.to_str().unwrap()], 1);
     assert!(said.contains("faults.list[0]") && said.contains("delay_ns"), "{said}");
+    let plan = file(folder.path(), "wrong.yaml", format!("list:\n  - {{fault: {}}}\n", "x".repeat(200_000)));
+    let said = fails(&["card", "control", control, "faults", plan.to_str().unwrap()], 1);
+    assert!(said.contains("(200000 characters)") && said.len() < 2000, "{}", said.len());
     assert_eq!(server.end(Signal::TERM), Some(0));
     let said = fails(&["card", "control", control, "state"], 1);
     assert!(said.contains("no control socket") && said.contains("--control"), "{said}");
