@@ -70,8 +70,7 @@ pub enum IdentityError {
     AllOnes,
     /// The first word is not the magic.
     #[error(
-        "the user BAR starts with {found:#010x} where {IDENTITY_MAGIC:#010x} is expected: this bitstream has no network \
-         interface of this project; open the card without it, or load the right bitstream"
+        "the user BAR starts with {found:#010x} instead of {IDENTITY_MAGIC:#010x}: this bitstream has no network interface of this project"
     )]
     WrongMagic {
         /// First word found.
@@ -91,8 +90,7 @@ pub enum IdentityError {
     },
     /// The version matches, but the bitstream was built from a different map.
     #[error(
-        "the bitstream was built from a map with checksum {found:#010x}, this software from {supported:#010x}, both as \
-         the same contract version: build both from the same map/ni.yaml"
+        "the bitstream was built from a map with checksum {found:#010x}, this software from {supported:#010x}, for the same contract version"
     )]
     WrongChecksum {
         /// CHECKSUM found.
@@ -180,6 +178,20 @@ pub enum IdentityError {
         /// The block's type.
         block_type: BlockType,
     },
+}
+
+impl IdentityError {
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub const fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::WrongMagic { .. } => {
+                Some("open the card without the network interface, or load the right bitstream")
+            }
+            Self::WrongChecksum { .. } => Some("build both from the same map/ni.yaml"),
+            _ => None,
+        }
+    }
 }
 
 /// Error of reading an identity block.

@@ -7,6 +7,7 @@ mod channels;
 mod dma;
 mod documents;
 mod endpoint;
+mod error_texts;
 mod faults;
 mod guards;
 mod link;

@@ -32,7 +32,7 @@ pub enum SimNetworkError {
     },
     /// A card's packets do not fit the link's datagrams.
     #[error(
-        "card {card}: its packets of {packet} make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}; use smaller packets (ni.packet_size), or a larger MTU of the link if every network on the path supports it",
+        "card {card}: its packets of {packet} make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}; lower ni.packet_size or raise the MTU",
         packet = quantity(*packet, "byte"),
     )]
     Mtu {

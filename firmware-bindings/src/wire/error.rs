@@ -223,7 +223,13 @@ pub enum EncodeError {
     },
     /// A receiver would refuse the packet.
     #[error("a receiver would refuse this packet: {0}")]
-    Invalid(#[from] WireError),
+    Invalid(WireError),
+}
+
+impl From<WireError> for EncodeError {
+    fn from(error: WireError) -> Self {
+        Self::Invalid(error)
+    }
 }
 
 impl From<GeometryError> for EncodeError {

@@ -189,7 +189,10 @@ fn notifications_without_slot_end_in_receiver_not_ready() {
                     panic!("{scheme} {length}: {:?}", done.result)
                 };
                 assert_eq!(refusing, node, "{error}");
-                assert!(error.to_string().contains("poll the endpoint of node"), "{error}");
+                assert!(
+                    error.help().is_some_and(|help| help.contains("poll the endpoint of that node")),
+                    "{error}"
+                );
             }
             // Exactly the transfers that have arrived are notified. After that, notifications work again.
             net.settle();

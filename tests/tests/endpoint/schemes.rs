@@ -167,7 +167,7 @@ fn schemes_mismatched_nodes_refuse_each_other() {
             let done = completion(&mut net, from);
             let Err(error @ TransferError::Scheme { node, .. }) = done.result else { panic!("{done:?}") };
             assert_eq!(node, region.node, "{first} and {second}");
-            assert!(error.to_string().contains("same scheme"), "{error}");
+            assert!(error.help().is_some_and(|help| help.contains("same scheme")), "{error}");
             assert_eq!(net.get(to, TARGET, 16), [0xC3; 16]);
             assert!(
                 net.network.now() < Nanos::from_millis(100),

@@ -115,7 +115,7 @@ fn open_foreign_identity_is_refused() {
         (version(0x0000_0009), "update the bitstream"),
         (
             described(&format!("ni: {{ checksum_override: {} }}", CONTRACT_CHECKSUM ^ 1)),
-            "build both from the same",
+            "for the same contract version",
         ),
     ];
     for (file, advice) in cases {
@@ -143,7 +143,7 @@ fn open_foreign_identity_is_refused() {
                 panic!("{error}")
             };
             assert_eq!(*source, IdentityError::WrongMagic { found: value });
-            assert_message(&error, &["open the card without it"]);
+            assert_message(&error, &["no network interface of this project"]);
         }
         drop(error);
         let card = Card::from_backend_with(injector, ignored()).unwrap();

@@ -535,8 +535,7 @@ pub enum ScenarioError {
     },
     /// A slow link does not exist.
     #[error(
-        "slow link {number}: {} times slower from {} to {}{}: give a link of the topology (hosts are numbered first, then switches from the \
-         lowest level up) and 1 to 1000",
+        "slow link {number}: {} times slower from {} to {}{}: give a link of the topology (hosts first, then switches from the lowest level up) and 1 to 1000",
         link.times, link.from, link.to,
         link.number.map(|number| format!(", number {number}")).unwrap_or_default()
     )]

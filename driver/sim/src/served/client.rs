@@ -97,7 +97,7 @@ enum ClientRequestError {
     #[error("the client's reply to {command} does not match the request")]
     Contradiction { command: Command },
     #[error(
-        "the client replies to DMA_WRITE without a body, as QEMU does, which expects the data of these messages at another offset (hw/vfio-user, VFIOUserDMARW); give it memory that it can share: -object memory-backend-memfd,share=on"
+        "the client replies to DMA_WRITE without a body, as QEMU does: give it memory that it can share (-object memory-backend-memfd,share=on)"
     )]
     LayoutMismatch,
     #[error(transparent)]

@@ -1,5 +1,7 @@
 //! Commands, answers and completions of a sender.
 
+use alloc::borrow::Cow;
+
 use fpga_firmware::event::NackReason;
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
@@ -319,8 +321,7 @@ impl Completion {
 pub enum TransferError {
     /// No answer within the give-up time, or within the maximum number of tries of one packet.
     #[error(
-        "node {node} does not answer: packet for {address} sent {tries}, {acknowledged} of the transfer \
-         acknowledged; check the node and the path (for 0 times, the load of the sender), then submit again",
+        "node {node} does not answer: packet for {address} sent {tries}, {acknowledged} of the transfer acknowledged",
          acknowledged = quantity(*acknowledged, "packet"),
          tries = quantity(*tries, "time"),
      )]
@@ -337,8 +338,7 @@ pub enum TransferError {
     },
     /// The receiver refuses permanently.
     #[error(
-        "node {node} refuses the packet for {address} ({reason}) after {tries}, {acknowledged} of the \
-         transfer acknowledged; check address, length and key",
+        "node {node} refuses the packet for {address} ({reason}) after {tries}, {acknowledged} of the transfer acknowledged",
          acknowledged = quantity(*acknowledged, "packet"),
          tries = quantity(*tries, "try"),
      )]
@@ -357,9 +357,7 @@ pub enum TransferError {
     /// The receiving host had no event ring slot for the transfer's notification, until the transfer's deadline or,
     /// without one, for the give-up time.
     #[error(
-        "node {node} is not ready for the notification of the transfer to {address}: the event ring of its host is full; \
-         {acknowledged} acknowledged, the last one was refused {tries}; poll the endpoint of node {node}, open it \
-         with a larger event ring (EndpointOptions::event_entries), or send without a notification (Notify::None)",
+        "node {node} is not ready for the notification of the transfer to {address}: {acknowledged} acknowledged, the last one refused {tries}",
          acknowledged = quantity(*acknowledged, "packet"),
          tries = quantity(*tries, "time"),
      )]
@@ -377,9 +375,7 @@ pub enum TransferError {
     /// give-up time, so that the segment's first packet, or the next segment, could have registered again a transfer
     /// that was complete.
     #[error(
-        "node {node} may no longer know the transfer to {address}: it was reset, or received nothing for its registry \
-         timeout, for example because this host was suspended; {acknowledged} acknowledged, the last one sent \
-         {tries}; submit the transfer again",
+        "node {node} may no longer know the transfer to {address} (reset, or silence): {acknowledged} acknowledged, the last one sent {tries}",
          acknowledged = quantity(*acknowledged, "packet"),
          tries = quantity(*tries, "time"),
      )]
@@ -394,10 +390,7 @@ pub enum TransferError {
         tries: u8,
     },
     /// The receiver runs another scheme.
-    #[error(
-        "node {node} does not receive with this scheme: nothing was written to {address}; open the endpoints of both cards with \
-         the same scheme"
-    )]
+    #[error("node {node} does not receive with this scheme: nothing was written to {address}")]
     Scheme {
         /// Receiving node.
         node: NodeId,
@@ -405,10 +398,7 @@ pub enum TransferError {
         address: CardAddr,
     },
     /// The NI that was to send the transfer by itself refuses the command.
-    #[error(
-        "the card's interface does not accept the transfer to {address} at node {node}: its source is not in card memory, or the \
-         interface has fewer slots than it reports; check the source, and the card's build"
-    )]
+    #[error("the card's interface does not accept the transfer to {address} at node {node}")]
     NotTaken {
         /// Receiving node.
         node: NodeId,
@@ -417,8 +407,7 @@ pub enum TransferError {
     },
     /// The command's own deadline passed.
     #[error(
-        "the transfer to {address} at node {node} missed its deadline: {acknowledged} acknowledged, the most repeated \
-         one was sent {tries}; give it a later deadline or a higher priority, or reduce the load, and submit it again",
+        "the transfer to {address} at node {node} missed its deadline: {acknowledged} acknowledged, the most repeated one was sent {tries}",
          acknowledged = quantity(*acknowledged, "packet"),
          tries = quantity(*tries, "time"),
      )]
@@ -434,8 +423,7 @@ pub enum TransferError {
     },
     /// The caller cancelled the transfer.
     #[error(
-        "the transfer to {address} at node {node} was cancelled, {acknowledged} acknowledged; a part of it may have \
-         been written: submit it again to write all of it", acknowledged = quantity(*acknowledged, "packet"))]
+        "the transfer to {address} at node {node} was cancelled: {acknowledged} acknowledged, and a part of it may be written", acknowledged = quantity(*acknowledged, "packet"))]
     Cancelled {
         /// Receiving node.
         node: NodeId,
@@ -444,6 +432,31 @@ pub enum TransferError {
         /// Packets of the transfer that were acknowledged.
         acknowledged: u64,
     },
+}
+
+impl TransferError {
+    /// Returns what a person can do about it, without the words of one front end.
+    #[must_use]
+    pub const fn help(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::Unanswered { .. } => {
+                "check the node and the path (for 0 times, the load of the sender), then submit again"
+            }
+            Self::Refused { .. } => "check address, length and key",
+            Self::ReceiverNotReady { .. } => {
+                "poll the endpoint of that node, open it with a larger event ring, or send without a notification"
+            }
+            Self::Forgotten { .. } => "submit the transfer again",
+            Self::Scheme { .. } => "open the endpoints of both cards with the same scheme",
+            Self::NotTaken { .. } => {
+                "check that the source is in card memory, and that the card's build has the slots that it reports"
+            }
+            Self::Deadline { .. } => {
+                "give it a later deadline or a higher priority, or reduce the load, and submit it again"
+            }
+            Self::Cancelled { .. } => "submit it again to write all of it",
+        }))
+    }
 }
 
 impl SenderCounters {
