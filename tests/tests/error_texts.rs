@@ -1,4 +1,5 @@
 //! Texts of errors: one short statement of the problem, with its cause, which is then not the `source()` as well.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
