@@ -162,7 +162,7 @@ fn graph(metadata: &Metadata) -> BTreeMap<String, Uses> {
 }
 
 /// All permitted dependencies of `package`; `None` if it has no layer.
-fn allowed(package: &str) -> Option<BTreeSet<&'static str>> {
+pub(crate) fn allowed(package: &str) -> Option<BTreeSet<&'static str>> {
     let (_, direct) = LAYERS.iter().find(|(name, _)| *name == package)?;
     let mut all = BTreeSet::new();
     for below in *direct {

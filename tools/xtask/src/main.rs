@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod fuzz;
 mod generate;
 mod graph;
@@ -27,6 +28,8 @@ struct Arguments {
 enum Command {
     /// Write the Rust bindings, the manual and the canonical text of the network interface contract.
     Generate(generate::Options),
+    /// Print the public types of fpga-driver; fail if a public signature uses a type that has no name there.
+    Api(api::Options),
     /// Run each fuzz target for a limited time.
     Fuzz(fuzz::Options),
     /// Print the dependencies between packages; fail if one is not permitted by the design, or if files use each other in a cycle.
@@ -68,6 +71,8 @@ enum Command {
 enum TaskError {
     #[error(transparent)]
     Generate(#[from] generate::GenerateError),
+    #[error(transparent)]
+    Api(#[from] api::ApiError),
     #[error(transparent)]
     Fuzz(#[from] fuzz::FuzzError),
     #[error(transparent)]
@@ -144,6 +149,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
     let root = fpga_process::workspace_root();
     match command {
         Command::Generate(options) => generate::run(&root, options)?,
+        Command::Api(options) => api::run(&root, options)?,
         Command::Fuzz(options) => fuzz::run(&root, options)?,
         Command::Graph(options) => graph::run(&root, options)?,
         Command::Netns(options) => netns::run(&root, options)?,
