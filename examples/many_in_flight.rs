@@ -9,9 +9,9 @@
 use std::collections::HashMap;
 use std::error::Error;
 
-use fpga_driver::RefusalReason;
+use fpga_driver::errors::RefusalReason;
 use fpga_driver::sim::SimNetwork;
-use fpga_driver::{Backend, Card, CardAddr, ChannelOptions, DmaBuffer, SubmitError, Ticket};
+use fpga_driver::{Card, CardAddr, ChannelOptions, DmaBuffer, SubmitError, Ticket, backend::Backend};
 
 const TRANSFERS: u64 = 100;
 const LENGTH: usize = 8 << 10;

@@ -3,7 +3,10 @@
 //!     cargo run -p fpga-examples --example stream_loopback
 #![forbid(unsafe_code)]
 
-use fpga_driver::{C2hStreamOptions, Card, Error, PacketFragment, StreamError, WaitOptions};
+use fpga_driver::{
+    Card, Error, WaitOptions,
+    stream::{C2hStreamOptions, PacketFragment, StreamError},
+};
 
 const PACKETS: usize = 1000;
 const HEADER: usize = 64;

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use fpga_driver::sim::{SimNetwork, ThreadOptions};
-use fpga_driver::{Card, Error, UserInterruptError};
+use fpga_driver::{Card, Error, user_interrupt::UserInterruptError};
 
 /// Line that the design raises when a result is ready.
 const RESULT: u8 = 3;

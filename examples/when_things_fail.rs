@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use fpga_driver::sim::{CardFailure, SimNetwork};
-use fpga_driver::{Card, CardAddr, Error, FaultCause, OpenError, TransferError};
+use fpga_driver::{Card, CardAddr, Error, OpenError, TransferError, errors::FaultCause};
 
 const BAD: CardAddr = CardAddr::new(0x8000);
 const GOOD: CardAddr = CardAddr::new(0x10_0000);

@@ -1,6 +1,6 @@
 //! Identity of a card: PCI ids, and the identity block of its network interface.
 
-use fpga_firmware::identity::{Identity, IdentityError, ReadError};
+use fpga_firmware::identity::{Identity, IdentityError, IdentityReadError};
 use fpga_pci::{Backend, Bar, ConfigError, config};
 use fpga_registers::pci::{command, header};
 
@@ -41,7 +41,7 @@ pub(crate) fn read_ids(backend: &dyn Backend) -> Result<PciIds, OpenError> {
 /// Replaces the error of an identity block that reads as all ones by its cause, on a card whose DMA BAR answers.
 pub(crate) fn silent_user_bar(error: OpenError) -> OpenError {
     match error {
-        OpenError::Identity(ReadError::Refused(IdentityError::AllOnes)) => {
+        OpenError::Identity(IdentityReadError::Refused(IdentityError::AllOnes)) => {
             OpenError::UserLogic(AllOnesCause::UserLogic)
         }
         error => error,
@@ -72,7 +72,7 @@ pub(crate) fn network_interface(
         return Err(OpenError::BarTooSmall { role: "user", index: role.index, size: role.size, needed });
     }
     let identity = Identity::read(bar, bar.size()).map_err(|source| match source {
-        ReadError::Access { error, .. } => OpenError::Mmio(error),
+        IdentityReadError::Access { error, .. } => OpenError::Mmio(error),
         source => OpenError::Identity(source),
     })?;
     let ni = NiInfo::read(bar, &identity)?;

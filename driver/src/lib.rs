@@ -56,10 +56,7 @@ pub mod user_interrupt;
 
 pub use advice::Advice;
 pub use card::{Card, InterruptVectors};
-pub use cdma::{
-    Cdma, CdmaCompletion, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRing, CdmaRingError,
-    CdmaRingOptions, CdmaSubmitError, DescriptorPath,
-};
+pub use cdma::{Cdma, CdmaCompletion, CdmaError, CdmaRing, CdmaRingOptions, DescriptorPath};
 pub use channel::{
     C2hChannel, Cancellation, ChannelEvents, ChannelOptions, Completion, H2cChannel, MemoryHandle, RunMode,
     ScatterGatherEntry, Ticket, WaitMode, WaitOptions,
@@ -67,45 +64,77 @@ pub use channel::{
 pub use discover::{BarRoles, DmaBarReason};
 pub use endpoint::Endpoint;
 pub use error::{
-    CardPart, ChannelError, Error, ErrorKind, ErrorPlace, OpenError, Refused, ResourceError, SubmitError,
-    TransferError, TransferFailed,
+    ChannelError, Error, ErrorPlace, OpenError, Refused, ResourceError, SubmitError, TransferError,
+    TransferFailed,
 };
-pub use fault::{ChannelFault, FaultCause, FaultPosition};
-pub use fpga_firmware::{Incarnation, NodeId};
-pub use fpga_pci::vfio::{VfToken, VfioInterface, VfioOpenError};
+pub use fpga_firmware::{Incarnation, NodeId, identity::Identity};
+pub use fpga_firmware::{generated::BlockType, identity::Block as NiBlock};
+pub use fpga_pci::vfio::{VfToken, VfioInterface};
 pub use fpga_pci::{
-    Backend, Backoff, Bar, BarError, Bounced, Clock, ConfigError, DeviceEvent, DeviceEvents, DmaAccess,
-    DmaAllocError, DmaBuffer, DmaPool, DmaPoolOptions, HugePages, InterruptError, MmioError, PciAddress,
-    ReadVolatile, RegisteredMemory, ResetLevel, SharedMemory, SharedSlice, Waited, WriteVolatile,
-    catch_bus_errors,
+    Bar, DmaAccess, DmaBuffer, DmaPool, DmaPoolOptions, HugePages, PciAddress, ReadVolatile,
+    RegisteredMemory, SharedMemory, SharedSlice, Waited, WriteVolatile, catch_bus_errors,
 };
-pub use fpga_registers::{BarOffset, CardAddr, Iova, xdma::Direction};
+pub use fpga_registers::{BarOffset, CardAddr, Iova, xdma::Alignments, xdma::Direction};
 pub use fpga_ring::cdma_ring::CopyEntry as CdmaSegment;
-pub use fpga_ring::ring::RefusalReason;
-pub use fpga_vfio_user::VfioUserOpenError;
 pub use identify::NI_SUBSYSTEM;
 pub use info::{CardInfo, PciIds, XdmaInfo};
 pub use name::ChannelName;
 pub use ni::{NiInfo, TransmitWindows};
 pub use options::{NetworkInterface, OpenOptions};
 pub use range::CardRange;
-pub use raw::RawChannel;
-pub use recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport};
-pub use silence::AllOnesCause;
-pub use spec::{AccessOptions, CardSpec, CardSpecError};
-pub use stream::{
-    C2hStream, C2hStreamOptions, H2cStream, Packet, PacketFragment, SendStatistics, StreamError, StreamPart,
-    StreamStatistics,
-};
-pub use user_interrupt::{UserInterrupt, UserInterruptError, UserInterrupts};
+pub use spec::{AccessOptions, CardSpec};
+pub use stream::{C2hStream, H2cStream};
+pub use user_interrupt::{UserInterrupt, UserInterrupts};
+
+/// Details of errors: causes, positions and registers that the errors of the other modules contain.
+pub mod errors {
+    pub use crate::cdma::{CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRingError, CdmaSubmitError};
+    pub use crate::error::{CardPart, ErrorKind};
+    pub use crate::fault::{ChannelFault, FaultCause, FaultPosition};
+    pub use crate::silence::AllOnesCause;
+    pub use crate::spec::CardSpecError;
+    pub use fpga_firmware::catalog::UnknownValue;
+    pub use fpga_firmware::event::EventError;
+    pub use fpga_firmware::geometry::GeometryError;
+    pub use fpga_firmware::identity::{IdentityError, IdentityReadError};
+    pub use fpga_firmware::window::WindowError;
+    pub use fpga_pci::vfio::{ParseVfioOptionError, VfioOpenError};
+    pub use fpga_pci::{
+        BarError, ConfigError, ConnectionError, DmaAllocError, DmaMapError, Holder, InterruptError,
+        IovaError, MapRefused, MemoryError, MmioError, OsError, OtherFunction, ParsePciAddressError,
+        QuarantineReason, QuarantineRecord, ResetError, ServerError,
+    };
+    pub use fpga_protocol::op_table::OpTableError;
+    pub use fpga_protocol::receiver::ReceiverConfigError;
+    pub use fpga_protocol::sender::{CommandError, ConfigError as SenderConfigError};
+    pub use fpga_registers::cdma::{Cdmasr, SgStatus};
+    pub use fpga_registers::xdma::{ChannelError as StatusError, ChannelStatus};
+    pub use fpga_ring::cdma_ring::{
+        ConfigError as CdmaRingConfigError, ProgressFault, RefusalReason as CdmaRefusalReason,
+    };
+    pub use fpga_ring::ring::{ConfigError as RingConfigError, CountFault, HostRange, RefusalReason};
+    pub use fpga_vfio_user::{ConnectError, VfioUserOpenError};
+}
+
+/// PCI functions below a card: for other backends, for programs that program the registers themselves, and for test harnesses.
+pub mod backend {
+    pub use crate::raw::RawChannel;
+    pub use fpga_pci::interrupt::Unmask;
+    pub use fpga_pci::wait::BackoffStep;
+    pub use fpga_pci::{
+        AccessCounters, Backend, Backoff, BarInfo, BarKind, Bounced, Clock, DeviceEvent, DeviceEvents,
+        DmaPoolStats, Interrupt, InterruptTrigger, IovaRange, MemoryKind, Mmio, ResetLevel,
+    };
+}
 
 /// Simulated cards for tests of applications, and the network between them. [`Card::open`] of `"mock"` needs none of it.
 #[cfg(feature = "sim")]
 pub mod sim {
-    pub use fpga_netmodel::{Impairments, Order};
+    pub use fpga_netmodel::{Impairments, Order, OrderError};
+    pub use fpga_sim::link::{LinkCounters, LinkError, UdpLink, UdpLinkOptions};
     pub use fpga_sim::{
-        CardDescription, CardFailure, DescriptionError, FaultPlan, SimBackend, SimNetwork, SimNetworkBuilder,
-        SimNetworkError, ThreadOptions,
+        Builtin, CardDescription, CardError, CardFailure, DescriptionError, FaultPlan, PlannedFault, Problem,
+        RefusedAccesses, SimBackend, SimNetwork, SimNetworkBuilder, SimNetworkError, ThreadOptions,
     };
 }
 

@@ -25,7 +25,7 @@ use fpga_pci::{ParsePciAddressError, PciAddress};
 ///
 /// let card: CardSpec = "65:00.0".parse()?;
 /// assert_eq!(card.to_string(), "0000:65:00.0");
-/// # Ok::<(), fpga_driver::CardSpecError>(())
+/// # Ok::<(), fpga_driver::errors::CardSpecError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -197,7 +197,7 @@ impl IdentityError {
 /// Error of reading an identity block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReadError<E> {
+pub enum IdentityReadError<E> {
     /// A register could not be read.
     #[error("cannot read the identity block at {at}: {error}")]
     Access {
@@ -347,11 +347,11 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// [`ReadError::Access`] if the backend cannot read, [`ReadError::Refused`] for an unusable card.
-    pub fn read<I: RegisterIo + ?Sized>(io: &I, bar_size: u64) -> Result<Self, ReadError<I::Error>> {
+    /// [`IdentityReadError::Access`] if the backend cannot read, [`IdentityReadError::Refused`] for an unusable card.
+    pub fn read<I: RegisterIo + ?Sized>(io: &I, bar_size: u64) -> Result<Self, IdentityReadError<I::Error>> {
         let read = |index: u64| {
             let at = BarOffset::new(4 * index);
-            io.read32(at).map_err(|error| ReadError::Access { at, error })
+            io.read32(at).map_err(|error| IdentityReadError::Access { at, error })
         };
         let mut words = Vec::with_capacity(HEAD_WORDS);
         for index in 0..HEAD_WORDS as u64 {

@@ -5,6 +5,7 @@
 //! deadline to the next.
 
 use core::fmt;
+use core::time::Duration;
 
 /// A point in time, or a duration, in nanoseconds. 64 bits last 584 years.
 ///
@@ -98,6 +99,19 @@ impl Nanos {
     }
 }
 
+/// Saturates at [`Nanos::MAX`], 584 years.
+impl From<Duration> for Nanos {
+    fn from(span: Duration) -> Self {
+        Self(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Nanos> for Duration {
+    fn from(span: Nanos) -> Self {
+        Self::from_nanos(span.0)
+    }
+}
+
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
@@ -121,6 +135,8 @@ mod tests {
         assert_eq!(Nanos::MAX.checked_add(Nanos::new(1)), None);
         assert_eq!(Nanos::ZERO.checked_sub(Nanos::new(1)), None);
         assert_eq!(Nanos::from_secs(u64::MAX), Nanos::MAX);
+        assert_eq!(Nanos::from(Duration::MAX), Nanos::MAX);
+        assert_eq!(Duration::from(Nanos::new(1_500)), Duration::from_nanos(1_500));
         assert_eq!(Nanos::from_millis(2).checked_add(Nanos::from_micros(3)), Some(Nanos::new(2_003_000)));
     }
 

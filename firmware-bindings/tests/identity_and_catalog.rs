@@ -11,7 +11,7 @@ use fpga_firmware::generated::{
     self, BLOCKS, BlockType, CONTRACT_CHECKSUM, CONTRACT_VERSION, Capabilities, IDENTITY_MAGIC, Scheme,
     layout, ni, registry,
 };
-use fpga_firmware::identity::{self, Block, Identity, IdentityError, ReadError};
+use fpga_firmware::identity::{self, Block, Identity, IdentityError, IdentityReadError};
 use fpga_registers::{BarOffset, Field, RegisterIo};
 
 const BAR: u64 = 0x1_0000;
@@ -172,16 +172,16 @@ fn identity_check_reads_only_own_registers() {
     assert_eq!(touched, (0..4 * usual().len() as u64).step_by(4).collect::<Vec<_>>());
     // Only the first word of a foreign card is read.
     let (outcome, touched) = read(vec![0x1234_5678; 100]);
-    assert_eq!(outcome, Err(ReadError::Refused(IdentityError::WrongMagic { found: 0x1234_5678 })));
+    assert_eq!(outcome, Err(IdentityReadError::Refused(IdentityError::WrongMagic { found: 0x1234_5678 })));
     assert_eq!(touched, [0]);
     // An impossible count is not used.
     let mut words = usual();
     words[5] = 0x4000_0000;
     let (outcome, touched) = read(words);
-    assert_eq!(outcome, Err(ReadError::Refused(IdentityError::BlockCount { count: 0x4000_0000 })));
+    assert_eq!(outcome, Err(IdentityReadError::Refused(IdentityError::BlockCount { count: 0x4000_0000 })));
     assert_eq!(touched.len(), 6);
     let (outcome, _) = read(usual()[..9].to_vec());
-    assert_eq!(outcome, Err(ReadError::Access { at: BarOffset::new(36), error: "no such word" }));
+    assert_eq!(outcome, Err(IdentityReadError::Access { at: BarOffset::new(36), error: "no such word" }));
 }
 
 #[test]

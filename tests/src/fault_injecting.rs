@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use fpga_driver::{Backend, BarOffset, CardAddr, Iova};
+use fpga_driver::{BarOffset, CardAddr, Iova, backend::Backend};
 use fpga_pci::{
     AccessCounters, Bar, BarError, Clock, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
     Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory, lock,

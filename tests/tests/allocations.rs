@@ -8,9 +8,11 @@ use std::io::{Read, Write};
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::{
-    Bounced, C2hChannel, C2hStreamOptions, Card, CardAddr, CardRange, CdmaRingOptions, ChannelOptions,
-    Completion, DescriptorPath, DmaBuffer, Endpoint, H2cChannel, MemoryHandle, PacketFragment, RunMode,
-    ScatterGatherEntry, WaitMode, WaitOptions, bulk,
+    C2hChannel, Card, CardAddr, CardRange, CdmaRingOptions, ChannelOptions, Completion, DescriptorPath,
+    DmaBuffer, Endpoint, H2cChannel, MemoryHandle, RunMode, ScatterGatherEntry, WaitMode, WaitOptions,
+    backend::Bounced,
+    bulk,
+    stream::{C2hStreamOptions, PacketFragment},
 };
 use fpga_firmware::generated::Scheme;
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
 use fpga_driver::recovery::{self, RecoveryStep, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport};
 use fpga_driver::{
-    Advice, Backend, BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Endpoint, Error,
-    FaultCause, OpenError, OpenOptions, RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport,
-    ResourceError, RunMode, WaitOptions,
+    Advice, BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Endpoint, Error, OpenError,
+    OpenOptions, ResourceError, RunMode, WaitOptions,
+    backend::Backend,
+    errors::FaultCause,
+    recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport},
 };
 use fpga_pci::{ResetLevel, config};
 use fpga_registers::cdma::CdmaBlock;

@@ -6,8 +6,8 @@ use std::any::Any;
 
 use fpga_driver::endpoint::SendOptions;
 use fpga_driver::{
-    Backend, Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Endpoint, NetworkInterface,
-    NodeId, OpenOptions,
+    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Endpoint, NetworkInterface, NodeId,
+    OpenOptions, backend::Backend,
 };
 use fpga_pci::{DmaPool, DmaPoolOptions};
 use fpga_registers::xdma::{ChannelBlock, channel_base};

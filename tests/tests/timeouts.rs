@@ -9,8 +9,8 @@ use std::time::Duration;
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::endpoint::{EndpointError, SendOptions, SharedEndpoint};
 use fpga_driver::{
-    Backend, Cancellation, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, Error,
-    NodeId, OpenOptions, TransferError, WaitMode, WaitOptions,
+    Cancellation, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, Error, NodeId,
+    OpenOptions, TransferError, WaitMode, WaitOptions, backend::Backend,
 };
 use fpga_pci::Bounced;
 use fpga_registers::cdma::CdmaBlock;
@@ -212,7 +212,7 @@ fn virtual_wait_without_work_takes_few_steps() {
     let (began, turns) = (network.now(), end.counters().turns);
     let error = end.wait_notification(timeout).unwrap_err();
     assert!(matches!(error.kind, EndpointError::NoArrival { .. }), "{error}");
-    let waited = Duration::from_nanos(network.now().saturating_sub(began).get());
+    let waited = Duration::from(network.now().saturating_sub(began));
     assert!(waited >= timeout && waited <= timeout + Duration::from_secs(1), "{waited:?}");
     let turns = end.counters().turns - turns;
     assert!(turns < 100_000, "{turns} turns");

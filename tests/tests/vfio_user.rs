@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 use fpga_card::CardDescription;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
 use fpga_driver::{
-    Backend, BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction,
-    Endpoint, Error, OpenOptions, RecoveryLevel, RecoveryOptions, WaitMode, WaitOptions, recovery,
+    BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction, Endpoint,
+    Error, OpenOptions, WaitMode, WaitOptions,
+    backend::Backend,
+    recovery,
+    recovery::{RecoveryLevel, RecoveryOptions},
 };
 use fpga_pci::{ConnectionError, DmaAccess, HugePages, MmioError, ResetLevel, ServerError, SharedMemory};
 use fpga_registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};

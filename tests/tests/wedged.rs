@@ -9,8 +9,8 @@ use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::endpoint::SendOptions;
 use fpga_driver::{
     Advice, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, DmaBuffer, Endpoint, Error,
-    FaultCause, H2cChannel, NodeId, OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError,
-    TransferError, WriteVolatile,
+    H2cChannel, NodeId, OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError, TransferError,
+    WriteVolatile, errors::FaultCause,
 };
 use fpga_pci::{MmioError, QuarantineReason};
 use fpga_registers::cdma::CdmaBlock;

@@ -7,7 +7,7 @@
 //! ```
 //! use std::sync::{Arc, Mutex};
 //! use fpga_diag::record::{Access, Observer, Recorder, log::{Log, Entry}, replay::{Replay, replay}};
-//! use fpga_driver::{sim::SimNetwork, BarOffset, Backend};
+//! use fpga_driver::{sim::SimNetwork, BarOffset, backend::Backend};
 //!
 //! #[derive(Default)]
 //! struct Lines(Mutex<String>);

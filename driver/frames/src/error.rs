@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use fpga_driver::endpoint::{EndpointError, SendError};
-use fpga_driver::{Advice, ChannelError, ChannelFault, Error, NodeId, ResourceError, SubmitError};
-use fpga_protocol::sender::TransferError;
+use fpga_driver::{Advice, ChannelError, Error, NodeId, ResourceError, SubmitError, errors::ChannelFault};
+use fpga_protocol::sender::SendFailure;
 use fpga_registers::quantity;
 
 use crate::arrivals::ArrivalError;
@@ -275,7 +275,7 @@ pub enum SubscriberError {
         /// Number of consecutive failures.
         failures: u32,
         /// Last failure.
-        last: TransferError,
+        last: SendFailure,
     },
     /// Nothing was received for longer than a live publisher stays silent, while this side polled.
     #[error(

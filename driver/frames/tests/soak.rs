@@ -6,7 +6,7 @@
 use crate::stream::rig;
 
 use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberError, SubscriberOptions};
-use fpga_protocol::sender::TransferError;
+use fpga_protocol::sender::SendFailure;
 use fpga_sim::SimNetwork;
 use rand_core::Rng;
 use rig::{Rig, Seen, lossy, options};
@@ -78,8 +78,7 @@ fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
                 // The closed window may refuse a frame before the node joins again: no other subscriber is dropped.
                 let is_replaced = matches!(
                     reason,
-                    DropReason::Replaced
-                        | DropReason::Unreachable { last: TransferError::Refused { .. }, .. }
+                    DropReason::Replaced | DropReason::Unreachable { last: SendFailure::Refused { .. }, .. }
                 );
                 assert!(is_replaced, "incarnation {number}, frame {at}: {id} {reason}, {statistics:?}");
             }

@@ -70,7 +70,7 @@ pub use error::{
 };
 pub use events::{DeviceEvent, DeviceEvents};
 /// Information of the kernel about functions that are not opened.
-pub use fpga_host::{self as host, OtherFunction, ParsePciAddressError, PciAddress};
+pub use fpga_host::{self as host, Holder, OtherFunction, ParsePciAddressError, PciAddress};
 #[doc(hidden)]
 pub use fpga_registers::Iova;
 pub use function::{AccessCounters, BarInfo, BarKind, Clock, DmaAccess, ResetLevel};

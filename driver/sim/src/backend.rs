@@ -225,7 +225,7 @@ impl Backend for SimBackend {
             }
             return;
         }
-        self.network.pause(Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
+        self.network.pause(Nanos::from(span));
     }
 
     /// Lets the simulated network work until the interrupt has arrived or `timeout` of virtual time has passed. Sleeps if the network has a
@@ -241,7 +241,7 @@ impl Backend for SimBackend {
         if self.network.is_threaded() {
             return interrupt.wait(timeout);
         }
-        let span = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let span = Nanos::from(timeout);
         if self.network.is_linked() {
             let mut count = 0;
             self.network.run_linked(span, Some(interrupt.as_fd()), || {

@@ -38,7 +38,10 @@ pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, 
 pub use error::SimNetworkError;
 pub use fpga_card::description::{LinkRate, SCHEMA_VERSION, StreamLogic};
 pub use fpga_card::fault_plan::FaultsDescription;
-pub use fpga_card::{BarLayout, BarRole, CardDescription, DescriptionError, FaultPlan, USER_INTERRUPTS};
+pub use fpga_card::{
+    BarLayout, BarRole, Builtin, CardDescription, CardError, DescriptionError, FaultPlan, PlannedFault,
+    Problem, USER_INTERRUPTS,
+};
 pub use network::{SimNetwork, SimNetworkBuilder};
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;

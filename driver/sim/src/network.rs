@@ -273,7 +273,7 @@ impl SimNetwork {
     pub fn advance(&self, span: Nanos) {
         if self.is_threaded() || self.lock().epoch.is_some() {
             // The caller asks for time to pass: nothing to wait for otherwise.
-            std::thread::sleep(Duration::from_nanos(span.get()));
+            std::thread::sleep(Duration::from(span));
             self.step_until_idle();
             return;
         }
@@ -429,11 +429,11 @@ impl SimNetwork {
             let (Some(epoch), Some(link)) = (state.epoch, &state.link) else { return };
             (epoch, link.events())
         };
-        let now = || Nanos::new(u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let now = || Nanos::from(epoch.elapsed());
         let end = now().saturating_add(span);
         loop {
             let rest = self.drive(now());
-            let left = Duration::from_nanos(end.saturating_sub(now()).get());
+            let left = Duration::from(end.saturating_sub(now()));
             if is_over() || left.is_zero() {
                 return;
             }

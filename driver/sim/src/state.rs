@@ -339,7 +339,7 @@ impl State {
 }
 
 fn since(epoch: Instant) -> Nanos {
-    Nanos::new(u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    Nanos::from(epoch.elapsed())
 }
 
 /// Destination node: the third word of every packet's header.

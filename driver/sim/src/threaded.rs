@@ -99,7 +99,7 @@ impl WorkerState {
 
     /// Nanoseconds since the simulated network was created.
     pub(crate) fn elapsed(&self) -> fpga_protocol::Nanos {
-        fpga_protocol::Nanos::new(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        fpga_protocol::Nanos::from(self.epoch.elapsed())
     }
 
     /// Requests the lock.

@@ -248,14 +248,14 @@ impl ErrorKind for EndpointError {
 }
 
 /// Returns the advice for a transfer that the sender refused.
-pub(super) fn submit_advice(error: &sender::SubmitError) -> Option<Advice> {
+pub(super) fn submit_advice(error: &sender::CommandError) -> Option<Advice> {
     match error {
-        sender::SubmitError::Full { .. } | sender::SubmitError::Destinations { .. } => {
+        sender::CommandError::Full { .. } | sender::CommandError::Destinations { .. } => {
             Some(Advice::TakeCompletions)
         }
-        sender::SubmitError::TooLong { .. } => Some(Advice::SplitTransfer),
-        sender::SubmitError::Notify => Some(Advice::ChooseNotification),
-        sender::SubmitError::Scheme { .. } => Some(Advice::OpenWithScheme),
+        sender::CommandError::TooLong { .. } => Some(Advice::SplitTransfer),
+        sender::CommandError::Notify => Some(Advice::ChooseNotification),
+        sender::CommandError::Scheme { .. } => Some(Advice::OpenWithScheme),
         _ => None,
     }
 }
@@ -356,5 +356,5 @@ pub enum SendError {
     },
     /// The sender refused the transfer.
     #[error(transparent)]
-    Sender(#[from] sender::SubmitError),
+    Sender(#[from] sender::CommandError),
 }

@@ -40,9 +40,9 @@ pub struct Notification {
     pub time: u64,
 }
 
-impl From<&Event> for Notification {
+impl Notification {
     /// Converts a notice event.
-    fn from(event: &Event) -> Self {
+    pub(super) fn of(event: &Event) -> Self {
         Self {
             node: event.node,
             incarnation: event.incarnation,

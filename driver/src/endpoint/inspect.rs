@@ -1,13 +1,24 @@
-//! Diagnosis: counters of an endpoint, and the receiver tables of the card, read from its shadow windows.
+//! Inspection: counters of an endpoint, the state of its protocol engine, and the receiver tables of the card, read from its shadow
+//! windows. The engine's own types ([`Sender`], [`Mirror`] and what they return) have times as [`Nanos`].
+
+use std::time::Duration;
 
 use fpga_firmware::generated::{Scheme, counters, escape, ni, registry, sending};
-use fpga_firmware::{Incarnation, MessageId, NodeId, OpNumber, TransferId};
+use fpga_firmware::{Incarnation, NodeId, TransferId};
 use fpga_pci::{Bar, MmioError};
-use fpga_protocol::Nanos;
-use fpga_protocol::mirror::{Difference, EscapedPacket};
-use fpga_protocol::receiver::EntryView;
-use fpga_protocol::sender::SenderCounters;
 use fpga_registers::{BarOffset, CardAddr};
+
+pub use fpga_firmware::event::{Event, EventKind, FaultReason, Outcome, Registration};
+pub use fpga_firmware::generated::Flags;
+pub use fpga_firmware::{MessageId, Nanos, OpNumber};
+pub use fpga_protocol::mirror::{Difference, EscapedPacket, Field, Mirror, MirrorError, Operation, Table};
+pub use fpga_protocol::op_table::{Op, OpState};
+pub use fpga_protocol::receiver::{EntryView, Mask};
+pub use fpga_protocol::segment::TransferClass;
+pub use fpga_protocol::sender::{
+    PacketView, QueueView, RetryPolicy, RoundTrip, Sender, SenderConfig, SenderCounters, TimeoutPolicy,
+    TransferStage, TransferView,
+};
 
 use super::{Endpoint, EndpointError, SchemeList};
 use crate::card::Card;
@@ -55,7 +66,7 @@ pub struct EscapeSlot {
     /// Op number of the packet.
     pub op: OpNumber,
     /// Time that the packet has waited.
-    pub age: Nanos,
+    pub age: Duration,
 }
 
 macro_rules! receive_counters {
@@ -143,7 +154,7 @@ pub struct SendingContext {
     /// Number of consecutive requests, or starts.
     pub tries: u32,
     /// Time since the last packet from the receiver.
-    pub age: Nanos,
+    pub age: Duration,
 }
 
 /// Tables of a card's network interface, read from its windows: registry, escape channel, counters, and messages that the card sends.
@@ -265,7 +276,7 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn registry_timeout(&self) -> Result<Nanos, Error<EndpointError>> {
+    pub fn registry_timeout(&self) -> Result<Duration, Error<EndpointError>> {
         self.timeout(ni::REGISTRY_TIMEOUT_US)
     }
 
@@ -273,12 +284,12 @@ impl ReceiveTables {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn escape_timeout(&self) -> Result<Nanos, Error<EndpointError>> {
+    pub fn escape_timeout(&self) -> Result<Duration, Error<EndpointError>> {
         self.timeout(ni::ESCAPE_TIMEOUT_US)
     }
 
-    fn timeout(&self, register: u32) -> Result<Nanos, Error<EndpointError>> {
-        self.window(self.info.ni_base, |block| Ok(Nanos::from_micros(block.read(register)?.into())))
+    fn timeout(&self, register: u32) -> Result<Duration, Error<EndpointError>> {
+        self.window(self.info.ni_base, |block| Ok(Duration::from_micros(block.read(register)?.into())))
     }
 
     /// Reads the number of valid entries of the receive registry, and its maximum so far.
@@ -368,7 +379,7 @@ fn read_slot(block: &Block, index: u16) -> Result<Option<EscapeSlot>, MmioError>
         since: Nanos::ZERO,
     };
     let op = OpNumber::new(block.read(escape::OP)?);
-    let age = Nanos::from_micros(block.read(escape::AGE_US)?.into());
+    let age = Duration::from_micros(block.read(escape::AGE_US)?.into());
     Ok(Some(EscapeSlot { index, packet, op, age }))
 }
 
@@ -394,7 +405,7 @@ fn read_context(block: &Block, index: u32) -> Result<Option<SendingContext>, Mmi
         base_packet: block.read(sending::BASE_PACKET)?,
         sent: block.read(sending::SENT)?,
         tries: block.read(sending::TRIES)?,
-        age: Nanos::from_micros(block.read(sending::AGE_US)?.into()),
+        age: Duration::from_micros(block.read(sending::AGE_US)?.into()),
     }))
 }
 

@@ -12,10 +12,11 @@
 //! ```
 
 mod chain;
+mod completion;
 mod error;
 mod events;
 mod handle;
-mod inspect;
+pub mod inspect;
 mod mismatch;
 mod options;
 mod peers;
@@ -36,7 +37,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fpga_firmware::event::{Event, EventKind, FaultReason};
-use fpga_firmware::generated::{Scheme, ni as at};
+use fpga_firmware::generated::ni as at;
 use fpga_firmware::{Incarnation, NodeId};
 use fpga_pci::{DmaBuffer, LogLimit, MmioError, QuarantineReason};
 use fpga_protocol::Nanos;
@@ -53,14 +54,15 @@ use crate::ni::{Block, NiInfo};
 use crate::range::CardRange;
 use crate::shared::Shared;
 
+pub use completion::{SendCompletion, SendTimeout};
 pub use error::{EndpointError, SendError};
 pub use events::Notification;
+pub use fpga_firmware::generated::{Capabilities, NackReason, Scheme};
+pub use fpga_firmware::{SegmentIndex, TransferId};
 pub use fpga_protocol::scheme::tuning::Tuning;
-pub use fpga_protocol::sender::{
-    Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, TimeoutPolicy as SendTimeout,
-};
+pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, Ticket as SendTicket};
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
-pub use inspect::{EndpointCounters, EscapeSlot, ReceiveCounters, ReceiveTables, SendingContext};
+pub use inspect::EndpointCounters;
 pub use mismatch::Mismatch;
 pub use options::{EndpointOptions, SendOptions};
 pub use peers::Peer;
@@ -70,6 +72,7 @@ pub use schemes::SchemeList;
 pub use segments::SegmentArrival;
 
 use events::EventRing;
+use inspect::ReceiveTables;
 use peers::Peers;
 use random::random;
 use read::Reads;
@@ -286,7 +289,7 @@ impl Endpoint {
             peers: Peers::default(),
             read_channel: options.read_channel,
             source_alignment: options.source_alignment.unwrap_or(1),
-            min_registry_timeout: Duration::from_nanos(limits.min_registry_timeout().get()),
+            min_registry_timeout: limits.min_registry_timeout().into(),
             quiet_until,
             tables: ReceiveTables::of(card).map_err(|error| error.kind)?,
             ni,
@@ -444,10 +447,8 @@ impl Endpoint {
             return Err(SendError::Overlap { source_start: source, destination, length });
         }
         self.check_peer(target.node, length, options.scheme)?;
-        let now = self.now();
-        let deadline = options
-            .deadline
-            .map(|span| now.saturating_add(Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))));
+        let now = self.time();
+        let deadline = options.deadline.map(|span| now.saturating_add(span.into()));
         let command = Command {
             source,
             node: target.node,
@@ -471,7 +472,7 @@ impl Endpoint {
     /// Packets already on the wire may still arrive. The receiving card keeps registry entries of a partly received transfer until it
     /// receives a later transfer of this endpoint, or for its registry timeout (2 s or more).
     pub fn cancel(&mut self, ticket: SendTicket) -> bool {
-        let now = self.now();
+        let now = self.time();
         self.withdraw(now, ticket)
     }
 
@@ -489,7 +490,12 @@ impl Endpoint {
 
     /// Returns the time on the clock that completions use for their start and end.
     #[must_use]
-    pub fn now(&self) -> Nanos {
+    pub fn now(&self) -> Duration {
+        self.time().into()
+    }
+
+    /// The same clock, for the protocol.
+    fn time(&self) -> Nanos {
         Nanos::new(self.card.shared.backend.now())
     }
 
@@ -516,7 +522,7 @@ impl Endpoint {
     }
 
     fn step(&mut self) -> Result<usize, EndpointError> {
-        let now = self.now();
+        let now = self.time();
         let mut work = self.take_events(now)?;
         // After the events: an answer that has already arrived prevents the timeout, even after a long time without a poll.
         self.sender.handle_timeout(now);
@@ -527,6 +533,7 @@ impl Endpoint {
             work += self.transmit.fill_windows(now, &mut self.sender)?;
         }
         while let Some(completion) = self.sender.poll_completion() {
+            let completion = SendCompletion::of(completion);
             self.peers.invalidate(&completion);
             if !self.take_internal(now, &completion)? {
                 self.completions.push_back(completion);
@@ -548,7 +555,7 @@ impl Endpoint {
                 EventKind::WindowFree => self.transmit.window_free(event.index, now)?,
                 EventKind::Hello => self.peers.answer(&event),
                 EventKind::Notice => {
-                    let notification = Notification::from(&event);
+                    let notification = Notification::of(&event);
                     if !self.take_arrival(now, &notification)? {
                         self.counters.notifications += 1;
                         self.notifications.push_back(notification);
@@ -564,7 +571,7 @@ impl Endpoint {
                     let reason = event.fault_reason().map_or("unknown", FaultReason::name);
                     let (card, node) = (self.card.name(), event.node.get());
                     let (address, length) = (event.address, event.length);
-                    let at = Duration::from_nanos(now.get());
+                    let at = now.into();
                     if event.fault_reason() == Some(FaultReason::Violation) {
                         // For example, the region of the peer was closed just now, and the peer does not know it yet.
                         if self.refusal_log.permits(at) {
@@ -587,7 +594,7 @@ impl Endpoint {
                     }
                     self.note_segment(&event);
                     if let Err(error) = self.mirror.handle_event(&event) {
-                        if self.mirror_log.permits(Duration::from_nanos(now.get())) {
+                        if self.mirror_log.permits(now.into()) {
                             tracing::warn!(card = self.card.name(), %error, "mirror of the receiving side");
                         }
                         self.counters.faults_dropped += keep(&mut self.mirror_faults, error);
@@ -666,7 +673,7 @@ impl Endpoint {
         &mut self,
         ticket: SendTicket,
     ) -> impl Future<Output = Result<SendCompletion, Error<EndpointError>>> + Send + '_ {
-        let mut idle = IdleWait::from(self.now());
+        let mut idle = IdleWait::from(self.time());
         core::future::poll_fn(move |context| {
             let polled = self.poll();
             if let Some(done) = self.take_completion(ticket) {
@@ -674,7 +681,7 @@ impl Endpoint {
             }
             match polled {
                 Ok(0) => idle.pause_in_task(&*self.card.shared.backend),
-                Ok(_) => idle = IdleWait::from(self.now()),
+                Ok(_) => idle = IdleWait::from(self.time()),
                 Err(error) => return Poll::Ready(Err(error)),
             }
             context.waker().wake_by_ref();

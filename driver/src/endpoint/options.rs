@@ -5,21 +5,14 @@ use std::time::Duration;
 use fpga_firmware::event::FaultReason;
 use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
-use fpga_protocol::Nanos;
 use fpga_protocol::scheme::tuning::{Tuning, max_window};
-use fpga_protocol::sender::{Notify, SenderConfig, TimeoutPolicy};
+use fpga_protocol::sender::{Notify, SenderConfig};
 use fpga_registers::CardAddr;
 
 use super::SchemeList;
+use super::completion::SendTimeout;
 use super::events::EventRing;
 use crate::ni::NiInfo;
-
-/// Adaptive, but never shorter than a host that polls occasionally needs to see an answer, and than a full pipe needs to carry it.
-const TIMEOUT: TimeoutPolicy = TimeoutPolicy::Adaptive {
-    initial: Nanos::from_millis(1),
-    least: Nanos::from_micros(100),
-    most: Nanos::from_millis(100),
-};
 
 /// Default number of packets of a message.
 const MESSAGE_PACKETS: u32 = 256;
@@ -56,7 +49,7 @@ pub struct EndpointOptions {
     /// channel), which may take half of it. Events that were not taken with [`poll`](super::Endpoint::poll) keep their entries.
     ///
     /// While that half is full, transfers to this node that request a notification end at their senders as
-    /// [not ready](fpga_protocol::sender::TransferError::ReceiverNotReady), and mirror events are dropped and counted: the next poll reads
+    /// [not ready](super::SendFailure::ReceiverNotReady), and mirror events are dropped and counted: the next poll reads
     /// the card's tables instead. All other transfers arrive whether or not this endpoint is polled.
     pub event_entries: u32,
     /// User interrupt with which the card ends the sleep of a wait, 0 to 15. Default 0.
@@ -75,7 +68,7 @@ pub struct EndpointOptions {
     pub chain: Option<CardAddr>,
     /// Time without an acknowledgement after which a packet is retransmitted. Default: adaptive from the measured round trips, at least 100
     /// us.
-    pub timeout: TimeoutPolicy,
+    pub timeout: SendTimeout,
     /// Give-up time: a transfer ends with an error after this time without an acknowledgement or a "busy" answer. Default 1 s.
     pub give_up: Duration,
     /// Registry timeout: time that this card keeps a partly received transfer without packets of its sender. It must be longer than any
@@ -119,7 +112,7 @@ impl Default for EndpointOptions {
             packet_events: false,
             segment_arrivals: false,
             chain: None,
-            timeout: TIMEOUT,
+            timeout: SendTimeout::default(),
             give_up: Duration::from_secs(1),
             registry_timeout: None,
             escape_timeout: Duration::from_millis(1),
@@ -137,7 +130,7 @@ impl Default for EndpointOptions {
 pub struct SendOptions {
     /// Notification of the receiving application. Default: by the receiving card, when the last packet arrives. A notification needs a free
     /// slot in the receiving host's event ring; without one, the transfer ends as [not
-    /// ready](fpga_protocol::sender::TransferError::ReceiverNotReady). [`Notify::None`] needs no slot.
+    /// ready](super::SendFailure::ReceiverNotReady). [`Notify::None`] needs no slot.
     pub notify: Notify,
     /// Time after which the transfer is given up, regardless of progress. A receiver that is not ready for the notification is retried
     /// until then; without a deadline, for [`give_up`](EndpointOptions::give_up).
@@ -200,7 +193,7 @@ pub(super) fn parameters(options: &EndpointOptions) -> Result<Vec<(u32, u32)>, S
     let after =
         u32::from(tuning.resend_after.unwrap_or(0)) << at::receiver_window_options::RESEND_AFTER_SHIFT;
     let samples = u32::from(tuning.samples.unwrap_or(0)) << at::adaptive_options::SAMPLES_SHIFT;
-    let walk = tuning.walk.map_or(0, |span| u32::try_from(span.get()).unwrap_or(u32::MAX));
+    let walk = tuning.walk.map_or(0, |span| u32::try_from(span.as_nanos()).unwrap_or(u32::MAX));
     registers.extend([
         (at::RECEIVER_WINDOW_OPTIONS, after | flag(tuning.credit, at::receiver_window_options::CREDIT)),
         (at::ADAPTIVE_OPTIONS, samples | flag(tuning.literal, at::adaptive_options::LITERAL)),
@@ -235,8 +228,8 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     config.big_threshold = options.big_threshold.unwrap_or(config.segment_size.min(16 << 10));
     config.packet_size_log2 = info.packet_size_log2;
     config.mask_bits = info.mask_bits;
-    config.retry.timeout = options.timeout;
-    config.retry.give_up = Nanos::new(u64::try_from(options.give_up.as_nanos()).unwrap_or(u64::MAX));
+    config.retry.timeout = options.timeout.policy();
+    config.retry.give_up = options.give_up.into();
     config.op_entries = options.ops.unwrap_or_else(|| config.op_entries.min(max_ops(options, info)));
     config.transfers = options.transfers.unwrap_or(config.transfers);
     config.destinations = options.destinations.unwrap_or(config.destinations);

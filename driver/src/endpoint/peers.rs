@@ -9,7 +9,7 @@ use fpga_firmware::generated::{Capabilities, Scheme, ni as at};
 use fpga_firmware::{Incarnation, NodeId};
 use fpga_protocol::Nanos;
 use fpga_protocol::segment::packet_count;
-use fpga_protocol::sender::TransferError;
+use fpga_protocol::sender::SendFailure;
 
 use super::mismatch::Mismatch;
 use super::{Endpoint, EndpointError, SchemeList, SendCompletion, SendError};
@@ -103,10 +103,10 @@ impl Peers {
     pub(super) fn invalidate(&mut self, done: &SendCompletion) {
         let changed = matches!(
             done.result,
-            Err(TransferError::Refused { .. }
-                | TransferError::Forgotten { .. }
-                | TransferError::Scheme { .. }
-                | TransferError::Unanswered { .. })
+            Err(SendFailure::Refused { .. }
+                | SendFailure::Forgotten { .. }
+                | SendFailure::Scheme { .. }
+                | SendFailure::Unanswered { .. })
         );
         if changed {
             self.asked.remove(&done.node);
@@ -132,8 +132,8 @@ impl Endpoint {
                 expected: "one node's id; this one stands for all",
             });
         }
-        let now = self.now();
-        let until = now.saturating_add(Nanos::new(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)));
+        let now = self.time();
+        let until = now.saturating_add(patience.into());
         let again = now.saturating_add(RETRY_INTERVAL);
         self.send_hello(node)?;
         self.peers.asked.insert(node, PendingQuery { peer: None, again, wait: RETRY_INTERVAL, until });

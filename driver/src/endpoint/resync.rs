@@ -51,7 +51,7 @@ impl Endpoint {
     /// Reads the card's windows into the mirror if events were dropped. Call it when every event that has arrived was taken and its credit
     /// returned to the card.
     pub(super) fn resynchronise(&mut self) -> Result<(), EndpointError> {
-        let now = self.now();
+        let now = self.time();
         if !self.mirror.is_stale() || self.resync.not_before > now {
             return Ok(());
         }
@@ -69,7 +69,7 @@ impl Endpoint {
         }
         for index in (0..slots).filter(|index| rows.contains(&(u32::from(entries) + u32::from(*index)))) {
             let slot = self.tables.escaped(index).map_err(|error| error.kind)?;
-            let age = slot.map_or(Nanos::ZERO, |slot| slot.age);
+            let age = slot.map_or(Nanos::ZERO, |slot| slot.age.into());
             self.mirror.read_slot(index, slot.map(|slot| slot.packet).as_ref(), age);
         }
         self.resync.rows = end;
@@ -83,7 +83,7 @@ impl Endpoint {
         self.counters.events_dropped += u64::from(more);
         self.counters.mirror_resyncs += 1;
         self.mirror.end_resync_read();
-        let now = self.now();
+        let now = self.time();
         let took = now.saturating_sub(self.resync.began);
         self.resync.rows = 0;
         self.resync.not_before = now.saturating_add(took.saturating_mul(RESYNC_PAUSE_FACTOR));

@@ -5,7 +5,7 @@ use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::commands::{CommandTable, Withdrawal};
 use fpga_protocol::sender::{
-    Command, Completion, Sender, SenderCounters, SubmitError, Ticket, TransferView, Transmit,
+    Command, CommandError, Completion, Sender, SenderCounters, Ticket, TransferView, Transmit,
 };
 
 /// Host sender, table of the card's transfers, or both. Their tickets are distinct.
@@ -34,9 +34,9 @@ impl SenderSet {
         now: Nanos,
         command: Command,
         scheme: Option<Scheme>,
-    ) -> Result<Ticket, SubmitError> {
+    ) -> Result<Ticket, CommandError> {
         let chosen = scheme.unwrap_or(self.default);
-        let not_on = SubmitError::Scheme { scheme: chosen };
+        let not_on = CommandError::Scheme { scheme: chosen };
         if chosen == Scheme::Registry {
             self.host.as_mut().ok_or(not_on)?.submit(now, command)
         } else {

@@ -115,13 +115,13 @@ impl Endpoint {
     ) -> Result<T, EndpointError> {
         let deadline = Deadline::after(&*self.card.shared.backend, timeout);
         let limit = Nanos::new(deadline.end());
-        let mut idle = IdleWait::from(self.now());
+        let mut idle = IdleWait::from(self.time());
         let found = loop {
             let polled = self.poll_once();
             if let Some(found) = take(self) {
                 break Ok(found);
             }
-            let now = self.now();
+            let now = self.time();
             match polled {
                 Err(error) => break Err(error),
                 Ok(_) if deadline.is_over(now.get()) => break Err(late(self)),
@@ -161,7 +161,7 @@ impl Endpoint {
         idle: &mut IdleWait,
         limit: Nanos,
     ) -> Result<WaitAction, EndpointError> {
-        let now = self.now();
+        let now = self.time();
         let wake = self.next_poll_time(now).min(limit);
         if wake <= now || idle.is_spinning(now) {
             return Ok(WaitAction::Step(BackoffStep::Spin));
@@ -171,7 +171,7 @@ impl Endpoint {
             line.rearm_shared_line()?;
         }
         if line.is_armed() {
-            let limit = Duration::from_nanos(wake.saturating_sub(now).get());
+            let limit = Duration::from(wake.saturating_sub(now));
             return Ok(WaitAction::Sleep(line.interrupt(), limit));
         }
         self.events.release(&self.ni, true)?;

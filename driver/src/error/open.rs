@@ -1,6 +1,6 @@
 //! Errors of opening a card.
 
-use fpga_firmware::identity::ReadError;
+use fpga_firmware::identity::IdentityReadError;
 use fpga_pci::vfio::VfioOpenError;
 use fpga_pci::{BarError, ConfigError, MmioError, Waited};
 use fpga_vfio_user::VfioUserOpenError;
@@ -92,7 +92,7 @@ pub enum OpenError {
     UserLogic(AllOnesCause),
     /// The identity block does not match this software.
     #[error(transparent)]
-    Identity(ReadError<MmioError>),
+    Identity(IdentityReadError<MmioError>),
     /// A BAR could not be opened.
     #[error(transparent)]
     Bar(#[from] BarError),

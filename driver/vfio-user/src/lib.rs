@@ -24,3 +24,4 @@ pub mod wire;
 pub use backend::VfioUserBackend;
 pub use error::VfioUserOpenError;
 pub use open::VfioUserOptions;
+pub use socket::ConnectError;

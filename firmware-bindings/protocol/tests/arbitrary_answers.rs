@@ -7,7 +7,7 @@
 use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_protocol::Nanos;
-use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, TransferError, Transmit};
+use fpga_protocol::sender::{Answer, Command, Notify, SendFailure, Sender, SenderConfig, Transmit};
 use fpga_registers::CardAddr;
 
 const INCARNATION: Incarnation = Incarnation::new(9);
@@ -83,7 +83,7 @@ fn under_way(op_entries: u32) -> (Sender, Vec<Transmit>) {
 }
 
 /// The receiver answers every packet from here on. Returns the results of the transfer.
-fn finish(sender: &mut Sender, sent: Vec<Transmit>) -> Vec<Result<(), TransferError>> {
+fn finish(sender: &mut Sender, sent: Vec<Transmit>) -> Vec<Result<(), SendFailure>> {
     let mut now = Nanos::from_micros(10);
     let mut ends = Vec::new();
     let mut open = sent;

@@ -4,7 +4,7 @@
 use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_protocol::Nanos;
-use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, Ticket, TransferError, Transmit};
+use fpga_protocol::sender::{Answer, Command, Notify, SendFailure, Sender, SenderConfig, Ticket, Transmit};
 use fpga_registers::CardAddr;
 
 const INCARNATION: Incarnation = Incarnation::new(1);
@@ -94,7 +94,7 @@ fn refused_for_time_to_give_up_transfer_fails() {
         sender.handle_timeout(now);
     };
     let error = completion.result.unwrap_err();
-    assert!(matches!(error, TransferError::ReceiverNotReady { node: NODE, acknowledged: 0, .. }), "{error}");
+    assert!(matches!(error, SendFailure::ReceiverNotReady { node: NODE, acknowledged: 0, .. }), "{error}");
     let give_up = at(1_000_000);
     assert!((give_up..at(1_002_000)).contains(&now), "given up at {now}");
     assert_eq!((sender.counters().not_ready, sender.counters().failed), (refusals, 1));

@@ -11,7 +11,7 @@ use fpga_firmware::wire::{Common, Control, DataHeader, Flags, StartFields};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{Output, ReceiverConfig};
 use fpga_protocol::sender::{
-    Answer, Command, Completion, Notify, Sender, SenderConfig, TransferError, Transmit,
+    Answer, Command, Completion, Notify, SendFailure, Sender, SenderConfig, Transmit,
 };
 use fpga_registers::CardAddr;
 use proptest::prelude::*;
@@ -185,7 +185,7 @@ fn is_start(control: &Control, op: OpNumber) -> bool {
 }
 
 fn forgotten(completion: &Completion) -> bool {
-    matches!(completion.result, Err(TransferError::Forgotten { .. }))
+    matches!(completion.result, Err(SendFailure::Forgotten { .. }))
 }
 
 const PAUSE: Nanos = Nanos::from_secs(3);

@@ -7,8 +7,8 @@ use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{
-    Answer, Command, ConfigError, Notify, REGISTRY_TIMEOUT_MARGIN, SEGMENT_SPAN, Sender, SenderConfig,
-    SenderCounters, SubmitError, Ticket, TimeoutPolicy, TransferError, Transmit, TransmitKind,
+    Answer, Command, CommandError, ConfigError, Notify, REGISTRY_TIMEOUT_MARGIN, SEGMENT_SPAN, SendFailure,
+    Sender, SenderConfig, SenderCounters, Ticket, TimeoutPolicy, Transmit, TransmitKind,
 };
 use fpga_registers::CardAddr;
 
@@ -296,7 +296,7 @@ fn an_unreachable_node_blocks_nobody() {
         while let Some(completion) = sender.poll_completion() {
             match completion.result {
                 Ok(()) => served += 1,
-                Err(TransferError::Unanswered { node, tries, acknowledged, .. }) => {
+                Err(SendFailure::Unanswered { node, tries, acknowledged, .. }) => {
                     assert_eq!((node, tries, acknowledged), (NodeId::new(1), 3, 0));
                     failed += 1;
                 }
@@ -366,7 +366,7 @@ fn sender_refusal_ends_transfer_with_full_error() {
     sender.handle_nack(at(1), answer(&second, second.ops.as_slice()[1]), NackReason::Violation);
     let completion = sender.poll_completion().unwrap();
     let address = CardAddr::new(0x8000 + 16384 + 512);
-    let error = TransferError::Refused {
+    let error = SendFailure::Refused {
         node: NodeId::new(1),
         address,
         acknowledged: 1,
@@ -421,7 +421,7 @@ fn sender_new_receiver_incarnation_ends_started_transfers() {
     sender.handle_ack(at(2), in_life(8, &first, 1));
     let completion = sender.poll_completion().unwrap();
     assert_eq!(completion.ticket, begun);
-    assert!(matches!(completion.result, Err(TransferError::Forgotten { acknowledged: 1, .. })));
+    assert!(matches!(completion.result, Err(SendFailure::Forgotten { acknowledged: 1, .. })));
     // A late answer of the earlier incarnation is ignored and does not make that incarnation current again.
     sender.handle_ack(at(3), in_life(7, &second, 0));
     assert_eq!(sender.poll_completion(), None);
@@ -463,13 +463,13 @@ fn sender_deadline_cancel_and_sender_notice() {
     let cancelled = submit(&mut sender, 1, 50_000);
     assert!(sender.cancel(at(1), cancelled));
     assert!(!sender.cancel(at(1), cancelled), "it has ended");
-    assert!(matches!(sender.poll_completion().unwrap().result, Err(TransferError::Cancelled { .. })));
+    assert!(matches!(sender.poll_completion().unwrap().result, Err(SendFailure::Cancelled { .. })));
     assert!(sender.poll_timeout().unwrap() <= at(300));
     sender.handle_timeout(at(299));
     assert_eq!(sender.poll_completion(), None);
     sender.handle_timeout(at(300));
     let completion = sender.poll_completion().unwrap();
-    assert!(matches!(completion.result, Err(TransferError::Deadline { tries: 1, acknowledged: 0, .. })));
+    assert!(matches!(completion.result, Err(SendFailure::Deadline { tries: 1, acknowledged: 0, .. })));
     assert!(sender.is_idle());
 
     let mut announced = command(1, 700);
@@ -509,13 +509,13 @@ fn sender_invalid_submission_refused_and_zero_length_completes() {
     assert_eq!((completion.ticket, completion.result, completion.transfer), (ticket, Ok(()), None));
     let mut beyond = command(1, 2);
     beyond.destination = CardAddr::new(u64::MAX);
-    assert!(matches!(sender.submit(at(0), beyond), Err(SubmitError::Address { .. })));
-    assert!(matches!(sender.submit(at(0), command(1, u64::MAX >> 1)), Err(SubmitError::TooLong { .. })));
-    assert!(matches!(sender.submit(at(0), command(u32::MAX, 1)), Err(SubmitError::Node { .. })));
+    assert!(matches!(sender.submit(at(0), beyond), Err(CommandError::Address { .. })));
+    assert!(matches!(sender.submit(at(0), command(1, u64::MAX >> 1)), Err(CommandError::TooLong { .. })));
+    assert!(matches!(sender.submit(at(0), command(u32::MAX, 1)), Err(CommandError::Node { .. })));
     submit(&mut sender, 1, 1);
-    assert!(matches!(sender.submit(at(0), command(2, 1)), Err(SubmitError::Destinations { .. })));
+    assert!(matches!(sender.submit(at(0), command(2, 1)), Err(CommandError::Destinations { .. })));
     submit(&mut sender, 1, 1);
-    assert_eq!(sender.submit(at(0), command(1, 1)), Err(SubmitError::Full { capacity: 2 }));
+    assert_eq!(sender.submit(at(0), command(1, 1)), Err(CommandError::Full { capacity: 2 }));
 }
 
 #[test]

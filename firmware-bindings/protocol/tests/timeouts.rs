@@ -5,7 +5,7 @@ use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{
-    Answer, Command, ConfigError, Notify, RoundTrip, Sender, SenderConfig, TimeoutPolicy, TransferError,
+    Answer, Command, ConfigError, Notify, RoundTrip, SendFailure, Sender, SenderConfig, TimeoutPolicy,
     Transmit,
 };
 use fpga_registers::CardAddr;
@@ -273,7 +273,7 @@ fn e2_5_silence_doubles_wait_and_gives_up_after_one_second() {
     }
     // One second after the acknowledgement, and not later.
     assert_eq!(now, at(1_001_020));
-    let Err(TransferError::Unanswered { node, address, acknowledged, tries }) = completion.result else {
+    let Err(SendFailure::Unanswered { node, address, acknowledged, tries }) = completion.result else {
         panic!("{completion:?}")
     };
     assert_eq!((node, address, acknowledged), (NODE, CardAddr::new(0x8000 + 512), 1));
@@ -303,7 +303,7 @@ fn transfer_without_op_number_is_given_up_in_time() {
     }
     assert_eq!(now, at(1_000_020));
     let result = end.unwrap().result;
-    assert!(matches!(result, Err(TransferError::Unanswered { acknowledged: 2, tries: 0, .. })), "{result:?}");
+    assert!(matches!(result, Err(SendFailure::Unanswered { acknowledged: 2, tries: 0, .. })), "{result:?}");
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn forgotten_operation_is_detected_immediately() {
     assert_eq!((second.first_packet, second.tries), (1, 2));
     sender.handle_nack(now, answer(&second, 0), NackReason::EscapeFull);
     let completion = sender.poll_completion().unwrap();
-    let Err(TransferError::Forgotten { address, acknowledged, tries, .. }) = completion.result else {
+    let Err(SendFailure::Forgotten { address, acknowledged, tries, .. }) = completion.result else {
         panic!("{completion:?}")
     };
     assert_eq!((address, acknowledged, tries), (CardAddr::new(0x8000 + 512), 1, 2));
@@ -393,7 +393,7 @@ fn fixed_timeout_without_try_limit_ends_at_give_up_time() {
         sender.handle_timeout(now);
         let _ = sender.poll_transmit(now);
         if let Some(completion) = sender.poll_completion() {
-            assert!(matches!(completion.result, Err(TransferError::Unanswered { tries: 255, .. })));
+            assert!(matches!(completion.result, Err(SendFailure::Unanswered { tries: 255, .. })));
             break now;
         }
     };

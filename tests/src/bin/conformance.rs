@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use fpga_driver::{Backend, CardSpec};
+use fpga_driver::{CardSpec, backend::Backend};
 use fpga_pci::vfio::VfioInterface;
 use fpga_tests::conformance::backends::{ExternalCard, INLINE, ServedCard, THREADED};
 use fpga_tests::conformance::fault_control::FaultControl;

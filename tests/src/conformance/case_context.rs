@@ -7,8 +7,11 @@ use std::sync::Arc;
 
 use fpga_card::fault_plan::FaultEntry;
 use fpga_driver::{
-    Backend, Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Error, MemoryHandle,
-    OpenOptions, RecoveryLevel, RecoveryOptions, ResourceError, RunMode, WaitOptions, recovery,
+    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Error, MemoryHandle, OpenOptions,
+    ResourceError, RunMode, WaitOptions,
+    backend::Backend,
+    recovery,
+    recovery::{RecoveryLevel, RecoveryOptions},
 };
 use fpga_sim::SimNetwork;
 use fpga_sim::served::MessageCount;

@@ -8,7 +8,10 @@ mod table;
 
 use core::fmt;
 
-use fpga_driver::{CdmaError, CdmaFaultCause, ChannelError, Direction, FaultCause, RunMode};
+use fpga_driver::{
+    CdmaError, ChannelError, Direction, RunMode,
+    errors::{CdmaFaultCause, FaultCause},
+};
 use fpga_registers::xdma::ChannelError as StatusBit;
 
 use fpga_card::fault_plan::{FaultEntry, FaultsDescription};

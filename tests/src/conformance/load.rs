@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpga_driver::{
-    Backend, Card, CardAddr, ChannelOptions, Direction, Iova, MemoryHandle, OpenOptions, RegisteredMemory,
-    RunMode, ScatterGatherEntry, WaitMode,
+    Card, CardAddr, ChannelOptions, Direction, Iova, MemoryHandle, OpenOptions, RegisteredMemory, RunMode,
+    ScatterGatherEntry, WaitMode, backend::Backend,
 };
 use fpga_pci::barrier;
 use fpga_registers::xdma::{
@@ -151,7 +151,7 @@ impl LoadedChannel {
         while let Some(ended) = self.channel.next_completion() {
             match ended.outcome {
                 Ok(_) => done += 1,
-                Err(fault) if fault.kind.cause == fpga_driver::FaultCause::Aborted => {}
+                Err(fault) if fault.kind.cause == fpga_driver::errors::FaultCause::Aborted => {}
                 Err(fault) => return Err(fault.into()),
             }
         }

@@ -13,9 +13,9 @@ mod work;
 pub(crate) use std::time::Duration;
 
 pub(crate) use fpga_driver::{
-    BarOffset, Card, CardAddr, CdmaCompletion, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError,
-    CdmaRingOptions, CdmaSegment, CdmaSubmitError, DescriptorPath, NetworkInterface, OpenOptions, Ticket,
-    WaitMode, WaitOptions,
+    BarOffset, Card, CardAddr, CdmaCompletion, CdmaError, CdmaRing, CdmaRingOptions, CdmaSegment,
+    DescriptorPath, NetworkInterface, OpenOptions, Ticket, WaitMode, WaitOptions,
+    errors::{CdmaFaultCause, CdmaRingError, CdmaSubmitError},
 };
 pub(crate) use fpga_registers::cdma::{CdmaBlock, Cdmasr};
 pub(crate) use fpga_registers::xdma::{IRQ_BASE, IrqBlock};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fpga_driver::{
-    Completion, DmaBuffer, Error, FaultCause, MemoryHandle, RunMode, ScatterGatherEntry, Ticket,
+    Completion, DmaBuffer, Error, MemoryHandle, RunMode, ScatterGatherEntry, Ticket, errors::FaultCause,
 };
 use fpga_tests::cards::poke;
 use fpga_tests::rig::TestSetup;

@@ -2,7 +2,8 @@
 //! because the engine does not stop. Memory that the card may still reach stays in quarantine; all other memory is returned.
 
 use fpga_driver::{
-    Backend, Card, Error, FaultCause, MemoryHandle, ResourceError, RunMode, ScatterGatherEntry, Ticket,
+    Card, Error, MemoryHandle, ResourceError, RunMode, ScatterGatherEntry, Ticket, backend::Backend,
+    errors::FaultCause,
 };
 use fpga_pci::{MmioError, QuarantineReason, ResetLevel};
 use fpga_registers::xdma::{ChannelBlock, channel_base};

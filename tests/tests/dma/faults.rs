@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use fpga_card::FaultKind;
 use fpga_driver::{
-    Advice, Card, ChannelFault, Error, ErrorKind as _, FaultCause, NetworkInterface, OpenOptions,
-    ResourceError, RunMode, Ticket, TransferError,
+    Advice, Card, Error, NetworkInterface, OpenOptions, ResourceError, RunMode, Ticket, TransferError,
+    errors::{ChannelFault, ErrorKind as _, FaultCause},
 };
 use fpga_registers::xdma::{
     ChannelBlock, ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, channel_base,

@@ -1,7 +1,9 @@
 //! Ring sizes and options: invalid ones, and the fixed card address.
 
 use fpga_card::AccessLog;
-use fpga_driver::{ChannelOptions, Error, FaultCause, MemoryHandle, ResourceError, ScatterGatherEntry};
+use fpga_driver::{
+    ChannelOptions, Error, MemoryHandle, ResourceError, ScatterGatherEntry, errors::FaultCause,
+};
 use fpga_ring::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
 use fpga_tests::cards::{described, network, open, peek, poke};
 use fpga_tests::rig::TestSetup;

@@ -58,7 +58,7 @@ fn lossy_network_delivers_every_transfer_once() {
 #[test]
 fn lossy_network_fixed_timeout_with_try_limit_delivers() {
     let fixed = |mut options: EndpointOptions| {
-        options.timeout = SendTimeout::Fixed { timeout: Nanos::from_micros(300), max_tries: 30 };
+        options.timeout = SendTimeout::Fixed { timeout: Duration::from_micros(300), max_tries: 30 };
         options
     };
     let mut net = Testbed::impaired(2, bad(0.05), 4, fixed);

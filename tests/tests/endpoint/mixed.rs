@@ -199,11 +199,11 @@ fn mixed_schemes_inactive_scheme_is_refused_with_advice() {
     net.send_with(0, SOURCE, &region, 0, 10, by(Scheme::Selective));
     net.settle();
     let done = net.completions[0].pop_front().unwrap();
-    assert!(matches!(done.result, Err(TransferError::Scheme { .. })), "{done:?}");
+    assert!(matches!(done.result, Err(SendFailure::Scheme { .. })), "{done:?}");
     net.end(0).read(&readable, 0, SOURCE, 10, by(Scheme::Selective)).unwrap();
     net.settle();
     let read = net.end(0).next_read().unwrap();
-    assert!(matches!(read.result, Err(ReadFailure::Request(TransferError::Scheme { .. }))), "{read:?}");
+    assert!(matches!(read.result, Err(ReadFailure::Request(SendFailure::Scheme { .. }))), "{read:?}");
     let node = net.end(1).node();
     let peer = net.end(0).wait_peer(node, TIMEOUT).unwrap();
     assert_eq!(peer.schemes, SchemeList::NONE.with(Scheme::Registry));

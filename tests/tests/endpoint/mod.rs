@@ -35,7 +35,7 @@ use fpga_firmware::event::NackReason;
 use fpga_firmware::generated::{Scheme, ni};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::{Difference, Field};
-use fpga_protocol::sender::TransferError;
+use fpga_protocol::sender::SendFailure;
 use fpga_sim::CardFailure;
 use fpga_tests::cards::{assert_closed, described, seeded};
 use fpga_tests::testbed::{Testbed, options};
@@ -61,7 +61,7 @@ fn assert_refused(net: &mut Testbed, region: &RemoteRegion, length: u64, untouch
     net.settle();
     let done = net.completions[0].pop_front().unwrap();
     assert_eq!(done.ticket, ticket);
-    let Err(TransferError::Refused { node, reason: NackReason::Violation, .. }) = done.result else {
+    let Err(SendFailure::Refused { node, reason: NackReason::Violation, .. }) = done.result else {
         panic!("{:?}", done.result)
     };
     assert_eq!(node, region.node);

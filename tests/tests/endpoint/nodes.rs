@@ -76,7 +76,7 @@ fn nodes_failed_node_affects_only_its_transfers() {
         |ticket| net.completions[0].iter().find(|done| done.ticket == ticket).expect("a completion").result;
     assert_eq!(result(tickets[0]), Ok(()));
     assert_eq!(result(tickets[2]), Ok(()));
-    let Err(TransferError::Unanswered { node, .. }) = result(tickets[1]) else { panic!("{net:#?}") };
+    let Err(SendFailure::Unanswered { node, .. }) = result(tickets[1]) else { panic!("{net:#?}") };
     assert_eq!(node, regions[1].node);
     for index in [1, 3] {
         assert!(net.get(index, TARGET, 300_000) == bytes(1, 300_000));

@@ -185,7 +185,7 @@ fn notifications_without_slot_end_in_receiver_not_ready() {
             assert!(alone.is_none(), "{scheme} {length}: {alone:?}");
             assert!(arrived.len() > 8 && failed.len() > 20, "{scheme} {length}: {} arrived", arrived.len());
             for done in failed {
-                let Err(error @ TransferError::ReceiverNotReady { node: refusing, .. }) = done.result else {
+                let Err(error @ SendFailure::ReceiverNotReady { node: refusing, .. }) = done.result else {
                     panic!("{scheme} {length}: {:?}", done.result)
                 };
                 assert_eq!(refusing, node, "{error}");

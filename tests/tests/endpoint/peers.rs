@@ -75,7 +75,7 @@ fn peer_incompatible_transfer_is_refused_before_send() {
     let region = a.open_region(NodeId::ANY, CardRange::new(TARGET, 1000)).unwrap().remote;
     let ticket = b.send(SOURCE, &region, 0, 1000, SendOptions::default()).unwrap();
     let refused = b.wait(ticket, TIMEOUT).unwrap().result;
-    assert!(matches!(refused, Err(TransferError::Refused { reason: NackReason::BadPacket, .. })));
+    assert!(matches!(refused, Err(SendFailure::Refused { reason: NackReason::BadPacket, .. })));
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn read_forbidden_range_is_refused() {
     read(&mut net, &source, 0, TARGET, 10).unwrap();
     net.settle();
     let [done] = ended(&mut net).try_into().unwrap();
-    let Err(ReadFailure::Request(TransferError::Refused { reason, .. })) = done.result else {
+    let Err(ReadFailure::Request(SendFailure::Refused { reason, .. })) = done.result else {
         panic!("{done:?}")
     };
     assert_eq!(reason, NackReason::Violation);

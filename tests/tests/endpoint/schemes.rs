@@ -165,7 +165,7 @@ fn schemes_mismatched_nodes_refuse_each_other() {
             net.send(from, SOURCE, &region, 0, 20_000);
             net.settle();
             let done = completion(&mut net, from);
-            let Err(error @ TransferError::Scheme { node, .. }) = done.result else { panic!("{done:?}") };
+            let Err(error @ SendFailure::Scheme { node, .. }) = done.result else { panic!("{done:?}") };
             assert_eq!(node, region.node, "{first} and {second}");
             assert!(error.help().is_some_and(|help| help.contains("same scheme")), "{error}");
             assert_eq!(net.get(to, TARGET, 16), [0xC3; 16]);
@@ -238,10 +238,10 @@ fn schemes_transfers_end_by_deadline_cancel_and_silence() {
             matches!(
                 results[..],
                 [
-                    TransferError::Cancelled { .. },
-                    TransferError::Cancelled { .. },
-                    TransferError::Deadline { .. },
-                    TransferError::Unanswered { tries: 1.., .. },
+                    SendFailure::Cancelled { .. },
+                    SendFailure::Cancelled { .. },
+                    SendFailure::Deadline { .. },
+                    SendFailure::Unanswered { tries: 1.., .. },
                 ]
             ),
             "{scheme}: {results:?}"

@@ -199,7 +199,7 @@ fn shared_endpoint_dropped_handles_and_cancelled_transfers() {
     assert!(gone.cancel());
     assert!(!gone.cancel());
     let result = gone.wait(TIMEOUT).unwrap().result;
-    assert!(matches!(result, Err(TransferError::Cancelled { .. })), "{result:?}");
+    assert!(matches!(result, Err(SendFailure::Cancelled { .. })), "{result:?}");
     // A wait that is too short has no other effect.
     let late = last.wait(Duration::ZERO).unwrap_err();
     assert!(matches!(late, Error { kind: EndpointError::TimedOut { .. }, .. }), "{late}");

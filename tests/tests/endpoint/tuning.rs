@@ -8,8 +8,8 @@ use super::*;
 
 const LENGTH: usize = 400_000;
 
-/// Cost of a transfer: nanoseconds, and retransmitted packets.
-fn cost(scheme: Scheme, loss: f64, change: impl Fn(&mut EndpointOptions)) -> (u64, u64) {
+/// Cost of a transfer: time, and retransmitted packets.
+fn cost(scheme: Scheme, loss: f64, change: impl Fn(&mut EndpointOptions)) -> (Duration, u64) {
     let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::from_micros(2) };
     let lost = Loss::Independent(Probability::new(loss).unwrap());
     let conditions = Conditions::default().loss(lost).delay(delay);
@@ -29,10 +29,10 @@ fn cost(scheme: Scheme, loss: f64, change: impl Fn(&mut EndpointOptions)) -> (u6
     assert_eq!(done.result, Ok(()), "{scheme}");
     assert!(net.get(1, TARGET, LENGTH) == data, "{scheme}");
     net.assert_clean();
-    (done.finished.saturating_sub(done.started).get(), done.retransmits)
+    (done.finished - done.started, done.retransmits)
 }
 
-fn tuned(scheme: Scheme, loss: f64, choose: impl Fn(&mut Tuning)) -> (u64, u64) {
+fn tuned(scheme: Scheme, loss: f64, choose: impl Fn(&mut Tuning)) -> (Duration, u64) {
     cost(scheme, loss, |options| choose(&mut options.tuning))
 }
 
@@ -41,7 +41,7 @@ fn tuning_small_window_is_slow() {
     for scheme in [Scheme::SenderWindow, Scheme::AdaptiveWindow, Scheme::Selective] {
         let usual = tuned(scheme, 0.0, |_| {}).0;
         let narrow = tuned(scheme, 0.0, |tuning| tuning.window = Some(2)).0;
-        assert!(narrow > 2 * usual, "{scheme}: {usual} and {narrow} ns");
+        assert!(narrow > 2 * usual, "{scheme}: {usual:?} and {narrow:?}");
     }
     // The receiver's window: packets beyond it are retransmitted.
     let usual = tuned(Scheme::ReceiverWindow, 0.0, |_| {}).1;
@@ -79,7 +79,7 @@ fn tuning_adaptive_timeout_follows_parameters() {
     assert!(one != literal, "{one:?}");
     // A timer that checks only once in a hundred round trips finds few late packets.
     let rare = tuned(Scheme::AdaptiveWindow, 0.0, |tuning| {
-        (tuning.literal, tuning.walk) = (true, Some(Nanos::from_millis(2)));
+        (tuning.literal, tuning.walk) = (true, Some(Duration::from_millis(2)));
     });
     assert!(rare.1 * 2 < literal.1, "{rare:?} and {literal:?}");
 }
@@ -119,7 +119,7 @@ fn tuning_invalid_value_is_refused_without_trace() {
         &|tuning| tuning.window = Some(0),
         &|tuning| tuning.resend_after = Some(0),
         &|tuning| tuning.samples = Some(257),
-        &|tuning| tuning.walk = Some(Nanos::ZERO),
+        &|tuning| tuning.walk = Some(Duration::ZERO),
     ];
     for choose in wrong {
         let error = open(Scheme::AdaptiveWindow, &[], choose).unwrap_err();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fpga_driver::endpoint::SharedEndpoint;
-use fpga_driver::{Backend, Error, OpenOptions};
+use fpga_driver::{Error, OpenOptions, backend::Backend};
 use fpga_netmodel::Impairments;
 use fpga_sim::{SimNetwork, ThreadOptions};
 use fpga_tests::cards::poke;

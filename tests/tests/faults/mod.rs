@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use fpga_card::CardDescription;
 use fpga_driver::bulk::{self, BulkError};
-use fpga_driver::{Bounced, Error};
 use fpga_driver::{
-    Card, CardAddr, ChannelError, ChannelFault, ChannelOptions, Completion, Direction, DmaBuffer, FaultCause,
-    H2cChannel, NetworkInterface, OpenError, OpenOptions, ResourceError, SubmitError, TransferError,
-    WaitOptions,
+    Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, H2cChannel,
+    NetworkInterface, OpenError, OpenOptions, ResourceError, SubmitError, TransferError, WaitOptions,
+    errors::{ChannelFault, FaultCause},
 };
+use fpga_driver::{Error, backend::Bounced};
 use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, IDENTITY_MAGIC};
-use fpga_firmware::identity::{IdentityError, ReadError};
+use fpga_firmware::identity::{IdentityError, IdentityReadError};
 use fpga_pci::{DmaPoolOptions, QuarantineReason};
 use fpga_registers::xdma::{ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
 use fpga_ring::ring::RefusalReason;

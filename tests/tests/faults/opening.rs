@@ -139,7 +139,7 @@ fn open_foreign_identity_is_refused() {
         if all_ones {
             assert!(matches!(error.kind, OpenError::UserLogic(_)), "{error}");
         } else {
-            let Error { kind: OpenError::Identity(ReadError::Refused(source)), .. } = &error else {
+            let Error { kind: OpenError::Identity(IdentityReadError::Refused(source)), .. } = &error else {
                 panic!("{error}")
             };
             assert_eq!(*source, IdentityError::WrongMagic { found: value });

@@ -1,6 +1,6 @@
 //! Ends of a stream, and the state of its memory afterwards.
 
-use fpga_driver::{ChannelError, Error, ResourceError, StreamError};
+use fpga_driver::{ChannelError, Error, ResourceError, stream::StreamError};
 
 use super::*;
 

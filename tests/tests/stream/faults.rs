@@ -3,8 +3,9 @@
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan};
 use fpga_driver::stream::PacketFault;
 use fpga_driver::{
-    BarOffset, ChannelError, Error, FaultCause, PacketFragment, ResourceError, StreamError, SubmitError,
-    TransferError,
+    BarOffset, ChannelError, Error, ResourceError, SubmitError, TransferError,
+    errors::FaultCause,
+    stream::{PacketFragment, StreamError},
 };
 use fpga_sim::CardFailure;
 

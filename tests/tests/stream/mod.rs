@@ -12,7 +12,7 @@ mod waits;
 use core::time::Duration;
 
 use fpga_driver::{
-    C2hStream, C2hStreamOptions, Card, ChannelOptions, H2cStream, MemoryHandle, RunMode, WaitOptions,
+    C2hStream, Card, ChannelOptions, H2cStream, MemoryHandle, RunMode, WaitOptions, stream::C2hStreamOptions,
 };
 use fpga_protocol::Nanos;
 use fpga_sim::{SimNetwork, ThreadOptions};

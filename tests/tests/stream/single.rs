@@ -1,7 +1,7 @@
 //! The parts of a packet, one packet into one buffer, and packets out of owned buffers.
 
 use fpga_driver::stream::PacketFault;
-use fpga_driver::{ChannelError, Error, StreamError, TransferError};
+use fpga_driver::{ChannelError, Error, TransferError, stream::StreamError};
 
 use super::*;
 

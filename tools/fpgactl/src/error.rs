@@ -8,12 +8,12 @@ use std::time::Duration;
 use fpga_driver::bulk::BulkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::{
-    Advice, AllOnesCause, CardAddr, CdmaError, ChannelError, Direction, Error, ErrorPlace, OpenError,
-    RecoveryError, ResourceError, StreamError, TransferError,
+    Advice, CardAddr, CdmaError, ChannelError, Direction, Error, ErrorPlace, OpenError, ResourceError,
+    TransferError, errors::AllOnesCause, recovery::RecoveryError, stream::StreamError,
 };
 use fpga_pci::vfio::VfioOpenError;
 use fpga_pci::{BarError, InterruptError, MemoryError, MmioError};
-use fpga_protocol::sender::TransferError as NetworkError;
+use fpga_protocol::sender::SendFailure;
 use fpga_registers::quantity;
 use fpga_sim::SimNetworkError;
 use fpga_vfio_user::VfioUserOpenError;
@@ -174,7 +174,7 @@ pub enum CliError {
         /// Number of the transfer, from 1.
         transfer: u64,
         /// Reason.
-        r#source: NetworkError,
+        r#source: SendFailure,
     },
     /// The receiving card reported the arrival of something that was not sent.
     #[error(
@@ -530,7 +530,7 @@ pub enum CliError {
     Resource(#[from] Error<ResourceError>),
     /// Waiting for a user interrupt failed.
     #[error(transparent)]
-    UserInterrupt(#[from] Error<fpga_driver::UserInterruptError>),
+    UserInterrupt(#[from] Error<fpga_driver::user_interrupt::UserInterruptError>),
     /// A DMA transfer of a file failed.
     #[error(transparent)]
     Bulk(Error<BulkError>),

@@ -41,7 +41,7 @@ impl JitterDistribution {
             Self::Normal => Delay::Normal { mean, deviation: Nanos::new(mean.get() / 2) },
             Self::LogNormal => {
                 // The mean of a log-normal distribution is its median times e^(sigma^2 / 2).
-                let median = Duration::from_nanos(mean.get()).div_f64(0.5_f64.exp());
+                let median = Duration::from(mean).div_f64(0.5_f64.exp());
                 Delay::LogNormal { least, median: nanos(median), sigma: 1.0 }
             }
         }
@@ -132,7 +132,7 @@ struct BlackoutReport {
 }
 
 fn nanos(span: Duration) -> Nanos {
-    Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+    Nanos::from(span)
 }
 
 impl ImpairArgs {
@@ -183,7 +183,7 @@ impl ImpairArgs {
     #[must_use]
     pub fn report(&self) -> ImpairReport {
         let in_micros = |span: Duration| span.as_secs_f64() * 1e6;
-        let micros = |span: Nanos| in_micros(Duration::from_nanos(span.get()));
+        let micros = |span: Nanos| in_micros(span.into());
         ImpairReport {
             loss: self.loss,
             burst: self.burst,

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use fpga_diag::record::log::{Entry, HEAD};
 use fpga_diag::record::{Access, AccessDirection, Observer, Recorder, Width};
-use fpga_driver::{Backend, BarRoles, NI_SUBSYSTEM};
+use fpga_driver::{BarRoles, NI_SUBSYSTEM, backend::Backend};
 use fpga_pci::config;
 use fpga_pci::lock;
 use fpga_register_map::RegisterMap;

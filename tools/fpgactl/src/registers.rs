@@ -5,7 +5,7 @@ mod names;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use fpga_driver::{Backend, BarOffset, Card};
+use fpga_driver::{BarOffset, Card, backend::Backend};
 use fpga_firmware::catalog as ni_catalog;
 use fpga_firmware::generated::BlockType;
 use fpga_firmware::identity::Identity;

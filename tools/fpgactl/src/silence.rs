@@ -1,6 +1,6 @@
 //! Registers that read as all ones: reported with their cause by every command that reads registers.
 
-use fpga_driver::{AllOnesCause, Card};
+use fpga_driver::{Card, errors::AllOnesCause};
 
 use crate::error::CliError;
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_driver::{
-    AccessOptions, Backend, Card, CardAddr, CardRange, CardSpec, CardSpecError, OpenError, OpenOptions,
+    AccessOptions, Card, CardAddr, CardRange, CardSpec, OpenError, OpenOptions, backend::Backend,
+    errors::CardSpecError,
 };
 use fpga_input::FileKind;
 use fpga_netmodel::Impairments;

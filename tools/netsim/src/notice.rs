@@ -3,7 +3,7 @@
 //! Each further hop adds the delay of a hop; frames are not stored on the way, so that only the delay grows.
 
 use fpga_protocol::Nanos;
-use fpga_protocol::sender::{Notify, TransferError};
+use fpga_protocol::sender::{Notify, SendFailure};
 use fpga_registers::quantity;
 
 use crate::{Scenario, Simulation, SimulationError, Topology};
@@ -48,7 +48,7 @@ pub enum NoticeError {
         /// Number of hops of the run.
         hops: u64,
         /// Reason.
-        r#source: TransferError,
+        r#source: SendFailure,
     },
     /// The scenario's time limit came first.
     #[error(

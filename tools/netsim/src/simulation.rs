@@ -17,7 +17,7 @@ use fpga_protocol::feedback::flow;
 use fpga_protocol::receiver::MemoryWindow;
 use fpga_protocol::scheme::messages;
 use fpga_protocol::scheme::traits::{Action, Header, RegistrySender, SchemeReceiver, SchemeSender};
-use fpga_protocol::sender::{Command, SubmitError};
+use fpga_protocol::sender::{Command, CommandError};
 use fpga_protocol::{receiver, sender};
 use fpga_registers::CardAddr;
 pub use report::{FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report};
@@ -51,7 +51,7 @@ pub enum SimulationError {
         /// Number of the flow, from 0.
         number: usize,
         /// Reason.
-        r#source: SubmitError,
+        r#source: CommandError,
     },
     /// The run was stopped.
     #[error("stopped after {at} of simulated time")]

@@ -5,7 +5,7 @@
 use fpga_netmodel::{Conditions, Delay, Loss, Order, Probability};
 use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology, sweep};
 use fpga_protocol::Nanos;
-use fpga_protocol::sender::TransferError;
+use fpga_protocol::sender::SendFailure;
 
 const SCHEMES: [Scheme; 6] = [
     Scheme::Registry,
@@ -113,7 +113,7 @@ fn networks_total_loss_fails_every_flow_in_time() {
             let report = run(&scenario);
             assert_eq!(report.failures(), 1, "{name}");
             let error = report.flows[0].error.unwrap_or_else(|| panic!("{name}: {report:?}"));
-            assert!(matches!(error, TransferError::Unanswered { .. }), "{name}: {error}");
+            assert!(matches!(error, SendFailure::Unanswered { .. }), "{name}: {error}");
             // A second without packets ends a transfer. A receiver that keeps sending requests is not silent: it drops a silent sender
             // after three seconds.
             let asks = scheme == Scheme::ReceiverWindow && data && !control;

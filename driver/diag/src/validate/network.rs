@@ -3,8 +3,8 @@
 use core::time::Duration;
 use fpga_driver::{Advice, Error};
 
-use fpga_firmware::identity::{Identity, ReadError};
-use fpga_protocol::sender::TransferError;
+use fpga_firmware::identity::{Identity, IdentityReadError};
+use fpga_protocol::sender::SendFailure;
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 use fpga_registers::{CardAddr, quantity};
 
@@ -44,7 +44,7 @@ fn identity(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     };
     let again = match Identity::read(bar, bar.size()) {
         Ok(identity) => identity,
-        Err(ReadError::Access { error, .. }) if error.is_gone() => return Err(TestError::Gone),
+        Err(IdentityReadError::Access { error, .. }) if error.is_gone() => return Err(TestError::Gone),
         Err(error) => {
             check_responding(context)?;
             return Ok(Verdict::fail(error.to_string()));
@@ -194,7 +194,7 @@ fn send(
     let closed = endpoint.close_region(&region);
     match done.result {
         Ok(()) => {}
-        Err(TransferError::Unanswered { .. }) => return Ok(LoopbackOutcome::Lost),
+        Err(SendFailure::Unanswered { .. }) => return Ok(LoopbackOutcome::Lost),
         Err(error) => return Ok(LoopbackOutcome::Failed(error.to_string())),
     }
     let mut backoff = fpga_pci::Backoff::new();

@@ -7,7 +7,7 @@ use fpga_registers::xdma::ChannelStatus;
 use fpga_registers::{CardAddr, Iova, quantity};
 
 use super::pattern::Mismatch;
-use fpga_driver::{Advice, CdmaError, ChannelError, ChannelName, Error, ResourceError, StreamError};
+use fpga_driver::{Advice, CdmaError, ChannelError, ChannelName, Error, ResourceError, stream::StreamError};
 
 /// Outcome of a test that ran to its end.
 #[derive(Debug)]

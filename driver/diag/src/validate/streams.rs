@@ -10,7 +10,10 @@ use fpga_driver::ChannelName;
 use fpga_driver::ResourceError;
 use fpga_driver::WaitOptions;
 use fpga_driver::{Advice, Error};
-use fpga_driver::{C2hStream, C2hStreamOptions, H2cStream, StreamError};
+use fpga_driver::{
+    C2hStream, H2cStream,
+    stream::{C2hStreamOptions, StreamError},
+};
 use fpga_driver::{Card, CardAddr, Direction};
 
 /// Lengths of the packets in bytes: a single byte, beats and parts of beats, pages.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use fpga_protocol::Nanos;
-
 use super::{Publisher, PublisherStatistics};
 use crate::error::PublisherError;
 
@@ -41,8 +39,7 @@ impl Publisher {
     /// [`PublisherError::TimedOut`] after `timeout`; otherwise the publisher has failed. Frames that have not arrived by then are lost.
     pub fn close(mut self, timeout: Duration) -> Result<PublisherStatistics, PublisherError> {
         self.begin_close();
-        let limit = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        let limit = self.now().saturating_add(limit);
+        let limit = self.now().saturating_add(timeout);
         loop {
             let work = self.poll()?;
             if self.is_closed() {

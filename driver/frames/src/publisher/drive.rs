@@ -1,9 +1,10 @@
 //! Movement of frames: channel, transfers, credits.
 
+use std::time::Duration;
+
 use fpga_driver::endpoint::{SendCompletion, SendError, SendOptions, SendTicket};
-use fpga_driver::{ChannelFault, Completion, Error, SubmitError};
-use fpga_protocol::Nanos;
-use fpga_protocol::sender::{SubmitError as Busy, TransferError};
+use fpga_driver::{Completion, Error, SubmitError, errors::ChannelFault};
+use fpga_protocol::sender::{CommandError as Busy, SendFailure};
 
 use super::frame::FrameMemory;
 use super::{
@@ -180,7 +181,7 @@ impl Publisher {
     }
 
     /// Starts one transfer to every subscriber of every frame that is in the card.
-    fn start_transfers(&mut self, now: Nanos) -> Result<usize, PublisherError> {
+    fn start_transfers(&mut self, now: Duration) -> Result<usize, PublisherError> {
         let mut count = 0;
         while let Some(PendingSends { slot, length, mut targets }) = self.ready.pop_front() {
             while let Some(index) = targets.first() {
@@ -201,7 +202,7 @@ impl Publisher {
     /// Starts one transfer. Returns false if it has to be tried again later.
     fn start_transfer(
         &mut self,
-        now: Nanos,
+        now: Duration,
         slot: usize,
         length: u64,
         index: usize,
@@ -294,7 +295,7 @@ impl Publisher {
             Err(last) => {
                 member.failures += 1;
                 // A node that was reset, or has closed its window, does not recover.
-                let final_word = matches!(last, TransferError::Refused { .. } | TransferError::Scheme { .. });
+                let final_word = matches!(last, SendFailure::Refused { .. } | SendFailure::Scheme { .. });
                 let failures = member.failures;
                 // A node joins under this node number, and the earlier window is closed.
                 let replaced = final_word && member.probes.is_requested();

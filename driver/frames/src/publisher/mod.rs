@@ -17,6 +17,8 @@ mod options;
 mod status;
 mod subscriber_state;
 
+use std::time::Duration;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +26,6 @@ use std::sync::Arc;
 use crossbeam::queue::ArrayQueue;
 use fpga_driver::endpoint::SendTicket;
 use fpga_driver::{C2hChannel, Card, ChannelOptions, DmaBuffer, Endpoint, H2cChannel, NodeId};
-use fpga_protocol::Nanos;
 
 use crate::blocks::{BLOCK, FrameHeader};
 use crate::bootstrap::Listener;
@@ -311,7 +312,7 @@ impl Publisher {
         self.events.push_back(event);
     }
 
-    fn now(&self) -> Nanos {
+    fn now(&self) -> Duration {
         self.endpoint.now()
     }
 
@@ -459,7 +460,7 @@ impl Publisher {
             data_length: data,
             value_length,
             max_value_length: self.geometry.max_value_length(),
-            time: self.now().get(),
+            time: u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX),
         };
         let whole = memory.bytes().write(0, &header.encode());
         debug_assert!(whole.is_ok(), "a frame has space for its header");

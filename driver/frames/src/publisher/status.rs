@@ -1,7 +1,8 @@
 //! Status blocks for subscribers: heartbeat, frames that will not come, and the end of the stream.
 
+use std::time::Duration;
+
 use fpga_driver::Completion;
-use fpga_protocol::Nanos;
 
 use super::{ControlBlock, DropReason, Publisher, Purpose, Upload};
 use crate::blocks::{BLOCK_BYTES, StatusBlock};
@@ -14,22 +15,22 @@ use crate::retries::{RetriedTransfer, RetryBackoff};
 pub(crate) const MAX_UNREAD_STATUSES: u32 = 4;
 
 /// Heartbeats between two probes of a subscriber that has unread statuses.
-const HEARTBEATS_PER_PROBE: u64 = 4;
+const HEARTBEATS_PER_PROBE: u32 = 4;
 
 impl Publisher {
     /// Starts a status for every subscriber that is due one.
-    pub(super) fn start_statuses(&mut self, now: Nanos) -> Result<usize, PublisherError> {
+    pub(super) fn start_statuses(&mut self, now: Duration) -> Result<usize, PublisherError> {
         if !self.status_retries.is_due(|| now) {
             return Ok(0);
         }
-        let heartbeat = u64::try_from(self.options.heartbeat.as_nanos()).unwrap_or(u64::MAX);
+        let heartbeat = self.options.heartbeat;
         let at_end = self.closing && self.is_drained();
-        let probe_period = Nanos::new(heartbeat.saturating_mul(HEARTBEATS_PER_PROBE));
+        let probe_period = heartbeat.saturating_mul(HEARTBEATS_PER_PROBE);
         let mut count = 0;
         for (index, place) in self.members.iter_mut().enumerate() {
             let Some(member) = place.as_mut().filter(|member| member.gone.is_none()) else { continue };
             let ControlBlock::Idle(_) = member.carrier else { continue };
-            let late = now.saturating_sub(member.last_sent).get() >= heartbeat;
+            let late = now.saturating_sub(member.last_sent) >= heartbeat;
             let ended = at_end && member.credits.is_settled();
             let due = if ended {
                 // At once, and then at the interval of other statuses until it is known to have arrived.

@@ -1,11 +1,12 @@
 //! State of a subscriber at its publisher.
 
+use std::time::Duration;
+
 use core::fmt;
 
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendError};
-use fpga_driver::{ChannelFault, DmaBuffer, Error, NodeId};
-use fpga_protocol::Nanos;
-use fpga_protocol::sender::TransferError;
+use fpga_driver::{DmaBuffer, Error, NodeId, errors::ChannelFault};
+use fpga_protocol::sender::SendFailure;
 use fpga_registers::quantity;
 
 use crate::blocks::BlockError;
@@ -45,7 +46,7 @@ pub enum DropReason {
         /// Number of consecutive failures.
         failures: u32,
         /// Last failure.
-        last: TransferError,
+        last: SendFailure,
     },
     /// A transfer to it was refused locally.
     #[error("a transfer to it was refused: {0}")]
@@ -85,7 +86,7 @@ pub(super) struct SubscriberState {
     pub(super) unreadable: u32,
     pub(super) failures: u32,
     /// Time of the last transfer to it.
-    pub(super) last_sent: Nanos,
+    pub(super) last_sent: Duration,
     /// Settled position in the last status.
     pub(super) settled_reported: u32,
     /// Number of the last status, and of the last one that is known to have arrived.
@@ -113,7 +114,7 @@ pub(super) struct ProbeState {
     sent: Option<u64>,
     arrived: u64,
     /// Start of the last probe.
-    begun: Option<Nanos>,
+    begun: Option<Duration>,
 }
 
 impl ProbeState {
@@ -134,13 +135,13 @@ impl ProbeState {
 
     /// Whether a probe should start now. A subscriber that reads its statuses gets it at once, another one only once in `period`, because
     /// each probe uses space in its event ring.
-    pub(super) fn is_due(&self, now: Nanos, reads: bool, period: Nanos) -> bool {
+    pub(super) fn is_due(&self, now: Duration, reads: bool, period: Duration) -> bool {
         let is_fresh = |begun| now.saturating_sub(begun) < period;
         self.is_requested() && self.sent.is_none() && (reads || !self.begun.is_some_and(is_fresh))
     }
 
     /// Records the start of a status, for any purpose: it is also a probe if one is requested.
-    pub(super) fn begin(&mut self, now: Nanos) {
+    pub(super) fn begin(&mut self, now: Duration) {
         if self.is_requested() {
             self.sent = Some(self.wanted);
             self.begun = Some(now);
@@ -303,23 +304,23 @@ impl From<InvalidCredit> for DropReason {
 mod tests {
     use super::*;
 
-    const PERIOD: Nanos = Nanos::new(1_000);
+    const PERIOD: Duration = Duration::from_nanos(1_000);
 
     #[test]
     fn probe_begun_before_join_does_not_count() {
         let mut probes = ProbeState::default();
         let first = probes.request_probe();
         assert_eq!((probes.request_probe(), probes.is_requested()), (first, true), "joins share one probe");
-        probes.begin(Nanos::ZERO);
+        probes.begin(Duration::ZERO);
         let second = probes.request_probe();
         assert!(second > first);
         probes.end(true);
         assert!(probes.has_arrived(first) && !probes.has_arrived(second));
-        assert!(probes.is_due(Nanos::ZERO, true, PERIOD));
-        probes.begin(Nanos::ZERO);
+        assert!(probes.is_due(Duration::ZERO, true, PERIOD));
+        probes.begin(Duration::ZERO);
         probes.end(false);
         assert!(probes.is_requested() && !probes.has_arrived(second), "a failed probe has no result");
-        probes.begin(Nanos::ZERO);
+        probes.begin(Duration::ZERO);
         probes.end(true);
         assert!(probes.has_arrived(second) && !probes.is_requested());
     }
@@ -330,8 +331,8 @@ mod tests {
         let mut begun = 0;
         for time in 0..10_000 {
             probes.request_probe();
-            if probes.is_due(Nanos::new(time), false, PERIOD) {
-                probes.begin(Nanos::new(time));
+            if probes.is_due(Duration::from_nanos(time), false, PERIOD) {
+                probes.begin(Duration::from_nanos(time));
                 probes.end(true);
                 begun += 1;
             }

@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use fpga_driver::endpoint::{SendError, SendOptions};
-use fpga_protocol::Nanos;
-use fpga_protocol::sender::{SubmitError as Busy, TransferError};
+use fpga_protocol::sender::{CommandError as Busy, SendFailure};
 
-use super::{Subscriber, nanos};
+use super::Subscriber;
 use crate::blocks::{BLOCK_BYTES, CreditBlock};
 use crate::error::SubscriberError;
 use crate::publisher::ControlBlock;
 use crate::retries::RetriedTransfer;
 
 /// Maximum delay of a credit return. A publisher of single frames, a few per millisecond, receives one credit for several of them.
-const MAX_CREDIT_DELAY: Nanos = Nanos::from_micros(500);
+const MAX_CREDIT_DELAY: Duration = Duration::from_micros(500);
 
 impl Subscriber {
     /// Handles the end of the transfer that carried the credit.
@@ -35,7 +34,7 @@ impl Subscriber {
                     self.departure.done |= self.departure.sent;
                 }
                 // The window is closed: the leave message was received, and its acknowledgement was lost.
-                Err(TransferError::Refused { .. }) if self.departure.sent => self.departure.done = true,
+                Err(SendFailure::Refused { .. }) if self.departure.sent => self.departure.done = true,
                 Err(error) => {
                     self.credit.failures += 1;
                     self.credit.error = Some(error);
@@ -162,7 +161,7 @@ impl Subscriber {
             // The publisher may be gone, so that no acknowledgement comes.
             self.endpoint.cancel(ticket);
         }
-        let limit = self.endpoint.now().saturating_add(nanos(timeout));
+        let limit = self.endpoint.now().saturating_add(timeout);
         loop {
             self.drive()?;
             self.frames.ready.clear();

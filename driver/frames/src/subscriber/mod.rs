@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion};
-use fpga_driver::{C2hChannel, ChannelFault, ChannelOptions, DmaBuffer, Endpoint, Error, H2cChannel, NodeId};
-use fpga_protocol::Nanos;
+use fpga_driver::{
+    C2hChannel, ChannelOptions, DmaBuffer, Endpoint, Error, H2cChannel, NodeId, errors::ChannelFault,
+};
 
 use crate::arrivals::Arrivals;
 use crate::blocks::{BLOCK, BLOCK_BYTES, StatusBlock};
@@ -290,7 +291,7 @@ impl Subscriber {
     /// # Errors
     /// [`SubscriberError::TimedOut`] after `timeout`; otherwise as [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Event, SubscriberError> {
-        let limit = self.endpoint.now().saturating_add(nanos(timeout));
+        let limit = self.endpoint.now().saturating_add(timeout);
         loop {
             if let Some(event) = self.poll()? {
                 return Ok(event);
@@ -382,7 +383,7 @@ impl Subscriber {
         if self.status.ended.is_some() {
             return Ok(());
         }
-        let heartbeat = Nanos::from_millis(self.stream_parameters.heartbeat_ms.into());
+        let heartbeat = Duration::from_millis(self.stream_parameters.heartbeat_ms.into());
         let limit =
             u64::from(self.stream_parameters.heartbeat_ms) * u64::from(self.options.missed_heartbeats.max(1));
         let now = self.endpoint.now();
@@ -392,11 +393,10 @@ impl Subscriber {
         self.silence.heard = self.silence.heard.saturating_add(away.saturating_sub(heartbeat)).min(now);
         let silent = now.saturating_sub(self.silence.heard);
         // A program that polls rarely has to process the messages of the meantime before it may report silence.
-        if silent >= Nanos::from_millis(limit) {
+        if silent >= Duration::from_millis(limit) {
             // Reported once per period.
             self.silence.heard = now;
-            let silence = Duration::from_nanos(silent.get());
-            return Err(SubscriberError::Silent { node: self.stream_parameters.publisher, silence });
+            return Err(SubscriberError::Silent { node: self.stream_parameters.publisher, silence: silent });
         }
         Ok(())
     }
@@ -469,8 +469,4 @@ impl Subscriber {
         }
         Ok(())
     }
-}
-
-pub(super) fn nanos(span: Duration) -> Nanos {
-    Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -1,11 +1,12 @@
 //! Parts of a subscriber's state.
 
+use std::time::Duration;
+
 use std::collections::VecDeque;
 
 use fpga_driver::DmaBuffer;
 use fpga_driver::endpoint::{RemoteRegion, SendTicket};
-use fpga_protocol::Nanos;
-use fpga_protocol::sender::TransferError;
+use fpga_protocol::sender::SendFailure;
 
 use super::fetch::Fetch;
 use super::frame::{ReceivedFrame, ReturnQueue};
@@ -55,10 +56,10 @@ pub(super) struct CreditSending {
     /// Count in the last credit.
     pub(super) sent: u32,
     /// Time since which the last credit is out of date.
-    pub(super) changed_at: Option<Nanos>,
+    pub(super) changed_at: Option<Duration>,
     pub(super) due: bool,
     pub(super) failures: u32,
-    pub(super) error: Option<TransferError>,
+    pub(super) error: Option<SendFailure>,
     /// Retries of the credit's upload into the card.
     pub(super) retries: RetryBackoff,
 }
@@ -75,7 +76,7 @@ pub(super) struct Departure {
 #[derive(Debug)]
 pub(super) struct SilenceCheck {
     /// Time of the last message.
-    pub(super) heard: Nanos,
+    pub(super) heard: Duration,
     /// Time of the last check.
-    pub(super) looked: Nanos,
+    pub(super) looked: Duration,
 }

@@ -97,7 +97,7 @@ fn run(shared: &Shared, threaded: &WorkerState, spin: Duration) {
     let _alive = WorkerGuard(threaded);
     let lock = || lock(&shared.state);
     let gate = &threaded.gate;
-    let spin = Nanos::new(u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX));
+    let spin = Nanos::from(spin);
     let mut state = lock();
     let mut served = gate.served();
     // No work remained, and only a write, a thread with the lock or the passage of time can change that.
@@ -179,7 +179,7 @@ fn sleep<'a>(
     let timeout = state
         .next_deadline()
         .filter(|deadline| *deadline > now)
-        .map_or(SLEEP, |deadline| Duration::from_nanos(deadline.saturating_sub(now).get()).min(SLEEP));
+        .map_or(SLEEP, |deadline| Duration::from(deadline.saturating_sub(now)).min(SLEEP));
     let timeout = if state.link.is_some() { timeout.min(LINK_SLEEP) } else { timeout };
     let taken = state.taken();
     threaded.gate.prepare_to_sleep();

@@ -28,7 +28,7 @@ pub enum ReadFailure {
     },
     /// The request did not arrive.
     #[error("the request to read failed: {0}")]
-    Request(sender::TransferError),
+    Request(sender::SendFailure),
     /// The request arrived, but the answer did not.
     #[error(
         "node {node} took the request to read {length} and did not answer within {waited}",
@@ -89,7 +89,7 @@ pub enum ReadError {
     Upload(#[from] Error<TransferError>),
     /// The sender refused the request.
     #[error(transparent)]
-    Sender(#[from] sender::SubmitError),
+    Sender(#[from] sender::CommandError),
 }
 
 impl ErrorKind for ReadError {

@@ -82,9 +82,9 @@ pub struct ReadCompletion {
     /// Result of the read. After a failure, the content of the destination is undefined.
     pub result: Result<(), ReadFailure>,
     /// Time of the call.
-    pub started: Nanos,
+    pub started: Duration,
     /// Time at which the last byte was known to have arrived, or at which the read was given up.
-    pub finished: Nanos,
+    pub finished: Duration,
 }
 
 /// Read in progress.
@@ -266,14 +266,21 @@ impl Endpoint {
         if offset > readable || length > readable - offset {
             return Err(ReadError::Range { node: source.node, offset, length, readable });
         }
-        let now = self.now();
+        let now = self.time();
         let usual = || TIMEOUT + Duration::from_nanos(length.saturating_mul(TIMEOUT_NS_PER_BYTE));
         let patience = options.deadline.unwrap_or_else(usual);
         let ticket = ReadTicket(self.reads.next_ticket);
         if length == 0 {
             self.reads.next_ticket += 1;
             let node = source.node;
-            let done = ReadCompletion { ticket, node, length, result: Ok(()), started: now, finished: now };
+            let done = ReadCompletion {
+                ticket,
+                node,
+                length,
+                result: Ok(()),
+                started: now.into(),
+                finished: now.into(),
+            };
             self.reads.completions.push_back(done);
             return Ok(ticket);
         }
@@ -293,7 +300,7 @@ impl Endpoint {
         match self.send_request(source, slot, from, &request, options.priority) {
             Ok(sent) => {
                 self.reads.next_ticket += 1;
-                let deadline = now.saturating_add(nanos(patience));
+                let deadline = now.saturating_add(patience.into());
                 let node = source.node;
                 let pending =
                     Pending { ticket, node, to, length, window, request: Some(sent), started: now, deadline };
@@ -330,7 +337,7 @@ impl Endpoint {
             deadline: None,
             priority,
         };
-        let now = self.now();
+        let now = self.time();
         self.sender.submit(now, command, Some(request.scheme)).map_err(ReadError::Sender)
     }
 
@@ -344,7 +351,7 @@ impl Endpoint {
         let Some(slot) = self.reads.pending.iter().position(named) else { return Ok(false) };
         let Some(Some(read)) = self.reads.pending.get(slot) else { return Ok(false) };
         let failure = ReadFailure::Cancelled { node: read.node, length: read.length };
-        self.end_read(self.now(), slot, Err(failure)).map(|()| true).at(|| self.place())
+        self.end_read(self.time(), slot, Err(failure)).map(|()| true).at(|| self.place())
     }
 
     /// Returns the oldest completion of a read that was not taken yet.
@@ -462,8 +469,8 @@ impl Endpoint {
             node,
             length,
             result,
-            started,
-            finished: now,
+            started: started.into(),
+            finished: now.into(),
         });
         self.close_window(&read.window)?;
         if failed {
@@ -500,7 +507,7 @@ impl Endpoint {
             match self.sender.submit(now, *command, Some(*scheme)) {
                 Ok(ticket) => self.reads.answers.push(ticket),
                 // Back-pressure: retry in a later poll.
-                Err(sender::SubmitError::Full { .. } | sender::SubmitError::Destinations { .. }) => break,
+                Err(sender::CommandError::Full { .. } | sender::CommandError::Destinations { .. }) => break,
                 Err(_) => self.reads.refused += 1,
             }
             self.reads.unanswered.pop_front();
@@ -551,8 +558,4 @@ impl Endpoint {
         };
         Ok(Some((command, scheme)))
     }
-}
-
-fn nanos(span: Duration) -> Nanos {
-    Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -16,8 +16,8 @@ use super::messages::Progress;
 use super::messages::transfers::{Stage, Transfer, Transfers, messages_of};
 use crate::segment::TransferClass;
 use crate::sender::{
-    Command, Completion, Ops, SenderCounters, SubmitError, Ticket, TransferError, TransferStage,
-    TransferView, Transmit, TransmitKind,
+    Command, CommandError, Completion, Ops, SendFailure, SenderCounters, Ticket, TransferStage, TransferView,
+    Transmit, TransmitKind,
 };
 use crate::time::Nanos;
 use fpga_registers::cast::low32;
@@ -71,15 +71,15 @@ impl CommandTable {
     /// the scheme.
     ///
     /// # Errors
-    /// See [`SubmitError`]; the table is unchanged.
+    /// See [`CommandError`]; the table is unchanged.
     pub fn submit(
         &mut self,
         now: Nanos,
         command: Command,
         scheme: Option<Scheme>,
-    ) -> Result<Ticket, SubmitError> {
+    ) -> Result<Ticket, CommandError> {
         let messages = messages_of(&command, self.span)?;
-        let full = SubmitError::Full { capacity: self.capacity };
+        let full = CommandError::Full { capacity: self.capacity };
         let ticket = self.transfers.add(now, command, scheme, 0, messages).ok_or(full)?;
         if messages == 0 {
             self.end(now, ticket.slot, Ok(()));
@@ -102,11 +102,11 @@ impl CommandTable {
             return Withdrawal::Interface(number_of(ticket));
         }
         let Command { node, destination: address, .. } = transfer.command;
-        self.end(now, slot, Err(TransferError::Cancelled { node, address, acknowledged: 0 }));
+        self.end(now, slot, Err(SendFailure::Cancelled { node, address, acknowledged: 0 }));
         Withdrawal::AtHost
     }
 
-    fn end(&mut self, now: Nanos, slot: u32, result: Result<(), TransferError>) {
+    fn end(&mut self, now: Nanos, slot: u32, result: Result<(), SendFailure>) {
         match result {
             Ok(()) => self.counters.completed += 1,
             Err(_) => self.counters.failed += 1,
@@ -150,23 +150,23 @@ impl CommandTable {
                 self.end(now, slot, Ok(()));
                 return true;
             }
-            Outcome::Unanswered => TransferError::Unanswered { node, address, acknowledged, tries },
+            Outcome::Unanswered => SendFailure::Unanswered { node, address, acknowledged, tries },
             Outcome::Refused => match u8::try_from(event.index).map(NackReason::try_from) {
-                Ok(Ok(NackReason::Scheme)) => TransferError::Scheme { node, address },
-                Ok(Ok(reason)) => TransferError::Refused { node, address, acknowledged, tries, reason },
-                _ => TransferError::NotTaken { node, address },
+                Ok(Ok(NackReason::Scheme)) => SendFailure::Scheme { node, address },
+                Ok(Ok(reason)) => SendFailure::Refused { node, address, acknowledged, tries, reason },
+                _ => SendFailure::NotTaken { node, address },
             },
-            Outcome::Forgotten => TransferError::Forgotten { node, address, acknowledged, tries },
-            Outcome::Deadline => TransferError::Deadline { node, address, acknowledged, tries },
-            Outcome::NotReady => TransferError::ReceiverNotReady { node, address, acknowledged, tries },
-            Outcome::Cancelled => TransferError::Cancelled { node, address, acknowledged },
+            Outcome::Forgotten => SendFailure::Forgotten { node, address, acknowledged, tries },
+            Outcome::Deadline => SendFailure::Deadline { node, address, acknowledged, tries },
+            Outcome::NotReady => SendFailure::ReceiverNotReady { node, address, acknowledged, tries },
+            Outcome::Cancelled => SendFailure::Cancelled { node, address, acknowledged },
             // Or a code of another version.
-            _ => TransferError::NotTaken { node, address },
+            _ => SendFailure::NotTaken { node, address },
         };
-        if matches!(error, TransferError::Refused { .. } | TransferError::Scheme { .. }) {
+        if matches!(error, SendFailure::Refused { .. } | SendFailure::Scheme { .. }) {
             self.counters.refused += 1;
         }
-        self.counters.not_ready += u64::from(matches!(error, TransferError::ReceiverNotReady { .. }));
+        self.counters.not_ready += u64::from(matches!(error, SendFailure::ReceiverNotReady { .. }));
         self.end(now, slot, Err(error));
         true
     }
@@ -178,7 +178,7 @@ impl CommandTable {
             let Transfer { command, scheme, .. } = *self.transfers.get(slot);
             let Command { node, destination: address, priority, .. } = command;
             if command.deadline.is_some_and(|deadline| deadline <= now) {
-                let error = TransferError::Deadline { node, address, acknowledged: 0, tries: 0 };
+                let error = SendFailure::Deadline { node, address, acknowledged: 0, tries: 0 };
                 self.end(now, slot, Err(error));
                 continue;
             }
@@ -309,28 +309,28 @@ pub fn end_event(number: u32, done: &Completion) -> Event {
     let (outcome, address, acknowledged, tries, reason) = match done.result {
         Ok(()) => (Outcome::Done, nowhere, done.packets, 0, 0),
         Err(error) => match error {
-            TransferError::Unanswered { address, acknowledged, tries, .. } => {
+            SendFailure::Unanswered { address, acknowledged, tries, .. } => {
                 (Outcome::Unanswered, address, acknowledged, tries, 0)
             }
-            TransferError::Refused { address, acknowledged, tries, reason, .. } => {
+            SendFailure::Refused { address, acknowledged, tries, reason, .. } => {
                 (Outcome::Refused, address, acknowledged, tries, reason.value())
             }
-            TransferError::Scheme { address, .. } => {
+            SendFailure::Scheme { address, .. } => {
                 (Outcome::Refused, address, 0, 0, NackReason::Scheme.value())
             }
-            TransferError::Forgotten { address, acknowledged, tries, .. } => {
+            SendFailure::Forgotten { address, acknowledged, tries, .. } => {
                 (Outcome::Forgotten, address, acknowledged, tries, 0)
             }
-            TransferError::Deadline { address, acknowledged, tries, .. } => {
+            SendFailure::Deadline { address, acknowledged, tries, .. } => {
                 (Outcome::Deadline, address, acknowledged, tries, 0)
             }
-            TransferError::ReceiverNotReady { address, acknowledged, tries, .. } => {
+            SendFailure::ReceiverNotReady { address, acknowledged, tries, .. } => {
                 (Outcome::NotReady, address, acknowledged, tries, 0)
             }
-            TransferError::Cancelled { address, acknowledged, .. } => {
+            SendFailure::Cancelled { address, acknowledged, .. } => {
                 (Outcome::Cancelled, address, acknowledged, 0, 0)
             }
-            TransferError::NotTaken { address, .. } => (Outcome::NotTaken, address, 0, 0, 0),
+            SendFailure::NotTaken { address, .. } => (Outcome::NotTaken, address, 0, 0, 0),
         },
     };
     Event {
@@ -383,14 +383,14 @@ mod tests {
         let (node, address, acknowledged, tries) = (NODE, CardAddr::new(0x2200), 5, 4);
         let ends = [
             Ok(()),
-            Err(TransferError::Unanswered { node, address, acknowledged, tries }),
-            Err(TransferError::Refused { node, address, acknowledged, tries, reason: NackReason::Violation }),
-            Err(TransferError::Refused { node, address, acknowledged, tries, reason: NackReason::BadPacket }),
-            Err(TransferError::Scheme { node, address }),
-            Err(TransferError::Forgotten { node, address, acknowledged, tries }),
-            Err(TransferError::Deadline { node, address, acknowledged, tries }),
-            Err(TransferError::Cancelled { node, address, acknowledged }),
-            Err(TransferError::NotTaken { node, address }),
+            Err(SendFailure::Unanswered { node, address, acknowledged, tries }),
+            Err(SendFailure::Refused { node, address, acknowledged, tries, reason: NackReason::Violation }),
+            Err(SendFailure::Refused { node, address, acknowledged, tries, reason: NackReason::BadPacket }),
+            Err(SendFailure::Scheme { node, address }),
+            Err(SendFailure::Forgotten { node, address, acknowledged, tries }),
+            Err(SendFailure::Deadline { node, address, acknowledged, tries }),
+            Err(SendFailure::Cancelled { node, address, acknowledged }),
+            Err(SendFailure::NotTaken { node, address }),
         ];
         let mut commands = CommandTable::new(2, 9, 4);
         for result in ends {
@@ -402,7 +402,7 @@ mod tests {
                 packets: 10,
                 retransmits: 2,
                 transfer: Some(TransferId::new(9)),
-                ..Completion::refused(&command(5000), Nanos::ZERO, TransferError::NotTaken { node, address })
+                ..Completion::refused(&command(5000), Nanos::ZERO, SendFailure::NotTaken { node, address })
             };
             let event = end_event(number, &told);
             assert!(commands.handle_event(Nanos::new(5), &event));
@@ -475,13 +475,13 @@ mod tests {
     fn command_invalid_is_refused_and_queued_is_withdrawn() {
         let mut commands = CommandTable::new(1, 9, 4);
         let away = Command { source: CardAddr::new(u64::MAX), ..command(2) };
-        assert!(matches!(commands.submit(Nanos::ZERO, away, None), Err(SubmitError::Address { .. })));
+        assert!(matches!(commands.submit(Nanos::ZERO, away, None), Err(CommandError::Address { .. })));
         let told = Command { notify: Notify::Sender, ..command(2) };
-        assert_eq!(commands.submit(Nanos::ZERO, told, None), Err(SubmitError::Notify));
+        assert_eq!(commands.submit(Nanos::ZERO, told, None), Err(CommandError::Notify));
         commands.submit(Nanos::ZERO, command(0), None).unwrap();
         assert_eq!(commands.poll_completion().unwrap().result, Ok(()));
         let first = commands.submit(Nanos::ZERO, command(1), None).unwrap();
-        assert_eq!(commands.submit(Nanos::ZERO, command(1), None), Err(SubmitError::Full { capacity: 1 }));
+        assert_eq!(commands.submit(Nanos::ZERO, command(1), None), Err(CommandError::Full { capacity: 1 }));
         assert_eq!(commands.cancel(Nanos::ZERO, first), Withdrawal::AtHost);
         assert_eq!(commands.cancel(Nanos::ZERO, first), Withdrawal::Ended);
         assert!(commands.poll_completion().is_some());
@@ -490,7 +490,7 @@ mod tests {
         commands.submit(Nanos::ZERO, soon, None).unwrap();
         assert_eq!(commands.poll_transmit(Nanos::new(5)), None);
         let late = commands.poll_completion().unwrap().result;
-        assert!(matches!(late, Err(TransferError::Deadline { .. })), "{late:?}");
+        assert!(matches!(late, Err(SendFailure::Deadline { .. })), "{late:?}");
         let second = commands.submit(Nanos::ZERO, command(1), None).unwrap();
         let number = handed_over(&mut commands);
         assert_eq!(commands.cancel(Nanos::ZERO, second), Withdrawal::Interface(number));

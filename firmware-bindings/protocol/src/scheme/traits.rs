@@ -10,7 +10,7 @@ use fpga_registers::CardAddr;
 
 use crate::feedback::LinkPacket;
 use crate::receiver::{self, AccessTable, ReceiveMemory};
-use crate::sender::{self, Command, Completion, SubmitError, Ticket, Transmit, TransmitKind};
+use crate::sender::{self, Command, CommandError, Completion, Ticket, Transmit, TransmitKind};
 use crate::time::Nanos;
 
 /// Packet without its payload.
@@ -81,8 +81,8 @@ pub trait SchemeSender {
     /// Queues a transfer.
     ///
     /// # Errors
-    /// See [`SubmitError`]; the sender is unchanged.
-    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError>;
+    /// See [`CommandError`]; the sender is unchanged.
+    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, CommandError>;
 
     /// Processes a packet for the sender; any other is ignored.
     fn handle_packet(&mut self, now: Nanos, header: &Header);
@@ -200,7 +200,7 @@ pub fn packet_of(
 }
 
 impl SchemeSender for RegistrySender {
-    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
+    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, CommandError> {
         self.sender.submit(now, command)
     }
 

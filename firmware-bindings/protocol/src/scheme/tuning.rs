@@ -1,5 +1,7 @@
 //! Scheme parameters set by a user in place of the specification's values.
 
+use core::time::Duration;
+
 use fpga_firmware::generated::Scheme;
 
 use super::adaptive_window::TimeoutRule;
@@ -21,7 +23,7 @@ pub struct Tuning {
     /// Adaptive window: number of delay samples in use (N), 1 to 256.
     pub samples: Option<u16>,
     /// Adaptive window: interval between two checks of the window (k), not 0.
-    pub walk: Option<Nanos>,
+    pub walk: Option<Duration>,
     /// Adaptive window: timeout in the literal form of source 002 (docs/protocol.md 12), which causes many spurious retransmissions [E2-1].
     pub literal: bool,
 }
@@ -44,31 +46,33 @@ impl Tuning {
         self.window.is_none_or(within)
             && self.resend_after != Some(0)
             && self.samples.is_none_or(|samples| (1..=256).contains(&samples))
-            && self.walk != Some(Nanos::ZERO)
+            && self.walk != Some(Duration::ZERO)
     }
+}
 
-    /// Returns `scheme` with these values, for a round trip of `round_trip`; `None` for the registry scheme, and for a
-    /// value out of range.
+impl SchemeConfig {
+    /// Returns `scheme` with the values of `tuning`, for a round trip of `round_trip`; `None` for the registry scheme, and
+    /// for a value out of range.
     #[must_use]
-    pub fn rules(&self, scheme: Scheme, round_trip: Nanos) -> Option<SchemeConfig> {
-        let mut rules = SchemeConfig::new(scheme, round_trip).filter(|_| self.fits(scheme))?;
+    pub fn tuned(scheme: Scheme, round_trip: Nanos, tuning: &Tuning) -> Option<Self> {
+        let mut rules = Self::new(scheme, round_trip).filter(|_| tuning.fits(scheme))?;
         match &mut rules {
-            SchemeConfig::ReceiverWindow(config) => {
-                config.window = self.window.unwrap_or(config.window);
-                config.credit |= self.credit;
-                config.patience = self.resend_after.unwrap_or(config.patience);
+            Self::ReceiverWindow(config) => {
+                config.window = tuning.window.unwrap_or(config.window);
+                config.credit |= tuning.credit;
+                config.patience = tuning.resend_after.unwrap_or(config.patience);
             }
-            SchemeConfig::SenderWindow(config) => config.window = self.window.unwrap_or(config.window),
-            SchemeConfig::ReceiverCounter(_) => {}
-            SchemeConfig::AdaptiveWindow { sender, .. } => {
-                sender.window = self.window.unwrap_or(sender.window);
-                sender.samples = self.samples.map_or(sender.samples, u32::from);
-                sender.walk = self.walk.unwrap_or(sender.walk);
-                if self.literal {
+            Self::SenderWindow(config) => config.window = tuning.window.unwrap_or(config.window),
+            Self::ReceiverCounter(_) => {}
+            Self::AdaptiveWindow { sender, .. } => {
+                sender.window = tuning.window.unwrap_or(sender.window);
+                sender.samples = tuning.samples.map_or(sender.samples, u32::from);
+                sender.walk = tuning.walk.map_or(sender.walk, Nanos::from);
+                if tuning.literal {
                     sender.patience = TimeoutRule::Literal;
                 }
             }
-            SchemeConfig::Selective(config) => config.window = self.window.unwrap_or(config.window),
+            Self::Selective(config) => config.window = tuning.window.unwrap_or(config.window),
         }
         Some(rules)
     }
@@ -83,7 +87,10 @@ mod tests {
     #[test]
     fn tuning_default_matches_specification() {
         for scheme in Scheme::ALL {
-            assert_eq!(Tuning::default().rules(*scheme, ROUND_TRIP), SchemeConfig::new(*scheme, ROUND_TRIP));
+            assert_eq!(
+                SchemeConfig::tuned(*scheme, ROUND_TRIP, &Tuning::default()),
+                SchemeConfig::new(*scheme, ROUND_TRIP)
+            );
         }
     }
 
@@ -94,7 +101,11 @@ mod tests {
         {
             for (window, fits) in [(0, false), (1, true), (most, true), (most + 1, false)] {
                 let tuning = Tuning { window: Some(window), ..Tuning::default() };
-                assert_eq!(tuning.rules(scheme, ROUND_TRIP).is_some(), fits, "{scheme}: {window}");
+                assert_eq!(
+                    SchemeConfig::tuned(scheme, ROUND_TRIP, &tuning).is_some(),
+                    fits,
+                    "{scheme}: {window}"
+                );
             }
         }
         assert_eq!(max_window(Scheme::Registry), None);
@@ -102,7 +113,7 @@ mod tests {
 
     #[test]
     fn tuning_values_are_applied_to_scheme() {
-        let walk = Nanos::new(77);
+        let walk = Duration::from_nanos(77);
         let tuning = Tuning {
             window: Some(9),
             credit: true,
@@ -111,21 +122,21 @@ mod tests {
             walk: Some(walk),
             literal: true,
         };
-        let rules = |scheme| tuning.rules(scheme, ROUND_TRIP).unwrap();
+        let rules = |scheme| SchemeConfig::tuned(scheme, ROUND_TRIP, &tuning).unwrap();
         let SchemeConfig::ReceiverWindow(config) = rules(Scheme::ReceiverWindow) else { panic!() };
         assert_eq!((config.window, config.credit, config.patience), (9, true, 7));
         let SchemeConfig::AdaptiveWindow { sender, .. } = rules(Scheme::AdaptiveWindow) else { panic!() };
         assert_eq!(
             (sender.window, sender.samples, sender.walk, sender.patience),
-            (9, 11, walk, TimeoutRule::Literal)
+            (9, 11, walk.into(), TimeoutRule::Literal)
         );
         for wrong in [
             Tuning { resend_after: Some(0), ..tuning },
             Tuning { samples: Some(0), ..tuning },
             Tuning { samples: Some(257), ..tuning },
-            Tuning { walk: Some(Nanos::ZERO), ..tuning },
+            Tuning { walk: Some(Duration::ZERO), ..tuning },
         ] {
-            assert_eq!(wrong.rules(Scheme::AdaptiveWindow, ROUND_TRIP), None, "{wrong:?}");
+            assert_eq!(SchemeConfig::tuned(Scheme::AdaptiveWindow, ROUND_TRIP, &wrong), None, "{wrong:?}");
         }
     }
 }

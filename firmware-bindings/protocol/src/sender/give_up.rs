@@ -6,7 +6,7 @@ use fpga_registers::CardAddr;
 
 use super::retry::{FEW_SAMPLES, RoundTrip};
 use super::table::{Transfer, TransferState};
-use super::{Command, Notify, Sender, Ticket, TransferError};
+use super::{Command, Notify, SendFailure, Sender, Ticket};
 use crate::op_table::Op;
 use crate::segment::{TransferClass, packet_span};
 use crate::time::Nanos;
@@ -140,9 +140,9 @@ impl Sender {
         let error = if (late || silent) && (transfer.not_ready.is_some() || waits) {
             self.receiver_not_ready(slot, tries())
         } else if late {
-            TransferError::Deadline { node, address, acknowledged, tries: tries() }
+            SendFailure::Deadline { node, address, acknowledged, tries: tries() }
         } else if silent {
-            TransferError::Unanswered { node, address, acknowledged, tries: tries() }
+            SendFailure::Unanswered { node, address, acknowledged, tries: tries() }
         } else {
             self.watch(slot);
             return;
@@ -221,11 +221,11 @@ impl Sender {
         }
     }
 
-    fn receiver_not_ready(&self, slot: u32, tries: u8) -> TransferError {
+    fn receiver_not_ready(&self, slot: u32, tries: u8) -> SendFailure {
         let transfer = &self.transfers[index(slot)];
         let Command { node, destination: address, .. } = transfer.command;
         let acknowledged = transfer.acknowledged;
-        TransferError::ReceiverNotReady { node, address, acknowledged, tries }
+        SendFailure::ReceiverNotReady { node, address, acknowledged, tries }
     }
 
     /// Ends a transfer's wait for its receiver's host.
@@ -269,7 +269,7 @@ impl Sender {
             if !begun || transfer.destination != destination {
                 continue;
             }
-            let error = TransferError::Forgotten {
+            let error = SendFailure::Forgotten {
                 node: transfer.command.node,
                 address: transfer.command.destination,
                 acknowledged: transfer.acknowledged,
@@ -311,10 +311,10 @@ impl Sender {
 
     /// Returns the error of such a transfer.
     #[cold]
-    pub(super) fn registry_expired_error(&self, slot: u32) -> TransferError {
+    pub(super) fn registry_expired_error(&self, slot: u32) -> SendFailure {
         let transfer = &self.transfers[index(slot)];
         let next = transfer.partial.map(|partial| self.segments.get(partial).base);
-        TransferError::Forgotten {
+        SendFailure::Forgotten {
             node: transfer.command.node,
             address: next.unwrap_or(transfer.next_base),
             acknowledged: transfer.acknowledged,
@@ -322,9 +322,9 @@ impl Sender {
         }
     }
 
-    pub(super) fn forgotten(&self, op: &Op) -> TransferError {
+    pub(super) fn forgotten(&self, op: &Op) -> SendFailure {
         let PacketContext { node, address, acknowledged, tries } = self.packet(op);
-        TransferError::Forgotten { node, address, acknowledged, tries }
+        SendFailure::Forgotten { node, address, acknowledged, tries }
     }
 
     /// Withdraws a transfer, which completes with an error. Returns whether the ticket names a transfer that has not
@@ -336,7 +336,7 @@ impl Sender {
         {
             return false;
         }
-        let error = TransferError::Cancelled {
+        let error = SendFailure::Cancelled {
             node: transfer.command.node,
             address: transfer.command.destination,
             acknowledged: transfer.acknowledged,
@@ -346,7 +346,7 @@ impl Sender {
     }
 
     /// Ends a transfer with `error` and releases all its resources.
-    pub(super) fn give_up(&mut self, now: Nanos, slot: u32, error: TransferError) {
+    pub(super) fn give_up(&mut self, now: Nanos, slot: u32, error: SendFailure) {
         let mut released = 0;
         for at in 0..self.ops.capacity() {
             let Some(op) = self.ops.slot(low16(at)) else { continue };
@@ -382,17 +382,17 @@ impl Sender {
         self.finish(now, slot, Err(error));
     }
 
-    pub(super) fn refused(&self, op: &Op, reason: NackReason) -> TransferError {
+    pub(super) fn refused(&self, op: &Op, reason: NackReason) -> SendFailure {
         let PacketContext { node, address, acknowledged, tries } = self.packet(op);
         match reason {
-            NackReason::Scheme => TransferError::Scheme { node, address },
-            _ => TransferError::Refused { node, address, acknowledged, tries, reason },
+            NackReason::Scheme => SendFailure::Scheme { node, address },
+            _ => SendFailure::Refused { node, address, acknowledged, tries, reason },
         }
     }
 
-    fn unanswered(&self, op: &Op) -> TransferError {
+    fn unanswered(&self, op: &Op) -> SendFailure {
         let PacketContext { node, address, acknowledged, tries } = self.packet(op);
-        TransferError::Unanswered { node, address, acknowledged, tries }
+        SendFailure::Unanswered { node, address, acknowledged, tries }
     }
 
     fn packet(&self, op: &Op) -> PacketContext {

@@ -26,7 +26,7 @@ mod views;
 pub use config::{ConfigError, REGISTRY_TIMEOUT_MARGIN, SEGMENT_SPAN, SenderConfig};
 pub use retry::{RetryPolicy, RoundTrip, TimeoutPolicy};
 pub use types::{
-    Answer, Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, TransferError, Transmit,
+    Answer, Command, CommandError, Completion, Notify, Ops, SendFailure, SenderCounters, Ticket, Transmit,
     TransmitKind,
 };
 pub use views::{PacketView, TransferStage, TransferView};
@@ -147,26 +147,26 @@ impl Sender {
     /// Queues a transfer. A zero-length transfer completes at once.
     ///
     /// # Errors
-    /// See [`SubmitError`]; the sender is unchanged.
-    pub fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
+    /// See [`CommandError`]; the sender is unchanged.
+    pub fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, CommandError> {
         if command.node == NodeId::ANY {
-            return Err(SubmitError::Node { node: command.node });
+            return Err(CommandError::Node { node: command.node });
         }
         let length = command.length;
         for start in [command.source, command.destination] {
-            start.checked_add(length).ok_or(SubmitError::Address { start, length })?;
+            start.checked_add(length).ok_or(CommandError::Address { start, length })?;
         }
         let class = classify(length, self.config.big_threshold);
         let segments =
-            segment_count(length, self.config.segment_size).ok_or(SubmitError::TooLong { length })?;
-        let full = SubmitError::Full { capacity: self.config.transfers };
+            segment_count(length, self.config.segment_size).ok_or(CommandError::TooLong { length })?;
+        let full = CommandError::Full { capacity: self.config.transfers };
         let slot = self.free.head().ok_or(full)?;
         let destination = if length == 0 {
             0
         } else {
             let capacity = self.config.destinations;
             let node = command.node;
-            self.destinations.find_or_make(node).ok_or(SubmitError::Destinations { capacity, node })?
+            self.destinations.find_or_make(node).ok_or(CommandError::Destinations { capacity, node })?
         };
         self.free.remove(&mut self.queue_links, slot);
         let generation = self.transfers[index(slot)].generation;
@@ -456,7 +456,7 @@ impl Sender {
     }
 
     /// Ends a transfer that is in no queue and holds no entry.
-    fn finish(&mut self, now: Nanos, slot: u32, result: Result<(), TransferError>) {
+    fn finish(&mut self, now: Nanos, slot: u32, result: Result<(), SendFailure>) {
         self.set_ready(slot);
         let transfer = &mut self.transfers[index(slot)];
         if transfer.state != TransferState::Announcing {

@@ -6,7 +6,7 @@ use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
 
 use super::retry::RoundTrip;
-use super::types::{Command, TransferError};
+use super::types::{Command, SendFailure};
 use crate::free::FreeSlots;
 use crate::list::List;
 use crate::receiver::SegmentWindow;
@@ -63,7 +63,7 @@ pub(super) struct Transfer {
     pub(super) remembered: Nanos,
     /// Time of the first of the consecutive "receiver not ready" answers.
     pub(super) not_ready: Option<Nanos>,
-    pub(super) result: Result<(), TransferError>,
+    pub(super) result: Result<(), SendFailure>,
 }
 
 impl Transfer {

@@ -75,7 +75,7 @@ pub struct Command {
 /// Command that was not accepted; it is `Copy`, so nothing is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SubmitError {
+pub enum CommandError {
     /// Back-pressure: poll completions, then submit again.
     #[error("all {capacity} transfer slots are in use: poll completions, then submit again")]
     Full {
@@ -278,7 +278,7 @@ pub struct Completion {
     /// Receiving node.
     pub node: NodeId,
     /// Result of the transfer.
-    pub result: Result<(), TransferError>,
+    pub result: Result<(), SendFailure>,
     /// Length in bytes.
     pub length: u64,
     /// Number of segments.
@@ -298,7 +298,7 @@ pub struct Completion {
 impl Completion {
     /// Creates the completion of a command that an NI does not accept: no packet of it was sent.
     #[must_use]
-    pub const fn refused(command: &Command, now: Nanos, error: TransferError) -> Self {
+    pub const fn refused(command: &Command, now: Nanos, error: SendFailure) -> Self {
         Self {
             ticket: Ticket { slot: 0, generation: 0 },
             transfer: None,
@@ -318,7 +318,7 @@ impl Completion {
 /// Reason for which a transfer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum TransferError {
+pub enum SendFailure {
     /// No answer within the give-up time, or within the maximum number of tries of one packet.
     #[error(
         "node {node} does not answer: packet for {address} sent {tries}, {acknowledged} of the transfer acknowledged",

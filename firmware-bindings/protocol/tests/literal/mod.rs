@@ -10,7 +10,7 @@ use common::{BASE, Rig, Shape, acks, config, events};
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::ids::Incarnation;
 use fpga_protocol::Nanos;
-use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, TransferError, Transmit};
+use fpga_protocol::sender::{Answer, Command, Notify, SendFailure, Sender, SenderConfig, Transmit};
 use fpga_registers::CardAddr;
 use model::{Literal, Model, Packet};
 
@@ -276,7 +276,7 @@ fn e1_8_literal_last_segment_answer_may_come_first() {
 
 /// A transfer to a receiver whose registry is full for a second and a half. `refuses`: as corrected. Literally there is no entry to match
 /// and none to register, so nothing is answered.
-fn to_a_full_registry(refuses: bool) -> Result<(), TransferError> {
+fn to_a_full_registry(refuses: bool) -> Result<(), SendFailure> {
     let mut sender = Sender::new(SenderConfig::default(), common::INCARNATION).unwrap();
     let mut rig = Rig::new(config());
     for transfer in 0..rig.receiver.config().registry_entries {
@@ -310,7 +310,7 @@ fn to_a_full_registry(refuses: bool) -> Result<(), TransferError> {
 
 #[test]
 fn e1_12_literal_unanswered_full_registry_fails_transfer() {
-    assert!(matches!(to_a_full_registry(false), Err(TransferError::Unanswered { acknowledged: 0, .. })));
+    assert!(matches!(to_a_full_registry(false), Err(SendFailure::Unanswered { acknowledged: 0, .. })));
     assert_eq!(to_a_full_registry(true), Ok(()));
 }
 

@@ -10,7 +10,7 @@ use fpga_protocol::Nanos;
 use fpga_protocol::scheme::any::{SchemeConfig, SchemeSet};
 use fpga_protocol::scheme::messages::Sender;
 use fpga_protocol::scheme::traits::{Header, OutgoingPacket, SchemeSender};
-use fpga_protocol::sender::{SubmitError, TransferError};
+use fpga_protocol::sender::{CommandError, SendFailure};
 
 fn rules(scheme: Scheme) -> SchemeConfig {
     SchemeConfig::new(scheme, ROUND_TRIP).unwrap()
@@ -59,7 +59,7 @@ fn transfer_submitted_by_other_scheme_goes_by_it() {
         assert_eq!(registered.map(|event| event.tries), Some(expected), "{scheme}");
     }
     let refused = net.nodes[0].sender.submit_by(net.now, write(1, 0, 0, 1), Scheme::AdaptiveWindow);
-    assert_eq!(refused, Err(SubmitError::Scheme { scheme: Scheme::AdaptiveWindow }));
+    assert_eq!(refused, Err(CommandError::Scheme { scheme: Scheme::AdaptiveWindow }));
 }
 
 /// Each unanswered request or packet is one timeout, including the last one.
@@ -78,7 +78,7 @@ fn silence_every_timeout_counted() {
             now = sender.poll_timeout().unwrap();
             sender.handle_timeout(now);
         };
-        assert!(matches!(completion.result, Err(TransferError::Unanswered { .. })), "{scheme}");
+        assert!(matches!(completion.result, Err(SendFailure::Unanswered { .. })), "{scheme}");
         let counters = sender.counters();
         assert_eq!(counters.requests + counters.packets + counters.retransmits, sent, "{scheme}");
         assert!(sent > 8 && counters.timeouts == sent, "{scheme}: {counters:?}");

@@ -10,7 +10,7 @@ use fpga_protocol::Nanos;
 use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use fpga_protocol::scheme::traits::{SchemeReceiver, SchemeSender};
-use fpga_protocol::sender::{Command, Notify, SubmitError, TransferError};
+use fpga_protocol::sender::{Command, CommandError, Notify, SendFailure};
 
 #[test]
 fn message_write_outside_window_is_refused() {
@@ -20,7 +20,7 @@ fn message_write_outside_window_is_refused() {
         net.nodes[0].sender.submit(net.now, command).unwrap();
         assert!(net.run(|net| !net.nodes[0].completions.is_empty()));
         let result = net.nodes[0].completions[0].result;
-        let refused = matches!(result, Err(TransferError::Refused { reason: NackReason::Violation, .. }));
+        let refused = matches!(result, Err(SendFailure::Refused { reason: NackReason::Violation, .. }));
         assert!(refused, "{rules:?}: {result:?}");
         net.drain();
         assert!(net.nodes[1].memory.0.iter().all(|byte| *byte == 0));
@@ -53,7 +53,7 @@ fn message_unreachable_node_gives_up() {
         net.nodes[0].sender.submit(net.now, write(1, 0, 0, 3000)).unwrap();
         assert!(net.run(|net| !net.nodes[0].completions.is_empty()));
         let completion = net.nodes[0].completions[0];
-        let tried = matches!(completion.result, Err(TransferError::Unanswered { tries, .. }) if tries > 0);
+        let tried = matches!(completion.result, Err(SendFailure::Unanswered { tries, .. }) if tries > 0);
         assert!(tried, "{rules:?}: {completion:?}");
         assert_eq!(completion.finished, Nanos::from_secs(1), "{rules:?}");
         assert!(net.nodes[0].sender.is_idle());
@@ -78,7 +78,7 @@ fn message_receiver_reset_reports_forgotten() {
         net.nodes[1].receiver = fresh;
         assert!(net.run(|net| !net.nodes[0].completions.is_empty()));
         let result = net.nodes[0].completions[0].result;
-        assert!(matches!(result, Err(TransferError::Forgotten { .. })), "{rules:?}: {result:?}");
+        assert!(matches!(result, Err(SendFailure::Forgotten { .. })), "{rules:?}: {result:?}");
     }
 }
 
@@ -95,7 +95,7 @@ fn message_silent_sender_is_forgotten() {
         assert!(net.run(|net| net.nodes[1].receiver.live() == 0), "{rules:?}");
         assert!(net.now >= Nanos::from_secs(3));
         let result = net.nodes[0].completions[0].result;
-        assert!(matches!(result, Err(TransferError::Cancelled { .. })), "{result:?}");
+        assert!(matches!(result, Err(SendFailure::Cancelled { .. })), "{result:?}");
         assert_eq!(net.nodes[1].receiver.poll_timeout(), None);
     }
 }
@@ -108,7 +108,7 @@ fn message_deadline_ends_transfer() {
         net.nodes[0].sender.submit(net.now, command).unwrap();
         assert!(net.run(|net| !net.nodes[0].completions.is_empty()));
         let completion = net.nodes[0].completions[0];
-        assert!(matches!(completion.result, Err(TransferError::Deadline { .. })), "{completion:?}");
+        assert!(matches!(completion.result, Err(SendFailure::Deadline { .. })), "{completion:?}");
         assert_eq!(completion.finished, Nanos::from_micros(5));
         assert!(net.nodes[0].sender.is_idle());
     }
@@ -145,7 +145,7 @@ fn message_scheme_mismatch_is_reported() {
     assert!(net.run(|net| net.nodes.iter().all(|node| !node.completions.is_empty())));
     for node in &net.nodes {
         let result = node.completions[0].result;
-        assert!(matches!(result, Err(TransferError::Scheme { .. })), "{result:?}");
+        assert!(matches!(result, Err(SendFailure::Scheme { .. })), "{result:?}");
     }
 }
 
@@ -157,11 +157,11 @@ fn message_invalid_submission_or_configuration_is_refused() {
     let mut refused = |command| sender.submit(Nanos::ZERO, command).unwrap_err();
     assert_eq!(
         refused(Command { node: NodeId::ANY, ..write(1, 0, 0, 1) }),
-        SubmitError::Node { node: NodeId::ANY }
+        CommandError::Node { node: NodeId::ANY }
     );
-    assert_eq!(refused(Command { notify: Notify::Sender, ..write(1, 0, 0, 1) }), SubmitError::Notify);
-    assert!(matches!(refused(write(1, 0, u64::MAX, 2)), SubmitError::Address { .. }));
-    assert!(matches!(refused(write(1, 0, 0, u64::MAX)), SubmitError::TooLong { .. }));
+    assert_eq!(refused(Command { notify: Notify::Sender, ..write(1, 0, 0, 1) }), CommandError::Notify);
+    assert!(matches!(refused(write(1, 0, u64::MAX, 2)), CommandError::Address { .. }));
+    assert!(matches!(refused(write(1, 0, 0, u64::MAX)), CommandError::TooLong { .. }));
     assert!(SchemeConfig::new(Scheme::Registry, ROUND_TRIP).is_none());
     let good = SenderConfig::new(NodeId::new(1), rules);
     let mut wrong = [good; 5];

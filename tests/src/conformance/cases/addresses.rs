@@ -7,7 +7,8 @@
 use fpga_card::FaultKind;
 use fpga_diag::validate::Status;
 use fpga_driver::{
-    CardAddr, ChannelFault, FaultCause, MemoryHandle, OpenOptions, ScatterGatherEntry, Ticket,
+    CardAddr, MemoryHandle, OpenOptions, ScatterGatherEntry, Ticket,
+    errors::{ChannelFault, FaultCause},
 };
 use fpga_pci::{DmaAccess, DmaPoolOptions, SharedMemory};
 use fpga_registers::xdma::ChannelError as StatusBit;

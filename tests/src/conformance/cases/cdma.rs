@@ -1,8 +1,8 @@
 //! The copy engine (CDMA) inside the card.
 
 use fpga_driver::{
-    Backend as _, CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath, Error,
-    ResourceError, WaitMode, WaitOptions,
+    CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingOptions, DescriptorPath, Error, ResourceError, WaitMode,
+    WaitOptions, backend::Backend as _, errors::CdmaRingError,
 };
 
 use rand_core::Rng;

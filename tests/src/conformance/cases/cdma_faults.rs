@@ -2,8 +2,9 @@
 
 use fpga_card::fault_plan::{FaultEntry, FaultName};
 use fpga_driver::{
-    CardAddr, Cdma, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError, CdmaRingOptions, CdmaSubmitError,
-    DescriptorPath, NetworkInterface, OpenOptions, WaitOptions,
+    CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingOptions, DescriptorPath, NetworkInterface, OpenOptions,
+    WaitOptions,
+    errors::{CdmaFaultCause, CdmaRingError, CdmaSubmitError},
 };
 use fpga_firmware::generated::BlockType;
 

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use fpga_driver::{FaultCause, MemoryHandle, ScatterGatherEntry, Ticket};
+use fpga_driver::{MemoryHandle, ScatterGatherEntry, Ticket, errors::FaultCause};
 
 use super::{Case, CaseContext, Verdict, case};
 use crate::cards::assert_closed;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName, Opportunity};
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, PacketFault};
 use fpga_driver::{
-    Backend, Card, CardAddr, DeviceEvent, Direction, Error, NetworkInterface, OpenOptions, ResourceError,
-    StreamError, WaitMode, WaitOptions,
+    Card, CardAddr, Direction, Error, NetworkInterface, OpenOptions, ResourceError, WaitMode, WaitOptions,
+    backend::{Backend, DeviceEvent},
+    stream::StreamError,
 };
 use fpga_registers::xdma::{ChannelBlock, ChannelError as StatusBit, SgdmaBlock, channel_base, sgdma_base};
 

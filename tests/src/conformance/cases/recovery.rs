@@ -2,7 +2,10 @@
 
 use fpga_driver::recovery::RecoveryStepOutcome;
 use fpga_driver::{
-    Backend, ChannelError, FaultCause, RecoveryLevel, RecoveryOptions, RunMode, SubmitError, TransferError,
+    ChannelError, RunMode, SubmitError, TransferError,
+    backend::Backend,
+    errors::FaultCause,
+    recovery::{RecoveryLevel, RecoveryOptions},
 };
 use fpga_pci::{MmioError, ResetError, ResetLevel};
 

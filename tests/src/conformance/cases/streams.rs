@@ -9,8 +9,8 @@ use std::time::Instant;
 use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName};
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, H2cStream, PacketFault, PacketFragment, StreamError};
 use fpga_driver::{
-    Backend as _, BarOffset, ChannelError, ChannelOptions, Error, MemoryHandle, ResourceError, RunMode,
-    WaitMode, WaitOptions,
+    BarOffset, ChannelError, ChannelOptions, Error, MemoryHandle, ResourceError, RunMode, WaitMode,
+    WaitOptions, backend::Backend as _,
 };
 use fpga_protocol::Nanos;
 use rand_core::Rng;

@@ -7,7 +7,8 @@ use std::thread;
 
 use fpga_driver::user_interrupt::Delivery;
 use fpga_driver::{
-    Backend, Error, OpenOptions, ResourceError, UserInterrupt, UserInterruptError, UserInterrupts, WaitMode,
+    Error, OpenOptions, ResourceError, UserInterrupt, UserInterrupts, WaitMode, backend::Backend,
+    user_interrupt::UserInterruptError,
 };
 use fpga_pci::ResetLevel;
 use fpga_sim::CardFailure;

@@ -7,7 +7,10 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use fpga_driver::{C2hStream, C2hStreamOptions, Card, DmaBuffer, RunMode, StreamPart, WriteVolatile};
+use fpga_driver::{
+    C2hStream, Card, DmaBuffer, RunMode, WriteVolatile,
+    stream::{C2hStreamOptions, StreamPart},
+};
 
 use super::dma_report::{DataLocation, DmaReport};
 use super::packets::stream;

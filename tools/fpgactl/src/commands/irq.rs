@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use fpga_driver::user_interrupt::{Delivery, UserInterruptState};
-use fpga_driver::{Error, UserInterruptError};
+use fpga_driver::{Error, user_interrupt::UserInterruptError};
 use fpga_registers::quantity;
 use serde::Serialize;
 

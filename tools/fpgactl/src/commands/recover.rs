@@ -6,7 +6,10 @@
 use std::io::Write;
 
 use fpga_driver::recovery::{self, RecoveryError, RecoveryStepOutcome, RecoveryStepReport};
-use fpga_driver::{ChannelName, Error, RecoveryLevel, RecoveryOptions, RecoveryReport};
+use fpga_driver::{
+    ChannelName, Error,
+    recovery::{RecoveryLevel, RecoveryOptions, RecoveryReport},
+};
 use fpga_registers::xdma::Direction;
 use serde::Serialize;
 

@@ -186,7 +186,7 @@ fn report(args: &SimRunArgs, seed: u64, sweep: Sweep, csv: String, svg: Option<S
         packets_ratio: sweep.packets_ratio,
         dropped: sweep.dropped,
         packet_events: sweep.packet_events,
-        simulated_s: std::time::Duration::from_nanos(sweep.simulated.get()).as_secs_f64(),
+        simulated_s: std::time::Duration::from(sweep.simulated).as_secs_f64(),
         csv,
         svg,
         chart: String::new(),

@@ -2,7 +2,7 @@
 
 use fpga_netmodel::BitRate;
 use fpga_protocol::Nanos;
-use fpga_protocol::sender::TransferError;
+use fpga_protocol::sender::SendFailure;
 
 /// Result of one flow. Times count from the start of the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct FlowReport {
     /// Retransmissions of data packets.
     pub retransmits: u64,
     /// Reason of its failure.
-    pub error: Option<TransferError>,
+    pub error: Option<SendFailure>,
 }
 
 impl FlowReport {

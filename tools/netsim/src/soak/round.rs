@@ -14,7 +14,7 @@ use fpga_netmodel::{
 };
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{MemoryWindow, Output, Receiver, ReceiverConfig};
-use fpga_protocol::sender::{Command, Completion, Notify, Sender, SenderConfig, TransferError};
+use fpga_protocol::sender::{Command, Completion, Notify, SendFailure, Sender, SenderConfig};
 use fpga_registers::CardAddr;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -647,9 +647,9 @@ impl<'a> Round<'a> {
                 self.tally.completed += 1;
                 return Ok(());
             }
-            Err(TransferError::Deadline { .. }) => &mut self.tally.deadline,
-            Err(TransferError::Unanswered { .. }) => &mut self.tally.unanswered,
-            Err(TransferError::Forgotten { .. }) => &mut self.tally.forgotten,
+            Err(SendFailure::Deadline { .. }) => &mut self.tally.deadline,
+            Err(SendFailure::Unanswered { .. }) => &mut self.tally.unanswered,
+            Err(SendFailure::Forgotten { .. }) => &mut self.tally.forgotten,
             Err(_) => &mut self.tally.refused,
         };
         *count += 1;

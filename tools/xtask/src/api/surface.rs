@@ -86,11 +86,6 @@ impl Surface {
         Ok(surface)
     }
 
-    /// Number of types at the root of the package.
-    pub(super) fn root_types(&self) -> usize {
-        self.types.values().filter(|name| name.matches("::").count() == 1).count()
-    }
-
     /// Collects the names of a module and of the modules in it.
     fn modules<'a>(
         &mut self,

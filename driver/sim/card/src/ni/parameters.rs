@@ -1,5 +1,7 @@
 //! Scheme parameters that the host may choose; 0 in a register selects the scheme's default.
 
+use std::time::Duration;
+
 use fpga_firmware::generated::{Scheme, ni};
 use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::tuning::{Tuning, max_window};
@@ -80,8 +82,8 @@ impl Parameters {
         tuning.resend_after = given(after).and_then(|after| u8::try_from(after).ok());
         tuning.literal = adaptive & ni::adaptive_options::LITERAL != 0;
         tuning.samples = samples(adaptive);
-        tuning.walk = given(walk_ns).map(|span| Nanos::new(span.into()));
-        tuning.rules(scheme, round_trip)
+        tuning.walk = given(walk_ns).map(|span| Duration::from_nanos(span.into()));
+        SchemeConfig::tuned(scheme, round_trip, &tuning)
     }
 }
 

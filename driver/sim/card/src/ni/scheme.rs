@@ -19,7 +19,7 @@ use fpga_protocol::scheme::any::SchemeSet;
 use fpga_protocol::scheme::commands::{end_event, progress_event};
 use fpga_protocol::scheme::messages;
 use fpga_protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender};
-use fpga_protocol::sender::{Command, Completion, Notify, Ticket, TransferError};
+use fpga_protocol::sender::{Command, Completion, Notify, SendFailure, Ticket};
 use fpga_protocol::time::Nanos;
 use fpga_registers::cast::low32;
 
@@ -407,7 +407,7 @@ impl MessageNode {
             return Ok(());
         }
         let (node, address) = (command.node, command.destination);
-        Err(end_event(number, &Completion::refused(&command, now, TransferError::NotTaken { node, address })))
+        Err(end_event(number, &Completion::refused(&command, now, SendFailure::NotTaken { node, address })))
     }
 
     /// Cancels command `number` if it is in progress.

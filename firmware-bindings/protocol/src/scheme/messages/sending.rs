@@ -21,7 +21,7 @@ use crate::scheme::MessageSender;
 use crate::scheme::any::{AnyMessageSender, SchemeConfig};
 use crate::scheme::bits::PacketSet;
 use crate::scheme::traits::{Header, OutgoingPacket, SchemeSender};
-use crate::sender::{Command, Completion, Notify, SubmitError, Ticket, TransferError};
+use crate::sender::{Command, CommandError, Completion, Notify, SendFailure, Ticket};
 use crate::state::StateTable;
 use crate::time::Nanos;
 use crate::timers::Timers;
@@ -329,24 +329,29 @@ impl Sender {
     /// Like [`SchemeSender::submit`], for a transfer that answers a read.
     ///
     /// # Errors
-    /// See [`SubmitError`]; the sender is unchanged.
+    /// See [`CommandError`]; the sender is unchanged.
     pub fn submit_for_read(
         &mut self,
         now: Nanos,
         command: Command,
         read: u32,
-    ) -> Result<Ticket, SubmitError> {
+    ) -> Result<Ticket, CommandError> {
         self.add(now, command, None, read)
     }
 
     /// Like [`SchemeSender::submit`], with a scheme other than the default.
     ///
     /// # Errors
-    /// See [`SubmitError`], including [`SubmitError::Scheme`]; the sender is unchanged.
-    pub fn submit_by(&mut self, now: Nanos, command: Command, scheme: Scheme) -> Result<Ticket, SubmitError> {
+    /// See [`CommandError`], including [`CommandError::Scheme`]; the sender is unchanged.
+    pub fn submit_by(
+        &mut self,
+        now: Nanos,
+        command: Command,
+        scheme: Scheme,
+    ) -> Result<Ticket, CommandError> {
         let default = self.config.rules.scheme();
         if scheme != default && !self.config.others.without(default).any(|rules| rules.scheme() == scheme) {
-            return Err(SubmitError::Scheme { scheme });
+            return Err(CommandError::Scheme { scheme });
         }
         self.add(now, command, Some(scheme), 0)
     }
@@ -357,10 +362,10 @@ impl Sender {
         command: Command,
         scheme: Option<Scheme>,
         read: u32,
-    ) -> Result<Ticket, SubmitError> {
+    ) -> Result<Ticket, CommandError> {
         let span = u64::from(self.config.message_packets) * u64::from(self.config.packet_size());
         let messages = messages_of(&command, span)?;
-        let full = SubmitError::Full { capacity: self.config.transfers };
+        let full = CommandError::Full { capacity: self.config.transfers };
         let ticket = self.transfers.add(now, command, scheme, read, messages).ok_or(full)?;
         if messages == 0 {
             self.transfers.finish(now, ticket.slot, Ok(()));
@@ -376,7 +381,7 @@ impl Sender {
         let Some(slot) = self.transfers.find(ticket) else { return false };
         let transfer = self.transfers.get(slot);
         let Command { node, destination: address, .. } = transfer.command;
-        let error = TransferError::Cancelled { node, address, acknowledged: transfer.acknowledged };
+        let error = SendFailure::Cancelled { node, address, acknowledged: transfer.acknowledged };
         self.fail(now, slot, error);
         true
     }
@@ -602,7 +607,7 @@ impl Sender {
 }
 
 impl SchemeSender for Sender {
-    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
+    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, CommandError> {
         self.submit_for_read(now, command, 0)
     }
 

@@ -7,7 +7,7 @@ use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
 use fpga_registers::CardAddr;
 
 use crate::list::{List, ListLinks};
-use crate::sender::{Command, Completion, Notify, SubmitError, Ticket, TransferError};
+use crate::sender::{Command, CommandError, Completion, Notify, SendFailure, Ticket};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
@@ -44,7 +44,7 @@ pub(in crate::scheme) struct Transfer {
     pub(in crate::scheme) not_ready: Option<Nanos>,
     pub(in crate::scheme) started: Nanos,
     finished: Nanos,
-    result: Result<(), TransferError>,
+    result: Result<(), SendFailure>,
 }
 
 const NO_COMMAND: Command = Command {
@@ -91,18 +91,18 @@ impl Transfer {
 }
 
 /// Returns the number of messages of up to `span` bytes into which a transfer is cut.
-pub(in crate::scheme) fn messages_of(command: &Command, span: u64) -> Result<u32, SubmitError> {
+pub(in crate::scheme) fn messages_of(command: &Command, span: u64) -> Result<u32, CommandError> {
     let &Command { source, destination, node, length, notify, .. } = command;
     if node == NodeId::ANY {
-        return Err(SubmitError::Node { node });
+        return Err(CommandError::Node { node });
     }
     if notify == Notify::Sender {
-        return Err(SubmitError::Notify);
+        return Err(CommandError::Notify);
     }
     for start in [source, destination] {
-        start.checked_add(length).ok_or(SubmitError::Address { start, length })?;
+        start.checked_add(length).ok_or(CommandError::Address { start, length })?;
     }
-    u32::try_from(length.div_ceil(span)).map_err(|_| SubmitError::TooLong { length })
+    u32::try_from(length.div_ceil(span)).map_err(|_| CommandError::TooLong { length })
 }
 
 /// Table of transfers, with the queues of the waiting and of the ended ones.
@@ -229,7 +229,7 @@ impl Transfers {
         self.queue.remove(&mut self.links, slot);
     }
 
-    pub(in crate::scheme) fn finish(&mut self, now: Nanos, slot: u32, result: Result<(), TransferError>) {
+    pub(in crate::scheme) fn finish(&mut self, now: Nanos, slot: u32, result: Result<(), SendFailure>) {
         let record = &mut self.records[index(slot)];
         if record.stage == Stage::Waiting {
             self.queue.remove(&mut self.links, slot);

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use fpga_driver::{
-    Bounced, C2hChannel, Card, CardAddr, ChannelError, ChannelName, ChannelOptions, Completion, Error,
-    H2cChannel, MemoryHandle, ReadVolatile, ResourceError, SharedSlice, SubmitError, Ticket, TransferError,
-    WaitOptions, WriteVolatile, bulk,
+    C2hChannel, Card, CardAddr, ChannelError, ChannelName, ChannelOptions, Completion, Error, H2cChannel,
+    MemoryHandle, ReadVolatile, ResourceError, SharedSlice, SubmitError, Ticket, TransferError, WaitOptions,
+    WriteVolatile, backend::Bounced, bulk,
 };
 use fpga_pci::RegisteredMemory;
 

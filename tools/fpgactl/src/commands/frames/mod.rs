@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::{Backend, Card, Endpoint, SharedSlice};
+use fpga_driver::{Card, Endpoint, SharedSlice, backend::Backend};
 use fpga_firmware::crc::crc32c;
 use fpga_firmware::generated::EVENT_RING_ENTRIES_MAX;
 use fpga_frames::InternalErrors;

@@ -11,7 +11,7 @@ mod stats;
 
 use std::time::Duration;
 
-use fpga_driver::endpoint::ReceiveTables;
+use fpga_driver::endpoint::inspect::ReceiveTables;
 
 use crate::cli::{ListingArgs, Scheme};
 use crate::commands::transfer::load::{self, Load};
@@ -106,8 +106,8 @@ fn has_messages(schemes: &[&str]) -> bool {
 const REGISTRY: &str = Scheme::Registry.name();
 
 /// Converts a span to microseconds, for JSON.
-fn in_micros(span: fpga_protocol::Nanos) -> f64 {
-    Duration::from_nanos(span.get()).as_secs_f64() * 1e6
+fn in_micros(span: impl Into<Duration>) -> f64 {
+    span.into().as_secs_f64() * 1e6
 }
 
 /// Formats a span for people.

@@ -1,8 +1,10 @@
 //! `registry` and `escape`: tables of the receiving card, and whether its host's mirror agrees.
 
-use fpga_driver::endpoint::{EscapeSlot, ReceiveTables};
+use std::time::Duration;
+
+use fpga_driver::endpoint::inspect::{EscapeSlot, ReceiveTables};
 use fpga_firmware::MessageId;
-use fpga_protocol::Nanos;
+
 use fpga_protocol::mirror::Table;
 use fpga_protocol::receiver::EntryView;
 use serde::Serialize;
@@ -110,7 +112,7 @@ pub(in crate::commands) struct EntryRow {
 }
 
 impl EntryRow {
-    fn new(index: u16, entry: &EntryView, timeout: Nanos) -> Self {
+    fn new(index: u16, entry: &EntryView, timeout: Duration) -> Self {
         // A mask shows at most 256 packets from the first missing one on.
         let shown = u32::from(entry.expected).saturating_sub(entry.first).min(256);
         let bits = drawn(&entry.mask, u16::try_from(shown).unwrap_or(u16::MAX));
@@ -135,7 +137,7 @@ impl EntryRow {
             notify: entry.notify,
             transfer_length: entry.transfer_length,
             age_us: in_micros(entry.age),
-            expires_in_us: in_micros(timeout.saturating_sub(entry.age)),
+            expires_in_us: in_micros(timeout.saturating_sub(entry.age.into())),
         }
     }
 }
@@ -268,7 +270,7 @@ pub(in crate::commands) struct SlotRow {
 }
 
 impl SlotRow {
-    fn new(slot: &EscapeSlot, timeout: Nanos) -> Self {
+    fn new(slot: &EscapeSlot, timeout: Duration) -> Self {
         Self {
             index: slot.index,
             source: slot.packet.node.get(),

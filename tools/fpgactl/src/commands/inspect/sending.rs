@@ -1,6 +1,6 @@
 //! `ops` and `queues`: tables of the sending host.
 
-use fpga_driver::endpoint::{ReceiveTables, SendingContext};
+use fpga_driver::endpoint::inspect::{ReceiveTables, SendingContext};
 use fpga_protocol::Nanos;
 use fpga_protocol::op_table::OpState;
 use fpga_protocol::segment::TransferClass;

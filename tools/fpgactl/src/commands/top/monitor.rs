@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fpga_driver::endpoint::ReceiveTables;
+use fpga_driver::endpoint::inspect::ReceiveTables;
 use fpga_protocol::Nanos;
 
 use super::snapshot::{Sampler, Snapshot};
@@ -84,7 +84,7 @@ impl Monitor {
     ) -> Result<bool, CliError> {
         let MonitorTarget::Load(ListingSource::Load(load)) = &mut self.subject else { return Ok(stop()) };
         let span = if self.simulated { args.step } else { args.interval };
-        let nanos = |span: Duration| Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        let nanos = |span: Duration| Nanos::from(span);
         let until = load.now.saturating_add(nanos(span));
         while load.now < until {
             let began = Instant::now();

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use fpga_driver::Card;
-use fpga_driver::endpoint::{EndpointCounters, ReceiveCounters};
+use fpga_driver::endpoint::EndpointCounters;
+use fpga_driver::endpoint::inspect::ReceiveCounters;
 use fpga_pci::AccessCounters;
 use fpga_registers::xdma::{ChannelBlock, channel_base};
 use serde::Serialize;

@@ -1,6 +1,7 @@
 //! Counters of a network interface over a whole run.
 
-use fpga_driver::endpoint::{EndpointError, ReceiveCounters};
+use fpga_driver::endpoint::EndpointError;
+use fpga_driver::endpoint::inspect::ReceiveCounters;
 use fpga_driver::{Endpoint, Error};
 
 /// Counts since the first reading. The registers have 32 bits and wrap; reading them once per transfer yields 64-bit counts.

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SchemeList, SendTicket};
+use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SchemeList, SendCompletion, SendTicket};
 use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, Error, H2cChannel, NodeId, ReadVolatile, bulk};
 use fpga_firmware::generated::Scheme as Rules;
 use fpga_pci::Backoff;
-use fpga_protocol::sender::Completion;
 
 use super::plan::Plan;
 use super::{card_span, remainder, stall_limit};
@@ -44,7 +43,7 @@ pub(in crate::commands) struct ReceivingHost {
 /// One transfer that arrived.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    pub(super) completion: Completion,
+    pub(super) completion: SendCompletion,
     /// Time from the send call until the sending host saw the completion, by card A's clock.
     pub(super) local: Duration,
     /// Time from the send call until the receiving host saw the notification, also by card A's clock.
@@ -118,7 +117,7 @@ impl SendingHost {
     }
 
     /// Completion of the transfer, if there is one. No other transfer exists.
-    pub(super) fn take_completion(&mut self, ticket: SendTicket) -> Option<Completion> {
+    pub(super) fn take_completion(&mut self, ticket: SendTicket) -> Option<SendCompletion> {
         self.endpoint.next_completion().filter(|done| done.ticket == ticket)
     }
 

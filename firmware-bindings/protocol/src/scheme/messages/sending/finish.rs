@@ -4,7 +4,7 @@ use fpga_firmware::wire::{AnswerBody, MessageAnswer, NackReason};
 
 use super::{Context, MAX_DOUBLINGS, Sender, SenderConfig, Stage};
 use crate::scheme::MessageSender;
-use crate::sender::{Command, TransferError};
+use crate::sender::{Command, SendFailure};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
@@ -105,16 +105,16 @@ impl Sender {
         self.touch(slot);
     }
 
-    pub(super) fn refused(&self, slot: u32, reason: NackReason) -> TransferError {
+    pub(super) fn refused(&self, slot: u32, reason: NackReason) -> SendFailure {
         let context = &self.contexts[index(slot)];
         let (node, address) = (context.node, context.announcement.base);
         let acknowledged = self.transfers.get(context.transfer).acknowledged;
         let tries = context.tries.max(1);
         match reason {
-            NackReason::Unknown => TransferError::Forgotten { node, address, acknowledged, tries },
-            NackReason::Scheme => TransferError::Scheme { node, address },
-            NackReason::NotReady => TransferError::ReceiverNotReady { node, address, acknowledged, tries },
-            reason => TransferError::Refused { node, address, acknowledged, tries, reason },
+            NackReason::Unknown => SendFailure::Forgotten { node, address, acknowledged, tries },
+            NackReason::Scheme => SendFailure::Scheme { node, address },
+            NackReason::NotReady => SendFailure::ReceiverNotReady { node, address, acknowledged, tries },
+            reason => SendFailure::Refused { node, address, acknowledged, tries, reason },
         }
     }
 
@@ -148,7 +148,7 @@ impl Sender {
         }
     }
 
-    pub(super) fn fail(&mut self, now: Nanos, transfer: u32, error: TransferError) {
+    pub(super) fn fail(&mut self, now: Nanos, transfer: u32, error: SendFailure) {
         for slot in 0..self.config.contexts {
             let context = &self.contexts[index(slot)];
             if context.stage != Stage::Idle && context.transfer == transfer {
@@ -167,7 +167,7 @@ impl Sender {
             let tries = context.tries.max(u8::from(context.sent > 0));
             let acknowledged = self.transfers.get(transfer).acknowledged;
             self.counters.timeouts += 1;
-            self.fail(now, transfer, TransferError::Unanswered { node, address, acknowledged, tries });
+            self.fail(now, transfer, SendFailure::Unanswered { node, address, acknowledged, tries });
             return;
         }
         match context.stage {
@@ -208,10 +208,10 @@ impl Sender {
         let error = if transfer.not_ready.is_some() || waits() {
             let of_transfer = |context: &&Context| context.transfer == slot;
             let tries = live().filter(of_transfer).map(|context| context.tries).max().unwrap_or(0);
-            TransferError::ReceiverNotReady { node, address, acknowledged, tries }
+            SendFailure::ReceiverNotReady { node, address, acknowledged, tries }
         } else {
             let tries = u8::from(transfer.packets > 0);
-            TransferError::Deadline { node, address, acknowledged, tries }
+            SendFailure::Deadline { node, address, acknowledged, tries }
         };
         self.fail(now, slot, error);
     }
