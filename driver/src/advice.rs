@@ -41,9 +41,9 @@ pub enum Advice {
     DropOtherHandle,
     /// Do not request credit mode: [`RunMode::Batch`](crate::RunMode::Batch) is the default.
     UseBatchMode,
-    /// Choose other stream buffers: [`C2hStreamOptions`](crate::C2hStreamOptions).
+    /// Choose other stream buffers: [`C2hStreamOptions`](crate::stream::C2hStreamOptions).
     ChooseStreamBuffers,
-    /// Use more or larger stream buffers: [`C2hStreamOptions`](crate::C2hStreamOptions).
+    /// Use more or larger stream buffers: [`C2hStreamOptions`](crate::stream::C2hStreamOptions).
     EnlargeStreamBuffers,
     /// Take the buffer from this card: [`Card::buffer`](crate::Card::buffer).
     TakeBufferFromCard,
@@ -65,7 +65,7 @@ pub enum Advice {
     /// Wait again, or abort: [`H2cChannel::abort`](crate::H2cChannel::abort).
     WaitAgainOrAbort,
     /// Drop the handles of the card's parts first, or force the recovery:
-    /// [`RecoveryOptions::force`](crate::RecoveryOptions::force).
+    /// [`RecoveryOptions::force`](crate::recovery::RecoveryOptions::force).
     DropHandlesOrForce,
     /// Drop every handle of the card, then open it again.
     DropCard,

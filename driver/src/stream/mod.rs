@@ -26,7 +26,7 @@
 //! * A C2H channel that is dropped inside a packet keeps a mark of it in its registers. Its next owner, in this process or another one,
 //!   discards the rest of that packet ([`StreamStatistics::discarded_bytes`]), so that its first packet is a whole one.
 //! * A packet whose sending is interrupted by an error or an `abort` stays open in the card: the next packet continues it. Its completion
-//!   has the number of bytes already sent ([`FaultPosition::bytes_done`](crate::FaultPosition::bytes_done)).
+//!   has the number of bytes already sent ([`FaultPosition::bytes_done`](crate::errors::FaultPosition::bytes_done)).
 
 mod error;
 mod options;

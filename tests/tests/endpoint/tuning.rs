@@ -90,7 +90,7 @@ fn tuning_long_round_trip_waits_longer() {
         let change = move |options: &mut EndpointOptions| options.round_trip = Duration::from_micros(micros);
         cost(Scheme::SenderWindow, 0.02, change).0
     };
-    assert!(trip(500) > 2 * trip(20), "{} and {} ns", trip(500), trip(20));
+    assert!(trip(500) > 2 * trip(20), "{:?} and {:?}", trip(500), trip(20));
 }
 
 #[test]

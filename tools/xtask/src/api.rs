@@ -27,6 +27,9 @@ const MAX_TYPES: usize = 150;
 const EXPERT: [&str; 4] =
     ["fpga_driver::errors", "fpga_driver::backend", "fpga_driver::endpoint::inspect", "fpga_driver::sim"];
 
+/// Options of rustdoc.
+const FLAGS: [&str; 3] = ["-Zunstable-options", "--output-format=json", "--cap-lints=allow"];
+
 /// Types of signatures that have no name in the package: path of the type, or `::` and the path of its module, and the reason.
 const STATED: &[(&str, &str)] = &[
     ("fpga_card::card::Card", "the simulated card itself: tests of the card use fpga-card"),
@@ -50,7 +53,7 @@ const STATED: &[(&str, &str)] = &[
         "register access by name: programs that use it depend on fpga-registers",
     ),
     ("fpga_registers::decode::", "decoding of register values into fields: likewise"),
-    ("memmap2::MmapMut", "memory of the caller, made by this crate"),
+    ("memmap2::", "memory of the caller, made by this crate"),
     ("rustix::", "conversion of an error number of a system call"),
     ("serde_core::", "a card description is read by serde"),
 ];
@@ -147,7 +150,7 @@ fn packages(root: &Path) -> Result<Vec<Package>, ApiError> {
         .arg(&target)
         .current_dir(root)
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTDOCFLAGS", "-Z unstable-options --output-format json --cap-lints allow");
+        .env("CARGO_ENCODED_RUSTDOCFLAGS", FLAGS.join("\x1f"));
     for name in &names {
         command.args(["--package", name]);
     }
