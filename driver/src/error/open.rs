@@ -141,7 +141,7 @@ impl ErrorKind for OpenError {
             Self::Config(inner) => return inner.help().map(Advice::Text),
             Self::Bar(inner) => return inner.help().map(Advice::Text),
             Self::Mmio(inner) => return inner.help().map(Advice::Text),
-            Self::Identity(ReadError::Refused(inner)) => return inner.help().map(Advice::text),
+            Self::Identity(IdentityReadError::Refused(inner)) => return inner.help().map(Advice::text),
             Self::Simulated(_) | Self::Identity(_) => return None,
         })
     }

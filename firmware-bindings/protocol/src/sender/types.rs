@@ -434,7 +434,7 @@ pub enum SendFailure {
     },
 }
 
-impl TransferError {
+impl SendFailure {
     /// Returns what a person can do about it, without the words of one front end.
     #[must_use]
     pub const fn help(&self) -> Option<Cow<'static, str>> {
