@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use fpga_registers::xdma::{ChannelError as StatusBit, ChannelStatus, Direction};
+use fpga_registers::xdma::{ChannelStatus, Direction, StatusError as StatusBit};
 use fpga_registers::{CardAddr, Iova, quantity};
 
 use crate::advice::Advice;

@@ -1,7 +1,7 @@
 //! Identity of a card: PCI ids, and the identity block of its network interface.
 
 use fpga_firmware::identity::{Identity, IdentityError, IdentityReadError};
-use fpga_pci::{Backend, Bar, ConfigError, config};
+use fpga_pci::{Backend, Bar, ConfigSpaceError, config};
 use fpga_registers::pci::{command, header};
 
 use crate::discover::BarRoles;
@@ -16,7 +16,7 @@ use crate::silence::AllOnesCause;
 pub const NI_SUBSYSTEM: (u16, u16) = (fpga_registers::pci::VENDOR_XILINX, 0x4E49);
 
 pub(crate) fn read_ids(backend: &dyn Backend) -> Result<PciIds, OpenError> {
-    let read = || -> Result<PciIds, ConfigError> {
+    let read = || -> Result<PciIds, ConfigSpaceError> {
         let (vendor, device) = config::identity(backend)?;
         let subsystem = (
             config::read_u16(backend, header::SUBSYSTEM_VENDOR_ID)?,
@@ -29,7 +29,7 @@ pub(crate) fn read_ids(backend: &dyn Backend) -> Result<PciIds, OpenError> {
         Ok(PciIds { vendor, device, subsystem })
     };
     let ids = match read() {
-        Err(ConfigError::Gone) => return Err(OpenError::Gone),
+        Err(ConfigSpaceError::Gone) => return Err(OpenError::Gone),
         other => other.map_err(OpenError::Config)?,
     };
     if ids.vendor == fpga_registers::pci::VENDOR_NONE {

@@ -100,19 +100,17 @@ pub mod errors {
     pub use fpga_firmware::window::WindowError;
     pub use fpga_pci::vfio::{ParseVfioOptionError, VfioOpenError};
     pub use fpga_pci::{
-        BarError, ConfigError, ConnectionError, DmaAllocError, DmaMapError, Holder, InterruptError,
+        BarError, ConfigSpaceError, ConnectionError, DmaAllocError, DmaMapError, Holder, InterruptError,
         IovaError, MapRefused, MemoryError, MmioError, OsError, OtherFunction, ParsePciAddressError,
         QuarantineReason, QuarantineRecord, ResetError, ServerError,
     };
     pub use fpga_protocol::op_table::OpTableError;
     pub use fpga_protocol::receiver::ReceiverConfigError;
-    pub use fpga_protocol::sender::{CommandError, ConfigError as SenderConfigError};
+    pub use fpga_protocol::sender::{CommandError, SenderConfigError};
     pub use fpga_registers::cdma::{Cdmasr, SgStatus};
-    pub use fpga_registers::xdma::{ChannelError as StatusError, ChannelStatus};
-    pub use fpga_ring::cdma_ring::{
-        ConfigError as CdmaRingConfigError, ProgressFault, RefusalReason as CdmaRefusalReason,
-    };
-    pub use fpga_ring::ring::{ConfigError as RingConfigError, CountFault, HostRange, RefusalReason};
+    pub use fpga_registers::xdma::{ChannelStatus, StatusError};
+    pub use fpga_ring::cdma_ring::{CdmaRefusalReason, CdmaRingConfigError, ProgressFault};
+    pub use fpga_ring::ring::{CountFault, HostRange, RefusalReason, RingConfigError};
     pub use fpga_vfio_user::{ConnectError, VfioUserOpenError};
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use fpga_registers::BarOffset;
 use fpga_registers::catalog::CardLayout;
 use fpga_registers::xdma::{
-    ChannelError, ChannelStatus, DescriptorControl, Direction, Identifier, PollWriteback, StreamWriteback,
+    ChannelStatus, DescriptorControl, Direction, Identifier, PollWriteback, StatusError, StreamWriteback,
     Target,
 };
 
@@ -101,7 +101,7 @@ fn display_values_show_fields() {
     );
     assert_eq!(PollWriteback::from_bits(0x8000_0007).to_string(), "0x80000007 count=7 error");
     assert_eq!(StreamWriteback::new(1, true).status.to_string(), "0x52b40001 eop magic=0x52b4");
-    assert_eq!(ChannelError::MagicStopped.to_string(), "a fetched descriptor lacks the magic number");
+    assert_eq!(StatusError::MagicStopped.to_string(), "a fetched descriptor lacks the magic number");
     assert_eq!(Direction::H2c.to_string(), "h2c");
 }
 

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use fpga_driver::{BarOffset, CardAddr, Iova, backend::Backend};
 use fpga_pci::{
-    AccessCounters, Bar, BarError, Clock, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
-    Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory, lock,
+    AccessCounters, Bar, BarError, Clock, ConfigSpaceError, DmaAccess, DmaMapError, Interrupt,
+    InterruptError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory, lock,
 };
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 use fpga_sim::{CardFailure, SimBackend, SimNetwork};
@@ -492,7 +492,7 @@ impl Backend for FaultInjectingBackend {
         disable_interrupts, events,
     );
 
-    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError> {
         if lock(&self.faults).failure == CardFailure::Gone {
             into.fill(0xFF);
             return Ok(());
@@ -500,7 +500,7 @@ impl Backend for FaultInjectingBackend {
         self.inner.config_read(at, into)
     }
 
-    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigSpaceError> {
         if lock(&self.faults).failure == CardFailure::Gone {
             return Ok(());
         }

@@ -299,16 +299,16 @@ fn protocol_document_scheme_parameters_match_defaults() {
         251 => "RTT/4 + 1 ns".to_owned(),
         ns => format!("{ns} ns"),
     };
-    let receiver = receiver_window::Config::new(trip);
-    let sender = sender_window::Config::new(trip);
-    let counter = receiver_counter::Config::new(trip);
-    let adaptive = adaptive_window::Config::new(trip);
+    let receiver = receiver_window::ReceiverWindowConfig::new(trip);
+    let sender = sender_window::SenderWindowConfig::new(trip);
+    let counter = receiver_counter::ReceiverCounterConfig::new(trip);
+    let adaptive = adaptive_window::AdaptiveWindowConfig::new(trip);
     let Some(SchemeConfig::AdaptiveWindow { overdue: Some(gap), .. }) =
         SchemeConfig::new(Scheme::AdaptiveWindow, trip)
     else {
         panic!("the receiver has a gap time")
     };
-    let selective = selective::Config::new(trip);
+    let selective = selective::SelectiveConfig::new(trip);
     let credit = if receiver.credit { "on" } else { "off" };
     let expected = [
         receiver.window.to_string(),

@@ -12,7 +12,7 @@ use crate::stream::rig;
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
 use fpga_frames::{Frame, PublishError, SubscriberOptions, TakeError};
-use fpga_registers::xdma::ChannelError;
+use fpga_registers::xdma::StatusError;
 use fpga_sim::SimNetwork;
 use rand_core::Rng;
 use rig::{Rig, checksum, lossy, options};
@@ -127,7 +127,7 @@ fn publish(rig: &mut Rig, mut frame: Frame, counts: &mut Counts) {
     }
 }
 
-fn fail(rig: &mut Rig, channel: ChannelName, error: ChannelError) {
+fn fail(rig: &mut Rig, channel: ChannelName, error: StatusError) {
     let fault = InjectedFault::StatusError { channel: Some(channel), error };
     let plan = FaultPlan::new(1).with(PlannedFault::new(fault));
     rig.network.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
@@ -154,8 +154,8 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
                 }
                 (0..SUBSCRIBERS).for_each(|number| rig.poll_subscriber(number));
             }
-            Step::Fail => fail(rig, ChannelName::H2c(0), ChannelError::CardWriteSlave),
-            Step::FailFetch => fail(rig, ChannelName::C2h(0), ChannelError::CardReadSlave),
+            Step::Fail => fail(rig, ChannelName::H2c(0), StatusError::CardWriteSlave),
+            Step::FailFetch => fail(rig, ChannelName::C2h(0), StatusError::CardReadSlave),
             Step::PublishOldest | Step::PublishNewest | Step::DropOldest => {}
         }
         let slots = held.iter().filter(|frame| !frame.is_on_heap()).count();

@@ -9,7 +9,7 @@ use fpga_registers::pci::{command, header, power};
 
 use crate::config::{ConfigSpace, identity, power_control, read_u16};
 use crate::{
-    AccessCounters, Bar, BarError, BarInfo, Clock, ConfigError, DeviceEvents, DmaAccess, DmaMapError,
+    AccessCounters, Bar, BarError, BarInfo, Clock, ConfigSpaceError, DeviceEvents, DmaAccess, DmaMapError,
     Interrupt, InterruptError, MemoryKind, ResetError, ResetLevel, SharedMemory,
 };
 
@@ -35,14 +35,14 @@ pub trait Backend: Send + Sync {
     /// Reads configuration space into `into`, starting at byte `at`.
     ///
     /// # Errors
-    /// [`ConfigError::OutOfRange`] beyond the device's configuration space; [`ConfigError::Refused`] by the system.
-    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError>;
+    /// [`ConfigSpaceError::OutOfRange`] beyond the device's configuration space; [`ConfigSpaceError::Refused`] by the system.
+    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError>;
 
     /// Writes `from` to configuration space, starting at byte `at`.
     ///
     /// # Errors
     /// As [`config_read`](Self::config_read).
-    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError>;
+    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigSpaceError>;
 
     /// Implemented BARs by number. The upper half of a 64-bit BAR is `None`.
     fn bars(&self) -> [Option<BarInfo>; 6];
@@ -154,8 +154,8 @@ pub trait Backend: Send + Sync {
     /// the driver switches it on when it is ready.
     ///
     /// # Errors
-    /// As [`config_read`](Self::config_read); [`ConfigError::Gone`] if the bit does not keep its value.
-    fn set_bus_master(&self, on: bool) -> Result<(), ConfigError> {
+    /// As [`config_read`](Self::config_read); [`ConfigSpaceError::Gone`] if the bit does not keep its value.
+    fn set_bus_master(&self, on: bool) -> Result<(), ConfigSpaceError> {
         identity(self)?;
         let before = read_u16(self, header::COMMAND)?;
         let wanted = if on { before | command::BUS_MASTER } else { before & !command::BUS_MASTER };
@@ -164,14 +164,14 @@ pub trait Backend: Send + Sync {
         }
         // The read also waits until the write has arrived: after switching off, no new request leaves the device.
         if read_u16(self, header::COMMAND)? & command::BUS_MASTER != wanted & command::BUS_MASTER {
-            return Err(ConfigError::Gone);
+            return Err(ConfigSpaceError::Gone);
         }
         Ok(())
     }
 }
 
 impl<T: Backend + ?Sized> ConfigSpace for T {
-    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError> {
         self.config_read(at, into)
     }
 }
@@ -179,8 +179,8 @@ impl<T: Backend + ?Sized> ConfigSpace for T {
 /// Wakes the function if it is in a lower power state: switches to D0.
 ///
 /// # Errors
-/// [`ConfigError`].
-pub fn wake<T: Backend + ?Sized>(backend: &T) -> Result<(), ConfigError> {
+/// [`ConfigSpaceError`].
+pub fn wake<T: Backend + ?Sized>(backend: &T) -> Result<(), ConfigSpaceError> {
     if let Some(at) = power_control(backend) {
         let before = read_u16(backend, at)?;
         if before & power::STATE_MASK != 0 {
@@ -199,8 +199,8 @@ pub fn wake<T: Backend + ?Sized>(backend: &T) -> Result<(), ConfigError> {
 macro_rules! forward_backend {
     ($field:ident: $($method:ident),* $(,)?) => { $($crate::forward_backend!(@$method $field);)* };
     (@name $f:ident) => { $crate::forward_backend!($f fn name() -> &str); };
-    (@config_read $f:ident) => { $crate::forward_backend!($f fn config_read(at: u16, into: &mut [u8]) -> Result<(), $crate::ConfigError>); };
-    (@config_write $f:ident) => { $crate::forward_backend!($f fn config_write(at: u16, from: &[u8]) -> Result<(), $crate::ConfigError>); };
+    (@config_read $f:ident) => { $crate::forward_backend!($f fn config_read(at: u16, into: &mut [u8]) -> Result<(), $crate::ConfigSpaceError>); };
+    (@config_write $f:ident) => { $crate::forward_backend!($f fn config_write(at: u16, from: &[u8]) -> Result<(), $crate::ConfigSpaceError>); };
     (@bars $f:ident) => { $crate::forward_backend!($f fn bars() -> [Option<$crate::BarInfo>; 6]); };
     (@open_bar $f:ident) => { $crate::forward_backend!($f fn open_bar(index: u8) -> Result<$crate::Bar, $crate::BarError>); };
     (@map_dma $f:ident) => { $crate::forward_backend!($f fn map_dma(iova: $crate::Iova, memory: &$crate::SharedMemory, access: $crate::DmaAccess) -> Result<(), $crate::DmaMapError>); };
@@ -219,7 +219,7 @@ macro_rules! forward_backend {
     (@pause $f:ident) => { $crate::forward_backend!($f fn pause(span: core::time::Duration) -> ()); };
     (@wait_interrupt $f:ident) => { $crate::forward_backend!($f fn wait_interrupt(interrupt: &$crate::Interrupt, timeout: core::time::Duration) -> Result<Option<u64>, $crate::InterruptError>); };
     (@counters $f:ident) => { $crate::forward_backend!($f fn counters() -> Option<$crate::AccessCounters>); };
-    (@set_bus_master $f:ident) => { $crate::forward_backend!($f fn set_bus_master(on: bool) -> Result<(), $crate::ConfigError>); };
+    (@set_bus_master $f:ident) => { $crate::forward_backend!($f fn set_bus_master(on: bool) -> Result<(), $crate::ConfigSpaceError>); };
     ($field:ident fn $method:ident($($argument:ident: $kind:ty),*) -> $result:ty) => {
         fn $method(&self $(, $argument: $kind)*) -> $result {
             self.$field.$method($($argument),*)

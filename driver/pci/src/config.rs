@@ -4,7 +4,7 @@
 
 use fpga_registers::pci::{VENDOR_NONE, bar, capability, command, header, power, status};
 
-use crate::{BarKind, ConfigError};
+use crate::{BarKind, ConfigSpaceError};
 
 mod msix;
 
@@ -20,17 +20,17 @@ pub trait ConfigSpace {
     /// Reads bytes from `at` on.
     ///
     /// # Errors
-    /// See [`ConfigError`].
-    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError>;
+    /// See [`ConfigSpaceError`].
+    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError>;
 }
 
 impl ConfigSpace for [u8] {
-    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError> {
         let start = usize::from(at);
         let from = start
             .checked_add(into.len())
             .and_then(|end| self.get(start..end))
-            .ok_or(ConfigError::OutOfRange { at, length: into.len(), size: self.len() })?;
+            .ok_or(ConfigSpaceError::OutOfRange { at, length: into.len(), size: self.len() })?;
         into.copy_from_slice(from);
         Ok(())
     }
@@ -39,8 +39,8 @@ impl ConfigSpace for [u8] {
 /// Reads an 8-bit register.
 ///
 /// # Errors
-/// See [`ConfigError`].
-pub fn read_u8<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u8, ConfigError> {
+/// See [`ConfigSpaceError`].
+pub fn read_u8<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u8, ConfigSpaceError> {
     let mut byte = [0];
     space.read(at, &mut byte)?;
     Ok(byte[0])
@@ -49,8 +49,8 @@ pub fn read_u8<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u8, Config
 /// Reads a 16-bit register.
 ///
 /// # Errors
-/// See [`ConfigError`].
-pub fn read_u16<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u16, ConfigError> {
+/// See [`ConfigSpaceError`].
+pub fn read_u16<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u16, ConfigSpaceError> {
     let mut bytes = [0; 2];
     space.read(at, &mut bytes)?;
     Ok(u16::from_le_bytes(bytes))
@@ -59,8 +59,8 @@ pub fn read_u16<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u16, Conf
 /// Reads a 32-bit register.
 ///
 /// # Errors
-/// See [`ConfigError`].
-pub fn read_u32<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u32, ConfigError> {
+/// See [`ConfigSpaceError`].
+pub fn read_u32<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u32, ConfigSpaceError> {
     let mut bytes = [0; 4];
     space.read(at, &mut bytes)?;
     Ok(u32::from_le_bytes(bytes))
@@ -69,18 +69,18 @@ pub fn read_u32<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u32, Conf
 /// Vendor and device id.
 ///
 /// # Errors
-/// [`ConfigError::Gone`] if they read as all ones, which no device has.
-pub fn identity<C: ConfigSpace + ?Sized>(space: &C) -> Result<(u16, u16), ConfigError> {
+/// [`ConfigSpaceError::Gone`] if they read as all ones, which no device has.
+pub fn identity<C: ConfigSpace + ?Sized>(space: &C) -> Result<(u16, u16), ConfigSpaceError> {
     let vendor = read_u16(space, header::VENDOR_ID)?;
     let device = read_u16(space, header::DEVICE_ID)?;
-    if vendor == VENDOR_NONE { Err(ConfigError::Gone) } else { Ok((vendor, device)) }
+    if vendor == VENDOR_NONE { Err(ConfigSpaceError::Gone) } else { Ok((vendor, device)) }
 }
 
 /// Whether the function decodes its memory BARs at the moment (memory space enable).
 ///
 /// # Errors
-/// [`ConfigError::Gone`] if the device does not answer.
-pub fn memory_enabled<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, ConfigError> {
+/// [`ConfigSpaceError::Gone`] if the device does not answer.
+pub fn memory_enabled<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, ConfigSpaceError> {
     identity(space)?;
     Ok(read_u16(space, header::COMMAND)? & command::MEMORY_SPACE != 0)
 }
@@ -89,8 +89,8 @@ pub fn memory_enabled<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, Config
 /// management 3.2.4) if it has the power management capability.
 ///
 /// # Errors
-/// [`ConfigError`].
-pub fn answers<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, ConfigError> {
+/// [`ConfigSpaceError`].
+pub fn answers<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, ConfigSpaceError> {
     Ok(memory_enabled(space)?
         && match power_control(space) {
             Some(at) => read_u16(space, at)? & power::STATE_MASK == 0,
@@ -116,8 +116,8 @@ pub struct Capability {
 /// Reads the capability list (not the extended one), in its order.
 ///
 /// # Errors
-/// [`ConfigError::BadCapabilityList`] if it loops or leaves its area; [`ConfigError::Gone`].
-pub fn capabilities<C: ConfigSpace + ?Sized>(space: &C) -> Result<Vec<Capability>, ConfigError> {
+/// [`ConfigSpaceError::BadCapabilityList`] if it loops or leaves its area; [`ConfigSpaceError::Gone`].
+pub fn capabilities<C: ConfigSpace + ?Sized>(space: &C) -> Result<Vec<Capability>, ConfigSpaceError> {
     identity(space)?;
     let mut found = Vec::new();
     if read_u16(space, header::STATUS)? & status::CAPABILITIES == 0 {
@@ -133,11 +133,11 @@ pub fn capabilities<C: ConfigSpace + ?Sized>(space: &C) -> Result<Vec<Capability
         }
         // More entries than possible offsets: the list loops.
         if at < FIRST_CAPABILITY || seen == MAX_CAPABILITIES {
-            return Err(ConfigError::BadCapabilityList { at, seen });
+            return Err(ConfigSpaceError::BadCapabilityList { at, seen });
         }
         let id = read_u8(space, at)?;
         if id == 0xFF {
-            return Err(ConfigError::BadCapabilityList { at, seen });
+            return Err(ConfigSpaceError::BadCapabilityList { at, seen });
         }
         found.push(Capability { id, at });
         pointer = read_u8(space, at + 1)?;
@@ -162,8 +162,10 @@ pub struct BarRegister {
 /// Bridges (other header types) yield none.
 ///
 /// # Errors
-/// See [`ConfigError`].
-pub fn bar_registers<C: ConfigSpace + ?Sized>(space: &C) -> Result<[Option<BarRegister>; 6], ConfigError> {
+/// See [`ConfigSpaceError`].
+pub fn bar_registers<C: ConfigSpace + ?Sized>(
+    space: &C,
+) -> Result<[Option<BarRegister>; 6], ConfigSpaceError> {
     identity(space)?;
     let mut registers = [None; 6];
     if read_u8(space, header::HEADER_TYPE)? & 0x7F != 0 {

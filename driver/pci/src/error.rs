@@ -166,7 +166,7 @@ pub enum BarError {
 /// Error of a configuration space access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConfigError {
+pub enum ConfigSpaceError {
     /// Outside the configuration space.
     #[error(
         "configuration access of {length} at {at:#x} is outside the {size:#x} bytes of configuration space",

@@ -65,7 +65,7 @@ pub use dma::{
     QuarantineRecord, RegisteredMemory,
 };
 pub use error::{
-    BarError, ConfigError, ConnectionError, DmaAllocError, DmaMapError, InterruptError, IovaError,
+    BarError, ConfigSpaceError, ConnectionError, DmaAllocError, DmaMapError, InterruptError, IovaError,
     MemoryError, MmioError, OsError, ResetError, ServerError,
 };
 pub use events::{DeviceEvent, DeviceEvents};

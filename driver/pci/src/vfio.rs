@@ -46,8 +46,8 @@ use vfio_bindings::bindings::vfio::{VFIO_DEVICE_FLAGS_RESET, VFIO_PCI_CONFIG_REG
 
 use crate::mmio::{Liveness, MappedBar, bus_errors_caught};
 use crate::{
-    Backend, Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
-    InterruptError, OsError, PciAddress, ResetError, ResetLevel, SharedMemory, config, lock,
+    Backend, Bar, BarError, BarInfo, BarKind, ConfigSpaceError, DeviceEvents, DmaAccess, DmaMapError,
+    Interrupt, InterruptError, OsError, PciAddress, ResetError, ResetLevel, SharedMemory, config, lock,
 };
 
 mod error;
@@ -126,25 +126,25 @@ impl fmt::Debug for VfioBackend {
 
 impl DeviceFile {
     /// Checks an access to configuration space and returns its offset in the file.
-    fn config_place(&self, at: u16, length: usize) -> Result<u64, ConfigError> {
+    fn config_place(&self, at: u16, length: usize) -> Result<u64, ConfigSpaceError> {
         if u64::from(at) + length as u64 > self.config_size {
             let size = usize::try_from(self.config_size).unwrap_or(usize::MAX);
-            return Err(ConfigError::OutOfRange { at, length, size });
+            return Err(ConfigSpaceError::OutOfRange { at, length, size });
         }
         self.config_offset
             .checked_add(u64::from(at))
-            .ok_or(ConfigError::Refused { at, source: Errno::OVERFLOW.into() })
+            .ok_or(ConfigSpaceError::Refused { at, source: Errno::OVERFLOW.into() })
     }
 }
 
 impl config::ConfigSpace for DeviceFile {
-    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError> {
         let place = self.config_place(at, into.len())?;
         let length = into.len();
         match rustix::io::pread(self.file.as_fd(), into, place) {
             Ok(count) if count == length => Ok(()),
-            Ok(_) => Err(ConfigError::Refused { at, source: OsError::from_raw(0) }),
-            Err(errno) => Err(ConfigError::Refused { at, source: errno.into() }),
+            Ok(_) => Err(ConfigSpaceError::Refused { at, source: OsError::from_raw(0) }),
+            Err(errno) => Err(ConfigSpaceError::Refused { at, source: errno.into() }),
         }
     }
 }
@@ -281,16 +281,16 @@ impl Backend for VfioBackend {
         &self.name
     }
 
-    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError> {
         config::ConfigSpace::read(&*self.device, at, into)
     }
 
-    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigSpaceError> {
         let place = self.device.config_place(at, from.len())?;
         match rustix::io::pwrite(self.device.file.as_fd(), from, place) {
             Ok(count) if count == from.len() => Ok(()),
-            Ok(_) => Err(ConfigError::Refused { at, source: OsError::from_raw(0) }),
-            Err(errno) => Err(ConfigError::Refused { at, source: errno.into() }),
+            Ok(_) => Err(ConfigSpaceError::Refused { at, source: OsError::from_raw(0) }),
+            Err(errno) => Err(ConfigSpaceError::Refused { at, source: errno.into() }),
         }
     }
 

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use fpga_registers::xdma::{Descriptor, Direction, descriptor};
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring::{
-    CardSide, CompletionPolicy, ConfigError, CountFault, DescriptorMemory, HostRange, MAX_DESCRIPTOR_LENGTH,
-    RefusalReason, Request, Ring, RingConfig, Run, Token, WithdrawError,
+    CardSide, CompletionPolicy, CountFault, DescriptorMemory, HostRange, MAX_DESCRIPTOR_LENGTH,
+    RefusalReason, Request, Ring, RingConfig, RingConfigError, Run, Token, WithdrawError,
 };
 use proptest::prelude::*;
 
@@ -265,14 +265,14 @@ fn ring_invalid_configurations_are_refused() {
         Ring::<()>::new(config).err()
     };
     let refused = |change, error| assert_eq!(changed(change), Some(error));
-    refused(|c| c.entries = 12, ConfigError::Entries { found: 12 });
-    refused(|c| c.entries = 1, ConfigError::Entries { found: 1 });
-    refused(|c| c.entries = 1 << 17, ConfigError::Entries { found: 1 << 17 });
-    refused(|c| c.operations = 0, ConfigError::Operations { found: 0 });
-    refused(|c| c.operations = 1 << 17, ConfigError::Operations { found: 1 << 17 });
-    refused(|c| c.base = Iova::new(16), ConfigError::Base { found: Iova::new(16), bytes: 256 });
+    refused(|c| c.entries = 12, RingConfigError::Entries { found: 12 });
+    refused(|c| c.entries = 1, RingConfigError::Entries { found: 1 });
+    refused(|c| c.entries = 1 << 17, RingConfigError::Entries { found: 1 << 17 });
+    refused(|c| c.operations = 0, RingConfigError::Operations { found: 0 });
+    refused(|c| c.operations = 1 << 17, RingConfigError::Operations { found: 1 << 17 });
+    refused(|c| c.base = Iova::new(16), RingConfigError::Base { found: Iova::new(16), bytes: 256 });
     let last = Iova::new(u64::MAX - 31);
-    refused(|c| c.base = Iova::new(u64::MAX - 31), ConfigError::Base { found: last, bytes: 256 });
+    refused(|c| c.base = Iova::new(u64::MAX - 31), RingConfigError::Base { found: last, bytes: 256 });
     for valid in [
         (|c| c.entries = 2) as fn(&mut RingConfig),
         |c| c.entries = 1 << 16,
@@ -288,15 +288,18 @@ fn ring_invalid_configurations_are_refused() {
     for found in [0, 5000, 0x1000_0000] {
         let mut config = config(8);
         config.max_descriptor_length = found;
-        assert_eq!(Ring::<()>::new(config).err(), Some(ConfigError::DescriptorLength { found }));
+        assert_eq!(Ring::<()>::new(config).err(), Some(RingConfigError::DescriptorLength { found }));
     }
-    refused(|c| c.block_descriptors = 65, ConfigError::Block { found: 65 });
-    refused(|c| c.long_run_descriptors = Some(0), ConfigError::Block { found: 0 });
-    refused(|c| c.card_side = CardSide::StreamIn { writebacks: Iova::ZERO }, ConfigError::StreamDirection);
+    refused(|c| c.block_descriptors = 65, RingConfigError::Block { found: 65 });
+    refused(|c| c.long_run_descriptors = Some(0), RingConfigError::Block { found: 0 });
+    refused(
+        |c| c.card_side = CardSide::StreamIn { writebacks: Iova::ZERO },
+        RingConfigError::StreamDirection,
+    );
     for (beat, is_valid) in [(64, true), (4096, true), (8192, false), (48, false), (0, false)] {
         let mut outgoing = config(8);
         outgoing.card_side = CardSide::StreamOut { beat };
-        let refused = (!is_valid).then_some(ConfigError::Beat { found: beat });
+        let refused = (!is_valid).then_some(RingConfigError::Beat { found: beat });
         assert_eq!(Ring::<()>::new(outgoing).err(), refused);
     }
     for (writebacks, is_valid) in [(0x20_0000, true), (0x20_0010, false), (u64::MAX - 31, false)] {
@@ -305,7 +308,7 @@ fn ring_invalid_configurations_are_refused() {
         let error = Ring::<()>::new(incoming).err();
         assert_eq!(error.is_none(), is_valid, "{writebacks:#x}: {error:?}");
         assert!(
-            is_valid || matches!(error, Some(ConfigError::Writebacks { .. })),
+            is_valid || matches!(error, Some(RingConfigError::Writebacks { .. })),
             "{writebacks:#x}: {error:?}"
         );
     }

@@ -6,8 +6,8 @@ use crate::network::SimNetwork;
 use crate::signals::Kind;
 use crate::state::CardFailure;
 use fpga_pci::{
-    AccessCounters, Backend, Bar, BarError, BarInfo, BarKind, Clock, ConfigError, DmaAccess, DmaMapError,
-    Interrupt, InterruptError, ResetError, ResetLevel, SharedMemory,
+    AccessCounters, Backend, Bar, BarError, BarInfo, BarKind, Clock, ConfigSpaceError, DmaAccess,
+    DmaMapError, Interrupt, InterruptError, ResetError, ResetLevel, SharedMemory,
 };
 use fpga_protocol::Nanos;
 use fpga_registers::Iova;
@@ -80,9 +80,9 @@ impl Drop for SimBackend {
     }
 }
 
-fn check_config(at: u16, length: usize) -> Result<(), ConfigError> {
+fn check_config(at: u16, length: usize) -> Result<(), ConfigSpaceError> {
     if usize::from(at) + length > CONFIG_SIZE {
-        return Err(ConfigError::OutOfRange { at, length, size: CONFIG_SIZE });
+        return Err(ConfigSpaceError::OutOfRange { at, length, size: CONFIG_SIZE });
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ impl Backend for SimBackend {
         &self.name
     }
 
-    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError> {
         check_config(at, into.len())?;
         let mut state = self.network.lock();
         match state.slots.get_mut(self.card) {
@@ -102,7 +102,7 @@ impl Backend for SimBackend {
         Ok(())
     }
 
-    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigSpaceError> {
         check_config(at, from.len())?;
         let mut state = self.network.lock();
         match state.slots.get_mut(self.card) {

@@ -196,7 +196,7 @@ pub enum CdmaRingError {
     Engine(#[from] CdmaError),
     /// The ring options are invalid.
     #[error(transparent)]
-    Config(#[from] cdma_ring::ConfigError),
+    Config(#[from] cdma_ring::CdmaRingConfigError),
     /// The interrupt threshold is 0, or it is above 1 without a delay, so that the last descriptors would never raise an interrupt.
     #[error(
         "an interrupt per {threshold} with delay {delay}: the last descriptors of a batch would never interrupt",
@@ -312,7 +312,7 @@ impl ErrorKind for CdmaSubmitError {
         match self {
             Self::Range(error) | Self::Bounce(error) => error.advice(),
             Self::EarlierFailed(error) | Self::Failed(error) => error.advice(),
-            Self::Ring(cdma_ring::RefusalReason::Full { .. }) => Some(Advice::TakeCompletions),
+            Self::Ring(cdma_ring::CdmaRefusalReason::Full { .. }) => Some(Advice::TakeCompletions),
             Self::Ring(_) => None,
         }
     }
@@ -345,7 +345,7 @@ impl<T> Refused<T, Error<CdmaSubmitError>> {
     /// Returns whether this is back-pressure: the ring is full, and the same submission succeeds after a completion.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        matches!(self.error.kind, CdmaSubmitError::Ring(cdma_ring::RefusalReason::Full { .. }))
+        matches!(self.error.kind, CdmaSubmitError::Ring(cdma_ring::CdmaRefusalReason::Full { .. }))
     }
 }
 
@@ -355,7 +355,7 @@ impl<T> Refused<T, Error<CdmaSubmitError>> {
 pub enum CdmaSubmitError {
     /// The ring refused the copy.
     #[error(transparent)]
-    Ring(#[from] cdma_ring::RefusalReason),
+    Ring(#[from] cdma_ring::CdmaRefusalReason),
     /// The range is not inside the memory that the card can reach.
     #[error(transparent)]
     Range(CdmaError),

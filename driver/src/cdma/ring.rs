@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmacr;
-use fpga_ring::cdma_ring::{CopyEntry, LENGTH_BITS, RefusalReason, Ring, Token};
+use fpga_ring::cdma_ring::{CdmaRefusalReason, CopyEntry, LENGTH_BITS, Ring, Token};
 
 use super::Cdma;
 use super::error::{CdmaError, CdmaFault, CdmaRingError, CdmaSubmitError};
@@ -241,7 +241,7 @@ impl<T> CdmaRing<T> {
     }
 
     #[cold]
-    fn refused(&self, source: RefusalReason) -> CdmaSubmitError {
+    fn refused(&self, source: CdmaRefusalReason) -> CdmaSubmitError {
         CdmaSubmitError::Ring(source)
     }
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use fpga_firmware::{NodeId, TransferId};
-use fpga_protocol::sender::{Completion, SendFailure, Ticket, TimeoutPolicy};
+use fpga_protocol::sender::{CommandCompletion, SendFailure, SendTicket, TimeoutPolicy};
 
 /// Completion of a transfer: exactly one per accepted transfer. Times are on the clock of [`Endpoint::now`](super::Endpoint::now).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SendCompletion {
     /// Ticket that [`Endpoint::send`](super::Endpoint::send) returned.
-    pub ticket: Ticket,
+    pub ticket: SendTicket,
     /// Id on the wire; `None` if no packet of it was ever sent.
     pub transfer: Option<TransferId>,
     /// Receiving node.
@@ -34,8 +34,9 @@ pub struct SendCompletion {
 }
 
 impl SendCompletion {
-    pub(super) fn of(done: Completion) -> Self {
-        let Completion { ticket, transfer, node, result, length, segments, silent_segments, .. } = done;
+    pub(super) fn of(done: CommandCompletion) -> Self {
+        let CommandCompletion { ticket, transfer, node, result, length, segments, silent_segments, .. } =
+            done;
         Self {
             ticket,
             transfer,

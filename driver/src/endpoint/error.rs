@@ -30,7 +30,7 @@ pub enum EndpointError {
     NoInterface,
     /// Sizes and thresholds in the options contradict each other.
     #[error(transparent)]
-    Config(#[from] sender::ConfigError),
+    Config(#[from] sender::SenderConfigError),
     /// The NI does not support this scheme.
     #[error("the network interface does not support the scheme {scheme}; it supports {known}")]
     Scheme {

@@ -60,7 +60,7 @@ pub use events::Notification;
 pub use fpga_firmware::generated::{Capabilities, NackReason, Scheme};
 pub use fpga_firmware::{SegmentIndex, TransferId};
 pub use fpga_protocol::scheme::tuning::Tuning;
-pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, Ticket as SendTicket};
+pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, SendTicket};
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
 pub use inspect::EndpointCounters;
 pub use mismatch::Mismatch;

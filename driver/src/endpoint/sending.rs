@@ -5,7 +5,7 @@ use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::commands::{CommandTable, Withdrawal};
 use fpga_protocol::sender::{
-    Command, CommandError, Completion, Sender, SenderCounters, Ticket, TransferView, Transmit,
+    Command, CommandCompletion, CommandError, SendTicket, Sender, SenderCounters, TransferView, Transmit,
 };
 
 /// Host sender, table of the card's transfers, or both. Their tickets are distinct.
@@ -34,7 +34,7 @@ impl SenderSet {
         now: Nanos,
         command: Command,
         scheme: Option<Scheme>,
-    ) -> Result<Ticket, CommandError> {
+    ) -> Result<SendTicket, CommandError> {
         let chosen = scheme.unwrap_or(self.default);
         let not_on = CommandError::Scheme { scheme: chosen };
         if chosen == Scheme::Registry {
@@ -44,7 +44,7 @@ impl SenderSet {
         }
     }
 
-    pub(super) fn cancel(&mut self, now: Nanos, ticket: Ticket) -> Withdrawal {
+    pub(super) fn cancel(&mut self, now: Nanos, ticket: SendTicket) -> Withdrawal {
         if CommandTable::owns(ticket) {
             return self.card.as_mut().map_or(Withdrawal::Ended, |commands| commands.cancel(now, ticket));
         }
@@ -82,7 +82,7 @@ impl SenderSet {
         commands.poll_transmit(now)
     }
 
-    pub(super) fn poll_completion(&mut self) -> Option<Completion> {
+    pub(super) fn poll_completion(&mut self) -> Option<CommandCompletion> {
         self.host
             .as_mut()
             .and_then(|sender| sender.poll_completion())

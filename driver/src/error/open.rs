@@ -2,7 +2,7 @@
 
 use fpga_firmware::identity::IdentityReadError;
 use fpga_pci::vfio::VfioOpenError;
-use fpga_pci::{BarError, ConfigError, MmioError, Waited};
+use fpga_pci::{BarError, ConfigSpaceError, MmioError, Waited};
 use fpga_vfio_user::VfioUserOpenError;
 
 use super::{Error, ErrorKind};
@@ -32,7 +32,7 @@ pub enum OpenError {
     NoSimulator,
     /// Configuration space cannot be accessed.
     #[error("configuration space: {0}")]
-    Config(ConfigError),
+    Config(ConfigSpaceError),
     /// The card does not answer: every register reads as all ones.
     #[error("every register reads as all ones: the card is gone, its link is down or memory decoding is off")]
     Gone,

@@ -79,7 +79,7 @@ pub enum ResourceError {
     },
     /// The ring options are invalid.
     #[error(transparent)]
-    Ring(#[from] ring::ConfigError),
+    Ring(#[from] ring::RingConfigError),
     /// DMA memory cannot be allocated.
     #[error(transparent)]
     Memory(#[from] DmaAllocError),

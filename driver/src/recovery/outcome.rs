@@ -3,7 +3,7 @@
 use core::fmt;
 use fpga_pci::Waited;
 
-use fpga_pci::{BarError, ConfigError, MmioError, ResetError};
+use fpga_pci::{BarError, ConfigSpaceError, MmioError, ResetError};
 
 use super::RecoveryLevel;
 use crate::advice::Advice;
@@ -131,7 +131,7 @@ pub enum RecoveryStepError {
     Bar(BarError),
     /// Configuration space cannot be reached after a reset.
     #[error("after the reset: {0}")]
-    Config(ConfigError),
+    Config(ConfigSpaceError),
     /// After the reset, the identifiers are not those of an XDMA core.
     #[error(
         "after the reset the words at 0x2000 and 0x3000 are {irq:#010x} and {config:#010x} instead of 0x1fc2xxxx and \

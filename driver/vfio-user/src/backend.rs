@@ -20,9 +20,9 @@ use super::socket::Connection;
 use super::wire::{DmaMap, DmaUnmap, MAX_DATA, Reply, Request, device_flags, dma_map_flags};
 use fpga_pci::mmio::{Liveness, MappedBar, bus_errors_caught};
 use fpga_pci::{
-    Backend, Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
-    InterruptError, MemoryKind, OsError, ResetError, ResetLevel, ServerError, SharedMemory, backend, config,
-    lock,
+    Backend, Bar, BarError, BarInfo, BarKind, ConfigSpaceError, DeviceEvents, DmaAccess, DmaMapError,
+    Interrupt, InterruptError, MemoryKind, OsError, ResetError, ResetLevel, ServerError, SharedMemory,
+    backend, config, lock,
 };
 
 /// A PCI function that another process serves on a socket.
@@ -118,7 +118,7 @@ impl VfioUserBackend {
     }
 
     /// Prepares a function as a kernel does before it hands it to a driver: in D0, memory decoding on, bus mastering off.
-    fn prepare_function(&self) -> Result<(), ConfigError> {
+    fn prepare_function(&self) -> Result<(), ConfigSpaceError> {
         config::identity(self)?;
         // The previous user may have left it in D3, as the kernel's driver does with a function that is not open.
         backend::wake(self)?;
@@ -150,11 +150,11 @@ impl Backend for VfioUserBackend {
         &self.name
     }
 
-    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError> {
         config::ConfigSpace::read(&*self.config, at, into)
     }
 
-    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigSpaceError> {
         self.config.write(at, from)
     }
 

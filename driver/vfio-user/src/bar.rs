@@ -9,7 +9,7 @@ use super::connection::ServerConnection;
 use super::error::protocol;
 use super::wire::{RegionAccess, Reply, Request, region};
 use fpga_pci::mmio::{Liveness, MappedBar, check_access};
-use fpga_pci::{ConfigError, Mmio, MmioError, ServerError, config};
+use fpga_pci::{ConfigSpaceError, Mmio, MmioError, ServerError, config};
 
 /// Region of the device with the server's region number.
 pub(super) struct Region {
@@ -69,24 +69,24 @@ impl Region {
 pub(super) struct ConfigRegion(pub(super) Region);
 
 impl ConfigRegion {
-    pub(super) fn check(&self, at: u16, length: usize) -> Result<(), ConfigError> {
+    pub(super) fn check(&self, at: u16, length: usize) -> Result<(), ConfigSpaceError> {
         if u64::from(at) + length as u64 > self.0.size {
             let size = usize::try_from(self.0.size).unwrap_or(usize::MAX);
-            return Err(ConfigError::OutOfRange { at, length, size });
+            return Err(ConfigSpaceError::OutOfRange { at, length, size });
         }
         Ok(())
     }
 
-    pub(super) fn write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+    pub(super) fn write(&self, at: u16, from: &[u8]) -> Result<(), ConfigSpaceError> {
         self.check(at, from.len())?;
-        self.0.write(at.into(), from).map_err(|source| ConfigError::Server { at, source })
+        self.0.write(at.into(), from).map_err(|source| ConfigSpaceError::Server { at, source })
     }
 }
 
 impl config::ConfigSpace for ConfigRegion {
-    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError> {
         self.check(at, into.len())?;
-        self.0.read(at.into(), into).map_err(|source| ConfigError::Server { at, source })
+        self.0.read(at.into(), into).map_err(|source| ConfigSpaceError::Server { at, source })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::socket::{ConnectError, SocketError};
 use super::wire::WireError;
-use fpga_pci::{ConfigError, ConnectionError, InterruptError, ServerError};
+use fpga_pci::{ConfigSpaceError, ConnectionError, InterruptError, ServerError};
 
 impl From<SocketError> for ConnectionError {
     fn from(error: SocketError) -> Self {
@@ -110,7 +110,7 @@ pub enum VfioUserOpenError {
     },
     /// Configuration space cannot be used.
     #[error("configuration space of the served card cannot be used: {0}")]
-    Config(ConfigError),
+    Config(ConfigSpaceError),
     /// The device's events cannot be enabled.
     #[error(transparent)]
     Interrupts(InterruptError),
@@ -133,8 +133,8 @@ impl VfioUserOpenError {
     }
 }
 
-impl From<ConfigError> for VfioUserOpenError {
-    fn from(error: ConfigError) -> Self {
+impl From<ConfigSpaceError> for VfioUserOpenError {
+    fn from(error: ConfigSpaceError) -> Self {
         Self::Config(error)
     }
 }

@@ -17,7 +17,7 @@ use fpga_protocol::Nanos;
 use fpga_protocol::mirror::Mirror;
 use fpga_protocol::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
 use fpga_protocol::sender::{
-    Answer, Command, Completion, Notify, Sender, SenderConfig, TimeoutPolicy, Transmit, TransmitKind,
+    Answer, Command, CommandCompletion, Notify, Sender, SenderConfig, TimeoutPolicy, Transmit, TransmitKind,
 };
 use fpga_registers::CardAddr;
 
@@ -57,7 +57,7 @@ struct Testbed {
     back: DeliveryPath<Control>,
     mirror: Mirror,
     now: Nanos,
-    completions: Vec<Completion>,
+    completions: Vec<CommandCompletion>,
     notices: u32,
     silent: u64,
     faults: Faults,

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
 use fpga_protocol::Nanos;
-use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, Ticket, Transmit};
+use fpga_protocol::sender::{Answer, Command, Notify, SendTicket, Sender, SenderConfig, Transmit};
 use fpga_registers::CardAddr;
 
 const INCARNATION: Incarnation = Incarnation::new(1);
@@ -27,7 +27,7 @@ impl TestRng {
 
 /// A regular command whose first packet was not sent yet.
 struct Waiting {
-    ticket: Ticket,
+    ticket: SendTicket,
     node: NodeId,
     /// Number of big segments begun since it arrived.
     passed: u64,
@@ -57,7 +57,7 @@ fn sender(load: Load) -> Sender {
     Sender::new(config, INCARNATION).unwrap()
 }
 
-fn submit(sender: &mut Sender, dice: &mut TestRng, length: u64) -> (Ticket, NodeId) {
+fn submit(sender: &mut Sender, dice: &mut TestRng, length: u64) -> (SendTicket, NodeId) {
     let node = NodeId::new(u32::try_from(1 + dice.roll(3)).unwrap());
     let command = Command {
         source: CardAddr::new(0x1000),

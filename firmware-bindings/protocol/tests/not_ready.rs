@@ -4,7 +4,9 @@
 use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_protocol::Nanos;
-use fpga_protocol::sender::{Answer, Command, Notify, SendFailure, Sender, SenderConfig, Ticket, Transmit};
+use fpga_protocol::sender::{
+    Answer, Command, Notify, SendFailure, SendTicket, Sender, SenderConfig, Transmit,
+};
 use fpga_registers::CardAddr;
 
 const INCARNATION: Incarnation = Incarnation::new(1);
@@ -19,7 +21,7 @@ fn sender() -> Sender {
 }
 
 /// Submits a transfer of one packet.
-fn submit(sender: &mut Sender, now: Nanos, notify: Notify) -> Ticket {
+fn submit(sender: &mut Sender, now: Nanos, notify: Notify) -> SendTicket {
     let command = Command {
         source: CardAddr::new(0x1000),
         node: NODE,
@@ -54,7 +56,7 @@ fn sent(sender: &mut Sender, now: Nanos) -> Vec<Transmit> {
     std::iter::from_fn(|| sender.poll_transmit(now)).collect()
 }
 
-fn tickets(transmits: &[Transmit]) -> Vec<Ticket> {
+fn tickets(transmits: &[Transmit]) -> Vec<SendTicket> {
     transmits.iter().map(|transmit| transmit.ticket).collect()
 }
 

@@ -11,7 +11,7 @@ use fpga_firmware::wire::{Common, Control, DataHeader, Flags, StartFields};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{Output, ReceiverConfig};
 use fpga_protocol::sender::{
-    Answer, Command, Completion, Notify, SendFailure, Sender, SenderConfig, Transmit,
+    Answer, Command, CommandCompletion, Notify, SendFailure, Sender, SenderConfig, Transmit,
 };
 use fpga_registers::CardAddr;
 use proptest::prelude::*;
@@ -122,7 +122,7 @@ impl Pair {
     }
 
     /// Runs to the end without further losses.
-    fn settle(&mut self) -> Completion {
+    fn settle(&mut self) -> CommandCompletion {
         for _ in 0..10_000 {
             self.wake();
             let packets = self.packets();
@@ -136,7 +136,7 @@ impl Pair {
         unreachable!("it hangs");
     }
 
-    fn assert_exactly_once(&self, completion: &Completion) {
+    fn assert_exactly_once(&self, completion: &CommandCompletion) {
         assert!(self.notices <= 1, "notified {} times", self.notices);
         assert_eq!(self.late, 0, "written after the notification");
         assert!(completion.result.is_err() || self.notices == 1, "succeeded without a notification");
@@ -184,7 +184,7 @@ fn is_start(control: &Control, op: OpNumber) -> bool {
     matches!(control, Control::Ack(ack) if ack.op == op)
 }
 
-fn forgotten(completion: &Completion) -> bool {
+fn forgotten(completion: &CommandCompletion) -> bool {
     matches!(completion.result, Err(SendFailure::Forgotten { .. }))
 }
 

@@ -7,8 +7,8 @@ use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{
-    Answer, Command, CommandError, ConfigError, Notify, REGISTRY_TIMEOUT_MARGIN, SEGMENT_SPAN, SendFailure,
-    Sender, SenderConfig, SenderCounters, Ticket, TimeoutPolicy, Transmit, TransmitKind,
+    Answer, Command, CommandError, Notify, REGISTRY_TIMEOUT_MARGIN, SEGMENT_SPAN, SendFailure, SendTicket,
+    Sender, SenderConfig, SenderConfigError, SenderCounters, TimeoutPolicy, Transmit, TransmitKind,
 };
 use fpga_registers::CardAddr;
 
@@ -37,7 +37,7 @@ fn sender(change: impl FnOnce(&mut SenderConfig)) -> Sender {
     Sender::new(config, INCARNATION).unwrap()
 }
 
-fn submit(sender: &mut Sender, node: u32, length: u64) -> Ticket {
+fn submit(sender: &mut Sender, node: u32, length: u64) -> SendTicket {
     sender.submit(at(0), command(node, length)).unwrap()
 }
 
@@ -68,16 +68,19 @@ fn sender_threshold_segment_and_mask_must_fit() {
     };
     assert_eq!(
         refused(|c| c.big_threshold = 16385),
-        ConfigError::Threshold { threshold: 16385, segment: 16384 }
+        SenderConfigError::Threshold { threshold: 16385, segment: 16384 }
     );
     assert_eq!(
         refused(|c| c.segment_size = 16385),
-        ConfigError::SegmentSize { segment: 16385, limit: 16384 }
+        SenderConfigError::SegmentSize { segment: 16385, limit: 16384 }
     );
-    assert_eq!(refused(|c| c.mask_bits = 31), ConfigError::SegmentSize { segment: 16384, limit: 15872 });
-    assert_eq!(refused(|c| c.packet_size_log2 = 13), ConfigError::PacketSize { log2: 13 });
-    assert_eq!(refused(|c| c.mask_bits = 257), ConfigError::MaskBits { found: 257 });
-    assert!(matches!(refused(|c| c.op_entries = 0), ConfigError::Size { name: "op_entries", .. }));
+    assert_eq!(
+        refused(|c| c.mask_bits = 31),
+        SenderConfigError::SegmentSize { segment: 16384, limit: 15872 }
+    );
+    assert_eq!(refused(|c| c.packet_size_log2 = 13), SenderConfigError::PacketSize { log2: 13 });
+    assert_eq!(refused(|c| c.mask_bits = 257), SenderConfigError::MaskBits { found: 257 });
+    assert!(matches!(refused(|c| c.op_entries = 0), SenderConfigError::Size { name: "op_entries", .. }));
     assert!(matches!(
         Sender::new(SenderConfig::default(), INCARNATION).map(|s| s.config().packet_size()),
         Ok(512)
@@ -144,7 +147,7 @@ fn sender_big_queues_round_robin_and_regular_sees_one_big_segment() {
     let nodes: Vec<_> = (0..6).map(|_| sender.poll_transmit(at(0)).unwrap().node.get()).collect();
     assert_eq!(nodes, [1, 2, 3, 1, 2, 3], "round robin");
     // A steady stream of regular commands: each waits for at most one big segment, and the big ones still progress.
-    let mut waiting: Vec<(Ticket, u32)> = Vec::new();
+    let mut waiting: Vec<(SendTicket, u32)> = Vec::new();
     let mut big = 0;
     for round in 0..100 {
         if round % 3 != 2 {
@@ -244,7 +247,7 @@ fn sender_priority_goes_first_and_started_transfer_finishes() {
             transmits.insert(0, next);
         }
     }
-    let of = |wanted: &[Ticket]| {
+    let of = |wanted: &[SendTicket]| {
         let mut found: Vec<_> = sent.iter().copied().filter(|ticket| wanted.contains(ticket)).collect();
         found.dedup();
         found

@@ -5,7 +5,7 @@ use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{
-    Answer, Command, ConfigError, Notify, RoundTrip, SendFailure, Sender, SenderConfig, TimeoutPolicy,
+    Answer, Command, Notify, RoundTrip, SendFailure, Sender, SenderConfig, SenderConfigError, TimeoutPolicy,
     Transmit,
 };
 use fpga_registers::CardAddr;
@@ -379,7 +379,7 @@ fn zero_time_policies_are_refused() {
     ] {
         let mut config = SenderConfig::default();
         change(&mut config);
-        assert_eq!(config.validate(), Err(ConfigError::Retry));
+        assert_eq!(config.validate(), Err(SenderConfigError::Retry));
     }
 }
 

@@ -15,7 +15,9 @@ use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{Common, Control, DataHeader, Flags, StartFields};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{MemoryWindow, Output};
-use fpga_protocol::sender::{Answer, Command, Completion, Notify, Sender, SenderConfig, Ticket, Transmit};
+use fpga_protocol::sender::{
+    Answer, Command, CommandCompletion, Notify, SendTicket, Sender, SenderConfig, Transmit,
+};
 use fpga_registers::CardAddr;
 
 const PACKET: u32 = 64;
@@ -25,7 +27,7 @@ type Packet = (DataHeader, Vec<u8>);
 struct RunOutcome {
     sender: Sender,
     rig: Rig,
-    completions: Vec<Completion>,
+    completions: Vec<CommandCompletion>,
 }
 
 impl RunOutcome {
@@ -199,7 +201,7 @@ fn one_in_flight() -> Sender {
     Sender::new(config, INCARNATION).unwrap()
 }
 
-fn submit(sender: &mut Sender, packets: u32) -> Ticket {
+fn submit(sender: &mut Sender, packets: u32) -> SendTicket {
     let command = Command {
         source: CardAddr::ZERO,
         node: RECEIVER,

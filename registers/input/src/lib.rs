@@ -54,20 +54,20 @@ impl FileKind {
         Self::REGISTER_LOG,
     ];
 
-    /// Opens `file` for reading. The reader fails with [`ReadError::TooLong`] (in an [`io::Error`], see [`ReadError::carried`]) instead of
+    /// Opens `file` for reading. The reader fails with [`InputError::TooLong`] (in an [`io::Error`], see [`InputError::carried`]) instead of
     /// returning more than the limit.
     ///
     /// # Errors
-    /// [`ReadError::Unreadable`], [`ReadError::Special`]; [`ReadError::TooLong`] for a regular file above the limit.
-    pub fn open(self, file: &Path) -> Result<BoundedFile, ReadError> {
-        let unreadable = |source| ReadError::Unreadable { kind: self, file: file.to_owned(), source };
+    /// [`InputError::Unreadable`], [`InputError::Special`]; [`InputError::TooLong`] for a regular file above the limit.
+    pub fn open(self, file: &Path) -> Result<BoundedFile, InputError> {
+        let unreadable = |source| InputError::Unreadable { kind: self, file: file.to_owned(), source };
         // Before it is opened: opening a device can have effects, such as rewinding a tape.
         let found = std::fs::metadata(file).map_err(unreadable)?;
         if let Some(special) = special(found.file_type()) {
-            return Err(ReadError::Special { kind: self, file: file.to_owned(), special });
+            return Err(InputError::Special { kind: self, file: file.to_owned(), special });
         }
         if found.is_file() && found.len() > self.limit {
-            return Err(ReadError::TooLong { kind: self, file: file.to_owned(), size: Some(found.len()) });
+            return Err(InputError::TooLong { kind: self, file: file.to_owned(), size: Some(found.len()) });
         }
         let inner = File::open(file).map_err(unreadable)?;
         Ok(self.bounded(file, inner))
@@ -76,16 +76,16 @@ impl FileKind {
     /// Reads the text of `file`: a regular file or a pipe.
     ///
     /// # Errors
-    /// See [`ReadError`].
-    pub fn read(self, file: &Path) -> Result<String, ReadError> {
+    /// See [`InputError`].
+    pub fn read(self, file: &Path) -> Result<String, InputError> {
         self.text(file, self.open(file)?)
     }
 
     /// Reads the text from `reader`, such as standard input; `file` is only named in errors.
     ///
     /// # Errors
-    /// See [`ReadError`].
-    pub fn read_from(self, file: &Path, reader: impl Read) -> Result<String, ReadError> {
+    /// See [`InputError`].
+    pub fn read_from(self, file: &Path, reader: impl Read) -> Result<String, InputError> {
         self.text(file, self.bounded(file, reader))
     }
 
@@ -94,12 +94,12 @@ impl FileKind {
         BoundedFile { kind: self, file: file.to_owned(), inner: reader, left: self.limit }
     }
 
-    fn text(self, file: &Path, mut reader: BoundedFile<impl Read>) -> Result<String, ReadError> {
+    fn text(self, file: &Path, mut reader: BoundedFile<impl Read>) -> Result<String, InputError> {
         let mut bytes = Vec::new();
-        reader.read_to_end(&mut bytes).map_err(|error| ReadError::carried(self, file, error))?;
+        reader.read_to_end(&mut bytes).map_err(|error| InputError::carried(self, file, error))?;
         String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
-            ReadError::NotText { kind: self, file: file.to_owned(), at }
+            InputError::NotText { kind: self, file: file.to_owned(), at }
         })
     }
 }
@@ -139,7 +139,7 @@ impl<R: Read> Read for BoundedFile<R> {
                 0 => Ok(0),
                 _ => {
                     let (kind, file) = (self.kind, self.file.clone());
-                    Err(io::Error::other(ReadError::TooLong { kind, file, size: None }))
+                    Err(io::Error::other(InputError::TooLong { kind, file, size: None }))
                 }
             };
         }
@@ -153,7 +153,7 @@ impl<R: Read> Read for BoundedFile<R> {
 /// Reason why a text file was not read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReadError {
+pub enum InputError {
     /// The system refused.
     #[error("{} {}: cannot read it: {source}; {}", kind.name, file.display(), advice(source))]
     Unreadable {
@@ -230,7 +230,7 @@ pub enum ReadError {
     },
 }
 
-impl ReadError {
+impl InputError {
     /// Extracts the error that a [`BoundedFile`] reported through a reader, or wraps the system's.
     #[must_use]
     pub fn carried(kind: FileKind, file: &Path, error: io::Error) -> Self {

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, IgnoredAny, MapAccess, SeqAccess};
 use serde::de::{VariantAccess, Visitor};
 
-use crate::{FileKind, ReadError};
+use crate::{FileKind, InputError};
 
 /// Maximum number of open brackets at one position. `serde_yaml` itself refuses values nested deeper than 128.
 const MAX_OPEN_BRACKETS: usize = 1024;
@@ -20,8 +20,8 @@ impl FileKind {
     /// Reads the text of `file` and checks that a YAML parser can read it in bounded time and memory.
     ///
     /// # Errors
-    /// See [`ReadError`]. The parser reports syntax errors.
-    pub fn read_yaml(self, file: &Path) -> Result<String, ReadError> {
+    /// See [`InputError`]. The parser reports syntax errors.
+    pub fn read_yaml(self, file: &Path) -> Result<String, InputError> {
         let text = self.read(file)?;
         self.check_yaml(file, &text)?;
         Ok(text)
@@ -30,15 +30,15 @@ impl FileKind {
     /// Performs only the check; `file` is only named in errors.
     ///
     /// # Errors
-    /// [`ReadError::Nested`], [`ReadError::Aliases`].
-    pub fn check_yaml(self, file: &Path, text: &str) -> Result<(), ReadError> {
+    /// [`InputError::Nested`], [`InputError::Aliases`].
+    pub fn check_yaml(self, file: &Path, text: &str) -> Result<(), InputError> {
         if let Some((line, column)) = too_deep(text) {
             let (file, limit) = (file.to_owned(), MAX_OPEN_BRACKETS);
-            return Err(ReadError::Nested { kind: self, file, line, column, limit });
+            return Err(InputError::Nested { kind: self, file, line, column, limit });
         }
         let limit = MAX_VALUES.max(text.len() as u64);
         if text.contains('*') && aliases_exceed(text, limit) {
-            return Err(ReadError::Aliases { kind: self, file: file.to_owned(), limit });
+            return Err(InputError::Aliases { kind: self, file: file.to_owned(), limit });
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use fpga_input::{FileKind, ReadError};
+use fpga_input::{FileKind, InputError};
 
 const SMALL: FileKind = FileKind { name: "card file", limit: 4096 };
 
@@ -23,7 +23,7 @@ fn regular_file_at_limit_is_read_and_one_byte_more_is_refused() {
     assert_eq!(SMALL.read(&path).unwrap().len(), 4096);
     let path = file(dir.path(), "more", "x".repeat(4097));
     let error = SMALL.read(&path).unwrap_err();
-    assert!(matches!(error, ReadError::TooLong { size: Some(4097), .. }));
+    assert!(matches!(error, InputError::TooLong { size: Some(4097), .. }));
     let (text, path) = (error.to_string(), path.display().to_string());
     for part in ["card file ", path.as_str(), "4097 bytes", "limit of 4096 (4 KiB)", "; check that"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -54,7 +54,7 @@ fn pipe_is_read_up_to_limit() {
         let read = SMALL.read(&path);
         writer.join().unwrap();
         assert_eq!(read.is_ok(), whole);
-        assert!(whole || matches!(read, Err(ReadError::TooLong { size: None, .. })));
+        assert!(whole || matches!(read, Err(InputError::TooLong { size: None, .. })));
     }
 }
 
@@ -78,7 +78,7 @@ fn non_text_bytes_are_named_by_offset() {
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "binary", b"ab\xFF\xFE");
     let error = SMALL.read(&path).unwrap_err();
-    assert!(matches!(error, ReadError::NotText { at: 2, .. }));
+    assert!(matches!(error, InputError::NotText { at: 2, .. }));
     assert!(error.to_string().contains("byte 2 is not UTF-8"), "{error}");
 }
 
@@ -96,7 +96,7 @@ mod yaml {
         text
     }
 
-    fn check(text: &str) -> Result<(), ReadError> {
+    fn check(text: &str) -> Result<(), InputError> {
         FileKind::CARD.check_yaml(Path::new("a.yaml"), text)
     }
 
@@ -104,7 +104,7 @@ mod yaml {
     fn nested_aliases_are_refused() {
         for (levels, width) in [(9, 9), (40, 2), (2, 5000), (127, 3)] {
             let error = check(&bomb(levels, width)).unwrap_err();
-            assert!(matches!(error, ReadError::Aliases { .. }), "{levels}, {width}: {error}");
+            assert!(matches!(error, InputError::Aliases { .. }), "{levels}, {width}: {error}");
             assert!(error.to_string().starts_with("card file a.yaml: its aliases repeat too many values"));
         }
         // Normal use of aliases.
@@ -118,7 +118,7 @@ mod yaml {
         for bracket in ["[", "{", "[{a: "] {
             let text = format!("a: 1\nb: {}", bracket.repeat(1 << 19));
             let error = check(&text).unwrap_err();
-            assert!(matches!(error, ReadError::Nested { line: 2, .. }), "{error}");
+            assert!(matches!(error, InputError::Nested { line: 2, .. }), "{error}");
         }
         check(&"a: [1, {b: 2}]\n".repeat(5000)).unwrap();
     }

@@ -11,7 +11,7 @@ use fpga_registers::quantity;
 pub enum MapError {
     /// The file could not be read.
     #[error(transparent)]
-    Read(#[from] fpga_input::ReadError),
+    Read(#[from] fpga_input::InputError),
     /// Invalid YAML, an unknown key, or a value of the wrong type.
     #[error("register map {}:{line}:{column}: key `{key}`: {message}", file.display())]
     Syntax {

@@ -227,7 +227,7 @@ impl CounterHigh {
 /// One error that a channel can report, decoded from [`ChannelStatus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ChannelError {
+pub enum StatusError {
     /// Bit 3: source and destination are not aligned to each other.
     AlignMismatch,
     /// Bit 4: a fetched descriptor lacks the magic number.
@@ -264,7 +264,7 @@ pub enum ChannelError {
     DescriptorUnexpectedCompletion,
 }
 
-impl ChannelError {
+impl StatusError {
     /// Errors of an H2C channel in the order of their bits.
     pub const H2C: &'static [Self] = &[
         Self::AlignMismatch,
@@ -360,7 +360,7 @@ impl ChannelError {
     }
 }
 
-impl core::fmt::Display for ChannelError {
+impl core::fmt::Display for StatusError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.pad(self.description())
     }
@@ -375,7 +375,7 @@ impl ChannelStatus {
     /// Bits that report an error on a channel of this direction.
     #[must_use]
     pub const fn error_mask(direction: Direction) -> Self {
-        let errors = ChannelError::all(direction);
+        let errors = StatusError::all(direction);
         let mut mask = 0;
         let mut index = 0;
         while index < errors.len() {
@@ -392,8 +392,8 @@ impl ChannelStatus {
     }
 
     /// Reported errors, in the order of their bits.
-    pub fn errors(self, direction: Direction) -> impl Iterator<Item = ChannelError> + use<> {
-        ChannelError::all(direction)
+    pub fn errors(self, direction: Direction) -> impl Iterator<Item = StatusError> + use<> {
+        StatusError::all(direction)
             .iter()
             .copied()
             .filter(move |error| self.into_bits() >> error.bit() & 1 == 1)

@@ -30,8 +30,8 @@ pub mod sgdma_common;
 pub mod writeback;
 
 pub use channel::{
-    Alignments, ChannelBlock, ChannelControl, ChannelError, ChannelInterrupts, ChannelStatus, CounterHigh,
-    PerformanceControl,
+    Alignments, ChannelBlock, ChannelControl, ChannelInterrupts, ChannelStatus, CounterHigh,
+    PerformanceControl, StatusError,
 };
 pub use config::{
     BusDeviceFunction, ConfigBlock, InterruptMode, PcieControl, PcieDataWidth, PcieSize, SystemId,

@@ -3,9 +3,9 @@
 use crate::documents::table::{FieldRow, compare_fields};
 use fpga_registers::RegisterValue;
 use fpga_registers::xdma::{
-    Adjacent, Alignments, BusDeviceFunction, ChannelControl, ChannelError, ChannelInterrupts, ChannelMask,
-    ChannelStatus, CounterHigh, Credits, DescriptorControl, Direction, Identifier, InterruptMode,
-    PcieControl, PcieDataWidth, PcieSize, PerChannel, PerformanceControl, PollWriteback,
+    Adjacent, Alignments, BusDeviceFunction, ChannelControl, ChannelInterrupts, ChannelMask, ChannelStatus,
+    CounterHigh, Credits, DescriptorControl, Direction, Identifier, InterruptMode, PcieControl,
+    PcieDataWidth, PcieSize, PerChannel, PerformanceControl, PollWriteback, StatusError,
     StreamWritebackStatus, SystemId, Target, UserMask, UserSizeLimit, VectorControl, VectorNumbers,
     WriteFlushTimeout, irq,
 };
@@ -205,36 +205,36 @@ fn pg195_fields_match() {
 
 /// Bit of status, error: PG195 "H2C Channel Status (0x40)" lists read_error[4:0] (from bit 9), write_error[1:0] (from
 /// bit 14), descr_error[4:0] (from bit 19) bit by bit; x libxdma.h XDMA_STAT_H2C_*, XDMA_STAT_DESC_*.
-const ERRORS_H2C: &[(u8, ChannelError)] = &[
-    (3, ChannelError::AlignMismatch),
-    (4, ChannelError::MagicStopped),
-    (5, ChannelError::InvalidLength),
-    (9, ChannelError::HostReadUnsupportedRequest),
-    (10, ChannelError::HostReadCompleterAbort),
-    (11, ChannelError::HostReadParity),
-    (12, ChannelError::HostReadPoisoned),
-    (13, ChannelError::HostReadUnexpectedCompletion),
-    (14, ChannelError::CardWriteDecode),
-    (15, ChannelError::CardWriteSlave),
-    (19, ChannelError::DescriptorUnsupportedRequest),
-    (20, ChannelError::DescriptorCompleterAbort),
-    (21, ChannelError::DescriptorParity),
-    (22, ChannelError::DescriptorPoisoned),
-    (23, ChannelError::DescriptorUnexpectedCompletion),
+const ERRORS_H2C: &[(u8, StatusError)] = &[
+    (3, StatusError::AlignMismatch),
+    (4, StatusError::MagicStopped),
+    (5, StatusError::InvalidLength),
+    (9, StatusError::HostReadUnsupportedRequest),
+    (10, StatusError::HostReadCompleterAbort),
+    (11, StatusError::HostReadParity),
+    (12, StatusError::HostReadPoisoned),
+    (13, StatusError::HostReadUnexpectedCompletion),
+    (14, StatusError::CardWriteDecode),
+    (15, StatusError::CardWriteSlave),
+    (19, StatusError::DescriptorUnsupportedRequest),
+    (20, StatusError::DescriptorCompleterAbort),
+    (21, StatusError::DescriptorParity),
+    (22, StatusError::DescriptorPoisoned),
+    (23, StatusError::DescriptorUnexpectedCompletion),
 ];
 
 /// PG195 "C2H Channel Status (0x40)": read_error[1] slave, [0] decode; x libxdma.h XDMA_STAT_C2H_*.
-const ERRORS_C2H: &[(u8, ChannelError)] = &[
-    (3, ChannelError::AlignMismatch),
-    (4, ChannelError::MagicStopped),
-    (5, ChannelError::InvalidLength),
-    (9, ChannelError::CardReadDecode),
-    (10, ChannelError::CardReadSlave),
-    (19, ChannelError::DescriptorUnsupportedRequest),
-    (20, ChannelError::DescriptorCompleterAbort),
-    (21, ChannelError::DescriptorParity),
-    (22, ChannelError::DescriptorPoisoned),
-    (23, ChannelError::DescriptorUnexpectedCompletion),
+const ERRORS_C2H: &[(u8, StatusError)] = &[
+    (3, StatusError::AlignMismatch),
+    (4, StatusError::MagicStopped),
+    (5, StatusError::InvalidLength),
+    (9, StatusError::CardReadDecode),
+    (10, StatusError::CardReadSlave),
+    (19, StatusError::DescriptorUnsupportedRequest),
+    (20, StatusError::DescriptorCompleterAbort),
+    (21, StatusError::DescriptorParity),
+    (22, StatusError::DescriptorPoisoned),
+    (23, StatusError::DescriptorUnexpectedCompletion),
 ];
 
 #[test]

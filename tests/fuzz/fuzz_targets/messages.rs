@@ -15,7 +15,7 @@ use fpga_protocol::scheme::messages::{
     Read, ReadConfig, Reads, Receiver, ReceiverConfig, Sender, SenderConfig,
 };
 use fpga_protocol::scheme::traits::{Action, Header, OutgoingPacket, SchemeReceiver, SchemeSender};
-use fpga_protocol::sender::{Command, Notify, Ticket};
+use fpga_protocol::sender::{Command, Notify, SendTicket};
 use fpga_registers::CardAddr;
 use libfuzzer_sys::fuzz_target;
 
@@ -63,7 +63,7 @@ struct Rig {
     now: Nanos,
     /// Packets sent and not delivered, at most the last 64.
     on_way: Vec<OutgoingPacket>,
-    open: BTreeSet<Ticket>,
+    open: BTreeSet<SendTicket>,
     /// All schemes are active, and each transfer chooses one.
     mixed: bool,
 }
@@ -94,7 +94,7 @@ fn rig(shape: u8) -> Rig {
     reading.tombstone = Nanos::from_micros(600);
     let mut sender = Sender::new(sending, INCARNATION).expect("a good configuration");
     if shape & 0x80 != 0 {
-        let mut config = flow::Config::new(80_000_000_000, ROUND_TRIP);
+        let mut config = flow::FlowConfig::new(80_000_000_000, ROUND_TRIP);
         config.receivers = 2;
         sender.control_flow(config);
     }

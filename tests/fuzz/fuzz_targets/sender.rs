@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use fpga_firmware::event::{Event, NackReason};
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_protocol::Nanos;
-use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, Ticket, Transmit, TransmitKind};
+use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, SendTicket, Transmit, TransmitKind};
 use fpga_registers::CardAddr;
 use libfuzzer_sys::fuzz_target;
 
@@ -36,7 +36,7 @@ struct Rig {
     sender: Sender,
     now: Nanos,
     sent: Vec<Transmit>,
-    open: BTreeSet<Ticket>,
+    open: BTreeSet<SendTicket>,
     submitted: u64,
     ended: u64,
 }

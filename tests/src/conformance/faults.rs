@@ -12,7 +12,7 @@ use fpga_driver::{
     CdmaError, ChannelError, Direction, RunMode,
     errors::{CdmaFaultCause, FaultCause},
 };
-use fpga_registers::xdma::ChannelError as StatusBit;
+use fpga_registers::xdma::StatusError as StatusBit;
 
 use fpga_card::fault_plan::{FaultEntry, FaultsDescription};
 

@@ -19,7 +19,7 @@ pub(crate) use fpga_driver::{
 };
 pub(crate) use fpga_registers::cdma::{CdmaBlock, Cdmasr};
 pub(crate) use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
-pub(crate) use fpga_ring::cdma_ring::{ConfigError, RefusalReason};
+pub(crate) use fpga_ring::cdma_ring::{CdmaRefusalReason, CdmaRingConfigError};
 pub(crate) use fpga_sim::{CardFailure, SimNetwork};
 pub(crate) use fpga_tests::cards::{
     DMA_BAR, assert_closed, assert_pool, described, fast_network, network, open, open_with, peek, poke,

@@ -119,7 +119,7 @@ fn cdma_ring_failed_bounce_returns_payload_and_continues() {
         // Invalid requests are refused before anything is waited for or moved.
         let refused = ring.copy(at(0x40_0001), at(BASE + 2), 100, 3).unwrap_err();
         assert!(
-            matches!(refused.error.kind, CdmaSubmitError::Ring(RefusalReason::DescriptorMemory { .. })),
+            matches!(refused.error.kind, CdmaSubmitError::Ring(CdmaRefusalReason::DescriptorMemory { .. })),
             "{refused}"
         );
         let again = ring.copy(at(0x40_0001), at(0x50_0001), 100, 4).unwrap();

@@ -81,7 +81,7 @@ proptest! {
                     Ok(ticket) => break Some(ticket),
                     Err(refused) if refused.is_full() => payload = refused.payload,
                     Err(refused) => {
-                        let permanent = matches!(refused.error.kind, CdmaSubmitError::Ring(RefusalReason::Empty | RefusalReason::TooManyDescriptors { .. })
+                        let permanent = matches!(refused.error.kind, CdmaSubmitError::Ring(CdmaRefusalReason::Empty | CdmaRefusalReason::TooManyDescriptors { .. })
                         );
                         prop_assert!(permanent, "{}", refused);
                         prop_assert_eq!(refused.payload, number);
@@ -253,16 +253,16 @@ fn cdma_ring_invalid_copy_is_refused_and_returned() {
     assert!(range(refused(&[segment(0, MEMORY - 99, 100)])));
     assert!(range(refused(&[segment(0, 0x100, 16), segment(MEMORY, 0, 1)])));
     assert!(range(refused(&[segment(u64::MAX, 0, 2)])));
-    assert_eq!(of_ring(refused(&[])), RefusalReason::Empty);
-    assert_eq!(of_ring(refused(&[segment(5, 5, 0)])), RefusalReason::Empty);
+    assert_eq!(of_ring(refused(&[])), CdmaRefusalReason::Empty);
+    assert_eq!(of_ring(refused(&[segment(5, 5, 0)])), CdmaRefusalReason::Empty);
     assert_eq!(
         of_ring(refused(&[segment(0, 99, 100)])),
-        RefusalReason::Overlap { segment: segment(0, 99, 100) }
+        CdmaRefusalReason::Overlap { segment: segment(0, 99, 100) }
     );
     let own = segment(0, BASE + 16 * 64 - 1, 1);
-    assert_eq!(of_ring(refused(&[own])), RefusalReason::DescriptorMemory { segment: own });
+    assert_eq!(of_ring(refused(&[own])), CdmaRefusalReason::DescriptorMemory { segment: own });
     let many: Vec<_> = (0..16).map(|n| segment(n, 0x20_0000 + n, 1)).collect();
-    assert_eq!(of_ring(refused(&many)), RefusalReason::TooManyDescriptors { needed: 16, usable: 15 });
+    assert_eq!(of_ring(refused(&many)), CdmaRefusalReason::TooManyDescriptors { needed: 16, usable: 15 });
     assert_eq!(card.counters(), before, "no register was touched");
     // A full ring is a different error.
     ring.submit(&many[..15], 1).unwrap();
@@ -278,11 +278,11 @@ fn cdma_ring_invalid_configuration_returns_everything() {
         CdmaRingError::Config(source) => source,
         error => panic!("{error}"),
     };
-    assert_eq!(config(options().descriptors(3)), ConfigError::Entries { found: 3 });
-    assert_eq!(config(options().copies(3)), ConfigError::Operations { found: 3 });
-    assert_eq!(config(options().length_bits(24)), ConfigError::LengthBits { found: 24 });
-    assert_eq!(config(options().data_bytes(3)), ConfigError::DataBytes { found: 3 });
-    assert!(matches!(config(CdmaRingOptions::new(at(BASE + 32))), ConfigError::Base { .. }));
+    assert_eq!(config(options().descriptors(3)), CdmaRingConfigError::Entries { found: 3 });
+    assert_eq!(config(options().copies(3)), CdmaRingConfigError::Operations { found: 3 });
+    assert_eq!(config(options().length_bits(24)), CdmaRingConfigError::LengthBits { found: 24 });
+    assert_eq!(config(options().data_bytes(3)), CdmaRingConfigError::DataBytes { found: 3 });
+    assert!(matches!(config(CdmaRingOptions::new(at(BASE + 32))), CdmaRingConfigError::Base { .. }));
     for (threshold, delay) in [(0, 0), (0, 9), (2, 0), (255, 0)] {
         let error = refusal(&card, bypass(), options().interrupt_threshold(threshold).interrupt_delay(delay));
         assert!(matches!(error, CdmaRingError::Coalescing { .. }), "{error}");
@@ -352,7 +352,7 @@ fn cdma_ring_every_build_has_ring() {
         assert!(
             matches!(
                 refused.error.kind,
-                CdmaSubmitError::Ring(RefusalReason::AddressRange { address_bits: 32, .. })
+                CdmaSubmitError::Ring(CdmaRefusalReason::AddressRange { address_bits: 32, .. })
             ),
             "{refused}"
         );
@@ -370,7 +370,7 @@ fn cdma_ring_without_dre_unaligned_copy_is_refused() {
     let Error { kind: CdmaSubmitError::Ring(source), .. } = refused.error else {
         panic!("{}", refused.error)
     };
-    assert_eq!(source, RefusalReason::Misaligned { address: at(0x20_0001), alignment: 64 });
+    assert_eq!(source, CdmaRefusalReason::Misaligned { address: at(0x20_0001), alignment: 64 });
     // An aligned copy stays aligned where it is split; its length is free.
     let data = bytes(1, 20_001);
     poke(&network, 0, at(0x20_0000), &data);

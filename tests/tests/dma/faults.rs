@@ -9,7 +9,7 @@ use fpga_driver::{
     errors::{ChannelFault, ErrorKind as _, FaultCause},
 };
 use fpga_registers::xdma::{
-    ChannelBlock, ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, channel_base,
+    ChannelBlock, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, StatusError as StatusBit, channel_base,
 };
 use fpga_ring::ring::CountFault;
 use fpga_tests::cards::{DMA_BAR, described, fast_network, network, open_with, peek, poke, with_channels};

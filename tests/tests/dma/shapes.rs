@@ -4,14 +4,14 @@ use fpga_card::AccessLog;
 use fpga_driver::{
     ChannelOptions, Error, MemoryHandle, ResourceError, ScatterGatherEntry, errors::FaultCause,
 };
-use fpga_ring::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
+use fpga_ring::ring::{MAX_DESCRIPTOR_LENGTH, RefusalReason, RingConfigError};
 use fpga_tests::cards::{described, network, open, peek, poke};
 use fpga_tests::rig::TestSetup;
 
 use super::*;
 
 /// Whether it is the expected error.
-type Right = fn(&ConfigError) -> bool;
+type Right = fn(&RingConfigError) -> bool;
 
 #[test]
 fn ring_invalid_options_are_refused() {
@@ -19,22 +19,22 @@ fn ring_invalid_options_are_refused() {
         let mut rig = Rig::new(way);
         let good = way.options();
         let cases: [(ChannelOptions, Right); 14] = [
-            (good.descriptors(0), |e| matches!(e, ConfigError::Entries { found: 0 })),
-            (good.descriptors(1), |e| matches!(e, ConfigError::Entries { found: 1 })),
-            (good.descriptors(3), |e| matches!(e, ConfigError::Entries { found: 3 })),
-            (good.descriptors(1 << 17), |e| matches!(e, ConfigError::Entries { .. })),
-            (good.descriptors(1 << 31), |e| matches!(e, ConfigError::Entries { .. })),
-            (good.descriptors(u32::MAX), |e| matches!(e, ConfigError::Entries { found: u32::MAX })),
-            (good.transfers(0), |e| matches!(e, ConfigError::Operations { found: 0 })),
-            (good.transfers(100), |e| matches!(e, ConfigError::Operations { found: 100 })),
-            (good.transfers(1 << 17), |e| matches!(e, ConfigError::Operations { .. })),
-            (good.transfers(u32::MAX), |e| matches!(e, ConfigError::Operations { .. })),
-            (good.max_descriptor_length(0), |e| matches!(e, ConfigError::DescriptorLength { found: 0 })),
+            (good.descriptors(0), |e| matches!(e, RingConfigError::Entries { found: 0 })),
+            (good.descriptors(1), |e| matches!(e, RingConfigError::Entries { found: 1 })),
+            (good.descriptors(3), |e| matches!(e, RingConfigError::Entries { found: 3 })),
+            (good.descriptors(1 << 17), |e| matches!(e, RingConfigError::Entries { .. })),
+            (good.descriptors(1 << 31), |e| matches!(e, RingConfigError::Entries { .. })),
+            (good.descriptors(u32::MAX), |e| matches!(e, RingConfigError::Entries { found: u32::MAX })),
+            (good.transfers(0), |e| matches!(e, RingConfigError::Operations { found: 0 })),
+            (good.transfers(100), |e| matches!(e, RingConfigError::Operations { found: 100 })),
+            (good.transfers(1 << 17), |e| matches!(e, RingConfigError::Operations { .. })),
+            (good.transfers(u32::MAX), |e| matches!(e, RingConfigError::Operations { .. })),
+            (good.max_descriptor_length(0), |e| matches!(e, RingConfigError::DescriptorLength { found: 0 })),
             (good.max_descriptor_length(1000), |e| {
-                matches!(e, ConfigError::DescriptorLength { found: 1000 })
+                matches!(e, RingConfigError::DescriptorLength { found: 1000 })
             }),
-            (good.max_descriptor_length(1 << 28), |e| matches!(e, ConfigError::DescriptorLength { .. })),
-            (good.max_descriptor_length(u32::MAX), |e| matches!(e, ConfigError::DescriptorLength { .. })),
+            (good.max_descriptor_length(1 << 28), |e| matches!(e, RingConfigError::DescriptorLength { .. })),
+            (good.max_descriptor_length(u32::MAX), |e| matches!(e, RingConfigError::DescriptorLength { .. })),
         ];
         for (options, right) in cases {
             let before = rig.card.counters();

@@ -20,7 +20,7 @@ use fpga_driver::{Error, backend::Bounced};
 use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, IDENTITY_MAGIC};
 use fpga_firmware::identity::{IdentityError, IdentityReadError};
 use fpga_pci::{DmaPoolOptions, QuarantineReason};
-use fpga_registers::xdma::{ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
+use fpga_registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, StatusError as StatusBit};
 use fpga_ring::ring::RefusalReason;
 use fpga_sim::{CardFailure, SimNetwork};
 use fpga_tests::bytes;

@@ -73,7 +73,7 @@ pub enum CliError {
     },
     /// A text file that the user named could not be read.
     #[error(transparent)]
-    Read(#[from] fpga_input::ReadError),
+    Read(#[from] fpga_input::InputError),
     /// The folder of an output file does not exist.
     #[error("{}: cannot write it: the folder {} does not exist\nhelp: create it (mkdir -p), or name a file in another one", path.display(), folder.display())]
     NoFolder {

@@ -47,7 +47,7 @@ mod schema;
 use std::path::Path;
 
 use fpga_firmware::generated::Scheme;
-use fpga_input::{FileKind, ReadError, plain_message};
+use fpga_input::{FileKind, InputError, plain_message};
 use fpga_netmodel::{BitRate, Blackout, Order, Rate};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::any::SchemeConfig;
@@ -396,7 +396,7 @@ struct Incast {
 pub enum FileError {
     /// The file cannot be read.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(#[from] InputError),
     /// Not YAML, an unknown key, or an invalid value.
     #[error("scenario {name}:{line}:{column}: {message}")]
     Text {

@@ -6,7 +6,7 @@ use fpga_protocol::scheme::messages;
 use fpga_protocol::scheme::traits::{
     Action, Header, OutgoingPacket, RegistrySender, SchemeReceiver, SchemeSender,
 };
-use fpga_protocol::sender::{Command, CommandError, Completion, Ticket};
+use fpga_protocol::sender::{Command, CommandCompletion, CommandError, SendTicket};
 use fpga_registers::CardAddr;
 
 /// Sender of any scheme.
@@ -33,7 +33,7 @@ macro_rules! either {
 }
 
 impl SchemeSender for AnySender {
-    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, CommandError> {
+    fn submit(&mut self, now: Nanos, command: Command) -> Result<SendTicket, CommandError> {
         either!(self, side => side.submit(now, command))
     }
 
@@ -53,7 +53,7 @@ impl SchemeSender for AnySender {
         either!(self, side => side.poll_packet(now))
     }
 
-    fn poll_completion(&mut self) -> Option<Completion> {
+    fn poll_completion(&mut self) -> Option<CommandCompletion> {
         either!(self, side => side.poll_completion())
     }
 }

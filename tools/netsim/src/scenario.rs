@@ -9,7 +9,7 @@ use fpga_protocol::scheme::MAX_MESSAGE_PACKETS;
 use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::bits::PacketWindow;
 use fpga_protocol::scheme::messages::{self, MessageConfigError};
-use fpga_protocol::sender::{ConfigError, Notify, SenderConfig};
+use fpga_protocol::sender::{Notify, SenderConfig, SenderConfigError};
 use fpga_registers::quantity;
 
 use crate::topology::{Routing, SlowLink, SwitchFabric, Topology, TopologyError};
@@ -554,9 +554,9 @@ pub enum ScenarioError {
     /// See [`OrderError`].
     #[error("delivery order: {0}")]
     Order(OrderError),
-    /// See [`ConfigError`].
+    /// See [`SenderConfigError`].
     #[error("sender: {0}")]
-    Sender(ConfigError),
+    Sender(SenderConfigError),
     /// See [`ReceiverConfigError`].
     #[error("receiver: {0}")]
     Receiver(ReceiverConfigError),
@@ -577,8 +577,8 @@ impl From<ReceiverConfigError> for ScenarioError {
     }
 }
 
-impl From<ConfigError> for ScenarioError {
-    fn from(error: ConfigError) -> Self {
+impl From<SenderConfigError> for ScenarioError {
+    fn from(error: SenderConfigError) -> Self {
         Self::Sender(error)
     }
 }

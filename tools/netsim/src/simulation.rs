@@ -209,7 +209,7 @@ impl Simulation {
                 let (sender, receiver) = message_configs(scenario, rules, host, messages);
                 let mut sender = messages::Sender::new(sender, incarnation_of(host))?;
                 if let Some(controller) = scenario.controller {
-                    let mut flow = flow::Config::new(scenario.rate.get(), scenario.timers_for());
+                    let mut flow = flow::FlowConfig::new(scenario.rate.get(), scenario.timers_for());
                     flow.controller = Some(node_of(controller));
                     sender.control_flow(flow);
                 }

@@ -82,7 +82,10 @@ fn oracle_no_scheme_sends_fewer_than_loss_requires() {
 fn oracle_sender_window_is_limited_by_window_per_round_trip() {
     for window in [1, 8, 16, 32] {
         let scenario = path(2048, 0.0).delay(Nanos::from_micros(5));
-        let config = sender_window::Config { window, ..sender_window::Config::new(scenario.timers_for()) };
+        let config = sender_window::SenderWindowConfig {
+            window,
+            ..sender_window::SenderWindowConfig::new(scenario.timers_for())
+        };
         let scenario = scenario.rules(SchemeConfig::SenderWindow(config));
         let flow = run(&scenario);
         assert_eq!(flow.retransmits, 0);
@@ -105,8 +108,10 @@ fn oracle_receiver_window_loss_free_sends_each_packet_once() {
     for credit in [false, true] {
         for packets in [1, 31, 128, 512, 4096, 10_000] {
             let scenario = path(packets, 0.0);
-            let config =
-                receiver_window::Config { credit, ..receiver_window::Config::new(scenario.timers_for()) };
+            let config = receiver_window::ReceiverWindowConfig {
+                credit,
+                ..receiver_window::ReceiverWindowConfig::new(scenario.timers_for())
+            };
             let scenario = scenario.rules(SchemeConfig::ReceiverWindow(config));
             let flow = run(&scenario);
             assert_eq!((flow.packets, flow.retransmits), (packets, 0), "credit {credit}");

@@ -40,7 +40,7 @@ const STATED: &[(&str, &str)] = &[
         "fpga_firmware::catalog::BlockInfo",
         "entry of the NI's catalogue: programs that read it use fpga-firmware",
     ),
-    ("fpga_input::ReadError", "why a description file cannot be read"),
+    ("fpga_input::InputError", "why a description file cannot be read"),
     ("fpga_netmodel::", "conditions of a simulated link: programs that make them use fpga-netmodel"),
     ("fpga_firmware::wire::error::", "conversions of errors of packets, which the card's model uses"),
     ("fpga_protocol::sender::types::", "methods of inspect::Sender that only its owner can call"),

@@ -23,7 +23,7 @@ pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'
 
 fn config_space(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let backend = &**context.card.backend();
-    let read = || -> Result<_, fpga_pci::ConfigError> {
+    let read = || -> Result<_, fpga_pci::ConfigSpaceError> {
         let ids = config::identity(backend)?;
         let enabled = config::read_u16(backend, header::COMMAND)?;
         let capabilities = config::capabilities(backend)?.len();
@@ -31,7 +31,7 @@ fn config_space(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     };
     let ((vendor, device), enabled, capabilities, msix) = match read() {
         Ok(found) => found,
-        Err(fpga_pci::ConfigError::Gone) => return Err(TestError::Gone),
+        Err(fpga_pci::ConfigSpaceError::Gone) => return Err(TestError::Gone),
         Err(error) => return Ok(Verdict::fail(error.to_string())),
     };
     let known = context.card.info().ids;

@@ -4,17 +4,17 @@
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
 use fpga_frames::{LocalError, PublisherError, PublisherEvent, RetriedTransfer, Sequence, SubscriberError};
 use fpga_protocol::Nanos;
-use fpga_registers::xdma::ChannelError;
+use fpga_registers::xdma::StatusError;
 
 use crate::stream::rig::{Rig, assert_whole, options};
 
 /// Fault of the channel by which the publisher reads credits, and a subscriber reads frames and statuses.
-const C2H_FAILURE: (ChannelName, ChannelError) = (ChannelName::C2h(0), ChannelError::CardReadSlave);
+const C2H_FAILURE: (ChannelName, StatusError) = (ChannelName::C2h(0), StatusError::CardReadSlave);
 /// Fault of the channel by which the publisher writes frames and statuses, and a subscriber writes its credit.
-const H2C_FAILURE: (ChannelName, ChannelError) = (ChannelName::H2c(0), ChannelError::CardWriteSlave);
+const H2C_FAILURE: (ChannelName, StatusError) = (ChannelName::H2c(0), StatusError::CardWriteSlave);
 
 /// Makes the next `times` descriptors of a card's channel fail, or all of them.
-fn fail(rig: &Rig, card: usize, (channel, error): (ChannelName, ChannelError), times: Option<u64>) {
+fn fail(rig: &Rig, card: usize, (channel, error): (ChannelName, StatusError), times: Option<u64>) {
     let fault = PlannedFault::new(InjectedFault::StatusError { channel: Some(channel), error });
     let fault = times.map_or_else(|| fault.clone().always(), |times| fault.clone().times(times));
     rig.network.with_card(card, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();

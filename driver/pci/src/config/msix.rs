@@ -4,7 +4,7 @@ use fpga_registers::pci::capability::MSIX;
 use fpga_registers::pci::msix;
 
 use super::{ConfigSpace, capabilities, read_u16, read_u32};
-use crate::ConfigError;
+use crate::ConfigSpaceError;
 
 /// Location of a function's MSI-X table and pending bit array. PCI Local Bus 3.0, section 6.8.2.
 ///
@@ -37,7 +37,7 @@ impl MsixCapability {
 ///
 /// # Errors
 /// See [`capabilities`].
-pub fn find_msix<C: ConfigSpace + ?Sized>(space: &C) -> Result<Option<MsixCapability>, ConfigError> {
+pub fn find_msix<C: ConfigSpace + ?Sized>(space: &C) -> Result<Option<MsixCapability>, ConfigSpaceError> {
     let Some(found) = capabilities(space)?.into_iter().find(|capability| capability.id == MSIX) else {
         return Ok(None);
     };

@@ -60,26 +60,29 @@ fn config_without_capabilities_lists_none() {
 fn config_damaged_capability_list_ends() {
     let mut looping = card();
     looping[0x71] = 0x40;
-    assert_eq!(capabilities(looping.as_slice()), Err(ConfigError::BadCapabilityList { at: 0x40, seen: 48 }));
+    assert_eq!(
+        capabilities(looping.as_slice()),
+        Err(ConfigSpaceError::BadCapabilityList { at: 0x40, seen: 48 })
+    );
     let mut inside_header = card();
     inside_header[0x41] = 0x10;
     assert_eq!(
         capabilities(inside_header.as_slice()),
-        Err(ConfigError::BadCapabilityList { at: 0x10, seen: 1 })
+        Err(ConfigSpaceError::BadCapabilityList { at: 0x10, seen: 1 })
     );
     let mut dead = card();
     dead[0x48] = 0xFF;
-    assert_eq!(capabilities(dead.as_slice()), Err(ConfigError::BadCapabilityList { at: 0x48, seen: 1 }));
+    assert_eq!(capabilities(dead.as_slice()), Err(ConfigSpaceError::BadCapabilityList { at: 0x48, seen: 1 }));
 }
 
 #[test]
 fn config_all_ones_is_absent_device() {
     let space = vec![0xFF; 256];
-    assert_eq!(identity(space.as_slice()), Err(ConfigError::Gone));
-    assert_eq!(capabilities(space.as_slice()), Err(ConfigError::Gone));
-    assert_eq!(find_msix(space.as_slice()), Err(ConfigError::Gone));
-    assert_eq!(bar_registers(space.as_slice()), Err(ConfigError::Gone));
-    assert_eq!(memory_enabled(space.as_slice()), Err(ConfigError::Gone));
+    assert_eq!(identity(space.as_slice()), Err(ConfigSpaceError::Gone));
+    assert_eq!(capabilities(space.as_slice()), Err(ConfigSpaceError::Gone));
+    assert_eq!(find_msix(space.as_slice()), Err(ConfigSpaceError::Gone));
+    assert_eq!(bar_registers(space.as_slice()), Err(ConfigSpaceError::Gone));
+    assert_eq!(memory_enabled(space.as_slice()), Err(ConfigSpaceError::Gone));
 }
 
 #[test]
@@ -112,7 +115,7 @@ fn config_bus_master_changes_one_bit() {
     function.set_bus_master(false).unwrap();
     assert_eq!(read_u16(&function, 0x04), Ok(0x0103));
     function.config_write(0, &[0xFF; 4]).unwrap();
-    assert_eq!(function.set_bus_master(true), Err(ConfigError::Gone));
+    assert_eq!(function.set_bus_master(true), Err(ConfigSpaceError::Gone));
 }
 
 proptest! {

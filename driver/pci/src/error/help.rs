@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::{
-    BarError, ConfigError, ConnectionError, DmaAllocError, DmaMapError, InterruptError, IovaError,
+    BarError, ConfigSpaceError, ConnectionError, DmaAllocError, DmaMapError, InterruptError, IovaError,
     MemoryError, MmioError, ResetError, ServerError,
 };
 use crate::ResetLevel;
@@ -38,7 +38,7 @@ impl BarError {
     }
 }
 
-impl ConfigError {
+impl ConfigSpaceError {
     /// Returns what a person can do about it, without the words of one front end.
     #[must_use]
     pub fn help(&self) -> Option<Cow<'static, str>> {

@@ -10,8 +10,8 @@ use fpga_registers::{BarOffset, Iova};
 use crate::config::ConfigSpace;
 use crate::mmio::check_access;
 use crate::{
-    Backend, Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
-    MemoryError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory, lock,
+    Backend, Bar, BarError, BarInfo, BarKind, ConfigSpaceError, DmaAccess, DmaMapError, Interrupt,
+    InterruptError, MemoryError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory, lock,
 };
 
 /// Size of BAR 0 in bytes.
@@ -130,15 +130,15 @@ impl Backend for StubBackend {
         "bare"
     }
 
-    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError> {
         lock(&self.config).as_slice().read(at, into)
     }
 
-    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigSpaceError> {
         let mut config = lock(&self.config);
         let (start, size) = (usize::from(at), config.len());
         let place = config.get_mut(start..).and_then(|rest| rest.get_mut(..from.len()));
-        place.ok_or(ConfigError::OutOfRange { at, length: from.len(), size })?.copy_from_slice(from);
+        place.ok_or(ConfigSpaceError::OutOfRange { at, length: from.len(), size })?.copy_from_slice(from);
         Ok(())
     }
 

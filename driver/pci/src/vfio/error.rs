@@ -8,7 +8,7 @@ use fpga_host::Holder;
 
 use super::options::ParseVfioOptionError;
 use crate::error::DisplayList;
-use crate::{ConfigError, OsError, OtherFunction, ParsePciAddressError, PciAddress};
+use crate::{ConfigSpaceError, OsError, OtherFunction, ParsePciAddressError, PciAddress};
 
 /// Advice for a missing IOMMU. Source: the kernel's `Documentation/admin-guide/kernel-parameters.txt` (`intel_iommu`, `amd_iommu`).
 const ENABLE_IOMMU: &str = "enable the IOMMU in the firmware (VT-d, AMD-Vi), on the kernel's command line (Intel: intel_iommu=on) and in a virtual machine, then restart";
@@ -165,7 +165,7 @@ pub enum VfioOpenError {
         /// The device.
         address: PciAddress,
         /// Reason.
-        r#source: ConfigError,
+        r#source: ConfigSpaceError,
     },
 }
 

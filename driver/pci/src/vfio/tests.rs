@@ -23,7 +23,10 @@ fn vfio_config_space_reads_at_offset_and_ends() {
     assert_eq!(config::identity(&device), Ok((0x10EE, 0x9038)));
     let mut last = [0; 4];
     assert_eq!(device.read(252, &mut last), Ok(()));
-    assert_eq!(device.read(253, &mut last), Err(ConfigError::OutOfRange { at: 253, length: 4, size: 256 }));
+    assert_eq!(
+        device.read(253, &mut last),
+        Err(ConfigSpaceError::OutOfRange { at: 253, length: 4, size: 256 })
+    );
     assert!(device.read(u16::MAX, &mut last).is_err());
 }
 
@@ -31,10 +34,10 @@ fn vfio_config_space_reads_at_offset_and_ends() {
 fn vfio_file_failures_are_errors() {
     let device = device();
     rustix::fs::ftruncate(&*device.file, 4096).unwrap();
-    let short = Err(ConfigError::Refused { at: 4, source: OsError::from_raw(0) });
+    let short = Err(ConfigSpaceError::Refused { at: 4, source: OsError::from_raw(0) });
     assert_eq!(device.read(4, &mut [0; 2]), short, "a short read is not taken for zeros");
     let far = DeviceFile { config_offset: u64::MAX, ..device };
-    assert!(matches!(far.read(4, &mut [0; 2]), Err(ConfigError::Refused { .. })));
+    assert!(matches!(far.read(4, &mut [0; 2]), Err(ConfigSpaceError::Refused { .. })));
 }
 
 #[test]
@@ -345,7 +348,7 @@ fn vfio_device_vanished_closes_and_reopens() {
         bar.write32(BarOffset::ZERO, u32::MAX).unwrap();
         assert!(matches!(bar.read32(BarOffset::ZERO), Err(MmioError::Gone { .. })));
         assert!(matches!(transport.reset(ResetLevel::Hot), Err(ResetError::Unsupported { .. })));
-        assert!(matches!(transport.set_bus_master(true), Err(ConfigError::Gone)));
+        assert!(matches!(transport.set_bus_master(true), Err(ConfigSpaceError::Gone)));
         drop((transport, bar));
         assert_eq!(fake.open_files(), 0);
         let gone = fake.open(fake.options().interface(interface)).unwrap_err();
@@ -353,7 +356,7 @@ fn vfio_device_vanished_closes_and_reopens() {
         std::fs::rename(aside, fake.sysfs(ADDRESS)).unwrap();
         let unanswered = fake.open(fake.options().interface(interface)).unwrap_err();
         assert!(
-            matches!(unanswered, VfioOpenError::Config { source: ConfigError::Gone, .. }),
+            matches!(unanswered, VfioOpenError::Config { source: ConfigSpaceError::Gone, .. }),
             "{unanswered}"
         );
         fake.set_config(0, &[0xEE, 0x10, 0x38, 0x90, 0x02, 0, 0x10, 0]);

@@ -73,21 +73,21 @@ impl RingConfig {
     ///
     /// # Errors
     /// The first violated rule, with the value found.
-    pub const fn validate(&self) -> Result<(), ConfigError> {
+    pub const fn validate(&self) -> Result<(), CdmaRingConfigError> {
         if !self.entries.is_power_of_two() || self.entries < 2 || self.entries > MAX_ENTRIES {
-            return Err(ConfigError::Entries { found: self.entries });
+            return Err(CdmaRingConfigError::Entries { found: self.entries });
         }
         if !self.operations.is_power_of_two() || self.operations > MAX_ENTRIES {
-            return Err(ConfigError::Operations { found: self.operations });
+            return Err(CdmaRingConfigError::Operations { found: self.operations });
         }
         if self.length_bits < 8 || self.length_bits > LENGTH_BITS {
-            return Err(ConfigError::LengthBits { found: self.length_bits });
+            return Err(CdmaRingConfigError::LengthBits { found: self.length_bits });
         }
         if !self.data_bytes.is_power_of_two() || self.data_bytes < 4 || self.data_bytes > 128 {
-            return Err(ConfigError::DataBytes { found: self.data_bytes });
+            return Err(CdmaRingConfigError::DataBytes { found: self.data_bytes });
         }
         if self.address_bits < 32 || self.address_bits > 64 {
-            return Err(ConfigError::AddressBits { found: self.address_bits });
+            return Err(CdmaRingConfigError::AddressBits { found: self.address_bits });
         }
         let (base, bytes) = (self.base.get(), self.bytes());
         let last = base.saturating_add(bytes - 1);
@@ -96,7 +96,7 @@ impl RingConfig {
             || base >> 32 != last >> 32
             || last > self.last_address()
         {
-            return Err(ConfigError::Base { found: self.base, bytes });
+            return Err(CdmaRingConfigError::Base { found: self.base, bytes });
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl RingConfig {
 /// Reason why a ring configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConfigError {
+pub enum CdmaRingConfigError {
     /// Entry count out of range.
     #[error(
         "a CDMA ring of {found} is not possible: give a power of two from 2 to {MAX_ENTRIES}",

@@ -6,12 +6,12 @@ use fpga_registers::{CardAddr, quantity};
 use super::CopyEntry;
 
 /// A refused request.
-pub type Refusal<T> = crate::refusal::Refusal<T, RefusalReason>;
+pub type Refusal<T> = crate::refusal::Refusal<T, CdmaRefusalReason>;
 
 /// Reason for refusing a request. Only [`Full`](Self::Full) is temporary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RefusalReason {
+pub enum CdmaRefusalReason {
     /// Back-pressure: no operation slot or too few descriptors are free.
     #[error(
         "the CDMA ring is full: {needed} needed, {free} free; complete operations, then retry",

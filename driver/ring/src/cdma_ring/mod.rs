@@ -45,8 +45,8 @@ mod config;
 mod errors;
 
 pub use batch::{Batch, DescriptorImage, DescriptorSlice, PendingDescriptor, Probe};
-pub use config::{ConfigError, ENTRY_BYTES, LENGTH_BITS, MAX_ENTRIES, RingConfig};
-pub use errors::{ProgressFault, Refusal, RefusalReason};
+pub use config::{CdmaRingConfigError, ENTRY_BYTES, LENGTH_BITS, MAX_ENTRIES, RingConfig};
+pub use errors::{CdmaRefusalReason, ProgressFault, Refusal};
 
 pub use crate::Token;
 
@@ -142,7 +142,7 @@ impl<T> Ring<T> {
     ///
     /// # Errors
     /// See [`RingConfig::validate`].
-    pub fn new(config: RingConfig) -> Result<Self, ConfigError> {
+    pub fn new(config: RingConfig) -> Result<Self, CdmaRingConfigError> {
         config.validate()?;
         Ok(Self {
             entry_mask: config.entries - 1,
@@ -228,7 +228,7 @@ impl<T> Ring<T> {
     /// Queues one operation: its segments in order, long ones split. The engine does not see it before [`Ring::post`].
     ///
     /// # Errors
-    /// The payload is returned in a [`Refusal`], and the ring is unchanged: [`RefusalReason::Full`] is back-pressure (complete an
+    /// The payload is returned in a [`Refusal`], and the ring is unchanged: [`CdmaRefusalReason::Full`] is back-pressure (complete an
     /// operation, then submit again); the others are permanent.
     pub fn submit(&mut self, segments: &[CopyEntry], payload: T) -> Result<Token, Refusal<T>> {
         self.submit_rest(segments, 0, payload)
@@ -255,13 +255,13 @@ impl<T> Ring<T> {
     ///
     /// # Errors
     /// Same as [`submit`](Self::submit).
-    pub fn admits(&self, segments: &[CopyEntry]) -> Result<(), RefusalReason> {
+    pub fn admits(&self, segments: &[CopyEntry]) -> Result<(), CdmaRefusalReason> {
         self.fits(segments, 0, false)
     }
 
     /// Writes the descriptors to private memory beyond `staged`, which does not change: a request that does not fit has no effect. Returns
     /// the total bytes and the count after the last descriptor.
-    fn stage(&mut self, segments: &[CopyEntry], moved: u64) -> Result<(u64, u64), RefusalReason> {
+    fn stage(&mut self, segments: &[CopyEntry], moved: u64) -> Result<(u64, u64), CdmaRefusalReason> {
         self.fits(segments, moved, !self.config.realignment)?;
         let length = segments.iter().fold(0_u64, |length, segment| length.saturating_add(segment.length));
         let mut end = self.staged;
@@ -283,9 +283,9 @@ impl<T> Ring<T> {
     }
 
     /// Checks for free space and valid segments.
-    fn fits(&self, segments: &[CopyEntry], moved: u64, aligned: bool) -> Result<(), RefusalReason> {
+    fn fits(&self, segments: &[CopyEntry], moved: u64, aligned: bool) -> Result<(), CdmaRefusalReason> {
         if self.faulted {
-            return Err(RefusalReason::Faulted);
+            return Err(CdmaRefusalReason::Faulted);
         }
         let mut needed = 0_u64;
         for segment in segments.iter().filter(|segment| segment.length != 0) {
@@ -293,41 +293,44 @@ impl<T> Ring<T> {
             needed = needed.saturating_add(segment.length.div_ceil(self.max_length));
         }
         if needed == 0 && moved == 0 {
-            return Err(RefusalReason::Empty);
+            return Err(CdmaRefusalReason::Empty);
         }
         if needed > u64::from(self.entry_mask) {
-            return Err(RefusalReason::TooManyDescriptors { needed, usable: self.entry_mask });
+            return Err(CdmaRefusalReason::TooManyDescriptors { needed, usable: self.entry_mask });
         }
         let free = self.free_entries();
         if needed > u64::from(free) {
-            return Err(RefusalReason::Full { needed: low32(needed), free });
+            return Err(CdmaRefusalReason::Full { needed: low32(needed), free });
         }
         if self.operations.is_full() {
-            return Err(RefusalReason::Full { needed: 1, free: 0 });
+            return Err(CdmaRefusalReason::Full { needed: 1, free: 0 });
         }
         Ok(())
     }
 
-    fn check(&self, segment: &CopyEntry, aligned: bool) -> Result<(), RefusalReason> {
+    fn check(&self, segment: &CopyEntry, aligned: bool) -> Result<(), CdmaRefusalReason> {
         let length = segment.length;
         for start in [segment.source, segment.destination] {
             let inside =
                 start.get().checked_add(length - 1).is_some_and(|last| last <= self.config.last_address());
             if !inside {
                 let address_bits = self.config.address_bits;
-                return Err(RefusalReason::AddressRange { start, length, address_bits });
+                return Err(CdmaRefusalReason::AddressRange { start, length, address_bits });
             }
             if aligned && !start.is_aligned_to(u64::from(self.config.data_bytes)) {
-                return Err(RefusalReason::Misaligned { address: start, alignment: self.config.data_bytes });
+                return Err(CdmaRefusalReason::Misaligned {
+                    address: start,
+                    alignment: self.config.data_bytes,
+                });
             }
         }
         let (source, destination) = (segment.source.get(), segment.destination.get());
         if source.abs_diff(destination) < length {
-            return Err(RefusalReason::Overlap { segment: *segment });
+            return Err(CdmaRefusalReason::Overlap { segment: *segment });
         }
         let (base, bytes) = (self.config.base.get(), self.config.bytes());
         if destination <= base + (bytes - 1) && base <= destination + (length - 1) {
-            return Err(RefusalReason::DescriptorMemory { segment: *segment });
+            return Err(CdmaRefusalReason::DescriptorMemory { segment: *segment });
         }
         Ok(())
     }

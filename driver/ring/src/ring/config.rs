@@ -103,38 +103,38 @@ impl RingConfig {
     ///
     /// # Errors
     /// The first violated rule, with the value found.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    pub fn validate(&self) -> Result<(), RingConfigError> {
         if !self.entries.is_power_of_two() || self.entries < 2 || self.entries > MAX_ENTRIES {
-            return Err(ConfigError::Entries { found: self.entries });
+            return Err(RingConfigError::Entries { found: self.entries });
         }
         if !self.operations.is_power_of_two() || self.operations > MAX_ENTRIES {
-            return Err(ConfigError::Operations { found: self.operations });
+            return Err(RingConfigError::Operations { found: self.operations });
         }
         let bytes = u64::from(self.entries) * DESCRIPTOR_BYTES;
         if !self.base.get().is_multiple_of(DESCRIPTOR_BYTES) || self.base.get().checked_add(bytes).is_none() {
-            return Err(ConfigError::Base { found: self.base, bytes });
+            return Err(RingConfigError::Base { found: self.base, bytes });
         }
         let length = self.max_descriptor_length;
         if length == 0 || length > MAX_DESCRIPTOR_LENGTH || !length.is_multiple_of(4096) {
-            return Err(ConfigError::DescriptorLength { found: length });
+            return Err(RingConfigError::DescriptorLength { found: length });
         }
         let limit = self.long_run_descriptors.unwrap_or(1);
         for found in [self.block_descriptors, limit] {
             if found == 0 || found > MAX_BLOCK {
-                return Err(ConfigError::Block { found });
+                return Err(RingConfigError::Block { found });
             }
         }
         match (self.card_side, self.direction) {
             (CardSide::StreamOut { .. }, Direction::C2h) | (CardSide::StreamIn { .. }, Direction::H2c) => {
-                Err(ConfigError::StreamDirection)
+                Err(RingConfigError::StreamDirection)
             }
             (CardSide::StreamOut { beat }, _) if !beat.is_power_of_two() || beat > 4096 => {
-                Err(ConfigError::Beat { found: beat })
+                Err(RingConfigError::Beat { found: beat })
             }
             (CardSide::StreamIn { writebacks }, _)
                 if !writebacks.get().is_multiple_of(32) || writebacks.get().checked_add(bytes).is_none() =>
             {
-                Err(ConfigError::Writebacks { found: writebacks, bytes })
+                Err(RingConfigError::Writebacks { found: writebacks, bytes })
             }
             _ => Ok(()),
         }
@@ -144,7 +144,7 @@ impl RingConfig {
 /// Reason why a ring configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConfigError {
+pub enum RingConfigError {
     /// Entry count out of range.
     #[error(
         "a descriptor ring of {found} is not possible: give a power of two from 2 to {MAX_ENTRIES}",

@@ -50,7 +50,7 @@ mod spans;
 mod withdraw;
 
 pub use config::{
-    CardSide, CompletionPolicy, ConfigError, MAX_CREDITS, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, RingConfig,
+    CardSide, CompletionPolicy, MAX_CREDITS, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, RingConfig, RingConfigError,
 };
 pub use errors::{CountFault, Refusal, RefusalReason};
 pub use packets::{MetadataMemory, PacketFault, PacketSpan, Packets};
@@ -198,7 +198,7 @@ impl<T> Ring<T> {
     ///
     /// # Errors
     /// See [`RingConfig::validate`].
-    pub fn new(config: RingConfig) -> Result<Self, ConfigError> {
+    pub fn new(config: RingConfig) -> Result<Self, RingConfigError> {
         config.validate()?;
         let payloads: Vec<_> = (0..config.operations).map(|_| None).collect();
         Ok(Self {

@@ -59,7 +59,7 @@ impl CardDescription {
 pub enum DescriptionError {
     /// The file could not be read.
     #[error(transparent)]
-    Read(#[from] fpga_input::ReadError),
+    Read(#[from] fpga_input::InputError),
     /// No built-in description has this name.
     #[error("no built-in card is called `{name}`; there are {known}")]
     UnknownName {

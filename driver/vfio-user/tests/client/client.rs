@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fpga_pci::{
-    Backend, BarError, BarKind, ConfigError, ConnectionError, DeviceEvent, DmaAccess, DmaMapError, DmaPool,
-    DmaPoolOptions, HugePages, InterruptError, MmioError, ResetError, ResetLevel, ServerError, SharedMemory,
-    config,
+    Backend, BarError, BarKind, ConfigSpaceError, ConnectionError, DeviceEvent, DmaAccess, DmaMapError,
+    DmaPool, DmaPoolOptions, HugePages, InterruptError, MmioError, ResetError, ResetLevel, ServerError,
+    SharedMemory, config,
 };
 use fpga_registers::{BarOffset, Iova};
 use fpga_vfio_user::wire::{Command, SparseArea, Version, dma_map_flags, region};
@@ -35,7 +35,7 @@ fn client_device_open_use_close() {
     assert!(bars[1..].iter().all(Option::is_none));
     assert_eq!(config::identity(&transport).unwrap(), (0x10EE, 0x9038));
     let beyond = transport.config_read(254, &mut [0; 4]);
-    assert_eq!(beyond, Err(ConfigError::OutOfRange { at: 254, length: 4, size: 256 }));
+    assert_eq!(beyond, Err(ConfigSpaceError::OutOfRange { at: 254, length: 4, size: 256 }));
 
     let bar = transport.open_bar(0).unwrap();
     assert_eq!(bar.read32(BarOffset::new(4)).unwrap(), 0x0706_0504);

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use fpga_pci::{
-    Backend, ConfigError, ConnectionError, DmaAccess, DmaMapError, InterruptError, MmioError, ResetError,
-    ResetLevel, ServerError, SharedMemory,
+    Backend, ConfigSpaceError, ConnectionError, DmaAccess, DmaMapError, InterruptError, MmioError,
+    ResetError, ResetLevel, ServerError, SharedMemory,
 };
 use fpga_registers::{BarOffset, Iova};
 use fpga_vfio_user::wire::Command;
@@ -41,7 +41,7 @@ fn options(deadline: Duration) -> VfioUserOptions {
 fn open(server: &Server, deadline: Duration) -> Result<VfioUserBackend, ServerError> {
     VfioUserBackend::open_with(&server.path, options(deadline)).map_err(|error| match error {
         VfioUserOpenError::Server { source, .. }
-        | VfioUserOpenError::Config(ConfigError::Server { source, .. }) => source,
+        | VfioUserOpenError::Config(ConfigSpaceError::Server { source, .. }) => source,
         other => panic!("{other}"),
     })
 }
@@ -66,7 +66,7 @@ fn use_it(transport: &VfioUserBackend, command: Command) -> Result<(), ServerErr
             })
         }
         Command::REGION_WRITE => transport.config_write(0x3C, &[1]).map_err(|error| match error {
-            ConfigError::Server { source, .. } => source,
+            ConfigSpaceError::Server { source, .. } => source,
             other => panic!("{other}"),
         }),
         Command::DMA_MAP => map().map_err(dma),

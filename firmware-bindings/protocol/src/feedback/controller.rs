@@ -23,7 +23,7 @@ impl Routing for StaticRouting {
 
 /// Parameters of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
+pub struct ControllerConfig {
     /// Number of congested links from which other paths are assumed to be as bad: senders slow down instead (2).
     pub links: u32,
     /// Time without a report after which a link counts as congested no more (4 round trips).
@@ -36,7 +36,7 @@ const LINKS: usize = 256;
 /// Controller; see [the module](self).
 #[derive(Clone, Debug)]
 pub struct Controller {
-    config: Config,
+    config: ControllerConfig,
     /// Congested links and the time of the last report of each. Beyond the maximum, the oldest entries are overwritten.
     links: Box<[Option<(u32, Nanos)>]>,
     /// Reroutings; `slowed`: requests to senders to slow down.
@@ -47,7 +47,7 @@ pub struct Controller {
 impl Controller {
     /// Creates a controller without reports.
     #[must_use]
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: ControllerConfig) -> Self {
         Self { config, links: alloc::vec![None; LINKS].into_boxed_slice(), rerouted: 0, slowed: 0 }
     }
 
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn e2_9_controller_single_link_rerouted_many_links_senders_slowed() {
-        let config = Config { links: 2, memory: Nanos::new(100) };
+        let config = ControllerConfig { links: 2, memory: Nanos::new(100) };
         let mut controller = Controller::new(config);
         let slow = Some((NodeId::new(1), Word::Slow { receiver: NodeId::new(2) }));
         assert_eq!(controller.report(Nanos::new(0), &active(7), &mut Ways(9)), None);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn controller_link_table_full_drops_oldest() {
-        let mut controller = Controller::new(Config { links: 2, memory: Nanos::from_secs(1) });
+        let mut controller = Controller::new(ControllerConfig { links: 2, memory: Nanos::from_secs(1) });
         for link in 0..2000 {
             controller.report(Nanos::new(u64::from(link)), &active(link), &mut StaticRouting);
         }

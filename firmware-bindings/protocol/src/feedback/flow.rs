@@ -32,7 +32,7 @@ const LINKS: usize = 8;
 /// Parameters of the flow control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Config {
+pub struct FlowConfig {
     /// Line rate in bits per second, which corresponds to [`FULL`].
     pub line: u64,
     /// Round trip time without queues.
@@ -56,7 +56,7 @@ pub struct Config {
     pub controller: Option<NodeId>,
 }
 
-impl Config {
+impl FlowConfig {
     /// Returns the specification's values for links of `line` bits per second and a round trip of `round_trip`.
     #[must_use]
     pub const fn new(line: u64, round_trip: Nanos) -> Self {
@@ -118,7 +118,7 @@ impl Receiver {
     }
 
     /// Returns the increase of the rate after the last delay, which counts once.
-    fn rate_increase(&mut self, config: &Config) -> u32 {
+    fn rate_increase(&mut self, config: &FlowConfig) -> u32 {
         let Some(wait) = self.wait.take() else { return 0 };
         let free = self.least.saturating_add(Nanos::new(self.least.get() / 4));
         if wait <= free {
@@ -134,7 +134,7 @@ impl Receiver {
 /// Flow control; see [the module](self).
 #[derive(Clone, Debug)]
 pub struct FlowControl {
-    config: Config,
+    config: FlowConfig,
     node: NodeId,
     incarnation: Incarnation,
     receivers: Box<[Option<Receiver>]>,
@@ -150,7 +150,7 @@ pub struct FlowControl {
 impl FlowControl {
     /// Creates the flow control of `node` with `incarnation`. All rates are full.
     #[must_use]
-    pub fn new(config: Config, node: NodeId, incarnation: Incarnation) -> Self {
+    pub fn new(config: FlowConfig, node: NodeId, incarnation: Incarnation) -> Self {
         let places = fpga_registers::cast::index(config.receivers.max(1));
         Self {
             config,
@@ -252,7 +252,7 @@ impl FlowControl {
 
     /// Halves the rate towards `node`, once per round trip, and adds it to the controlled list.
     fn lower_rate(&mut self, now: Nanos, node: NodeId) {
-        let Config { floor, round_trip, walk, .. } = self.config;
+        let FlowConfig { floor, round_trip, walk, .. } = self.config;
         let Some(receiver) = self.find_or_insert(now, node) else { return };
         let first = receiver.lowered == Nanos::ZERO;
         if !first && receiver.lowered.saturating_add(round_trip) > now {
@@ -279,7 +279,7 @@ impl FlowControl {
     }
 
     fn passive(&mut self, now: Nanos, number: u32, node: NodeId, state: LinkLoad) {
-        let Config { limits, links, controller, .. } = self.config;
+        let FlowConfig { limits, links, controller, .. } = self.config;
         let Some(receiver) = self.of(node).filter(|receiver| receiver.inquiry == number) else { return };
         if !limits.are_exceeded_by(&state) {
             return;
@@ -346,7 +346,7 @@ mod tests {
     const ROUND_TRIP: Nanos = Nanos::new(1000);
 
     fn flow(controller: Option<NodeId>) -> FlowControl {
-        let mut config = Config::new(8_000_000_000, ROUND_TRIP);
+        let mut config = FlowConfig::new(8_000_000_000, ROUND_TRIP);
         config.controller = controller;
         let mut flow = FlowControl::new(config, NodeId::new(1), Incarnation::new(5));
         flow.sample(Nanos::ZERO, TO, ROUND_TRIP);
@@ -433,7 +433,7 @@ mod tests {
     #[test]
     fn flow_unanswered_receiver_is_slowed_and_inquired() {
         let mut flow =
-            FlowControl::new(Config::new(8_000_000_000, ROUND_TRIP), NodeId::new(1), Incarnation::new(5));
+            FlowControl::new(FlowConfig::new(8_000_000_000, ROUND_TRIP), NodeId::new(1), Incarnation::new(5));
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
         assert_eq!(flow.rate(TO), FULL / 2);
         assert_eq!(walks(&mut flow, &[None, None]), [512, 512]);

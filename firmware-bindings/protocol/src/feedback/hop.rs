@@ -6,7 +6,7 @@ use fpga_firmware::ids::NodeId;
 
 /// Parameters of a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
+pub struct HopConfig {
     /// Limits from which the link is congested.
     pub limits: Limits,
     /// Minimum time between two packets of the same kind: feedback must not add to the congestion [E2-8].
@@ -37,7 +37,7 @@ impl Hop {
     pub fn packet(
         &mut self,
         now: Nanos,
-        config: &Config,
+        config: &HopConfig,
         state: LinkLoad,
         (sender, receiver): (NodeId, NodeId),
     ) -> Option<Word> {
@@ -57,7 +57,7 @@ impl Hop {
     pub fn inquiry(
         &mut self,
         now: Nanos,
-        config: &Config,
+        config: &HopConfig,
         state: LinkLoad,
         number: u32,
         receiver: NodeId,
@@ -74,8 +74,11 @@ impl Hop {
 mod tests {
     use super::*;
 
-    const CONFIG: Config =
-        Config { limits: Limits { queue: 750, rate: 500 }, gap: Nanos::new(100), patience: Nanos::new(1000) };
+    const CONFIG: HopConfig = HopConfig {
+        limits: Limits { queue: 750, rate: 500 },
+        gap: Nanos::new(100),
+        patience: Nanos::new(1000),
+    };
     const PAIR: (NodeId, NodeId) = (NodeId::new(1), NodeId::new(2));
 
     #[test]

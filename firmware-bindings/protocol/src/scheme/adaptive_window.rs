@@ -26,7 +26,7 @@ pub enum TimeoutRule {
 
 /// Parameters of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
+pub struct AdaptiveWindowConfig {
     /// Maximum number of packets in flight, 1 to 128 (128).
     pub window: u32,
     /// Number of delay samples in use, 1 to 256 (64).
@@ -43,7 +43,7 @@ pub struct Config {
     pub patience: TimeoutRule,
 }
 
-impl Config {
+impl AdaptiveWindowConfig {
     /// Returns the specification's values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
@@ -104,7 +104,7 @@ impl DelaySamples {
 /// Sender of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
-    config: Config,
+    config: AdaptiveWindowConfig,
     flight: InFlight,
     delays: DelaySamples,
     trip: RoundTrip,
@@ -120,7 +120,7 @@ pub struct Sender {
 impl Sender {
     /// Creates a sender for a message of `count` packets.
     #[must_use]
-    pub fn new(config: Config, count: u32) -> Self {
+    pub fn new(config: AdaptiveWindowConfig, count: u32) -> Self {
         Self {
             config,
             flight: InFlight::new(count, config.window.min(WIDTH)),

@@ -13,20 +13,20 @@ use crate::time::Nanos;
 #[non_exhaustive]
 pub enum SchemeConfig {
     /// See [`receiver_window`].
-    ReceiverWindow(receiver_window::Config),
+    ReceiverWindow(receiver_window::ReceiverWindowConfig),
     /// See [`sender_window`].
-    SenderWindow(sender_window::Config),
+    SenderWindow(sender_window::SenderWindowConfig),
     /// See [`receiver_counter`].
-    ReceiverCounter(receiver_counter::Config),
+    ReceiverCounter(receiver_counter::ReceiverCounterConfig),
     /// See [`adaptive_window`].
     AdaptiveWindow {
         /// Parameters of the sender.
-        sender: adaptive_window::Config,
+        sender: adaptive_window::AdaptiveWindowConfig,
         /// Time after which the receiver requests missing packets; `None`: only the sender decides.
         overdue: Option<Nanos>,
     },
     /// See [`selective`].
-    Selective(selective::Config),
+    Selective(selective::SelectiveConfig),
 }
 
 impl SchemeConfig {
@@ -35,14 +35,18 @@ impl SchemeConfig {
     #[must_use]
     pub const fn new(scheme: Scheme, round_trip: Nanos) -> Option<Self> {
         Some(match scheme {
-            Scheme::ReceiverWindow => Self::ReceiverWindow(receiver_window::Config::new(round_trip)),
-            Scheme::SenderWindow => Self::SenderWindow(sender_window::Config::new(round_trip)),
-            Scheme::ReceiverCounter => Self::ReceiverCounter(receiver_counter::Config::new(round_trip)),
+            Scheme::ReceiverWindow => {
+                Self::ReceiverWindow(receiver_window::ReceiverWindowConfig::new(round_trip))
+            }
+            Scheme::SenderWindow => Self::SenderWindow(sender_window::SenderWindowConfig::new(round_trip)),
+            Scheme::ReceiverCounter => {
+                Self::ReceiverCounter(receiver_counter::ReceiverCounterConfig::new(round_trip))
+            }
             Scheme::AdaptiveWindow => Self::AdaptiveWindow {
-                sender: adaptive_window::Config::new(round_trip),
+                sender: adaptive_window::AdaptiveWindowConfig::new(round_trip),
                 overdue: Some(round_trip),
             },
-            Scheme::Selective => Self::Selective(selective::Config::new(round_trip)),
+            Scheme::Selective => Self::Selective(selective::SelectiveConfig::new(round_trip)),
             _ => return None,
         })
     }

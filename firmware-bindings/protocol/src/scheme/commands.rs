@@ -16,8 +16,8 @@ use super::messages::Progress;
 use super::messages::transfers::{Stage, Transfer, Transfers, messages_of};
 use crate::segment::TransferClass;
 use crate::sender::{
-    Command, CommandError, Completion, Ops, SendFailure, SenderCounters, Ticket, TransferStage, TransferView,
-    Transmit, TransmitKind,
+    Command, CommandCompletion, CommandError, Ops, SendFailure, SendTicket, SenderCounters, TransferStage,
+    TransferView, Transmit, TransmitKind,
 };
 use crate::time::Nanos;
 use fpga_registers::cast::low32;
@@ -77,7 +77,7 @@ impl CommandTable {
         now: Nanos,
         command: Command,
         scheme: Option<Scheme>,
-    ) -> Result<Ticket, CommandError> {
+    ) -> Result<SendTicket, CommandError> {
         let messages = messages_of(&command, self.span)?;
         let full = CommandError::Full { capacity: self.capacity };
         let ticket = self.transfers.add(now, command, scheme, 0, messages).ok_or(full)?;
@@ -89,12 +89,12 @@ impl CommandTable {
 
     /// Whether a ticket belongs to an NI command and not to a transfer that the host sends by itself.
     #[must_use]
-    pub const fn owns(ticket: Ticket) -> bool {
+    pub const fn owns(ticket: SendTicket) -> bool {
         ticket.slot >= FIRST_SLOT
     }
 
     /// Cancels a transfer. It completes with an error, unless it succeeds before the NI processes the request.
-    pub fn cancel(&mut self, now: Nanos, ticket: Ticket) -> Withdrawal {
+    pub fn cancel(&mut self, now: Nanos, ticket: SendTicket) -> Withdrawal {
         let Some(ticket) = to_table_ticket(ticket) else { return Withdrawal::Ended };
         let Some(slot) = self.transfers.find(ticket) else { return Withdrawal::Ended };
         let transfer = self.transfers.get(slot);
@@ -122,7 +122,7 @@ impl CommandTable {
         let slot = number & (MAX_COMMANDS - 1);
         let live = self.transfers.live(slot).is_some_and(|transfer| {
             transfer.stage == Stage::Started
-                && number_of(Ticket { slot, generation: transfer.generation }) == number
+                && number_of(SendTicket { slot, generation: transfer.generation }) == number
         });
         if !live {
             self.counters.stale += 1;
@@ -212,8 +212,8 @@ impl CommandTable {
     }
 
     /// Removes and returns the completion of the transfer that ended first.
-    pub fn poll_completion(&mut self) -> Option<Completion> {
-        self.transfers.poll().map(|done| Completion { ticket: to_host_ticket(done.ticket), ..done })
+    pub fn poll_completion(&mut self) -> Option<CommandCompletion> {
+        self.transfers.poll().map(|done| CommandCompletion { ticket: to_host_ticket(done.ticket), ..done })
     }
 
     /// Whether no transfer is queued, in progress or waiting to be polled.
@@ -267,18 +267,18 @@ impl CommandTable {
 }
 
 /// Converts a ticket of the table to one of the host.
-const fn to_host_ticket(ticket: Ticket) -> Ticket {
-    Ticket { slot: ticket.slot + FIRST_SLOT, generation: ticket.generation }
+const fn to_host_ticket(ticket: SendTicket) -> SendTicket {
+    SendTicket { slot: ticket.slot + FIRST_SLOT, generation: ticket.generation }
 }
 
 /// Converts a ticket of the host to one of the table; `None` if it belongs to another sender.
-fn to_table_ticket(ticket: Ticket) -> Option<Ticket> {
+fn to_table_ticket(ticket: SendTicket) -> Option<SendTicket> {
     let slot = ticket.slot.checked_sub(FIRST_SLOT)?;
-    Some(Ticket { slot, generation: ticket.generation })
+    Some(SendTicket { slot, generation: ticket.generation })
 }
 
 /// Returns a command's number: its slot, and the use count of the slot in the bits above.
-const fn number_of(ticket: Ticket) -> u32 {
+const fn number_of(ticket: SendTicket) -> u32 {
     ticket.generation << SLOT_BITS | ticket.slot
 }
 
@@ -304,7 +304,7 @@ pub fn progress_event(number: u32, progress: &Progress) -> Event {
 
 /// Creates the event with which an NI reports that command `number`'s transfer has ended.
 #[must_use]
-pub fn end_event(number: u32, done: &Completion) -> Event {
+pub fn end_event(number: u32, done: &CommandCompletion) -> Event {
     let nowhere = CardAddr::new(0);
     let (outcome, address, acknowledged, tries, reason) = match done.result {
         Ok(()) => (Outcome::Done, nowhere, done.packets, 0, 0),
@@ -396,13 +396,17 @@ mod tests {
         for result in ends {
             let ticket = commands.submit(Nanos::ZERO, command(5000), None).unwrap();
             let number = handed_over(&mut commands);
-            let told = Completion {
+            let told = CommandCompletion {
                 result,
                 segments: 3,
                 packets: 10,
                 retransmits: 2,
                 transfer: Some(TransferId::new(9)),
-                ..Completion::refused(&command(5000), Nanos::ZERO, SendFailure::NotTaken { node, address })
+                ..CommandCompletion::refused(
+                    &command(5000),
+                    Nanos::ZERO,
+                    SendFailure::NotTaken { node, address },
+                )
             };
             let event = end_event(number, &told);
             assert!(commands.handle_event(Nanos::new(5), &event));

@@ -26,7 +26,7 @@ pub enum CountRule {
 
 /// Parameters of sender and receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
+pub struct ReceiverCounterConfig {
     /// Time that the receiver waits for the next packet of a round (2 round trips).
     pub timeout: Nanos,
     /// Time that the sender waits after a round's last packet, in case the receiver's answer was lost (4 round trips).
@@ -36,7 +36,7 @@ pub struct Config {
     pub counting: CountRule,
 }
 
-impl Config {
+impl ReceiverCounterConfig {
     /// Returns the default values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
@@ -57,7 +57,7 @@ const fn is_after(a: u8, b: u8) -> bool {
 /// Sender of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
-    config: Config,
+    config: ReceiverCounterConfig,
     count: u32,
     next: u32,
     round: u8,
@@ -70,7 +70,7 @@ pub struct Sender {
 impl Sender {
     /// Creates a sender for a message of `count` packets. A message without packets is done at once.
     #[must_use]
-    pub const fn new(config: Config, count: u32) -> Self {
+    pub const fn new(config: ReceiverCounterConfig, count: u32) -> Self {
         Self { config, count, next: 0, round: 0, deadline: Nanos::MAX, silent: 0, done: count == 0 }
     }
 
@@ -131,7 +131,7 @@ impl MessageSender for Sender {
 /// Receiver of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receiver {
-    config: Config,
+    config: ReceiverCounterConfig,
     /// Number of packets of the message, as announced.
     count: u32,
     round: u8,
@@ -145,7 +145,7 @@ pub struct Receiver {
 impl Receiver {
     /// Creates a receiver for a message of `count` packets.
     #[must_use]
-    pub fn new(config: Config, count: u32) -> Self {
+    pub fn new(config: ReceiverCounterConfig, count: u32) -> Self {
         let bits = if config.counting == CountRule::Distinct { count } else { 0 };
         Self {
             count,

@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 
 /// Parameters of sender and receiver (docs/protocol.md 8.7; default values in parentheses).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
+pub struct ReceiverWindowConfig {
     /// Number of packets that the receiver accepts from the lowest missing one on, 1 to 128 (128).
     pub window: u32,
     /// Time that the receiver waits for the lowest missing packet (2 round trips). It doubles with each request for
@@ -34,7 +34,7 @@ pub struct Config {
     pub probe: Nanos,
 }
 
-impl Config {
+impl ReceiverWindowConfig {
     /// Returns the specification's values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
@@ -53,7 +53,7 @@ impl Config {
 /// Sender of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
-    config: Config,
+    config: ReceiverWindowConfig,
     count: u32,
     /// Next packet in order.
     next: u32,
@@ -73,7 +73,7 @@ pub struct Sender {
 impl Sender {
     /// Creates a sender for a message of `count` packets, started at `now`. A message without packets is done at once.
     #[must_use]
-    pub fn new(config: Config, count: u32, now: Nanos) -> Self {
+    pub fn new(config: ReceiverWindowConfig, count: u32, now: Nanos) -> Self {
         let limit = if config.credit { width(config.window) } else { u32::MAX };
         Self {
             count,
@@ -177,7 +177,7 @@ impl MessageSender for Sender {
 /// Receiver of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receiver {
-    config: Config,
+    config: ReceiverWindowConfig,
     /// Lowest missing packet.
     base: u32,
     /// Bit `i` is packet `base + i`; bit 0 is never set between two packets.
@@ -198,7 +198,7 @@ pub struct Receiver {
 impl Receiver {
     /// Creates a receiver for a message that was announced at `now`.
     #[must_use]
-    pub fn new(config: Config, now: Nanos) -> Self {
+    pub fn new(config: ReceiverWindowConfig, now: Nanos) -> Self {
         let asked = if config.credit { 0 } else { fpga_registers::cast::index(config.remembered) };
         Self {
             base: 0,

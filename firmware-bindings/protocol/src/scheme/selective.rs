@@ -15,7 +15,7 @@ pub use super::mapping::Receiver;
 
 /// Parameters of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
+pub struct SelectiveConfig {
     /// Maximum number of packets in flight, and number of packets that the receiver accepts from its lowest hole on: 1
     /// to 512 (512).
     pub window: u32,
@@ -25,7 +25,7 @@ pub struct Config {
     pub longest: Nanos,
 }
 
-impl Config {
+impl SelectiveConfig {
     /// Returns the specification's values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
@@ -127,7 +127,7 @@ impl DelayVariation {
 /// Sender of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
-    config: Config,
+    config: SelectiveConfig,
     flight: InFlight,
     trip: RoundTrip,
     spread: DelayVariation,
@@ -147,7 +147,7 @@ pub struct Sender {
 impl Sender {
     /// Creates a sender for a message of `count` packets.
     #[must_use]
-    pub fn new(config: Config, count: u32) -> Self {
+    pub fn new(config: SelectiveConfig, count: u32) -> Self {
         Self {
             config,
             flight: InFlight::new(count, config.window),

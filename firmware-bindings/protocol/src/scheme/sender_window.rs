@@ -10,7 +10,7 @@ use crate::time::Nanos;
 
 /// Parameters of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
+pub struct SenderWindowConfig {
     /// Maximum number of packets in flight, 1 to 128 (32).
     pub window: u32,
     /// Timeout of the oldest packet (2 round trips); it doubles with each consecutive timeout.
@@ -19,7 +19,7 @@ pub struct Config {
     pub longest: Nanos,
 }
 
-impl Config {
+impl SenderWindowConfig {
     /// Returns the specification's values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
@@ -30,7 +30,7 @@ impl Config {
 /// Sender of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
-    config: Config,
+    config: SenderWindowConfig,
     count: u32,
     /// Oldest unacknowledged packet.
     base: u32,
@@ -47,7 +47,7 @@ pub struct Sender {
 impl Sender {
     /// Creates a sender for a message of `count` packets.
     #[must_use]
-    pub const fn new(config: Config, count: u32) -> Self {
+    pub const fn new(config: SenderWindowConfig, count: u32) -> Self {
         Self {
             config,
             count,

@@ -10,7 +10,7 @@ use fpga_registers::CardAddr;
 
 use crate::feedback::LinkPacket;
 use crate::receiver::{self, AccessTable, ReceiveMemory};
-use crate::sender::{self, Command, CommandError, Completion, Ticket, Transmit, TransmitKind};
+use crate::sender::{self, Command, CommandCompletion, CommandError, SendTicket, Transmit, TransmitKind};
 use crate::time::Nanos;
 
 /// Packet without its payload.
@@ -82,7 +82,7 @@ pub trait SchemeSender {
     ///
     /// # Errors
     /// See [`CommandError`]; the sender is unchanged.
-    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, CommandError>;
+    fn submit(&mut self, now: Nanos, command: Command) -> Result<SendTicket, CommandError>;
 
     /// Processes a packet for the sender; any other is ignored.
     fn handle_packet(&mut self, now: Nanos, header: &Header);
@@ -97,7 +97,7 @@ pub trait SchemeSender {
     fn poll_packet(&mut self, now: Nanos) -> Option<OutgoingPacket>;
 
     /// Returns the next completion.
-    fn poll_completion(&mut self) -> Option<Completion>;
+    fn poll_completion(&mut self) -> Option<CommandCompletion>;
 }
 
 /// Receiver of a node. The order of calls is that of [`crate::receiver`].
@@ -200,7 +200,7 @@ pub fn packet_of(
 }
 
 impl SchemeSender for RegistrySender {
-    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, CommandError> {
+    fn submit(&mut self, now: Nanos, command: Command) -> Result<SendTicket, CommandError> {
         self.sender.submit(now, command)
     }
 
@@ -258,7 +258,7 @@ impl SchemeSender for RegistrySender {
         }
     }
 
-    fn poll_completion(&mut self) -> Option<Completion> {
+    fn poll_completion(&mut self) -> Option<CommandCompletion> {
         self.sender.poll_completion()
     }
 }

@@ -104,19 +104,22 @@ impl SenderConfig {
     ///
     /// # Errors
     /// The first rule that is violated, with the values found.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    pub fn validate(&self) -> Result<(), SenderConfigError> {
         if !(6..=12).contains(&self.packet_size_log2) {
-            return Err(ConfigError::PacketSize { log2: self.packet_size_log2 });
+            return Err(SenderConfigError::PacketSize { log2: self.packet_size_log2 });
         }
         if self.mask_bits == 0 || self.mask_bits > 256 {
-            return Err(ConfigError::MaskBits { found: self.mask_bits });
+            return Err(SenderConfigError::MaskBits { found: self.mask_bits });
         }
         let limit = u32::from(self.mask_bits) * self.packet_size();
         if self.segment_size == 0 || self.segment_size > limit {
-            return Err(ConfigError::SegmentSize { segment: self.segment_size, limit });
+            return Err(SenderConfigError::SegmentSize { segment: self.segment_size, limit });
         }
         if self.big_threshold > self.segment_size {
-            return Err(ConfigError::Threshold { threshold: self.big_threshold, segment: self.segment_size });
+            return Err(SenderConfigError::Threshold {
+                threshold: self.big_threshold,
+                segment: self.segment_size,
+            });
         }
         for (name, found, most) in [
             ("transfers", self.transfers, 1 << 20),
@@ -125,7 +128,7 @@ impl SenderConfig {
             ("op_entries", self.op_entries, 1 << 15),
         ] {
             if found == 0 || found > most {
-                return Err(ConfigError::Size { name, found, most });
+                return Err(SenderConfigError::Size { name, found, most });
             }
         }
         let timeless = match self.retry.timeout {
@@ -133,7 +136,7 @@ impl SenderConfig {
             TimeoutPolicy::Fixed { timeout, .. } => timeout == Nanos::ZERO,
         };
         if timeless || self.retry.give_up == Nanos::ZERO {
-            return Err(ConfigError::Retry);
+            return Err(SenderConfigError::Retry);
         }
         Ok(())
     }
@@ -142,7 +145,7 @@ impl SenderConfig {
 /// Invalid sender configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConfigError {
+pub enum SenderConfigError {
     /// Packet size out of range.
     #[error("packets of 2^{log2} bytes are not possible: give 2^6 to 2^12")]
     PacketSize {

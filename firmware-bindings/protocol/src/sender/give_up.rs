@@ -6,7 +6,7 @@ use fpga_registers::CardAddr;
 
 use super::retry::{FEW_SAMPLES, RoundTrip};
 use super::table::{Transfer, TransferState};
-use super::{Command, Notify, SendFailure, Sender, Ticket};
+use super::{Command, Notify, SendFailure, SendTicket, Sender};
 use crate::op_table::Op;
 use crate::segment::{TransferClass, packet_span};
 use crate::time::Nanos;
@@ -329,7 +329,7 @@ impl Sender {
 
     /// Withdraws a transfer, which completes with an error. Returns whether the ticket names a transfer that has not
     /// ended.
-    pub fn cancel(&mut self, now: Nanos, ticket: Ticket) -> bool {
+    pub fn cancel(&mut self, now: Nanos, ticket: SendTicket) -> bool {
         let Some(transfer) = self.transfers.get(index(ticket.slot)) else { return false };
         if transfer.generation != ticket.generation
             || matches!(transfer.state, TransferState::Free | TransferState::Finished)

@@ -4,7 +4,7 @@ use fpga_firmware::generated::Flags;
 use fpga_registers::CardAddr;
 
 use super::table::{Segment, StartState, Transfer, TransferState};
-use super::{Notify, Ops, SEGMENT_SPAN, Sender, Ticket, Transmit, TransmitKind};
+use super::{Notify, Ops, SEGMENT_SPAN, SendTicket, Sender, Transmit, TransmitKind};
 use crate::op_table::Op;
 use crate::segment::{TransferClass, packet_count, packet_span};
 use crate::time::Nanos;
@@ -492,7 +492,7 @@ impl Sender {
         let oldest = live.map_or(transfer.id, |slot| self.transfers[index(slot)].id);
         Transmit {
             kind: TransmitKind::Data,
-            ticket: Ticket { slot: record.transfer, generation: transfer.generation },
+            ticket: SendTicket { slot: record.transfer, generation: transfer.generation },
             transfer: transfer.id,
             oldest_live: oldest,
             node: transfer.command.node,

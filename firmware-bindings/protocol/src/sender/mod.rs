@@ -8,7 +8,7 @@
 //! * after each of them, [`Sender::poll_transmit`] while a transmit window is free, and [`Sender::poll_completion`],
 //!   each until it returns `None`.
 //!
-//! A transfer ends with exactly one [`Completion`]: when its count of outstanding segments reaches zero [E1-8], or with
+//! A transfer ends with exactly one [`CommandCompletion`]: when its count of outstanding segments reaches zero [E1-8], or with
 //! an error. Every table is allocated in [`Sender::new`]; a full one is back-pressure.
 
 use fpga_firmware::event::{Event, EventKind, NackReason};
@@ -23,11 +23,11 @@ mod table;
 mod types;
 mod views;
 
-pub use config::{ConfigError, REGISTRY_TIMEOUT_MARGIN, SEGMENT_SPAN, SenderConfig};
+pub use config::{REGISTRY_TIMEOUT_MARGIN, SEGMENT_SPAN, SenderConfig, SenderConfigError};
 pub use retry::{RetryPolicy, RoundTrip, TimeoutPolicy};
 pub use types::{
-    Answer, Command, CommandError, Completion, Notify, Ops, SendFailure, SenderCounters, Ticket, Transmit,
-    TransmitKind,
+    Answer, Command, CommandCompletion, CommandError, Notify, Ops, SendFailure, SendTicket, SenderCounters,
+    Transmit, TransmitKind,
 };
 pub use views::{PacketView, TransferStage, TransferView};
 
@@ -76,7 +76,7 @@ impl Sender {
     ///
     /// # Errors
     /// See [`SenderConfig::validate`].
-    pub fn new(config: SenderConfig, incarnation: Incarnation) -> Result<Self, ConfigError> {
+    pub fn new(config: SenderConfig, incarnation: Incarnation) -> Result<Self, SenderConfigError> {
         config.validate()?;
         let ops = OpTable::new(OpTableConfig {
             entries: config.op_entries,
@@ -148,7 +148,7 @@ impl Sender {
     ///
     /// # Errors
     /// See [`CommandError`]; the sender is unchanged.
-    pub fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, CommandError> {
+    pub fn submit(&mut self, now: Nanos, command: Command) -> Result<SendTicket, CommandError> {
         if command.node == NodeId::ANY {
             return Err(CommandError::Node { node: command.node });
         }
@@ -206,7 +206,7 @@ impl Sender {
             });
             self.watch(slot);
         }
-        Ok(Ticket { slot, generation })
+        Ok(SendTicket { slot, generation })
     }
 
     /// Processes an event of the NI if it answers this sender's packets; returns whether it did.
@@ -317,12 +317,12 @@ impl Sender {
 
     /// Removes and returns the completion of the transfer that ended first.
     #[must_use]
-    pub fn poll_completion(&mut self) -> Option<Completion> {
+    pub fn poll_completion(&mut self) -> Option<CommandCompletion> {
         let slot = self.finished.pop_front(&mut self.queue_links)?;
         self.free.push_back(&mut self.queue_links, slot);
         let transfer = &mut self.transfers[index(slot)];
-        let completion = Completion {
-            ticket: Ticket { slot, generation: transfer.generation },
+        let completion = CommandCompletion {
+            ticket: SendTicket { slot, generation: transfer.generation },
             transfer: (transfer.packets + transfer.retransmits != 0).then_some(transfer.id),
             node: transfer.command.node,
             result: transfer.result,

@@ -15,12 +15,12 @@ use crate::time::Nanos;
 /// It differs from the wire's [`TransferId`], which is assigned per destination when the first packet is sent, so that
 /// the ids that a receiver gets from one sender have no gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket {
+pub struct SendTicket {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }
 
-impl Ticket {
+impl SendTicket {
     /// Returns the slot in the sender's transfer table, below `SenderConfig::transfers`. A caller can keep its own data
     /// per transfer in an array of that size.
     #[must_use]
@@ -208,7 +208,7 @@ pub struct Transmit {
     /// Content of the window.
     pub kind: TransmitKind,
     /// Ticket of the transfer.
-    pub ticket: Ticket,
+    pub ticket: SendTicket,
     /// Id of the transfer on the wire.
     pub transfer: TransferId,
     /// Oldest transfer to this node that is not complete.
@@ -270,9 +270,9 @@ pub struct Answer {
 
 /// Completion of a transfer: exactly one per accepted command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
+pub struct CommandCompletion {
     /// Ticket that `submit` returned.
-    pub ticket: Ticket,
+    pub ticket: SendTicket,
     /// Id on the wire; `None` if no packet of it was ever sent.
     pub transfer: Option<TransferId>,
     /// Receiving node.
@@ -295,12 +295,12 @@ pub struct Completion {
     pub finished: Nanos,
 }
 
-impl Completion {
+impl CommandCompletion {
     /// Creates the completion of a command that an NI does not accept: no packet of it was sent.
     #[must_use]
     pub const fn refused(command: &Command, now: Nanos, error: SendFailure) -> Self {
         Self {
-            ticket: Ticket { slot: 0, generation: 0 },
+            ticket: SendTicket { slot: 0, generation: 0 },
             transfer: None,
             node: command.node,
             result: Err(error),

@@ -4,7 +4,7 @@ use fpga_firmware::ids::{NodeId, OpNumber, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
 
 use super::table::TransferState;
-use super::{Sender, Ticket};
+use super::{SendTicket, Sender};
 use crate::op_table::OpState;
 use crate::segment::{TransferClass, packet_span};
 use crate::time::Nanos;
@@ -59,7 +59,7 @@ pub enum TransferStage {
 #[non_exhaustive]
 pub struct TransferView {
     /// Ticket that `submit` returned.
-    pub ticket: Ticket,
+    pub ticket: SendTicket,
     /// Id on the wire; `None` while no packet was sent.
     pub transfer: Option<TransferId>,
     /// Receiving node.
@@ -125,7 +125,7 @@ impl Sender {
                 TransferState::Free | TransferState::Finished => return None,
             };
             Some(TransferView {
-                ticket: Ticket { slot, generation: transfer.generation },
+                ticket: SendTicket { slot, generation: transfer.generation },
                 transfer: (transfer.packets + transfer.retransmits != 0).then_some(transfer.id),
                 node: transfer.command.node,
                 class: transfer.class,

@@ -5,7 +5,7 @@ use crate::messages::{ROUND_TRIP, configs};
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::wire::{Common, Message};
 use fpga_protocol::Nanos;
-use fpga_protocol::feedback::flow::{Config, FULL};
+use fpga_protocol::feedback::flow::{FULL, FlowConfig};
 use fpga_protocol::feedback::{LinkPacket, Word};
 use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::messages::Sender;
@@ -20,7 +20,7 @@ fn time_of(departure: &OutgoingPacket) -> Nanos {
 fn rate_lowered_packets_leave_at_rate_in_turns() {
     let (config, receiver) = configs(SchemeConfig::new(Scheme::Selective, ROUND_TRIP).unwrap(), 0);
     let mut sender = Sender::new(config, receiver.incarnation).unwrap();
-    sender.control_flow(Config::new(8_000_000_000, ROUND_TRIP));
+    sender.control_flow(FlowConfig::new(8_000_000_000, ROUND_TRIP));
     let mut now = Nanos::new(1);
     let common = Common { source: node_id(1), destination: node_id(0), ..Common::default() };
     let slow = LinkPacket { common, word: Word::Slow { receiver: node_id(1) } };

@@ -128,7 +128,7 @@ fn scheme_zero_delay_samples_cause_no_retransmission() {
 #[test]
 fn scheme_handled_timeout_is_not_due_again_immediately() {
     for round_trip in [Nanos::ZERO, Nanos::new(1), ROUND_TRIP] {
-        let mut sender = selective::Sender::new(selective::Config::new(round_trip), 64);
+        let mut sender = selective::Sender::new(selective::SelectiveConfig::new(round_trip), 64);
         let mut receiver = selective::Receiver::new(128, None);
         let mut now = Nanos::from_micros(1);
         while let Some(packet) = sender.poll_packet(now) {

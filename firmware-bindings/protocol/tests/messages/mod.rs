@@ -37,9 +37,10 @@ pub(crate) const SCHEMES: [Scheme; 5] = [
 pub(crate) fn all_rules() -> Vec<SchemeConfig> {
     let mut all: Vec<SchemeConfig> =
         SCHEMES.iter().filter_map(|scheme| SchemeConfig::new(*scheme, ROUND_TRIP)).collect();
-    let config = fpga_protocol::scheme::receiver_window::Config::new(ROUND_TRIP);
+    let config = fpga_protocol::scheme::receiver_window::ReceiverWindowConfig::new(ROUND_TRIP);
     for (window, credit) in [(128, true), (4, true), (4, false)] {
-        let config = fpga_protocol::scheme::receiver_window::Config { window, credit, ..config };
+        let config =
+            fpga_protocol::scheme::receiver_window::ReceiverWindowConfig { window, credit, ..config };
         all.push(SchemeConfig::ReceiverWindow(config));
     }
     all

@@ -9,7 +9,7 @@ use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
 use fpga_protocol::scheme::messages::Reads;
 use fpga_protocol::scheme::traits::{Action, Header, OutgoingPacket, SchemeReceiver, SchemeSender};
-use fpga_protocol::sender::{Command, Completion, Notify};
+use fpga_protocol::sender::{Command, CommandCompletion, Notify};
 use fpga_registers::CardAddr;
 
 /// Size of a node's memory in bytes; the window covers all of it.
@@ -33,7 +33,7 @@ pub(crate) struct Node<S, R> {
     pub(crate) receiver: R,
     pub(crate) reads: Option<Reads>,
     pub(crate) memory: Memory,
-    pub(crate) completions: Vec<Completion>,
+    pub(crate) completions: Vec<CommandCompletion>,
     pub(crate) events: Vec<Event>,
 }
 

@@ -9,7 +9,7 @@ use fpga_firmware::wire::Message;
 use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::MemoryWindow;
-use fpga_protocol::scheme::messages::{Read, ReadError};
+use fpga_protocol::scheme::messages::{MessageReadError, Read};
 use fpga_protocol::scheme::traits::{Header, SchemeReceiver};
 use fpga_registers::CardAddr;
 
@@ -18,7 +18,7 @@ fn read(source: u64, base: u64, length: u64) -> Read {
     Read { node: NodeId::new(2), source, source_key: KEY, base, key: KEY, length }
 }
 
-fn outcome(net: &mut MessageNet) -> Result<(), ReadError> {
+fn outcome(net: &mut MessageNet) -> Result<(), MessageReadError> {
     let mut found = None;
     assert!(net.run(|net| {
         found = net.nodes[0].reads.as_mut().and_then(|reads| reads.poll_outcome());
@@ -77,7 +77,7 @@ fn read_needs_window_with_read_permission() {
         start(&mut net, read(0, 0, 100));
         let result = outcome(&mut net);
         assert!(
-            matches!(result, Err(ReadError::Refused { reason: NackReason::Violation, .. })),
+            matches!(result, Err(MessageReadError::Refused { reason: NackReason::Violation, .. })),
             "{result:?}"
         );
         assert!(net.nodes[1].completions.is_empty());
@@ -91,7 +91,7 @@ fn read_unanswered_request_times_out() {
         let mut net = net(rules, &Impairments::both(all), 0);
         start(&mut net, read(0, 0, 100));
         let result = outcome(&mut net);
-        assert!(matches!(result, Err(ReadError::Unanswered { tries, .. }) if tries > 8), "{result:?}");
+        assert!(matches!(result, Err(MessageReadError::Unanswered { tries, .. }) if tries > 8), "{result:?}");
         assert!(net.now >= Nanos::from_secs(1));
     }
 }
@@ -103,7 +103,7 @@ fn read_accepted_without_data_times_out() {
         // The node that serves the read cannot write here.
         start(&mut net, Read { key: 5, ..read(0, 0, 100) });
         let result = outcome(&mut net);
-        assert!(matches!(result, Err(ReadError::Silent { .. })), "{result:?}");
+        assert!(matches!(result, Err(MessageReadError::Silent { .. })), "{result:?}");
         assert!(net.nodes[1].completions[0].result.is_err());
     }
 }
@@ -118,12 +118,12 @@ fn read_invalid_request_is_refused() {
         read(0, u64::MAX, 2),
         Read { node: NodeId::ANY, ..read(0, 0, 1) },
     ] {
-        assert!(matches!(reads.start(Nanos::ZERO, wrong), Err(ReadError::Range { .. })));
+        assert!(matches!(reads.start(Nanos::ZERO, wrong), Err(MessageReadError::Range { .. })));
     }
     for _ in 0..64 {
         reads.start(Nanos::ZERO, read(0, 0, 1)).unwrap();
     }
-    assert_eq!(reads.start(Nanos::ZERO, read(0, 0, 1)), Err(ReadError::Full { capacity: 64 }));
+    assert_eq!(reads.start(Nanos::ZERO, read(0, 0, 1)), Err(MessageReadError::Full { capacity: 64 }));
 }
 
 /// Two reads in the same slot, one after the other, and a late copy of the first one's request.

@@ -96,7 +96,8 @@ fn timer_runs_from_first_packet_until_done() {
 #[test]
 fn adaptive_window_more_packets_late_than_limit_inquires_once() {
     let late = |count| {
-        let mut sender = adaptive_window::Sender::new(adaptive_window::Config::new(ROUND_TRIP), count);
+        let mut sender =
+            adaptive_window::Sender::new(adaptive_window::AdaptiveWindowConfig::new(ROUND_TRIP), count);
         sent(&mut sender, START);
         // The initial timeout, before any delay was measured.
         let now = ROUND_TRIP.saturating_mul(4);
@@ -108,7 +109,7 @@ fn adaptive_window_more_packets_late_than_limit_inquires_once() {
 
 #[test]
 fn selective_without_answers_probes_with_doubled_waits() {
-    let mut sender = selective::Sender::new(selective::Config::new(ROUND_TRIP), 3);
+    let mut sender = selective::Sender::new(selective::SelectiveConfig::new(ROUND_TRIP), 3);
     assert_eq!(sent(&mut sender, START), [0, 1, 2]);
     let mut last = START;
     let mut waits = Vec::new();
@@ -138,7 +139,8 @@ fn handle_timeout_sends_again_only_once_due() {
 
 #[test]
 fn receiver_counter_short_round_starts_next_once_all_sent() {
-    let mut sender = receiver_counter::Sender::new(receiver_counter::Config::new(ROUND_TRIP), 2);
+    let mut sender =
+        receiver_counter::Sender::new(receiver_counter::ReceiverCounterConfig::new(ROUND_TRIP), 2);
     let short = |round| Answer::Short { round };
     let rounds = |sender: &mut receiver_counter::Sender| -> Vec<_> {
         std::iter::from_fn(|| sender.poll_packet(START)).map(|packet| (packet.round, packet.index)).collect()
@@ -156,7 +158,7 @@ fn receiver_counter_short_round_starts_next_once_all_sent() {
 
 #[test]
 fn receiver_counter_says_once_that_round_is_short() {
-    let config = receiver_counter::Config::new(ROUND_TRIP);
+    let config = receiver_counter::ReceiverCounterConfig::new(ROUND_TRIP);
     let mut receiver = receiver_counter::Receiver::new(config, 2);
     let packet = |round, index| Packet { index, tail: index == 1, round, sequence: 0 };
     assert_eq!(receiver.poll_timeout(), None);

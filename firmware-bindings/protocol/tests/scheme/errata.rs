@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use crate::scheme::literal_receivers::{self as literal, AnyPacketTimer, LiteralVariant};
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::receiver_window::{Config, Receiver, Sender};
+use fpga_protocol::scheme::receiver_window::{Receiver, ReceiverWindowConfig, Sender};
 use fpga_protocol::scheme::{
     AckMap, Answer, Disposition, MAX_MESSAGE_PACKETS, MessageReceiver, MessageSender, Packet,
     adaptive_window, mapping, selective,
@@ -23,11 +23,11 @@ fn packet(index: u32, count: u32) -> Packet {
 }
 
 fn sender(count: u32) -> Sender {
-    Sender::new(Config::new(ROUND_TRIP), count, START)
+    Sender::new(ReceiverWindowConfig::new(ROUND_TRIP), count, START)
 }
 
 fn receiver(window: u32) -> Receiver {
-    Receiver::new(Config { window, ..Config::new(ROUND_TRIP) }, START)
+    Receiver::new(ReceiverWindowConfig { window, ..ReceiverWindowConfig::new(ROUND_TRIP) }, START)
 }
 
 fn take(receiver: &mut impl MessageReceiver, index: u32, count: u32) -> Disposition {
@@ -170,7 +170,7 @@ fn e0_6_request_beyond_message_sends_nothing() {
 /// any packet it does not complete in a millisecond, and most transmissions are spurious: read literally, it never ends.
 #[test]
 fn e0_7_any_packet_timer_never_expires_in_request_storm() {
-    let config = Config { window: 64, ..Config::new(ROUND_TRIP) };
+    let config = ReceiverWindowConfig { window: 64, ..ReceiverWindowConfig::new(ROUND_TRIP) };
     let sender = || Sender::new(config, 512, START);
     let limit = Nanos::from_millis(1);
     let literal = carry(sender(), AnyPacketTimer::new(config, START), &[10], limit);
@@ -191,9 +191,9 @@ fn e0_7_any_packet_timer_never_expires_in_request_storm() {
 /// A packet beyond the window that arrives twice is requested at a limited rate; a sender with credits never sends it.
 #[test]
 fn e0_8_packet_beyond_window_is_requested_at_limited_rate() {
-    let config = Config { window: 64, ..Config::new(ROUND_TRIP) };
+    let config = ReceiverWindowConfig { window: 64, ..ReceiverWindowConfig::new(ROUND_TRIP) };
     let asked = |retry_queries: Nanos| {
-        let mut receiver = Receiver::new(Config { retry_queries, ..config }, START);
+        let mut receiver = Receiver::new(ReceiverWindowConfig { retry_queries, ..config }, START);
         let mut sum = 0;
         for time in 0..10 {
             let disposition = receiver.handle_packet(Nanos::new(time * 100), &packet(100, 512));
@@ -203,13 +203,13 @@ fn e0_8_packet_beyond_window_is_requested_at_limited_rate() {
         sum
     };
     assert_eq!((asked(Nanos::ZERO), asked(Nanos::new(500)), asked(ROUND_TRIP)), (10, 2, 1));
-    let went = |config: Config| {
+    let went = |config: ReceiverWindowConfig| {
         let sender = Sender::new(config, 512, START);
         carry(sender, Receiver::new(config, START), &[10, 200, 400], Nanos::from_millis(1))
     };
-    let each = went(Config { retry_queries: Nanos::ZERO, ..config });
+    let each = went(ReceiverWindowConfig { retry_queries: Nanos::ZERO, ..config });
     let once = went(config);
-    let credit = went(Config { credit: true, ..config });
+    let credit = went(ReceiverWindowConfig { credit: true, ..config });
     println!("each time: {each:?}, once: {once:?}, credit: {credit:?}");
     assert!(each.sent >= once.sent && once.sent > credit.sent, "{each:?} {once:?} {credit:?}");
     assert!([each, once, credit].iter().all(|went| went.done.is_some()));
@@ -339,9 +339,9 @@ fn e0_19_bitmap_reports_all_holes_at_once() {
     let lost = [50, 60, 70, 80];
     let limit = Nanos::from_millis(1);
     let went = |lost: &[u32]| {
-        let config = Config { window: 128, ..Config::new(ROUND_TRIP) };
+        let config = ReceiverWindowConfig { window: 128, ..ReceiverWindowConfig::new(ROUND_TRIP) };
         let window = carry(Sender::new(config, 100, START), Receiver::new(config, START), lost, limit);
-        let config = selective::Config::new(ROUND_TRIP);
+        let config = selective::SelectiveConfig::new(ROUND_TRIP);
         let map =
             carry(selective::Sender::new(config, 100), selective::Receiver::new(512, None), lost, limit);
         [window, map].map(|went| went.done.map_or(u64::MAX, Nanos::get))
@@ -367,7 +367,7 @@ fn e0_22_packet_below_base_is_duplicate() {
 }
 
 fn adaptive(count: u32) -> (adaptive_window::Sender, mapping::Receiver) {
-    let config = adaptive_window::Config::new(ROUND_TRIP);
+    let config = adaptive_window::AdaptiveWindowConfig::new(ROUND_TRIP);
     let receiver = mapping::Receiver::new(mapping::WIDTH, Some(ROUND_TRIP));
     (adaptive_window::Sender::new(config, count), receiver)
 }

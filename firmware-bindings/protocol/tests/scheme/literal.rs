@@ -2,7 +2,7 @@
 
 use crate::scheme::literal_receivers::{LiteralVariant, Receiver};
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::receiver_window::{self, Config};
+use fpga_protocol::scheme::receiver_window::{self, ReceiverWindowConfig};
 use fpga_protocol::scheme::{Disposition, MessageReceiver, Packet};
 
 const COUNT: u32 = 6;
@@ -73,7 +73,7 @@ fn e0_5_document_004_completes_with_missing_packet() {
 #[test]
 fn receiver_window_corrected_finishes_in_every_order() {
     for window in COUNT..=10 {
-        let config = Config { window, ..Config::new(Nanos::new(1000)) };
+        let config = ReceiverWindowConfig { window, ..ReceiverWindowConfig::new(Nanos::new(1000)) };
         let corrected = receiver_window::Receiver::new(config, Nanos::ZERO);
         assert_eq!(ends(corrected), RunOutcome { finished: 720, ..RunOutcome::default() });
     }

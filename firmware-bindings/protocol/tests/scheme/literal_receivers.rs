@@ -102,9 +102,9 @@ pub(crate) struct AnyPacketTimer {
 
 impl AnyPacketTimer {
     /// Creates the receiver for a message that was announced at `now`.
-    pub(crate) fn new(config: receiver_window::Config, now: Nanos) -> Self {
+    pub(crate) fn new(config: receiver_window::ReceiverWindowConfig, now: Nanos) -> Self {
         let span = config.hole_timeout;
-        let config = receiver_window::Config { retry_queries: Nanos::ZERO, ..config };
+        let config = receiver_window::ReceiverWindowConfig { retry_queries: Nanos::ZERO, ..config };
         let deadline = now.saturating_add(span);
         Self { window: receiver_window::Receiver::new(config, now), span, deadline }
     }

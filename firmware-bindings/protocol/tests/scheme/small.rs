@@ -63,14 +63,17 @@ where
 
 /// Receiver windows that request packets beyond the window every time or once, and with credits; timers of zero length.
 fn receiver_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
-    let zero = receiver_window::Config { remembered: 8, ..receiver_window::Config::new(Nanos::ZERO) };
-    let once = receiver_window::Config { retry_queries: Nanos::new(1), ..zero };
-    let credit = receiver_window::Config { credit: true, ..zero };
+    let zero = receiver_window::ReceiverWindowConfig {
+        remembered: 8,
+        ..receiver_window::ReceiverWindowConfig::new(Nanos::ZERO)
+    };
+    let once = receiver_window::ReceiverWindowConfig { retry_queries: Nanos::new(1), ..zero };
+    let credit = receiver_window::ReceiverWindowConfig { credit: true, ..zero };
     // If the message is not longer than the window, nothing is beyond it: both request rules are equal.
     let kinds = [("asking every time", zero), ("asking once", once), ("credit", credit)];
     let some = kinds.iter().filter(|(_, config)| *config != once || window < count);
     some.map(|(name, config)| {
-        let config = receiver_window::Config { window, ..*config };
+        let config = receiver_window::ReceiverWindowConfig { window, ..*config };
         search(&format!("receiver window {window}, {name}"), count, mischief, || {
             let sender = receiver_window::Sender::new(config, count, Nanos::ZERO);
             (sender, receiver_window::Receiver::new(config, Nanos::ZERO))
@@ -80,21 +83,25 @@ fn receiver_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
 }
 
 fn sender_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
-    let config = sender_window::Config { window, ..sender_window::Config::new(Nanos::ZERO) };
+    let config =
+        sender_window::SenderWindowConfig { window, ..sender_window::SenderWindowConfig::new(Nanos::ZERO) };
     search(&format!("sender window {window}"), count, mischief, || {
         (sender_window::Sender::new(config, count), sender_window::Receiver::new(count))
     })
 }
 
 fn receiver_counters(count: u32, mischief: FaultBudget) -> usize {
-    let config = receiver_counter::Config::new(Nanos::ZERO);
+    let config = receiver_counter::ReceiverCounterConfig::new(Nanos::ZERO);
     search("receiver counter", count, mischief, || {
         (receiver_counter::Sender::new(config, count), receiver_counter::Receiver::new(config, count))
     })
 }
 
 fn adaptive_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
-    let config = adaptive_window::Config { window, ..adaptive_window::Config::new(ROUND_TRIP) };
+    let config = adaptive_window::AdaptiveWindowConfig {
+        window,
+        ..adaptive_window::AdaptiveWindowConfig::new(ROUND_TRIP)
+    };
     search(&format!("adaptive window {window}"), count, mischief, || {
         let receiver = adaptive_window::Receiver::new(mapping::WIDTH, Some(ROUND_TRIP));
         (adaptive_window::Sender::new(config, count), receiver)
@@ -102,7 +109,7 @@ fn adaptive_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
 }
 
 fn selectives(window: u32, count: u32, mischief: FaultBudget) -> usize {
-    let config = selective::Config { window, ..selective::Config::new(ROUND_TRIP) };
+    let config = selective::SelectiveConfig { window, ..selective::SelectiveConfig::new(ROUND_TRIP) };
     search(&format!("selective {window}"), count, mischief, || {
         (selective::Sender::new(config, count), selective::Receiver::new(config.window.max(2), None))
     })
@@ -145,9 +152,9 @@ fn search_receiver_counter_keeps_invariants() {
 
 #[test]
 fn search_counter_without_identity_counts_copy_as_other_packet() {
-    let config = receiver_counter::Config {
+    let config = receiver_counter::ReceiverCounterConfig {
         counting: CountRule::CountOnly,
-        ..receiver_counter::Config::new(Nanos::ZERO)
+        ..receiver_counter::ReceiverCounterConfig::new(Nanos::ZERO)
     };
     let ends = || (receiver_counter::Sender::new(config, 3), receiver_counter::Receiver::new(config, 3));
     let (sender, receiver) = ends();
@@ -162,7 +169,7 @@ fn search_counter_without_identity_counts_copy_as_other_packet() {
 /// double write of a receiver that forgets.
 #[test]
 fn search_finds_known_defects() {
-    let config = receiver_window::Config::new(Nanos::ZERO);
+    let config = receiver_window::ReceiverWindowConfig::new(Nanos::ZERO);
     let nothing_wrong = fault_budget(0, 0, 0);
     let found =
         [LiteralVariant::Document000, LiteralVariant::Document000BaseBit, LiteralVariant::Document004].map(
@@ -176,9 +183,9 @@ fn search_finds_known_defects() {
     assert!(base_bit.hangs > 0 && base_bit.finished > 0, "{base_bit:?}");
     assert!(second.hangs > 0 && second.false_completions > 0, "{second:?}");
     // A counter that does not distinguish its rounds writes packets again.
-    let rounds = receiver_counter::Config {
+    let rounds = receiver_counter::ReceiverCounterConfig {
         counting: CountRule::CountOnly,
-        ..receiver_counter::Config::new(Nanos::ZERO)
+        ..receiver_counter::ReceiverCounterConfig::new(Nanos::ZERO)
     };
     let ends = (receiver_counter::Sender::new(rounds, 3), receiver_counter::Receiver::new(rounds, 3));
     let found = explore(ends.0, ends.1, 3, fault_budget(0, 1, 0), MAX_STATES);

@@ -11,7 +11,7 @@ use fpga_driver::{
     errors::{ChannelFault, FaultCause},
 };
 use fpga_pci::{DmaAccess, DmaPoolOptions, SharedMemory};
-use fpga_registers::xdma::ChannelError as StatusBit;
+use fpga_registers::xdma::StatusError as StatusBit;
 
 use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;

@@ -11,7 +11,7 @@ use fpga_driver::{
     backend::{Backend, DeviceEvent},
     stream::StreamError,
 };
-use fpga_registers::xdma::{ChannelBlock, ChannelError as StatusBit, SgdmaBlock, channel_base, sgdma_base};
+use fpga_registers::xdma::{ChannelBlock, SgdmaBlock, StatusError as StatusBit, channel_base, sgdma_base};
 
 use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;

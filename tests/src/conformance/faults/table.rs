@@ -1,7 +1,7 @@
 //! Rows of the fault table.
 
 use fpga_driver::{Direction, RunMode};
-use fpga_registers::xdma::ChannelError as StatusBit;
+use fpga_registers::xdma::StatusError as StatusBit;
 
 use super::{AfterFault, AppliesTo, ExpectedError, FaultMethod, FaultRow, MemoryOutcome};
 use crate::conformance::Capability;

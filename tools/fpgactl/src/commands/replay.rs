@@ -6,7 +6,7 @@ use std::io::{BufReader, Write};
 use fpga_diag::record::log::{Entry, Log, LogError, Value};
 use fpga_diag::record::replay::{Difference, Replay, Replayed, replay};
 use fpga_diag::record::{AccessDirection, Width};
-use fpga_input::{FileKind, ReadError};
+use fpga_input::{FileKind, InputError};
 use fpga_registers::quantity;
 use serde::Serialize;
 
@@ -110,7 +110,7 @@ pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Resul
     let log = log.map_err(|error| match error {
         LogError::Unreadable(error) => match error.downcast::<CliError>() {
             Ok(error) => error,
-            Err(error) => ReadError::carried(FileKind::REGISTER_LOG, &args.file, error).into(),
+            Err(error) => InputError::carried(FileKind::REGISTER_LOG, &args.file, error).into(),
         },
         source => CliError::Log { path: args.file.clone(), source },
     })?;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub enum ConfigError {
     /// The file could not be read.
     #[error(transparent)]
-    Read(#[from] fpga_input::ReadError),
+    Read(#[from] fpga_input::InputError),
     /// Not YAML, an unknown key, or an invalid value.
     #[error("configuration file {}:{line}:{column}: key `{key}`: {message}", file.display())]
     Invalid {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpga_driver::{ReadVolatile, SharedSlice};
-use fpga_input::{FileKind, ReadError};
+use fpga_input::{FileKind, InputError};
 use rustix::event::PollFlags;
 
 use super::BLOCK;
@@ -43,7 +43,7 @@ pub fn open_at_once(file: &Path) -> io::Result<File> {
 pub(crate) fn read_yaml(kind: FileKind, file: &Path, deadline: Deadline) -> Result<String, CliError> {
     let Some(input) = Input::named(file, deadline)? else { return Ok(kind.read_yaml(file)?) };
     let text = kind.read_from(file, input).map_err(|error| match error {
-        ReadError::Unreadable { source, .. } => CliError::carried(file, "read it", source),
+        InputError::Unreadable { source, .. } => CliError::carried(file, "read it", source),
         other => other.into(),
     })?;
     kind.check_yaml(file, &text)?;

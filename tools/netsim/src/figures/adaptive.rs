@@ -41,9 +41,9 @@ const CONTROLLED: [(Scheme, bool, usize); 3] =
 /// Variants of the timeout: name, parameters, colour.
 fn timeouts(trip: Nanos) -> [(&'static str, SchemeConfig, usize); 4] {
     let rules = |patience, walk: Option<Nanos>, wanted| {
-        let config = adaptive_window::Config::new(trip);
+        let config = adaptive_window::AdaptiveWindowConfig::new(trip);
         let walk = walk.unwrap_or(config.walk);
-        let sender = adaptive_window::Config { patience, walk, ..config };
+        let sender = adaptive_window::AdaptiveWindowConfig { patience, walk, ..config };
         SchemeConfig::AdaptiveWindow { sender, overdue: wanted }
     };
     [

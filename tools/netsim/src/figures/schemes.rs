@@ -53,9 +53,9 @@ impl Variant {
         let trip = scenario.timers_for();
         match (self.scheme, self.window) {
             (Scheme::ReceiverWindow, Some(window)) => {
-                scenario.rules(SchemeConfig::ReceiverWindow(receiver_window::Config {
+                scenario.rules(SchemeConfig::ReceiverWindow(receiver_window::ReceiverWindowConfig {
                     window,
-                    ..receiver_window::Config::new(trip)
+                    ..receiver_window::ReceiverWindowConfig::new(trip)
                 }))
             }
             // All others use the windows of the specification.

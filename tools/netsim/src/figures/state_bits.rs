@@ -62,10 +62,10 @@ const SHORT: &[&str] = &[
 
 fn fields() -> Vec<Field> {
     let trip = Nanos::from_micros(2);
-    let window = receiver_window::Config::new(trip);
-    let sending = sender_window::Config::new(trip);
-    let adaptive = adaptive_window::Config::new(trip);
-    let selective = selective::Config::new(trip);
+    let window = receiver_window::ReceiverWindowConfig::new(trip);
+    let sending = sender_window::SenderWindowConfig::new(trip);
+    let adaptive = adaptive_window::AdaptiveWindowConfig::new(trip);
+    let selective = selective::SelectiveConfig::new(trip);
     let mut all = Vec::new();
     let mut add = |scheme, side, fields: &[(&'static str, u32)]| {
         all.extend(fields.iter().map(|(field, bits)| Field {

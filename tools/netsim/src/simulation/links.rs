@@ -20,7 +20,7 @@ use crate::topology::SwitchFabric;
 #[derive(Debug)]
 pub(super) struct Feedback {
     hops: Vec<Hop>,
-    config: hop::Config,
+    config: hop::HopConfig,
     controller: Controller,
     at: u32,
     /// Applies the loss of hosts' control packets to the messages of links.
@@ -49,14 +49,14 @@ impl Feedback {
         let round_trip = scenario.timers_for();
         // About sixteen messages per round trip and port: less than a hundredth of what the link carries meanwhile.
         let gap = fpga_protocol::Nanos::new(round_trip.get() / 16 + 1);
-        let controller = controller::Config { links: 2, memory: round_trip.saturating_mul(4) };
+        let controller = controller::ControllerConfig { links: 2, memory: round_trip.saturating_mul(4) };
         let mut impairments = Impairments::default();
         impairments.control = Conditions::default().loss(scenario.control.loss);
         // Random numbers separate from those of the hosts.
         let loss = ImpairedLink::new(impairments, 1, !scenario.seed)?;
         Ok(Some(Self {
             hops: vec![Hop::default(); ports],
-            config: hop::Config { limits: Limits::default(), gap, patience: round_trip },
+            config: hop::HopConfig { limits: Limits::default(), gap, patience: round_trip },
             controller: Controller::new(controller),
             at,
             loss,

@@ -16,7 +16,7 @@ use std::fmt;
 
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::ReceiverConfigError;
-use fpga_protocol::sender::ConfigError;
+use fpga_protocol::sender::SenderConfigError;
 use fpga_registers::quantity;
 
 mod arena;
@@ -283,7 +283,7 @@ pub enum Invariant {
     },
     /// The round could not be set up.
     #[error("sender: {0}")]
-    Sender(ConfigError),
+    Sender(SenderConfigError),
     /// The round could not be set up.
     #[error("receiver: {0}")]
     Receiver(ReceiverConfigError),

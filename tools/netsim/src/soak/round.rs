@@ -14,7 +14,7 @@ use fpga_netmodel::{
 };
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{MemoryWindow, Output, Receiver, ReceiverConfig};
-use fpga_protocol::sender::{Command, Completion, Notify, SendFailure, Sender, SenderConfig};
+use fpga_protocol::sender::{Command, CommandCompletion, Notify, SendFailure, Sender, SenderConfig};
 use fpga_registers::CardAddr;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -605,7 +605,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    fn ended(&mut self, completion: &Completion) -> Result<(), Invariant> {
+    fn ended(&mut self, completion: &CommandCompletion) -> Result<(), Invariant> {
         let ticket = completion.ticket;
         let place = self.tickets.get_mut(slot_index(ticket.slot()));
         let known = place.filter(|(generation, _)| *generation == ticket.generation());

@@ -9,7 +9,7 @@ use super::{
 use crate::config_space::kinds::{CorrectableError, PciError, UncorrectableError};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
-use fpga_registers::xdma::channel::ChannelError;
+use fpga_registers::xdma::channel::StatusError;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -320,7 +320,7 @@ fn injected(name: FaultName, keys: &mut Keys) -> Result<InjectedFault, FaultProb
         FaultName::StatusError => {
             let error = keys.error(STATUS_ERRORS)?;
             let channel = keys.any_channel();
-            if channel.is_some_and(|channel| !ChannelError::all(channel.direction()).contains(&error)) {
+            if channel.is_some_and(|channel| !StatusError::all(channel.direction()).contains(&error)) {
                 return Err(FaultProblem::OtherDirection);
             }
             InjectedFault::StatusError { channel, error }
@@ -340,24 +340,24 @@ fn metadata(keys: &mut Keys, fault: StreamWritebackFault) -> InjectedFault {
     InjectedFault::Metadata { channel: keys.any_channel(), fault }
 }
 
-const STATUS_ERRORS: &[(&str, ChannelError)] = &[
-    ("align_mismatch", ChannelError::AlignMismatch),
-    ("magic_stopped", ChannelError::MagicStopped),
-    ("invalid_length", ChannelError::InvalidLength),
-    ("host_read_unsupported_request", ChannelError::HostReadUnsupportedRequest),
-    ("host_read_completer_abort", ChannelError::HostReadCompleterAbort),
-    ("host_read_parity", ChannelError::HostReadParity),
-    ("host_read_poisoned", ChannelError::HostReadPoisoned),
-    ("host_read_unexpected_completion", ChannelError::HostReadUnexpectedCompletion),
-    ("card_read_decode", ChannelError::CardReadDecode),
-    ("card_read_slave", ChannelError::CardReadSlave),
-    ("card_write_decode", ChannelError::CardWriteDecode),
-    ("card_write_slave", ChannelError::CardWriteSlave),
-    ("descriptor_unsupported_request", ChannelError::DescriptorUnsupportedRequest),
-    ("descriptor_completer_abort", ChannelError::DescriptorCompleterAbort),
-    ("descriptor_parity", ChannelError::DescriptorParity),
-    ("descriptor_poisoned", ChannelError::DescriptorPoisoned),
-    ("descriptor_unexpected_completion", ChannelError::DescriptorUnexpectedCompletion),
+const STATUS_ERRORS: &[(&str, StatusError)] = &[
+    ("align_mismatch", StatusError::AlignMismatch),
+    ("magic_stopped", StatusError::MagicStopped),
+    ("invalid_length", StatusError::InvalidLength),
+    ("host_read_unsupported_request", StatusError::HostReadUnsupportedRequest),
+    ("host_read_completer_abort", StatusError::HostReadCompleterAbort),
+    ("host_read_parity", StatusError::HostReadParity),
+    ("host_read_poisoned", StatusError::HostReadPoisoned),
+    ("host_read_unexpected_completion", StatusError::HostReadUnexpectedCompletion),
+    ("card_read_decode", StatusError::CardReadDecode),
+    ("card_read_slave", StatusError::CardReadSlave),
+    ("card_write_decode", StatusError::CardWriteDecode),
+    ("card_write_slave", StatusError::CardWriteSlave),
+    ("descriptor_unsupported_request", StatusError::DescriptorUnsupportedRequest),
+    ("descriptor_completer_abort", StatusError::DescriptorCompleterAbort),
+    ("descriptor_parity", StatusError::DescriptorParity),
+    ("descriptor_poisoned", StatusError::DescriptorPoisoned),
+    ("descriptor_unexpected_completion", StatusError::DescriptorUnexpectedCompletion),
 ];
 
 const CDMA_ERRORS: &[(&str, CdmaError)] = &[

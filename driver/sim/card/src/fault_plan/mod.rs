@@ -16,7 +16,7 @@ use crate::config_space::kinds::PciError;
 pub use file::{FaultEntry, FaultName, FaultProblem, FaultsDescription};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
-use fpga_registers::xdma::channel::ChannelError;
+use fpga_registers::xdma::channel::StatusError;
 pub(crate) use run::{CardEvent, CdmaFault, DescriptorFault, InterruptDisposition, Plan, WritebackFault};
 use serde::{Deserialize, Serialize};
 
@@ -262,7 +262,7 @@ pub enum InjectedFault {
         /// Channel.
         channel: Option<ChannelName>,
         /// The error.
-        error: ChannelError,
+        error: StatusError,
     },
     /// The host refuses a descriptor fetch. Opportunity: a block of descriptors is fetched.
     RefusedFetch {

@@ -7,7 +7,7 @@ use crate::config_space::kinds::PciError;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
-use fpga_registers::xdma::channel::ChannelError;
+use fpga_registers::xdma::channel::StatusError;
 
 /// Number of channels of both directions, for per-channel state.
 const CHANNELS: usize = 8;
@@ -26,7 +26,7 @@ pub(crate) enum CardEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DescriptorFault {
     Stall,
-    Error(ChannelError),
+    Error(StatusError),
 }
 
 /// Fault of a CDMA copy.
@@ -378,9 +378,9 @@ fn is(channel: Option<ChannelName>, unit: Unit) -> bool {
 }
 
 /// Whether a channel of the unit's direction has a bit for `error`.
-fn has(unit: Unit, error: ChannelError) -> bool {
+fn has(unit: Unit, error: StatusError) -> bool {
     let direction = if matches!(unit, Unit::C2h(_)) { Direction::C2h } else { Direction::H2c };
-    ChannelError::all(direction).contains(&error)
+    StatusError::all(direction).contains(&error)
 }
 
 fn channel_place(unit: Unit) -> Option<usize> {

@@ -19,7 +19,7 @@ use fpga_protocol::scheme::any::SchemeSet;
 use fpga_protocol::scheme::commands::{end_event, progress_event};
 use fpga_protocol::scheme::messages;
 use fpga_protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender};
-use fpga_protocol::sender::{Command, Completion, Notify, SendFailure, Ticket};
+use fpga_protocol::sender::{Command, CommandCompletion, Notify, SendFailure, SendTicket};
 use fpga_protocol::time::Nanos;
 use fpga_registers::cast::low32;
 
@@ -46,7 +46,7 @@ pub(super) struct MessageNode {
     /// Messages are next: their packets and those of transmit windows leave alternately.
     pub(super) has_turn: bool,
     /// By sender slot: the host's number of the command, and the sender's ticket.
-    numbers: Box<[Option<(u32, Ticket)>]>,
+    numbers: Box<[Option<(u32, SendTicket)>]>,
     /// Payload of an outgoing packet.
     payload: Box<[u8]>,
     /// Maximum number of entries in use at the same time, including those of the registry.
@@ -407,7 +407,10 @@ impl MessageNode {
             return Ok(());
         }
         let (node, address) = (command.node, command.destination);
-        Err(end_event(number, &Completion::refused(&command, now, SendFailure::NotTaken { node, address })))
+        Err(end_event(
+            number,
+            &CommandCompletion::refused(&command, now, SendFailure::NotTaken { node, address }),
+        ))
     }
 
     /// Cancels command `number` if it is in progress.
@@ -425,7 +428,7 @@ impl MessageNode {
         Some((self.number_of(view.ticket)?, view))
     }
 
-    fn number_of(&self, ticket: Ticket) -> Option<u32> {
+    fn number_of(&self, ticket: SendTicket) -> Option<u32> {
         let slot = usize::try_from(ticket.slot()).ok()?;
         let (number, given) = self.numbers.get(slot).copied().flatten()?;
         (given == ticket).then_some(number)

@@ -27,7 +27,7 @@ use crate::host::HostPort;
 use crate::link::{EngineContext, Upstream};
 use fpga_registers::Iova;
 use fpga_registers::xdma::Direction;
-use fpga_registers::xdma::channel::ChannelError;
+use fpga_registers::xdma::channel::StatusError;
 use fpga_registers::xdma::descriptor::DescriptorControl;
 
 pub(super) const COMPLETED: u32 = DescriptorControl::from_bits(0).with_completed(true).into_bits();
@@ -121,20 +121,20 @@ impl Channel {
             }
             Some(DescriptorFault::Error(error)) => {
                 match error {
-                    ChannelError::HostReadCompleterAbort | ChannelError::DescriptorCompleterAbort => {
+                    StatusError::HostReadCompleterAbort | StatusError::DescriptorCompleterAbort => {
                         faults.note_completion(BadCompletion::CompleterAbort);
                     }
-                    ChannelError::HostReadPoisoned | ChannelError::DescriptorPoisoned => {
+                    StatusError::HostReadPoisoned | StatusError::DescriptorPoisoned => {
                         faults.note_completion(BadCompletion::Poisoned);
                     }
-                    ChannelError::HostReadUnsupportedRequest | ChannelError::DescriptorUnsupportedRequest => {
+                    StatusError::HostReadUnsupportedRequest | StatusError::DescriptorUnsupportedRequest => {
                         faults.note_completion(BadCompletion::UnsupportedRequest);
                     }
                     _ => {}
                 }
                 let bits = 1 << error.bit();
                 // The engine always stops at a bad descriptor; for other errors Control decides.
-                let stops = error.bit() <= ChannelError::InvalidLength.bit() || self.control & bits != 0;
+                let stops = error.bit() <= StatusError::InvalidLength.bit() || self.control & bits != 0;
                 if stops {
                     self.fail(bits, rules, lanes);
                 }

@@ -9,7 +9,7 @@ use fpga_card::{
 };
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
-use fpga_registers::xdma::channel::ChannelError;
+use fpga_registers::xdma::channel::StatusError;
 use std::path::Path;
 
 /// Enables recording of every status bit.
@@ -155,7 +155,7 @@ fn fault_writebacks_missing_or_torn() {
 #[test]
 fn fault_every_status_bit_in_both_directions() {
     for direction in [Direction::H2c, Direction::C2h] {
-        for error in ChannelError::all(direction) {
+        for error in StatusError::all(direction) {
             for recorded in [true, false] {
                 let (name, base) = match direction {
                     Direction::H2c => (ChannelName::H2c(0), H2C0),

@@ -6,7 +6,7 @@ use fpga_card::fault_plan::{CdmaError, ChannelName, Opportunity};
 use fpga_card::{FaultPlan, InjectedFault, PciError, PlannedFault, StreamWritebackFault, UncorrectableError};
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
-use fpga_registers::xdma::channel::ChannelError;
+use fpga_registers::xdma::channel::StatusError;
 use proptest::prelude::*;
 
 /// Stimulus for the card.
@@ -36,7 +36,7 @@ fn faults() -> impl Strategy<Value = FaultPlan> {
             if to_card { ChannelName::H2c(number) } else { ChannelName::C2h(number) }
         }))
     };
-    let status = prop::sample::select([ChannelError::H2C, ChannelError::C2H].concat());
+    let status = prop::sample::select([StatusError::H2C, StatusError::C2H].concat());
     let link = prop::sample::select(UncorrectableError::ALL);
     let cdma = prop::sample::select(vec![
         CdmaError::Internal,

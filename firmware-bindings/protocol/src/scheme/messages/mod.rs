@@ -32,7 +32,7 @@ mod sending;
 pub(super) mod transfers;
 
 pub use config::{MessageConfigError, ReceiverConfig, SenderConfig};
-pub use reads::{Read, ReadConfig, ReadError, ReadOutcome, ReadTicket, Reads};
+pub use reads::{MessageReadError, Read, ReadConfig, ReadOutcome, ReadTicket, Reads};
 pub use receiving::{Receiver, ReceiverCounters};
 pub use sending::{ContextView, Progress, Sender, SenderCounters};
 

@@ -88,7 +88,7 @@ pub struct ReadTicket(MessageId);
 /// Reason for which a read was not accepted, or failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReadError {
+pub enum MessageReadError {
     /// Back-pressure: all reads are in use.
     #[error("all {capacity} read slots are in use: wait for a read to complete")]
     Full {
@@ -149,7 +149,7 @@ pub struct ReadOutcome {
     /// Ticket of the read.
     pub ticket: ReadTicket,
     /// Result of the read.
-    pub result: Result<(), ReadError>,
+    pub result: Result<(), MessageReadError>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -214,14 +214,14 @@ impl Reads {
     /// Starts a read.
     ///
     /// # Errors
-    /// [`ReadError::Full`], [`ReadError::Range`]; the table is unchanged.
-    pub fn start(&mut self, now: Nanos, read: Read) -> Result<ReadTicket, ReadError> {
+    /// [`MessageReadError::Full`], [`MessageReadError::Range`]; the table is unchanged.
+    pub fn start(&mut self, now: Nanos, read: Read) -> Result<ReadTicket, MessageReadError> {
         let Read { node, source, base, length, .. } = read;
         let inside = |start: CardAddr| start.checked_add(length).is_some();
         if length == 0 || node == NodeId::ANY || !inside(source) || !inside(base) {
-            return Err(ReadError::Range { node, source_address: source, base, length });
+            return Err(MessageReadError::Range { node, source_address: source, base, length });
         }
-        let full = ReadError::Full { capacity: self.config.slots };
+        let full = MessageReadError::Full { capacity: self.config.slots };
         // An outcome that was not polled occupies its slot.
         if self.free.len() <= self.outcomes.len() {
             return Err(full);
@@ -242,7 +242,7 @@ impl Reads {
         Some((read.context(), slot, it))
     }
 
-    fn finish(&mut self, at: u16, result: Result<(), ReadError>) {
+    fn finish(&mut self, at: u16, result: Result<(), MessageReadError>) {
         let Some(slot) = self.slots.get_mut(usize::from(at)) else { return };
         slot.read = None;
         slot.at = Nanos::MAX;
@@ -270,7 +270,10 @@ impl Reads {
                     // The request is repeated when the timer expires; "busy" is an answer.
                     AnswerBody::ReadRefused(NackReason::Busy) => slot.last_heard = now,
                     AnswerBody::ReadRefused(reason) => {
-                        self.finish(at, Err(ReadError::Refused { node, address: read.source, reason }));
+                        self.finish(
+                            at,
+                            Err(MessageReadError::Refused { node, address: read.source, reason }),
+                        );
                     }
                     _ => {}
                 }
@@ -363,11 +366,11 @@ impl Reads {
                 slot.last_heard = heard;
                 slot.at = heard.saturating_add(self.config.silence);
                 if slot.at <= now {
-                    self.finish(at, Err(ReadError::Silent { node, address }));
+                    self.finish(at, Err(MessageReadError::Silent { node, address }));
                 }
             } else if slot.last_heard.saturating_add(self.config.give_up) <= now {
                 let tries = slot.tries;
-                self.finish(at, Err(ReadError::Unanswered { node, address, tries }));
+                self.finish(at, Err(MessageReadError::Unanswered { node, address, tries }));
             } else {
                 slot.due = true;
                 slot.at = Nanos::MAX;

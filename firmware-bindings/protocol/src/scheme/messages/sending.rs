@@ -15,13 +15,13 @@ use fpga_registers::CardAddr;
 
 use super::config::{MessageConfigError, SenderConfig};
 use super::transfers::{Transfers, messages_of};
-use crate::feedback::flow::{Config as FlowConfig, FULL, FlowControl};
+use crate::feedback::flow::{FULL, FlowConfig, FlowControl};
 use crate::list::{List, ListLinks};
 use crate::scheme::MessageSender;
 use crate::scheme::any::{AnyMessageSender, SchemeConfig};
 use crate::scheme::bits::PacketSet;
 use crate::scheme::traits::{Header, OutgoingPacket, SchemeSender};
-use crate::sender::{Command, CommandError, Completion, Notify, SendFailure, Ticket};
+use crate::sender::{Command, CommandCompletion, CommandError, Notify, SendFailure, SendTicket};
 use crate::state::StateTable;
 use crate::time::Nanos;
 use crate::timers::Timers;
@@ -335,7 +335,7 @@ impl Sender {
         now: Nanos,
         command: Command,
         read: u32,
-    ) -> Result<Ticket, CommandError> {
+    ) -> Result<SendTicket, CommandError> {
         self.add(now, command, None, read)
     }
 
@@ -348,7 +348,7 @@ impl Sender {
         now: Nanos,
         command: Command,
         scheme: Scheme,
-    ) -> Result<Ticket, CommandError> {
+    ) -> Result<SendTicket, CommandError> {
         let default = self.config.rules.scheme();
         if scheme != default && !self.config.others.without(default).any(|rules| rules.scheme() == scheme) {
             return Err(CommandError::Scheme { scheme });
@@ -362,7 +362,7 @@ impl Sender {
         command: Command,
         scheme: Option<Scheme>,
         read: u32,
-    ) -> Result<Ticket, CommandError> {
+    ) -> Result<SendTicket, CommandError> {
         let span = u64::from(self.config.message_packets) * u64::from(self.config.packet_size());
         let messages = messages_of(&command, span)?;
         let full = CommandError::Full { capacity: self.config.transfers };
@@ -377,7 +377,7 @@ impl Sender {
     }
 
     /// Cancels a transfer, which completes with an error; returns whether it was live.
-    pub fn cancel(&mut self, now: Nanos, ticket: Ticket) -> bool {
+    pub fn cancel(&mut self, now: Nanos, ticket: SendTicket) -> bool {
         let Some(slot) = self.transfers.find(ticket) else { return false };
         let transfer = self.transfers.get(slot);
         let Command { node, destination: address, .. } = transfer.command;
@@ -607,7 +607,7 @@ impl Sender {
 }
 
 impl SchemeSender for Sender {
-    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, CommandError> {
+    fn submit(&mut self, now: Nanos, command: Command) -> Result<SendTicket, CommandError> {
         self.submit_for_read(now, command, 0)
     }
 
@@ -677,7 +677,7 @@ impl SchemeSender for Sender {
         self.poll_paced(now)
     }
 
-    fn poll_completion(&mut self) -> Option<Completion> {
+    fn poll_completion(&mut self) -> Option<CommandCompletion> {
         self.transfers.poll()
     }
 }

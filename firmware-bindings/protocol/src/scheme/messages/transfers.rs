@@ -7,7 +7,7 @@ use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
 use fpga_registers::CardAddr;
 
 use crate::list::{List, ListLinks};
-use crate::sender::{Command, CommandError, Completion, Notify, SendFailure, Ticket};
+use crate::sender::{Command, CommandCompletion, CommandError, Notify, SendFailure, SendTicket};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
@@ -142,8 +142,8 @@ impl Transfers {
     }
 
     /// Returns the ticket of the current or last transfer in `slot`.
-    pub(in crate::scheme) fn ticket(&self, slot: u32) -> Ticket {
-        Ticket { slot, generation: self.get(slot).generation }
+    pub(in crate::scheme) fn ticket(&self, slot: u32) -> SendTicket {
+        SendTicket { slot, generation: self.get(slot).generation }
     }
 
     /// Adds a transfer of `messages` messages; `None` without a free slot.
@@ -154,7 +154,7 @@ impl Transfers {
         scheme: Option<Scheme>,
         read: u32,
         messages: u32,
-    ) -> Option<Ticket> {
+    ) -> Option<SendTicket> {
         let slot = self.free.pop_front(&mut self.links)?;
         let id = self.next_id;
         self.next_id = id.next();
@@ -176,7 +176,7 @@ impl Transfers {
             let other = &records[index(other)];
             other.command.priority < command.priority && other.begun == 0
         });
-        Some(Ticket { slot, generation })
+        Some(SendTicket { slot, generation })
     }
 
     /// Returns the transfer in `slot`, if it has not ended.
@@ -194,7 +194,7 @@ impl Transfers {
     }
 
     /// Returns the slot of the live transfer that a ticket names.
-    pub(in crate::scheme) fn find(&self, ticket: Ticket) -> Option<u32> {
+    pub(in crate::scheme) fn find(&self, ticket: SendTicket) -> Option<u32> {
         let record = self.live(ticket.slot)?;
         (record.generation == ticket.generation).then_some(ticket.slot)
     }
@@ -238,12 +238,12 @@ impl Transfers {
         self.finished.push_back(&mut self.links, slot);
     }
 
-    pub(in crate::scheme) fn poll(&mut self) -> Option<Completion> {
+    pub(in crate::scheme) fn poll(&mut self) -> Option<CommandCompletion> {
         let slot = self.finished.pop_front(&mut self.links)?;
         self.free.push_back(&mut self.links, slot);
         let record = &mut self.records[index(slot)];
-        let completion = Completion {
-            ticket: Ticket { slot, generation: record.generation },
+        let completion = CommandCompletion {
+            ticket: SendTicket { slot, generation: record.generation },
             transfer: (record.packets != 0).then_some(record.id),
             node: record.command.node,
             result: record.result,

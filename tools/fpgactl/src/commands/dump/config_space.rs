@@ -5,7 +5,7 @@ use fpga_registers::bytes::{u16_at, u32_at};
 use fpga_registers::cast::low16;
 
 use fpga_driver::backend::Backend;
-use fpga_pci::{ConfigError, config};
+use fpga_pci::{ConfigSpaceError, config};
 
 /// Size of the configuration space that every function has, and of the extended one of PCI Express (PCIe Base 5.0, 7.2).
 const CONVENTIONAL: usize = 256;
@@ -18,7 +18,7 @@ const VPD: u8 = 0x03;
 const SERIAL: u16 = 0x0003;
 
 /// Returns the whole configuration space, as far as it can be read.
-pub(super) fn text(backend: &dyn Backend) -> Result<String, ConfigError> {
+pub(super) fn text(backend: &dyn Backend) -> Result<String, ConfigSpaceError> {
     let mut bytes = vec![0; CONVENTIONAL];
     backend.config_read(0, &mut bytes)?;
     let mut rest = vec![0; EXTENDED - CONVENTIONAL];

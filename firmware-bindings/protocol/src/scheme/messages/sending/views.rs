@@ -4,7 +4,7 @@ use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{MessageId, NodeId, TransferId};
 use fpga_firmware::wire::Announcement;
 
-use crate::sender::Ticket;
+use crate::sender::SendTicket;
 use crate::time::Nanos;
 
 /// Running counts of a sender.
@@ -51,7 +51,7 @@ pub struct ContextView {
     /// Context of the receiver, if it is known.
     pub peer_limit: Option<u32>,
     /// Ticket of its transfer.
-    pub ticket: Ticket,
+    pub ticket: SendTicket,
     /// Announcement of the message.
     pub announcement: Announcement,
     /// Number of packets.
@@ -73,7 +73,7 @@ pub struct ContextView {
 #[non_exhaustive]
 pub struct Progress {
     /// Ticket of the transfer.
-    pub ticket: Ticket,
+    pub ticket: SendTicket,
     /// Id of the transfer on the wire.
     pub transfer: TransferId,
     /// Receiving node.
