@@ -23,7 +23,7 @@ pub fn plain_message(message: &str) -> String {
     shorten_quoted(&plain(without_position(message)))
 }
 
-/// Returns `text` if it has at most [`MAX_SHOWN`] characters, else its beginning and the total length. For values of files in messages.
+/// Returns `text` if it has at most 60 characters, else its beginning and the total length. For values of files in messages.
 #[must_use]
 pub fn shortened(text: &str) -> Cow<'_, str> {
     let Some((end, _)) = text.char_indices().nth(MAX_SHOWN) else { return Cow::Borrowed(text) };
