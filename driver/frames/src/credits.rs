@@ -19,9 +19,7 @@ pub const MAX_SLOTS: u32 = 4096;
 
 /// Impossible credit: more than was ever sent, or less than before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "it returned frames up to position {found}, but only positions {consumed} to {started} are possible: the subscriber is faulty, or another client writes its counter"
-)]
+#[error("it returned frames up to position {found}, but only positions {consumed} to {started} are possible")]
 pub struct InvalidCredit {
     /// Reported position.
     pub found: u32,

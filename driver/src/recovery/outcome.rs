@@ -106,8 +106,7 @@ impl fmt::Display for RecoveryStepOutcome {
 pub enum RecoveryStepError {
     /// The registers read as all ones.
     #[error(
-        "the registers read as all ones although configuration space answers: memory decoding was lost, or the FPGA was \
-         re-programmed; only a hot reset of the bus can help"
+        "the registers read as all ones although configuration space answers: only a hot reset of the bus can help"
     )]
     AllOnes,
     /// The engine does not become idle.

@@ -699,7 +699,7 @@ pub enum CliError {
     },
     /// Accepted frames did not arrive before the stream ended.
     #[error(
-        "of the accepted frames, {frames} did not arrive at the end, at {subscribers} of the subscribers, which stopped or cannot be reached: the report on standard output has each of them",
+        "of the accepted frames, {frames} did not arrive at the end, at {subscribers} of the subscribers: the report on standard output has each of them",
         frames = quantity(*frames, "frame"),
     )]
     Undelivered {

@@ -61,8 +61,7 @@ impl Pattern {
 /// Bytes that differ from the expected ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{what}: byte {offset} of {length} (card {card}) is {found:#04x} instead of {expected:#04x}, {wrong} wrong in all{}; check \
-     card memory, its calibration and the data path",
+    "{what}: byte {offset} of {length} (card {card}) is {found:#04x} instead of {expected:#04x}, {wrong} wrong in all{}",
     if *guard { ", and it lies outside the transfer" } else { "" }, wrong = quantity(*wrong, "byte"))]
 pub(super) struct Mismatch {
     /// Transfer.

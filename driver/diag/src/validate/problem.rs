@@ -111,6 +111,7 @@ impl TestError {
             Self::Engine { .. } => Some(Advice::text(
                 "check that card memory answers there: poisoned or unmapped address, the IOMMU's log, AER",
             )),
+            Self::Mismatch(_) => Some(Advice::text("check card memory, its calibration and the data path")),
             Self::Cdma(error) => error.advice(),
             Self::Resource(error) => error.advice(),
             Self::Stream(error) => error.advice(),
