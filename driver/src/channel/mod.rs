@@ -44,6 +44,20 @@ pub use wait::ChannelEvents;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub(crate) u64);
 
+impl Ticket {
+    /// Returns the number of the transfer: 0 for the first of a channel. For bindings to other languages.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// Creates the ticket of a number that [`number`](Self::number) returned.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// Completion of a transfer.
 #[derive(Debug)]
 pub struct Completion {

@@ -43,6 +43,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-driver", &["fpga-ring", "fpga-protocol", "fpga-vfio-user", "fpga-sim"]),
     ("fpga-diag", &["fpga-driver"]),
     ("fpga-frames", &["fpga-driver"]),
+    ("fpga-c", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
     ("fpgactl", &["fpga-diag", "fpga-frames", "fpga-netsim", "fpga-register-map"]),
     ("fpga-process", &[]),

@@ -1,0 +1,203 @@
+//! Handles of C programs: numbers that name slots of a table, in the shape of pointers.
+//!
+//! A handle has the index of a slot and the generation of the slot's object. It is never dereferenced: a null handle, a wild one, one that
+//! was closed, and one of another kind of object are found by a comparison.
+//!
+//! | State of a slot | Meaning |
+//! |---|---|
+//! | generation, `FREE` | no object; the next object gets the next generation |
+//! | generation, `IDLE` | an object that no thread uses |
+//! | generation, `BUSY` | an object that one thread uses; calls of other threads are refused |
+//!
+//! Entering and leaving a slot are one atomic operation each. The table grows by chunks and takes its lock only to create an object.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::buffer::Buffer;
+use crate::channel::Channel;
+use crate::status::Status;
+use fpga_driver::Card;
+
+const FREE: u64 = 0;
+const IDLE: u64 = 1;
+const BUSY: u64 = 2;
+const STATE_BITS: u32 = 2;
+/// Bits of the index in a handle: 2^20 objects at a time.
+const INDEX_BITS: u32 = 20;
+const CHUNK: usize = 1 << 10;
+const CHUNKS: usize = 1 << 10;
+/// Generations fit into the other bits of a handle, and generation 0 is not used: no handle is null.
+const MAX_GENERATION: u64 = (1 << (u64::BITS - INDEX_BITS - STATE_BITS)) - 1;
+
+/// Object that a handle names.
+pub(crate) enum Object {
+    Card(Card),
+    Channel(Box<Channel>),
+    Buffer(Buffer),
+}
+
+/// Kind of object that a function takes.
+pub(crate) trait Kind: Sized {
+    fn of(object: &mut Object) -> Option<&mut Self>;
+}
+
+impl Kind for Card {
+    fn of(object: &mut Object) -> Option<&mut Self> {
+        match object {
+            Object::Card(card) => Some(card),
+            _ => None,
+        }
+    }
+}
+
+impl Kind for Channel {
+    fn of(object: &mut Object) -> Option<&mut Self> {
+        match object {
+            Object::Channel(channel) => Some(channel),
+            _ => None,
+        }
+    }
+}
+
+impl Kind for Buffer {
+    fn of(object: &mut Object) -> Option<&mut Self> {
+        match object {
+            Object::Buffer(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+}
+
+struct Slot {
+    /// Generation and state.
+    state: AtomicU64,
+    object: UnsafeCell<Option<Object>>,
+}
+
+// SAFETY: only the thread that changed the state from IDLE to BUSY, or that holds the table's lock for a FREE slot, accesses the object.
+unsafe impl Sync for Slot {}
+
+/// Chunks of slots, created when they are needed.
+struct Table {
+    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+    /// Indices of free slots, and the number of slots.
+    free: Mutex<(Vec<usize>, usize)>,
+}
+
+static TABLE: Table =
+    Table { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::new((Vec::new(), 0)) };
+
+impl Table {
+    fn slot(&self, index: usize) -> Option<&Slot> {
+        self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)
+    }
+}
+
+fn slot_of(handle: u64) -> Option<(&'static Slot, u64)> {
+    let index = usize::try_from(handle & ((1 << INDEX_BITS) - 1)).ok()?;
+    Some((TABLE.slot(index)?, handle >> INDEX_BITS))
+}
+
+/// Object in use by this thread. The slot is idle again when it is dropped.
+pub(crate) struct Entered {
+    slot: &'static Slot,
+    generation: u64,
+}
+
+impl Entered {
+    /// Returns the object if it is of this kind.
+    #[inline]
+    pub(crate) fn get<T: Kind>(&mut self) -> Result<&mut T, Status> {
+        // SAFETY: this value exists once per BUSY slot, and is borrowed mutably.
+        let object = unsafe { &mut *self.slot.object.get() };
+        object.as_mut().and_then(T::of).ok_or(Status::Handle)
+    }
+
+    /// Takes the object out, if it is of this kind, and frees the slot: the handle is closed.
+    pub(crate) fn close<T: Kind>(mut self) -> Result<Object, Status> {
+        self.get::<T>()?;
+        let (slot, generation) = (self.slot, self.generation);
+        core::mem::forget(self);
+        // SAFETY: the slot is still BUSY by this thread.
+        let object = unsafe { (*slot.object.get()).take() };
+        slot.state.store(generation << STATE_BITS | FREE, Ordering::Release);
+        object.ok_or(Status::Handle)
+    }
+}
+
+impl Drop for Entered {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.state.store(self.generation << STATE_BITS | IDLE, Ordering::Release);
+    }
+}
+
+/// Begins to use the object of a handle.
+///
+/// # Errors
+/// [`Status::Handle`] if the handle is not open, [`Status::Concurrent`] if another thread uses the object.
+#[inline]
+pub(crate) fn enter(handle: u64) -> Result<Entered, Status> {
+    let (slot, generation) = slot_of(handle).ok_or(Status::Handle)?;
+    let idle = generation << STATE_BITS | IDLE;
+    match slot.state.compare_exchange(idle, idle ^ IDLE ^ BUSY, Ordering::Acquire, Ordering::Relaxed) {
+        Ok(_) => Ok(Entered { slot, generation }),
+        Err(found) if found == generation << STATE_BITS | BUSY => Err(Status::Concurrent),
+        Err(_) => Err(Status::Handle),
+    }
+}
+
+/// Returns a copy of what `read` finds in an object that threads share. Waits while another thread uses the object, which takes nanoseconds.
+///
+/// # Errors
+/// [`Status::Handle`].
+pub(crate) fn shared<T: Kind, R>(handle: u64, read: impl Fn(&T) -> R) -> Result<R, Status> {
+    loop {
+        match enter(handle) {
+            Ok(mut entered) => return entered.get::<T>().map(|object| read(object)),
+            Err(Status::Concurrent) => std::thread::yield_now(),
+            Err(status) => return Err(status),
+        }
+    }
+}
+
+/// Adds an object and returns its handle.
+///
+/// # Errors
+/// [`Status::NoMemory`] if the table is full.
+pub(crate) fn add(object: Object) -> Result<u64, Status> {
+    let mut free = TABLE.free.lock().unwrap_or_else(PoisonError::into_inner);
+    let index = match free.0.pop() {
+        Some(index) => index,
+        None => {
+            let index = free.1;
+            let chunk = TABLE.chunks.get(index / CHUNK).ok_or(Status::NoMemory)?;
+            chunk.get_or_init(|| {
+                let empty = || Slot { state: AtomicU64::new(FREE), object: UnsafeCell::new(None) };
+                (0..CHUNK).map(|_| empty()).collect()
+            });
+            free.1 += 1;
+            index
+        }
+    };
+    let slot = TABLE.slot(index).ok_or(Status::Internal)?;
+    let generation = (slot.state.load(Ordering::Acquire) >> STATE_BITS) % MAX_GENERATION + 1;
+    // SAFETY: the slot is FREE, and its index was taken from the list under the lock: no other thread accesses the object.
+    unsafe { *slot.object.get() = Some(object) };
+    slot.state.store(generation << STATE_BITS | IDLE, Ordering::Release);
+    Ok(generation << INDEX_BITS | index as u64)
+}
+
+/// Closes a handle of this kind and drops its object.
+///
+/// # Errors
+/// As [`enter`].
+pub(crate) fn close<T: Kind>(handle: u64) -> Result<(), Status> {
+    let object = enter(handle)?.close::<T>()?;
+    drop(object);
+    let index = usize::try_from(handle & ((1 << INDEX_BITS) - 1)).map_err(|_| Status::Handle)?;
+    TABLE.free.lock().unwrap_or_else(PoisonError::into_inner).0.push(index);
+    Ok(())
+}

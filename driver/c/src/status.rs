@@ -1,0 +1,146 @@
+//! Status codes. Their numbers are part of the ABI: a new code gets the next number, and none changes its meaning.
+
+use fpga_driver::bulk::BulkError;
+use fpga_driver::{ChannelError, OpenError, ResourceError, SubmitError, TransferError};
+
+/// Result of a call; `fpga_status` in C.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Status {
+    /// Success.
+    Ok = 0,
+    /// An argument is null, or has an impossible value.
+    Argument = 1,
+    /// The handle is not open, or names an object of another kind.
+    Handle = 2,
+    /// Another thread is in a call with the handle.
+    Concurrent = 3,
+    /// The card cannot be opened.
+    Open = 4,
+    /// The resource has an owner, or the buffer has a transfer in flight.
+    InUse = 5,
+    /// The card has no such resource, or not this function.
+    Unsupported = 6,
+    /// The range is not inside the memory, the BAR or the card.
+    Range = 7,
+    /// Memory or descriptors are used up.
+    NoMemory = 8,
+    /// The ring is full: poll, then submit again.
+    Full = 9,
+    /// The time is over; what was submitted stays in flight.
+    TimedOut = 10,
+    /// The engine reported an error in a transfer.
+    Fault = 11,
+    /// The engine does not stop. The card has to be reset.
+    Wedged = 12,
+    /// The card does not answer.
+    Gone = 13,
+    /// The ticket is unknown.
+    Ticket = 14,
+    /// The system refused a request.
+    System = 15,
+    /// A defect of this library.
+    Internal = 16,
+}
+
+impl Status {
+    /// All codes, by number.
+    pub(crate) const ALL: [(Self, &'static core::ffi::CStr); 17] = [
+        (Self::Ok, c"ok"),
+        (Self::Argument, c"invalid argument"),
+        (Self::Handle, c"invalid handle"),
+        (Self::Concurrent, c"handle in use by another thread"),
+        (Self::Open, c"card cannot be opened"),
+        (Self::InUse, c"in use"),
+        (Self::Unsupported, c"not supported by this card"),
+        (Self::Range, c"out of range"),
+        (Self::NoMemory, c"out of memory"),
+        (Self::Full, c"ring is full"),
+        (Self::TimedOut, c"timed out"),
+        (Self::Fault, c"transfer failed"),
+        (Self::Wedged, c"engine does not stop"),
+        (Self::Gone, c"card is gone"),
+        (Self::Ticket, c"unknown ticket"),
+        (Self::System, c"system error"),
+        (Self::Internal, c"internal error"),
+    ];
+}
+
+/// Kinds of the driver's errors as codes.
+pub(crate) trait Code {
+    fn status(&self) -> Status;
+}
+
+impl Code for OpenError {
+    fn status(&self) -> Status {
+        match self {
+            Self::Gone => Status::Gone,
+            Self::NotIdle { .. } => Status::Wedged,
+            _ => Status::Open,
+        }
+    }
+}
+
+impl Code for ResourceError {
+    fn status(&self) -> Status {
+        match self {
+            Self::InUse { .. } => Status::InUse,
+            Self::Busy { .. } => Status::Wedged,
+            Self::Memory(_) => Status::NoMemory,
+            Self::Mmio(error) if error.is_gone() => Status::Gone,
+            Self::Mmio(_) | Self::Interrupt(_) => Status::System,
+            Self::StreamBuffers { .. } | Self::Ring(_) => Status::Argument,
+            _ => Status::Unsupported,
+        }
+    }
+}
+
+impl Code for SubmitError {
+    fn status(&self) -> Status {
+        match self {
+            Self::Channel(error) => error.status(),
+            _ if self.is_full() => Status::Full,
+            Self::ForeignBuffer | Self::NotRegistered => Status::Handle,
+            Self::NoAccess { .. } => Status::Argument,
+            _ => Status::Range,
+        }
+    }
+}
+
+impl Code for ChannelError {
+    fn status(&self) -> Status {
+        match self {
+            Self::Gone { .. } => Status::Gone,
+            Self::Wedged { .. } => Status::Wedged,
+            Self::TimedOut { .. } | Self::Cancelled { .. } => Status::TimedOut,
+            Self::UnknownTicket => Status::Ticket,
+            Self::MemoryInUse | Self::PacketStarted => Status::InUse,
+            Self::NotRegistered => Status::Handle,
+            Self::NoInterrupt => Status::Unsupported,
+            _ => Status::System,
+        }
+    }
+}
+
+impl Code for TransferError {
+    fn status(&self) -> Status {
+        match self {
+            Self::Submit(error) => error.status(),
+            Self::Fault(_) => Status::Fault,
+            Self::Channel(error) => error.status(),
+            _ => Status::Internal,
+        }
+    }
+}
+
+impl Code for BulkError {
+    fn status(&self) -> Status {
+        match self {
+            Self::Memory(error) => error.status(),
+            Self::Submit(error) => error.status(),
+            Self::Fault { .. } => Status::Fault,
+            Self::Channel { cause, .. } => cause.status(),
+            _ => Status::Internal,
+        }
+    }
+}
