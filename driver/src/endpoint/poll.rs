@@ -1,0 +1,105 @@
+//! Polling: events, retransmissions, transmit windows and completions, in this order.
+
+use fpga_firmware::event::{EventKind, FaultReason};
+use fpga_protocol::Nanos;
+
+use super::{Endpoint, EndpointError, Notification, SendCompletion};
+use crate::error::{At as _, Error};
+
+impl Endpoint {
+    /// Takes events, fills transmit windows and retransmits packets that are due. Returns the amount of work done; 0 means that there is
+    /// nothing to do until the card acts.
+    ///
+    /// # Errors
+    /// See [`EndpointError`]: the endpoint has failed; drop it and open another.
+    pub fn poll(&mut self) -> Result<usize, Error<EndpointError>> {
+        self.poll_once().at(|| self.place())
+    }
+
+    pub(super) fn poll_once(&mut self) -> Result<usize, EndpointError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.counters.turns += 1;
+        self.step().inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    fn step(&mut self) -> Result<usize, EndpointError> {
+        let now = self.time();
+        let mut work = self.take_events(now)?;
+        // After the events: an answer that has already arrived prevents the timeout, even after a long time without a poll.
+        self.sender.handle_timeout(now);
+        self.retry_queries(now)?;
+        work += self.poll_reads(now)?;
+        if self.quiet_until.is_none_or(|until| until <= now) {
+            self.quiet_until = None;
+            work += self.transmit.fill_windows(now, &mut self.sender)?;
+        }
+        while let Some(completion) = self.sender.poll_completion() {
+            let completion = SendCompletion::of(completion);
+            self.peers.invalidate(&completion);
+            if !self.take_internal(now, &completion)? {
+                self.completions.push_back(completion);
+            }
+            work += 1;
+        }
+        Ok(work)
+    }
+
+    fn take_events(&mut self, now: Nanos) -> Result<usize, EndpointError> {
+        let (mut count, mut at_once) = (0, false);
+        self.events.refresh()?;
+        while let Some(event) = self.events.take()? {
+            count += 1;
+            if self.sender.handle_event(now, &event) {
+                continue;
+            }
+            match event.kind {
+                EventKind::WindowFree => self.transmit.window_free(event.index, now)?,
+                EventKind::Hello => self.peers.answer(&event),
+                EventKind::Notice => {
+                    let notification = Notification::of(&event);
+                    if !self.take_arrival(now, &notification)? {
+                        self.counters.notifications += 1;
+                        self.notifications.push_back(notification);
+                    }
+                }
+                EventKind::Fault => {
+                    self.counters.faults += 1 + u64::from(event.generation);
+                    at_once = true;
+                    if event.fault_reason() == Some(FaultReason::EventLost) {
+                        // The lost events may include released windows and completed entries: credits and mirror stay wrong permanently.
+                        return Err(self.events.overflowed(event.count));
+                    }
+                    self.counters.faults_dropped += self.faults.record(now, self.card.name(), event);
+                }
+                EventKind::Dropped => {
+                    at_once = true;
+                    self.resync.restart();
+                    // Never an error: the event marks the mirror as stale.
+                    let _ = self.mirror.handle_event(&event);
+                }
+                _ => {
+                    if self.resync.is_resync_complete(self.events.taken()) {
+                        self.mirror.end_resync();
+                    }
+                    self.note_segment(&event);
+                    if let Err(error) = self.mirror.handle_event(&event) {
+                        self.counters.faults_dropped +=
+                            self.faults.record_mirror(now, self.card.name(), error);
+                    }
+                }
+            }
+        }
+        if count > 0 {
+            self.counters.events += count as u64;
+            // The NI reports no further fault of the same reason before the first one is consumed, and no table event before a Dropped
+            // event is.
+            self.events.release(&self.ni, at_once)?;
+        }
+        if self.mirror.is_stale() {
+            self.resynchronise()?;
+        }
+        Ok(count)
+    }
+}
