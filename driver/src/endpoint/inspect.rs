@@ -325,7 +325,7 @@ impl Endpoint {
     /// Returns the tables of the card's network interface.
     #[must_use]
     pub const fn tables(&self) -> &ReceiveTables {
-        &self.tables
+        &self.receiving.tables
     }
 
     /// Returns the maximum size of a segment of this endpoint's transfers in bytes (of a message, if the card sends). At the receiving card
@@ -352,13 +352,15 @@ impl Endpoint {
     /// [`EndpointError::Mmio`].
     pub fn check_mirror(&self) -> Result<Vec<Difference>, Error<EndpointError>> {
         let mut differences = Vec::new();
-        for index in 0..self.tables.registry_entries() {
-            let entry = self.tables.entry(index)?;
-            self.mirror.compare(index, &entry, |difference| differences.push(difference));
+        for index in 0..self.receiving.tables.registry_entries() {
+            let entry = self.receiving.tables.entry(index)?;
+            self.receiving.mirror.compare(index, &entry, |difference| differences.push(difference));
         }
-        for index in 0..self.tables.escape_slots() {
-            let packet = self.tables.escaped(index)?.map(|slot| slot.packet);
-            self.mirror.compare_escaped(index, packet.as_ref(), |difference| differences.push(difference));
+        for index in 0..self.receiving.tables.escape_slots() {
+            let packet = self.receiving.tables.escaped(index)?.map(|slot| slot.packet);
+            self.receiving
+                .mirror
+                .compare_escaped(index, packet.as_ref(), |difference| differences.push(difference));
         }
         Ok(differences)
     }

@@ -99,37 +99,55 @@ pub struct Endpoint {
     /// The event ring's interrupt. Dropped before the card, at which it masks the line.
     line: Option<EngineInterrupt>,
     sender: SenderSet,
-    mirror: Mirror,
-    resync: Resync,
+    receiving: Receiving,
     transmit: TransmitPath,
     events: EventRing,
-    completions: VecDeque<SendCompletion>,
-    notifications: VecDeque<Notification>,
-    /// `None`: segment arrivals are not requested.
-    segments: Option<VecDeque<SegmentArrival>>,
+    queues: Queues,
     faults: Faults,
     /// Keys of open regions, by memory window.
     regions: Vec<Option<u64>>,
     reads: Reads,
     peers: Peers,
+    /// Time before which nothing is sent.
+    quiet_until: Option<Nanos>,
+    settings: Settings,
+    ni: Block,
+    counters: EndpointCounters,
+    failed: Option<EndpointError>,
+    card: Card,
+    _taken: EndpointGuard,
+}
+
+/// Properties of the network interface, and options that are fixed while the endpoint is open.
+#[derive(Debug)]
+struct Settings {
     read_channel: Option<u8>,
     /// Required alignment of source addresses in bytes.
     source_alignment: u32,
     /// Minimum registry timeout that a receiver needs for this sender.
     min_registry_timeout: Duration,
-    /// Time before which nothing is sent.
-    quiet_until: Option<Nanos>,
-    tables: ReceiveTables,
-    ni: Block,
-    info: NiInfo,
     scheme: Scheme,
     /// All active schemes.
     schemes: SchemeList,
     incarnation: Incarnation,
-    counters: EndpointCounters,
-    failed: Option<EndpointError>,
-    card: Card,
-    _taken: EndpointGuard,
+    info: NiInfo,
+}
+
+/// Mirror of the card's receive tables, and the tables themselves.
+#[derive(Debug)]
+struct Receiving {
+    mirror: Mirror,
+    resync: Resync,
+    tables: ReceiveTables,
+}
+
+/// Results that were not taken yet.
+#[derive(Debug)]
+struct Queues {
+    completions: VecDeque<SendCompletion>,
+    notifications: VecDeque<Notification>,
+    /// `None`: segment arrivals are not requested.
+    segments: Option<VecDeque<SegmentArrival>>,
 }
 
 /// Releases the endpoint after all its other parts are dropped.
@@ -146,13 +164,13 @@ impl Endpoint {
     /// Returns this node's id on the network.
     #[must_use]
     pub const fn node(&self) -> NodeId {
-        self.info.node
+        self.settings.info.node
     }
 
     /// Returns the number of this incarnation.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
-        self.incarnation
+        self.settings.incarnation
     }
 
     /// Returns the card.
@@ -164,7 +182,7 @@ impl Endpoint {
     /// Returns the card memory that transfers may use: all of it except the part that the endpoint reserves.
     #[must_use]
     pub fn usable_memory(&self) -> CardRange {
-        let memory = self.info.memory;
+        let memory = self.settings.info.memory;
         let chain = self.transmit.chain();
         let length = chain.get().checked_sub(memory.start.get()).unwrap_or(memory.length).min(memory.length);
         CardRange::new(memory.start, length)
@@ -196,18 +214,21 @@ impl Endpoint {
         length: u64,
         options: SendOptions,
     ) -> Result<SendTicket, SendError> {
-        if !self.info.memory.contains(source, length) {
-            return Err(SendError::SourceRange { start: source, length, memory: self.info.memory });
+        if !self.settings.info.memory.contains(source, length) {
+            return Err(SendError::SourceRange { start: source, length, memory: self.settings.info.memory });
         }
         if !self.is_source(source) {
-            return Err(SendError::SourceAlignment { start: source, alignment: self.source_alignment });
+            return Err(SendError::SourceAlignment {
+                start: source,
+                alignment: self.settings.source_alignment,
+            });
         }
         let fits = offset <= target.length && length <= target.length - offset;
         let Some(destination) = target.address.checked_add(offset).filter(|_| fits) else {
             return Err(SendError::TargetRange { node: target.node, offset, length, region: target.length });
         };
         let reaches = CardRange::new(destination, length);
-        if target.node == self.info.node && CardRange::new(source, length).overlaps(reaches) {
+        if target.node == self.settings.info.node && CardRange::new(source, length).overlaps(reaches) {
             return Err(SendError::Overlap { source_start: source, destination, length });
         }
         self.check_peer(target.node, length, options.scheme)?;
@@ -229,7 +250,7 @@ impl Endpoint {
 
     /// Returns whether the CDMA engine can send from `address`.
     fn is_source(&self, address: CardAddr) -> bool {
-        address.is_aligned_to(self.source_alignment.into())
+        address.is_aligned_to(self.settings.source_alignment.into())
     }
 
     /// Withdraws a transfer; its completion reports this and comes with the next poll. Returns whether the transfer had not ended before.
@@ -271,13 +292,13 @@ impl Endpoint {
     /// Returns the oldest completion that was not taken yet.
     #[must_use]
     pub fn next_completion(&mut self) -> Option<SendCompletion> {
-        self.completions.pop_front()
+        self.queues.completions.pop_front()
     }
 
     /// Returns the oldest arrival that was not taken yet.
     #[must_use]
     pub fn next_notification(&mut self) -> Option<Notification> {
-        self.notifications.pop_front()
+        self.queues.notifications.pop_front()
     }
 
     /// Relaxes in a polling loop: a spin-loop hint on hardware; lets a simulated card in this thread take a step.
@@ -337,8 +358,8 @@ impl Endpoint {
     }
 
     fn take_completion(&mut self, ticket: SendTicket) -> Option<SendCompletion> {
-        let position = self.completions.iter().position(|done| done.ticket == ticket)?;
-        self.completions.remove(position)
+        let position = self.queues.completions.iter().position(|done| done.ticket == ticket)?;
+        self.queues.completions.remove(position)
     }
 
     /// Writes a buffer to this card's memory through the endpoint's own channel, for cards with a single H2C channel.
@@ -371,13 +392,13 @@ impl Endpoint {
     /// Returns the default scheme of transfers.
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
-        self.scheme
+        self.settings.scheme
     }
 
     /// Returns all active schemes of this node.
     #[must_use]
     pub const fn schemes(&self) -> SchemeList {
-        self.schemes
+        self.settings.schemes
     }
 
     /// Returns the transfers that have not ended, as far as this host knows.
@@ -391,7 +412,7 @@ impl Endpoint {
     /// stale](Mirror::is_stale).
     #[must_use]
     pub const fn mirror(&self) -> &Mirror {
-        &self.mirror
+        &self.receiving.mirror
     }
 
     /// Returns whether nothing is in progress: no transfer, no read, no op, no window.

@@ -22,8 +22,8 @@ use super::resync::Resync;
 use super::sending::SenderSet;
 use super::transmit::TransmitPath;
 use super::{
-    Endpoint, EndpointCounters, EndpointError, EndpointGuard, EndpointOptions, RESERVED_CARD_BYTES,
-    SchemeList, options, region, wait,
+    Endpoint, EndpointCounters, EndpointError, EndpointGuard, EndpointOptions, Queues, RESERVED_CARD_BYTES,
+    Receiving, SchemeList, Settings, options, region, wait,
 };
 use crate::card::Card;
 use crate::channel::{ChannelOptions, WaitOptions};
@@ -32,6 +32,26 @@ use crate::ni::{Block, NiInfo};
 
 /// Minimum default of the registry timeout: the give-up time of other nodes may be longer than that of this one.
 const REGISTRY_TIMEOUT_MIN: Duration = Duration::from_secs(2);
+
+impl Receiving {
+    fn new(card: &Card, info: &NiInfo, options: &EndpointOptions) -> Result<Self, EndpointError> {
+        let small = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
+        let mut mirror = Mirror::new(small(info.registry_entries), small(info.escape_slots));
+        mirror.track_masks(options.packet_events);
+        let tables = ReceiveTables::of(card).map_err(|error| error.kind)?;
+        Ok(Self { mirror, resync: Resync::default(), tables })
+    }
+}
+
+impl Queues {
+    fn new(options: &EndpointOptions) -> Self {
+        Self {
+            completions: VecDeque::with_capacity(64),
+            notifications: VecDeque::with_capacity(64),
+            segments: options.segment_arrivals.then(VecDeque::new),
+        }
+    }
+}
 
 impl Endpoint {
     /// Opens the endpoint of `card` with default options.
@@ -58,19 +78,9 @@ impl Endpoint {
         let (Some(info), Some(bar)) = (card.info().ni.clone(), card.user_bar()) else {
             return Err(EndpointError::NoInterface);
         };
-        let incarnation = match options.incarnation {
-            Some(number) => number,
-            // Any 32 of the 64 random bits are sufficient. 0 is the NI's value after a hardware reset.
-            None => CardAddr::new(random()?).to_low_high().0.max(1),
-        };
-        let incarnation = Incarnation::new(incarnation);
-        let scheme = options.scheme;
-        let unknown = || EndpointError::Scheme { scheme, known: SchemeList(info.schemes) };
-        if !info.supports(scheme) {
-            return Err(unknown());
-        }
-        let schemes = options::schemes(options);
-        Self::check_schemes(schemes, &info)?;
+        let incarnation = incarnation(options)?;
+        let (scheme, schemes) = (options.scheme, options::schemes(options));
+        Self::check_schemes(scheme, schemes, &info)?;
         if schemes.contains(Scheme::Registry) && info.op_table_entries != 0 {
             return Err(EndpointError::OpTable { entries: info.op_table_entries });
         }
@@ -83,9 +93,7 @@ impl Endpoint {
         card.shared.take_endpoint().at(|| card.shared.place())?;
         let taken = EndpointGuard(Arc::clone(&card.shared));
 
-        let small = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
-        let mut mirror = Mirror::new(small(info.registry_entries), small(info.escape_slots));
-        mirror.track_masks(options.packet_events);
+        let receiving = Receiving::new(card, &info, options)?;
         let ni = Block::new(bar.clone(), info.ni_base);
         // A hardware reset takes longer than any packet stays in the network (PCIe: 100 ms), and sets this register to 0.
         let had_a_life = ni.read(at::INCARNATION)? != 0;
@@ -100,9 +108,7 @@ impl Endpoint {
         let quiet_until =
             had_a_life.then(|| Nanos::new(card.shared.backend.now()).saturating_add(limits.packet_lifetime));
 
-        let chain = options.chain.unwrap_or_else(|| {
-            CardAddr::new(info.memory.last().get().saturating_sub(RESERVED_CARD_BYTES - 1) & !0xFFF)
-        });
+        let chain = options.chain.unwrap_or_else(|| default_chain(&info));
         let channel = options.channel.unwrap_or_else(|| card.info().xdma.h2c_channels.saturating_sub(1));
         let h2c = card.h2c_with(channel, ChannelOptions::default())?;
         let mut transmit = TransmitPath::new(card, &info, h2c.0, chain)?;
@@ -122,27 +128,25 @@ impl Endpoint {
         Ok(Self {
             line,
             sender,
-            mirror,
-            resync: Resync::default(),
+            receiving,
             transmit,
             events,
-            completions: VecDeque::with_capacity(64),
-            notifications: VecDeque::with_capacity(64),
-            segments: options.segment_arrivals.then(VecDeque::new),
+            queues: Queues::new(options),
             faults: Faults::default(),
             regions: vec![None; info.memory_windows.min(region::MAX_WINDOWS) as usize],
             reads: Reads::default(),
             peers: Peers::default(),
-            read_channel: options.read_channel,
-            source_alignment: options.source_alignment.unwrap_or(1),
-            min_registry_timeout: limits.min_registry_timeout().into(),
             quiet_until,
-            tables: ReceiveTables::of(card).map_err(|error| error.kind)?,
+            settings: Settings {
+                read_channel: options.read_channel,
+                source_alignment: options.source_alignment.unwrap_or(1),
+                min_registry_timeout: limits.min_registry_timeout().into(),
+                scheme,
+                schemes,
+                incarnation,
+                info,
+            },
             ni,
-            info,
-            scheme,
-            schemes,
-            incarnation,
             counters: EndpointCounters::default(),
             failed: None,
             card: card.clone(),
@@ -195,8 +199,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Checks that the NI can run all of these schemes at the same time.
-    fn check_schemes(schemes: SchemeList, info: &NiInfo) -> Result<(), EndpointError> {
+    /// Checks that the NI can run the default scheme, and all of these schemes at the same time.
+    fn check_schemes(scheme: Scheme, schemes: SchemeList, info: &NiInfo) -> Result<(), EndpointError> {
+        if !info.supports(scheme) {
+            return Err(EndpointError::Scheme { scheme, known: SchemeList(info.schemes) });
+        }
         let refuse = |reason| Err(EndpointError::Schemes { schemes, reason });
         if schemes.0 & !info.schemes != 0 {
             let unknown = SchemeList(schemes.0 & !info.schemes).iter().next();
@@ -269,4 +276,18 @@ impl Endpoint {
         }
         Ok(SenderSet::new(Some(sender), card_sends, options.scheme))
     }
+}
+
+/// Returns the default address of the CDMA chain: a page in the part of card memory that the endpoint reserves.
+fn default_chain(info: &NiInfo) -> CardAddr {
+    CardAddr::new(info.memory.last().get().saturating_sub(RESERVED_CARD_BYTES - 1) & !0xFFF)
+}
+
+/// Returns the number of the new incarnation: the one given, or a random one.
+fn incarnation(options: &EndpointOptions) -> Result<Incarnation, EndpointError> {
+    Ok(Incarnation::new(match options.incarnation {
+        Some(number) => number,
+        // Any 32 of the 64 random bits are sufficient. 0 is the NI's value after a hardware reset.
+        None => CardAddr::new(random()?).to_low_high().0.max(1),
+    }))
 }

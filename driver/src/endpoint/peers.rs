@@ -195,9 +195,9 @@ impl Endpoint {
         length: u64,
         scheme: Option<Scheme>,
     ) -> Result<(), SendError> {
-        let scheme = scheme.unwrap_or(self.scheme);
-        if !self.schemes.contains(scheme) {
-            return Err(SendError::Scheme { scheme, on: self.schemes });
+        let scheme = scheme.unwrap_or(self.settings.scheme);
+        if !self.settings.schemes.contains(scheme) {
+            return Err(SendError::Scheme { scheme, on: self.settings.schemes });
         }
         self.mismatch(node, length, scheme).map_or(Ok(()), |mismatch| Err(SendError::Peer { node, mismatch }))
     }
@@ -207,12 +207,12 @@ impl Endpoint {
         if !peer.schemes.contains(scheme) {
             return Some(Mismatch::Scheme { ours: scheme, theirs: peer.schemes });
         }
-        let (ours, theirs) = (self.info.packet_size_log2, peer.packet_size_log2);
+        let (ours, theirs) = (self.settings.info.packet_size_log2, peer.packet_size_log2);
         if ours != theirs {
             let bytes = |log2: u8| 1_u32.checked_shl(log2.into()).unwrap_or(0);
             return Some(Mismatch::PacketSize { ours: bytes(ours), theirs: bytes(theirs) });
         }
-        let (least, patience) = (self.min_registry_timeout, peer.registry_timeout);
+        let (least, patience) = (self.settings.min_registry_timeout, peer.registry_timeout);
         if patience < least {
             return Some(Mismatch::Timeout { ours: least, theirs: patience });
         }

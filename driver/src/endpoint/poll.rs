@@ -39,7 +39,7 @@ impl Endpoint {
             let completion = SendCompletion::of(completion);
             self.peers.invalidate(&completion);
             if !self.take_internal(now, &completion)? {
-                self.completions.push_back(completion);
+                self.queues.completions.push_back(completion);
             }
             work += 1;
         }
@@ -61,7 +61,7 @@ impl Endpoint {
                     let notification = Notification::of(&event);
                     if !self.take_arrival(now, &notification)? {
                         self.counters.notifications += 1;
-                        self.notifications.push_back(notification);
+                        self.queues.notifications.push_back(notification);
                     }
                 }
                 EventKind::Fault => {
@@ -75,16 +75,16 @@ impl Endpoint {
                 }
                 EventKind::Dropped => {
                     at_once = true;
-                    self.resync.restart();
+                    self.receiving.resync.restart();
                     // Never an error: the event marks the mirror as stale.
-                    let _ = self.mirror.handle_event(&event);
+                    let _ = self.receiving.mirror.handle_event(&event);
                 }
                 _ => {
-                    if self.resync.is_resync_complete(self.events.taken()) {
-                        self.mirror.end_resync();
+                    if self.receiving.resync.is_resync_complete(self.events.taken()) {
+                        self.receiving.mirror.end_resync();
                     }
                     self.note_segment(&event);
-                    if let Err(error) = self.mirror.handle_event(&event) {
+                    if let Err(error) = self.receiving.mirror.handle_event(&event) {
                         self.counters.faults_dropped +=
                             self.faults.record_mirror(now, self.card.name(), error);
                     }
@@ -97,7 +97,7 @@ impl Endpoint {
             // event is.
             self.events.release(&self.ni, at_once)?;
         }
-        if self.mirror.is_stale() {
+        if self.receiving.mirror.is_stale() {
             self.resynchronise()?;
         }
         Ok(count)

@@ -100,7 +100,8 @@ impl Endpoint {
         if let Some(place) = self.regions.get_mut(index) {
             *place = Some(key);
         }
-        let remote = RemoteRegion { node: self.info.node, address: range.start, length: range.length, key };
+        let remote =
+            RemoteRegion { node: self.settings.info.node, address: range.start, length: range.length, key };
         Ok(RegionHandle { index: number, remote })
     }
 
@@ -130,7 +131,7 @@ impl Endpoint {
     }
 
     fn memory_block(&self) -> Result<Block, EndpointError> {
-        self.block(self.info.memory_base)
+        self.block(self.settings.info.memory_base)
     }
 
     pub(super) fn block(&self, base: fpga_registers::BarOffset) -> Result<Block, EndpointError> {

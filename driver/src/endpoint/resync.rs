@@ -52,27 +52,28 @@ impl Endpoint {
     /// returned to the card.
     pub(super) fn resynchronise(&mut self) -> Result<(), EndpointError> {
         let now = self.time();
-        if !self.mirror.is_stale() || self.resync.not_before > now {
+        if !self.receiving.mirror.is_stale() || self.receiving.resync.not_before > now {
             return Ok(());
         }
-        if self.resync.rows == 0 {
-            self.resync.began = now;
-            self.mirror.begin_resync();
+        if self.receiving.resync.rows == 0 {
+            self.receiving.resync.began = now;
+            self.receiving.mirror.begin_resync();
         }
-        let (entries, slots) = (self.tables.registry_entries(), self.tables.escape_slots());
+        let (entries, slots) =
+            (self.receiving.tables.registry_entries(), self.receiving.tables.escape_slots());
         let all = u32::from(entries) + u32::from(slots);
-        let end = self.resync.rows.saturating_add(ROWS).min(all);
-        let rows = self.resync.rows..end;
+        let end = self.receiving.resync.rows.saturating_add(ROWS).min(all);
+        let rows = self.receiving.resync.rows..end;
         for index in (0..entries).filter(|index| rows.contains(&u32::from(*index))) {
-            let entry = self.tables.entry(index).map_err(|error| error.kind)?;
-            self.mirror.read_entry(index, &entry);
+            let entry = self.receiving.tables.entry(index).map_err(|error| error.kind)?;
+            self.receiving.mirror.read_entry(index, &entry);
         }
         for index in (0..slots).filter(|index| rows.contains(&(u32::from(entries) + u32::from(*index)))) {
-            let slot = self.tables.escaped(index).map_err(|error| error.kind)?;
+            let slot = self.receiving.tables.escaped(index).map_err(|error| error.kind)?;
             let age = slot.map_or(Nanos::ZERO, |slot| slot.age.into());
-            self.mirror.read_slot(index, slot.map(|slot| slot.packet).as_ref(), age);
+            self.receiving.mirror.read_slot(index, slot.map(|slot| slot.packet).as_ref(), age);
         }
-        self.resync.rows = end;
+        self.receiving.resync.rows = end;
         if end < all {
             return Ok(());
         }
@@ -82,15 +83,15 @@ impl Endpoint {
         let more = dropped.wrapping_sub(low(self.counters.events_dropped));
         self.counters.events_dropped += u64::from(more);
         self.counters.mirror_resyncs += 1;
-        self.mirror.end_resync_read();
+        self.receiving.mirror.end_resync_read();
         let now = self.time();
-        let took = now.saturating_sub(self.resync.began);
-        self.resync.rows = 0;
-        self.resync.not_before = now.saturating_add(took.saturating_mul(RESYNC_PAUSE_FACTOR));
+        let took = now.saturating_sub(self.receiving.resync.began);
+        self.receiving.resync.rows = 0;
+        self.receiving.resync.not_before = now.saturating_add(took.saturating_mul(RESYNC_PAUSE_FACTOR));
         if posted == self.events.taken() {
-            self.mirror.end_resync();
+            self.receiving.mirror.end_resync();
         } else {
-            self.resync.settles = Some(posted);
+            self.receiving.resync.settles = Some(posted);
         }
         Ok(())
     }

@@ -35,15 +35,15 @@ impl Endpoint {
     /// notification. Segments of reads are not reported.
     #[must_use]
     pub fn next_segment(&mut self) -> Option<SegmentArrival> {
-        self.segments.as_mut()?.pop_front()
+        self.queues.segments.as_mut()?.pop_front()
     }
 
     /// Records the segment of a completion event; its range is known from its registration. Call it before the mirror processes the event.
     pub(super) fn note_segment(&mut self, event: &Event) {
-        if self.segments.is_none() || event.kind != EventKind::Completed {
+        if self.queues.segments.is_none() || event.kind != EventKind::Completed {
             return;
         }
-        let Some(&operation) = self.mirror.operation(event.index) else { return };
+        let Some(&operation) = self.receiving.mirror.operation(event.index) else { return };
         let Operation { node, incarnation, transfer, segment, segment_count, base, length, .. } = operation;
         let is_named = (node, incarnation, transfer, segment)
             == (event.node, event.incarnation, event.transfer, event.segment);
@@ -61,6 +61,6 @@ impl Endpoint {
             length,
             time,
         };
-        self.segments.get_or_insert_default().push_back(arrival);
+        self.queues.segments.get_or_insert_default().push_back(arrival);
     }
 }

@@ -143,7 +143,7 @@ impl Endpoint {
         if self.transmit.is_uploading() || self.reads.has_requests() {
             return now;
         }
-        let mirror = self.mirror.is_stale().then(|| self.resync.due());
+        let mirror = self.receiving.mirror.is_stale().then(|| self.receiving.resync.due());
         let timers = [
             self.sender.poll_timeout(),
             self.reads.next_deadline(),

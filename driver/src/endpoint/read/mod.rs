@@ -201,7 +201,7 @@ impl Endpoint {
         };
         if self.reads.fetch.is_none() {
             let last = self.card.info().xdma.c2h_channels.saturating_sub(1);
-            let channel = self.read_channel.unwrap_or(last);
+            let channel = self.settings.read_channel.unwrap_or(last);
             self.reads.fetch = Some(self.card.c2h_with(channel, ChannelOptions::default())?);
         }
         let mailbox = CardRange::new(self.reserved(MAILBOXES_AT + MAILBOX * index as u64), MAILBOX);
@@ -209,7 +209,8 @@ impl Endpoint {
         if let Some(place) = self.reads.mailboxes.get_mut(index) {
             *place = Some(Readable { reader, range });
         }
-        let remote = RemoteReadable { node: self.info.node, length: range.length, mailbox: window.remote };
+        let remote =
+            RemoteReadable { node: self.settings.info.node, length: range.length, mailbox: window.remote };
         Ok(ReadableHandle { window, remote })
     }
 
@@ -286,7 +287,7 @@ impl Endpoint {
         }
         // The answer uses the same scheme, and this card has to receive it.
         self.check_peer(source.node, SLOT, options.scheme)?;
-        let scheme = options.scheme.unwrap_or(self.scheme);
+        let scheme = options.scheme.unwrap_or(self.settings.scheme);
         let mut others = self.reads.pending.iter().flatten();
         if others.any(|other| CardRange::new(other.to, other.length).overlaps(CardRange::new(to, length))) {
             return Err(ReadError::Overlap { to, length });
@@ -539,10 +540,12 @@ impl Endpoint {
         if !self.is_source(source) {
             return Ok(None);
         }
-        if reader == self.info.node && CardRange::new(source, length).overlaps(CardRange::new(to, length)) {
+        if reader == self.settings.info.node
+            && CardRange::new(source, length).overlaps(CardRange::new(to, length))
+        {
             return Ok(None);
         }
-        if !self.schemes.contains(scheme) {
+        if !self.settings.schemes.contains(scheme) {
             return Ok(None);
         }
         let notify = Notify::Receiver;
