@@ -177,3 +177,49 @@ impl Surface {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// `pub struct Shown { pub field: below::Kept }` and, if `exported`, `pub use below::Kept as Named`.
+    fn packages(exported: bool) -> Vec<Package> {
+        let items = if exported { json!([1, 4]) } else { json!([1]) };
+        let above = json!({
+            "root": 0,
+            "index": {
+                "0": { "name": "above", "inner": { "module": { "items": items } } },
+                "1": { "name": "Shown", "inner": { "struct": { "kind": { "plain": { "fields": [2] } }, "impls": [] } } },
+                "2": { "name": "field", "inner": { "struct_field": { "resolved_path": { "id": 3, "path": "Kept" } } } },
+                "4": { "name": null, "inner": { "use": { "id": 3, "name": "Named", "is_glob": false } } },
+            },
+            "paths": {
+                "1": { "crate_id": 0, "kind": "struct", "path": ["above", "Shown"] },
+                "3": { "crate_id": 5, "kind": "struct", "path": ["below", "inner", "Kept"] },
+            },
+        });
+        let below = json!({
+            "root": 0,
+            "index": { "7": { "name": "Kept", "inner": { "struct": { "kind": "unit", "impls": [] } } } },
+            "paths": { "7": { "crate_id": 0, "kind": "struct", "path": ["below", "inner", "Kept"] } },
+        });
+        vec![Package { name: "above".into(), json: above }, Package { name: "below".into(), json: below }]
+    }
+
+    #[test]
+    fn surface_type_of_public_field_without_name_is_leak() {
+        let surface = Surface::of("above", &packages(false)).unwrap();
+        assert_eq!(surface.types.values().collect::<Vec<_>>(), ["above::Shown"]);
+        let (path, uses) = surface.leaks.first_key_value().unwrap();
+        assert_eq!(path, "below::inner::Kept");
+        assert_eq!(uses.iter().collect::<Vec<_>>(), ["above::Shown::field"]);
+    }
+
+    #[test]
+    fn surface_type_exported_by_other_name_is_no_leak() {
+        let surface = Surface::of("above", &packages(true)).unwrap();
+        assert_eq!(surface.types.values().collect::<Vec<_>>(), ["above::Shown", "above::Named"]);
+        assert!(surface.leaks.is_empty(), "{:?}", surface.leaks);
+    }
+}
