@@ -108,7 +108,7 @@ pub enum MmioError {
         r#source: OsError,
     },
     /// The process that serves the device could not perform the access.
-    #[error("the access at {at} was not done: {source}")]
+    #[error("the access at {at} was not performed: {source}")]
     Server {
         /// The register that was to be accessed.
         at: BarOffset,
@@ -203,7 +203,7 @@ pub enum ConfigSpaceError {
         seen: u8,
     },
     /// The process that serves the device could not perform the access.
-    #[error("configuration access at {at:#x} was not done: {source}")]
+    #[error("configuration access at {at:#x} was not performed: {source}")]
     Server {
         /// First byte.
         at: u16,
@@ -461,7 +461,7 @@ pub enum MemoryError {
     },
     /// A size of zero, or one that exceeds the address space.
     #[error(
-        "a shared memory of {length:#x} bytes is not possible: its size must be at least 1 and fit the address space"
+        "shared memory size {length:#x} is invalid: it must be at least 1 byte and fit into the address space"
     )]
     BadLength {
         /// Requested size in bytes.

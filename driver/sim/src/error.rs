@@ -18,7 +18,7 @@ pub enum SimNetworkError {
         problem: CardError,
     },
     /// The impairments are invalid.
-    #[error("network: {0}")]
+    #[error("the delivery order of the network is invalid: {0}")]
     Network(OrderError),
     /// Two cards have the same node id, so that the network could not distinguish them.
     #[error("cards {first} and {second} both have node id {node}; give each card a different ni.node_id")]

@@ -1,4 +1,4 @@
-//! Waiting by polling, by interrupt, or by polling first and interrupt later.
+//! Waiting for transfers by polling, by interrupt, or by polling first and sleeping later (hybrid).
 
 use core::time::Duration;
 use fpga_pci::Waited;
@@ -88,17 +88,17 @@ impl Engine {
         let deadline = Deadline::after(&*self.card.backend, options.timeout.min(options.total));
         let (mut backoff, mut fruitless) = (Backoff::new(), self.empty_polls);
         let mut now = self.now();
-        // Polling has no interrupt cost. Consecutive waits by interrupt leave interrupts enabled.
+        // Waits by interrupt leave the interrupt enabled for the next one. A wait that polls disables it, to avoid its cost.
         if self.line.enabled && matches!(options.mode, WaitMode::Poll) && self.failed.is_none() {
             self.disarm()?;
         }
-        // A cancellation wakes no thread.
+        // A cancellation does not wake a sleeping thread: sleep in short intervals.
         let longest_sleep = options.cancel.map_or(u64::MAX, |_| CANCEL_CHECK_NS);
         self.hurried = false;
-        // Armed since the last interrupt: every later completion sends one.
+        // The channel was armed since the last interrupt: the next completion sends an interrupt.
         let mut listening = false;
-        // The clock is read before each poll, not after it. In between, this thread may lose the CPU for longer than the timeout, and
-        // transfers that end meanwhile have ended in time.
+        // The clock is read before each poll. This thread may lose the CPU between the two for longer than the timeout. Transfers that end
+        // in that time must not be reported as timed out.
         let result = loop {
             match done(self) {
                 Ok(Some(value)) => break Ok(value),
@@ -120,7 +120,7 @@ impl Engine {
             };
             if spinning {
                 if core::mem::replace(&mut fruitless, self.empty_polls) > self.empty_polls {
-                    // Progress: post what follows as soon as it ends.
+                    // Progress: poll at the shortest interval again, so that queued transfers are posted early.
                     backoff.reset();
                 }
                 if backoff.back_off(&*self.card.backend, deadline.left(now)) {
@@ -149,11 +149,11 @@ impl Engine {
         result
     }
 
-    /// Arms for a sleep that only later completions end.
+    /// Arms the channel for a sleep that ends with a later completion.
     fn listen(&mut self) -> Result<(), ChannelError> {
         if let Some(interrupt) = &self.interrupt {
-            // Interrupt of a batch whose end was seen before its wait slept. A wakeup by it would find nothing and read registers to find
-            // the reason. Its transfers have ended, and the next poll sees them.
+            // This interrupt belongs to transfers that have already ended; the next poll sees them. Take it now: it would end the sleep
+            // without progress, and cost register reads to find the reason.
             if interrupt.try_take() > 0 {
                 self.line.owes = false;
             }
@@ -161,7 +161,7 @@ impl Engine {
         self.arm()
     }
 
-    /// Sleeps until an interrupt. Returns whether the channel must be armed again.
+    /// Sleeps until an interrupt, for at most `at_most` nanoseconds. Returns whether the channel must be armed again.
     fn sleep(&mut self, at_most: u64) -> Result<bool, ChannelError> {
         let interrupt = self.interrupt.as_ref().ok_or_else(|| self.no_interrupt())?;
         // The sleep is limited by the interval of the status check: an interrupt can be lost.
@@ -172,12 +172,12 @@ impl Engine {
         let messages = woken.unwrap_or(0);
         self.line.owes = u64::from(owed) + u64::from(self.line.owes) > messages;
         if owed && messages == 1 && !news && !self.is_level_triggered() {
-            // Message of a batch whose end was seen before this sleep, and that arrived after `listen`. It does not indicate the engine's
-            // state. If the line has been cleared since, the next completion sends another message.
+            // The message announces transfers that were seen before this sleep; it arrived after `listen`. It tells nothing about the
+            // transfers in flight. If the line is low since then, the next completion sends another message: no need to arm.
             return Ok(!self.line.low);
         }
-        // Woken without progress, or not woken: reading the status pushes a write-back in flight to memory, and shows an engine that has
-        // stopped.
+        // Without progress or without an interrupt, read the status register: the read pushes a write-back in flight to memory, and it
+        // shows whether the engine has stopped.
         if !news || woken.is_none() {
             self.check_status()?;
             if woken.is_some() && self.is_level_triggered() {
@@ -213,8 +213,8 @@ impl Engine {
             return Err(self.no_interrupt());
         }
         // The message is sent on the rising edge, so the line has to fall. In batch mode the start of a run clears it, and a source that is
-        // asserted while it is enabled sends a message (PG195). A ring in credit mode never starts again. A legacy line is high as long as
-        // any recorded event asserts it: earlier completions would wake its owner and all others on the line until the next start.
+        // asserted while it is enabled sends a message (PG195). A ring in credit mode never starts again, so clear the line here. So does
+        // INTx: it is high while any recorded event asserts it, and earlier completions would wake all waiters on the line.
         let clears = matches!(self.options.run_mode, RunMode::Credit) || self.is_level_triggered();
         if clears {
             let events = ChannelStatus::new().with_descriptor_completed(true).with_descriptor_stopped(true);
@@ -224,15 +224,15 @@ impl Engine {
             self.line.low = true;
         }
         if !self.line.enabled {
-            // Recorded events may interrupt: the mask has the positions of the control register's log-enable bits (PG195, Interrupt Enable
-            // Mask).
+            // Enable the interrupts of all events that the control register records: both registers have the same bit positions (PG195,
+            // Interrupt Enable Mask).
             self.enable(ChannelInterrupts::from_bits(self.stop_control().into_bits() & EVENT_BITS))?;
             self.line.enabled = true;
             self.line.low = true;
         }
         if clears {
-            // The write above is posted. A completion before it arrives sends nothing. The answer to this read arrives after that
-            // completion's write-back, so the next poll sees it.
+            // The write above is posted. A completion before its arrival sends no message, but its write-back is in memory when this read
+            // returns, so the next poll sees it.
             let status = self.status()?;
             barrier::register_before_memory();
             if self.ring.is_running() && status.has_error(self.direction()) {
@@ -240,7 +240,7 @@ impl Engine {
             }
         }
         if self.is_level_triggered() {
-            // Another waiter that was woken by it may have masked it.
+            // Another waiter on the same line may have masked this channel.
             IrqBlock::CHANNEL_ENABLE_SET
                 .write(&self.card.dma_bar, IRQ_BASE, self.irq_bit())
                 .map_err(|source| self.backend_lost(source))?;
@@ -306,8 +306,9 @@ impl Engine {
         let done = match self.wait(ticket, options) {
             Ok(done) => done,
             Err(error) => {
-                // Without a completion the buffer is still posted: stop the engine to get it back. Other transfers in flight continue. The
-                // engine of a stream is not stopped for that: held back by its port it would stay busy, and the channel would be lost.
+                // Without a completion the buffer is still posted: stop the engine to get it back. Other transfers in flight continue. A
+                // stream's engine is stopped only if the transfer could be withdrawn: one that waits for its AXI port would stay busy, and
+                // the channel would be lost.
                 if matches!(self.side, Side::Memory) || self.ring.withdraw(Token::new(ticket.0)).is_ok() {
                     let _ = self.cancel_within(ticket, self.stop_limit(options.timeout));
                 }

@@ -1,4 +1,4 @@
-//! Memory windows: regions that peers may write.
+//! Regions of card memory that peers may write. Each open region occupies one memory window (access rule) of the network interface.
 
 use fpga_firmware::NodeId;
 use fpga_firmware::generated::{self, memory as at};
@@ -13,7 +13,7 @@ use crate::range::CardRange;
 /// Maximum number of memory windows used, regardless of the number that the card reports.
 pub(super) const MAX_WINDOWS: u32 = 4096;
 
-/// Region of a node's card memory that another node may write. Its owner passes it to the sender by means of the application.
+/// Region of a node's card memory that another node may write. The application of the owner passes it to the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteRegion {
     /// Node that owns the memory.
@@ -22,8 +22,8 @@ pub struct RemoteRegion {
     pub address: CardAddr,
     /// Length in bytes.
     pub length: u64,
-    /// Key that packets must carry. It protects against accidents and against unknown senders that cannot read the network's traffic; it is
-    /// not cryptography.
+    /// Key that packets must carry. It protects against accidental writes and against senders that cannot read the network's traffic. It is
+    /// sent in clear text.
     pub key: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct RegionHandle {
     pub remote: RemoteRegion,
 }
 
-/// Removes every memory window of a card.
+/// Removes the first `count` memory windows of a card, at most [`MAX_WINDOWS`].
 pub(super) fn close_all(block: &Block, count: u32) -> Result<(), MmioError> {
     for index in 0..count.min(MAX_WINDOWS) {
         block.write(at::INDEX, index)?;
@@ -93,7 +93,7 @@ impl Endpoint {
             block.write_pair(at::KEY_LOW, key)?;
             block.write(at::PERMISSIONS, generated::Permissions::WRITE.bits())?;
             block.write(at::COMMIT, generated::MEMORY_COMMIT_INSTALL)?;
-            // A packet of a sender that receives the region must not overtake the window's registers.
+            // The register writes are posted. They must arrive before a sender can learn the region and send a packet to it.
             block.flush(at::INDEX)
         };
         install().map_err(EndpointError::Mmio)?;
@@ -114,7 +114,7 @@ impl Endpoint {
     }
 
     pub(super) fn close_window(&mut self, region: &RegionHandle) -> Result<(), EndpointError> {
-        // The index may belong to another region by now, or to a region of another endpoint.
+        // The window's index may have been reused for another region, or `region` may be of another endpoint.
         if !self.is_open(region) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Execution of the recovery steps.
+//! Execution of the recovery steps: stop the engines through their registers, then reset the function, then the bus.
 
 use fpga_pci::Waited;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ use fpga_pci::poll_until;
 /// Event bits of the status register: all bits except busy.
 const EVENTS: u32 = 0x00FF_FFFE;
 
-/// Resources held during a recovery, so that no other owner takes them meanwhile, and resources that other owners hold.
+/// Resources that the recovery holds, so that no other owner takes them meanwhile, and resources that other owners in this process hold
+/// (`foreign_*`).
 #[derive(Default)]
 pub(super) struct Claims {
     _channels: Vec<ChannelClaim>,
@@ -59,7 +60,10 @@ impl Claims {
         Self::default()
     }
 
-    /// Takes everything that the recovery will access.
+    /// Claims everything that the recovery accesses.
+    ///
+    /// # Errors
+    /// [`RecoveryError::InUse`] if another owner holds a part of it, unless `options.force` is set.
     pub(super) fn take(shared: &Arc<Shared>, options: &RecoveryOptions) -> Result<Self, RecoveryError> {
         let mut claims = Self::default();
         if let Some(channel) = options.channel {
@@ -101,7 +105,7 @@ impl Claims {
     }
 }
 
-/// State of the registers.
+/// Whether the card's registers answer.
 pub(super) enum RegisterState {
     Responding { dma: Bar, user: Option<Bar> },
     AllOnes,
@@ -120,7 +124,7 @@ pub(super) struct RecoverySequence<'a> {
     pub(super) options: &'a RecoveryOptions,
 }
 
-/// State that a part of the first level found, and its outcome.
+/// State found by one step of the first level (stopping by registers), and the step's outcome.
 type StopResult = Result<(String, RecoveryStepOutcome), RecoveryStepError>;
 
 impl RecoverySequence<'_> {
@@ -151,12 +155,12 @@ impl RecoverySequence<'_> {
         for (level, step) in
             [(RecoveryLevel::Function, RecoveryStep::Function), (RecoveryLevel::Bus, RecoveryStep::Bus)]
         {
-            // The requested minimum reset is unsupported: a stronger reset, if permitted, includes its effect.
+            // No reset has been done although one was requested, because the level is unsupported: try a stronger one, if permitted.
             let is_missing = self.options.at_least > RecoveryLevel::Channel && !report.reopen;
             if level > max_level || (report.well && level > self.options.at_least && !is_missing) {
                 break;
             }
-            // The requested stronger reset includes the effect of this one.
+            // The requested stronger reset follows and includes the effect of this one.
             if report.well && level < self.options.at_least {
                 continue;
             }
@@ -227,7 +231,7 @@ impl RecoverySequence<'_> {
         if quiet && foreign {
             return Ok((found, RecoveryStepOutcome::NotNeeded));
         }
-        // Through the clear alias, so that the owner's other bits stay set.
+        // The write-1-to-clear alias clears only Run: the owner's other control bits stay set.
         ChannelBlock::CONTROL_CLEAR.write(dma, base, ChannelControl::from_bits(1))?;
         self.await_idle(dma, name)?;
         if foreign {
@@ -235,11 +239,11 @@ impl RecoverySequence<'_> {
         }
         let receives = matches!(name.direction, Direction::C2h) && status.busy();
         if receives && ChannelBlock::IDENTIFIER.read(dma, base)?.stream() {
-            // Its owner may have received a part of a packet.
+            // The previous owner may have received a part of a packet: the mark makes the next owner skip the rest.
             set_packet_mark(dma, base)?;
         }
         let mask = ChannelBlock::INTERRUPT_ENABLE.read(dma, base)?;
-        // Events of successful runs are cleared too, but do not count as repaired.
+        // Status events of successful runs are cleared, too, but do not make the step "recovered".
         let untouched = !status.has_error(name.direction) && mask.into_bits() == 0;
         ChannelBlock::CONTROL.write(dma, base, ChannelControl::new())?;
         ChannelBlock::INTERRUPT_ENABLE.write(dma, base, ChannelInterrupts::new())?;

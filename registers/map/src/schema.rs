@@ -1,8 +1,8 @@
-//! File format in memory, compact because some files have a hundred thousand registers. `register-map.schema.json`, for editors, is
-//! generated from these types, and a test compares them.
+//! Types of a register map file. They are compact, because some files have a hundred thousand registers. The JSON schema for editors,
+//! `register-map.schema.json`, is generated from these types, and a test compares them.
 //!
-//! The map of this project's own network interface (`firmware-bindings/map/ni.yaml`) has more information than a user's map, and shares
-//! these types: [`Register`], [`Field`], [`Access`], [`Variant`].
+//! The map of this project's own network interface (`firmware-bindings/map/ni.yaml`) contains more than a user's map. It uses these types
+//! of this module: [`Register`], [`Field`], [`Access`], [`Variant`].
 
 use core::fmt;
 
@@ -35,7 +35,7 @@ pub struct File {
     pub blocks: Vec<Block>,
 }
 
-/// Names of values.
+/// An enum: names for the values of a register or field.
 #[derive(Debug, Clone, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -187,7 +187,7 @@ impl Bits {
         self.high - self.low + 1
     }
 
-    /// Maximum number that fits.
+    /// Maximum value that fits into the bits.
     #[must_use]
     pub const fn max_value(self) -> u32 {
         u32::MAX >> (31 - (self.high - self.low))
@@ -199,13 +199,13 @@ impl Bits {
         self.max_value() << self.low
     }
 
-    /// Extracts the bits from `word`, moved to bit 0.
+    /// Returns the value of the bits in `word`, shifted down to bit 0.
     #[must_use]
     pub const fn extract(self, word: u32) -> u32 {
         (word & self.mask()) >> self.low
     }
 
-    /// Replaces the bits in `word` by the low bits of `value`.
+    /// Returns `word` with the bits replaced by the low bits of `value`.
     #[must_use]
     pub const fn insert(self, word: u32, value: u32) -> u32 {
         word & !self.mask() | (value << self.low) & self.mask()
@@ -239,7 +239,7 @@ impl<'de> Deserialize<'de> for Bits {
             type Value = Bits;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("one bit, such as 5, or \"high:low\", such as \"7:4\", with 31 as the highest")
+                f.write_str("one bit, such as 5, or \"high:low\", such as \"7:4\"; the highest bit is 31")
             }
 
             fn visit_u64<E: Error>(self, bit: u64) -> Result<Bits, E> {
@@ -293,7 +293,7 @@ impl Access {
         }
     }
 
-    /// The same kind in the terms of the cores' registers.
+    /// The same access rule as a type of `fpga-registers`.
     #[must_use]
     pub const fn kind(self) -> AccessKind {
         match self {
@@ -315,7 +315,7 @@ mod tests {
     /// Form of [`Bits`] in the file.
     #[derive(schemars::JsonSchema)]
     #[serde(untagged)]
-    #[expect(dead_code, reason = "made for its shape")]
+    #[expect(dead_code, reason = "only its JSON schema is used")]
     pub(super) enum BitsText {
         /// One bit.
         One(#[schemars(range(max = 31))] u8),
@@ -323,7 +323,7 @@ mod tests {
         Text(#[schemars(regex(pattern = r"^[0-9]+(:[0-9]+)?$"))] String),
     }
 
-    /// Run with FPGA_WRITE_SCHEMA=1 after a change of the types.
+    /// With FPGA_WRITE_SCHEMA=1 in the environment, this test rewrites the schema file.
     #[test]
     fn map_schema_file_matches_types() {
         let schema = schemars::schema_for!(File);

@@ -85,7 +85,7 @@ impl InterruptError {
     pub fn help(&self) -> Option<Cow<'static, str>> {
         Some(Cow::Borrowed(match self {
             Self::TooMany { .. } => "share vectors, or poll",
-            Self::AlreadyEnabled => "disable them first: all vectors are set at once",
+            Self::AlreadyEnabled => "disable the interrupts first: one call enables all vectors",
             Self::NoDescriptor { .. } => "raise the limit on open files (ulimit -n)",
             Self::Refused { .. } => "poll instead, or read the kernel's log (dmesg)",
             Self::WaitFailed { .. } => "poll instead, or open the card again",

@@ -129,7 +129,7 @@ impl<T: HostPort + ?Sized> HostPort for &mut T {
 
 /// Access that the IOMMU refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("the card may not {} host memory at {at}", if *write { "write" } else { "read" })]
+#[error("the IOMMU does not permit the card to {} host memory at {at}", if *write { "write" } else { "read" })]
 pub struct DmaFault {
     /// First refused address.
     pub at: Iova,

@@ -26,7 +26,7 @@ pub enum Problem {
         found: u32,
     },
     /// A key that the stated version does not have.
-    #[error("not part of schema version {found}; write schema_version: {since}")]
+    #[error("schema version {found} does not have this key; write schema_version: {since}")]
     Newer {
         /// Dotted key.
         key: &'static str,
@@ -58,7 +58,7 @@ pub enum Problem {
         allowed: &'static [u64],
     },
     /// A size is not a power of two, or an address is not aligned.
-    #[error("{found:#x} must be a {rule}")]
+    #[error("{found:#x} is not a {rule}")]
     Misaligned {
         /// Dotted key.
         key: &'static str,

@@ -62,7 +62,9 @@ pub enum OrderError {
         capacity: usize,
     },
     /// A position is missing, repeated or out of range.
-    #[error("the script is not a permutation: position {position} is missing; list each position once")]
+    #[error(
+        "the delivery order is not a permutation: position {position} is missing; list each position, from 0, exactly once"
+    )]
     NotAPermutation {
         /// First missing position.
         position: usize,

@@ -26,15 +26,15 @@ pub enum ServeError {
         /// The path given.
         path: PathBuf,
     },
-    /// The path cannot be a socket's.
+    /// The path is too long for a socket, or contains a NUL byte.
     #[error(
-        "{} cannot be the path of a socket: at most 107 bytes, none of them 0; give another path", .path.display()
+        "{} is not a valid socket path: it needs at most 107 bytes and no NUL byte; give another path", .path.display()
     )]
     BadPath {
         /// The path given.
         path: PathBuf,
     },
-    /// The system does not permit the socket.
+    /// The system refused to create the socket.
     #[error("the socket {} cannot be created: {source}; check that its directory exists and is writable", .path.display())]
     Bind {
         /// The path given.

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// A listening socket and its file, which is removed with it.
+/// A listening socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
@@ -36,7 +36,7 @@ impl Listener {
                     Ok(_) => return Err(ServeError::InUse { path: own() }),
                     // No process listens.
                     Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-                    // Removed meanwhile: the next attempt decides.
+                    // Another process removed the file meanwhile: bind again below.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => return Err(bind_error(error)),
                 }
@@ -66,7 +66,7 @@ impl Listener {
     pub fn accept(&self) -> Result<Option<OwnedFd>, OsError> {
         match self.socket.accept() {
             Ok((stream, _)) => Ok(Some(stream.into())),
-            // A client that has disconnected before it was accepted does not count.
+            // The client disconnected before it was accepted: treated as no client.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => {
                 Ok(None)
             }
@@ -74,14 +74,14 @@ impl Listener {
         }
     }
 
-    /// Returns the socket's file, to be removed by a program that ends without dropping the listener.
+    /// Returns the socket's file. A program that ends without dropping the listener removes the file with it.
     #[must_use]
     pub fn file(&self) -> SocketFile {
         self.file.clone()
     }
 }
 
-/// File of a socket. If the path names another file meanwhile, that file is kept.
+/// File of a socket, identified by device and inode: another file at the same path is never removed.
 #[derive(Clone, Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -93,7 +93,7 @@ impl SocketFile {
     /// Removes the file if it is still the listener's.
     pub fn remove(&self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
-            // No caller remains to report the error to.
+            // `drop` cannot report an error.
             let _ = std::fs::remove_file(&self.path);
         }
     }

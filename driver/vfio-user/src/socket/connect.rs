@@ -56,8 +56,8 @@ pub enum ConnectError {
         /// Time waited.
         after: Duration,
     },
-    /// The path cannot be a socket's.
-    #[error("{} cannot be the path of a socket: at most 107 bytes, none of them 0", .path.display())]
+    /// The path is too long for a socket, or contains a NUL byte.
+    #[error("{} is not a valid socket path: it needs at most 107 bytes and no NUL byte", .path.display())]
     BadPath {
         /// The path given.
         path: PathBuf,

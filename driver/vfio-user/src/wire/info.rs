@@ -31,16 +31,16 @@ pub mod irq_flags {
     pub const MASKABLE: u32 = 1 << 1;
     /// Masks itself when it has been raised.
     pub const AUTOMASKED: u32 = 1 << 2;
-    /// Configured as a whole: more interrupts only after all were disabled.
+    /// The number of enabled interrupts cannot grow: all must be disabled before more are enabled.
     pub const NORESIZE: u32 = 1 << 3;
 }
 
 /// Capability ids of regions, `linux/vfio.h`.
 const CAP_SPARSE_MMAP: u16 = 1;
 const CAP_MSIX_MAPPABLE: u16 = 3;
-/// Bytes of a region's fixed part.
+/// Length of `vfio_region_info` without capabilities, in bytes.
 const REGION: u32 = 32;
-/// Maximum number of capabilities in a chain; a longer one is circular, since only a few kinds exist.
+/// Maximum number of capabilities in a chain. Only a few kinds exist, so a longer chain is taken for a circular one.
 const MAX_CAPABILITIES: usize = 32;
 
 /// A query of the device, a region or an interrupt kind. Only the index and the maximum reply size are used; the other fields of the
@@ -108,7 +108,7 @@ pub struct IrqInfo {
 }
 
 impl InfoRequest {
-    /// Encodes the query. `length` is that of the structure, which is sent as a whole: libvfio-user refuses a shorter one.
+    /// Encodes the query as a complete structure of `length` bytes: libvfio-user refuses a shorter one.
     pub(super) fn encode(&self, length: usize, out: &mut Vec<u8>) {
         for word in [self.argsz, 0, self.index] {
             out.extend_from_slice(&word.to_ne_bytes());
@@ -170,8 +170,8 @@ impl RegionInfo {
         u32::try_from(Self::LENGTH + sparse + msix).unwrap_or(u32::MAX)
     }
 
-    /// Limits the reply to `argsz` bytes: without its capabilities if they do not fit, but with the number of bytes that the next request
-    /// must permit.
+    /// Limits the reply to `argsz` bytes. If the capabilities do not fit, they are omitted, and the reply's `argsz` is the length that the
+    /// next request must permit.
     #[must_use]
     pub fn within(mut self, argsz: u32) -> Self {
         self.argsz = self.length();

@@ -7,15 +7,21 @@ use super::tombstone::PeerTable;
 use crate::time::Nanos;
 
 impl Receiver {
-    /// Returns the time of the next call of [`Receiver::handle_timeout`]; `None` without a timer. It may be early,
-    /// never late.
+    /// Returns the time at which [`Receiver::handle_timeout`] must be called next; `None` if no timer runs. The time
+    /// may be earlier than the first timeout, never later.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         self.escape.next_deadline.min(self.next_sweep).as_timer()
     }
 
-    /// Drops escaped packets whose timeout has expired, operations whose sender sends nothing or has moved on, and the
-    /// records of senders that have sent nothing for longer than the packet lifetime allows.
+    /// Drops everything whose timeout has expired:
+    ///
+    /// * escaped packets after the escape timeout;
+    /// * operations and transfers after the registry timeout without a packet, or if their transfer is older than the
+    ///   sender's oldest live one, because the sender has ended it;
+    /// * records of senders without transfers, one packet lifetime after the registry timeout.
+    ///
+    /// Does nothing while the output queue has too little space; the caller must poll the outputs first.
     pub fn handle_timeout(&mut self, now: Nanos) {
         if self.outputs.space() < self.burst {
             self.counters.unpolled += 1;
@@ -27,8 +33,8 @@ impl Receiver {
                 if let Some((header, payload)) = self.escape.peek(slot) {
                     let (header, length) = (*header, payload.len() as u64);
                     self.escape_event(now, EventKind::EscapeReleased, slot, &header, length, 0);
-                    // Refuse explicitly: the sender shall retry soon and must not treat this node as unreachable. If
-                    // the registry is small, packets may time out here many times in a row.
+                    // An explicit refusal makes the sender retry soon and not treat this node as unreachable: with a
+                    // small registry, packets may time out here many times in a row.
                     self.refuse(&header, NackReason::Busy);
                 }
                 self.escape.release(slot);
@@ -42,7 +48,8 @@ impl Receiver {
         }
     }
 
-    /// Releases every record that is over. Also called when a start finds no free entry or record.
+    /// Releases every expired entry and record. Also called when the first packet of an operation finds no free entry
+    /// or record.
     #[cold]
     pub(super) fn sweep(&mut self, now: Nanos) {
         let mut next = Nanos::MAX;
@@ -73,13 +80,14 @@ impl Receiver {
             if deadline > now && !moved_on {
                 next = next.min(deadline);
             } else if record.awaits_notice {
-                // Everything is in memory, and the sender's ARRIVED packet was lost.
+                // The whole transfer is in memory, but the sender's ARRIVED packet was lost: notify the host anyway.
                 self.notice(now, at);
             } else {
                 self.peers.close_transfer(at, false);
             }
         }
-        // Longer than for its operations: a packet sent just before the sender stopped may still be in flight.
+        // A sender's record is kept one packet lifetime longer than its operations: a packet that it sent last may
+        // still be in flight.
         let silence = silence.saturating_add(self.config.packet_lifetime);
         for at in 0..self.peers.source_count() {
             let source = self.peers.source(at);
@@ -125,7 +133,7 @@ impl Receiver {
                 continue;
             }
             if record.awaits_notice {
-                // Everything is in memory; only the sender's ARRIVED packet is missing.
+                // The whole transfer is in memory; only the sender's ARRIVED packet is missing.
                 self.notice(now, at);
             } else {
                 self.peers.close_transfer(at, false);

@@ -1,8 +1,8 @@
-//! Common parts of the schemes with bitmaps: a receiver that reports its received packets in every acknowledgement, and
-//! the sender's record of its transmissions.
+//! Common parts of the schemes with bitmaps: a receiver that reports its received packets in every acknowledgement (a
+//! *map*), and the sender's record of its transmissions.
 //!
-//! A map has [`WIDTH`] bits, and a window may be wider. In that case the map covers the packets up to the answered one,
-//! so that the answers to the 127 packets behind it cover each packet again.
+//! A map has [`WIDTH`] (128) bits, and a window may have more packets. Then the map ends at the answered packet:
+//! each packet is in the map that answers it and in the maps that answer the 127 packets after it.
 
 use super::bits::{PacketWindow, down, low};
 use super::{AckMap, Answer, AnswerQueue, Disposition, MessageReceiver, Packet, UnhashedCount};
@@ -22,6 +22,7 @@ pub struct Receiver {
     received: PacketWindow,
     /// Number of packets from the base on that are accepted.
     window: u32,
+    /// Number of packets of the message; known after its last packet was received.
     count: Option<u32>,
     /// Age of a gap at which its packets are requested; `None`: only the sender decides.
     gap_timeout: Option<Nanos>,
@@ -61,14 +62,14 @@ impl Receiver {
         index < self.base || index - self.base < PacketWindow::WIDTH && self.received.contains(index)
     }
 
-    /// Returns the overdue packets from the base on.
+    /// Returns the packets that are missing for longer than the gap timeout; bit `i` is packet `base + i`.
     fn overdue_packets(&mut self, now: Nanos) -> u128 {
         let Some(gap_timeout) = self.gap_timeout else { return 0 };
         let half = Nanos::new(gap_timeout.get() / 2).max(Nanos::new(1));
         let [highest, last, before] = self.highest;
         let since = now.saturating_sub(self.mark);
         if since >= half {
-            // Two halves or more without a packet: everything received before that is old.
+            // The last mark is two half timeouts old: every gap below the highest packet is overdue.
             let old = if since >= half.saturating_mul(2) { highest } else { last };
             self.highest = [highest, highest, old.max(before)];
             self.mark = now;
@@ -122,7 +123,7 @@ impl MessageReceiver for Receiver {
     }
 }
 
-/// Limits a window to the supported width; at least one packet.
+/// Limits a window to 1 to [`PacketWindow::WIDTH`] packets.
 const fn span(window: u32) -> u32 {
     if window > PacketWindow::WIDTH {
         PacketWindow::WIDTH
@@ -156,27 +157,28 @@ pub(super) struct InFlight {
     window: u32,
     /// Number of the last transmission.
     sequence: u32,
-    /// Lower bound of the transmissions that are the last one of an unacknowledged packet.
+    /// Lower bound of the sequence numbers of transmissions that may still be in flight; see [`Self::earliest`].
     oldest: u32,
-    /// Packets retransmitted.
+    /// Number of retransmissions.
     repeats: UnhashedCount,
     /// Last transmission of each packet and its number of retransmissions, by the low bits of the packet number.
     packets: Box<[(u32, u8)]>,
-    /// Transmissions by the low bits of their numbers: an answer echoes one, not always the last one of a packet.
+    /// Transmissions by the low bits of their sequence numbers. An answer echoes a sequence number, which may be
+    /// that of an earlier transmission of the packet.
     sendings: Box<[Transmission]>,
 }
 
-/// Number of stored transmissions per packet that can be in flight. An answer to a transmission that is no longer
-/// stored acknowledges like any other; only its delay is lost. Therefore two are sufficient. Short windows have more,
-/// for packets that stay in the network for many round trips.
+/// Number of stored transmissions per packet that can be in flight. Two are sufficient: an answer to a transmission
+/// that is no longer stored acknowledges like any other, and only its delay sample is lost.
 const TRANSMISSIONS_PER_PACKET: u32 = 2;
+/// The same for windows of at most [`WIDTH`] packets, which may stay in the network for many round trips.
 const TRANSMISSIONS_PER_PACKET_SHORT: u32 = 4;
 const NONE: Transmission = Transmission { sequence: 0, index: 0, at: Nanos::ZERO };
 
 /// Result of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AckInfo {
-    /// Transmission that it answers, if that is stored.
+    /// Transmission that the acknowledgement answers, if it is stored.
     pub(super) sending: Option<Transmission>,
     /// Number of newly acknowledged packets.
     pub(super) new: u32,
@@ -195,7 +197,7 @@ const fn after(sequence: u32) -> u32 {
     }
 }
 
-/// Whether a number was assigned before another: they are never half of the number range apart.
+/// Whether sequence number `one` was assigned before `other`. Numbers wrap; two stored ones are less than 2^31 apart.
 pub(super) const fn before(one: u32, other: u32) -> bool {
     one != other && other.wrapping_sub(one) < 1 << 31
 }
@@ -223,8 +225,8 @@ impl InFlight {
         }
     }
 
-    /// Restarts with another message. Earlier transmissions stay stored, but sequence numbers continue, so that no
-    /// answer to this message can name one of them.
+    /// Restarts with another message. Transmissions of the previous message stay stored. Sequence numbers continue,
+    /// so no answer to this message echoes one of them.
     pub(super) const fn begin(&mut self, count: u32) {
         self.count = count;
         self.base = 0;
@@ -291,8 +293,8 @@ impl InFlight {
     }
 
     /// Returns the earliest transmission before `latest` that may still be in flight: its packet is outstanding, and
-    /// was not retransmitted since. Packets are sent in the order of these numbers, so that a later transmission is
-    /// never late before it.
+    /// was not retransmitted since. Transmissions have their sequence numbers in the order of sending, so the earliest
+    /// one is the first to time out.
     pub(super) fn earliest(&mut self, latest: u32) -> Option<Transmission> {
         while before(self.oldest, latest) {
             let sending = self.sendings.get(place(self.oldest, self.sendings.len()))?;
@@ -343,8 +345,8 @@ impl InFlight {
         self.again.take_out(&self.here);
         let run = self.here.run(self.base);
         self.advance_base(self.base + run);
-        // Each transmission is sampled once: a second answer is to a copy made by the network, whose delay is not that
-        // of this one. An answer that does not include the packet is not an answer to it.
+        // Each transmission gives one delay sample: a second answer is for a duplicate made by the network, whose delay
+        // differs. A map that does not acknowledge the packet of its echoed transmission is invalid as a sample.
         let at = place(map.echo, self.sendings.len());
         let remembered = self.sendings.get_mut(at).filter(|sending| {
             let known = sending.index < self.base || self.here.contains(sending.index);
@@ -388,7 +390,7 @@ impl InFlight {
         let sending = Transmission { sequence, index: number, at: now };
         let forgotten =
             self.sendings.get_mut(place(sequence, size)).map(|place| core::mem::replace(place, sending));
-        // A packet that is outstanding after this many others counts as lost: its transmission is no longer stored.
+        // This transmission overwrites an older one. A packet whose last transmission is overwritten counts as lost.
         if let Some(old) = forgotten.filter(|old| old.sequence != 0 && self.is_outstanding(old)) {
             self.again.insert(old.index);
         }

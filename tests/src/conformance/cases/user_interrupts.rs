@@ -49,13 +49,13 @@ pub(super) const CASES: &[Case] = &[
     case("user_interrupts.reset_ends_waits", &[Capability::BusReset], reset),
 ];
 
-/// Lines that the card uses for nothing else.
+/// Interrupt lines that nothing else on the card uses.
 const LINE: u8 = 3;
 const OTHER: u8 = 7;
-/// Time in which no interrupt arrives.
+/// Timeout of a wait that must end without an interrupt.
 const NOTHING: Duration = Duration::from_millis(60);
 
-/// Opens the card with a given DMA BAR: without an MSI-X table the driver cannot find it.
+/// Opens the card with a given DMA BAR: the driver finds the BAR by the MSI-X table, which these builds lack.
 fn open_on(context: &CaseContext<'_>) -> Opened {
     context.open_with(OpenOptions::default().dma_bar(DMA_BAR))
 }
@@ -104,7 +104,7 @@ fn rises_on(context: &CaseContext<'_>, opened: &Opened, line: u8) {
     assert_eq!(irq.count(), 3);
 }
 
-/// A request of the design before the first wait is reported to that wait, whether it comes before or after the line is taken.
+/// An interrupt that the design raises before the first wait is reported to that wait, whether the line was taken before or after it.
 fn request_before_wait(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     context.user_line(LINE, High);
@@ -133,8 +133,8 @@ fn pulses(context: &mut CaseContext<'_>) -> Verdict {
             context.user_line(LINE, Pulse);
         }
         let seen = irq.wait(TIMEOUT).expect("the interrupt arrives");
-        // A message may still be in flight where the card runs in its own thread. Where the driver samples the level, several pulses count
-        // as one.
+        // If the card runs in its own thread, an MSI-X message may still be in flight. If the driver polls the line's level, several
+        // pulses count as one.
         let mut seen = seen;
         while irq.delivery() == Delivery::Message && seen < count {
             seen += irq.wait(TIMEOUT).expect("the remaining interrupts arrive");
@@ -213,7 +213,8 @@ fn several(context: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Rearms a line that is low. The writes are posted: they have to arrive before the line rises again, which would be reported twice.
+/// Rearms a line that is low. Its register writes are posted, and the read of `is_pending` pushes them to the card: if the line rose before
+/// they arrived, that rise would be reported twice.
 fn rearm_low(irq: &UserInterrupt) {
     irq.rearm().expect("the card answers");
     assert_eq!(irq.is_pending(), Ok(false));
@@ -231,7 +232,7 @@ fn sleeping_waiters(context: &mut CaseContext<'_>) -> Verdict {
             let irq = irq.clone();
             scope.spawn(move || irq.wait(TIMEOUT).expect("one interrupt per thread"))
         });
-        // A thread that does not sleep yet by then finds the interrupt all the same.
+        // A thread that does not sleep yet when the line rises finds the interrupt in its first check.
         for _ in 0..2 {
             let before = irq.count();
             context.user_line(LINE, High);
@@ -239,7 +240,7 @@ fn sleeping_waiters(context: &mut CaseContext<'_>) -> Verdict {
                 thread::yield_now();
             }
             context.user_line(LINE, Low);
-            // A line that rises again before its low level was read has risen once.
+            // A driver that samples the level counts two rises as one unless it reads the low level between them.
             rearm_low(&irq);
         }
         waiters.map(|waiter| waiter.join().expect("no panic")).iter().sum()
@@ -274,7 +275,7 @@ fn readable(context: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// A waiting task: it is not ready before the interrupt, costs only an occasional poll, and is ready with the interrupt.
+/// A waiting future is pending before the interrupt, with few register reads for its polls, and ready after it.
 fn future(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     let irq = take(&opened, LINE);
@@ -302,7 +303,7 @@ fn future(context: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// A line that stays high neither wakes channels that wait by interrupt nor makes its own waiter spin.
+/// A line that stays high does not wake channels that wait by interrupt, and does not make its own waiter spin.
 fn high_line(context: &CaseContext<'_>, opened: Opened) -> Verdict {
     const TRANSFERS: u64 = 20;
     opened.needs(1 << 20)?;
@@ -318,7 +319,7 @@ fn high_line(context: &CaseContext<'_>, opened: Opened) -> Verdict {
         }
         let traffic = opened.injector.traffic();
         let woken = traffic.interrupts - before.0.interrupts;
-        // A checking write and the transfer: two waits each, and a shared interrupt wakes both.
+        // Each round waits twice per transfer (a write that checks the data, and the transfer); a shared interrupt wakes both waiters.
         assert!(woken <= 6 * TRANSFERS, "{way:?}: woken {woken} times for {TRANSFERS} transfers");
     }
     let (sleeps, traffic) = (opened.injector.sleeps(), opened.injector.traffic());
@@ -382,7 +383,7 @@ fn removed(context: &mut CaseContext<'_>) -> Verdict {
     for failure in [CardFailure::Gone, CardFailure::AllOnes] {
         let opened = context.open();
         let irq = take(&opened, LINE);
-        // The next register access finds no card.
+        // From the next register access on, the card does not answer.
         opened.injector.fail_after(0, failure);
         let waited = irq.wait(TIMEOUT);
         assert!(

@@ -2,19 +2,19 @@
 //!
 //! Behaviour that the vendor's documents do not specify, with tests:
 //!
-//! * A block of `Nxt_adj + 1` descriptors is read as soon as the whole block fits into a buffer that never sees later edits. With fewer
-//!   credits, a part of it is read, and the last descriptor read determines the next fetch (as always). Where the buffer's ring wraps, one
-//!   block is two read requests.
+//! * A block of `Nxt_adj + 1` descriptors is read into the prefetch buffer as soon as the buffer has space for the whole block. Later
+//!   changes of the descriptors in host memory have no effect on it. With fewer credits than descriptors, a part of the block is read. The
+//!   next fetch follows the last descriptor read. A block that wraps in the circular buffer takes two read requests.
 //! * A block that crosses a 4 KiB boundary: descriptors behind the boundary do not arrive. Descriptors before it run, then the engine
 //!   stops with a magic error, as users of real cards report.
 //! * Faults are reported in order: descriptors before the bad one run first, so the completed count identifies it.
-//! * After Stop, an error or a cleared Run the buffer is discarded; only a 0->1 edge of Run starts again.
+//! * After a Stop bit, an error or a cleared Run bit, the prefetch buffer is discarded; only a 0->1 edge of Run starts the engine again.
 //! * A zero-length descriptor completes without moving data.
 //! * Length errors: PG195 defines `invalid_length` (status bit 5) for AXI4-Stream channels only (see `stream`), so memory-mapped channels
-//!   never set it. Their only length rule is that of the fixed-address mode, whole beats; a violation is an `align_mismatch`, like a
-//!   misaligned address.
-//! * Run set again while the old descriptor is in flight: that descriptor still ends, and counts for the new run.
-//! * Clearing Run of an engine that has already stopped records nothing (`idle_stopped` needs an active engine).
+//!   never set it. Their only length rule applies in fixed-address mode: lengths are whole beats. A violation is an `align_mismatch`, like
+//!   a misaligned address.
+//! * Run set again while the old descriptor is in flight: that descriptor completes first, then the new run starts with a count of 0.
+//! * Clearing Run of an engine that has already stopped records no event (`idle_stopped` needs an active engine).
 
 use super::channel::{Channel, control, status};
 use super::prefetch::{Fetched, Head, MAGIC, STOP};
@@ -60,7 +60,8 @@ impl Channel {
         }
         match self.engine.prefetch.pop() {
             Head::Descriptor(fetched) => self.begin_descriptor(&fetched, rules, lanes),
-            // "Log the error and stop" needs the enable bits; without them the all-ones answer is used as data.
+            // A refused fetch stops the engine only if Control enables the log of that error. Otherwise the all-ones answer is taken as
+            // a descriptor.
             Head::Refused(_) if self.control & status::FETCH_UNSUPPORTED != 0 => {
                 self.fail(status::FETCH_UNSUPPORTED, rules, lanes);
             }
@@ -182,7 +183,7 @@ impl Channel {
         }
     }
 
-    /// Stops the engine because of an error; a poll-mode driver sees it in bit 31 of the write-back.
+    /// Stops the engine because of an error; bit 31 of the write-back reports it to a driver in poll mode.
     pub(super) fn fail<H: HostPort + ?Sized>(
         &mut self,
         bits: u32,

@@ -1,14 +1,18 @@
-//! Replaces private data by the name of its kind.
+//! Replacement of private data in a bundle by the name of its kind, such as `<ip>`.
 //!
-//! Words that identify this machine are replaced everywhere; addresses, identifiers and paths by their form. Data that has the form of
-//! private data and is not private is replaced, too: a version number of four parts reads as an address. Paths of the kernel's own trees
-//! stay, because checks name them, and so do the settings folders that the advice names.
+//! Two rules apply:
+//!
+//! * Words that identify this machine (host name, user names, home directory) are replaced everywhere.
+//! * Addresses, identifiers and paths are recognized by their form. Public data of the same form is replaced, too: a version number of four
+//!   parts looks like an IP address.
+//!
+//! Paths below the kernel's trees (`/proc`, `/sys`, ...) stay, because findings name them, and so do the settings folders in the advice.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fpga_host::Roots;
 
-/// Kinds of data that a bundle does not contain, for its head and its report.
+/// Kinds of data that a bundle does not contain, as listed at the head of the bundle and in the command's output.
 pub(super) const OMITTED: &[&str] = &[
     "host name",
     "user names",
@@ -18,7 +22,7 @@ pub(super) const OMITTED: &[&str] = &[
     "UUIDs",
 ];
 
-/// Trees of the kernel, and of its settings.
+/// Directories whose paths are not replaced: the kernel's trees and folders with its settings.
 const PUBLIC: [&str; 8] = [
     "/dev",
     "/lib/modules",
@@ -54,7 +58,7 @@ impl Scrub {
         if let Ok(home) = std::env::var("HOME") {
             scrub.add(home.trim_end_matches('/'), "<path>");
         }
-        // If the trees are below another directory, it is a path of this machine, and its users are in there.
+        // The kernel's trees may be below another root directory (tests). Its path is private, and its `etc/passwd` lists the users.
         let root = roots.proc.parent().map(|root| root.display().to_string()).unwrap_or_default();
         scrub.add(root.trim_end_matches('/'), "");
         let users =
@@ -76,7 +80,7 @@ impl Scrub {
         }
     }
 
-    /// Adds `word` to the words to replace. One or two letters are not accepted: replacing them would destroy the text.
+    /// Adds `word` to the words to replace. Words of one or two letters are ignored: replacing them would make the text unreadable.
     pub(super) fn add(&mut self, word: &str, by: &'static str) {
         if word.len() < 3 || self.words.iter().any(|(known, _)| known == word) {
             return;
@@ -114,7 +118,7 @@ impl Scrub {
     }
 }
 
-/// Replaces only whole words: a user `all` does not affect `allocated`.
+/// Replaces `word` where it is a whole word: a user `all` does not affect `allocated`.
 fn replaced(line: &str, word: &str, by: &str) -> String {
     let mut clean = String::with_capacity(line.len());
     let mut rest = line;
@@ -124,7 +128,6 @@ fn replaced(line: &str, word: &str, by: &str) -> String {
         let joined =
             |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
         clean += before;
-        // A path has begun before the word: its remainder must not be shown.
         let whole = !joined(before.chars().next_back()) && !joined(after.chars().next());
         clean += if whole { by } else { word };
         rest = after;
@@ -132,7 +135,7 @@ fn replaced(line: &str, word: &str, by: &str) -> String {
     clean + rest
 }
 
-/// Replaces the word after `serial` or `S/N`: kernels write it in many ways.
+/// Replaces the word after `serial number`, `serialnumber` or `S/N` in any case.
 fn without_serial(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
     let end = |name: &str| lower.find(name).map(|at| at + name.len());
@@ -160,6 +163,7 @@ fn by_form(word: &str) -> String {
     word.replacen(found, what, 1)
 }
 
+/// Returns the replacement for a word that has the form of private data.
 fn form(word: &str) -> Option<&'static str> {
     let hex =
         |text: &str, length: usize| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -183,7 +187,7 @@ fn form(word: &str) -> Option<&'static str> {
     {
         return Some("<ip>");
     }
-    // A path may have a prefix: vfio-user:/run/card.
+    // A path may have a prefix, such as `vfio-user:` in vfio-user:/run/card.
     let begins = word.find('/')?;
     let before = word.get(..begins).and_then(|before| before.chars().next_back());
     let path = word.get(begins..)?;
