@@ -377,8 +377,8 @@ impl Endpoint {
             sender: self.sender.counters(),
             windows: self.transmit.filled(),
             chain_overruns: self.transmit.overruns(),
-            reads_served: self.reads.served,
-            reads_refused: self.reads.refused,
+            reads_served: self.reads.responder.served,
+            reads_refused: self.reads.responder.refused,
             ..self.counters
         }
     }

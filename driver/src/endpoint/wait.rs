@@ -140,13 +140,13 @@ impl Endpoint {
     /// Returns the time of the next work that the card does not signal: a timer, or a transfer of header blocks, whose end raises no
     /// interrupt.
     fn next_poll_time(&self, now: Nanos) -> Nanos {
-        if self.transmit.is_uploading() || self.reads.has_requests() {
+        if self.transmit.is_uploading() || self.reads.responder.has_requests() {
             return now;
         }
         let mirror = self.receiving.mirror.is_stale().then(|| self.receiving.resync.due());
         let timers = [
             self.sender.poll_timeout(),
-            self.reads.next_deadline(),
+            self.reads.requester.next_deadline(),
             self.peers.next(),
             self.quiet_until,
             mirror,
