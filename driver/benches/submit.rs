@@ -12,7 +12,7 @@ const SIZE: usize = 64;
 
 type Failure = Box<dyn std::error::Error>;
 
-fn attached(c: &mut Criterion, name: &str, mode: RunMode) -> Result<(), Failure> {
+fn registered(c: &mut Criterion, name: &str, mode: RunMode) -> Result<(), Failure> {
     let network = SimNetwork::builder().cards(1).build()?;
     let card = Card::from_backend(network.backend(0))?;
     let options = ChannelOptions::default().descriptors(512).transfers(256).run_mode(mode);
@@ -74,8 +74,8 @@ fn bench(c: &mut Criterion, name: &str, round: &mut dyn FnMut() -> Result<Durati
 
 #[expect(clippy::expect_used, reason = "a benchmark that cannot continue ends")]
 fn all(c: &mut Criterion) {
-    attached(c, "attached, stop run", RunMode::Batch).expect("a healthy card");
-    attached(c, "attached, credits", RunMode::Credit).expect("a healthy card");
+    registered(c, "registered, stop run", RunMode::Batch).expect("a healthy card");
+    registered(c, "registered, credits", RunMode::Credit).expect("a healthy card");
     buffers(c).expect("a healthy card");
 }
 

@@ -130,7 +130,7 @@ pub struct FaultInjectingBackend {
 
 impl core::fmt::Debug for FaultInjectingBackend {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Tampered").field("name", &self.inner.name()).finish_non_exhaustive()
+        f.debug_struct("FaultInjectingBackend").field("name", &self.inner.name()).finish_non_exhaustive()
     }
 }
 

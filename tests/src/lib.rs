@@ -4,10 +4,10 @@
 #![expect(clippy::expect_used, reason = "fixtures of tests: a panic is the failure report")]
 #![expect(clippy::panic, reason = "fixtures of tests: a panic is the failure report")]
 
+pub mod bed;
 pub mod cards;
 pub mod conformance;
 pub mod fault_injecting;
-pub mod rig;
 pub mod testbed;
 
 use std::time::Duration;

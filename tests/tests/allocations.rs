@@ -19,8 +19,8 @@ use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
 use fpga_pci::testing::CountingAllocator;
 use fpga_protocol::Nanos;
 use fpga_sim::{SimNetwork, SimNetworkBuilder};
+use fpga_tests::bed::{SETUPS, TestBed};
 use fpga_tests::cards::{described, network, open, with_channels};
-use fpga_tests::rig::{Rig, SETUPS};
 use fpga_tests::testbed::Testbed;
 use fpga_tests::{DeliveryOrder, SOURCE, TARGET};
 use rand_core::Rng;
@@ -121,28 +121,28 @@ fn credit_mode_allocates_nothing() {
 
 /// Keeps the channel full of parts, or of lists, of registered memory until `count` more have ended.
 fn run_registered(
-    rig: &mut Rig,
+    bed: &mut TestBed,
     memory: MemoryHandle,
     list: &mut [ScatterGatherEntry],
     size: usize,
     count: u64,
 ) {
-    let end = rig.channel.ended() + count;
+    let end = bed.channel.ended() + count;
     let mut place = 0;
-    while rig.channel.ended() < end {
+    while bed.channel.ended() < end {
         let full = if list.is_empty() {
             let at = CardAddr::new(place << 16);
-            rig.channel.submit_at(memory, 0, size, at).is_err()
+            bed.channel.submit_at(memory, 0, size, at).is_err()
         } else {
             for (entry, n) in list.iter_mut().zip(0..) {
                 entry.card = CardAddr::new((place << 16) + (n << 13));
             }
-            rig.channel.submit_list(list).is_err()
+            bed.channel.submit_list(list).is_err()
         };
         place = (place + 1) % 128;
         if full {
-            rig.channel.poll().unwrap();
-            rig.network.step();
+            bed.channel.poll().unwrap();
+            bed.network.step();
         }
     }
 }
@@ -151,16 +151,16 @@ fn run_registered(
 fn registered_memory_and_lists_allocate_nothing() {
     for way in SETUPS {
         for (size, entries) in [(64, 0), (4096, 0), (60_000, 0), (64, 3), (4096, 5)] {
-            let mut rig = Rig::with(way, way.options().transfers(64));
-            let memory = rig.register_memory(64 << 10);
+            let mut bed = TestBed::with(way, way.options().transfers(64));
+            let memory = bed.register_memory(64 << 10);
             let entry =
                 |n: usize| ScatterGatherEntry { memory, offset: n << 13, length: size, card: CardAddr::ZERO };
             let mut list: Vec<_> = (0..entries).map(entry).collect();
-            run_registered(&mut rig, memory, &mut list, size, 2000);
-            let work = || run_registered(&mut rig, memory, &mut list, size, 5000);
+            run_registered(&mut bed, memory, &mut list, size, 2000);
+            let work = || run_registered(&mut bed, memory, &mut list, size, 5000);
             let (allocations, ()) = CountingAllocator::count(work);
             assert_eq!(allocations, 0, "{way:?}: {entries} entries of {size} bytes");
-            assert!(rig.completions().is_empty());
+            assert!(bed.completions().is_empty());
         }
     }
 }
@@ -168,19 +168,19 @@ fn registered_memory_and_lists_allocate_nothing() {
 #[test]
 fn channel_wait_allocates_nothing() {
     for way in SETUPS {
-        let mut rig = Rig::with_interrupts(way);
-        let memory = rig.register_memory(4 << 20);
+        let mut bed = TestBed::with_interrupts(way);
+        let memory = bed.register_memory(4 << 20);
         let hybrid = WaitMode::Hybrid { spin: Duration::from_micros(1) };
-        let round = |rig: &mut Rig| {
+        let round = |bed: &mut TestBed| {
             for mode in [WaitMode::Poll, WaitMode::Interrupt, hybrid] {
                 for length in [64, 4 << 20] {
-                    let ticket = rig.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
-                    rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
+                    let ticket = bed.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
+                    bed.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
                 }
             }
         };
-        round(&mut rig);
-        let (allocations, ()) = CountingAllocator::count(|| (0..20).for_each(|_| round(&mut rig)));
+        round(&mut bed);
+        let (allocations, ()) = CountingAllocator::count(|| (0..20).for_each(|_| round(&mut bed)));
         assert_eq!(allocations, 0, "{way:?}");
     }
 }

@@ -8,14 +8,14 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
-use crate::stream::rig;
+use crate::stream::bed;
 
+use bed::{TestBed, checksum, lossy, options};
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
 use fpga_frames::{Frame, PublishError, SubscriberOptions, TakeError};
 use fpga_registers::xdma::StatusError;
 use fpga_sim::SimNetwork;
 use rand_core::Rng;
-use rig::{Rig, checksum, lossy, options};
 
 const SLOTS: usize = 2;
 const HEAP_SLOTS: usize = 1;
@@ -103,11 +103,11 @@ struct Counts {
     failed: u64,
 }
 
-fn take(rig: &mut Rig, held: &mut Vec<Frame>, counts: &mut Counts) {
-    match rig.publisher.take() {
+fn take(bed: &mut TestBed, held: &mut Vec<Frame>, counts: &mut Counts) {
+    match bed.publisher.take() {
         Ok(mut frame) => {
             // The whole frame at once: a stale reader of the slot reads this content.
-            frame.data().write_chunks(|_, chunk| rig.random.fill_bytes(chunk));
+            frame.data().write_chunks(|_, chunk| bed.random.fill_bytes(chunk));
             counts.heap += u64::from(frame.is_on_heap());
             held.push(frame);
         }
@@ -116,63 +116,63 @@ fn take(rig: &mut Rig, held: &mut Vec<Frame>, counts: &mut Counts) {
     }
 }
 
-fn publish(rig: &mut Rig, mut frame: Frame, counts: &mut Counts) {
-    let value = checksum(rig.publisher.next_sequence().get(), &frame.data().to_vec());
+fn publish(bed: &mut TestBed, mut frame: Frame, counts: &mut Counts) {
+    let value = checksum(bed.publisher.next_sequence().get(), &frame.data().to_vec());
     frame.set_value(&value).unwrap();
     counts.published += 1;
-    match rig.publisher.publish(frame) {
+    match bed.publisher.publish(frame) {
         Ok(published) => assert_eq!(published.sent.len() + published.skipped.len(), 2),
         Err(PublishError::NoFreeSlot { .. }) => counts.refused += 1,
         Err(error) => panic!("{error}"),
     }
 }
 
-fn fail(rig: &mut Rig, channel: ChannelName, error: StatusError) {
+fn fail(bed: &mut TestBed, channel: ChannelName, error: StatusError) {
     let fault = InjectedFault::StatusError { channel: Some(channel), error };
     let plan = FaultPlan::new(1).with(PlannedFault::new(fault));
-    rig.network.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+    bed.network.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
 }
 
-fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
+fn run(bed: &mut TestBed, steps: &[Step], counts: &mut Counts) {
     let mut held = Vec::new();
     for step in steps {
         match step {
-            Step::Take => take(rig, &mut held, counts),
+            Step::Take => take(bed, &mut held, counts),
             // A frame that could not be taken is missing here.
-            Step::PublishOldest if !held.is_empty() => publish(rig, held.remove(0), counts),
-            Step::PublishNewest if !held.is_empty() => publish(rig, held.pop().unwrap(), counts),
+            Step::PublishOldest if !held.is_empty() => publish(bed, held.remove(0), counts),
+            Step::PublishNewest if !held.is_empty() => publish(bed, held.pop().unwrap(), counts),
             Step::DropOldest if !held.is_empty() => {
                 let frame = held.remove(0);
                 std::thread::scope(|scope| scope.spawn(move || drop(frame)).join().unwrap());
             }
             Step::Poll => {
-                rig.publisher.poll().unwrap();
+                bed.publisher.poll().unwrap();
             }
             Step::Others => {
                 for _ in 0..8 {
-                    rig.publisher.relax();
+                    bed.publisher.relax();
                 }
-                (0..SUBSCRIBERS).for_each(|number| rig.poll_subscriber(number));
+                (0..SUBSCRIBERS).for_each(|number| bed.poll_subscriber(number));
             }
-            Step::Fail => fail(rig, ChannelName::H2c(0), StatusError::CardWriteSlave),
-            Step::FailFetch => fail(rig, ChannelName::C2h(0), StatusError::CardReadSlave),
+            Step::Fail => fail(bed, ChannelName::H2c(0), StatusError::CardWriteSlave),
+            Step::FailFetch => fail(bed, ChannelName::C2h(0), StatusError::CardReadSlave),
             Step::PublishOldest | Step::PublishNewest | Step::DropOldest => {}
         }
         let slots = held.iter().filter(|frame| !frame.is_on_heap()).count();
-        assert!(rig.publisher.free_slots() + slots <= SLOTS, "{steps:?}");
+        assert!(bed.publisher.free_slots() + slots <= SLOTS, "{steps:?}");
     }
     drop(held);
-    rig.until("all slots are free", |rig| {
-        let statistics = rig.publisher.statistics();
-        let read: u64 = rig.seen.iter().map(|seen| seen.count).sum();
+    bed.until("all slots are free", |bed| {
+        let statistics = bed.publisher.statistics();
+        let read: u64 = bed.seen.iter().map(|seen| seen.count).sum();
         statistics.arrived + statistics.failed == statistics.sent
             && read == statistics.arrived
-            && rig.publisher.free_slots() == SLOTS
+            && bed.publisher.free_slots() == SLOTS
             // Frames in flight to one subscriber may hold one of the two slots of the pool, for any number of its own slots.
-            && rig.publisher.subscribers().all(|view| view.room == 1)
+            && bed.publisher.subscribers().all(|view| view.room == 1)
     });
     counts.orders += 1;
-    let statistics = rig.publisher.statistics();
+    let statistics = bed.publisher.statistics();
     assert_eq!(statistics.internal.lost_slots, 0, "{steps:?}");
     assert_eq!(statistics.published, counts.published, "{steps:?}");
     // Only frames whose upload into the card was given up have failed, for every subscriber that they were promised to.
@@ -185,11 +185,11 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
     );
     assert!(given_up == 0 || failing(steps) > 0, "{steps:?}");
     // A pending fault must not affect the next order.
-    rig.network.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1))).unwrap();
+    bed.network.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1))).unwrap();
     // Nothing is leaked: the original number of frames in both kinds of memory, and no more.
-    let all: Vec<_> = (0..SLOTS + HEAP_SLOTS).map(|_| rig.publisher.take().unwrap()).collect();
+    let all: Vec<_> = (0..SLOTS + HEAP_SLOTS).map(|_| bed.publisher.take().unwrap()).collect();
     assert_eq!(all.iter().filter(|frame| frame.is_on_heap()).count(), HEAP_SLOTS, "{steps:?}");
-    assert!(matches!(rig.publisher.take(), Err(TakeError::Full { .. })), "{steps:?}");
+    assert!(matches!(bed.publisher.take(), Err(TakeError::Full { .. })), "{steps:?}");
 }
 
 fn every_order(length: usize, loss: f64, failures: usize) -> Counts {
@@ -197,21 +197,21 @@ fn every_order(length: usize, loss: f64, failures: usize) -> Counts {
     // Frames of two packets each.
     (options.max_data_length, options.subscribers) = (1_500, 2);
     (options.slots, options.heap_slots) = (u32::try_from(SLOTS).unwrap(), u32::try_from(HEAP_SLOTS).unwrap());
-    let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(loss)).seed(17), SUBSCRIBERS, options);
+    let mut bed = TestBed::on(SimNetwork::builder().impairments(lossy(loss)).seed(17), SUBSCRIBERS, options);
     for (number, slots) in [(0, 1), (1, 2)] {
         let mut options = SubscriberOptions::default();
         options.slots = slots;
-        rig.join(number, options);
+        bed.join(number, options);
     }
-    rig.keep = false;
+    bed.keep = false;
     let mut counts = Counts::default();
     for steps in orders(length, failures) {
-        run(&mut rig, &steps, &mut counts);
+        run(&mut bed, &steps, &mut counts);
     }
-    rig.close();
-    rig.assert_no_faults();
-    let next = rig.publisher.next_sequence().get();
-    for seen in &rig.seen {
+    bed.close();
+    bed.assert_no_faults();
+    let next = bed.publisher.next_sequence().get();
+    for seen in &bed.seen {
         assert_eq!((seen.count + seen.missed_frames, seen.ended), (next, Some(next)), "{seen:?}");
     }
     assert!(counts.published > 0 && counts.heap > 0, "{counts:?}");

@@ -3,13 +3,13 @@
 //! (20,000), `FPGA_SEED` the seed; `cargo xtask streams --in-process` runs ten million.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
-use crate::stream::rig;
+use crate::stream::bed;
 
+use bed::{Seen, TestBed, lossy, options};
 use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberError, SubscriberOptions};
 use fpga_protocol::sender::SendFailure;
 use fpga_sim::SimNetwork;
 use rand_core::Rng;
-use rig::{Rig, Seen, lossy, options};
 
 const SUBSCRIBERS: usize = 3;
 /// Number of frames of one incarnation of the publisher.
@@ -34,18 +34,18 @@ struct SoakTotals {
 }
 
 /// Checks that the frames seen by a subscriber up to now are complete, or counted as missing.
-fn settle(rig: &mut Rig, number: usize, totals: &mut SoakTotals) {
-    let seen = std::mem::take(&mut rig.seen[number]);
-    let Some(subscriber) = &rig.subscribers[number] else { return };
+fn settle(bed: &mut TestBed, number: usize, totals: &mut SoakTotals) {
+    let seen = std::mem::take(&mut bed.seen[number]);
+    let Some(subscriber) = &bed.subscribers[number] else { return };
     assert_eq!(seen.first + seen.count + seen.missed_frames, subscriber.expected().get(), "{seen:?}");
     totals.read += seen.count;
     totals.missed += seen.missed_frames;
 }
 
-fn join(rig: &mut Rig, number: usize, totals: &mut SoakTotals) {
-    rig.join(number, SubscriberOptions::default());
-    let first = rig.subscribers[number].as_ref().unwrap().expected().get();
-    rig.seen[number] = Seen { first, ..Seen::default() };
+fn join(bed: &mut TestBed, number: usize, totals: &mut SoakTotals) {
+    bed.join(number, SubscriberOptions::default());
+    let first = bed.subscribers[number].as_ref().unwrap().expected().get();
+    bed.seen[number] = Seen { first, ..Seen::default() };
     totals.joins += 1;
 }
 
@@ -55,26 +55,27 @@ fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
     options.max_data_length = MAX_FRAME_BYTES;
     options.first_sequence = Sequence::new(number << 40);
     options.first_position = u32::MAX - 100;
-    let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(0.01)).seed(number), SUBSCRIBERS, options);
-    (rig.keep, rig.seen) = (false, vec![Seen { first: number << 40, ..Seen::default() }; SUBSCRIBERS]);
+    let mut bed =
+        TestBed::on(SimNetwork::builder().impairments(lossy(0.01)).seed(number), SUBSCRIBERS, options);
+    (bed.keep, bed.seen) = (false, vec![Seen { first: number << 40, ..Seen::default() }; SUBSCRIBERS]);
     for _ in 0..frames {
-        let which = usize::try_from(rig.random.next_u32()).unwrap() % SUBSCRIBERS;
-        match rig.random.next_u32() % 2_000 {
+        let which = usize::try_from(bed.random.next_u32()).unwrap() % SUBSCRIBERS;
+        match bed.random.next_u32() % 2_000 {
             // Leaves without notice, and joins again.
             0 => {
-                settle(&mut rig, which, totals);
-                rig.subscribers[which] = None;
+                settle(&mut bed, which, totals);
+                bed.subscribers[which] = None;
                 totals.killed += 1;
-                join(&mut rig, which, totals);
+                join(&mut bed, which, totals);
             }
-            1..4 => rig.stalled[which] ^= true,
+            1..4 => bed.stalled[which] ^= true,
             _ => {}
         }
-        let length = length(&mut rig.random);
-        let _ = rig.publish_of(length);
-        while let Some(event) = rig.publisher.next_event() {
+        let length = length(&mut bed.random);
+        let _ = bed.publish_of(length);
+        while let Some(event) = bed.publisher.next_event() {
             if let PublisherEvent::Dropped { id, reason, statistics, .. } = event {
-                let at = rig.publisher.next_sequence();
+                let at = bed.publisher.next_sequence();
                 // The closed window may refuse a frame before the node joins again: no other subscriber is dropped.
                 let is_replaced = matches!(
                     reason,
@@ -83,23 +84,23 @@ fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
                 assert!(is_replaced, "incarnation {number}, frame {at}: {id} {reason}, {statistics:?}");
             }
         }
-        for _ in 0..rig.random.next_u32() % 24 {
-            rig.turn();
+        for _ in 0..bed.random.next_u32() % 24 {
+            bed.turn();
         }
     }
     totals.published += frames;
     if number.is_multiple_of(2) {
-        rig.close();
-        rig.assert_no_faults();
+        bed.close();
+        bed.assert_no_faults();
         for which in 0..SUBSCRIBERS {
-            settle(&mut rig, which, totals);
+            settle(&mut bed, which, totals);
         }
     } else {
         // The publisher ends in the middle; frames that have arrived are read, and then its silence is reported.
-        rig.assert_no_faults();
-        drop(rig.publisher);
+        bed.assert_no_faults();
+        drop(bed.publisher);
         let mut rest: Vec<_> =
-            rig.subscribers.into_iter().zip(rig.seen).filter_map(|(it, seen)| Some((it?, seen))).collect();
+            bed.subscribers.into_iter().zip(bed.seen).filter_map(|(it, seen)| Some((it?, seen))).collect();
         totals.killed += 1;
         for (subscriber, seen) in &mut rest {
             let error = loop {

@@ -3,7 +3,7 @@
 //! not permitted to trace, that test reports this past the test harness, which would capture it.
 #![expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
 
-use crate::stream::rig;
+use crate::stream::bed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -23,14 +23,14 @@ const MARK: &str = "getppid";
 #[ignore = "run by publish_makes_no_system_call under strace"]
 fn trace_child_publishes_between_marks() {
     let network = SimNetwork::builder().cards(3).threaded(ThreadOptions::default()).build().unwrap();
-    let mut publisher = Publisher::new(rig::endpoint(&network, 0, 1), rig::options()).unwrap();
+    let mut publisher = Publisher::new(bed::endpoint(&network, 0, 1), bed::options()).unwrap();
     let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let (stop, together) = (AtomicBool::new(false), AtomicBool::new(false));
     let (sent, refused) = std::thread::scope(|scope| {
         for card in [1, 2] {
             let (network, stop, together) = (&network, &stop, &together);
             scope.spawn(move || {
-                let end = rig::endpoint(network, card, 1);
+                let end = bed::endpoint(network, card, 1);
                 let mut subscriber = Subscriber::join(end, address, SubscriberOptions::default()).unwrap();
                 while !stop.load(Ordering::Relaxed) {
                     // At times no subscriber polls, so that frames are skipped, too.
@@ -103,8 +103,8 @@ fn publish_under_seccomp_makes_no_system_call() {
     static SENT: AtomicU32 = AtomicU32::new(0);
     static REFUSED: AtomicU32 = AtomicU32::new(0);
     static DONE: AtomicBool = AtomicBool::new(false);
-    let mut rig = rig::Rig::new(2, rig::options());
-    let mut frames: Vec<_> = (0..20).map(|_| rig.publisher.take().unwrap()).collect();
+    let mut bed = bed::TestBed::new(2, bed::options());
+    let mut frames: Vec<_> = (0..20).map(|_| bed.publisher.take().unwrap()).collect();
     // The last four are in ordinary memory.
     frames.swap(4, 19);
     assert_eq!(frames.iter().filter(|frame| frame.is_on_heap()).count(), 4);
@@ -121,7 +121,7 @@ fn publish_under_seccomp_makes_no_system_call() {
             return;
         }
         for frame in frames.drain(..) {
-            match rig.publisher.publish(frame) {
+            match bed.publisher.publish(frame) {
                 Ok(published) => SENT.fetch_add(published.sent.len(), Ordering::Relaxed),
                 Err(_) => REFUSED.fetch_add(1, Ordering::Relaxed),
             };

@@ -115,7 +115,7 @@ pub struct IovaRange {
 pub struct DmaPool(Arc<Shared>);
 
 struct Shared {
-    transport: Arc<dyn Backend>,
+    backend: Arc<dyn Backend>,
     options: DmaPoolOptions,
     state: Mutex<State>,
 }
@@ -143,7 +143,7 @@ struct Region {
 impl fmt::Debug for DmaPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DmaPool")
-            .field("device", &self.0.transport.name())
+            .field("device", &self.0.backend.name())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
@@ -152,14 +152,14 @@ impl fmt::Debug for DmaPool {
 impl DmaPool {
     /// Creates a pool that has mapped nothing yet.
     #[must_use]
-    pub fn new(transport: Arc<dyn Backend>, options: DmaPoolOptions) -> Self {
-        let page = transport.dma_page_size().max(1);
+    pub fn new(backend: Arc<dyn Backend>, options: DmaPoolOptions) -> Self {
+        let page = backend.dma_page_size().max(1);
         let highest = match options.address_bits {
             bits @ 0..64 => (1_u64 << bits) - 1,
             _ => u64::MAX,
         };
         // Address 0 is excluded: a descriptor field that was not filled in must not hit memory.
-        let ranges = transport.iova_ranges();
+        let ranges = backend.iova_ranges();
         let usable: Vec<_> = ranges.iter().filter_map(|range| whole_pages(range, page, highest)).collect();
         let beyond = ranges.first().map(|range| *range.start());
         // Ranges without a whole page are a different case: more address bits would not help.
@@ -172,7 +172,7 @@ impl DmaPool {
             stats: DmaPoolStats::default(),
             quarantine: Vec::new(),
         };
-        Self(Arc::new(Shared { transport, options, state: Mutex::new(state) }))
+        Self(Arc::new(Shared { backend, options, state: Mutex::new(state) }))
     }
 
     /// Allocates a buffer of `length` bytes that starts at a multiple of 64. Its content is unspecified.
@@ -288,7 +288,7 @@ impl DmaPool {
     }
 
     fn page(&self) -> usize {
-        usize::try_from(self.0.transport.dma_page_size()).unwrap_or(4096).max(UNIT)
+        usize::try_from(self.0.backend.dma_page_size()).unwrap_or(4096).max(UNIT)
     }
 }
 
@@ -351,8 +351,8 @@ impl Shared {
             };
             let Some(mut region) = place.take_if(unused) else { continue };
             let length = region.memory.len() as u64;
-            if let Err(error) = self.transport.unmap_dma(region.iova, length) {
-                tracing::error!(device = self.transport.name(), iova = %region.iova, length, %error,
+            if let Err(error) = self.backend.unmap_dma(region.iova, length) {
+                tracing::error!(device = self.backend.name(), iova = %region.iova, length, %error,
                     "unused DMA region stays mapped: it could not be unmapped");
                 // Neither used nor unmapped again: its mapping is in an unknown state.
                 region.tainted = true;
@@ -372,14 +372,14 @@ impl Shared {
     /// Maps one more region with space for an allocation of `capacity` bytes.
     fn add_region(&self, state: &mut State, capacity: usize, access: DmaAccess) -> Result<(), DmaAllocError> {
         self.reachable(state)?;
-        let page = self.transport.dma_page_size();
+        let page = self.backend.dma_page_size();
         let granule = usize::try_from(page).unwrap_or(usize::MAX).max(rustix::param::page_size());
         let room = self.options.limit.saturating_sub(state.stats.mapped_bytes);
         let room = room - room % granule;
         // The last region may be smaller than the others if the request fits.
         let size = self.options.region_size.min(room).max(capacity).checked_next_multiple_of(granule);
         let size = size.filter(|size| *size <= room).ok_or_else(|| self.exhausted(state, capacity))?;
-        let kind = self.transport.memory_kind();
+        let kind = self.backend.memory_kind();
         let mut memory = SharedMemory::of_kind(kind, size, self.options.huge)?;
         if memory.len() > room {
             // Whole large pages no longer fit into the limit; normal pages do.
@@ -388,7 +388,7 @@ impl Shared {
         let length = memory.len() as u64;
         let iova = loop {
             let place = state.addresses(length, page)?;
-            match self.transport.map_dma(place, &memory, access) {
+            match self.backend.map_dma(place, &memory, access) {
                 Ok(()) => break place,
                 // An earlier pool of this backend has left it mapped: in quarantine, or with a buffer that still exists. The range stays
                 // allocated, so that it is not tried again.
@@ -455,11 +455,11 @@ impl Drop for Shared {
         for region in state.regions.drain(..).flatten() {
             let length = region.memory.len() as u64;
             let keep = if region.tainted {
-                tracing::warn!(target: FAULT_LOG, device = self.transport.name(), iova = %region.iova, length,
+                tracing::warn!(target: FAULT_LOG, device = self.backend.name(), iova = %region.iova, length,
                     "DMA region stays mapped and is leaked: it holds quarantined buffers");
                 true
-            } else if let Err(error) = self.transport.unmap_dma(region.iova, length) {
-                tracing::error!(device = self.transport.name(), iova = %region.iova, length, %error,
+            } else if let Err(error) = self.backend.unmap_dma(region.iova, length) {
+                tracing::error!(device = self.backend.name(), iova = %region.iova, length, %error,
                     "DMA region is leaked: it could not be unmapped");
                 true
             } else {
@@ -471,7 +471,7 @@ impl Drop for Shared {
         }
         // Areas keep the pool alive, so the remaining ones were quarantined or could not be unmapped.
         for region in state.callers.drain(..) {
-            tracing::warn!(device = self.transport.name(), iova = %region.iova, length = region.memory.len(),
+            tracing::warn!(device = self.backend.name(), iova = %region.iova, length = region.memory.len(),
                 "memory of the caller stays mapped and is leaked");
             keep_until_exit(region.memory);
         }
@@ -528,8 +528,8 @@ impl Allocation {
 
     fn quarantine(mut self, reason: QuarantineReason) {
         self.kept = true;
-        let (iova, length, at) = (self.iova, self.capacity, self.pool.transport.now());
-        tracing::error!(target: FAULT_LOG, device = self.pool.transport.name(), %iova, length, %reason, "DMA buffer put into quarantine");
+        let (iova, length, at) = (self.iova, self.capacity, self.pool.backend.now());
+        tracing::error!(target: FAULT_LOG, device = self.pool.backend.name(), %iova, length, %reason, "DMA buffer put into quarantine");
         let mut state = self.pool.lock();
         match &self.home {
             AllocationOrigin::Region { number } => {

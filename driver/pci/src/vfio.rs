@@ -238,7 +238,7 @@ impl VfioBackend {
         })?;
         tracing::debug!(device = name, %interface, kind = ?interrupts.kind, vectors = interrupts.vectors,
             mappings = ?iommu.available, "opened");
-        let transport = Self {
+        let backend = Self {
             name,
             address,
             options,
@@ -257,8 +257,8 @@ impl VfioBackend {
             space,
         };
         // The kernel opens devices with bus mastering off; the setting of an earlier user must not persist either.
-        transport.set_bus_master(false).map_err(config)?;
-        Ok(transport)
+        backend.set_bus_master(false).map_err(config)?;
+        Ok(backend)
     }
 
     /// The kernel interface through which it was opened.

@@ -238,27 +238,27 @@ impl Backoff {
 
     /// Performs one step after a poll that has found nothing, for at most `left` nanoseconds of the card's clock. Returns whether the
     /// thread has slept.
-    pub fn back_off(&mut self, transport: &dyn Backend, left: u64) -> bool {
-        let now = transport.now();
+    pub fn back_off(&mut self, backend: &dyn Backend, left: u64) -> bool {
+        let now = backend.now();
         let waited = now.saturating_sub(*self.since.get_or_insert(now));
-        self.take(self.step(waited, left), transport)
+        self.take(self.step(waited, left), backend)
     }
 
     /// Performs a step. Returns whether the thread has slept.
-    pub fn take(&mut self, step: BackoffStep, transport: &dyn Backend) -> bool {
+    pub fn take(&mut self, step: BackoffStep, backend: &dyn Backend) -> bool {
         match step {
-            BackoffStep::Spin => transport.relax(),
+            BackoffStep::Spin => backend.relax(),
             BackoffStep::Yield => {
                 // A card inside this thread works in `relax`.
-                transport.relax();
-                if transport.clock() == Clock::Monotonic {
+                backend.relax();
+                if backend.clock() == Clock::Monotonic {
                     let began = Instant::now();
                     std::thread::yield_now();
                     self.contention.yielded(began.elapsed());
                 }
             }
             BackoffStep::Sleep(span) => {
-                transport.pause(span);
+                backend.pause(span);
                 self.contention.slept();
                 return true;
             }
@@ -281,9 +281,9 @@ pub struct Deadline {
 impl Deadline {
     /// Creates the deadline `timeout` from now on.
     #[must_use]
-    pub fn after(transport: &dyn Backend, timeout: Duration) -> Self {
-        let wall = (transport.clock() == Clock::Virtual).then(Instant::now);
-        Self::from(transport.now(), wall, timeout)
+    pub fn after(backend: &dyn Backend, timeout: Duration) -> Self {
+        let wall = (backend.clock() == Clock::Virtual).then(Instant::now);
+        Self::from(backend.now(), wall, timeout)
     }
 
     /// Creates the deadline `timeout` after `began` on the card's clock, and after `wall` if that clock is virtual.

@@ -8,7 +8,7 @@ use fpga_pci::testing::{CountingAllocator, StubBackend};
 use fpga_pci::{Backend, DmaPool, DmaPoolOptions, HugePages, Interrupt, SharedMemory, barrier};
 use fpga_registers::{BarOffset, Iova};
 
-fn transport() -> Arc<dyn Backend> {
+fn backend() -> Arc<dyn Backend> {
     Arc::new(StubBackend::new(vec![Iova::new(0)..=Iova::new(u64::MAX)]))
 }
 
@@ -22,7 +22,7 @@ fn counting_allocator_counts() {
 
 #[test]
 fn pool_allocate_and_free_without_heap() {
-    let pool = DmaPool::new(transport(), DmaPoolOptions::default());
+    let pool = DmaPool::new(backend(), DmaPoolOptions::default());
     pool.reserve(1 << 20).unwrap();
     let (count, ()) = CountingAllocator::count(|| {
         for round in 0_usize..10_000 {
@@ -45,9 +45,9 @@ fn pool_allocate_and_free_without_heap() {
 
 #[test]
 fn descriptors_doorbells_interrupts_without_heap() {
-    let transport = transport();
-    let bar = transport.open_bar(0).unwrap();
-    let ring = DmaPool::new(transport, DmaPoolOptions::default()).allocate_registered(4096, 4096).unwrap();
+    let backend = backend();
+    let bar = backend.open_bar(0).unwrap();
+    let ring = DmaPool::new(backend, DmaPoolOptions::default()).allocate_registered(4096, 4096).unwrap();
     let memory = SharedMemory::anonymous(8192, HugePages::No).unwrap();
     let (interrupt, trigger) = Interrupt::pair().unwrap();
     let (count, ()) = CountingAllocator::count(|| {

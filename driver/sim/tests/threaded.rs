@@ -47,14 +47,14 @@ fn low(address: u64) -> u32 {
 }
 
 /// One card with a mapping for descriptors and write-backs and one for data.
-struct Rig {
+struct TestBed {
     card: Arc<SimBackend>,
     dma: Bar,
     ring: SharedMemory,
     data: SharedMemory,
 }
 
-impl Rig {
+impl TestBed {
     fn new(network: &SimNetwork) -> Self {
         let card = network.backend(0);
         card.set_bus_master(true).unwrap();
@@ -108,20 +108,20 @@ fn threaded_write_and_read_back_round_trips() {
     for spin in [Duration::ZERO, Duration::from_micros(50), Duration::MAX] {
         let network = threaded(spin);
         assert!(network.is_threaded());
-        let rig = Rig::new(&network);
+        let bed = TestBed::new(&network);
         let bytes: Vec<u8> = (0..300_000_u32).map(|index| ((index * 7) >> 3).to_le_bytes()[0]).collect();
-        rig.data.write(0, &bytes).unwrap();
-        rig.descriptor(0, 0x13, 300_000, DATA, 0x1234, 0);
-        rig.descriptor(1, 0x13, 300_000, 0x1234, DATA + 500_000, 0);
-        rig.start(H2C, 0);
-        until("written", || rig.completed(H2C) == 1);
-        rig.start(C2H, 1);
-        until("read", || rig.completed(C2H) == 1);
+        bed.data.write(0, &bytes).unwrap();
+        bed.descriptor(0, 0x13, 300_000, DATA, 0x1234, 0);
+        bed.descriptor(1, 0x13, 300_000, 0x1234, DATA + 500_000, 0);
+        bed.start(H2C, 0);
+        until("written", || bed.completed(H2C) == 1);
+        bed.start(C2H, 1);
+        until("read", || bed.completed(C2H) == 1);
         let mut back = vec![0; bytes.len()];
-        rig.data.read(500_000, &mut back).unwrap();
+        bed.data.read(500_000, &mut back).unwrap();
         assert!(back == bytes);
-        assert_eq!([read(&rig.dma, H2C + 0x40), read(&rig.dma, C2H + 0x40)], [0b110; 2]);
-        let counters = rig.card.counters().unwrap();
+        assert_eq!([read(&bed.dma, H2C + 0x40), read(&bed.dma, C2H + 0x40)], [0b110; 2]);
+        let counters = bed.card.counters().unwrap();
         assert_eq!((counters.descriptors, counters.dma_bytes), (2, 600_000));
     }
 }
@@ -132,19 +132,19 @@ fn threaded_threads_share_card() {
     const LENGTH: usize = 40_000;
     const ROUNDS: usize = 60;
     let network = threaded(Duration::from_micros(50));
-    let rig = Rig::new(&network);
+    let bed = TestBed::new(&network);
     let run = |base: u64, first: usize, from: [u64; 2], to: [u64; 2]| {
         let length = u32::try_from(LENGTH).unwrap();
         for round in 0..ROUNDS {
             let (from, to) = (from[round % 2], to[round % 2]);
-            rig.descriptor(first, 0, length / 2, from, to, RING + 32 * (first as u64 + 1));
-            rig.descriptor(first + 1, 0x13, length / 2, from + 20_000, to + 20_000, 0);
-            rig.start(base, first);
-            until("done", || rig.completed(base) == 2);
+            bed.descriptor(first, 0, length / 2, from, to, RING + 32 * (first as u64 + 1));
+            bed.descriptor(first + 1, 0x13, length / 2, from + 20_000, to + 20_000, 0);
+            bed.start(base, first);
+            until("done", || bed.completed(base) == 2);
         }
     };
-    rig.data.fill(0, LENGTH, 0x11).unwrap();
-    rig.data.fill(100_000, LENGTH, 0x22).unwrap();
+    bed.data.fill(0, LENGTH, 0x11).unwrap();
+    bed.data.fill(100_000, LENGTH, 0x22).unwrap();
     network.with_card(0, |card| card.poke(CardAddr::new(0x10_0000), &[0x33; LENGTH])).unwrap().unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -154,8 +154,8 @@ fn threaded_threads_share_card() {
             let mut value = 0_u32;
             while !stop.load(Ordering::Relaxed) {
                 value = value.wrapping_add(1);
-                write(&rig.dma, 0x2080, value);
-                assert_eq!(read(&rig.dma, 0x2080), value & 0x1F1F_1F1F);
+                write(&bed.dma, 0x2080, value);
+                assert_eq!(read(&bed.dma, 0x2080), value & 0x1F1F_1F1F);
             }
         });
         let ended = [busy.join(), other.join()];
@@ -168,7 +168,7 @@ fn threaded_threads_share_card() {
         assert!(bytes.iter().all(|byte| *byte == value));
     }
     for at in [300_000, 400_000] {
-        rig.data.read(at, &mut bytes).unwrap();
+        bed.data.read(at, &mut bytes).unwrap();
         assert!(bytes.iter().all(|byte| *byte == 0x33));
     }
 }
@@ -178,14 +178,14 @@ fn threaded_writes_arrive_in_order_before_reads() {
     const THREADS: u64 = 4;
     const EACH: u32 = 3000;
     let network = threaded(Duration::from_micros(50));
-    let rig = Rig::new(&network);
+    let bed = TestBed::new(&network);
     let entries = usize::try_from(THREADS).unwrap() * EACH as usize * 2;
     network.with_card(0, |card| card.set_access_log(AccessLog::bounded(entries)));
     // Write-back and descriptor addresses hold the written values.
     let registers = [0x88, 0x1088, 0x4080, 0x5080];
     std::thread::scope(|scope| {
         for at in registers {
-            let dma = &rig.dma;
+            let dma = &bed.dma;
             scope.spawn(move || {
                 for n in 0..EACH {
                     write(dma, at, n << 5);
@@ -207,53 +207,53 @@ fn threaded_writes_arrive_in_order_before_reads() {
             .map(|entry| entry.value)
             .collect();
         assert_eq!(written, (0..EACH).map(|n| u64::from(n) << 5).collect::<Vec<_>>(), "{at:#x}");
-        assert_eq!(read(&rig.dma, at), (EACH - 1) << 5);
+        assert_eq!(read(&bed.dma, at), (EACH - 1) << 5);
     }
 }
 
 #[test]
 fn threaded_write_queue_full_blocks_until_space() {
     let network = threaded(Duration::ZERO);
-    let rig = Rig::new(&network);
+    let bed = TestBed::new(&network);
     network.with_card(0, |_| {
         // The worker does not get the lock meanwhile.
         for n in 0..100 {
-            write(&rig.dma, 0x88, n << 5);
+            write(&bed.dma, 0x88, n << 5);
         }
     });
     for n in 0..100_000 {
-        write(&rig.dma, 0x1088, n << 5);
+        write(&bed.dma, 0x1088, n << 5);
     }
-    assert_eq!([read(&rig.dma, 0x88), read(&rig.dma, 0x1088)], [99 << 5, 99_999 << 5]);
-    assert_eq!(rig.card.counters().unwrap().mmio_writes, 100_100);
+    assert_eq!([read(&bed.dma, 0x88), read(&bed.dma, 0x1088)], [99 << 5, 99_999 << 5]);
+    assert_eq!(bed.card.counters().unwrap().mmio_writes, 100_100);
 }
 
 /// Two descriptors that link to each other, without a Stop: the engine never ends by itself.
-fn endless(rig: &Rig, base: u64, from: u64, to: u64) {
-    rig.descriptor(8, 0x2, 4096, from, to, RING + 9 * 32);
-    rig.descriptor(9, 0x2, 4096, from, to, RING + 8 * 32);
-    rig.start(base, 8);
-    until("running", || rig.completed(base) > 2);
+fn endless(bed: &TestBed, base: u64, from: u64, to: u64) {
+    bed.descriptor(8, 0x2, 4096, from, to, RING + 9 * 32);
+    bed.descriptor(9, 0x2, 4096, from, to, RING + 8 * 32);
+    bed.start(base, 8);
+    until("running", || bed.completed(base) > 2);
 }
 
 #[test]
 fn threaded_unmapped_memory_is_not_accessed() {
     let network = threaded(Duration::from_micros(50));
-    let rig = Rig::new(&network);
+    let bed = TestBed::new(&network);
     let target = Iova::new(0x4000_0000);
     network.with_card(0, |card| card.poke(CardAddr::ZERO, &[0xEE; 4096])).unwrap().unwrap();
     for round in 0..200 {
         let page = memory(4096);
-        rig.card.map_dma(target, &page, DmaAccess::WriteByDevice).unwrap();
+        bed.card.map_dma(target, &page, DmaAccess::WriteByDevice).unwrap();
         if round == 0 {
-            endless(&rig, C2H, 0, target.get());
+            endless(&bed, C2H, 0, target.get());
         }
         until("written", || page.load_u32(4092).unwrap() == 0xEEEE_EEEE);
-        rig.card.unmap_dma(target, 4096).unwrap();
+        bed.card.unmap_dma(target, 4096).unwrap();
         page.fill(0, 4096, 0).unwrap();
         // The card continues, for some descriptors at least.
-        let before = rig.completed(C2H);
-        until("continued", || rig.completed(C2H).wrapping_sub(before) & 0xFF_FFFF > 3);
+        let before = bed.completed(C2H);
+        until("continued", || bed.completed(C2H).wrapping_sub(before) & 0xFF_FFFF > 3);
         let mut bytes = [1; 4096];
         page.read(0, &mut bytes).unwrap();
         assert!(bytes == [0; 4096], "round {round}");
@@ -263,9 +263,9 @@ fn threaded_unmapped_memory_is_not_accessed() {
 #[test]
 fn threaded_reset_discards_writes_of_other_threads() {
     let network = threaded(Duration::from_micros(50));
-    let rig = Rig::new(&network);
+    let bed = TestBed::new(&network);
     for round in 0..100 {
-        let dma = rig.card.open_bar(DMA).unwrap();
+        let dma = bed.card.open_bar(DMA).unwrap();
         let began = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -277,10 +277,10 @@ fn threaded_reset_discards_writes_of_other_threads() {
                 }
             });
             until("started", || began.load(Ordering::Relaxed));
-            rig.card.reset(ResetLevel::Hot).unwrap();
+            bed.card.reset(ResetLevel::Hot).unwrap();
         });
         assert!(matches!(dma.read32(BarOffset::new(0x88)), Err(MmioError::Stale { .. })));
-        assert_eq!(read(&rig.card.open_bar(DMA).unwrap(), 0x88), 0, "round {round}");
+        assert_eq!(read(&bed.card.open_bar(DMA).unwrap(), 0x88), 0, "round {round}");
     }
 }
 
@@ -288,10 +288,10 @@ fn threaded_reset_discards_writes_of_other_threads() {
 fn threaded_busy_network_ends_with_last_handle() {
     for _ in 0..20 {
         let network = threaded(Duration::MAX);
-        let rig = Rig::new(&network);
-        endless(&rig, H2C, DATA, 0);
+        let bed = TestBed::new(&network);
+        endless(&bed, H2C, DATA, 0);
         drop(network);
-        let Rig { card, dma, ring, data } = rig;
+        let TestBed { card, dma, ring, data } = bed;
         drop(card);
         // Without its backend the card has neither mappings nor bus mastering, but registers.
         assert_eq!(read(&dma, 0x2000) >> 16, 0x1FC2);
@@ -305,16 +305,16 @@ fn threaded_busy_network_ends_with_last_handle() {
 #[test]
 fn threaded_handles_move_between_threads() {
     let network = threaded(Duration::ZERO);
-    let rig = Rig::new(&network);
+    let bed = TestBed::new(&network);
     std::thread::scope(|scope| {
         for _ in 0..3 {
-            let (network, dma) = (network.clone(), rig.dma.clone());
+            let (network, dma) = (network.clone(), bed.dma.clone());
             scope.spawn(move || {
                 write(&dma, 0x88, 0x20);
                 drop(network);
             });
         }
-        scope.spawn(move || drop(rig));
+        scope.spawn(move || drop(bed));
         scope.spawn(move || drop(network));
     });
 }
@@ -322,35 +322,35 @@ fn threaded_handles_move_between_threads() {
 #[test]
 fn threaded_interrupt_wait_uses_event_fd() {
     let network = threaded(Duration::ZERO);
-    let rig = Rig::new(&network);
-    let interrupts = rig.card.enable_interrupts(4).unwrap();
+    let bed = TestBed::new(&network);
+    let interrupts = bed.card.enable_interrupts(4).unwrap();
     let vector = interrupts.get(2).unwrap();
-    write(&rig.dma, 0x90, 0x00F8_3E1E);
-    write(&rig.dma, 0x20A0, 2);
-    write(&rig.dma, 0x2014, 1);
-    rig.descriptor(0, 0x13, 64, DATA, 0, 0);
+    write(&bed.dma, 0x90, 0x00F8_3E1E);
+    write(&bed.dma, 0x20A0, 2);
+    write(&bed.dma, 0x2014, 1);
+    bed.descriptor(0, 0x13, 64, DATA, 0, 0);
     for _ in 0..300 {
-        rig.start(H2C, 0);
-        assert_eq!(rig.card.wait_interrupt(vector, LONG_TIMEOUT).unwrap(), Some(1));
+        bed.start(H2C, 0);
+        assert_eq!(bed.card.wait_interrupt(vector, LONG_TIMEOUT).unwrap(), Some(1));
         // Clears the status, and thereby the line.
-        assert_eq!(read(&rig.dma, H2C + 0x44), 0b110);
+        assert_eq!(read(&bed.dma, H2C + 0x44), 0b110);
     }
-    assert_eq!(rig.card.wait_interrupt(vector, Duration::ZERO).unwrap(), None);
+    assert_eq!(bed.card.wait_interrupt(vector, Duration::ZERO).unwrap(), None);
 }
 
 #[test]
 fn threaded_unplugged_card_reports_gone() {
     let network = threaded(Duration::from_micros(50));
-    let rig = Rig::new(&network);
-    endless(&rig, H2C, DATA, 0);
+    let bed = TestBed::new(&network);
+    endless(&bed, H2C, DATA, 0);
     assert!(network.fail(0, CardFailure::Gone));
-    let before = rig.completed(H2C);
+    let before = bed.completed(H2C);
     assert_eq!(network.step_until_idle(), 0);
-    assert_eq!(rig.completed(H2C), before, "a card that is gone does nothing");
-    write(&rig.dma, 0x88, 0x20);
-    assert!(matches!(rig.dma.read32(BarOffset::new(0x88)), Err(MmioError::Gone { .. })));
+    assert_eq!(bed.completed(H2C), before, "a card that is gone does nothing");
+    write(&bed.dma, 0x88, 0x20);
+    assert!(matches!(bed.dma.read32(BarOffset::new(0x88)), Err(MmioError::Gone { .. })));
     assert!(network.fail(0, CardFailure::None));
-    assert_eq!(read(&rig.dma, 0x88), low(RING) + 0x8000, "the write was lost");
+    assert_eq!(read(&bed.dma, 0x88), low(RING) + 0x8000, "the write was lost");
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl VfioUserBackend {
         let of = &described.capabilities;
         // The smallest page size that both sides support.
         let page = (1_u64 << of.page_sizes().trailing_zeros()).max(rustix::param::page_size() as u64);
-        let transport = Self {
+        let backend = Self {
             name: format!("vfio-user:{}", socket.display()),
             options,
             bars: described.bars,
@@ -113,8 +113,8 @@ impl VfioUserBackend {
             config: Arc::new(described.config),
             link: described.link,
         };
-        transport.prepare_function()?;
-        Ok(transport)
+        backend.prepare_function()?;
+        Ok(backend)
     }
 
     /// Prepares a function as a kernel does before it hands it to a driver: in D0, memory decoding on, bus mastering off.

@@ -7,7 +7,7 @@
 
 use crate::common;
 
-use common::{Rig, SENDER, Shape, acks, config, events, nacks, pattern};
+use common::{SENDER, Shape, TestBed, acks, config, events, nacks, pattern};
 use fpga_firmware::event::EventKind;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_firmware::wire::{DataHeader, Flags};
@@ -143,8 +143,8 @@ fn change((header, payload): &mut Packet, field: Field, value: Value) {
 }
 
 /// Number of packets that were not written, over all causes.
-fn causes(rig: &Rig) -> u64 {
-    let counters = rig.receiver.counters();
+fn causes(bed: &TestBed) -> u64 {
+    let counters = bed.receiver.counters();
     counters.duplicates
         + counters.escape_hits
         + counters.escape_dropped
@@ -155,8 +155,8 @@ fn causes(rig: &Rig) -> u64 {
 }
 
 /// Counters of answers and events.
-fn counts(rig: &Rig) -> [u64; 7] {
-    let counters = rig.receiver.counters();
+fn counts(bed: &TestBed) -> [u64; 7] {
+    let counters = bed.receiver.counters();
     [
         counters.acks,
         counters.nacks,
@@ -174,10 +174,10 @@ fn silent((header, _): &Packet) -> u64 {
 }
 
 /// Delivers a packet and checks its outputs against the invariants of all packets.
-fn deliver(rig: &mut Rig, packet: &Packet) -> Vec<Output> {
-    let before = (causes(rig), rig.memory.writes.len());
-    let counted = counts(rig);
-    let outputs = rig.deliver(packet);
+fn deliver(bed: &mut TestBed, packet: &Packet) -> Vec<Output> {
+    let before = (causes(bed), bed.memory.writes.len());
+    let counted = counts(bed);
+    let outputs = bed.deliver(packet);
     // Outputs match the counters.
     let told = |kind| events(&outputs, kind).len() as u64;
     let said = [
@@ -189,10 +189,10 @@ fn deliver(rig: &mut Rig, packet: &Packet) -> Vec<Output> {
         told(EventKind::Expired),
         told(EventKind::Fault) + silent(packet),
     ];
-    let after = counts(rig);
+    let after = counts(bed);
     assert_eq!(core::array::from_fn(|n| after[n] - counted[n]), said, "{:?}", packet.0);
-    let written = &rig.memory.writes[before.1..];
-    assert!(causes(rig) > before.0 || !written.is_empty(), "was lost without a report: {:?}", packet.0);
+    let written = &bed.memory.writes[before.1..];
+    assert!(causes(bed) > before.0 || !written.is_empty(), "was lost without a report: {:?}", packet.0);
     for (at, bytes) in written {
         let end = at.checked_add(bytes.len() as u64).unwrap();
         assert!(OPEN.contains(at) && end <= OPEN.end, "{} bytes at {at:#x}", bytes.len());
@@ -204,14 +204,14 @@ fn deliver(rig: &mut Rig, packet: &Packet) -> Vec<Output> {
 }
 
 /// Checks that all state is released when no more packets arrive. Returns the number of notices.
-fn assert_forgets(rig: &mut Rig) -> usize {
+fn assert_forgets(bed: &mut TestBed) -> usize {
     let mut told = 0;
     for _ in 0..64 {
-        let Some(at) = rig.receiver.poll_timeout() else { break };
-        let outputs = rig.advance(at.saturating_sub(rig.now).max(Nanos::new(1)));
+        let Some(at) = bed.receiver.poll_timeout() else { break };
+        let outputs = bed.advance(at.saturating_sub(bed.now).max(Nanos::new(1)));
         told += events(&outputs, EventKind::Notice).len();
     }
-    let receiver = &rig.receiver;
+    let receiver = &bed.receiver;
     assert_eq!((receiver.registry_occupancy(), receiver.escape_occupancy()), (0, 0));
     let records = (receiver.transfers_in_progress(), receiver.tombstones(), receiver.poll_timeout());
     assert_eq!(records, (0, 0, None));
@@ -235,32 +235,32 @@ fn receiver_packet_with_one_wrong_field_keeps_invariants() {
         for field in FIELDS {
             for value in VALUES {
                 for index in 0..3 {
-                    let mut rig = Rig::new(config());
+                    let mut bed = TestBed::new(config());
                     let mut told = 0;
                     for early in before {
-                        told += notices(&deliver(&mut rig, &shape.packet(*early)), 7);
+                        told += notices(&deliver(&mut bed, &shape.packet(*early)), 7);
                     }
                     let mut wrong = shape.packet(index);
                     change(&mut wrong, field, value);
-                    told += notices(&deliver(&mut rig, &wrong), 7);
+                    told += notices(&deliver(&mut bed, &wrong), 7);
                     // The sender continues normally: it retransmits unacknowledged packets until a packet of another incarnation has
                     // expired.
                     let mut missing = vec![0, 1, 2];
                     for _ in 0..4 {
                         missing.retain(|index| {
-                            let outputs = deliver(&mut rig, &shape.packet(*index));
+                            let outputs = deliver(&mut bed, &shape.packet(*index));
                             told += notices(&outputs, 7);
                             acks(&outputs).is_empty()
                         });
-                        let outputs = rig.advance(Nanos::from_millis(10));
+                        let outputs = bed.advance(Nanos::from_millis(10));
                         told += notices(&outputs, 7);
                     }
                     let what = format!("{field:?} {value:?} of packet {index} after {before:?}");
-                    assert_eq!(missing, [], "{what}");
+                    assert!(missing.is_empty(), "{what}: {missing:?}");
                     let its_own_word = matches!(field, Field::OldestLive | Field::Address);
                     if !its_own_word {
                         let mut memory = vec![None; shape.length as usize];
-                        for (at, bytes) in &rig.memory.writes {
+                        for (at, bytes) in &bed.memory.writes {
                             for (place, byte) in (*at..).zip(bytes) {
                                 if let Some(cell) = place
                                     .checked_sub(shape.base)
@@ -274,14 +274,14 @@ fn receiver_packet_with_one_wrong_field_keeps_invariants() {
                         assert!(right, "{what}");
                     }
                     // The wrong flags may make the notice wait for the sender's ARRIVED; then the timeout ends the wait.
-                    told += if field == Field::Flags { assert_forgets(&mut rig) } else { 0 };
+                    told += if field == Field::Flags { assert_forgets(&mut bed) } else { 0 };
                     // The wrong flags may also request no notice.
                     let may_be_untold = field == Field::Flags;
                     assert!(
                         its_own_word || told == 1 || may_be_untold && told == 0,
                         "{what}: notified {told} times"
                     );
-                    assert_forgets(&mut rig);
+                    assert_forgets(&mut bed);
                     cases += 1;
                 }
             }
@@ -315,22 +315,22 @@ proptest! {
             1..60,
         ),
     ) {
-        let mut rig = Rig::new(config());
+        let mut bed = TestBed::new(config());
         for (transfer, index, wrong, changes, pause) in packets {
             let shape = Shape::single(transfer, 4);
             let mut packet = shape.packet(index);
             for (field, value) in &changes[..wrong] {
                 change(&mut packet, *field, *value);
             }
-            deliver(&mut rig, &packet);
+            deliver(&mut bed, &packet);
             if pause > 0 {
-                rig.advance(Nanos::new(pause));
+                bed.advance(Nanos::new(pause));
             }
         }
-        assert_forgets(&mut rig);
+        assert_forgets(&mut bed);
         // A later transfer succeeds.
         let shape = Shape::single(0, 4);
-        let outputs: Vec<_> = [3, 2, 1, 0].into_iter().flat_map(|index| deliver(&mut rig, &shape.packet(index))).collect();
+        let outputs: Vec<_> = [3, 2, 1, 0].into_iter().flat_map(|index| deliver(&mut bed, &shape.packet(index))).collect();
         prop_assert_eq!((acks(&outputs).len(), notices(&outputs, 0)), (4, 1));
     }
 }

@@ -220,7 +220,7 @@ impl Testbed {
 
     fn answer(&mut self, control: Control) {
         let now = self.now;
-        let Common { source: node, incarnation: life, .. } = control.common();
+        let Common { source: node, incarnation: peer, .. } = control.common();
         let answer = |incarnation, (transfer, segment), op, tries| Answer {
             node,
             incarnation,
@@ -228,7 +228,7 @@ impl Testbed {
             transfer,
             segment,
             tries,
-            peer_incarnation: life,
+            peer_incarnation: peer,
         };
         match control {
             Control::Ack(ack) => {

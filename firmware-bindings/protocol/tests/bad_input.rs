@@ -19,7 +19,7 @@
 
 use crate::common;
 
-use common::{BASE, KEY, RECEIVER, Rig, SENDER, Shape, acks, config, dones, events, nacks};
+use common::{BASE, KEY, RECEIVER, SENDER, Shape, TestBed, acks, config, dones, events, nacks};
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
@@ -36,22 +36,22 @@ fn start(header: &mut DataHeader, change: impl FnOnce(&mut StartFields)) {
 
 /// Delivers the first packet of a segment of three, changed, and checks the result against the table.
 fn refused(name: &str, answer: Option<NackReason>, change: Change) {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let (mut header, mut payload) = Shape::single(0, 3).packet(0);
     change(&mut header, &mut payload);
-    let outputs = rig.deliver(&(header, payload));
+    let outputs = bed.deliver(&(header, payload));
     assert_eq!(nacks(&outputs), Vec::from_iter(answer), "{name}");
     assert!(acks(&outputs).is_empty() && dones(&outputs) == 0, "{name}");
     assert_eq!(events(&outputs, EventKind::Fault).len(), usize::from(answer.is_some()), "{name}");
-    assert!(rig.memory.writes.is_empty(), "{name}");
-    let counters = *rig.receiver.counters();
+    assert!(bed.memory.writes.is_empty(), "{name}");
+    let counters = *bed.receiver.counters();
     let violation = u64::from(answer == Some(NackReason::Violation));
     assert_eq!((counters.bad_packets, counters.violations), (1 - violation, violation), "{name}");
     // Nothing was registered, and no timer is set.
-    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.escape_occupancy()), (0, 0), "{name}");
-    assert_eq!((rig.receiver.transfers_in_progress(), rig.receiver.poll_timeout()), (0, None), "{name}");
+    assert_eq!((bed.receiver.registry_occupancy(), bed.receiver.escape_occupancy()), (0, 0), "{name}");
+    assert_eq!((bed.receiver.transfers_in_progress(), bed.receiver.poll_timeout()), (0, None), "{name}");
     // A valid packet to the same address is accepted afterwards.
-    assert_eq!(acks(&rig.send(&Shape::single(1, 1), 0)).len(), 1, "{name}");
+    assert_eq!(acks(&bed.send(&Shape::single(1, 1), 0)).len(), 1, "{name}");
 }
 
 #[test]
@@ -122,18 +122,18 @@ fn receiver_packet_contradicting_registration_is_refused() {
         ("other segments, again", 0, |header, _| header.segment_count = 3),
     ];
     for (name, index, change) in cases {
-        let mut rig = Rig::new(config());
+        let mut bed = TestBed::new(config());
         let shape = Shape::single(0, 3);
-        rig.send(&shape, 0);
+        bed.send(&shape, 0);
         let (mut header, mut payload) = shape.packet(index);
         change(&mut header, &mut payload);
-        let outputs = rig.deliver(&(header, payload));
+        let outputs = bed.deliver(&(header, payload));
         assert_eq!(nacks(&outputs), [NackReason::BadPacket], "{name}");
         assert!(acks(&outputs).is_empty(), "{name}");
         assert_eq!(events(&outputs, EventKind::Fault).len(), 1, "{name}");
-        assert_eq!((rig.memory.writes.len(), rig.receiver.counters().bad_packets), (1, 1), "{name}");
+        assert_eq!((bed.memory.writes.len(), bed.receiver.counters().bad_packets), (1, 1), "{name}");
         // The registered operation continues.
-        let outputs: Vec<_> = [1, 2].into_iter().flat_map(|index| rig.send(&shape, index)).collect();
+        let outputs: Vec<_> = [1, 2].into_iter().flat_map(|index| bed.send(&shape, index)).collect();
         assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (2, 1), "{name}");
     }
 }
@@ -149,13 +149,13 @@ fn receiver_segment_contradicting_transfer_is_refused() {
         ("elsewhere", Shape { base: BASE + 128, transfer_base: BASE + 64, ..second }),
     ];
     for (name, other) in others {
-        let mut rig = Rig::new(config());
+        let mut bed = TestBed::new(config());
         // The segment is valid in a transfer of its own.
-        assert_eq!(acks(&rig.send(&Shape { transfer: 1, ..other }, 0)).len(), 1, "{name}");
-        rig.send(&first, 0);
-        assert_eq!(nacks(&rig.send(&other, 0)), [NackReason::BadPacket], "{name}");
-        assert_eq!((rig.memory.writes.len(), rig.receiver.counters().bad_packets), (2, 1), "{name}");
-        assert_eq!(acks(&rig.send(&second, 0)).len(), 1, "{name}");
+        assert_eq!(acks(&bed.send(&Shape { transfer: 1, ..other }, 0)).len(), 1, "{name}");
+        bed.send(&first, 0);
+        assert_eq!(nacks(&bed.send(&other, 0)), [NackReason::BadPacket], "{name}");
+        assert_eq!((bed.memory.writes.len(), bed.receiver.counters().bad_packets), (2, 1), "{name}");
+        assert_eq!(acks(&bed.send(&second, 0)).len(), 1, "{name}");
     }
 }
 
@@ -213,12 +213,12 @@ impl ReceiveMemory for FailingMemory {
 fn receiver_memory_fault_neither_marks_nor_acknowledges() {
     let shape = Shape::single(0, 3);
     for good in 0..3u16 {
-        let mut rig = Rig::new(config());
+        let mut bed = TestBed::new(config());
         let mut memory = FailingMemory { at: BASE + u64::from(good) * 64, writes: 0 };
         for index in 0..3 {
             let (header, payload) = shape.packet(index);
-            rig.receiver.handle_packet(rig.now, &header, &payload, &mut memory);
-            let outputs = rig.drain();
+            bed.receiver.handle_packet(bed.now, &header, &payload, &mut memory);
+            let outputs = bed.drain();
             let refused = index >= good;
             // Without its first packet the operation does not begin, and the other packets wait.
             let waits = good == 0 && index > 0;
@@ -228,42 +228,42 @@ fn receiver_memory_fault_neither_marks_nor_acknowledges() {
             assert!(nacks(&outputs).iter().all(|reason| *reason == NackReason::Violation));
         }
         let refused = if good == 0 { 1 } else { 3 - u64::from(good) };
-        assert_eq!((rig.receiver.counters().violations, memory.writes), (refused, usize::from(good)));
-        assert_eq!(rig.receiver.registry_occupancy(), u32::from(good > 0));
+        assert_eq!((bed.receiver.counters().violations, memory.writes), (refused, usize::from(good)));
+        assert_eq!(bed.receiver.registry_occupancy(), u32::from(good > 0));
         // With memory present, a refused packet is not treated as a duplicate.
-        let outputs: Vec<_> = (0..3).flat_map(|index| rig.send(&shape, index)).collect();
-        assert_eq!(rig.memory.writes.len(), 3 - usize::from(good));
+        let outputs: Vec<_> = (0..3).flat_map(|index| bed.send(&shape, index)).collect();
+        assert_eq!(bed.memory.writes.len(), 3 - usize::from(good));
         assert_eq!(events(&outputs, EventKind::Notice).len(), 1);
     }
 }
 
 #[test]
 fn receiver_closed_or_read_only_window_refuses_start_and_early_packets() {
-    let mut rig = Rig::new(config());
-    let window = *rig.receiver.access().get(0).unwrap();
+    let mut bed = TestBed::new(config());
+    let window = *bed.receiver.access().get(0).unwrap();
     let read_only = MemoryWindow { permissions: Permissions::READ, ..window };
     let shape = Shape::single(0, 3);
     for (violations, window) in [(2, None), (4, Some(read_only))] {
         match window {
-            None => rig.receiver.access_mut().remove(0).unwrap(),
-            Some(window) => rig.receiver.access_mut().install(0, window).unwrap(),
+            None => bed.receiver.access_mut().remove(0).unwrap(),
+            Some(window) => bed.receiver.access_mut().install(0, window).unwrap(),
         }
         for index in [0, 1] {
-            assert_eq!(nacks(&rig.send(&shape, index)), [NackReason::Violation]);
+            assert_eq!(nacks(&bed.send(&shape, index)), [NackReason::Violation]);
         }
-        assert_eq!((rig.receiver.counters().violations, rig.receiver.escape_occupancy()), (violations, 0));
+        assert_eq!((bed.receiver.counters().violations, bed.receiver.escape_occupancy()), (violations, 0));
     }
-    rig.receiver.access_mut().install(0, window).unwrap();
+    bed.receiver.access_mut().install(0, window).unwrap();
     for index in 0..3 {
-        assert_eq!(acks(&rig.send(&shape, index)).len(), 1);
+        assert_eq!(acks(&bed.send(&shape, index)).len(), 1);
     }
-    assert_eq!(rig.receiver.counters().notices, 1);
+    assert_eq!(bed.receiver.counters().notices, 1);
 }
 
 /// ARRIVED for a transfer that never came, from an unknown sender, or for another node.
 #[test]
 fn receiver_arrived_for_unknown_transfer_changes_nothing() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let common = Shape::single(0, 2).packet(0).0.common;
     let arrived = |common, transfer| Arrived {
         common,
@@ -272,7 +272,7 @@ fn receiver_arrived_for_unknown_transfer_changes_nothing() {
         length: 81,
         key: KEY,
     };
-    rig.send(&Shape::single(0, 2), 0);
+    bed.send(&Shape::single(0, 2), 0);
     let strangers = [
         Common { flags: Flags::NONE, ..common },
         Common { source: NodeId::new(77), flags: Flags::NONE, ..common },
@@ -281,15 +281,15 @@ fn receiver_arrived_for_unknown_transfer_changes_nothing() {
     ];
     for common in strangers {
         for transfer in [0, 1, u32::MAX] {
-            rig.receiver.handle_arrived(rig.now, &arrived(common, transfer));
-            assert!(rig.drain().is_empty(), "{common:?}");
+            bed.receiver.handle_arrived(bed.now, &arrived(common, transfer));
+            assert!(bed.drain().is_empty(), "{common:?}");
         }
     }
-    let counters = rig.receiver.counters();
+    let counters = bed.receiver.counters();
     assert_eq!((counters.duplicates, counters.bad_packets, counters.notices), (9, 3, 0));
-    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (1, 1));
-    assert_eq!(acks(&rig.send(&Shape::single(0, 2), 1)).len(), 1, "transfers in progress continue");
-    assert_eq!(rig.receiver.counters().notices, 1);
+    assert_eq!((bed.receiver.registry_occupancy(), bed.receiver.transfers_in_progress()), (1, 1));
+    assert_eq!(acks(&bed.send(&Shape::single(0, 2), 1)).len(), 1, "transfers in progress continue");
+    assert_eq!(bed.receiver.counters().notices, 1);
 }
 
 #[test]
@@ -321,28 +321,28 @@ fn receiver_single_entry_tables_take_transfers_in_turn() {
     let mut one = config();
     (one.registry_entries, one.transfers, one.sources, one.windows) = (1, 1, 1, 1);
     (one.escape_slots, one.tombstones, one.mask_bits) = (0, 2, 1);
-    let mut rig = Rig::new(one);
+    let mut bed = TestBed::new(one);
     for transfer in 0..50 {
         let shape = Shape { oldest_live: transfer, ..Shape::single(transfer, 1) };
-        assert_eq!(acks(&rig.send(&shape, 0)).len(), 1);
-        assert_eq!(acks(&rig.send(&shape, 0)).len(), 1, "a copy");
+        assert_eq!(acks(&bed.send(&shape, 0)).len(), 1);
+        assert_eq!(acks(&bed.send(&shape, 0)).len(), 1, "a copy");
     }
-    assert_eq!((rig.receiver.counters().notices, rig.memory.writes.len()), (50, 50));
+    assert_eq!((bed.receiver.counters().notices, bed.memory.writes.len()), (50, 50));
     // Another sender, or another incarnation of this one, has to wait until this one is forgotten.
     let mut other = Shape::single(0, 1).packet(0);
     other.0.common.incarnation = Incarnation::new(1);
-    assert_eq!(nacks(&rig.deliver(&other)), [NackReason::Busy]);
-    rig.advance(Nanos::from_secs(3));
-    assert_eq!(acks(&rig.deliver(&other)).len(), 1);
+    assert_eq!(nacks(&bed.deliver(&other)), [NackReason::Busy]);
+    bed.advance(Nanos::from_secs(3));
+    assert_eq!(acks(&bed.deliver(&other)).len(), 1);
 
     // Two packets: the second has no slot to wait in, and a segment with more packets than mask bits is refused.
     let mut two = config();
     (two.registry_entries, two.transfers, two.escape_slots, two.mask_bits) = (1, 1, 0, 2);
-    let mut rig = Rig::new(two);
-    assert_eq!(nacks(&rig.send(&Shape::single(0, 2), 1)), [NackReason::EscapeFull]);
-    assert_eq!(nacks(&rig.send(&Shape::single(0, 3), 0)), [NackReason::BadPacket]);
-    assert_eq!(acks(&rig.send(&Shape::single(0, 2), 0)).len(), 1);
-    assert_eq!(nacks(&rig.send(&Shape::single(1, 1), 0)), [NackReason::Busy]);
-    assert_eq!(acks(&rig.send(&Shape::single(0, 2), 1)).len(), 1);
-    assert_eq!(acks(&rig.send(&Shape::single(1, 1), 0)).len(), 1);
+    let mut bed = TestBed::new(two);
+    assert_eq!(nacks(&bed.send(&Shape::single(0, 2), 1)), [NackReason::EscapeFull]);
+    assert_eq!(nacks(&bed.send(&Shape::single(0, 3), 0)), [NackReason::BadPacket]);
+    assert_eq!(acks(&bed.send(&Shape::single(0, 2), 0)).len(), 1);
+    assert_eq!(nacks(&bed.send(&Shape::single(1, 1), 0)), [NackReason::Busy]);
+    assert_eq!(acks(&bed.send(&Shape::single(0, 2), 1)).len(), 1);
+    assert_eq!(acks(&bed.send(&Shape::single(1, 1), 0)).len(), 1);
 }

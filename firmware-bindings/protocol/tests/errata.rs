@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{BASE, INCARNATION, KEY, Rig, SENDER, Shape, acks, config, dones, events, nacks};
+use common::{BASE, INCARNATION, KEY, SENDER, Shape, TestBed, acks, config, dones, events, nacks};
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
@@ -43,125 +43,125 @@ fn e1_1_mask_every_width_completes_at_last_packet() {
 
 #[test]
 fn e1_2_start_after_data_searches_escape_channel() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let (mine, other) =
         (Shape::single(0, 4), Shape { base: BASE + 4096, transfer_base: BASE + 4096, ..Shape::single(1, 3) });
-    rig.send(&other, 1);
+    bed.send(&other, 1);
     for index in [3, 1, 2] {
-        let outputs = rig.send(&mine, index);
+        let outputs = bed.send(&mine, index);
         assert_eq!(events(&outputs, EventKind::Escaped).len(), 1);
     }
-    assert_eq!(rig.receiver.escape_occupancy(), 4);
-    assert!(rig.memory.writes.is_empty());
-    let outputs = rig.send(&mine, 0);
+    assert_eq!(bed.receiver.escape_occupancy(), 4);
+    assert!(bed.memory.writes.is_empty());
+    let outputs = bed.send(&mine, 0);
     assert_eq!(acks(&outputs).len(), 4);
     let released = events(&outputs, EventKind::EscapeReleased);
     assert_eq!(released.iter().map(|e| e.count).collect::<Vec<_>>(), [1, 1, 1]);
     assert_eq!((dones(&outputs), events(&outputs, EventKind::Notice).len()), (1, 1));
-    assert_eq!(rig.receiver.escape_occupancy(), 1, "another operation's packet stays");
+    assert_eq!(bed.receiver.escape_occupancy(), 1, "another operation's packet stays");
 }
 
 #[test]
 fn e1_3_repeated_start_of_live_operation_is_duplicate() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let shape = Shape::single(0, 3);
-    rig.send(&shape, 0);
-    rig.send(&shape, 2);
-    let before = rig.receiver.entry(0, rig.now).unwrap();
-    let outputs = rig.send(&shape, 0);
+    bed.send(&shape, 0);
+    bed.send(&shape, 2);
+    let before = bed.receiver.entry(0, bed.now).unwrap();
+    let outputs = bed.send(&shape, 0);
     assert_eq!((acks(&outputs).len(), outputs.len()), (1, 1));
-    assert_eq!(rig.receiver.entry(0, rig.now).unwrap(), before, "the mask is not cleared");
-    assert_eq!(rig.receiver.counters().duplicates, 1);
+    assert_eq!(bed.receiver.entry(0, bed.now).unwrap(), before, "the mask is not cleared");
+    assert_eq!(bed.receiver.counters().duplicates, 1);
     // A start packet of a different shape contradicts the first one.
-    let outputs = rig.send(&Shape { length: 100, transfer_length: 100, ..shape }, 0);
+    let outputs = bed.send(&Shape { length: 100, transfer_length: 100, ..shape }, 0);
     assert_eq!(nacks(&outputs), [NackReason::BadPacket]);
 }
 
 #[test]
 fn e1_4_late_start_is_neither_registered_nor_written() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let shape = Shape::single(0, 1);
-    rig.send(&shape, 0);
+    bed.send(&shape, 0);
     // Long after the packet lifetime: the sender may have missed the acknowledgement and still retransmit.
-    rig.advance(Nanos::from_millis(500));
-    let outputs = rig.send(&shape, 0);
+    bed.advance(Nanos::from_millis(500));
+    let outputs = bed.send(&shape, 0);
     assert_eq!((acks(&outputs).len(), outputs.len()), (1, 1));
-    assert_eq!(rig.memory.writes.len(), 1);
-    assert_eq!(rig.receiver.counters().tombstone_hits, 1);
-    assert_eq!(rig.receiver.registry_occupancy(), 0);
+    assert_eq!(bed.memory.writes.len(), 1);
+    assert_eq!(bed.receiver.counters().tombstone_hits, 1);
+    assert_eq!(bed.receiver.registry_occupancy(), 0);
 }
 
 #[test]
 fn e1_4_given_up_operation_cannot_write_into_successor() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let old = Shape::single(0, 3);
-    rig.send(&old, 0);
+    bed.send(&old, 0);
     // The sender gave transfer 0 up and sends transfer 1 to the same address.
     let new = Shape { oldest_live: 1, ..Shape::single(1, 3) };
     for index in 0..3 {
-        rig.send(&new, index);
+        bed.send(&new, index);
     }
-    let written = rig.memory.writes.len();
-    assert_eq!(acks(&rig.send(&old, 1)).len(), 1);
-    assert_eq!(rig.memory.writes.len(), written, "dropped");
+    let written = bed.memory.writes.len();
+    assert_eq!(acks(&bed.send(&old, 1)).len(), 1);
+    assert_eq!(bed.memory.writes.len(), written, "dropped");
 }
 
 #[test]
 fn e1_5_overlapping_operations_stay_separate() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let (a, b) = (Shape::single(0, 2), Shape::single(1, 2));
-    rig.send(&a, 0);
-    rig.send(&b, 0);
-    let outputs = rig.send(&a, 1);
+    bed.send(&a, 0);
+    bed.send(&b, 0);
+    let outputs = bed.send(&a, 1);
     assert_eq!(events(&outputs, EventKind::Notice)[0].transfer.get(), 0);
-    assert_eq!(rig.receiver.registry_occupancy(), 1, "the same address, another key: not complete");
+    assert_eq!(bed.receiver.registry_occupancy(), 1, "the same address, another key: not complete");
     // A matching key with an address outside the operation, off its packet grid, or of the wrong length.
     for (offset, cut) in [(128u64, 0usize), (64 + 1, 0), (64, 1)] {
         let mut packet = b.packet(1);
         packet.0.address = CardAddr::new(BASE + offset);
         packet.1.truncate(packet.1.len() - cut);
-        assert_eq!(nacks(&rig.deliver(&packet)), [NackReason::BadPacket]);
+        assert_eq!(nacks(&bed.deliver(&packet)), [NackReason::BadPacket]);
     }
     let mut below = b.packet(1);
     below.0.address = CardAddr::new(BASE - 64);
-    assert_eq!(nacks(&rig.deliver(&below)), [NackReason::BadPacket]);
-    assert_eq!(rig.memory.writes.len(), 3);
+    assert_eq!(nacks(&bed.deliver(&below)), [NackReason::BadPacket]);
+    assert_eq!(bed.memory.writes.len(), 3);
 }
 
 #[test]
 fn e1_5_other_incarnation_is_other_sender() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let shape = Shape::single(0, 2);
-    rig.send(&shape, 0);
+    bed.send(&shape, 0);
     let mut packet = shape.packet(1);
     packet.0.common.incarnation = Incarnation::new(77);
-    assert!(acks(&rig.deliver(&packet)).is_empty());
-    assert_eq!(rig.receiver.escape_occupancy(), 1);
+    assert!(acks(&bed.deliver(&packet)).is_empty());
+    assert_eq!(bed.receiver.escape_occupancy(), 1);
 }
 
 #[test]
 fn incarnation_new_waits_one_packet_lifetime() {
-    let mut rig = Rig::new(config());
-    let life = |n: u32, index: u16| {
+    let mut bed = TestBed::new(config());
+    let incarnation = |n: u32, index: u16| {
         let mut packet = Shape::single(0, 2).packet(index);
         packet.0.common.incarnation = Incarnation::new(n);
         packet
     };
-    assert_eq!(acks(&rig.deliver(&life(1, 0))).len(), 1);
+    assert_eq!(acks(&bed.deliver(&incarnation(1, 0))).len(), 1);
     // Either could be the newer one. The earlier incarnation's packets count while they arrive.
-    assert_eq!(nacks(&rig.deliver(&life(2, 0))), [NackReason::Busy]);
-    assert_eq!(acks(&rig.deliver(&life(1, 1))).len(), 1);
-    rig.advance(rig.receiver.config().packet_lifetime.saturating_sub(Nanos::new(1)));
-    assert_eq!(nacks(&rig.deliver(&life(2, 0))), [NackReason::Busy]);
-    assert_eq!(rig.memory.writes.len(), 2);
+    assert_eq!(nacks(&bed.deliver(&incarnation(2, 0))), [NackReason::Busy]);
+    assert_eq!(acks(&bed.deliver(&incarnation(1, 1))).len(), 1);
+    bed.advance(bed.receiver.config().packet_lifetime.saturating_sub(Nanos::new(1)));
+    assert_eq!(nacks(&bed.deliver(&incarnation(2, 0))), [NackReason::Busy]);
+    assert_eq!(bed.memory.writes.len(), 2);
     // One packet lifetime after its first packet, an incarnation whose packets still arrive must be the current one.
-    rig.advance(Nanos::new(1));
-    assert_eq!(acks(&rig.deliver(&life(2, 0))).len(), 1);
-    assert_eq!(rig.receiver.counters().registry_full, 2, "refused twice");
+    bed.advance(Nanos::new(1));
+    assert_eq!(acks(&bed.deliver(&incarnation(2, 0))).len(), 1);
+    assert_eq!(bed.receiver.counters().registry_full, 2, "refused twice");
     // Another node is accepted at once, and so is this one after it was forgotten.
-    rig.advance(Nanos::from_secs(5));
-    assert_eq!(rig.receiver.poll_timeout(), None);
-    assert_eq!(acks(&rig.deliver(&life(3, 0))).len(), 1);
+    bed.advance(Nanos::from_secs(5));
+    assert_eq!(bed.receiver.poll_timeout(), None);
+    assert_eq!(acks(&bed.deliver(&incarnation(3, 0))).len(), 1);
 }
 
 /// The earlier incarnation holds the only entry and the only sender record: the new incarnation waits only one packet lifetime.
@@ -169,86 +169,87 @@ fn incarnation_new_waits_one_packet_lifetime() {
 fn incarnation_new_takes_over_records_of_former_one() {
     let mut small = config();
     (small.registry_entries, small.transfers) = (1, 1);
-    let mut rig = Rig::new(small);
-    let life = |n: u32, index: u16| {
+    let mut bed = TestBed::new(small);
+    let incarnation = |n: u32, index: u16| {
         let mut packet = Shape::single(0, 2).packet(index);
         packet.0.common.incarnation = Incarnation::new(n);
         packet
     };
-    assert_eq!(acks(&rig.deliver(&life(1, 0))).len(), 1);
+    assert_eq!(acks(&bed.deliver(&incarnation(1, 0))).len(), 1);
     for n in 2..5 {
-        assert_eq!(nacks(&rig.deliver(&life(n, 0))), [NackReason::Busy]);
-        let outputs = rig.advance(rig.receiver.config().packet_lifetime);
+        assert_eq!(nacks(&bed.deliver(&incarnation(n, 0))), [NackReason::Busy]);
+        let outputs = bed.advance(bed.receiver.config().packet_lifetime);
         assert!(events(&outputs, EventKind::Expired).is_empty());
-        let outputs = rig.deliver(&life(n, 0));
+        let outputs = bed.deliver(&incarnation(n, 0));
         let expired = events(&outputs, EventKind::Expired);
         assert_eq!((expired.len(), expired[0].incarnation), (1, Incarnation::new(n - 1)));
         assert_eq!(acks(&outputs).len(), 1);
-        assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (1, 1));
+        assert_eq!((bed.receiver.registry_occupancy(), bed.receiver.transfers_in_progress()), (1, 1));
     }
     // State of a forgotten incarnation is not used for the current one.
-    let writes = rig.memory.writes.len();
-    assert_eq!(nacks(&rig.deliver(&life(3, 0))), [NackReason::Busy]);
-    assert!(acks(&rig.deliver(&life(3, 1))).is_empty());
-    assert_eq!(rig.memory.writes.len(), writes);
-    let outputs = rig.deliver(&life(4, 1));
+    let writes = bed.memory.writes.len();
+    assert_eq!(nacks(&bed.deliver(&incarnation(3, 0))), [NackReason::Busy]);
+    assert!(acks(&bed.deliver(&incarnation(3, 1))).is_empty());
+    assert_eq!(bed.memory.writes.len(), writes);
+    let outputs = bed.deliver(&incarnation(4, 1));
     assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 1));
 }
 
 /// A transfer that only waits for ARRIVED is complete, even if its sender never sends it.
 #[test]
 fn incarnation_former_transfer_awaiting_arrived_is_notified() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let mut shape = Shape::single(0, 1);
     shape.notify = false;
-    assert!(events(&rig.send(&shape, 0), EventKind::Notice).is_empty());
+    assert!(events(&bed.send(&shape, 0), EventKind::Notice).is_empty());
     let mut next = Shape::single(0, 1).packet(0);
     next.0.common.incarnation = Incarnation::new(77);
-    assert_eq!(nacks(&rig.deliver(&next)), [NackReason::Busy]);
-    rig.advance(rig.receiver.config().packet_lifetime);
-    let outputs = rig.deliver(&next);
-    let lives: Vec<_> = events(&outputs, EventKind::Notice).iter().map(|event| event.incarnation).collect();
-    assert_eq!(lives, [INCARNATION, Incarnation::new(77)]);
+    assert_eq!(nacks(&bed.deliver(&next)), [NackReason::Busy]);
+    bed.advance(bed.receiver.config().packet_lifetime);
+    let outputs = bed.deliver(&next);
+    let incarnations: Vec<_> =
+        events(&outputs, EventKind::Notice).iter().map(|event| event.incarnation).collect();
+    assert_eq!(incarnations, [INCARNATION, Incarnation::new(77)]);
 }
 
 #[test]
 fn e1_6_escaped_packet_is_acknowledged_only_when_written() {
     let mut small = config();
     small.escape_slots = 1;
-    let mut rig = Rig::new(small);
+    let mut bed = TestBed::new(small);
     let shape = Shape::single(0, 3);
-    assert!(acks(&rig.send(&shape, 1)).is_empty());
-    assert!(rig.send(&shape, 1).is_empty(), "a copy takes no second place");
-    assert_eq!(nacks(&rig.send(&shape, 2)), [NackReason::EscapeFull]);
-    assert_eq!(rig.receiver.poll_timeout(), Some(Nanos::from_millis(1)));
-    let outputs = rig.advance(Nanos::from_millis(1));
+    assert!(acks(&bed.send(&shape, 1)).is_empty());
+    assert!(bed.send(&shape, 1).is_empty(), "a copy takes no second place");
+    assert_eq!(nacks(&bed.send(&shape, 2)), [NackReason::EscapeFull]);
+    assert_eq!(bed.receiver.poll_timeout(), Some(Nanos::from_millis(1)));
+    let outputs = bed.advance(Nanos::from_millis(1));
     assert!(acks(&outputs).is_empty());
     assert_eq!(events(&outputs, EventKind::EscapeReleased)[0].count, 0);
-    assert_eq!(rig.receiver.counters().escape_dropped, 2);
+    assert_eq!(bed.receiver.counters().escape_dropped, 2);
     // Dropped, not lost: the sender's retransmission completes the operation.
     for index in 0..3 {
-        rig.send(&shape, index);
+        bed.send(&shape, index);
     }
-    assert_eq!(rig.receiver.counters().notices, 1);
+    assert_eq!(bed.receiver.counters().notices, 1);
 }
 
 /// A waiting packet is answered with its latest try count, and each has its own timeout.
 #[test]
 fn e1_6_escaped_packet_answers_latest_try_and_has_own_timeout() {
-    let mut rig = Rig::new(config());
-    let (shape, timeout) = (Shape::single(0, 3), rig.receiver.config().escape_timeout);
-    rig.send(&shape, 1);
+    let mut bed = TestBed::new(config());
+    let (shape, timeout) = (Shape::single(0, 3), bed.receiver.config().escape_timeout);
+    bed.send(&shape, 1);
     let half = Nanos::new(timeout.get() / 2);
-    rig.advance(half);
+    bed.advance(half);
     let mut again = shape.packet(2);
-    rig.deliver(&again);
-    assert_eq!(rig.receiver.poll_timeout(), Some(timeout), "the first one's");
+    bed.deliver(&again);
+    assert_eq!(bed.receiver.poll_timeout(), Some(timeout), "the first one's");
     (again.0.op, again.0.tries) = (OpNumber::new(77), 2);
-    rig.deliver(&again);
-    assert_eq!((rig.receiver.escape_occupancy(), rig.receiver.counters().duplicates), (2, 1));
-    assert_eq!(nacks(&rig.advance(half)), [NackReason::Busy], "it comes again soon");
-    assert_eq!((rig.receiver.escape_occupancy(), rig.receiver.counters().escape_dropped), (1, 1));
-    let outputs = rig.send(&shape, 0);
+    bed.deliver(&again);
+    assert_eq!((bed.receiver.escape_occupancy(), bed.receiver.counters().duplicates), (2, 1));
+    assert_eq!(nacks(&bed.advance(half)), [NackReason::Busy], "it comes again soon");
+    assert_eq!((bed.receiver.escape_occupancy(), bed.receiver.counters().escape_dropped), (1, 1));
+    let outputs = bed.send(&shape, 0);
     let answered = outputs.iter().find_map(|output| match output {
         Output::Send(Control::Ack(ack)) if ack.op != shape.packet(0).0.op => Some((ack.op.get(), ack.tries)),
         _ => None,
@@ -258,12 +259,12 @@ fn e1_6_escaped_packet_answers_latest_try_and_has_own_timeout() {
 
 #[test]
 fn e1_7_duplicate_is_acknowledged_with_own_try() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let shape = Shape::single(0, 3);
-    rig.send(&shape, 0);
+    bed.send(&shape, 0);
     let mut again = shape.packet(0);
     again.0.tries = 4;
-    let outputs = rig.deliver(&again);
+    let outputs = bed.deliver(&again);
     assert!(
         outputs
             .iter()
@@ -289,30 +290,30 @@ fn e1_14_escape_channel_any_order_completes() {
     let shape = Shape::single(0, 5);
     let (mut ascending, mut as_they_came) = (0, 0);
     orders(&[1, 2, 3, 4], &mut Vec::new(), &mut |order| {
-        let mut rig = Rig::new(config());
+        let mut bed = TestBed::new(config());
         // Another operation has slots 0 and 1, and one of them is free again when the last two packets arrive.
         let other = Shape { base: BASE + 4096, transfer_base: BASE + 4096, ..Shape::single(1, 3) };
-        rig.send(&other, 1);
-        rig.send(&other, 2);
-        rig.send(&shape, order[0]);
-        rig.send(&shape, order[1]);
-        rig.send(&other, 0);
-        assert_eq!(events(&rig.drain(), EventKind::Notice).len(), 0);
-        rig.send(&shape, order[2]);
-        rig.send(&shape, order[3]);
-        rig.memory.writes.clear();
-        let outputs = rig.send(&shape, 0);
+        bed.send(&other, 1);
+        bed.send(&other, 2);
+        bed.send(&shape, order[0]);
+        bed.send(&shape, order[1]);
+        bed.send(&other, 0);
+        assert_eq!(events(&bed.drain(), EventKind::Notice).len(), 0);
+        bed.send(&shape, order[2]);
+        bed.send(&shape, order[3]);
+        bed.memory.writes.clear();
+        let outputs = bed.send(&shape, 0);
         assert_eq!((acks(&outputs).len(), dones(&outputs)), (5, 1));
         assert_eq!(events(&outputs, EventKind::Notice).len(), 1);
-        let written: Vec<_> = rig.memory.writes.iter().map(|(at, _)| (at - BASE) / 64).collect();
+        let written: Vec<_> = bed.memory.writes.iter().map(|(at, _)| (at - BASE) / 64).collect();
         let came: Vec<_> = [0].iter().chain(order).map(|packet| u64::from(*packet)).collect();
         ascending += u32::from(written.is_sorted());
         as_they_came += u32::from(written == came);
         // The same bytes in every order.
-        rig.memory.writes.sort_unstable();
+        bed.memory.writes.sort_unstable();
         let all: Vec<_> = (0..5).map(|index| shape.packet(index)).collect();
         let expected = all.iter().map(|(header, payload)| (header.address.get(), payload.clone()));
-        assert!(expected.eq(rig.memory.writes));
+        assert!(expected.eq(bed.memory.writes));
     });
     // Written in slot order, which is neither the packets' order nor that of their arrival.
     assert_eq!((ascending, as_they_came), (1, 0));
@@ -325,22 +326,22 @@ fn segment(index: u32) -> Shape {
 
 #[test]
 fn e1_9_segments_in_any_order_give_one_notice() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     for (segment_index, notices) in [(2, 0), (0, 0), (1, 1)] {
-        rig.send(&segment(segment_index), 1);
-        let outputs = rig.send(&segment(segment_index), 0);
+        bed.send(&segment(segment_index), 1);
+        let outputs = bed.send(&segment(segment_index), 0);
         let found = events(&outputs, EventKind::Notice);
         assert_eq!((dones(&outputs), found.len()), (1, notices));
         for notice in found {
             assert_eq!((notice.address, notice.length), (CardAddr::new(BASE), 384));
         }
     }
-    assert_eq!(rig.receiver.counters().notices, 1);
+    assert_eq!(bed.receiver.counters().notices, 1);
 }
 
 #[test]
 fn e1_11_arrived_notifies_once_and_only_for_complete_transfer() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let shape = Shape { notify: false, ..Shape::single(0, 2) };
     let header = shape.packet(0).0.common;
     let arrived = Arrived {
@@ -350,33 +351,33 @@ fn e1_11_arrived_notifies_once_and_only_for_complete_transfer() {
         length: 1,
         key: KEY,
     };
-    rig.send(&shape, 0);
-    rig.receiver.handle_arrived(rig.now, &arrived);
-    assert!(rig.drain().is_empty(), "not all of it is here");
-    assert!(events(&rig.send(&shape, 1), EventKind::Notice).is_empty());
-    rig.receiver.handle_arrived(rig.now, &arrived);
-    let notices = events(&rig.drain(), EventKind::Notice);
+    bed.send(&shape, 0);
+    bed.receiver.handle_arrived(bed.now, &arrived);
+    assert!(bed.drain().is_empty(), "not all of it is here");
+    assert!(events(&bed.send(&shape, 1), EventKind::Notice).is_empty());
+    bed.receiver.handle_arrived(bed.now, &arrived);
+    let notices = events(&bed.drain(), EventKind::Notice);
     assert_eq!(notices[0].length, shape.transfer_length, "from the registration, not from the notice");
-    rig.receiver.handle_arrived(rig.now, &arrived);
-    assert!(rig.drain().is_empty());
+    bed.receiver.handle_arrived(bed.now, &arrived);
+    assert!(bed.drain().is_empty());
     // Lost, and overtaken by later traffic: reported then.
     let second = Shape { notify: false, ..Shape::single(1, 1) };
-    assert!(events(&rig.send(&second, 0), EventKind::Notice).is_empty());
+    assert!(events(&bed.send(&second, 0), EventKind::Notice).is_empty());
     let third = Shape { oldest_live: 2, ..Shape::single(2, 2) };
-    assert_eq!(events(&rig.send(&third, 0), EventKind::Notice).len(), 1);
+    assert_eq!(events(&bed.send(&third, 0), EventKind::Notice).len(), 1);
 }
 
 #[test]
 fn e1_12_registry_full_refuses_then_accepts() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let shapes = [0, 1, 2].map(|n| Shape::single(n, 2));
-    rig.send(&shapes[0], 0);
-    rig.send(&shapes[1], 0);
-    assert_eq!(nacks(&rig.send(&shapes[2], 0)), [NackReason::Busy]);
-    assert_eq!(rig.receiver.counters().registry_full, 1);
-    rig.send(&shapes[0], 1);
-    assert_eq!(acks(&rig.send(&shapes[2], 0)).len(), 1);
-    assert_eq!(rig.receiver.counters().registry_high_water, 2);
+    bed.send(&shapes[0], 0);
+    bed.send(&shapes[1], 0);
+    assert_eq!(nacks(&bed.send(&shapes[2], 0)), [NackReason::Busy]);
+    assert_eq!(bed.receiver.counters().registry_full, 1);
+    bed.send(&shapes[0], 1);
+    assert_eq!(acks(&bed.send(&shapes[2], 0)).len(), 1);
+    assert_eq!(bed.receiver.counters().registry_high_water, 2);
 }
 
 /// A sender that sends nothing is remembered for one more packet lifetime, in which a last packet may still be in flight.
@@ -384,13 +385,13 @@ fn e1_12_registry_full_refuses_then_accepts() {
 fn e1_4_silent_sender_is_forgotten_one_packet_lifetime_after_operations() {
     let shape = Shape::single(0, 1);
     for (early, writes) in [(1, 1), (0, 2)] {
-        let mut rig = Rig::new(config());
-        let config = *rig.receiver.config();
-        rig.send(&shape, 0);
-        rig.advance(config.registry_timeout);
-        rig.advance(config.packet_lifetime.saturating_sub(Nanos::new(early)));
-        assert_eq!(acks(&rig.send(&shape, 0)).len(), 1);
-        assert_eq!(rig.memory.writes.len(), writes);
+        let mut bed = TestBed::new(config());
+        let config = *bed.receiver.config();
+        bed.send(&shape, 0);
+        bed.advance(config.registry_timeout);
+        bed.advance(config.packet_lifetime.saturating_sub(Nanos::new(early)));
+        assert_eq!(acks(&bed.send(&shape, 0)).len(), 1);
+        assert_eq!(bed.memory.writes.len(), writes);
     }
 }
 
@@ -399,14 +400,14 @@ fn e1_4_silent_sender_is_forgotten_one_packet_lifetime_after_operations() {
 fn e1_4_given_up_transfer_record_is_reused() {
     let mut config = config();
     config.transfers = 1;
-    let mut rig = Rig::new(config);
+    let mut bed = TestBed::new(config);
     let first = Shape { segment_count: 2, length: 64, transfer_length: 128, ..Shape::single(0, 1) };
-    rig.send(&first, 0);
-    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (0, 1));
-    assert_eq!(nacks(&rig.send(&Shape::single(1, 1), 0)), [NackReason::Busy]);
-    let outputs = rig.send(&Shape { oldest_live: 1, ..Shape::single(1, 1) }, 0);
+    bed.send(&first, 0);
+    assert_eq!((bed.receiver.registry_occupancy(), bed.receiver.transfers_in_progress()), (0, 1));
+    assert_eq!(nacks(&bed.send(&Shape::single(1, 1), 0)), [NackReason::Busy]);
+    let outputs = bed.send(&Shape { oldest_live: 1, ..Shape::single(1, 1) }, 0);
     assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 1));
-    assert_eq!(rig.receiver.transfers_in_progress(), 0);
+    assert_eq!(bed.receiver.transfers_in_progress(), 0);
 }
 
 /// The completed part of a transfer is remembered while its sender retransmits the rest, even if that is refused for long.
@@ -414,7 +415,7 @@ fn e1_4_given_up_transfer_record_is_reused() {
 fn e1_4_transfer_with_refused_next_segment_is_kept() {
     let mut config = config();
     config.registry_entries = 1;
-    let mut rig = Rig::new(config);
+    let mut bed = TestBed::new(config);
     let segment = |segment: u32| Shape {
         segment,
         segment_count: 2,
@@ -423,104 +424,104 @@ fn e1_4_transfer_with_refused_next_segment_is_kept() {
         transfer_length: 128,
         ..Shape::single(0, 1)
     };
-    rig.send(&segment(0), 0);
+    bed.send(&segment(0), 0);
     let other = Shape::single(1, 2);
     for _ in 0..6 {
         // It keeps the only entry.
-        assert_eq!(acks(&rig.send(&other, 0)).len(), 1);
-        assert_eq!(nacks(&rig.send(&segment(1), 0)), [NackReason::Busy]);
-        rig.advance(Nanos::from_secs(1));
+        assert_eq!(acks(&bed.send(&other, 0)).len(), 1);
+        assert_eq!(nacks(&bed.send(&segment(1), 0)), [NackReason::Busy]);
+        bed.advance(Nanos::from_secs(1));
     }
-    assert_eq!(acks(&rig.send(&segment(0), 0)).len(), 1, "a late copy");
-    assert_eq!((rig.memory.writes.len(), rig.receiver.counters().tombstone_hits), (2, 1));
-    rig.send(&other, 1);
-    assert_eq!(events(&rig.send(&segment(1), 0), EventKind::Notice).len(), 1);
+    assert_eq!(acks(&bed.send(&segment(0), 0)).len(), 1, "a late copy");
+    assert_eq!((bed.memory.writes.len(), bed.receiver.counters().tombstone_hits), (2, 1));
+    bed.send(&other, 1);
+    assert_eq!(events(&bed.send(&segment(1), 0), EventKind::Notice).len(), 1);
 }
 
 /// A transfer that its sender has given up is released at once, not after the registry timeout.
 #[test]
 fn e1_12_registry_full_releases_entries_sender_gave_up() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     for transfer in [0, 1] {
-        rig.send(&Shape::single(transfer, 2), 0);
+        bed.send(&Shape::single(transfer, 2), 0);
     }
     let third = Shape { oldest_live: 1, ..Shape::single(2, 2) };
-    let outputs = rig.send(&third, 0);
+    let outputs = bed.send(&third, 0);
     assert_eq!(acks(&outputs).len(), 1);
     let expired = events(&outputs, EventKind::Expired);
     assert_eq!(expired.iter().map(|event| event.transfer.get()).collect::<Vec<_>>(), [0]);
     // The other one is in progress.
-    assert_eq!(nacks(&rig.send(&Shape { transfer: 3, ..third }, 0)), [NackReason::Busy]);
-    assert_eq!(acks(&rig.send(&Shape { oldest_live: 1, ..Shape::single(1, 2) }, 1)).len(), 1);
-    assert_eq!(rig.receiver.counters().completions, 1);
+    assert_eq!(nacks(&bed.send(&Shape { transfer: 3, ..third }, 0)), [NackReason::Busy]);
+    assert_eq!(acks(&bed.send(&Shape { oldest_live: 1, ..Shape::single(1, 2) }, 1)).len(), 1);
+    assert_eq!(bed.receiver.counters().completions, 1);
 }
 
 #[test]
 fn silent_sender_expires_and_is_reported() {
-    let mut rig = Rig::new(config());
-    rig.send(&Shape::single(0, 2), 0);
-    let timeout = rig.receiver.config().registry_timeout;
-    assert_eq!(rig.receiver.poll_timeout(), Some(timeout));
-    let outputs = rig.advance(timeout);
+    let mut bed = TestBed::new(config());
+    bed.send(&Shape::single(0, 2), 0);
+    let timeout = bed.receiver.config().registry_timeout;
+    assert_eq!(bed.receiver.poll_timeout(), Some(timeout));
+    let outputs = bed.advance(timeout);
     assert_eq!(events(&outputs, EventKind::Expired).len(), 1);
-    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (0, 0));
-    rig.advance(Nanos::from_millis(10));
-    assert_eq!(rig.receiver.poll_timeout(), None, "nothing is remembered of it");
+    assert_eq!((bed.receiver.registry_occupancy(), bed.receiver.transfers_in_progress()), (0, 0));
+    bed.advance(Nanos::from_millis(10));
+    assert_eq!(bed.receiver.poll_timeout(), None, "nothing is remembered of it");
 }
 
 /// A completed transfer is remembered from the latest packet of its sender on, not from its first.
 #[test]
 fn e1_4_active_sender_is_kept() {
-    let mut rig = Rig::new(config());
-    let (silence, lifetime) = (rig.receiver.config().registry_timeout, rig.receiver.config().packet_lifetime);
+    let mut bed = TestBed::new(config());
+    let (silence, lifetime) = (bed.receiver.config().registry_timeout, bed.receiver.config().packet_lifetime);
     let almost = silence.saturating_add(lifetime).saturating_sub(Nanos::new(1));
-    rig.send(&Shape::single(0, 1), 0);
-    rig.advance(almost);
+    bed.send(&Shape::single(0, 1), 0);
+    bed.advance(almost);
     let second = Shape { oldest_live: 1, ..Shape::single(1, 1) };
-    rig.send(&second, 0);
-    rig.advance(Nanos::new(2));
-    assert_eq!(acks(&rig.send(&second, 0)).len(), 1, "a late copy");
-    assert_eq!(rig.memory.writes.len(), 2, "is not written again");
-    assert_eq!(rig.receiver.counters().tombstone_hits, 1);
+    bed.send(&second, 0);
+    bed.advance(Nanos::new(2));
+    assert_eq!(acks(&bed.send(&second, 0)).len(), 1, "a late copy");
+    assert_eq!(bed.memory.writes.len(), 2, "is not written again");
+    assert_eq!(bed.receiver.counters().tombstone_hits, 1);
 }
 
 /// A shorter timeout takes effect at once, without waiting for the old one.
 #[test]
 fn timeout_shortened_takes_effect_immediately() {
-    let mut rig = Rig::new(config());
-    rig.send(&Shape::single(0, 2), 0);
+    let mut bed = TestBed::new(config());
+    bed.send(&Shape::single(0, 2), 0);
     let silence = Nanos::from_millis(100);
-    rig.receiver.set_timeouts(Nanos::from_millis(1), silence, Nanos::from_millis(10));
-    assert!(rig.receiver.poll_timeout().unwrap() <= silence);
-    assert_eq!(events(&rig.advance(silence), EventKind::Expired).len(), 1);
+    bed.receiver.set_timeouts(Nanos::from_millis(1), silence, Nanos::from_millis(10));
+    assert!(bed.receiver.poll_timeout().unwrap() <= silence);
+    assert_eq!(events(&bed.advance(silence), EventKind::Expired).len(), 1);
 }
 
 /// New packets and copies both count as signs of life of the sender and restart the registry timeout.
 #[test]
 fn operation_with_arriving_packets_or_copies_is_kept() {
-    let mut rig = Rig::new(config());
-    let timeout = rig.receiver.config().registry_timeout;
+    let mut bed = TestBed::new(config());
+    let timeout = bed.receiver.config().registry_timeout;
     let almost = timeout.saturating_sub(Nanos::new(1));
     let shape = Shape::single(0, 3);
     for index in [0, 0, 1, 1, 0] {
-        assert_eq!(acks(&rig.send(&shape, index)).len(), 1);
-        assert_eq!(events(&rig.advance(almost), EventKind::Expired), []);
-        assert_eq!(rig.receiver.registry_occupancy(), 1);
+        assert_eq!(acks(&bed.send(&shape, index)).len(), 1);
+        assert_eq!(events(&bed.advance(almost), EventKind::Expired), []);
+        assert_eq!(bed.receiver.registry_occupancy(), 1);
     }
-    assert_eq!(events(&rig.advance(Nanos::new(1)), EventKind::Expired).len(), 1);
-    assert_eq!(rig.receiver.counters().expired, 1);
+    assert_eq!(events(&bed.advance(Nanos::new(1)), EventKind::Expired).len(), 1);
+    assert_eq!(bed.receiver.counters().expired, 1);
 }
 
 #[test]
 fn write_outside_windows_is_refused_and_not_made() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let shape = Shape::single(0, 2);
     let mut wrong_key = shape.packet(0);
     wrong_key.0.key ^= 1;
-    assert_eq!(nacks(&rig.deliver(&wrong_key)), [NackReason::Violation]);
+    assert_eq!(nacks(&bed.deliver(&wrong_key)), [NackReason::Violation]);
     let mut wrong_key = shape.packet(1);
     wrong_key.0.key ^= 1;
-    assert_eq!(nacks(&rig.deliver(&wrong_key)), [NackReason::Violation], "not even into the escape buffer");
+    assert_eq!(nacks(&bed.deliver(&wrong_key)), [NackReason::Violation], "not even into the escape buffer");
     // The first packet fits, the operation as a whole does not.
     let end = MemoryWindow {
         source: SENDER,
@@ -529,48 +530,48 @@ fn write_outside_windows_is_refused_and_not_made() {
         key: KEY,
         permissions: Permissions::WRITE,
     };
-    rig.receiver.access_mut().install(0, end).unwrap();
-    assert_eq!(nacks(&rig.send(&shape, 0)), [NackReason::Violation]);
+    bed.receiver.access_mut().install(0, end).unwrap();
+    assert_eq!(nacks(&bed.send(&shape, 0)), [NackReason::Violation]);
     // The window is closed while an operation is in progress.
-    rig.receiver.access_mut().install(0, MemoryWindow { length: 1 << 20, ..end }).unwrap();
-    rig.send(&shape, 0);
-    rig.receiver.access_mut().remove(0).unwrap();
-    assert_eq!(nacks(&rig.send(&shape, 1)), [NackReason::Violation]);
-    assert_eq!(rig.memory.writes.len(), 1);
-    assert_eq!(rig.receiver.counters().violations, 4);
+    bed.receiver.access_mut().install(0, MemoryWindow { length: 1 << 20, ..end }).unwrap();
+    bed.send(&shape, 0);
+    bed.receiver.access_mut().remove(0).unwrap();
+    assert_eq!(nacks(&bed.send(&shape, 1)), [NackReason::Violation]);
+    assert_eq!(bed.memory.writes.len(), 1);
+    assert_eq!(bed.receiver.counters().violations, 4);
 }
 
 #[test]
 fn packet_of_other_node_or_packet_size_is_refused() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let mut packet = Shape::single(0, 1).packet(0);
     packet.0.common.destination = NodeId::new(9);
-    assert!(rig.deliver(&packet).is_empty());
+    assert!(bed.deliver(&packet).is_empty());
     let mut packet = Shape::single(0, 1).packet(0);
     packet.0.packet_size_log2 = 7;
-    assert_eq!(nacks(&rig.deliver(&packet)), [NackReason::BadPacket]);
+    assert_eq!(nacks(&bed.deliver(&packet)), [NackReason::BadPacket]);
     let mut packet = Shape::single(0, 1).packet(0);
     packet.1.clear();
-    assert_eq!(nacks(&rig.deliver(&packet)), [NackReason::BadPacket]);
-    assert_eq!(rig.receiver.counters().bad_packets, 3);
+    assert_eq!(nacks(&bed.deliver(&packet)), [NackReason::BadPacket]);
+    assert_eq!(bed.receiver.counters().bad_packets, 3);
 }
 
 #[test]
 fn tombstones_bounded_and_oldest_transfer_always_admitted() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     // Every other transfer completes: each is a separate range until the gaps fill.
     for n in [1, 3, 5] {
-        assert_eq!(dones(&rig.send(&Shape::single(n, 1), 0)), 1);
+        assert_eq!(dones(&bed.send(&Shape::single(n, 1), 0)), 1);
     }
-    assert_eq!(dones(&rig.send(&Shape::single(7, 1), 0)), 1);
-    assert_eq!(rig.receiver.tombstones(), 4);
-    assert_eq!(nacks(&rig.send(&Shape::single(9, 1), 0)), [NackReason::Busy]);
-    assert_eq!(dones(&rig.send(&Shape::single(0, 1), 0)), 1, "the oldest");
-    assert_eq!(dones(&rig.send(&Shape::single(2, 1), 0)), 1, "joins its neighbours");
-    assert_eq!(rig.receiver.tombstones(), 3);
-    assert_eq!(dones(&rig.send(&Shape::single(9, 1), 0)), 1);
+    assert_eq!(dones(&bed.send(&Shape::single(7, 1), 0)), 1);
+    assert_eq!(bed.receiver.tombstones(), 4);
+    assert_eq!(nacks(&bed.send(&Shape::single(9, 1), 0)), [NackReason::Busy]);
+    assert_eq!(dones(&bed.send(&Shape::single(0, 1), 0)), 1, "the oldest");
+    assert_eq!(dones(&bed.send(&Shape::single(2, 1), 0)), 1, "joins its neighbours");
+    assert_eq!(bed.receiver.tombstones(), 3);
+    assert_eq!(dones(&bed.send(&Shape::single(9, 1), 0)), 1);
     for n in [0, 1, 2, 3, 5, 7, 9] {
-        assert_eq!(acks(&rig.send(&Shape::single(n, 1), 0)).len(), 1);
+        assert_eq!(acks(&bed.send(&Shape::single(n, 1), 0)).len(), 1);
     }
-    assert_eq!(rig.receiver.counters().completions, 7);
+    assert_eq!(bed.receiver.counters().completions, 7);
 }

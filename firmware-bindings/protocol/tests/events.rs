@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{BASE, INCARNATION, KEY, Rig, SENDER, Shape, acks, config, events};
+use common::{BASE, INCARNATION, KEY, SENDER, Shape, TestBed, acks, config, events};
 use fpga_firmware::event::{Event, EventKind, Registration};
 use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::ids::{OpNumber, TransferId};
@@ -24,13 +24,13 @@ fn about(kind: EventKind, time: u64, transfer: u32) -> Event {
 
 #[test]
 fn events_of_segment_name_time_slot_packet_and_operation() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     // Another operation has entry 0 and slot 0 of the escape buffer.
-    rig.send(&Shape::single(1, 2), 0);
-    rig.send(&Shape { transfer: 2, ..Shape::single(1, 3) }, 1);
+    bed.send(&Shape::single(1, 2), 0);
+    bed.send(&Shape { transfer: 2, ..Shape::single(1, 3) }, 1);
     let shape = Shape { segment: 1, segment_count: 2, transfer_base: BASE - 64, ..Shape::single(3, 2) };
     let shape = Shape { transfer_length: 64 + u64::from(shape.length), ..shape };
-    rig.now = Nanos::new(5000);
+    bed.now = Nanos::new(5000);
     let (header, _) = shape.packet(1);
     let packet = Event {
         index: 1,
@@ -40,13 +40,13 @@ fn events_of_segment_name_time_slot_packet_and_operation() {
         length: 17,
         ..about(EventKind::Escaped, 5000, 3)
     };
-    assert_eq!(events(&rig.send(&shape, 1), EventKind::Escaped), [packet]);
-    let view = rig.receiver.escaped(1, Nanos::new(5700)).map(|view| (view.header, view.length, view.age));
+    assert_eq!(events(&bed.send(&shape, 1), EventKind::Escaped), [packet]);
+    let view = bed.receiver.escaped(1, Nanos::new(5700)).map(|view| (view.header, view.length, view.age));
     assert_eq!(view, Some((header, 17, Nanos::new(700))));
-    assert_eq!(rig.receiver.escaped(2, Nanos::new(5700)), None);
+    assert_eq!(bed.receiver.escaped(2, Nanos::new(5700)), None);
 
-    rig.now = Nanos::new(6000);
-    let outputs = rig.send(&shape, 0);
+    bed.now = Nanos::new(6000);
+    let outputs = bed.send(&shape, 0);
     let registered = Event {
         index: 1,
         generation: 1,
@@ -63,38 +63,38 @@ fn events_of_segment_name_time_slot_packet_and_operation() {
     assert_eq!(events(&outputs, EventKind::EscapeReleased), [released]);
     let completed = Event { index: 1, generation: 1, segment: 1, ..about(EventKind::Completed, 6000, 3) };
     assert_eq!(events(&outputs, EventKind::Completed), [completed]);
-    assert_eq!(rig.receiver.escaped(1, rig.now), None);
+    assert_eq!(bed.receiver.escaped(1, bed.now), None);
 }
 
 #[test]
 fn notice_names_whole_transfer() {
-    let mut rig = Rig::new(config());
-    rig.now = Nanos::new(70);
+    let mut bed = TestBed::new(config());
+    bed.now = Nanos::new(70);
     let notice = Event { address: CardAddr::new(BASE), length: 17, ..about(EventKind::Notice, 70, 0) };
-    assert_eq!(events(&rig.send(&Shape::single(0, 1), 0), EventKind::Notice), [notice]);
+    assert_eq!(events(&bed.send(&Shape::single(0, 1), 0), EventKind::Notice), [notice]);
 }
 
 #[test]
 fn entry_reused_generation_counts_uses() {
     let mut one = config();
     one.registry_entries = 1;
-    let mut rig = Rig::new(one);
+    let mut bed = TestBed::new(one);
     for transfer in 0..3 {
-        let outputs = rig.send(&Shape::single(transfer, 1), 0);
+        let outputs = bed.send(&Shape::single(transfer, 1), 0);
         let registered = events(&outputs, EventKind::Registered);
         assert_eq!(registered[0].generation, transfer + 1);
-        assert_eq!(rig.receiver.entry(0, rig.now).map(|entry| entry.generation), Some(transfer + 1));
+        assert_eq!(bed.receiver.entry(0, bed.now).map(|entry| entry.generation), Some(transfer + 1));
     }
 }
 
 #[test]
 fn outputs_not_polled_inputs_dropped_and_counted() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let (header, payload) = Shape::single(0, 2).packet(0);
-    while rig.receiver.counters().unpolled == 0 {
-        rig.receiver.handle_packet(rig.now, &header, &payload, &mut rig.memory);
+    while bed.receiver.counters().unpolled == 0 {
+        bed.receiver.handle_packet(bed.now, &header, &payload, &mut bed.memory);
     }
-    let taken = rig.receiver.counters().packets;
+    let taken = bed.receiver.counters().packets;
     let arrived = Arrived {
         common: Common { flags: Flags::NONE, ..header.common },
         transfer: header.transfer,
@@ -102,16 +102,16 @@ fn outputs_not_polled_inputs_dropped_and_counted() {
         length: 81,
         key: KEY,
     };
-    rig.receiver.handle_arrived(rig.now, &arrived);
-    assert_eq!(rig.receiver.counters().unpolled, 2);
+    bed.receiver.handle_arrived(bed.now, &arrived);
+    assert_eq!(bed.receiver.counters().unpolled, 2);
     // Long after the entry's timeout.
-    rig.receiver.handle_timeout(Nanos::from_secs(100));
-    assert_eq!((rig.receiver.counters().unpolled, rig.receiver.registry_occupancy()), (3, 1));
-    assert_eq!(acks(&rig.drain()).len() as u64, taken);
+    bed.receiver.handle_timeout(Nanos::from_secs(100));
+    assert_eq!((bed.receiver.counters().unpolled, bed.receiver.registry_occupancy()), (3, 1));
+    assert_eq!(acks(&bed.drain()).len() as u64, taken);
     // With space for outputs, packets are accepted again.
-    assert_eq!(acks(&rig.send(&Shape::single(0, 2), 0)).len(), 1);
-    assert_eq!(events(&rig.advance(Nanos::from_secs(100)), EventKind::Expired).len(), 1);
-    assert_eq!(rig.receiver.counters().unpolled, 3);
+    assert_eq!(acks(&bed.send(&Shape::single(0, 2), 0)).len(), 1);
+    assert_eq!(events(&bed.advance(Nanos::from_secs(100)), EventKind::Expired).len(), 1);
+    assert_eq!(bed.receiver.counters().unpolled, 3);
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn max_passed(load: Load) -> u64 {
         if dice.roll(2) == 0 && !out.is_empty() {
             let (node, tries, op, start, (transfer, segment)) =
                 out.remove(usize::try_from(dice.roll(out.len() as u64)).unwrap());
-            let life = Incarnation::new(0);
+            let incarnation = Incarnation::new(0);
             let answer = Answer {
                 node,
                 incarnation: INCARNATION,
@@ -159,7 +159,7 @@ fn max_passed(load: Load) -> u64 {
                 transfer,
                 segment,
                 tries,
-                peer_incarnation: life,
+                peer_incarnation: incarnation,
             };
             if start && load.busy != 0 && dice.roll(load.busy) == 0 {
                 sender.handle_nack(now, answer, NackReason::Busy);

@@ -11,7 +11,7 @@ use crate::common;
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use common::{INCARNATION, RECEIVER, Rig, SENDER, Shape, acks, config, dones, events, nacks};
+use common::{INCARNATION, RECEIVER, SENDER, Shape, TestBed, acks, config, dones, events, nacks};
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{NodeId, OpNumber, TransferId};
@@ -34,7 +34,7 @@ fn notifies(packet: &Packet) -> bool {
 /// A receiver whose host has a ring for `slots` notices, and the packets that its senders have no acknowledgement for.
 #[derive(Clone)]
 struct State {
-    rig: Rig,
+    bed: TestBed,
     slots: u32,
     /// Number of notices that the host has not read.
     untaken: u32,
@@ -47,13 +47,13 @@ impl State {
     fn new(config: ReceiverConfig, slots: u32, packets: &[Packet]) -> Self {
         let transfers = packets.iter().map(|packet| packet.0.transfer.get() as usize + 1).max().unwrap_or(0);
         let (pending, notices) = (vec![true; packets.len()], vec![0; transfers]);
-        Self { rig: Rig::new(config), slots, untaken: 0, pending, notices }
+        Self { bed: TestBed::new(config), slots, untaken: 0, pending, notices }
     }
 
     /// Returns the number of refusals as "receiver not ready", of the packet or of one that waited for it.
     fn deliver(&mut self, packets: &[Packet], at: usize) -> usize {
-        self.rig.receiver.set_notice_slots(self.slots - self.untaken);
-        let outputs = self.rig.deliver(&packets[at]);
+        self.bed.receiver.set_notice_slots(self.slots - self.untaken);
+        let outputs = self.bed.deliver(&packets[at]);
         self.take(packets, &outputs)
     }
 
@@ -73,8 +73,8 @@ impl State {
             length: start.transfer_length,
             key: first.0.key,
         };
-        self.rig.receiver.handle_arrived(self.rig.now, &arrived);
-        let outputs = self.rig.drain();
+        self.bed.receiver.handle_arrived(self.bed.now, &arrived);
+        let outputs = self.bed.drain();
         self.take(packets, &outputs);
     }
 
@@ -95,7 +95,7 @@ impl State {
             let at = packets.iter().position(|(header, _)| header.op == op).expect("a packet that was sent");
             self.pending[at] = false;
         }
-        self.rig.memory.writes.clear();
+        self.bed.memory.writes.clear();
         nacks(outputs).iter().filter(|reason| **reason == NackReason::NotReady).count()
     }
 
@@ -124,7 +124,7 @@ impl State {
         for (packet, pending) in packets.iter().zip(&self.pending) {
             assert!(!pending || notifies(packet), "{packet:?} waits for the host");
         }
-        assert_eq!(self.rig.receiver.registry_occupancy(), 0);
+        assert_eq!(self.bed.receiver.registry_occupancy(), 0);
         for round in 0.. {
             self.untaken = 0;
             self.retry(packets);
@@ -138,7 +138,7 @@ impl State {
             }
             assert!(round < packets.len(), "no progress: pending {:?}", self.pending);
         }
-        let receiver = &self.rig.receiver;
+        let receiver = &self.bed.receiver;
         let left =
             (receiver.registry_occupancy(), receiver.escape_occupancy(), receiver.transfers_in_progress());
         assert_eq!((left, receiver.reserved_notices()), ((0, 0, 0), 0));
@@ -151,7 +151,7 @@ impl State {
     fn fingerprint(&self) -> u128 {
         let half = |salt: u64| {
             let mut hasher = DefaultHasher::new();
-            (salt, &self.rig.receiver, self.untaken, &self.pending, &self.notices).hash(&mut hasher);
+            (salt, &self.bed.receiver, self.untaken, &self.pending, &self.notices).hash(&mut hasher);
             hasher.finish()
         };
         u128::from(half(1)) << 64 | u128::from(half(2))
@@ -270,7 +270,7 @@ proptest! {
                 state.untaken = 0;
             }
             if expire && roll(20) == 0 {
-                let outputs = state.rig.advance(Nanos::from_millis(1));
+                let outputs = state.bed.advance(Nanos::from_millis(1));
                 state.take(&packets, &outputs);
             }
         }
@@ -278,11 +278,11 @@ proptest! {
     }
 }
 
-/// A rig without notice slots.
-fn without_slots() -> Rig {
-    let mut rig = Rig::new(config());
-    rig.receiver.set_notice_slots(0);
-    rig
+/// A bed without notice slots.
+fn without_slots() -> TestBed {
+    let mut bed = TestBed::new(config());
+    bed.receiver.set_notice_slots(0);
+    bed
 }
 
 fn not_ready(outputs: &[Output]) -> bool {
@@ -291,111 +291,111 @@ fn not_ready(outputs: &[Output]) -> bool {
 
 #[test]
 fn notice_no_slot_refuses_completing_packet_as_not_ready() {
-    let mut rig = without_slots();
+    let mut bed = without_slots();
     let shape = Shape::single(0, 3);
     for index in [0, 2] {
-        let outputs = rig.send(&shape, index);
+        let outputs = bed.send(&shape, index);
         assert_eq!((acks(&outputs).len(), nacks(&outputs).len()), (1, 0));
     }
-    let outputs = rig.send(&shape, 1);
+    let outputs = bed.send(&shape, 1);
     assert!(not_ready(&outputs));
     // Its data is in memory and its entry is free: only the transfer's record waits.
     assert_eq!(events(&outputs, EventKind::Completed).len(), 1);
-    assert_eq!(rig.memory.writes.len(), 3);
-    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (0, 1));
-    assert!(not_ready(&rig.send(&shape, 1)));
-    rig.receiver.set_notice_slots(1);
-    let outputs = rig.send(&shape, 1);
+    assert_eq!(bed.memory.writes.len(), 3);
+    assert_eq!((bed.receiver.registry_occupancy(), bed.receiver.transfers_in_progress()), (0, 1));
+    assert!(not_ready(&bed.send(&shape, 1)));
+    bed.receiver.set_notice_slots(1);
+    let outputs = bed.send(&shape, 1);
     assert_eq!((acks(&outputs).len(), dones(&outputs)), (1, 1));
     assert_eq!(events(&outputs, EventKind::Notice).len(), 1);
     // Notified once: later packets are duplicates.
-    let outputs = rig.send(&shape, 1);
+    let outputs = bed.send(&shape, 1);
     assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 0));
-    assert_eq!(rig.receiver.counters().not_ready, 2);
-    assert_eq!((rig.memory.writes.len(), rig.receiver.transfers_in_progress()), (3, 0));
+    assert_eq!(bed.receiver.counters().not_ready, 2);
+    assert_eq!((bed.memory.writes.len(), bed.receiver.transfers_in_progress()), (3, 0));
 }
 
 #[test]
 fn notice_no_slot_single_packet_transfer_leaves_no_record() {
-    let mut rig = without_slots();
+    let mut bed = without_slots();
     let shape = Shape::single(0, 1);
-    assert!(not_ready(&rig.send(&shape, 0)));
-    assert_eq!((rig.memory.writes.len(), rig.receiver.transfers_in_progress()), (0, 0));
-    rig.receiver.set_notice_slots(1);
-    let outputs = rig.send(&shape, 0);
+    assert!(not_ready(&bed.send(&shape, 0)));
+    assert_eq!((bed.memory.writes.len(), bed.receiver.transfers_in_progress()), (0, 0));
+    bed.receiver.set_notice_slots(1);
+    let outputs = bed.send(&shape, 0);
     assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 1));
 }
 
 #[test]
 fn notice_not_requested_completes_without_slot() {
-    let mut rig = without_slots();
+    let mut bed = without_slots();
     for (transfer, packets) in [(0, 1), (1, 4)] {
         let shape = Shape::single(transfer, packets);
         for index in 0..packets {
             let (mut header, payload) = shape.packet(index);
             header.common.flags = Flags::NO_NOTICE;
-            let outputs = rig.deliver(&(header, payload));
+            let outputs = bed.deliver(&(header, payload));
             assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 0));
         }
     }
-    assert_eq!((rig.receiver.transfers_in_progress(), rig.receiver.counters().notices), (0, 0));
+    assert_eq!((bed.receiver.transfers_in_progress(), bed.receiver.counters().notices), (0, 0));
 }
 
 /// Half of the records are for transfers that do not need the host.
 #[test]
 fn notice_waiting_transfers_hold_at_most_half_of_records() {
-    let mut rig = without_slots();
+    let mut bed = without_slots();
     // There are four records.
     for transfer in 0..2 {
         let shape = Shape::single(transfer, 2);
-        assert_eq!(acks(&rig.send(&shape, 0)).len(), 1);
-        assert!(not_ready(&rig.send(&shape, 1)));
+        assert_eq!(acks(&bed.send(&shape, 0)).len(), 1);
+        assert!(not_ready(&bed.send(&shape, 1)));
     }
     let third = Shape::single(2, 2);
-    assert!(not_ready(&rig.send(&third, 0)));
+    assert!(not_ready(&bed.send(&third, 0)));
     for transfer in 3..40 {
         for index in [0, 1] {
             let (mut header, payload) = Shape::single(transfer, 2).packet(index);
             header.common.flags = Flags::NO_NOTICE;
             header.oldest_live = TransferId::new(0);
-            assert_eq!(acks(&rig.deliver(&(header, payload))).len(), 1, "{transfer}");
+            assert_eq!(acks(&bed.deliver(&(header, payload))).len(), 1, "{transfer}");
         }
     }
     // With a slot for one of them, another one may begin.
-    rig.receiver.set_notice_slots(1);
-    assert_eq!(acks(&rig.send(&third, 0)).len(), 1);
+    bed.receiver.set_notice_slots(1);
+    assert_eq!(acks(&bed.send(&third, 0)).len(), 1);
 }
 
 #[test]
 fn notice_waiting_transfer_given_up_is_released_without_notice() {
-    let mut rig = without_slots();
+    let mut bed = without_slots();
     for transfer in 0..2 {
         let shape = Shape::single(transfer, 2);
-        rig.send(&shape, 0);
-        assert!(not_ready(&rig.send(&shape, 1)));
+        bed.send(&shape, 0);
+        assert!(not_ready(&bed.send(&shape, 1)));
     }
-    rig.receiver.set_notice_slots(8);
+    bed.receiver.set_notice_slots(8);
     // The sender has given both up; there are no other records.
     let mut notices = 0;
     for transfer in 2..8 {
         let shape = Shape { oldest_live: 2, ..Shape::single(transfer, 1) };
-        notices += events(&rig.send(&shape, 0), EventKind::Notice).len();
+        notices += events(&bed.send(&shape, 0), EventKind::Notice).len();
     }
     assert_eq!(notices, 6);
-    rig.advance(Nanos::from_secs(3));
-    assert_eq!((rig.receiver.transfers_in_progress(), rig.receiver.counters().notices), (0, 6));
+    bed.advance(Nanos::from_secs(3));
+    assert_eq!((bed.receiver.transfers_in_progress(), bed.receiver.counters().notices), (0, 6));
 }
 
 #[test]
 fn notice_of_sender_has_reserved_slot() {
-    let mut rig = without_slots();
+    let mut bed = without_slots();
     let told_by_sender = Shape { notify: false, ..Shape::single(0, 1) };
-    assert!(not_ready(&rig.send(&told_by_sender, 0)));
-    rig.receiver.set_notice_slots(1);
-    assert_eq!(acks(&rig.send(&told_by_sender, 0)).len(), 1);
-    assert_eq!(rig.receiver.reserved_notices(), 1);
+    assert!(not_ready(&bed.send(&told_by_sender, 0)));
+    bed.receiver.set_notice_slots(1);
+    assert_eq!(acks(&bed.send(&told_by_sender, 0)).len(), 1);
+    assert_eq!(bed.receiver.reserved_notices(), 1);
     // The slot is reserved.
-    assert!(not_ready(&rig.send(&Shape::single(1, 1), 0)));
+    assert!(not_ready(&bed.send(&Shape::single(1, 1), 0)));
     let arrived = Arrived {
         common: Common {
             source: SENDER,
@@ -408,15 +408,15 @@ fn notice_of_sender_has_reserved_slot() {
         length: told_by_sender.transfer_length,
         key: common::KEY,
     };
-    rig.receiver.handle_arrived(rig.now, &arrived);
-    assert_eq!(events(&rig.drain(), EventKind::Notice).len(), 1);
-    assert_eq!(rig.receiver.reserved_notices(), 0);
+    bed.receiver.handle_arrived(bed.now, &arrived);
+    assert_eq!(events(&bed.drain(), EventKind::Notice).len(), 1);
+    assert_eq!(bed.receiver.reserved_notices(), 0);
 }
 
 /// A sender that has moved past a transfer has already sent its ARRIVED, or never will.
 #[test]
 fn notice_overtaken_is_given_for_announced_transfers_of_sender_only() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let other = NodeId::new(9);
     let window = MemoryWindow {
         source: other,
@@ -425,20 +425,20 @@ fn notice_overtaken_is_given_for_announced_transfers_of_sender_only() {
         key: common::KEY,
         permissions: Permissions::WRITE,
     };
-    rig.receiver.access_mut().install(1, window).unwrap();
+    bed.receiver.access_mut().install(1, window).unwrap();
     let announced = Shape { notify: false, ..Shape::single(0, 1) };
     let (mut header, payload) = announced.packet(0);
     header.common.source = other;
-    rig.deliver(&(header, payload));
-    rig.send(&announced, 0);
+    bed.deliver(&(header, payload));
+    bed.send(&announced, 0);
     // Half of this transfer has arrived.
-    rig.send(&Shape::single(1, 2), 0);
-    assert_eq!(rig.receiver.reserved_notices(), 2);
-    let outputs = rig.send(&Shape { oldest_live: 2, ..Shape::single(2, 1) }, 0);
+    bed.send(&Shape::single(1, 2), 0);
+    assert_eq!(bed.receiver.reserved_notices(), 2);
+    let outputs = bed.send(&Shape { oldest_live: 2, ..Shape::single(2, 1) }, 0);
     let told: Vec<_> = events(&outputs, EventKind::Notice)
         .iter()
         .map(|notice| (notice.node, notice.transfer.get()))
         .collect();
     assert_eq!(told, [(SENDER, 0), (SENDER, 2)]);
-    assert_eq!(rig.receiver.reserved_notices(), 1);
+    assert_eq!(bed.receiver.reserved_notices(), 1);
 }

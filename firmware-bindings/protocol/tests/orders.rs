@@ -12,7 +12,7 @@ use crate::common;
 
 use std::collections::HashSet;
 
-use common::{Memory, Rig, Shape, acks, config, dones, events, nacks, pattern};
+use common::{Memory, Shape, TestBed, acks, config, dones, events, nacks, pattern};
 use fpga_firmware::event::EventKind;
 use fpga_protocol::receiver::{Output, Receiver};
 
@@ -164,19 +164,19 @@ fn states_up_to_seven_packets_once_or_twice_match_oracle() {
 
 #[test]
 fn late_copy_after_sender_advanced_is_dropped() {
-    let mut rig = Rig::new(config());
+    let mut bed = TestBed::new(config());
     let shape = Shape::single(0, 3);
     for index in [1, 0, 2] {
-        rig.send(&shape, index);
+        bed.send(&shape, index);
     }
     let next = Shape { oldest_live: 1, ..Shape::single(1, 3) };
-    rig.send(&next, 0);
-    let written = rig.memory.writes.len();
+    bed.send(&next, 0);
+    let written = bed.memory.writes.len();
     for index in 0..3 {
-        let outputs = rig.send(&shape, index);
+        let outputs = bed.send(&shape, index);
         assert_eq!(acks(&outputs).len(), 1);
         assert_eq!(outputs.len(), 1);
     }
-    assert_eq!(rig.memory.writes.len(), written);
-    assert_eq!(rig.receiver.registry_occupancy(), 1);
+    assert_eq!(bed.memory.writes.len(), written);
+    assert_eq!(bed.receiver.registry_occupancy(), 1);
 }

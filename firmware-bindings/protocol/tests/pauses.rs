@@ -4,7 +4,7 @@
 
 use crate::common;
 
-use common::{BASE, INCARNATION, KEY, RECEIVER, Rig, SENDER, config, events, pattern};
+use common::{BASE, INCARNATION, KEY, RECEIVER, SENDER, TestBed, config, events, pattern};
 use fpga_firmware::event::EventKind;
 use fpga_firmware::ids::OpNumber;
 use fpga_firmware::wire::{Common, Control, DataHeader, Flags, StartFields};
@@ -21,7 +21,7 @@ type Packet = (DataHeader, Vec<u8>);
 /// A sender and a receiver, the notifications of the receiving application, and answers that the sender's host has not read.
 struct Pair {
     sender: Sender,
-    rig: Rig,
+    bed: TestBed,
     notices: usize,
     waiting: Vec<Control>,
     /// Number of writes after the transfer's notification.
@@ -36,7 +36,7 @@ impl Pair {
         sender.big_threshold = 4 * 64;
         change(&mut sender);
         let sender = Sender::new(sender, INCARNATION).unwrap();
-        Self { sender, rig: Rig::new(receiver), notices: 0, waiting: Vec::new(), late: 0 }
+        Self { sender, bed: TestBed::new(receiver), notices: 0, waiting: Vec::new(), late: 0 }
     }
 
     fn submit(&mut self, length: u64) {
@@ -50,22 +50,22 @@ impl Pair {
             deadline: None,
             priority: 0,
         };
-        self.sender.submit(self.rig.now, command).unwrap();
+        self.sender.submit(self.bed.now, command).unwrap();
     }
 
     /// All packets that the sender can send now.
     fn packets(&mut self) -> Vec<Packet> {
-        let now = self.rig.now;
+        let now = self.bed.now;
         std::iter::from_fn(|| self.sender.poll_transmit(now)).flat_map(|t| packets(&t)).collect()
     }
 
     /// Delivers packets; the answers wait for the sender's host.
     fn deliver(&mut self, packets: &[Packet]) {
         for packet in packets {
-            let before = self.rig.memory.writes.len();
+            let before = self.bed.memory.writes.len();
             let told = self.notices != 0;
-            let outputs = self.rig.deliver(packet);
-            self.late += usize::from(told) * (self.rig.memory.writes.len() - before);
+            let outputs = self.bed.deliver(packet);
+            self.late += usize::from(told) * (self.bed.memory.writes.len() - before);
             self.take(&outputs);
         }
     }
@@ -80,18 +80,18 @@ impl Pair {
 
     /// The receiver's card keeps running.
     fn pause(&mut self, span: Nanos) {
-        let end = self.rig.now.saturating_add(span);
-        while let Some(next) = self.rig.receiver.poll_timeout().filter(|next| *next <= end) {
-            let outputs = self.rig.advance(next.saturating_sub(self.rig.now).max(Nanos::new(1)));
+        let end = self.bed.now.saturating_add(span);
+        while let Some(next) = self.bed.receiver.poll_timeout().filter(|next| *next <= end) {
+            let outputs = self.bed.advance(next.saturating_sub(self.bed.now).max(Nanos::new(1)));
             self.take(&outputs);
         }
-        let outputs = self.rig.advance(end.saturating_sub(self.rig.now));
+        let outputs = self.bed.advance(end.saturating_sub(self.bed.now));
         self.take(&outputs);
     }
 
     /// The sender's host resumes: it reads the answers first, then serves its timers.
     fn wake(&mut self) {
-        let now = self.rig.now;
+        let now = self.bed.now;
         for control in std::mem::take(&mut self.waiting) {
             let (common, op, tries, (transfer, segment)) = match control {
                 Control::Ack(ack) => (ack.common, ack.op, ack.tries, (ack.transfer, ack.segment)),
@@ -101,7 +101,7 @@ impl Pair {
                 }
                 _ => continue,
             };
-            let life = common.incarnation;
+            let incarnation = common.incarnation;
             let answer = Answer {
                 node: RECEIVER,
                 incarnation: INCARNATION,
@@ -109,7 +109,7 @@ impl Pair {
                 transfer,
                 segment,
                 tries,
-                peer_incarnation: life,
+                peer_incarnation: incarnation,
             };
             match control {
                 Control::Ack(_) => self.sender.handle_ack(now, answer),
@@ -204,7 +204,7 @@ fn pause_expired_operation_is_not_restarted() {
     let completion = pair.settle();
     pair.assert_exactly_once(&completion);
     assert!(forgotten(&completion), "{completion:?}");
-    assert_eq!((completion.packets, pair.rig.receiver.counters().registrations), (4, 1));
+    assert_eq!((completion.packets, pair.bed.receiver.counters().registrations), (4, 1));
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn pause_forgotten_complete_operation_is_not_restarted() {
     let completion = pair.settle();
     pair.assert_exactly_once(&completion);
     assert!(forgotten(&completion), "{completion:?}");
-    assert_eq!(pair.rig.receiver.counters().registrations, 1);
+    assert_eq!(pair.bed.receiver.counters().registrations, 1);
 }
 
 #[test]
@@ -264,12 +264,12 @@ fn pause_refused_first_packet_ages_from_refusal() {
     small.registry_entries = 1;
     let mut pair = Pair::new(small, |_| {});
     let other = common::Shape::single(9, 2);
-    pair.rig.send(&other, 0);
+    pair.bed.send(&other, 0);
     pair.submit(64);
     let packets = pair.packets();
     pair.deliver(&packets);
     assert!(matches!(pair.waiting[..], [Control::Nack(_)]), "{:?}", pair.waiting);
-    pair.rig.send(&other, 1);
+    pair.bed.send(&other, 1);
     let refusal = std::mem::take(&mut pair.waiting);
     pair.deliver(&packets);
     assert_eq!(pair.notices, 1);
@@ -303,7 +303,7 @@ fn pause_first_packet_may_be_refused_longer_than_give_up_time() {
     for n in 0..3000 {
         if n % 100 == 0 {
             // Keeps the only entry.
-            pair.rig.send(&other.0, other.1);
+            pair.bed.send(&other.0, other.1);
             other.1 += 1;
         }
         pair.wake();
@@ -313,7 +313,7 @@ fn pause_first_packet_may_be_refused_longer_than_give_up_time() {
         pair.pause(Nanos::from_millis(1));
     }
     for packet in other.1..32 {
-        pair.rig.send(&other.0, packet);
+        pair.bed.send(&other.0, packet);
     }
     let completion = pair.settle();
     assert_eq!(completion.result, Ok(()));

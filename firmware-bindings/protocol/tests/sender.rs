@@ -414,8 +414,8 @@ fn sender_new_receiver_incarnation_ends_started_transfers() {
     let first = sender.poll_transmit(at(0)).unwrap();
     let second = sender.poll_transmit(at(0)).unwrap();
     let elsewhere = sender.poll_transmit(at(0)).unwrap();
-    let in_life = |life, transmit: &Transmit, packet: usize| Answer {
-        peer_incarnation: Incarnation::new(life),
+    let in_life = |incarnation, transmit: &Transmit, packet: usize| Answer {
+        peer_incarnation: Incarnation::new(incarnation),
         ..answer(transmit, transmit.ops.as_slice()[packet])
     };
     sender.handle_ack(at(1), in_life(7, &first, 0));

@@ -9,7 +9,7 @@
 
 use crate::common;
 
-use common::{INCARNATION, KEY, RECEIVER, Rig, SENDER, Shape, config};
+use common::{INCARNATION, KEY, RECEIVER, SENDER, Shape, TestBed, config};
 use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{Common, Control, DataHeader, Flags, StartFields};
@@ -26,7 +26,7 @@ type Packet = (DataHeader, Vec<u8>);
 
 struct RunOutcome {
     sender: Sender,
-    rig: Rig,
+    bed: TestBed,
     completions: Vec<CommandCompletion>,
 }
 
@@ -41,7 +41,7 @@ impl RunOutcome {
         (receiving.mask_bits, receiving.registry_entries) = (2, 1);
         Self {
             sender: Sender::new(sending, INCARNATION).unwrap(),
-            rig: Rig::new(receiving),
+            bed: TestBed::new(receiving),
             completions: Vec::new(),
         }
     }
@@ -57,16 +57,16 @@ impl RunOutcome {
             deadline: None,
             priority: 0,
         };
-        self.sender.submit(self.rig.now, command).unwrap();
+        self.sender.submit(self.bed.now, command).unwrap();
     }
 
     /// Next packet, if one can be sent: there is one op number.
     fn next(&mut self) -> Option<Packet> {
-        self.sender.poll_transmit(self.rig.now).map(|transmit| packet(&transmit))
+        self.sender.poll_transmit(self.bed.now).map(|transmit| packet(&transmit))
     }
 
     fn deliver(&mut self, packet: &Packet) {
-        let outputs = self.rig.deliver(packet);
+        let outputs = self.bed.deliver(packet);
         self.take(&outputs);
     }
 
@@ -80,7 +80,7 @@ impl RunOutcome {
             tries,
             peer_incarnation: common.incarnation,
         };
-        let now = self.rig.now;
+        let now = self.bed.now;
         for output in outputs {
             match output {
                 Output::Send(Control::Ack(ack)) if ack.peer_incarnation == INCARNATION => {
@@ -110,10 +110,10 @@ impl RunOutcome {
             if self.sender.is_idle() {
                 return;
             }
-            let timers = [self.sender.poll_timeout(), self.rig.receiver.poll_timeout()];
+            let timers = [self.sender.poll_timeout(), self.bed.receiver.poll_timeout()];
             let at = timers.into_iter().flatten().min().expect("at least one transfer waits");
-            let outputs = self.rig.advance(at.saturating_sub(self.rig.now));
-            self.sender.handle_timeout(self.rig.now);
+            let outputs = self.bed.advance(at.saturating_sub(self.bed.now));
+            self.sender.handle_timeout(self.bed.now);
             self.take(&outputs);
         }
     }
@@ -161,14 +161,14 @@ fn withdrawn_packet_registered_late_fails_no_transfer() {
     ends.deliver(&second);
     // Another node takes the entry.
     let stranger = NodeId::new(7);
-    let window = *ends.rig.receiver.access().get(0).unwrap();
-    ends.rig.receiver.access_mut().install(1, MemoryWindow { source: stranger, ..window }).unwrap();
+    let window = *ends.bed.receiver.access().get(0).unwrap();
+    ends.bed.receiver.access_mut().install(1, MemoryWindow { source: stranger, ..window }).unwrap();
     let other = |index| {
         let mut packet = Shape::single(0, 2).packet(index);
         packet.0.common.source = stranger;
         packet
     };
-    ends.rig.deliver(&other(0));
+    ends.bed.deliver(&other(0));
     let regular = ends.next().unwrap();
     assert_eq!(regular.0.segment_count, 1, "one big segment has passed");
     ends.deliver(&regular);
@@ -177,15 +177,15 @@ fn withdrawn_packet_registered_late_fails_no_transfer() {
     assert_eq!((refused.0.segment_count, refused.0.segment), (3, 1));
     ends.deliver(&refused);
     // The other one is done, and the copy of the regular command's first packet arrives.
-    ends.rig.deliver(&other(1));
-    assert_eq!(ends.rig.receiver.registry_occupancy(), 0);
+    ends.bed.deliver(&other(1));
+    assert_eq!(ends.bed.receiver.registry_occupancy(), 0);
     ends.deliver(&regular);
-    assert_eq!(ends.rig.receiver.registry_occupancy(), 1);
+    assert_eq!(ends.bed.receiver.registry_occupancy(), 1);
     ends.settle();
     assert_eq!(ends.completions.len(), 2);
     assert!(ends.completions.iter().all(|done| done.result == Ok(())), "{:?}", ends.completions);
-    assert!(ends.rig.now < Nanos::from_millis(10), "{}", ends.rig.now);
-    assert_eq!(ends.rig.receiver.registry_occupancy(), 0);
+    assert!(ends.bed.now < Nanos::from_millis(10), "{}", ends.bed.now);
+    assert_eq!(ends.bed.receiver.registry_occupancy(), 0);
 }
 
 fn at(micros: u64) -> Nanos {

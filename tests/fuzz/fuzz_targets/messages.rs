@@ -55,7 +55,7 @@ fn window(permissions: Permissions) -> MemoryWindow {
     MemoryWindow { source: NodeId::ANY, base: CardAddr::new(BASE), length: LENGTH, key: KEY, permissions }
 }
 
-struct Rig {
+struct TestBed {
     sender: Sender,
     receiver: Receiver,
     reads: Reads,
@@ -69,7 +69,7 @@ struct Rig {
 }
 
 /// Node with small tables, so that they fill up soon and message numbers wrap around.
-fn rig(shape: u8) -> Rig {
+fn bed(shape: u8) -> TestBed {
     let scheme = SCHEMES[usize::from(shape % 5)];
     let rules = SchemeConfig::new(scheme, ROUND_TRIP).expect("no registry");
     let mut sending = SenderConfig::new(NODE, rules);
@@ -100,7 +100,7 @@ fn rig(shape: u8) -> Rig {
     }
     let mut receiver = Receiver::new(receiving).expect("a good configuration");
     receiver.access_mut().install(0, window(Permissions::ALL)).expect("a good window");
-    Rig {
+    TestBed {
         sender,
         receiver,
         reads: Reads::new(reading).expect("a good configuration"),
@@ -112,7 +112,7 @@ fn rig(shape: u8) -> Rig {
     }
 }
 
-impl Rig {
+impl TestBed {
     fn submit(&mut self, [node, place, length, odd]: [u8; 4]) {
         let command = Command {
             source: CardAddr::new(BASE),
@@ -277,14 +277,14 @@ impl Rig {
 
 fuzz_target!(|input: &[u8]| {
     let Some((&shape, mut rest)) = input.split_first() else { return };
-    let mut rig = rig(shape);
+    let mut bed = bed(shape);
     while let Some((&what, tail)) = rest.split_first() {
         rest = tail;
         match what % 8 {
             0 | 1 => {
                 let Some((bytes, tail)) = rest.split_first_chunk() else { break };
                 rest = tail;
-                if what % 8 == 0 || what & 0x10 != 0 { rig.submit(*bytes) } else { rig.read(*bytes) }
+                if what % 8 == 0 || what & 0x10 != 0 { bed.submit(*bytes) } else { bed.read(*bytes) }
             }
             // A whole packet from the input, with the checksum repaired and the fields unchanged.
             2 => {
@@ -298,27 +298,27 @@ fuzz_target!(|input: &[u8]| {
                 match Packet::parse(&frame) {
                     Ok(Packet::Message(bytes)) => {
                         let (message, payload) = bytes.read().expect("a parsed packet can be decoded");
-                        rig.deliver(&Header::Message(message), payload);
+                        bed.deliver(&Header::Message(message), payload);
                     }
-                    Ok(Packet::Link(packet)) => rig.deliver(&Header::Link(packet), &[]),
+                    Ok(Packet::Link(packet)) => bed.deliver(&Header::Link(packet), &[]),
                     _ => {}
                 }
             }
             3 => {
-                rig.now = rig.now.saturating_add(Nanos::new(1 << (u32::from(what) >> 3)));
-                rig.sender.handle_timeout(rig.now);
-                rig.receiver.handle_timeout(rig.now);
-                rig.reads.handle_timeout(rig.now, &rig.receiver);
+                bed.now = bed.now.saturating_add(Nanos::new(1 << (u32::from(what) >> 3)));
+                bed.sender.handle_timeout(bed.now);
+                bed.receiver.handle_timeout(bed.now);
+                bed.reads.handle_timeout(bed.now, &bed.receiver);
             }
             4 if what & 0x80 != 0 => {
-                if let Some(ticket) = rig.open.iter().nth(usize::from(what >> 3 & 15)).copied() {
-                    rig.sender.cancel(rig.now, ticket);
+                if let Some(ticket) = bed.open.iter().nth(usize::from(what >> 3 & 15)).copied() {
+                    bed.sender.cancel(bed.now, ticket);
                 }
             }
             // The host closes the window, opens it for reads only, or opens it again.
             4 => {
-                let access = rig.receiver.access_mut();
-                rig.memory.open = what & 0x10 != 0;
+                let access = bed.receiver.access_mut();
+                bed.memory.open = what & 0x10 != 0;
                 let result = match what >> 3 & 3 {
                     0 => access.remove(0),
                     1 => access.install(0, window(Permissions::READ)),
@@ -329,27 +329,27 @@ fuzz_target!(|input: &[u8]| {
             _ => {
                 let Some((bytes, tail)) = rest.split_first_chunk() else { break };
                 rest = tail;
-                rig.arrive(*bytes);
+                bed.arrive(*bytes);
             }
         }
         if what & 0x80 == 0 {
-            rig.outputs();
+            bed.outputs();
         }
-        assert!(rig.receiver.live() <= 2 && rig.sender.live() <= 2);
+        assert!(bed.receiver.live() <= 2 && bed.sender.live() <= 2);
     }
     // Without further input every transfer ends, and all state is released.
     for _ in 0..20_000 {
-        rig.outputs();
-        rig.on_way.clear();
-        let timeouts = [rig.sender.poll_timeout(), rig.receiver.poll_timeout(), rig.reads.poll_timeout()];
+        bed.outputs();
+        bed.on_way.clear();
+        let timeouts = [bed.sender.poll_timeout(), bed.receiver.poll_timeout(), bed.reads.poll_timeout()];
         let Some(at) = timeouts.into_iter().flatten().min() else { break };
-        rig.now = rig.now.max(at);
-        rig.sender.handle_timeout(rig.now);
-        rig.receiver.handle_timeout(rig.now);
-        rig.reads.handle_timeout(rig.now, &rig.receiver);
+        bed.now = bed.now.max(at);
+        bed.sender.handle_timeout(bed.now);
+        bed.receiver.handle_timeout(bed.now);
+        bed.reads.handle_timeout(bed.now, &bed.receiver);
     }
-    rig.outputs();
-    assert!(rig.open.is_empty(), "{} transfers do not end", rig.open.len());
-    assert!(rig.sender.is_idle() && rig.sender.live() == 0);
-    assert_eq!(rig.receiver.live(), 0);
+    bed.outputs();
+    assert!(bed.open.is_empty(), "{} transfers do not end", bed.open.len());
+    assert!(bed.sender.is_idle() && bed.sender.live() == 0);
+    assert_eq!(bed.receiver.live(), 0);
 });

@@ -32,7 +32,7 @@ fn sender(shape: u8) -> Sender {
 }
 
 /// The sender, its sent packets, and the transfers that have not ended.
-struct Rig {
+struct TestBed {
     sender: Sender,
     now: Nanos,
     sent: Vec<Transmit>,
@@ -41,7 +41,7 @@ struct Rig {
     ended: u64,
 }
 
-impl Rig {
+impl TestBed {
     fn submit(&mut self, [node, length, odd]: [u8; 3]) {
         let destination = if odd & 1 != 0 { u64::MAX - u64::from(length) } else { TARGET };
         let command = Command {
@@ -120,7 +120,7 @@ impl Rig {
 
 fuzz_target!(|input: &[u8]| {
     let Some((&shape, mut rest)) = input.split_first() else { return };
-    let mut rig = Rig {
+    let mut bed = TestBed {
         sender: sender(shape),
         now: Nanos::ZERO,
         sent: Vec::new(),
@@ -134,50 +134,50 @@ fuzz_target!(|input: &[u8]| {
             0 | 1 => {
                 let Some((bytes, tail)) = rest.split_first_chunk() else { break };
                 rest = tail;
-                rig.submit(*bytes);
+                bed.submit(*bytes);
             }
             // An event in the card's format with any content.
             2 => {
                 let Some((bytes, tail)) = rest.split_first_chunk::<64>() else { break };
                 rest = tail;
                 if let Ok(event) = Event::decode(bytes) {
-                    rig.sender.handle_event(rig.now, &event);
+                    bed.sender.handle_event(bed.now, &event);
                 }
             }
             3 => {
-                rig.now = rig.now.saturating_add(Nanos::new(1 << (u32::from(what) >> 3)));
-                rig.sender.handle_timeout(rig.now);
+                bed.now = bed.now.saturating_add(Nanos::new(1 << (u32::from(what) >> 3)));
+                bed.sender.handle_timeout(bed.now);
             }
             4 => {
-                if let Some(ticket) = rig.open.iter().nth(usize::from(what >> 3)).copied() {
-                    rig.sender.cancel(rig.now, ticket);
+                if let Some(ticket) = bed.open.iter().nth(usize::from(what >> 3)).copied() {
+                    bed.sender.cancel(bed.now, ticket);
                 }
             }
             _ => {
                 let Some((bytes, tail)) = rest.split_first_chunk() else { break };
                 rest = tail;
-                rig.answer(*bytes);
+                bed.answer(*bytes);
             }
         }
-        rig.transmit();
+        bed.transmit();
         if what & 0x80 == 0 {
-            rig.completions();
+            bed.completions();
         }
-        assert!(rig.sender.ops().count() <= 8);
+        assert!(bed.sender.ops().count() <= 8);
     }
     // Without answers every transfer ends: within its give-up time, plus that of the transfers before it.
     for _ in 0..20_000 {
-        rig.transmit();
-        rig.completions();
-        let Some(at) = rig.sender.poll_timeout() else { break };
-        rig.now = rig.now.max(at);
-        rig.sender.handle_timeout(rig.now);
+        bed.transmit();
+        bed.completions();
+        let Some(at) = bed.sender.poll_timeout() else { break };
+        bed.now = bed.now.max(at);
+        bed.sender.handle_timeout(bed.now);
     }
-    rig.transmit();
-    rig.completions();
-    assert!(rig.open.is_empty(), "{} transfers do not end", rig.open.len());
-    assert_eq!(rig.ended, rig.submitted);
-    assert!(rig.sender.is_idle() && rig.sender.ops().count() == 0);
-    let counters = rig.sender.counters();
-    assert_eq!(counters.completed + counters.failed, rig.ended);
+    bed.transmit();
+    bed.completions();
+    assert!(bed.open.is_empty(), "{} transfers do not end", bed.open.len());
+    assert_eq!(bed.ended, bed.submitted);
+    assert!(bed.sender.is_idle() && bed.sender.ops().count() == 0);
+    let counters = bed.sender.counters();
+    assert_eq!(counters.completed + counters.failed, bed.ended);
 });

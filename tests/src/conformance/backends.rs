@@ -190,7 +190,7 @@ pub struct ExternalCard {
 
 impl core::fmt::Debug for ExternalCard {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Present").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ExternalCard").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

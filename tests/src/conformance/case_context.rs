@@ -17,8 +17,8 @@ use fpga_sim::SimNetwork;
 use fpga_sim::served::MessageCount;
 
 use super::{Build, Capability, Cost, Fixture, Skip, TestBackend, UserLevel, Verdict, faults};
+use crate::bed::{Channel, SETUPS, TestSetup};
 use crate::fault_injecting::FaultInjectingBackend;
-use crate::rig::{Channel, SETUPS, TestSetup};
 use crate::{TIMEOUT, bytes};
 
 /// Bytes of card memory that cases use where its size is known.

@@ -18,9 +18,9 @@ use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 use super::case_context::{Opened, long_wait};
+use crate::bed::{Channel, TestSetup};
 use crate::bytes;
 use crate::fault_injecting::FaultInjectingBackend;
-use crate::rig::{Channel, TestSetup};
 
 /// Error with display text.
 type Failed = Box<dyn Error>;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use fpga_driver::{
     Completion, DmaBuffer, Error, MemoryHandle, RunMode, ScatterGatherEntry, Ticket, errors::FaultCause,
 };
+use fpga_tests::bed::TestSetup;
 use fpga_tests::cards::poke;
-use fpga_tests::rig::TestSetup;
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn halves(memory: MemoryHandle, offset: usize, length: usize, at: CardAddr) -> [
 }
 
 fn submit(
-    rig: &mut Rig,
+    bed: &mut TestBed,
     memory: MemoryHandle,
     kind: Kind,
     number: usize,
@@ -59,36 +59,36 @@ fn submit(
     let (offset, at, data) = (number * LENGTH, place(number), bytes(number as u64, length));
     let ticket = match kind {
         Kind::Buffer => {
-            let buffer = rig.buffer(at, &data);
-            rig.channel.submit(buffer, at).map_err(|refused| refused.error)?
+            let buffer = bed.buffer(at, &data);
+            bed.channel.submit(buffer, at).map_err(|refused| refused.error)?
         }
         Kind::Part => {
-            rig.put(memory, offset, at, &data);
-            rig.channel.submit_at(memory, offset, length, at)?
+            bed.put(memory, offset, at, &data);
+            bed.channel.submit_at(memory, offset, length, at)?
         }
         Kind::List => {
             let entries = halves(memory, offset, length, at);
             for entry in &entries {
                 let from = entry.offset - offset;
-                rig.put(memory, entry.offset, entry.card, &data[from..from + entry.length]);
+                bed.put(memory, entry.offset, entry.card, &data[from..from + entry.length]);
             }
-            rig.channel.submit_list(&entries)?
+            bed.channel.submit_list(&entries)?
         }
     };
     Ok(Transfer { ticket, kind, offset, at, data })
 }
 
 /// Asserts that the transfer's data has arrived.
-fn assert_arrived(rig: &Rig, memory: MemoryHandle, transfer: &Transfer, buffer: Option<&DmaBuffer>) {
+fn assert_arrived(bed: &TestBed, memory: MemoryHandle, transfer: &Transfer, buffer: Option<&DmaBuffer>) {
     let Transfer { kind, offset, at, data, .. } = transfer;
     match kind {
-        Kind::Buffer => assert!(rig.moved(buffer.unwrap(), *at, data), "{:?}", rig.setup),
-        Kind::Part => assert!(rig.arrived(memory, *offset, *at, data.len()) == *data, "{:?}", rig.setup),
+        Kind::Buffer => assert!(bed.moved(buffer.unwrap(), *at, data), "{:?}", bed.setup),
+        Kind::Part => assert!(bed.arrived(memory, *offset, *at, data.len()) == *data, "{:?}", bed.setup),
         Kind::List => {
             for entry in halves(memory, *offset, data.len(), *at) {
                 let from = entry.offset - offset;
-                let found = rig.arrived(memory, entry.offset, entry.card, entry.length);
-                assert!(found == data[from..from + entry.length], "{:?}", rig.setup);
+                let found = bed.arrived(memory, entry.offset, entry.card, entry.length);
+                assert!(found == data[from..from + entry.length], "{:?}", bed.setup);
             }
         }
     }
@@ -96,7 +96,7 @@ fn assert_arrived(rig: &Rig, memory: MemoryHandle, transfer: &Transfer, buffer: 
 
 /// Compares completions with expectations: `cancelled` ended as aborted, all others succeeded.
 fn check(
-    rig: &Rig,
+    bed: &TestBed,
     memory: MemoryHandle,
     transfers: &[Transfer],
     cancelled: &[Ticket],
@@ -111,13 +111,13 @@ fn check(
             assert!(
                 transfer.kind != Kind::Buffer && !was_cancelled,
                 "{:?}: {:?}",
-                rig.setup,
+                bed.setup,
                 transfer.ticket
             );
-            assert_arrived(rig, memory, transfer, None);
+            assert_arrived(bed, memory, transfer, None);
             continue;
         };
-        assert_eq!(ended.buffer.is_some(), transfer.kind == Kind::Buffer, "{:?}", rig.setup);
+        assert_eq!(ended.buffer.is_some(), transfer.kind == Kind::Buffer, "{:?}", bed.setup);
         if was_cancelled {
             assert_eq!(ended.outcome.unwrap_err().kind.cause, FaultCause::Aborted);
         } else {
@@ -125,38 +125,43 @@ fn check(
                 ended.outcome,
                 Ok(transfer.data.len() as u64),
                 "{:?} {:?}",
-                rig.setup,
+                bed.setup,
                 transfer.ticket
             );
-            assert_arrived(rig, memory, transfer, ended.buffer.as_ref());
+            assert_arrived(bed, memory, transfer, ended.buffer.as_ref());
         }
     }
     assert!(done.is_empty(), "ended twice, or never submitted: {done:?}");
 }
 
 /// Submits five transfers, lets `prepare` bring the channel into a state, cancels one and checks the result.
-pub(crate) fn cancelled_after(way: TestSetup, kind: Kind, which: usize, prepare: &dyn Fn(&mut Rig)) -> bool {
+pub(crate) fn cancelled_after(
+    way: TestSetup,
+    kind: Kind,
+    which: usize,
+    prepare: &dyn Fn(&mut TestBed),
+) -> bool {
     let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
-    let mut rig = Rig::with(way, options);
-    let memory = rig.register_memory(TRANSFERS * LENGTH);
+    let mut bed = TestBed::with(way, options);
+    let memory = bed.register_memory(TRANSFERS * LENGTH);
     let transfers: Vec<_> =
-        (0..TRANSFERS).map(|n| submit(&mut rig, memory, kind, n, LENGTH).unwrap()).collect();
-    prepare(&mut rig);
+        (0..TRANSFERS).map(|n| submit(&mut bed, memory, kind, n, LENGTH).unwrap()).collect();
+    prepare(&mut bed);
     let ticket = transfers[which].ticket;
-    let withdrawn = rig.channel.cancel(ticket).unwrap();
+    let withdrawn = bed.channel.cancel(ticket).unwrap();
     if withdrawn {
         // The answer to a second cancel is consistent.
-        let again = rig.channel.cancel(ticket).unwrap();
-        assert!(again || rig.channel.has_ended(ticket));
+        let again = bed.channel.cancel(ticket).unwrap();
+        assert!(again || bed.channel.has_ended(ticket));
     }
-    let done = rig.finish();
+    let done = bed.finish();
     let cancelled: Vec<_> = withdrawn.then_some(ticket).into_iter().collect();
-    check(&rig, memory, &transfers, &cancelled, done);
-    assert_eq!(rig.channel.ended(), TRANSFERS as u64);
+    check(&bed, memory, &transfers, &cancelled, done);
+    assert_eq!(bed.channel.ended(), TRANSFERS as u64);
     // Nothing uses the memory any more.
-    drop(rig.channel.deregister_memory(memory).unwrap());
-    rig.assert_works(1);
-    assert_pool(&rig.card, AREA, 0);
+    drop(bed.channel.deregister_memory(memory).unwrap());
+    bed.assert_works(1);
+    assert_pool(&bed.card, AREA, 0);
     withdrawn
 }
 
@@ -180,16 +185,16 @@ fn cancel_queued_transfer_returns_buffer() {
 #[test]
 fn cancel_posted_transfer_returns_buffer() {
     every_case(|way, kind, which| {
-        assert!(cancelled_after(way, kind, which, &|rig| assert_eq!(rig.channel.poll().unwrap(), 0)));
+        assert!(cancelled_after(way, kind, which, &|bed| assert_eq!(bed.channel.poll().unwrap(), 0)));
     });
 }
 
 #[test]
 fn cancel_ended_transfer_completes_normally() {
     every_case(|way, kind, which| {
-        let withdrawn = cancelled_after(way, kind, which, &|rig| {
-            rig.channel.poll().unwrap();
-            rig.network.step_until_idle();
+        let withdrawn = cancelled_after(way, kind, which, &|bed| {
+            bed.channel.poll().unwrap();
+            bed.network.step_until_idle();
         });
         assert!(!withdrawn, "{way:?} {kind:?} {which}");
     });
@@ -202,9 +207,9 @@ fn cancel_transfer_in_middle_keeps_others() {
         // Every moment of the transfer in the middle, and some of the first and the last.
         let stride = if which == TRANSFERS / 2 { 1 } else { 5 };
         for steps in (0..60).step_by(stride).chain([100]) {
-            let withdrawn = cancelled_after(way, kind, which, &|rig| {
-                rig.channel.poll().unwrap();
-                rig.step(steps);
+            let withdrawn = cancelled_after(way, kind, which, &|bed| {
+                bed.channel.poll().unwrap();
+                bed.step(steps);
             });
             reported[usize::from(withdrawn)] = true;
             assert!(
@@ -225,21 +230,21 @@ fn cancel_transfer_in_middle_keeps_others() {
 fn cancel_single_descriptor_in_progress_ends_it() {
     for way in SETUPS {
         for steps in 0..30 {
-            let mut rig = Rig::new(way);
-            let memory = rig.register_memory(2 << 20);
+            let mut bed = TestBed::new(way);
+            let memory = bed.register_memory(2 << 20);
             let data = bytes(1, 1 << 20);
-            rig.put(memory, 0, CardAddr::ZERO, &data);
-            let long = rig.channel.submit_at(memory, 0, 1 << 20, CardAddr::ZERO).unwrap();
-            let behind = rig.channel.submit_at(memory, 1 << 20, 64, CardAddr::new(0x100_0000)).unwrap();
-            rig.channel.poll().unwrap();
-            rig.step(steps);
-            let withdrawn = rig.channel.cancel(long).unwrap();
-            assert!(!withdrawn || !rig.channel.has_ended(behind));
-            let done = rig.finish();
+            bed.put(memory, 0, CardAddr::ZERO, &data);
+            let long = bed.channel.submit_at(memory, 0, 1 << 20, CardAddr::ZERO).unwrap();
+            let behind = bed.channel.submit_at(memory, 1 << 20, 64, CardAddr::new(0x100_0000)).unwrap();
+            bed.channel.poll().unwrap();
+            bed.step(steps);
+            let withdrawn = bed.channel.cancel(long).unwrap();
+            assert!(!withdrawn || !bed.channel.has_ended(behind));
+            let done = bed.finish();
             assert_eq!(done.len(), usize::from(withdrawn), "{way:?} after {steps} steps");
-            assert!(withdrawn || rig.arrived(memory, 0, CardAddr::ZERO, 1 << 20) == data);
+            assert!(withdrawn || bed.arrived(memory, 0, CardAddr::ZERO, 1 << 20) == data);
             assert!(!(withdrawn && steps > 5), "{way:?}: a transfer in progress is not withdrawn");
-            rig.assert_works(2);
+            bed.assert_works(2);
         }
     }
 }
@@ -247,29 +252,29 @@ fn cancel_single_descriptor_in_progress_ends_it() {
 #[test]
 fn cancel_unknown_or_old_ticket_is_refused() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(4096);
-        let first = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        rig.channel.wait_ended(first, WaitOptions::default()).unwrap();
-        let buffer = rig.card.buffer(64).unwrap();
-        let second = rig.channel.submit(buffer, CardAddr::ZERO).unwrap();
-        rig.channel.wait_ended(second, WaitOptions::default()).unwrap();
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(4096);
+        let first = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        bed.channel.wait_ended(first, WaitOptions::default()).unwrap();
+        let buffer = bed.card.buffer(64).unwrap();
+        let second = bed.channel.submit(buffer, CardAddr::ZERO).unwrap();
+        bed.channel.wait_ended(second, WaitOptions::default()).unwrap();
         for ticket in [first, second, first] {
-            assert_eq!(rig.channel.cancel(ticket), Ok(false), "{way:?}");
+            assert_eq!(bed.channel.cancel(ticket), Ok(false), "{way:?}");
         }
-        assert_eq!(rig.channel.next_completion().unwrap().outcome, Ok(64), "the transfer is unaffected");
-        let mut other = way.take(&rig.card, 1, way.options()).unwrap();
+        assert_eq!(bed.channel.next_completion().unwrap().outcome, Ok(64), "the transfer is unaffected");
+        let mut other = way.take(&bed.card, 1, way.options()).unwrap();
         for _ in 0..2 {
             let unknown = other.cancel(first);
             assert!(matches!(unknown, Err(Error { kind: ChannelError::UnknownTicket, .. })), "{unknown:?}");
         }
         // Such a cancel does not disturb a transfer in flight either.
-        let running = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        rig.channel.poll().unwrap();
-        let before = rig.card.counters();
-        assert_eq!(rig.channel.cancel(first), Ok(false));
-        assert_eq!(rig.card.counters(), before, "no register was touched");
-        rig.channel.wait_ended(running, WaitOptions::default()).unwrap();
+        let running = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        bed.channel.poll().unwrap();
+        let before = bed.card.counters();
+        assert_eq!(bed.channel.cancel(first), Ok(false));
+        assert_eq!(bed.card.counters(), before, "no register was touched");
+        bed.channel.wait_ended(running, WaitOptions::default()).unwrap();
     }
 }
 
@@ -277,14 +282,14 @@ fn cancel_unknown_or_old_ticket_is_refused() {
 pub(crate) fn cancel_all(way: TestSetup, seed: u64) {
     let mut dice = TestRng::new(seed);
     let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
-    let mut rig = Rig::with(way, options);
-    let memory = rig.register_memory(TRANSFERS * LENGTH);
+    let mut bed = TestBed::with(way, options);
+    let memory = bed.register_memory(TRANSFERS * LENGTH);
     let transfers: Vec<_> =
-        (0..TRANSFERS).map(|n| submit(&mut rig, memory, dice.one_of(&KINDS), n, LENGTH).unwrap()).collect();
+        (0..TRANSFERS).map(|n| submit(&mut bed, memory, dice.one_of(&KINDS), n, LENGTH).unwrap()).collect();
     if dice.below(4) != 0 {
-        rig.channel.poll().unwrap();
+        bed.channel.poll().unwrap();
     }
-    rig.step(dice.below(60));
+    bed.step(dice.below(60));
     let mut order: Vec<_> = (0..TRANSFERS).collect();
     for n in (1..TRANSFERS).rev() {
         order.swap(n, dice.below(n + 1));
@@ -292,13 +297,13 @@ pub(crate) fn cancel_all(way: TestSetup, seed: u64) {
     let cancelled: Vec<_> = order
         .into_iter()
         .map(|n| transfers[n].ticket)
-        .filter(|ticket| rig.channel.cancel(*ticket).unwrap())
+        .filter(|ticket| bed.channel.cancel(*ticket).unwrap())
         .collect();
-    assert_eq!(rig.channel.in_flight(), 0, "{way:?}: no transfer remains in flight");
-    let done = rig.completions();
-    check(&rig, memory, &transfers, &cancelled, done);
-    rig.assert_works(3);
-    assert_pool(&rig.card, 1 + AREA, 0);
+    assert_eq!(bed.channel.in_flight(), 0, "{way:?}: no transfer remains in flight");
+    let done = bed.completions();
+    check(&bed, memory, &transfers, &cancelled, done);
+    bed.assert_works(3);
+    assert_pool(&bed.card, 1 + AREA, 0);
 }
 
 #[test]
@@ -325,17 +330,17 @@ pub(crate) fn interleaved(way: TestSetup, seed: u64) {
     let mut dice = TestRng::new(seed);
     let longest = dice.one_of(&[4096, 8192, 1 << 20]);
     let options = way.options().descriptors(64).transfers(16).max_descriptor_length(longest);
-    let mut rig = Rig::with(way, options.report_each(dice.below(2) == 0));
-    let memory = rig.register_memory(COUNT * LENGTH);
+    let mut bed = TestBed::with(way, options.report_each(dice.below(2) == 0));
+    let memory = bed.register_memory(COUNT * LENGTH);
     let mut transfers = Vec::new();
     let mut cancelled = Vec::new();
     let mut done = Vec::new();
-    while transfers.len() < COUNT || rig.channel.in_flight() > 0 {
+    while transfers.len() < COUNT || bed.channel.in_flight() > 0 {
         match dice.below(8) {
             0..3 if transfers.len() < COUNT => {
                 let length = dice.one_of(&[2, 64, 4096, 5000, 20_000, LENGTH]);
                 let kind = dice.one_of(&KINDS);
-                match submit(&mut rig, memory, kind, transfers.len(), length) {
+                match submit(&mut bed, memory, kind, transfers.len(), length) {
                     Ok(transfer) => transfers.push(transfer),
                     Err(error) => assert!(error.is_full(), "{error}"),
                 }
@@ -343,22 +348,22 @@ pub(crate) fn interleaved(way: TestSetup, seed: u64) {
             3 if !transfers.is_empty() => {
                 let behind = dice.below(transfers.len().min(12));
                 let ticket = transfers[transfers.len() - 1 - behind].ticket;
-                if rig.channel.cancel(ticket).unwrap() && !cancelled.contains(&ticket) {
+                if bed.channel.cancel(ticket).unwrap() && !cancelled.contains(&ticket) {
                     cancelled.push(ticket);
                 }
             }
             4 | 5 => {
-                rig.channel.poll().unwrap();
+                bed.channel.poll().unwrap();
             }
-            6 => done.extend(rig.completions()),
-            _ => rig.step(dice.below(20)),
+            6 => done.extend(bed.completions()),
+            _ => bed.step(dice.below(20)),
         }
     }
-    done.extend(rig.completions());
+    done.extend(bed.completions());
     assert!(!cancelled.is_empty());
-    check(&rig, memory, &transfers, &cancelled, done);
-    rig.assert_works(seed);
-    assert_eq!(rig.channel.ended(), COUNT as u64 + 1);
+    check(&bed, memory, &transfers, &cancelled, done);
+    bed.assert_works(seed);
+    assert_eq!(bed.channel.ended(), COUNT as u64 + 1);
 }
 
 /// A cancel after the engine has stopped on an error that is not reported yet.
@@ -368,18 +373,18 @@ fn cancel_during_pending_error_reports_error() {
         for which in 0..TRANSFERS {
             let network = fpga_tests::cards::network(fpga_tests::cards::with_channels(2, 2));
             let card = fpga_tests::cards::open(&network);
-            let mut rig = Rig::on(network, card, way, way.options().max_descriptor_length(4096));
-            let memory = rig.register_memory(TRANSFERS * LENGTH);
+            let mut bed = TestBed::on(network, card, way, way.options().max_descriptor_length(4096));
+            let memory = bed.register_memory(TRANSFERS * LENGTH);
             let transfers: Vec<_> =
-                (0..TRANSFERS).map(|n| submit(&mut rig, memory, Kind::Buffer, n, LENGTH).unwrap()).collect();
+                (0..TRANSFERS).map(|n| submit(&mut bed, memory, Kind::Buffer, n, LENGTH).unwrap()).collect();
             // An error in the third transfer, at its third page.
-            rig.network.with_card(0, |card| card.poison(place(2).checked_add(2 * 4096).unwrap(), 64));
-            rig.channel.poll().unwrap();
-            rig.network.step_until_idle();
-            let withdrawn = rig.channel.cancel(transfers[which].ticket).unwrap();
+            bed.network.with_card(0, |card| card.poison(place(2).checked_add(2 * 4096).unwrap(), 64));
+            bed.channel.poll().unwrap();
+            bed.network.step_until_idle();
+            let withdrawn = bed.channel.cancel(transfers[which].ticket).unwrap();
             assert_eq!(withdrawn, which >= 2, "{way:?}: the first two had arrived");
-            assert_eq!(rig.channel.in_flight(), 0, "an error ends all transfers");
-            let done = rig.completions();
+            assert_eq!(bed.channel.in_flight(), 0, "an error ends all transfers");
+            let done = bed.completions();
             assert_eq!(done.len(), TRANSFERS);
             for (n, done) in done.into_iter().enumerate() {
                 assert!(done.buffer.is_some());
@@ -393,8 +398,8 @@ fn cancel_during_pending_error_reports_error() {
                     (_, outcome) => assert_eq!(outcome.unwrap_err().kind.cause, FaultCause::EarlierFault),
                 }
             }
-            rig.network.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
-            rig.assert_works(4);
+            bed.network.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
+            bed.assert_works(4);
         }
     }
 }
@@ -405,18 +410,18 @@ fn cancel_moves_no_descriptor_twice() {
     for way in SETUPS {
         // Few enough steps that the last transfer does not start.
         for steps in 0..30 {
-            let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
-            let memory = rig.register_memory(TRANSFERS * LENGTH);
-            let before = rig.card.counters().unwrap().descriptors;
+            let mut bed = TestBed::with(way, way.options().max_descriptor_length(4096));
+            let memory = bed.register_memory(TRANSFERS * LENGTH);
+            let before = bed.card.counters().unwrap().descriptors;
             let tickets: Vec<_> = (0..TRANSFERS)
-                .map(|n| submit(&mut rig, memory, Kind::Part, n, LENGTH).unwrap().ticket)
+                .map(|n| submit(&mut bed, memory, Kind::Part, n, LENGTH).unwrap().ticket)
                 .collect();
-            rig.channel.poll().unwrap();
-            rig.step(steps);
-            let withdrawn = rig.channel.cancel(tickets[TRANSFERS - 1]).unwrap();
+            bed.channel.poll().unwrap();
+            bed.step(steps);
+            let withdrawn = bed.channel.cancel(tickets[TRANSFERS - 1]).unwrap();
             assert!(withdrawn);
-            rig.finish();
-            let executed = rig.card.counters().unwrap().descriptors - before;
+            bed.finish();
+            let executed = bed.card.counters().unwrap().descriptors - before;
             assert_eq!(executed, (TRANSFERS as u64 - 1) * 8, "{way:?} after {steps} steps");
         }
     }
@@ -426,24 +431,24 @@ fn cancel_moves_no_descriptor_twice() {
 #[test]
 fn cancel_queued_transfer_needs_no_register_access() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(4096);
-        poke(&rig.network, 0, CardAddr::ZERO, &[1]);
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(4096);
+        poke(&bed.network, 0, CardAddr::ZERO, &[1]);
         // The first transfer is posted; in batch mode the second one waits for its end.
-        let first = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        rig.channel.poll().unwrap();
-        let second = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        let first = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        bed.channel.poll().unwrap();
+        let second = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
         if matches!(way.mode, RunMode::Batch) {
-            rig.channel.poll().unwrap();
+            bed.channel.poll().unwrap();
         }
-        let before = rig.card.counters();
-        assert_eq!(rig.channel.cancel(second), Ok(true));
-        assert_eq!(rig.card.counters(), before, "{way:?}");
-        assert_eq!(rig.channel.cancel(first), Ok(true));
-        let after = rig.card.counters().unwrap();
+        let before = bed.card.counters();
+        assert_eq!(bed.channel.cancel(second), Ok(true));
+        assert_eq!(bed.card.counters(), before, "{way:?}");
+        assert_eq!(bed.channel.cancel(first), Ok(true));
+        let after = bed.card.counters().unwrap();
         let before = before.unwrap();
         assert!(after.mmio_reads - before.mmio_reads <= 4, "{way:?}");
         assert!(after.mmio_writes - before.mmio_writes <= 2, "{way:?}");
-        assert_eq!(rig.completions().len(), 2);
+        assert_eq!(bed.completions().len(), 2);
     }
 }

@@ -2,13 +2,13 @@
 
 use fpga_driver::RunMode;
 use fpga_pci::AccessCounters;
-use fpga_tests::rig::TestSetup;
+use fpga_tests::bed::TestSetup;
 
 use super::*;
 
 /// Difference of the current counters and `before`.
-fn since(rig: &Rig, before: AccessCounters) -> AccessCounters {
-    let now = rig.card.counters().unwrap();
+fn since(bed: &TestBed, before: AccessCounters) -> AccessCounters {
+    let now = bed.card.counters().unwrap();
     AccessCounters {
         mmio_reads: now.mmio_reads - before.mmio_reads,
         mmio_writes: now.mmio_writes - before.mmio_writes,
@@ -23,20 +23,20 @@ fn since(rig: &Rig, before: AccessCounters) -> AccessCounters {
 #[test]
 fn cost_single_transfer_writes_minimum() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(4096);
-        let one = |rig: &mut Rig| {
-            let ticket = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(4096);
+        let one = |bed: &mut TestBed| {
+            let ticket = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+            bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         };
         for _ in 0..100 {
-            one(&mut rig);
+            one(&mut bed);
         }
-        let before = rig.card.counters().unwrap();
+        let before = bed.card.counters().unwrap();
         for _ in 0..1000 {
-            one(&mut rig);
+            one(&mut bed);
         }
-        let cost = since(&rig, before);
+        let cost = since(&bed, before);
         assert_eq!((cost.mmio_reads, cost.interrupts, cost.descriptors), (0, 0, 1000), "{way:?}");
         // Batch mode: stop, pointer, adjacency, run (the pointer's high word stays the same). Credit mode: credits.
         let most = if matches!(way.mode, RunMode::Batch) { 4000 } else { 1000 };
@@ -49,9 +49,9 @@ fn cost_single_transfer_writes_minimum() {
 fn cost_list_uses_as_few_doorbells_as_parts() {
     fn cost(way: TestSetup) -> [u64; 2] {
         [false, true].map(|lists| {
-            let mut rig = Rig::new(way);
-            let memory = rig.register_memory(1 << 16);
-            let round = |rig: &mut Rig| {
+            let mut bed = TestBed::new(way);
+            let memory = bed.register_memory(1 << 16);
+            let round = |bed: &mut TestBed| {
                 let mut last = None;
                 for n in 0..64_u64 {
                     let card = CardAddr::new(n << 16);
@@ -62,17 +62,17 @@ fn cost_list_uses_as_few_doorbells_as_parts() {
                         card: card.checked_add((k as u64) << 12).unwrap(),
                     };
                     last = Some(if lists {
-                        rig.channel.submit_list(&[entry(0), entry(1), entry(2)]).unwrap()
+                        bed.channel.submit_list(&[entry(0), entry(1), entry(2)]).unwrap()
                     } else {
-                        rig.channel.submit_at(memory, 0, 64, card).unwrap()
+                        bed.channel.submit_at(memory, 0, 64, card).unwrap()
                     });
                 }
-                rig.channel.wait_ended(last.unwrap(), WaitOptions::default()).unwrap();
+                bed.channel.wait_ended(last.unwrap(), WaitOptions::default()).unwrap();
             };
-            round(&mut rig);
-            let before = rig.card.counters().unwrap();
-            round(&mut rig);
-            let cost = since(&rig, before);
+            round(&mut bed);
+            let before = bed.card.counters().unwrap();
+            round(&mut bed);
+            let cost = since(&bed, before);
             assert_eq!(cost.mmio_reads, 0);
             assert_eq!(cost.descriptors, if lists { 3 * 64 } else { 64 });
             cost.mmio_writes

@@ -6,8 +6,8 @@ use core::time::Duration;
 use fpga_card::fault_plan::Opportunity;
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
 use fpga_driver::{ChannelOptions, Error, RunMode, TransferError, WaitMode, bulk};
+use fpga_tests::bed::TestSetup;
 use fpga_tests::cards::{fast_network, halt, open, with_channels};
-use fpga_tests::rig::TestSetup;
 
 use super::*;
 
@@ -15,11 +15,11 @@ fn within(limit: Duration) -> WaitOptions {
     WaitOptions::default().timeout(limit)
 }
 
-fn rig(way: TestSetup) -> Rig {
+fn bed(way: TestSetup) -> TestBed {
     let network = fast_network(with_channels(2, 2));
     let card = open(&network);
     card.enable_interrupts().unwrap();
-    Rig::on(network, card, way, way.options().max_descriptor_length(4096))
+    TestBed::on(network, card, way, way.options().max_descriptor_length(4096))
 }
 
 /// Spurious interrupts, one for every register access: time advances, so that a deadline is kept where nothing moves, and work is done
@@ -28,19 +28,19 @@ fn rig(way: TestSetup) -> Rig {
 fn deadline_interrupt_storm_does_not_stop_clock() {
     for way in SETUPS {
         for mode in [WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(10) }] {
-            let mut rig = rig(way);
+            let mut bed = bed(way);
             let storm = |on: bool| {
                 let vector = if way.to_card() { 0 } else { 2 };
                 let fault = InjectedFault::SpuriousInterrupt { vector, on: Opportunity::Access };
                 let plan = FaultPlan::new(1);
                 let plan = if on { plan.with(PlannedFault::new(fault).always()) } else { plan };
-                rig.network.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+                bed.network.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
             };
             storm(true);
-            halt(&rig.card, way.direction, true);
+            halt(&bed.card, way.direction, true);
             let wait = within(Duration::from_millis(2)).mode(mode);
-            let buffer = rig.buffer(CardAddr::ZERO, &[7; 5000]);
-            let failed = rig.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap_err();
+            let buffer = bed.buffer(CardAddr::ZERO, &[7; 5000]);
+            let failed = bed.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap_err();
             let Error { kind: TransferError::Channel(ChannelError::TimedOut { waited, .. }), .. } =
                 failed.error
             else {
@@ -49,20 +49,20 @@ fn deadline_interrupt_storm_does_not_stop_clock() {
             let waited_us = waited.as_micros();
             assert!((2000..10_000).contains(&waited_us), "{way:?} {mode:?}: {waited_us}");
             assert!(failed.buffer.is_some_and(|buffer| buffer.len() == 5000));
-            halt(&rig.card, way.direction, false);
+            halt(&bed.card, way.direction, false);
             let struck =
-                rig.network.with_card(0, |card| card.fault_progress().map(|(_, struck)| struck).sum::<u64>());
+                bed.network.with_card(0, |card| card.fault_progress().map(|(_, struck)| struck).sum::<u64>());
             assert!(
                 struck.unwrap() > 20,
                 "{way:?} {mode:?}: {struck:?} interrupts are too few for an interrupt storm"
             );
             for _ in 0..4 {
-                let buffer = rig.buffer(CardAddr::ZERO, &bytes(3, 50_000));
-                rig.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap();
+                let buffer = bed.buffer(CardAddr::ZERO, &bytes(3, 50_000));
+                bed.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap();
             }
             storm(false);
-            rig.assert_works(1);
-            assert_pool(&rig.card, AREA, 0);
+            bed.assert_works(1);
+            assert_pool(&bed.card, AREA, 0);
         }
     }
 }
@@ -71,20 +71,20 @@ fn deadline_interrupt_storm_does_not_stop_clock() {
 #[test]
 fn deadline_without_interrupts_returns_buffer() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
+        let mut bed = TestBed::new(way);
         for mode in [WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::ZERO }] {
-            let buffer = rig.buffer(CardAddr::ZERO, &bytes(1, 1 << 20));
+            let buffer = bed.buffer(CardAddr::ZERO, &bytes(1, 1 << 20));
             let wait = WaitOptions::default().mode(mode);
-            let failed = rig.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap_err();
+            let failed = bed.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap_err();
             assert!(
                 matches!(failed.error.kind, TransferError::Channel(ChannelError::NoInterrupt)),
                 "{failed}"
             );
             assert_eq!(failed.buffer.unwrap().len(), 1 << 20);
-            assert_eq!(rig.channel.in_flight(), 0);
+            assert_eq!(bed.channel.in_flight(), 0);
         }
-        rig.assert_works(4);
-        assert_pool(&rig.card, AREA, 0);
+        bed.assert_works(4);
+        assert_pool(&bed.card, AREA, 0);
     }
 }
 
@@ -112,13 +112,13 @@ fn deadline_bulk_transfers_end_in_any_mode() {
 
 /// Runs a transfer with the timeout `limit`. Returns whether it ended in time.
 fn deadline(way: TestSetup, limit: Duration) -> bool {
-    let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
+    let mut bed = TestBed::with(way, way.options().max_descriptor_length(4096));
     let data = bytes(2, 60_000);
     let at = CardAddr::new(0x10_0003);
-    let buffer = rig.buffer(at, &data);
-    let in_time = match rig.channel.transfer(buffer, at, within(limit)) {
+    let buffer = bed.buffer(at, &data);
+    let in_time = match bed.channel.transfer(buffer, at, within(limit)) {
         Ok(buffer) => {
-            assert!(rig.moved(&buffer, at, &data));
+            assert!(bed.moved(&buffer, at, &data));
             true
         }
         Err(failed) => {
@@ -129,9 +129,9 @@ fn deadline(way: TestSetup, limit: Duration) -> bool {
             false
         }
     };
-    assert!(rig.channel.next_completion().is_none());
-    rig.assert_works(3);
-    assert_pool(&rig.card, AREA, 0);
+    assert!(bed.channel.next_completion().is_none());
+    bed.assert_works(3);
+    assert_pool(&bed.card, AREA, 0);
     in_time
 }
 

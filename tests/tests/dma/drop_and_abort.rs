@@ -8,9 +8,9 @@ use fpga_driver::{
 use fpga_pci::{MmioError, QuarantineReason, ResetLevel};
 use fpga_registers::xdma::{ChannelBlock, channel_base};
 use fpga_sim::{CardFailure, SimNetwork};
+use fpga_tests::bed::{Channel, TestSetup};
 use fpga_tests::cards::{DMA_BAR, channels_idle, fast_network, network, open, with_channels};
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
-use fpga_tests::rig::{Channel, TestSetup};
 
 use super::*;
 
@@ -38,42 +38,42 @@ pub(crate) struct Work {
 const BUFFERS: [usize; 3] = [0, 3, 5];
 
 impl Work {
-    fn begin(rig: &mut Rig, steps: usize) -> Self {
-        let [idle, done, posted, queued] = [0; 4].map(|_| rig.register_memory(2 * LENGTH));
-        let ended = rig.channel.submit_at(done, 0, 100, CardAddr::ZERO).unwrap();
-        rig.channel.wait_ended(ended, WaitOptions::default()).unwrap();
+    fn begin(bed: &mut TestBed, steps: usize) -> Self {
+        let [idle, done, posted, queued] = [0; 4].map(|_| bed.register_memory(2 * LENGTH));
+        let ended = bed.channel.submit_at(done, 0, 100, CardAddr::ZERO).unwrap();
+        bed.channel.wait_ended(ended, WaitOptions::default()).unwrap();
         let data = [0, 1, 2, 3, 4, 5].map(|n| bytes(n, LENGTH));
-        rig.put(posted, 0, place(1), &data[1]);
-        rig.put(posted, LENGTH, place(2), &data[2]);
-        rig.put(queued, 0, place(4), &data[4]);
-        let buffer = |rig: &mut Rig, n: usize| {
+        bed.put(posted, 0, place(1), &data[1]);
+        bed.put(posted, LENGTH, place(2), &data[2]);
+        bed.put(queued, 0, place(4), &data[4]);
+        let buffer = |bed: &mut TestBed, n: usize| {
             let at = place(n as u64);
-            let buffer = rig.buffer(at, &data[n]);
-            rig.channel.submit(buffer, at).unwrap()
+            let buffer = bed.buffer(at, &data[n]);
+            bed.channel.submit(buffer, at).unwrap()
         };
-        let first = buffer(rig, 0);
-        let part = rig.channel.submit_at(posted, 0, LENGTH, place(1)).unwrap();
+        let first = buffer(bed, 0);
+        let part = bed.channel.submit_at(posted, 0, LENGTH, place(1)).unwrap();
         let entry = ScatterGatherEntry { memory: posted, offset: LENGTH, length: LENGTH, card: place(2) };
-        let list = rig.channel.submit_list(&[entry]).unwrap();
-        let last = buffer(rig, 3);
-        rig.channel.poll().unwrap();
-        rig.step(steps);
-        let behind = rig.channel.submit_at(queued, 0, LENGTH, place(4)).unwrap();
-        let very_last = buffer(rig, 5);
+        let list = bed.channel.submit_list(&[entry]).unwrap();
+        let last = buffer(bed, 3);
+        bed.channel.poll().unwrap();
+        bed.step(steps);
+        let behind = bed.channel.submit_at(queued, 0, LENGTH, place(4)).unwrap();
+        let very_last = buffer(bed, 5);
         let tickets = [first, part, list, last, behind, very_last];
         Self { idle, done, posted, queued, tickets, data }
     }
 
     /// Checks that everything has ended: successful transfers have arrived, all others are aborted. Returns the number of aborted
     /// transfers, and how many of those did not return their buffer.
-    fn check(&self, rig: &mut Rig) -> (usize, usize) {
-        assert_eq!(rig.channel.in_flight(), 0);
-        let mut completions = rig.completions().into_iter().peekable();
+    fn check(&self, bed: &mut TestBed) -> (usize, usize) {
+        assert_eq!(bed.channel.in_flight(), 0);
+        let mut completions = bed.completions().into_iter().peekable();
         let (mut failed, mut kept) = (0, 0);
         for (n, ticket) in self.tickets.into_iter().enumerate() {
             let buffered = BUFFERS.contains(&n);
             let done = completions.next_if(|done| done.ticket == ticket);
-            assert!(rig.channel.has_ended(ticket));
+            assert!(bed.channel.has_ended(ticket));
             match done.map(|done| (done.outcome, done.buffer)) {
                 Some((Err(fault), buffer)) => {
                     assert_eq!(fault.kind.cause, FaultCause::Aborted);
@@ -83,15 +83,15 @@ impl Work {
                 }
                 Some((Ok(length), buffer)) => {
                     assert_eq!((length, failed), (LENGTH as u64, 0), "in order");
-                    assert!(rig.moved(&buffer.unwrap(), place(n as u64), &self.data[n]), "{:?}", rig.setup);
+                    assert!(bed.moved(&buffer.unwrap(), place(n as u64), &self.data[n]), "{:?}", bed.setup);
                 }
                 None => {
-                    assert!(!buffered && failed == 0, "{:?}: {n}", rig.setup);
+                    assert!(!buffered && failed == 0, "{:?}: {n}", bed.setup);
                     let offset = if n == 2 { LENGTH } else { 0 };
                     let memory = if n == 4 { self.queued } else { self.posted };
-                    if rig.channel.memory(memory).is_some() {
-                        let arrived = rig.arrived(memory, offset, place(n as u64), LENGTH);
-                        assert!(arrived == self.data[n], "{:?}", rig.setup);
+                    if bed.channel.memory(memory).is_some() {
+                        let arrived = bed.arrived(memory, offset, place(n as u64), LENGTH);
+                        assert!(arrived == self.data[n], "{:?}", bed.setup);
                     }
                 }
             }
@@ -105,9 +105,9 @@ impl Work {
     }
 
     /// Deregisters all memory.
-    fn deregister_memory(&self, rig: &mut Rig) {
+    fn deregister_memory(&self, bed: &mut TestBed) {
         for memory in self.all() {
-            drop(rig.channel.deregister_memory(memory).unwrap());
+            drop(bed.channel.deregister_memory(memory).unwrap());
         }
     }
 }
@@ -118,15 +118,15 @@ fn short(way: TestSetup) -> fpga_driver::ChannelOptions {
 
 /// Aborts after `steps` units of work.
 fn aborted(way: TestSetup, steps: usize) {
-    let mut rig = Rig::with(way, short(way));
-    let work = Work::begin(&mut rig, steps);
-    assert_eq!(rig.channel.abort().unwrap(), 6, "{way:?} after {steps} steps");
-    let (failed, kept) = work.check(&mut rig);
+    let mut bed = TestBed::with(way, short(way));
+    let work = Work::begin(&mut bed, steps);
+    assert_eq!(bed.channel.abort().unwrap(), 6, "{way:?} after {steps} steps");
+    let (failed, kept) = work.check(&mut bed);
     assert!(failed >= 2 && kept == 0, "transfers that were only queued cannot have ended");
-    assert_eq!(rig.channel.abort(), Ok(0), "nothing remains to abort");
-    rig.assert_works(1);
-    work.deregister_memory(&mut rig);
-    assert_pool(&rig.card, AREA, 0);
+    assert_eq!(bed.channel.abort(), Ok(0), "nothing remains to abort");
+    bed.assert_works(1);
+    work.deregister_memory(&mut bed);
+    assert_pool(&bed.card, AREA, 0);
 }
 
 #[test]
@@ -141,25 +141,25 @@ fn abort_at_any_moment_returns_buffers() {
 #[test]
 fn abort_before_start_and_after_end_is_harmless() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        assert_eq!(rig.channel.abort(), Ok(0));
-        let memory = rig.register_memory(4096);
-        rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        assert_eq!(rig.channel.abort(), Ok(1), "queued only");
-        assert_eq!(rig.completions().len(), 1);
-        rig.assert_works(1);
-        rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        rig.channel.poll().unwrap();
-        rig.network.step_until_idle();
-        assert_eq!(rig.channel.abort(), Ok(1), "complete, but not polled yet");
-        assert_eq!(rig.completions().len(), 0, "the transfer had succeeded");
+        let mut bed = TestBed::new(way);
+        assert_eq!(bed.channel.abort(), Ok(0));
+        let memory = bed.register_memory(4096);
+        bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        assert_eq!(bed.channel.abort(), Ok(1), "queued only");
+        assert_eq!(bed.completions().len(), 1);
+        bed.assert_works(1);
+        bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        bed.channel.poll().unwrap();
+        bed.network.step_until_idle();
+        assert_eq!(bed.channel.abort(), Ok(1), "complete, but not polled yet");
+        assert_eq!(bed.completions().len(), 0, "the transfer had succeeded");
         // After a cancel: some of its transfers are back in the queue.
-        let tickets = [0, 1, 2].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
-        rig.channel.poll().unwrap();
-        assert_eq!(rig.channel.cancel(tickets[1]), Ok(true));
-        assert_eq!(rig.channel.abort(), Ok(3));
-        assert_eq!(rig.completions().len(), 3);
-        rig.assert_works(2);
+        let tickets = [0, 1, 2].map(|_| bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
+        bed.channel.poll().unwrap();
+        assert_eq!(bed.channel.cancel(tickets[1]), Ok(true));
+        assert_eq!(bed.channel.abort(), Ok(3));
+        assert_eq!(bed.completions().len(), 3);
+        bed.assert_works(2);
     }
 }
 
@@ -167,9 +167,9 @@ fn abort_before_start_and_after_end_is_harmless() {
 fn assert_opens(network: &SimNetwork, way: TestSetup) {
     let card = open(network);
     assert_pool(&card, 0, 0);
-    let mut rig = Rig::on(network.clone(), card, way, way.options());
-    rig.assert_works(9);
-    drop(rig);
+    let mut bed = TestBed::on(network.clone(), card, way, way.options());
+    bed.assert_works(9);
+    drop(bed);
     assert_closed(network, 0);
 }
 
@@ -177,9 +177,9 @@ fn assert_opens(network: &SimNetwork, way: TestSetup) {
 fn drop_channel_stops_card_writes() {
     for way in SETUPS {
         for steps in 0..45 {
-            let mut rig = Rig::with(way, short(way));
-            Work::begin(&mut rig, steps);
-            let Rig { channel, card, network, .. } = rig;
+            let mut bed = TestBed::with(way, short(way));
+            Work::begin(&mut bed, steps);
+            let TestBed { channel, card, network, .. } = bed;
             drop(channel);
             assert!(channels_idle(&network, 0), "{way:?} after {steps} steps");
             assert_pool(&card, 0, 0);
@@ -198,10 +198,10 @@ fn drop_channel_stops_card_writes() {
 fn drop_by_panicking_thread_releases_channel() {
     for way in SETUPS {
         for steps in [0, 5, 30] {
-            let mut rig = Rig::with(way, short(way));
-            let Rig { card, network, .. } = {
-                Work::begin(&mut rig, steps);
-                rig
+            let mut bed = TestBed::with(way, short(way));
+            let TestBed { card, network, .. } = {
+                Work::begin(&mut bed, steps);
+                bed
             };
             // The thread uses another channel of the same card.
             let mut channel = way.take(&card, 1, short(way)).unwrap();
@@ -219,29 +219,29 @@ fn drop_by_panicking_thread_releases_channel() {
             assert!(thread.join().is_err());
             assert!(channels_idle(&network, 0));
             assert_pool(&card, 0, 0);
-            let mut rig = Rig::on(network, card, way, way.options());
-            rig.assert_works(3);
-            drop(rig.channel);
-            rig.channel = way.take(&rig.card, 1, way.options()).unwrap();
-            rig.assert_works(4);
-            drop((rig.channel, rig.card));
-            assert_closed(&rig.network, 0);
+            let mut bed = TestBed::on(network, card, way, way.options());
+            bed.assert_works(3);
+            drop(bed.channel);
+            bed.channel = way.take(&bed.card, 1, way.options()).unwrap();
+            bed.assert_works(4);
+            drop((bed.channel, bed.card));
+            assert_closed(&bed.network, 0);
         }
     }
 }
 
 /// A call that detects, or may detect, the state of the card.
-pub(crate) type PollCall = fn(&mut Rig, &Work) -> Result<(), Error<ChannelError>>;
+pub(crate) type PollCall = fn(&mut TestBed, &Work) -> Result<(), Error<ChannelError>>;
 
 pub(crate) const POLL_CALLS: [(&str, PollCall); 5] = [
-    ("abort", |rig, _| rig.channel.abort().map(drop)),
-    ("cancel", |rig, work| rig.channel.cancel(work.tickets[3]).map(drop)),
-    ("wait", |rig, work| rig.channel.wait(work.tickets[5], WaitOptions::default()).map(drop)),
-    ("wait_ended", |rig, work| rig.channel.wait_ended(work.tickets[4], WaitOptions::default())),
-    ("poll", |rig, _| {
+    ("abort", |bed, _| bed.channel.abort().map(drop)),
+    ("cancel", |bed, work| bed.channel.cancel(work.tickets[3]).map(drop)),
+    ("wait", |bed, work| bed.channel.wait(work.tickets[5], WaitOptions::default()).map(drop)),
+    ("wait_ended", |bed, work| bed.channel.wait_ended(work.tickets[4], WaitOptions::default())),
+    ("poll", |bed, _| {
         loop {
-            rig.channel.poll()?;
-            rig.channel.relax();
+            bed.channel.poll()?;
+            bed.channel.relax();
         }
     }),
 ];
@@ -249,30 +249,30 @@ pub(crate) const POLL_CALLS: [(&str, PollCall); 5] = [
 /// Resets the card after `steps` units of work, and lets `poll_call` detect it.
 pub(crate) fn reset(way: TestSetup, (name, poll_call): (&str, PollCall), steps: usize) {
     let stale = |error: &ChannelError| matches!(error, ChannelError::Mmio(MmioError::Stale { .. }));
-    let mut rig = Rig::with(way, short(way));
-    let work = Work::begin(&mut rig, steps);
-    rig.network.backend(0).reset(ResetLevel::Hot).unwrap();
-    let error = poll_call(&mut rig, &work).unwrap_err();
+    let mut bed = TestBed::with(way, short(way));
+    let work = Work::begin(&mut bed, steps);
+    bed.network.backend(0).reset(ResetLevel::Hot).unwrap();
+    let error = poll_call(&mut bed, &work).unwrap_err();
     assert!(stale(&error.kind), "{way:?} {name}: {error}");
-    let (failed, kept) = work.check(&mut rig);
+    let (failed, kept) = work.check(&mut bed);
     assert!(failed >= 2 && kept == 0, "{way:?} {name}: {failed} failed, {kept} kept");
     // The error is returned by the call that detects it, and by every later call.
-    assert!(stale(&rig.channel.poll().unwrap_err().kind));
-    assert!(stale(&rig.channel.abort().unwrap_err().kind));
-    assert!(stale(&rig.channel.cancel(work.tickets[0]).unwrap_err().kind));
-    let refused = rig.channel.submit_at(work.idle, 0, 64, CardAddr::ZERO).unwrap_err();
+    assert!(stale(&bed.channel.poll().unwrap_err().kind));
+    assert!(stale(&bed.channel.abort().unwrap_err().kind));
+    assert!(stale(&bed.channel.cancel(work.tickets[0]).unwrap_err().kind));
+    let refused = bed.channel.submit_at(work.idle, 0, 64, CardAddr::ZERO).unwrap_err();
     assert!(matches!(&refused, Error { kind: SubmitError::Channel(error), .. } if stale(error)), "{refused}");
-    let refused = rig.channel.submit(rig.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
+    let refused = bed.channel.submit(bed.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
     assert!(matches!(&refused.error.kind, SubmitError::Channel(error) if stale(error)), "{refused}");
     drop(refused);
-    let refused = rig.channel.register_memory(rig.card.registered_memory(64).unwrap()).unwrap_err();
+    let refused = bed.channel.register_memory(bed.card.registered_memory(64).unwrap()).unwrap_err();
     assert!(matches!(&refused.error.kind, SubmitError::Channel(error) if stale(error)), "{refused}");
     drop(refused);
-    work.deregister_memory(&mut rig);
-    assert_pool(&rig.card, AREA, 0);
-    drop((rig.channel, rig.card));
-    assert_closed(&rig.network, 0);
-    assert_opens(&rig.network, way);
+    work.deregister_memory(&mut bed);
+    assert_pool(&bed.card, AREA, 0);
+    drop((bed.channel, bed.card));
+    assert_closed(&bed.network, 0);
+    assert_opens(&bed.network, way);
 }
 
 #[test]
@@ -288,40 +288,40 @@ fn reset_returns_all_buffers() {
 #[test]
 fn reset_before_first_doorbell_is_detected() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(4096);
-        let ticket = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        let buffered = rig.channel.submit(rig.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
-        rig.network.backend(0).reset(ResetLevel::Hot).unwrap();
-        let error = rig.channel.wait(buffered, WaitOptions::default()).unwrap_err();
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(4096);
+        let ticket = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        let buffered = bed.channel.submit(bed.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
+        bed.network.backend(0).reset(ResetLevel::Hot).unwrap();
+        let error = bed.channel.wait(buffered, WaitOptions::default()).unwrap_err();
         assert!(matches!(error.kind, ChannelError::Mmio(MmioError::Stale { .. })), "{way:?}: {error}");
         assert!(
-            rig.channel.has_ended(ticket),
+            bed.channel.has_ended(ticket),
             "{way:?}: the error is reported once, and all transfers have ended"
         );
-        let done = rig.channel.wait(buffered, WaitOptions::default()).unwrap();
+        let done = bed.channel.wait(buffered, WaitOptions::default()).unwrap();
         assert_eq!(done.outcome.unwrap_err().kind.cause, FaultCause::Aborted);
         drop(done.buffer.unwrap());
-        assert!(rig.channel.deregister_memory(memory).is_ok());
-        assert_pool(&rig.card, AREA, 0);
+        assert!(bed.channel.deregister_memory(memory).is_ok());
+        assert_pool(&bed.card, AREA, 0);
     }
 }
 
 /// Removes the card after `steps` units of work, and lets `poll_call` detect it.
 pub(crate) fn left(way: TestSetup, (name, poll_call): (&str, PollCall), failure: CardFailure, steps: usize) {
-    let mut rig = Rig::with(way, short(way));
-    let work = Work::begin(&mut rig, steps);
-    rig.network.fail(0, failure);
-    let error = poll_call(&mut rig, &work).unwrap_err();
+    let mut bed = TestBed::with(way, short(way));
+    let work = Work::begin(&mut bed, steps);
+    bed.network.fail(0, failure);
+    let error = poll_call(&mut bed, &work).unwrap_err();
     let Error { kind: ChannelError::Gone { quarantined, .. }, .. } = error else {
         panic!("{way:?} {name}: {error}")
     };
-    let (_, kept) = work.check(&mut rig);
+    let (_, kept) = work.check(&mut bed);
     let posts = !matches!(name, "abort" | "cancel");
-    assert_kept(&mut rig, &work, posts, kept, quarantined, QuarantineReason::DeviceGone);
-    drop((rig.channel, rig.card));
-    rig.network.fail(0, CardFailure::None);
-    assert_opens(&rig.network, way);
+    assert_kept(&mut bed, &work, posts, kept, quarantined, QuarantineReason::DeviceGone);
+    drop((bed.channel, bed.card));
+    bed.network.fail(0, CardFailure::None);
+    assert_opens(&bed.network, way);
 }
 
 #[test]
@@ -344,18 +344,18 @@ fn stuck_engine_quarantines_reachable_memory() {
             let network = fast_network(with_channels(2, 2));
             let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
             let card = Card::from_backend(backend.clone()).unwrap();
-            let mut rig = Rig::on(network, card, way, short(way));
-            let work = Work::begin(&mut rig, steps);
+            let mut bed = TestBed::on(network, card, way, short(way));
+            let work = Work::begin(&mut bed, steps);
             let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
             backend.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
-            let error = poll_call(&mut rig, &work).unwrap_err();
+            let error = poll_call(&mut bed, &work).unwrap_err();
             let Error { kind: ChannelError::Wedged { quarantined, waited, .. }, .. } = error else {
                 panic!("{way:?} {name}: {error}")
             };
             assert_eq!(waited.as_millis(), 2000, "{way:?} {name}");
-            let (_, kept) = work.check(&mut rig);
+            let (_, kept) = work.check(&mut bed);
             assert_kept(
-                &mut rig,
+                &mut bed,
                 &work,
                 !matches!(name, "abort" | "cancel"),
                 kept,
@@ -363,9 +363,9 @@ fn stuck_engine_quarantines_reachable_memory() {
                 QuarantineReason::IdleNotConfirmed,
             );
             // The neighbouring channel is not affected.
-            let Rig { channel, card, network, .. } = rig;
+            let TestBed { channel, card, network, .. } = bed;
             let other = way.take(&card, 1, way.options()).unwrap();
-            let mut other = Rig { setup: way, channel: other, card, network };
+            let mut other = TestBed { setup: way, channel: other, card, network };
             let ticket = {
                 let memory = other.register_memory(4096);
                 other.channel.submit_at(memory, 0, 4096, CardAddr::ZERO).unwrap()
@@ -378,22 +378,22 @@ fn stuck_engine_quarantines_reachable_memory() {
 
 /// Asserts that `kept` buffers, the ring, and the memory of posted transfers are in quarantine, and nothing else.
 fn assert_kept(
-    rig: &mut Rig,
+    bed: &mut TestBed,
     work: &Work,
     posts: bool,
     kept: usize,
     quarantined: usize,
     reason: QuarantineReason,
 ) {
-    let way = rig.setup;
-    let posted_kept = rig.channel.memory(work.posted).is_none();
+    let way = bed.setup;
+    let posted_kept = bed.channel.memory(work.posted).is_none();
     // A call that polls may have posted the rest before.
-    let queued_kept = posts && rig.channel.memory(work.queued).is_none();
+    let queued_kept = posts && bed.channel.memory(work.queued).is_none();
     assert_eq!(quarantined, kept + usize::from(posted_kept) + usize::from(queued_kept), "{way:?}");
     for (memory, kept) in
         [(work.idle, false), (work.done, false), (work.posted, posted_kept), (work.queued, queued_kept)]
     {
-        match rig.channel.deregister_memory(memory).map(drop) {
+        match bed.channel.deregister_memory(memory).map(drop) {
             Ok(()) => assert!(!kept),
             Err(Error { kind: ChannelError::NotRegistered, .. }) => {
                 assert!(kept, "{way:?}: the memory was not posted to the card")
@@ -401,8 +401,8 @@ fn assert_kept(
             Err(error) => panic!("{error}"),
         }
     }
-    assert_pool(&rig.card, 0, quarantined + 1);
-    assert!(rig.card.memory().quarantined().iter().all(|record| record.reason == reason));
+    assert_pool(&bed.card, 0, quarantined + 1);
+    assert!(bed.card.memory().quarantined().iter().all(|record| record.reason == reason));
 }
 
 /// Memory that is not in flight when the channel is dropped goes back to the pool, in every state of the engine.
@@ -412,11 +412,11 @@ fn wedged_channel_dropped_quarantines_posted_memory_only() {
         let network = fast_network(with_channels(2, 2));
         let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::from_backend(backend.clone()).unwrap();
-        let mut rig = Rig::on(network, card, way, short(way));
-        Work::begin(&mut rig, 2);
+        let mut bed = TestBed::on(network, card, way, short(way));
+        Work::begin(&mut bed, 2);
         let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
         backend.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
-        let Rig { channel, card, network: _network, .. } = rig;
+        let TestBed { channel, card, network: _network, .. } = bed;
         let channel: Channel = channel;
         drop(channel);
         // Two buffers, the memory of the part and the list, the ring.
@@ -462,8 +462,8 @@ fn take_busy_channel_is_refused_and_untouched() {
         if matches!(way.mode, RunMode::Batch) {
             // The run has ended by itself.
             let channel = way.take(&card, 0, way.options()).unwrap();
-            let mut rig = Rig { setup: way, channel, card, network };
-            rig.assert_works(5);
+            let mut bed = TestBed { setup: way, channel, card, network };
+            bed.assert_works(5);
         }
     }
 }
@@ -482,8 +482,8 @@ fn take_channel_of_removed_card_is_refused() {
             );
             network.fail(0, CardFailure::None);
             let channel = way.take(&card, 0, way.options()).unwrap();
-            let mut rig = Rig { setup: way, channel, card, network };
-            rig.assert_works(6);
+            let mut bed = TestBed { setup: way, channel, card, network };
+            bed.assert_works(6);
         }
     }
 }
@@ -492,31 +492,31 @@ fn take_channel_of_removed_card_is_refused() {
 fn channels_end_independently() {
     let network = network(with_channels(4, 4));
     let card = open(&network);
-    let mut rigs: Vec<_> = (0..4)
+    let mut beds: Vec<_> = (0..4)
         .flat_map(|number| {
             let (card, network) = (&card, &network);
             [0, 1].map(move |direction| {
                 let way = SETUPS[usize::from(number % 2 == 1) * 2 + direction];
                 let channel = way.take(card, number, short(way)).unwrap();
-                Rig { setup: way, channel, card: card.clone(), network: network.clone() }
+                TestBed { setup: way, channel, card: card.clone(), network: network.clone() }
             })
         })
         .collect();
-    let works: Vec<_> = rigs.iter_mut().map(|rig| Work::begin(rig, 3)).collect();
+    let works: Vec<_> = beds.iter_mut().map(|bed| Work::begin(bed, 3)).collect();
     // Every other channel is aborted, the rest continue.
-    for (n, (rig, work)) in rigs.iter_mut().zip(&works).enumerate() {
+    for (n, (bed, work)) in beds.iter_mut().zip(&works).enumerate() {
         if n % 2 == 0 {
-            rig.channel.abort().unwrap();
-            work.check(rig);
+            bed.channel.abort().unwrap();
+            work.check(bed);
         }
     }
-    for (n, (rig, work)) in rigs.iter_mut().zip(&works).enumerate() {
+    for (n, (bed, work)) in beds.iter_mut().zip(&works).enumerate() {
         if n % 2 == 1 {
-            rig.channel.wait_ended(work.tickets[5], WaitOptions::default()).unwrap();
-            assert_eq!(rig.completions().len(), BUFFERS.len(), "{:?}", rig.setup);
+            bed.channel.wait_ended(work.tickets[5], WaitOptions::default()).unwrap();
+            assert_eq!(bed.completions().len(), BUFFERS.len(), "{:?}", bed.setup);
         }
-        work.deregister_memory(rig);
+        work.deregister_memory(bed);
     }
-    drop(rigs);
+    drop(beds);
     assert_pool(&card, 0, 0);
 }

@@ -12,15 +12,15 @@ use fpga_registers::xdma::{
     ChannelBlock, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, StatusError as StatusBit, channel_base,
 };
 use fpga_ring::ring::CountFault;
+use fpga_tests::bed::TestSetup;
 use fpga_tests::cards::{DMA_BAR, described, fast_network, network, open_with, peek, poke, with_channels};
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
-use fpga_tests::rig::TestSetup;
 
 use super::*;
 
 /// Number of faults of this kind in the card's log.
-fn logged(rig: &Rig, kind: FaultKind) -> usize {
-    rig.network.with_card(0, |card| card.faults().iter().filter(|fault| fault.kind == kind).count()).unwrap()
+fn logged(bed: &TestBed, kind: FaultKind) -> usize {
+    bed.network.with_card(0, |card| card.faults().iter().filter(|fault| fault.kind == kind).count()).unwrap()
 }
 
 fn bits(fault: &ChannelFault) -> Vec<StatusBit> {
@@ -28,17 +28,17 @@ fn bits(fault: &ChannelFault) -> Vec<StatusBit> {
 }
 
 /// A card without network interface: only the AXI bus knows where its memory of 1 MiB ends.
-fn unknown_memory(way: TestSetup) -> Rig {
+fn unknown_memory(way: TestSetup) -> TestBed {
     let network = way.network(described("memory: { size: 0x100000 }"));
     let card = open_with(&network, OpenOptions::default().network_interface(NetworkInterface::Ignored));
-    Rig::on(network, card, way, way.options().max_descriptor_length(4096))
+    TestBed::on(network, card, way, way.options().max_descriptor_length(4096))
 }
 
 /// Waits until `last` has ended. Returns the first failed transfer, its fault, and the later ones, which must all have failed with
 /// `EarlierFault`.
-fn first_fault(rig: &mut Rig, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket>) {
-    rig.channel.wait_ended(last, WaitOptions::default()).unwrap();
-    let mut done = rig.completions().into_iter();
+fn first_fault(bed: &mut TestBed, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket>) {
+    bed.channel.wait_ended(last, WaitOptions::default()).unwrap();
+    let mut done = bed.completions().into_iter();
     let first = done.next().unwrap();
     let fault = first.outcome.unwrap_err().kind;
     let later = done
@@ -56,26 +56,26 @@ fn first_fault(rig: &mut Rig, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket
 fn fault_unmapped_card_address_fails_transfer() {
     for way in SETUPS {
         for behind in [0, 1, 5] {
-            let mut rig = unknown_memory(way);
-            let memory = rig.register_memory(8 * 4096);
+            let mut bed = unknown_memory(way);
+            let memory = bed.register_memory(8 * 4096);
             let iova = {
-                let area = rig.channel.deregister_memory(memory).unwrap();
+                let area = bed.channel.deregister_memory(memory).unwrap();
                 let iova = area.iova().get();
-                (rig.channel.register_memory(area).unwrap(), iova)
+                (bed.channel.register_memory(area).unwrap(), iova)
             };
             let (memory, iova) = iova;
             let data = bytes(3, 4096);
-            rig.put(memory, 0, CardAddr::new(0x8000), &data);
-            let first = rig.channel.submit_at(memory, 0, 4096, CardAddr::new(0x8000)).unwrap();
+            bed.put(memory, 0, CardAddr::new(0x8000), &data);
+            let first = bed.channel.submit_at(memory, 0, 4096, CardAddr::new(0x8000)).unwrap();
             // Four pages, of which two are in memory.
             let end = CardAddr::new(0x10_0000 - 2 * 4096);
-            let bad = rig.channel.submit_at(memory, 4096, 4 * 4096, end).unwrap();
+            let bad = bed.channel.submit_at(memory, 4096, 4 * 4096, end).unwrap();
             let later: Vec<_> = (0..behind)
-                .map(|_| rig.channel.submit_at(memory, 6 * 4096, 4096, CardAddr::ZERO).unwrap())
+                .map(|_| bed.channel.submit_at(memory, 6 * 4096, 4096, CardAddr::ZERO).unwrap())
                 .collect();
-            let (ticket, fault, after) = first_fault(&mut rig, later.last().copied().unwrap_or(bad));
+            let (ticket, fault, after) = first_fault(&mut bed, later.last().copied().unwrap_or(bad));
             assert_eq!((ticket, after), (bad, later), "{way:?}");
-            assert!(rig.channel.has_ended(first));
+            assert!(bed.channel.has_ended(first));
             let bit = if way.to_card() { StatusBit::CardWriteDecode } else { StatusBit::CardReadDecode };
             assert_eq!(bits(&fault), [bit]);
             let place = fault.position.unwrap();
@@ -89,8 +89,8 @@ fn fault_unmapped_card_address_fails_transfer() {
             }
             let advice = fault.advice().unwrap().to_string();
             assert!(advice.contains("can be used again"), "{advice}");
-            assert!(rig.arrived(memory, 0, CardAddr::new(0x8000), 4096) == data);
-            rig.assert_works(3);
+            assert!(bed.arrived(memory, 0, CardAddr::new(0x8000), 4096) == data);
+            bed.assert_works(3);
         }
     }
 }
@@ -99,18 +99,18 @@ fn fault_unmapped_card_address_fails_transfer() {
 fn fault_poisoned_memory_fails_transfer() {
     const BAD: CardAddr = CardAddr::new(0x4_0000);
     for way in SETUPS {
-        let mut rig = unknown_memory(way);
+        let mut bed = unknown_memory(way);
         let data = bytes(1, 3000);
         let places = [CardAddr::new(0x1000), BAD, CardAddr::new(0x8_0000)];
-        let buffers = places.map(|at| rig.buffer(at, &data));
+        let buffers = places.map(|at| bed.buffer(at, &data));
         if way.to_card() {
-            poke(&rig.network, 0, places[2], &[0xEE; 3000]);
+            poke(&bed.network, 0, places[2], &[0xEE; 3000]);
         }
-        rig.network.with_card(0, |card| card.poison(CardAddr::new(0x4_0010), 1));
+        bed.network.with_card(0, |card| card.poison(CardAddr::new(0x4_0010), 1));
         let mut place = places.into_iter();
-        let tickets = buffers.map(|buffer| rig.channel.submit(buffer, place.next().unwrap()).unwrap());
+        let tickets = buffers.map(|buffer| bed.channel.submit(buffer, place.next().unwrap()).unwrap());
         let [before, bad, later] = tickets.map(|ticket| {
-            let done = rig.channel.wait(ticket, WaitOptions::default()).unwrap();
+            let done = bed.channel.wait(ticket, WaitOptions::default()).unwrap();
             (done.outcome, done.buffer.unwrap())
         });
         let ((Ok(3000), before), (Err(fault), bad), (Err(earlier), later)) = (before, bad, later) else {
@@ -121,53 +121,53 @@ fn fault_poisoned_memory_fails_transfer() {
         assert_eq!(fault.kind.position.unwrap().card, Some(BAD));
         assert_eq!((earlier.kind.cause.clone(), earlier.kind.position), (FaultCause::EarlierFault, None));
         assert_eq!(earlier.advice(), Some(Advice::Resubmit), "{earlier}");
-        assert!(rig.moved(&before, places[0], &data), "{way:?}: the earlier transfer's data arrived");
-        let after = if way.to_card() { peek(&rig.network, 0, places[2], 3000) } else { later.to_vec() };
+        assert!(bed.moved(&before, places[0], &data), "{way:?}: the earlier transfer's data arrived");
+        let after = if way.to_card() { peek(&bed.network, 0, places[2], 3000) } else { later.to_vec() };
         assert!(after == [0xEE; 3000], "{way:?}: the later transfer's data did not arrive");
         // A blocking call returns the buffer with the error.
-        let failed = rig.channel.transfer(bad, BAD, WaitOptions::default()).unwrap_err();
+        let failed = bed.channel.transfer(bad, BAD, WaitOptions::default()).unwrap_err();
         assert!(
             matches!(&failed.error.kind, TransferError::Fault(fault) if bits(fault) == [bit]),
             "{failed}"
         );
         assert_eq!(failed.buffer.unwrap().len(), 3000);
-        rig.network.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
-        rig.assert_works(4);
+        bed.network.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
+        bed.assert_works(4);
         drop((before, later));
-        assert_pool(&rig.card, AREA, 0);
+        assert_pool(&bed.card, AREA, 0);
     }
 }
 
 /// Errors in the middle of a stream: a caller that continues to submit without checking outcomes loses only the batch of each error.
 pub(crate) fn bad_stream(way: TestSetup) {
-    let mut rig = unknown_memory(way);
-    let memory = rig.register_memory(64 * 64);
+    let mut bed = unknown_memory(way);
+    let memory = bed.register_memory(64 * 64);
     let mut dice = TestRng::new(12);
     let (mut submitted, mut failed, mut faults) = (0_u64, 0, 0);
     while submitted < 3000 {
         let bad = submitted % 100 == 99;
         let at = if bad { 0x10_0000 } else { 0x100 * (submitted % 64) };
-        match rig.channel.submit_at(memory, 0, 64, CardAddr::new(at)) {
+        match bed.channel.submit_at(memory, 0, 64, CardAddr::new(at)) {
             Ok(_) => submitted += 1,
             Err(error) => assert!(error.is_full(), "{error}"),
         }
         if dice.below(7) == 0 {
-            rig.channel.poll().unwrap();
-            rig.channel.relax();
+            bed.channel.poll().unwrap();
+            bed.channel.relax();
         }
-        for done in rig.completions() {
+        for done in bed.completions() {
             failed += 1;
             faults += u32::from(done.outcome.unwrap_err().kind.cause != FaultCause::EarlierFault);
         }
     }
-    for done in rig.finish() {
+    for done in bed.finish() {
         failed += 1;
         faults += u32::from(done.outcome.unwrap_err().kind.cause != FaultCause::EarlierFault);
     }
-    assert_eq!(rig.channel.ended(), 3000);
+    assert_eq!(bed.channel.ended(), 3000);
     assert!((1..=30).contains(&faults), "{way:?}: {faults}");
     assert!(failed >= faults && failed < 3000, "{way:?}: {failed}");
-    rig.assert_works(5);
+    bed.assert_works(5);
 }
 
 #[test]
@@ -181,11 +181,11 @@ fn fault_bad_transfers_in_sequence_leave_channel_usable() {
 fn fault_impossible_count_ends_run() {
     for way in SETUPS {
         for wrong_count in [4, 100, 0x3FF, 0x400, 0xFFFF, 0x7F_FFFF, 0xFF_FFFE, 0xFF_FFFF] {
-            let mut rig = Rig::new(way);
-            let memory = rig.register_memory(4096);
-            rig.network.with_card(0, |card| card.override_completed_count(Some(wrong_count)));
-            let tickets = [0, 1, 2].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
-            let (ticket, fault, later) = first_fault(&mut rig, tickets[2]);
+            let mut bed = TestBed::new(way);
+            let memory = bed.register_memory(4096);
+            bed.network.with_card(0, |card| card.override_completed_count(Some(wrong_count)));
+            let tickets = [0, 1, 2].map(|_| bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
+            let (ticket, fault, later) = first_fault(&mut bed, tickets[2]);
             assert_eq!(
                 (ticket, later),
                 (tickets[0], tickets[1..].to_vec()),
@@ -198,17 +198,17 @@ fn fault_impossible_count_ends_run() {
             assert_eq!((reported, fault.position.unwrap().descriptor), (wrong_count, 0));
             assert!(fault.advice().is_some_and(|advice| advice.to_string().contains("can be used again")));
             // Every transfer fails while the count is wrong. Then the channel works without recovery.
-            let buffer = rig.card.buffer(64).unwrap();
-            let failed = rig.channel.transfer(buffer, CardAddr::ZERO, WaitOptions::default()).unwrap_err();
+            let buffer = bed.card.buffer(64).unwrap();
+            let failed = bed.channel.transfer(buffer, CardAddr::ZERO, WaitOptions::default()).unwrap_err();
             assert!(
                 matches!(failed.error.kind, TransferError::Fault(_)) && failed.buffer.is_some(),
                 "{failed}"
             );
-            rig.network.with_card(0, |card| card.override_completed_count(None));
-            rig.assert_works(6);
+            bed.network.with_card(0, |card| card.override_completed_count(None));
+            bed.assert_works(6);
             drop(failed);
-            assert!(rig.channel.deregister_memory(memory).is_ok());
-            assert_pool(&rig.card, AREA, 0);
+            assert!(bed.channel.deregister_memory(memory).is_ok());
+            assert_pool(&bed.card, AREA, 0);
         }
     }
 }
@@ -218,16 +218,16 @@ fn fault_impossible_count_ends_run() {
 fn fault_decreasing_count_ends_run() {
     for wrong_count in [0, 9, 15, 14] {
         for way in SETUPS.into_iter().filter(|way| matches!(way.mode, RunMode::Credit)) {
-            let mut rig = Rig::new(way);
-            let memory = rig.register_memory(4096);
-            let submit = |rig: &mut Rig| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+            let mut bed = TestBed::new(way);
+            let memory = bed.register_memory(4096);
+            let submit = |bed: &mut TestBed| bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
             for _ in 0..10 {
-                let ticket = submit(&mut rig);
-                rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+                let ticket = submit(&mut bed);
+                bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
             }
-            rig.network.with_card(0, |card| card.override_completed_count(Some(wrong_count)));
-            let tickets = [0, 1, 2].map(|_| submit(&mut rig));
-            let (ticket, fault, later) = first_fault(&mut rig, tickets[2]);
+            bed.network.with_card(0, |card| card.override_completed_count(Some(wrong_count)));
+            let tickets = [0, 1, 2].map(|_| submit(&mut bed));
+            let (ticket, fault, later) = first_fault(&mut bed, tickets[2]);
             assert_eq!((ticket, later), (tickets[0], tickets[1..].to_vec()), "{way:?} {wrong_count}");
             assert!(
                 matches!(
@@ -237,8 +237,8 @@ fn fault_decreasing_count_ends_run() {
                 "{way:?}: {fault}"
             );
             assert_eq!(fault.position.unwrap().descriptor, 10);
-            rig.network.with_card(0, |card| card.override_completed_count(None));
-            rig.assert_works(7);
+            bed.network.with_card(0, |card| card.override_completed_count(None));
+            bed.assert_works(7);
         }
     }
 }
@@ -248,15 +248,15 @@ fn fault_constant_count_is_detected() {
     for way in SETUPS {
         let network = fast_network(with_channels(2, 2));
         let card = fpga_tests::cards::open(&network);
-        let mut rig = Rig::on(network, card, way, way.options());
-        let memory = rig.register_memory(4096);
-        rig.network.with_card(0, |card| card.override_completed_count(Some(0)));
-        let tickets = [0, 1].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
+        let mut bed = TestBed::on(network, card, way, way.options());
+        let memory = bed.register_memory(4096);
+        bed.network.with_card(0, |card| card.override_completed_count(Some(0)));
+        let tickets = [0, 1].map(|_| bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
         let limit = WaitOptions::default().timeout(Duration::from_millis(200));
-        match (way.mode, rig.channel.wait_ended(tickets[0], limit)) {
+        match (way.mode, bed.channel.wait_ended(tickets[0], limit)) {
             // A stopped engine is detected.
             (RunMode::Batch, Ok(())) => {
-                let (ticket, fault, later) = first_fault(&mut rig, tickets[1]);
+                let (ticket, fault, later) = first_fault(&mut bed, tickets[1]);
                 assert_eq!((ticket, later), (tickets[0], vec![tickets[1]]));
                 assert!(matches!(fault.cause, FaultCause::NoError(_)), "{fault}");
                 assert_eq!(fault.position.unwrap().descriptor, 0);
@@ -267,18 +267,18 @@ fn fault_constant_count_is_detected() {
                 RunMode::Credit,
                 Err(Error { kind: ChannelError::TimedOut { completed: 0, posted: 2, .. }, .. }),
             ) => {
-                assert_eq!(rig.channel.in_flight(), 2);
-                assert_eq!(rig.channel.abort(), Ok(2));
+                assert_eq!(bed.channel.in_flight(), 2);
+                assert_eq!(bed.channel.abort(), Ok(2));
                 assert!(
-                    rig.completions()
+                    bed.completions()
                         .into_iter()
                         .all(|done| done.outcome.unwrap_err().kind.cause == FaultCause::Aborted)
                 );
             }
             (_, other) => panic!("{way:?}: {other:?}"),
         }
-        rig.network.with_card(0, |card| card.override_completed_count(None));
-        rig.assert_works(8);
+        bed.network.with_card(0, |card| card.override_completed_count(None));
+        bed.assert_works(8);
     }
 }
 
@@ -286,58 +286,58 @@ fn fault_constant_count_is_detected() {
 #[test]
 fn fault_timeout_reports_progress_of_run() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(1 << 20);
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(1 << 20);
         for _ in 0..10 {
-            let ticket = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-            let tickets = [0, 1].map(|_| rig.channel.submit_at(memory, 0, 1 << 20, CardAddr::ZERO).unwrap());
+            let ticket = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+            bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            let tickets = [0, 1].map(|_| bed.channel.submit_at(memory, 0, 1 << 20, CardAddr::ZERO).unwrap());
             let none = WaitOptions::default().timeout(Duration::ZERO);
-            let error = rig.channel.wait_ended(tickets[1], none).unwrap_err();
+            let error = bed.channel.wait_ended(tickets[1], none).unwrap_err();
             let Error { kind: ChannelError::TimedOut { completed, posted, .. }, .. } = error else {
                 panic!("{error}")
             };
             // Both are in a separate run in either mode, because long descriptors do not share a run with blocks of short ones (quirk 1).
             assert_eq!((completed, posted), (0, 2), "{way:?}");
-            rig.channel.wait_ended(tickets[1], WaitOptions::default()).unwrap();
+            bed.channel.wait_ended(tickets[1], WaitOptions::default()).unwrap();
         }
     }
 }
 
 /// Redirects the write-back word to an unmapped address.
-fn divert_writeback(rig: &Rig) {
-    let base = channel_base(rig.setup.direction, 0);
+fn divert_writeback(bed: &TestBed) {
+    let base = channel_base(bed.setup.direction, 0);
     // No memory is mapped there.
-    rig.card.dma_bar().write32(ChannelBlock::POLL_ADDRESS_LOW.address(base), 0xFFFF_F000).unwrap();
-    rig.card.dma_bar().write32(ChannelBlock::POLL_ADDRESS_HIGH.address(base), 0).unwrap();
+    bed.card.dma_bar().write32(ChannelBlock::POLL_ADDRESS_LOW.address(base), 0xFFFF_F000).unwrap();
+    bed.card.dma_bar().write32(ChannelBlock::POLL_ADDRESS_HIGH.address(base), 0).unwrap();
 }
 
 #[test]
 fn fault_lost_writebacks_lose_no_transfer() {
     for way in SETUPS {
-        let mut rig = unknown_memory(way);
-        let memory = rig.register_memory(1 << 16);
-        divert_writeback(&rig);
+        let mut bed = unknown_memory(way);
+        let memory = bed.register_memory(1 << 16);
+        divert_writeback(&bed);
         for n in 0..20 {
             let data = bytes(n, 3 * 4096);
-            rig.put(memory, 0, CardAddr::ZERO, &data);
-            rig.channel.submit_at(memory, 0, 3 * 4096, CardAddr::ZERO).unwrap();
-            let ticket = rig.channel.submit_at(memory, 0x8000, 64, CardAddr::new(0x8000)).unwrap();
-            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-            let failed = rig.completions();
+            bed.put(memory, 0, CardAddr::ZERO, &data);
+            bed.channel.submit_at(memory, 0, 3 * 4096, CardAddr::ZERO).unwrap();
+            let ticket = bed.channel.submit_at(memory, 0x8000, 64, CardAddr::new(0x8000)).unwrap();
+            bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            let failed = bed.completions();
             assert!(failed.is_empty(), "{way:?}: {failed:?}");
-            assert!(rig.arrived(memory, 0, CardAddr::ZERO, 3 * 4096) == data, "{way:?}");
+            assert!(bed.arrived(memory, 0, CardAddr::ZERO, 3 * 4096) == data, "{way:?}");
         }
-        assert_eq!(logged(&rig, FaultKind::HostWriteLost), 20);
+        assert_eq!(logged(&bed, FaultKind::HostWriteLost), 20);
         // An error is detected too, at the right position.
-        let good = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        let bad = rig.channel.submit_at(memory, 0, 64, CardAddr::new(0x10_0000)).unwrap();
-        let later = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        let (ticket, fault, after) = first_fault(&mut rig, later);
+        let good = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        let bad = bed.channel.submit_at(memory, 0, 64, CardAddr::new(0x10_0000)).unwrap();
+        let later = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        let (ticket, fault, after) = first_fault(&mut bed, later);
         assert_eq!((ticket, after), (bad, vec![later]));
-        assert!(rig.channel.has_ended(good));
+        assert!(bed.channel.has_ended(good));
         assert_eq!(bits(&fault).len(), 1);
-        rig.assert_works(9);
+        bed.assert_works(9);
     }
 }
 
@@ -347,33 +347,33 @@ fn quirk_1_long_descriptors_transfer() {
     for way in SETUPS {
         let network = network(described("xdma: { long_descriptor_quirk: true }"));
         let card = fpga_tests::cards::open(&network);
-        let mut rig = Rig::on(network, card, way, way.options().descriptors(256).transfers(128));
-        let memory = rig.register_memory(4 << 20);
+        let mut bed = TestBed::on(network, card, way, way.options().descriptors(256).transfers(128));
+        let memory = bed.register_memory(4 << 20);
         let mut dice = TestRng::new(11);
         for round in 0..300_u64 {
             let mut last = None;
             for _ in 0..=dice.below(40) {
                 let length =
                     if dice.below(6) == 0 { 4097 + dice.below(60_000) } else { 1 + dice.below(4096) };
-                match rig.channel.submit_at(memory, dice.below(4096), length, CardAddr::new(round << 16)) {
+                match bed.channel.submit_at(memory, dice.below(4096), length, CardAddr::new(round << 16)) {
                     Ok(ticket) => last = Some(ticket),
                     Err(error) => assert!(error.is_full(), "{error}"),
                 }
                 if dice.below(10) == 0 {
-                    rig.channel.poll().unwrap();
-                    rig.step(dice.below(10));
+                    bed.channel.poll().unwrap();
+                    bed.step(dice.below(10));
                 }
             }
             if let Some(last) = last
                 && dice.below(3) == 0
             {
-                rig.channel.wait_ended(last, WaitOptions::default()).unwrap();
+                bed.channel.wait_ended(last, WaitOptions::default()).unwrap();
             }
-            assert!(rig.completions().is_empty(), "{way:?}: round {round}");
+            assert!(bed.completions().is_empty(), "{way:?}: round {round}");
         }
-        assert!(rig.finish().is_empty(), "{way:?}");
-        assert_eq!(logged(&rig, FaultKind::BadMagic), 0, "{way:?}");
-        rig.assert_works(10);
+        assert!(bed.finish().is_empty(), "{way:?}");
+        assert_eq!(logged(&bed, FaultKind::BadMagic), 0, "{way:?}");
+        bed.assert_works(10);
     }
 }
 
@@ -408,8 +408,8 @@ fn credit_mode_unsupported_is_refused() {
         for mode in [RunMode::Credit, RunMode::Batch, RunMode::Credit] {
             let way = TestSetup { mode, ..way };
             let channel = way.take(&card, 0, way.options()).unwrap();
-            let mut rig = Rig { setup: way, channel, card: card.clone(), network: network.clone() };
-            rig.assert_works(11);
+            let mut bed = TestBed { setup: way, channel, card: card.clone(), network: network.clone() };
+            bed.assert_works(11);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use fpga_driver::{Error, MemoryHandle, ScatterGatherEntry};
 use fpga_ring::ring::RefusalReason;
+use fpga_tests::bed::TestSetup;
 use fpga_tests::cards::{peek, poke};
-use fpga_tests::rig::TestSetup;
 
 use super::*;
 
@@ -14,32 +14,32 @@ const fn entry(memory: MemoryHandle, offset: usize, length: usize, card: u64) ->
 }
 
 /// Descriptors that the card has executed.
-fn descriptors(rig: &Rig) -> u64 {
-    rig.card.counters().unwrap().descriptors
+fn descriptors(bed: &TestBed) -> u64 {
+    bed.card.counters().unwrap().descriptors
 }
 
 /// Random lists, compared with the same copies in an array.
 fn lists(way: TestSetup, longest: u32) {
     const SIZE: usize = 64 << 10;
     let options = way.options().descriptors(64).transfers(8).max_descriptor_length(longest);
-    let mut rig = Rig::with(way, options);
-    let memories = [rig.register_memory(SIZE), rig.register_memory(SIZE), rig.register_memory(SIZE)];
+    let mut bed = TestBed::with(way, options);
+    let memories = [bed.register_memory(SIZE), bed.register_memory(SIZE), bed.register_memory(SIZE)];
     let mut host: Vec<_> = (0..3).map(|n| bytes(n, SIZE)).collect();
     let mut card = bytes(9, 4 * SIZE);
     for (memory, bytes) in memories.iter().zip(&host) {
-        rig.memory(*memory).write(0, bytes).unwrap();
+        bed.memory(*memory).write(0, bytes).unwrap();
     }
-    poke(&rig.network, 0, CardAddr::new(AT), &card);
+    poke(&bed.network, 0, CardAddr::new(AT), &card);
     let mut dice = TestRng::new(6);
     for _ in 0..200 {
         let list = scattered(&mut dice, &memories, SIZE, 4 * SIZE);
         let ticket = loop {
-            match rig.channel.submit_list(&list) {
+            match bed.channel.submit_list(&list) {
                 Ok(ticket) => break ticket,
                 Err(error) => assert!(error.is_full(), "{error}"),
             }
-            rig.channel.poll().unwrap();
-            rig.channel.relax();
+            bed.channel.poll().unwrap();
+            bed.channel.relax();
         };
         for entry in &list {
             let which = memories.iter().position(|memory| *memory == entry.memory).unwrap();
@@ -49,17 +49,17 @@ fn lists(way: TestSetup, longest: u32) {
             if way.to_card() { card.copy_from_slice(host) } else { host.copy_from_slice(card) }
         }
         if dice.below(4) == 0 {
-            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         }
     }
-    assert!(rig.finish().is_empty());
-    assert_eq!(rig.channel.ended(), 200);
+    assert!(bed.finish().is_empty());
+    assert_eq!(bed.channel.ended(), 200);
     for (memory, bytes) in memories.iter().zip(&host) {
         let mut found = vec![0; SIZE];
-        rig.memory(*memory).read(0, &mut found).unwrap();
+        bed.memory(*memory).read(0, &mut found).unwrap();
         assert!(found == *bytes, "{way:?}");
     }
-    assert!(peek(&rig.network, 0, CardAddr::new(AT), 4 * SIZE) == card, "{way:?}");
+    assert!(peek(&bed.network, 0, CardAddr::new(AT), 4 * SIZE) == card, "{way:?}");
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn scattered(
 #[test]
 fn list_touching_entries_share_descriptor() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(1 << 16);
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(1 << 16);
         let cases: [(&[ScatterGatherEntry], u64); 6] = [
             (&[entry(memory, 0, 100, AT), entry(memory, 100, 100, AT + 100)], 1),
             (&[entry(memory, 0, 100, AT), entry(memory, 300, 0, 0), entry(memory, 100, 1, AT + 100)], 1),
@@ -111,10 +111,10 @@ fn list_touching_entries_share_descriptor() {
             (&[entry(memory, 0, 0, AT), entry(memory, 0, 1, AT), entry(memory, 5, 0, AT)], 1),
         ];
         for (n, (list, expected)) in cases.into_iter().enumerate() {
-            let before = descriptors(&rig);
-            let ticket = rig.channel.submit_list(list).unwrap();
-            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-            assert_eq!(descriptors(&rig) - before, expected, "{way:?} case {n}");
+            let before = descriptors(&bed);
+            let ticket = bed.channel.submit_list(list).unwrap();
+            bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            assert_eq!(descriptors(&bed) - before, expected, "{way:?} case {n}");
         }
     }
 }
@@ -122,26 +122,26 @@ fn list_touching_entries_share_descriptor() {
 #[test]
 fn list_empty_is_refused() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(4096);
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(4096);
         for list in [&[][..], &[entry(memory, 0, 0, AT)], &[entry(memory, 7, 0, AT); 100]] {
-            let refused = rig.channel.submit_list(list);
+            let refused = bed.channel.submit_list(list);
             assert!(
                 matches!(refused, Err(Error { kind: SubmitError::Ring(RefusalReason::Empty), .. })),
                 "{refused:?}"
             );
         }
-        assert_eq!(rig.channel.in_flight(), 0);
+        assert_eq!(bed.channel.in_flight(), 0);
     }
 }
 
 #[test]
 fn list_one_bad_entry_queues_nothing() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(4096);
-        let gone = rig.register_memory(4096);
-        drop(rig.channel.deregister_memory(gone).unwrap());
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(4096);
+        let gone = bed.register_memory(4096);
+        drop(bed.channel.deregister_memory(gone).unwrap());
         let good = entry(memory, 0, 64, AT);
         let bad = [
             entry(memory, 4000, 97, AT + 0x1000),
@@ -153,7 +153,7 @@ fn list_one_bad_entry_queues_nothing() {
             for list in
                 [vec![bad], vec![good, bad], vec![bad, good], vec![good, entry(memory, 0, 0, AT), bad]]
             {
-                let refused = rig.channel.submit_list(&list).unwrap_err();
+                let refused = bed.channel.submit_list(&list).unwrap_err();
                 let right = match &refused {
                     Error { kind: SubmitError::MemoryRange { size: 4096, .. }, .. } => bad.memory == memory,
                     Error { kind: SubmitError::CardMemory { length: 64, .. }, .. } => {
@@ -165,29 +165,29 @@ fn list_one_bad_entry_queues_nothing() {
                 assert!(right, "{bad:?}: {refused}");
             }
         }
-        let before = descriptors(&rig);
-        assert_eq!((rig.channel.in_flight(), rig.channel.poll().unwrap()), (0, 0));
-        let ticket = rig.channel.submit_list(&[good]).unwrap();
-        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        assert_eq!(descriptors(&rig) - before, 1);
+        let before = descriptors(&bed);
+        assert_eq!((bed.channel.in_flight(), bed.channel.poll().unwrap()), (0, 0));
+        let ticket = bed.channel.submit_list(&[good]).unwrap();
+        bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert_eq!(descriptors(&bed) - before, 1);
         // The memory and addresses of an empty entry are not checked, and are not used for another entry.
-        let ticket = rig.channel.submit_list(&[entry(gone, 1 << 40, 0, u64::MAX), good]).unwrap();
-        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        assert!(rig.channel.deregister_memory(memory).is_ok());
+        let ticket = bed.channel.submit_list(&[entry(gone, 1 << 40, 0, u64::MAX), good]).unwrap();
+        bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert!(bed.channel.deregister_memory(memory).is_ok());
     }
 }
 
 #[test]
 fn list_overlapping_destinations_refused_sources_accepted() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(1 << 16);
-        let iova = |rig: &mut Rig| {
-            let area = rig.channel.deregister_memory(memory).unwrap();
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(1 << 16);
+        let iova = |bed: &mut TestBed| {
+            let area = bed.channel.deregister_memory(memory).unwrap();
             let iova = area.iova().get();
-            (rig.channel.register_memory(area).unwrap(), iova)
+            (bed.channel.register_memory(area).unwrap(), iova)
         };
-        let (memory, base) = iova(&mut rig);
+        let (memory, base) = iova(&mut bed);
         // These entries overlap on one side by one byte or more; on the other side they are not adjacent.
         let lists = |on_card: bool| {
             let at = |apart: u64, close: u64, length| {
@@ -213,7 +213,7 @@ fn list_overlapping_destinations_refused_sources_accepted() {
             ]
         };
         for (list, (first, second, length)) in lists(way.to_card()) {
-            let refused = rig.channel.submit_list(&list).unwrap_err();
+            let refused = bed.channel.submit_list(&list).unwrap_err();
             let start = if way.to_card() { AT } else { base };
             let Error { kind: SubmitError::Overlap { first: a, second: b, length: l, .. }, .. } = refused
             else {
@@ -221,24 +221,24 @@ fn list_overlapping_destinations_refused_sources_accepted() {
             };
             assert_eq!((a, b, l), (start + first, start + second, length), "{way:?}");
             assert!(format!("{refused:#}").contains("one source"));
-            assert_eq!(rig.channel.in_flight(), 0);
+            assert_eq!(bed.channel.in_flight(), 0);
         }
         for (list, _) in lists(!way.to_card()) {
-            let ticket = rig.channel.submit_list(&list).unwrap();
-            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            let ticket = bed.channel.submit_list(&list).unwrap();
+            bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         }
         // Two transfers with the same destination are separate: the later one overwrites the earlier one.
         for byte in [1, 2] {
             let offset = usize::from(byte) * 64;
-            rig.put(memory, offset, CardAddr::new(AT), &[byte; 64]);
+            bed.put(memory, offset, CardAddr::new(AT), &[byte; 64]);
             let part = entry(memory, if way.to_card() { offset } else { 0 }, 64, AT);
-            rig.channel.submit_list(&[part]).unwrap();
+            bed.channel.submit_list(&[part]).unwrap();
             if !way.to_card() {
-                rig.finish();
+                bed.finish();
             }
         }
-        rig.finish();
-        assert_eq!(rig.arrived(memory, 0, CardAddr::new(AT), 64), [2; 64]);
+        bed.finish();
+        assert_eq!(bed.arrived(memory, 0, CardAddr::new(AT), 64), [2; 64]);
     }
 }
 
@@ -246,19 +246,19 @@ fn list_overlapping_destinations_refused_sources_accepted() {
 fn list_million_entries_touching_and_separate() {
     const COUNT: usize = 1_000_000;
     for way in SETUPS {
-        let mut rig = Rig::with(way, way.options().descriptors(1024));
-        let memory = rig.register_memory(16 << 20);
+        let mut bed = TestBed::with(way, way.options().descriptors(1024));
+        let memory = bed.register_memory(16 << 20);
         let data = bytes(7, 16 * COUNT);
-        rig.put(memory, 0, CardAddr::new(AT), &data);
+        bed.put(memory, 0, CardAddr::new(AT), &data);
         let list: Vec<_> = (0..COUNT).map(|n| entry(memory, n * 16, 16, AT + n as u64 * 16)).collect();
-        let before = descriptors(&rig);
-        let ticket = rig.channel.submit_list(&list).unwrap();
-        assert_eq!(rig.channel.in_flight(), 1);
-        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        assert_eq!(descriptors(&rig) - before, 1);
-        assert!(rig.arrived(memory, 0, CardAddr::new(AT), 16 * COUNT) == data, "{way:?}");
+        let before = descriptors(&bed);
+        let ticket = bed.channel.submit_list(&list).unwrap();
+        assert_eq!(bed.channel.in_flight(), 1);
+        bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert_eq!(descriptors(&bed) - before, 1);
+        assert!(bed.arrived(memory, 0, CardAddr::new(AT), 16 * COUNT) == data, "{way:?}");
         let list: Vec<_> = (0..COUNT).map(|n| entry(memory, n * 16, 8, AT + n as u64 * 16)).collect();
-        let refused = rig.channel.submit_list(&list).unwrap_err();
+        let refused = bed.channel.submit_list(&list).unwrap_err();
         let Error {
             kind: SubmitError::Ring(RefusalReason::TooManyDescriptors { needed: 1_000_000, entries: 1024 }),
             ..
@@ -266,29 +266,29 @@ fn list_million_entries_touching_and_separate() {
         else {
             panic!("{refused}")
         };
-        assert_eq!((rig.channel.in_flight(), rig.channel.poll().unwrap()), (0, 0));
+        assert_eq!((bed.channel.in_flight(), bed.channel.poll().unwrap()), (0, 0));
         // As many entries as there are descriptors.
-        let ticket = rig.channel.submit_list(&list[..1024]).unwrap();
-        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        assert_eq!(descriptors(&rig) - before, 1025);
+        let ticket = bed.channel.submit_list(&list[..1024]).unwrap();
+        bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert_eq!(descriptors(&bed) - before, 1025);
     }
 }
 
 #[test]
 fn list_longer_than_free_space_is_refused_until_free() {
     for way in SETUPS {
-        let mut rig = Rig::with(way, way.options().descriptors(16).transfers(16));
-        let memory = rig.register_memory(1 << 16);
+        let mut bed = TestBed::with(way, way.options().descriptors(16).transfers(16));
+        let memory = bed.register_memory(1 << 16);
         let list: Vec<_> = (0..12).map(|n| entry(memory, n << 12, 100, AT + ((n as u64) << 13))).collect();
         let data: Vec<_> = (0..12).map(|n| bytes(n, 100)).collect();
         for (entry, data) in list.iter().zip(&data) {
-            rig.put(memory, entry.offset, entry.card, data);
+            bed.put(memory, entry.offset, entry.card, data);
         }
         for n in 0..8 {
-            rig.channel.submit_at(memory, 0xF000, 64, CardAddr::new(0x100 * n)).unwrap();
+            bed.channel.submit_at(memory, 0xF000, 64, CardAddr::new(0x100 * n)).unwrap();
         }
         for _ in 0..2 {
-            let refused = rig.channel.submit_list(&list).unwrap_err();
+            let refused = bed.channel.submit_list(&list).unwrap_err();
             assert!(
                 matches!(
                     refused,
@@ -297,14 +297,14 @@ fn list_longer_than_free_space_is_refused_until_free() {
                 "{refused}"
             );
             assert!(refused.is_full());
-            rig.channel.poll().unwrap();
+            bed.channel.poll().unwrap();
         }
-        assert_eq!(rig.channel.in_flight(), 8);
-        rig.finish();
-        let ticket = rig.channel.submit_list(&list).unwrap();
-        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert_eq!(bed.channel.in_flight(), 8);
+        bed.finish();
+        let ticket = bed.channel.submit_list(&list).unwrap();
+        bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         for (entry, data) in list.iter().zip(&data) {
-            assert!(rig.arrived(memory, entry.offset, entry.card, 100) == *data, "{way:?}");
+            assert!(bed.arrived(memory, entry.offset, entry.card, 100) == *data, "{way:?}");
         }
     }
 }
@@ -313,23 +313,23 @@ fn list_longer_than_free_space_is_refused_until_free() {
 #[test]
 fn list_as_long_as_ring_transfers() {
     for way in SETUPS {
-        let mut rig = Rig::with(way, way.options().descriptors(4096));
-        let memory = rig.register_memory(4096 * 256);
+        let mut bed = TestBed::with(way, way.options().descriptors(4096));
+        let memory = bed.register_memory(4096 * 256);
         for count in [63, 64, 65, 127, 128, 129, 1022, 1023, 1024, 1025, 2047, 4096] {
             let data = bytes(count as u64, count * 16);
             let list: Vec<_> = (0..count).map(|n| entry(memory, n * 256, 16, AT + n as u64 * 64)).collect();
             for (entry, data) in list.iter().zip(data.chunks(16)) {
-                rig.put(memory, entry.offset, entry.card, data);
+                bed.put(memory, entry.offset, entry.card, data);
             }
-            let ticket = rig.channel.submit_list(&list).unwrap();
-            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            let ticket = bed.channel.submit_list(&list).unwrap();
+            bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
             for (entry, data) in list.iter().zip(data.chunks(16)) {
-                assert!(rig.arrived(memory, entry.offset, entry.card, 16) == data, "{way:?} {count}");
+                assert!(bed.arrived(memory, entry.offset, entry.card, 16) == data, "{way:?} {count}");
             }
         }
-        assert_eq!(rig.channel.ended(), 12);
-        assert!(rig.completions().is_empty());
-        let overflow = rig.network.with_card(0, |card| {
+        assert_eq!(bed.channel.ended(), 12);
+        assert!(bed.completions().is_empty());
+        let overflow = bed.network.with_card(0, |card| {
             card.faults().iter().any(|fault| fault.kind == fpga_card::FaultKind::CreditOverflow)
         });
         assert_eq!(overflow, Some(false), "{way:?}");

@@ -15,9 +15,9 @@ mod threaded;
 mod waits;
 
 use fpga_driver::{CardAddr, ChannelError, Direction, SubmitError, WaitOptions};
+use fpga_tests::bed::{SETUPS, TestBed};
 use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, assert_pool};
-use fpga_tests::rig::{Rig, SETUPS};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 

@@ -4,8 +4,8 @@ use fpga_driver::{Card, Error, Ticket};
 use fpga_pci::{DmaAccess, SharedMemory};
 use fpga_ring::ring::RefusalReason;
 use fpga_sim::SimNetwork;
+use fpga_tests::bed::TestSetup;
 use fpga_tests::cards::{peek, poke, with_channels};
-use fpga_tests::rig::TestSetup;
 
 use super::*;
 
@@ -14,24 +14,24 @@ const AT: CardAddr = CardAddr::new(0x40_0000);
 #[test]
 fn registered_success_is_counted_without_completion() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(4096);
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(4096);
         let tickets: Vec<_> =
-            (0..10).map(|n| rig.channel.submit_at(memory, n * 100, 100, AT).unwrap()).collect();
-        assert_eq!((rig.channel.ended(), rig.channel.in_flight()), (0, 10));
-        rig.channel.wait_ended(tickets[4], WaitOptions::default()).unwrap();
-        assert!(tickets[..5].iter().all(|ticket| rig.channel.has_ended(*ticket)));
-        rig.channel.wait_ended(tickets[9], WaitOptions::default()).unwrap();
-        assert_eq!((rig.channel.ended(), rig.channel.in_flight()), (10, 0));
+            (0..10).map(|n| bed.channel.submit_at(memory, n * 100, 100, AT).unwrap()).collect();
+        assert_eq!((bed.channel.ended(), bed.channel.in_flight()), (0, 10));
+        bed.channel.wait_ended(tickets[4], WaitOptions::default()).unwrap();
+        assert!(tickets[..5].iter().all(|ticket| bed.channel.has_ended(*ticket)));
+        bed.channel.wait_ended(tickets[9], WaitOptions::default()).unwrap();
+        assert_eq!((bed.channel.ended(), bed.channel.in_flight()), (10, 0));
         // Waiting again, also for transfers that ended long ago, returns at once.
         for ticket in &tickets {
-            rig.channel.wait_ended(*ticket, WaitOptions::default()).unwrap();
-            let nothing = rig.channel.wait(*ticket, WaitOptions::default());
+            bed.channel.wait_ended(*ticket, WaitOptions::default()).unwrap();
+            let nothing = bed.channel.wait(*ticket, WaitOptions::default());
             assert!(matches!(nothing, Err(Error { kind: ChannelError::UnknownTicket, .. })), "{nothing:?}");
         }
-        assert!(rig.channel.next_completion().is_none());
+        assert!(bed.channel.next_completion().is_none());
         // A ticket of another channel, with a number that this channel has not reached.
-        let mut other = way.take(&rig.card, 1, way.options()).unwrap();
+        let mut other = way.take(&bed.card, 1, way.options()).unwrap();
         let unknown = other.wait_ended(tickets[0], WaitOptions::default());
         assert!(matches!(unknown, Err(Error { kind: ChannelError::UnknownTicket, .. })), "{unknown:?}");
         assert!(!other.has_ended(tickets[0]));
@@ -39,101 +39,101 @@ fn registered_success_is_counted_without_completion() {
 }
 
 /// Asserts that every call with this handle is refused.
-fn assert_stale(rig: &mut Rig, memory: fpga_driver::MemoryHandle) {
-    let refused = rig.channel.submit_at(memory, 0, 64, AT);
+fn assert_stale(bed: &mut TestBed, memory: fpga_driver::MemoryHandle) {
+    let refused = bed.channel.submit_at(memory, 0, 64, AT);
     assert!(
         matches!(refused, Err(Error { kind: SubmitError::NotRegistered, .. })),
         "{:?}: {refused:?}",
-        rig.setup
+        bed.setup
     );
     let entry = fpga_driver::ScatterGatherEntry { memory, offset: 0, length: 64, card: AT };
-    let refused = rig.channel.submit_list(&[entry]);
+    let refused = bed.channel.submit_list(&[entry]);
     assert!(
         matches!(refused, Err(Error { kind: SubmitError::NotRegistered, .. })),
         "{:?}: {refused:?}",
-        rig.setup
+        bed.setup
     );
-    let refused = rig.channel.deregister_memory(memory).map(|area| area.len());
+    let refused = bed.channel.deregister_memory(memory).map(|area| area.len());
     assert!(
         matches!(refused, Err(Error { kind: ChannelError::NotRegistered, .. })),
         "{:?}: {refused:?}",
-        rig.setup
+        bed.setup
     );
-    assert!(rig.channel.memory(memory).is_none());
-    assert_eq!(rig.channel.in_flight(), 0);
+    assert!(bed.channel.memory(memory).is_none());
+    assert_eq!(bed.channel.in_flight(), 0);
 }
 
 #[test]
 fn registered_memory_in_flight_cannot_be_deregistered() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let (a, b, idle) = (rig.register_memory(8192), rig.register_memory(8192), rig.register_memory(64));
+        let mut bed = TestBed::new(way);
+        let (a, b, idle) = (bed.register_memory(8192), bed.register_memory(8192), bed.register_memory(64));
         let data = [bytes(1, 8192), bytes(2, 8192)];
         let places = [AT, AT.checked_add(0x1_0000).unwrap()];
-        rig.put(a, 0, places[0], &data[0]);
-        rig.put(b, 0, places[1], &data[1]);
-        let first = rig.channel.submit_at(a, 0, 8192, places[0]).unwrap();
+        bed.put(a, 0, places[0], &data[0]);
+        bed.put(b, 0, places[1], &data[1]);
+        let first = bed.channel.submit_at(a, 0, 8192, places[0]).unwrap();
         // Memory is in use while its transfer is queued, posted, or executed. Memory without transfers can be deregistered at any time.
-        let held = |rig: &mut Rig, memory| {
-            let refused = rig.channel.deregister_memory(memory).map(|area| area.len());
+        let held = |bed: &mut TestBed, memory| {
+            let refused = bed.channel.deregister_memory(memory).map(|area| area.len());
             assert!(
                 matches!(refused, Err(Error { kind: ChannelError::MemoryInUse, .. })),
                 "{way:?}: {refused:?}"
             );
         };
-        held(&mut rig, a);
-        rig.channel.poll().unwrap();
-        held(&mut rig, a);
-        let last = rig.channel.submit_at(b, 0, 8192, places[1]).unwrap();
-        rig.network.step_until_idle();
-        held(&mut rig, a);
-        assert_eq!(rig.channel.deregister_memory(idle).unwrap().len(), 64);
-        rig.channel.wait_ended(first, WaitOptions::default()).unwrap();
-        let area = rig.channel.deregister_memory(a).unwrap();
+        held(&mut bed, a);
+        bed.channel.poll().unwrap();
+        held(&mut bed, a);
+        let last = bed.channel.submit_at(b, 0, 8192, places[1]).unwrap();
+        bed.network.step_until_idle();
+        held(&mut bed, a);
+        assert_eq!(bed.channel.deregister_memory(idle).unwrap().len(), 64);
+        bed.channel.wait_ended(first, WaitOptions::default()).unwrap();
+        let area = bed.channel.deregister_memory(a).unwrap();
         let mut found = vec![0; 8192];
         area.memory().read(0, &mut found).unwrap();
-        assert!(found == data[0] && peek(&rig.network, 0, places[0], 8192) == data[0]);
-        rig.channel.wait_ended(last, WaitOptions::default()).unwrap();
-        assert_stale(&mut rig, a);
+        assert!(found == data[0] && peek(&bed.network, 0, places[0], 8192) == data[0]);
+        bed.channel.wait_ended(last, WaitOptions::default()).unwrap();
+        assert_stale(&mut bed, a);
         // The table slot is used again, the handle is not.
-        let again = rig.channel.register_memory(area).unwrap();
+        let again = bed.channel.register_memory(area).unwrap();
         assert_ne!(again, a);
-        assert_stale(&mut rig, a);
-        assert_stale(&mut rig, idle);
+        assert_stale(&mut bed, a);
+        assert_stale(&mut bed, idle);
         for memory in [again, b] {
-            let ticket = rig.channel.submit_at(memory, 1, 4097, AT).unwrap();
-            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-            assert!(rig.channel.deregister_memory(memory).is_ok());
+            let ticket = bed.channel.submit_at(memory, 1, 4097, AT).unwrap();
+            bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            assert!(bed.channel.deregister_memory(memory).is_ok());
         }
-        drop(rig.channel);
-        assert_pool(&rig.card, 0, 0);
-        drop(rig.card);
-        assert_closed(&rig.network, 0);
+        drop(bed.channel);
+        assert_pool(&bed.card, 0, 0);
+        drop(bed.card);
+        assert_closed(&bed.network, 0);
     }
 }
 
 #[test]
 fn registered_memory_of_other_channel_is_refused() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let mut other = way.take(&rig.card, 1, way.options()).unwrap();
-        let mut area = rig.card.registered_memory(4096).unwrap();
+        let mut bed = TestBed::new(way);
+        let mut other = way.take(&bed.card, 1, way.options()).unwrap();
+        let mut area = bed.card.registered_memory(4096).unwrap();
         // As many registrations as this channel has, and more: both channels give out the same numbers.
         for _ in 0..3 {
-            let _registered = rig.register_memory(4096);
+            let _registered = bed.register_memory(4096);
             let memory = other.register_memory(area).unwrap();
-            assert_stale(&mut rig, memory);
+            assert_stale(&mut bed, memory);
             assert!(other.memory(memory).is_some());
             area = other.deregister_memory(memory).unwrap();
         }
         // A handle of an earlier channel with the same number is refused too.
-        let number_before = rig.register_memory(4096);
-        drop(rig.channel);
-        rig.channel = way.take(&rig.card, 0, way.options()).unwrap();
+        let number_before = bed.register_memory(4096);
+        drop(bed.channel);
+        bed.channel = way.take(&bed.card, 0, way.options()).unwrap();
         for _ in 0..5 {
-            let _ = rig.register_memory(64);
+            let _ = bed.register_memory(64);
         }
-        assert_stale(&mut rig, number_before);
+        assert_stale(&mut bed, number_before);
     }
 }
 
@@ -164,29 +164,29 @@ fn registered_memory_of_other_card_is_returned() {
 #[test]
 fn registered_caller_memory_transfers() {
     for way in SETUPS {
-        let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
+        let mut bed = TestBed::with(way, way.options().max_descriptor_length(4096));
         let memory = SharedMemory::memfd("own", 1 << 20).unwrap();
-        let area = rig.card.map_memory(memory.clone(), DmaAccess::Both).unwrap();
-        let own = rig.channel.register_memory(area).unwrap();
-        let (mapped, data) = (rig.network.mapped_bytes(0), bytes(5, 100_000));
-        rig.put(own, 4321, AT, &data);
-        let ticket = rig.channel.submit_at(own, 4321, 100_000, AT).unwrap();
-        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        let area = bed.card.map_memory(memory.clone(), DmaAccess::Both).unwrap();
+        let own = bed.channel.register_memory(area).unwrap();
+        let (mapped, data) = (bed.network.mapped_bytes(0), bytes(5, 100_000));
+        bed.put(own, 4321, AT, &data);
+        let ticket = bed.channel.submit_at(own, 4321, 100_000, AT).unwrap();
+        bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         // The caller reads its own memory: there was no copy.
         let mut found = vec![0; 100_000];
         memory.view().read(4321, &mut found).unwrap();
-        assert!(found == data && peek(&rig.network, 0, AT, 100_000) == data, "{way:?}");
+        assert!(found == data && peek(&bed.network, 0, AT, 100_000) == data, "{way:?}");
         // It is unmapped when it is deregistered and dropped, or when its channel is dropped in the middle of a transfer.
-        drop(rig.channel.deregister_memory(own).unwrap());
-        assert_eq!(rig.network.mapped_bytes(0), mapped - (1 << 20), "{way:?}");
-        let area = rig.card.map_memory(memory.clone(), DmaAccess::Both).unwrap();
-        let own = rig.channel.register_memory(area).unwrap();
-        rig.channel.submit_at(own, 0, 1 << 20, AT).unwrap();
-        rig.channel.poll().unwrap();
-        rig.step(20);
-        drop(rig.channel);
-        assert_eq!(rig.network.mapped_bytes(0), mapped - (1 << 20), "{way:?}");
-        let stats = assert_pool(&rig.card, 0, 0);
+        drop(bed.channel.deregister_memory(own).unwrap());
+        assert_eq!(bed.network.mapped_bytes(0), mapped - (1 << 20), "{way:?}");
+        let area = bed.card.map_memory(memory.clone(), DmaAccess::Both).unwrap();
+        let own = bed.channel.register_memory(area).unwrap();
+        bed.channel.submit_at(own, 0, 1 << 20, AT).unwrap();
+        bed.channel.poll().unwrap();
+        bed.step(20);
+        drop(bed.channel);
+        assert_eq!(bed.network.mapped_bytes(0), mapped - (1 << 20), "{way:?}");
+        let stats = assert_pool(&bed.card, 0, 0);
         assert_eq!((stats.caller_areas, stats.caller_bytes), (0, 0));
         memory.view().read(0, &mut found).unwrap();
     }
@@ -195,9 +195,9 @@ fn registered_caller_memory_transfers() {
 #[test]
 fn registered_part_outside_is_refused() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(1000);
-        assert_eq!(rig.memory(memory).len(), 1000);
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(1000);
+        assert_eq!(bed.memory(memory).len(), 1000);
         for (offset, length) in [
             (0, 1001),
             (1, 1000),
@@ -209,7 +209,7 @@ fn registered_part_outside_is_refused() {
             (1, usize::MAX),
             (usize::MAX, usize::MAX),
         ] {
-            let refused = rig.channel.submit_at(memory, offset, length, AT);
+            let refused = bed.channel.submit_at(memory, offset, length, AT);
             let Err(Error {
                 kind: SubmitError::MemoryRange { offset: o, length: l, size: 1000, .. }, ..
             }) = refused
@@ -219,31 +219,31 @@ fn registered_part_outside_is_refused() {
             assert_eq!((o, l), (offset, length));
         }
         for offset in [0, 500, 1000] {
-            let refused = rig.channel.submit_at(memory, offset, 0, AT);
+            let refused = bed.channel.submit_at(memory, offset, 0, AT);
             assert!(
                 matches!(refused, Err(Error { kind: SubmitError::Ring(RefusalReason::Empty), .. })),
                 "{refused:?}"
             );
         }
         for at in [0x2_0000_0000 - 999, 0x2_0000_0000, u64::MAX - 998, u64::MAX] {
-            let refused = rig.channel.submit_at(memory, 0, 1000, CardAddr::new(at));
+            let refused = bed.channel.submit_at(memory, 0, 1000, CardAddr::new(at));
             assert!(
                 matches!(refused, Err(Error { kind: SubmitError::CardMemory { length: 1000, .. }, .. })),
                 "{refused:?}"
             );
         }
-        assert_eq!(rig.channel.in_flight(), 0);
+        assert_eq!(bed.channel.in_flight(), 0);
         // To the last byte on both sides.
-        let ticket = rig.channel.submit_at(memory, 0, 1000, CardAddr::new(0x2_0000_0000 - 1000)).unwrap();
-        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        let ticket = rig.channel.submit_at(memory, 999, 1, CardAddr::new(0x2_0000_0000 - 1)).unwrap();
-        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        let ticket = bed.channel.submit_at(memory, 0, 1000, CardAddr::new(0x2_0000_0000 - 1000)).unwrap();
+        bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        let ticket = bed.channel.submit_at(memory, 999, 1, CardAddr::new(0x2_0000_0000 - 1)).unwrap();
+        bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
     }
 }
 
 fn mixed(way: TestSetup) {
-    let mut rig = Rig::with(way, way.options().descriptors(32).transfers(16));
-    let memory = rig.register_memory(1 << 20);
+    let mut bed = TestBed::with(way, way.options().descriptors(32).transfers(16));
+    let memory = bed.register_memory(1 << 20);
     let mut dice = TestRng::new(4);
     let mut expected = Vec::<(Ticket, CardAddr, Vec<u8>)>::new();
     let mut order = Vec::new();
@@ -254,7 +254,7 @@ fn mixed(way: TestSetup) {
         let at = AT.checked_add((n << 12) as u64).unwrap();
         loop {
             let full = if n % 3 == 0 {
-                match rig.channel.submit(rig.setup.buffer(&rig.network, &rig.card, at, &data), at) {
+                match bed.channel.submit(bed.setup.buffer(&bed.network, &bed.card, at, &data), at) {
                     Ok(ticket) => {
                         order.push(ticket);
                         expected.push((ticket, at, data.clone()));
@@ -267,8 +267,8 @@ fn mixed(way: TestSetup) {
                 // The last transfer of this part has ended: the ring is far shorter than one pass over the memory.
                 parts.retain(|part| part.1 != offset);
                 let data = &data[..data.len().min(2048)];
-                rig.put(memory, offset, at, data);
-                match rig.channel.submit_at(memory, offset, data.len(), at) {
+                bed.put(memory, offset, at, data);
+                match bed.channel.submit_at(memory, offset, data.len(), at) {
                     Ok(ticket) => {
                         order.push(ticket);
                         parts.push((ticket, offset, at, data.to_vec()));
@@ -280,19 +280,19 @@ fn mixed(way: TestSetup) {
             if !full {
                 break;
             }
-            rig.channel.poll().unwrap();
-            rig.channel.relax();
-            take(&mut rig, &expected, &mut returned);
+            bed.channel.poll().unwrap();
+            bed.channel.relax();
+            take(&mut bed, &expected, &mut returned);
         }
     }
-    let done = rig.finish();
-    check(&rig, done, &expected, &mut returned);
+    let done = bed.finish();
+    check(&bed, done, &expected, &mut returned);
     assert_eq!(returned, expected.len());
     assert!(order.is_sorted());
     for (_, offset, at, data) in &parts {
-        assert!(rig.arrived(memory, *offset, *at, data.len()) == *data, "{way:?}");
+        assert!(bed.arrived(memory, *offset, *at, data.len()) == *data, "{way:?}");
     }
-    assert_pool(&rig.card, 1 + AREA, 0);
+    assert_pool(&bed.card, 1 + AREA, 0);
 }
 
 #[test]
@@ -302,13 +302,13 @@ fn registered_and_buffers_end_in_order() {
     }
 }
 
-fn take(rig: &mut Rig, expected: &[(Ticket, CardAddr, Vec<u8>)], returned: &mut usize) {
-    let done = rig.completions();
-    check(rig, done, expected, returned);
+fn take(bed: &mut TestBed, expected: &[(Ticket, CardAddr, Vec<u8>)], returned: &mut usize) {
+    let done = bed.completions();
+    check(bed, done, expected, returned);
 }
 
 fn check(
-    rig: &Rig,
+    bed: &TestBed,
     done: Vec<fpga_driver::Completion>,
     expected: &[(Ticket, CardAddr, Vec<u8>)],
     returned: &mut usize,
@@ -316,7 +316,7 @@ fn check(
     for done in done {
         let (ticket, at, data) = &expected[*returned];
         assert_eq!((done.ticket, done.outcome), (*ticket, Ok(data.len() as u64)));
-        assert!(rig.moved(&done.buffer.unwrap(), *at, data), "{:?}", rig.setup);
+        assert!(bed.moved(&done.buffer.unwrap(), *at, data), "{:?}", bed.setup);
         *returned += 1;
     }
 }
@@ -330,19 +330,19 @@ fn registered_transfer_longer_than_descriptor_is_split() {
         let mut memory = fpga_pci::DmaPoolOptions::default();
         memory.limit = 1 << 30;
         let card = fpga_tests::cards::open_with(&network, fpga_driver::OpenOptions::default().memory(memory));
-        let mut rig = Rig::on(network, card, way, way.options());
-        let memory = rig.register_memory(LENGTH);
-        let before = rig.card.counters().unwrap().descriptors;
+        let mut bed = TestBed::on(network, card, way, way.options());
+        let memory = bed.register_memory(LENGTH);
+        let before = bed.card.counters().unwrap().descriptors;
         // Card memory that was never written reads as zeros.
         for offset in [0, (1 << 28) - 4096, LENGTH - 8] {
-            rig.memory(memory).write(offset, &[0xFF; 8]).unwrap();
+            bed.memory(memory).write(offset, &[0xFF; 8]).unwrap();
         }
-        poke(&rig.network, 0, AT.checked_add(LENGTH as u64 - 8).unwrap(), &[1; 8]);
-        let ticket = rig.channel.submit_at(memory, 0, LENGTH, AT).unwrap();
-        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        assert_eq!(rig.card.counters().unwrap().descriptors - before, 2);
+        poke(&bed.network, 0, AT.checked_add(LENGTH as u64 - 8).unwrap(), &[1; 8]);
+        let ticket = bed.channel.submit_at(memory, 0, LENGTH, AT).unwrap();
+        bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert_eq!(bed.card.counters().unwrap().descriptors - before, 2);
         for (offset, expected) in [(0, 0), ((1 << 28) - 4096, 0), (LENGTH - 8, 1)] {
-            assert_eq!(rig.arrived(memory, offset, AT, 8), [expected; 8], "at {offset}");
+            assert_eq!(bed.arrived(memory, offset, AT, 8), [expected; 8], "at {offset}");
         }
     }
 }

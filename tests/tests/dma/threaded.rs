@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use fpga_driver::ChannelEvents;
 use fpga_sim::CardFailure;
-use fpga_tests::rig::THREADED;
+use fpga_tests::bed::THREADED;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
@@ -27,8 +27,8 @@ fn threaded_cancel_keeps_invariants() {
         }
         for n in 0..12 {
             let kind = cancel::KINDS[n % cancel::KINDS.len()];
-            cancel::cancelled_after(way, kind, n % cancel::TRANSFERS, &|rig| {
-                rig.channel.poll().unwrap();
+            cancel::cancelled_after(way, kind, n % cancel::TRANSFERS, &|bed| {
+                bed.channel.poll().unwrap();
                 run_briefly(n);
             });
         }
@@ -65,25 +65,25 @@ fn sleep(events: &ChannelEvents) -> bool {
 #[test]
 fn threaded_event_loop_misses_no_interrupt() {
     for way in THREADED {
-        let mut rig = Rig::with_interrupts(way);
-        let memory = rig.register_memory(1 << 16);
-        let events = rig.channel.events().unwrap();
+        let mut bed = TestBed::with_interrupts(way);
+        let memory = bed.register_memory(1 << 16);
+        let events = bed.channel.events().unwrap();
         let mut dice = TestRng::new(8);
         let (mut submitted, mut ended) = (0, 0);
-        while submitted < 1000 || rig.channel.in_flight() > 0 {
+        while submitted < 1000 || bed.channel.in_flight() > 0 {
             for _ in 0..dice.below(6) {
-                if submitted < 1000 && rig.channel.in_flight() < 200 {
+                if submitted < 1000 && bed.channel.in_flight() < 200 {
                     submitted += 1;
                     let length = dice.one_of(&[1, 64, 4096, 5000]);
-                    rig.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
+                    bed.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
                 }
             }
-            ended += rig.channel.poll().unwrap();
+            ended += bed.channel.poll().unwrap();
             run_briefly(dice.below(3));
             let _ = events.take();
-            rig.channel.arm().unwrap();
-            ended += rig.channel.poll().unwrap();
-            if rig.channel.in_flight() > 0 {
+            bed.channel.arm().unwrap();
+            ended += bed.channel.poll().unwrap();
+            if bed.channel.in_flight() > 0 {
                 assert!(sleep(&events), "{way:?}: {submitted} submitted, {ended} ended, no wake-up");
             }
         }
@@ -104,33 +104,33 @@ fn threaded_every_channel_in_own_thread() {
                 scope.spawn(move || {
                     let channel =
                         way.take(&card, number, way.options().descriptors(64).transfers(16)).unwrap();
-                    let mut rig = Rig { setup: way, channel, card, network };
-                    let memory = rig.register_memory(1 << 16);
+                    let mut bed = TestBed { setup: way, channel, card, network };
+                    let memory = bed.register_memory(1 << 16);
                     let mut dice = TestRng::new(u64::from(number));
                     let base = (u64::from(number) * 2 + direction as u64) << 24;
                     let mut last = None;
                     for n in 0..150_u64 {
                         let at = CardAddr::new(base + ((n % 16) << 12));
                         let offset = dice.below(1 << 15);
-                        match rig.channel.submit_at(memory, offset, 1 + dice.below(4000), at) {
+                        match bed.channel.submit_at(memory, offset, 1 + dice.below(4000), at) {
                             Ok(ticket) => last = Some(ticket),
                             Err(error) => assert!(error.is_full(), "{error}"),
                         }
                         match (dice.below(12), last) {
-                            (0, Some(ticket)) => drop(rig.channel.cancel(ticket).unwrap()),
+                            (0, Some(ticket)) => drop(bed.channel.cancel(ticket).unwrap()),
                             (1, Some(ticket)) => {
-                                rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap()
+                                bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap()
                             }
-                            (2, _) => drop(rig.completions()),
-                            _ => drop(rig.channel.poll().unwrap()),
+                            (2, _) => drop(bed.completions()),
+                            _ => drop(bed.channel.poll().unwrap()),
                         }
                     }
-                    rig.finish();
+                    bed.finish();
                     let data = bytes(u64::from(number), 1 << 16);
-                    rig.put(memory, 0, CardAddr::new(base), &data);
-                    let ticket = rig.channel.submit_at(memory, 0, 1 << 16, CardAddr::new(base)).unwrap();
-                    rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-                    assert!(rig.arrived(memory, 0, CardAddr::new(base), 1 << 16) == data, "{way:?} {number}");
+                    bed.put(memory, 0, CardAddr::new(base), &data);
+                    let ticket = bed.channel.submit_at(memory, 0, 1 << 16, CardAddr::new(base)).unwrap();
+                    bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+                    assert!(bed.arrived(memory, 0, CardAddr::new(base), 1 << 16) == data, "{way:?} {number}");
                 });
             }
         }

@@ -16,56 +16,56 @@ fn hybrid(spin: Duration) -> WaitOptions {
     WaitOptions::default().mode(WaitMode::Hybrid { spin })
 }
 
-fn interrupts(rig: &Rig) -> u64 {
-    rig.card.counters().unwrap().interrupts
+fn interrupts(bed: &TestBed) -> u64 {
+    bed.card.counters().unwrap().interrupts
 }
 
 #[test]
 fn hybrid_wait_short_transfer_spins_long_transfer_sleeps() {
     for way in SETUPS {
-        let mut rig = Rig::with_interrupts(way);
-        let memory = rig.register_memory(4 << 20);
+        let mut bed = TestBed::with_interrupts(way);
+        let memory = bed.register_memory(4 << 20);
         let spin = hybrid(Duration::from_micros(20));
-        let before = rig.card.counters().unwrap();
+        let before = bed.card.counters().unwrap();
         for n in 0..20 {
-            let ticket = rig.channel.submit_at(memory, n * 100, 100, CardAddr::ZERO).unwrap();
-            rig.channel.wait_ended(ticket, spin).unwrap();
+            let ticket = bed.channel.submit_at(memory, n * 100, 100, CardAddr::ZERO).unwrap();
+            bed.channel.wait_ended(ticket, spin).unwrap();
         }
-        let after = rig.card.counters().unwrap();
+        let after = bed.card.counters().unwrap();
         assert_eq!((after.interrupts, after.mmio_reads), (0, before.mmio_reads), "{way:?}");
         // 64 pages of 64 KiB: more than the card moves within the spin time.
         for n in 1..=5 {
             let data = bytes(n, 4 << 20);
             let at = CardAddr::new(n << 24);
-            rig.put(memory, 0, at, &data);
-            let ticket = rig.channel.submit_at(memory, 0, 4 << 20, at).unwrap();
-            let before = rig.card.counters().unwrap();
-            rig.channel.wait_ended(ticket, hybrid(Duration::from_nanos(300))).unwrap();
-            let after = rig.card.counters().unwrap();
-            assert_eq!(interrupts(&rig), n, "{way:?}");
+            bed.put(memory, 0, at, &data);
+            let ticket = bed.channel.submit_at(memory, 0, 4 << 20, at).unwrap();
+            let before = bed.card.counters().unwrap();
+            bed.channel.wait_ended(ticket, hybrid(Duration::from_nanos(300))).unwrap();
+            let after = bed.card.counters().unwrap();
+            assert_eq!(interrupts(&bed), n, "{way:?}");
             assert!(after.mmio_reads - before.mmio_reads <= 1, "{way:?}");
-            assert!(rig.arrived(memory, 0, at, 4 << 20) == data, "{way:?}");
+            assert!(bed.arrived(memory, 0, at, 4 << 20) == data, "{way:?}");
         }
         // Later short transfers need no sleep, and cause no interrupt.
         for _ in 0..20 {
-            let ticket = rig.channel.submit_at(memory, 0, 100, CardAddr::ZERO).unwrap();
-            rig.channel.wait_ended(ticket, spin).unwrap();
+            let ticket = bed.channel.submit_at(memory, 0, 100, CardAddr::ZERO).unwrap();
+            bed.channel.wait_ended(ticket, spin).unwrap();
         }
-        assert_eq!(interrupts(&rig), 5, "{way:?}");
+        assert_eq!(interrupts(&bed), 5, "{way:?}");
     }
 }
 
 #[test]
 fn hybrid_wait_long_spin_causes_no_interrupt() {
     for way in SETUPS {
-        let mut rig = Rig::new(way);
-        let memory = rig.register_memory(4 << 20);
-        let ticket = rig.channel.submit_at(memory, 0, 4 << 20, CardAddr::ZERO).unwrap();
-        rig.channel.wait_ended(ticket, hybrid(Duration::from_secs(1))).unwrap();
-        let ticket = rig.channel.submit_at(memory, 0, 4 << 20, CardAddr::ZERO).unwrap();
-        let refused = rig.channel.wait_ended(ticket, hybrid(Duration::ZERO));
+        let mut bed = TestBed::new(way);
+        let memory = bed.register_memory(4 << 20);
+        let ticket = bed.channel.submit_at(memory, 0, 4 << 20, CardAddr::ZERO).unwrap();
+        bed.channel.wait_ended(ticket, hybrid(Duration::from_secs(1))).unwrap();
+        let ticket = bed.channel.submit_at(memory, 0, 4 << 20, CardAddr::ZERO).unwrap();
+        let refused = bed.channel.wait_ended(ticket, hybrid(Duration::ZERO));
         assert!(matches!(refused, Err(Error { kind: ChannelError::NoInterrupt, .. })), "{refused:?}");
-        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
     }
 }
 
@@ -74,21 +74,21 @@ fn wait_every_mode_ends_at_timeout() {
     for way in SETUPS {
         for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(3) }]
         {
-            let mut rig = Rig::with_interrupts(way);
-            let memory = rig.register_memory(32 << 20);
-            let ticket = rig.channel.submit_at(memory, 0, 32 << 20, CardAddr::ZERO).unwrap();
+            let mut bed = TestBed::with_interrupts(way);
+            let memory = bed.register_memory(32 << 20);
+            let ticket = bed.channel.submit_at(memory, 0, 32 << 20, CardAddr::ZERO).unwrap();
             let limit = Duration::from_micros(10);
-            let before = rig.network.now();
-            let error = rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode).timeout(limit));
+            let before = bed.network.now();
+            let error = bed.channel.wait_ended(ticket, WaitOptions::default().mode(mode).timeout(limit));
             assert!(
                 matches!(error, Err(Error { kind: ChannelError::TimedOut { .. }, .. })),
                 "{way:?} {mode:?}: {error:?}"
             );
-            let waited = rig.network.now().get() - before.get();
+            let waited = bed.network.now().get() - before.get();
             assert!((10_000..20_000).contains(&waited), "{way:?} {mode:?}: {waited} ns");
             // The transfer continues, and can be waited for in any mode.
-            rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
-            rig.assert_works(1);
+            bed.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
+            bed.assert_works(1);
         }
     }
 }
@@ -105,16 +105,16 @@ fn wait_slow_batch_reports_no_fault() {
             let network = builder.build().unwrap();
             let card = open(&network);
             card.enable_interrupts().unwrap();
-            let mut rig = Rig::on(network, card, way, way.options().descriptors(2048).transfers(1024));
-            let memory = rig.register_memory(1 << 16);
+            let mut bed = TestBed::on(network, card, way, way.options().descriptors(2048).transfers(1024));
+            let memory = bed.register_memory(1 << 16);
             let data = bytes(3, 1 << 16);
-            rig.put(memory, 0, CardAddr::ZERO, &data);
+            bed.put(memory, 0, CardAddr::ZERO, &data);
             let last = (0..1024)
-                .map(|n| rig.channel.submit_at(memory, n * 64, 64, CardAddr::new(n as u64 * 64)).unwrap())
+                .map(|n| bed.channel.submit_at(memory, n * 64, 64, CardAddr::new(n as u64 * 64)).unwrap())
                 .last();
-            rig.channel.wait_ended(last.unwrap(), WaitOptions::default().mode(mode)).unwrap();
-            assert!(rig.completions().is_empty(), "{way:?} {mode:?}");
-            assert!(rig.arrived(memory, 0, CardAddr::ZERO, 1 << 16) == data, "{way:?} {mode:?}");
+            bed.channel.wait_ended(last.unwrap(), WaitOptions::default().mode(mode)).unwrap();
+            assert!(bed.completions().is_empty(), "{way:?} {mode:?}");
+            assert!(bed.arrived(memory, 0, CardAddr::ZERO, 1 << 16) == data, "{way:?} {mode:?}");
         }
     }
 }
@@ -123,24 +123,24 @@ fn wait_slow_batch_reports_no_fault() {
 #[test]
 fn interrupt_wait_works_between_cancels() {
     for way in SETUPS {
-        let mut rig = Rig::with_interrupts(way);
-        let memory = rig.register_memory(1 << 20);
+        let mut bed = TestBed::with_interrupts(way);
+        let memory = bed.register_memory(1 << 20);
         let mut dice = TestRng::new(9);
         let interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
         let mut cancelled = 0;
         for _ in 0..100 {
-            let tickets = [0, 1, 2].map(|n| rig.channel.submit_at(memory, n, 5000, CardAddr::ZERO).unwrap());
+            let tickets = [0, 1, 2].map(|n| bed.channel.submit_at(memory, n, 5000, CardAddr::ZERO).unwrap());
             if dice.below(3) != 0 {
-                rig.channel.poll().unwrap();
-                rig.step(dice.below(4));
+                bed.channel.poll().unwrap();
+                bed.step(dice.below(4));
             }
-            cancelled += usize::from(rig.channel.cancel(dice.one_of(&tickets)).unwrap());
-            rig.channel.wait_ended(tickets[2], interrupt).unwrap();
+            cancelled += usize::from(bed.channel.cancel(dice.one_of(&tickets)).unwrap());
+            bed.channel.wait_ended(tickets[2], interrupt).unwrap();
         }
         assert!(cancelled > 50);
-        assert_eq!(rig.completions().len(), cancelled, "{way:?}");
+        assert_eq!(bed.completions().len(), cancelled, "{way:?}");
         // All of them were found by their interrupt, none by the poll after the sleep's timeout.
-        assert!(rig.network.now() < Nanos::from_millis(100), "{way:?}: {:?}", rig.network.now());
+        assert!(bed.network.now() < Nanos::from_millis(100), "{way:?}: {:?}", bed.network.now());
     }
 }
 
@@ -176,36 +176,36 @@ fn readable(events: &ChannelEvents) -> bool {
 fn channel_event_loop_never_sleeps_over_completion() {
     for way in SETUPS {
         for seed in 0..20 {
-            let mut rig = Rig::with_interrupts(way);
-            let memory = rig.register_memory(1 << 16);
-            let events = rig.channel.events().unwrap();
+            let mut bed = TestBed::with_interrupts(way);
+            let memory = bed.register_memory(1 << 16);
+            let events = bed.channel.events().unwrap();
             let mut dice = TestRng::new(seed);
             let (mut submitted, mut ended) = (0, 0);
             while submitted < 300 {
                 for _ in 0..dice.below(6) {
                     submitted += 1;
                     let length = dice.one_of(&[1, 64, 4096, 5000]);
-                    rig.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
+                    bed.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
                 }
-                rig.channel.arm().unwrap();
-                rig.step(dice.below(4));
-                ended += rig.channel.poll().unwrap();
-                rig.step(dice.below(8));
+                bed.channel.arm().unwrap();
+                bed.step(dice.below(4));
+                ended += bed.channel.poll().unwrap();
+                bed.step(dice.below(8));
                 if dice.below(2) == 0 {
-                    ended += rig.channel.poll().unwrap();
+                    ended += bed.channel.poll().unwrap();
                 }
-                if rig.channel.in_flight() == 0 {
+                if bed.channel.in_flight() == 0 {
                     continue;
                 }
                 // The sleep: the channel is not polled again until the event fd is readable.
-                rig.network.step_until_idle();
+                bed.network.step_until_idle();
                 assert!(readable(&events), "{way:?} seed {seed}: {submitted} submitted, {ended} ended");
                 assert_ne!(events.take(), 0);
-                ended += rig.channel.poll().unwrap();
+                ended += bed.channel.poll().unwrap();
             }
-            while rig.channel.in_flight() > 0 {
-                ended += rig.channel.poll().unwrap();
-                rig.channel.relax();
+            while bed.channel.in_flight() > 0 {
+                ended += bed.channel.poll().unwrap();
+                bed.channel.relax();
             }
             assert_eq!(ended, submitted);
         }

@@ -364,7 +364,7 @@ pub struct Opened {
     /// The card.
     pub card: Card,
     /// Backend of the card.
-    pub transport: Arc<dyn Backend>,
+    pub backend: Arc<dyn Backend>,
     /// Whether the card is simulated, so that its time is virtual.
     pub simulated: bool,
     /// Whether another process serves it.
@@ -386,7 +386,7 @@ impl Opened {
     /// All registers of the card.
     #[must_use]
     pub fn registers(&self) -> Vec<Register> {
-        registers::of(&self.card, &*self.transport, self.map.as_ref())
+        registers::of(&self.card, &*self.backend, self.map.as_ref())
     }
 
     /// Opens the card behind a backend that [`CardOpener::with_observer`] returned.
@@ -404,7 +404,7 @@ impl Opened {
     pub(crate) fn of(choice: &impl CardOpener, card: Card, backend: Arc<dyn Backend>) -> Self {
         let target = choice.target();
         let (simulated, served) = (target.is_simulated(), target.is_served());
-        let opened = Self { card, transport: backend, simulated, served, map: choice.map() };
+        let opened = Self { card, backend, simulated, served, map: choice.map() };
         choice.opened(&opened);
         opened
     }
@@ -412,7 +412,7 @@ impl Opened {
     /// Time of the card's clock, in nanoseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
-        self.transport.now()
+        self.backend.now()
     }
 }
 

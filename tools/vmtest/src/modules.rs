@@ -145,7 +145,7 @@ mod tests {
         };
         let order = in_order(&["vfio-pci", "vfio"], read).unwrap();
         assert_eq!(names(&order), ["vfio", "irqbypass", "vfio_pci_core", "vfio_pci"]);
-        // A cycle cannot be loaded, and must not hang the test rig.
+        // A cycle cannot be loaded, and must not hang the test bed.
         assert_eq!(names(&in_order(&["a"], read).unwrap()), ["b", "a"]);
         let error = in_order(&["edu"], read).unwrap_err();
         assert_eq!(error.to_string(), "the kernel has no module edu");

@@ -229,7 +229,7 @@ fn forward(stream: impl Read, send: &SyncSender<String>) {
     }
 }
 
-/// Conversation between a guest and the test rig.
+/// Conversation between a guest and the test bed.
 struct Conversation<'a, 'b> {
     parts: &'a Parts<'b>,
     job: &'a Job,

@@ -38,45 +38,45 @@ fn short(host: &HostMemory, scratch: CardRange) -> Vec<DescriptorSpec> {
 fn writeback(context: &mut TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let host = context.host()?;
-    let (mut rigs, busy) = context.free()?;
-    if rigs.is_empty() {
+    let (mut beds, busy) = context.free()?;
+    if beds.is_empty() {
         return Ok(skip_reason("every channel"));
     }
     let mut without_bit = Vec::new();
-    for rig in &mut rigs {
-        rig.transfer(&short(&host, scratch))?;
-        let word = PollWriteback::from_bits(rig.writeback()?);
+    for bed in &mut beds {
+        bed.transfer(&short(&host, scratch))?;
+        let word = PollWriteback::from_bits(bed.writeback()?);
         if word.into_bits() == 0 {
             return Ok(Verdict::fail(format!(
                 "{} does not write back its count although control bits 2 and 26 are set: polling does not work, wait by interrupt; an IP \
                  older than 2016.1 has no write-back",
-                rig.name
+                bed.name
             )));
         }
         if word.error() || word.count() as usize != SHORT {
             return Ok(Verdict::fail(format!(
                 "{} writes back {:#010x} after a run of {SHORT} descriptors that succeeded: completion by polling is \
                  unreliable",
-                rig.name,
+                bed.name,
                 word.into_bits()
             )));
         }
         // Bit 26 alone, as in the vendor's driver.
         let control = record_all().with_ie_descriptor_completed(false);
-        rig.transfer_as(&short(&host, scratch), ChainLayout::default(), control)?;
-        if rig.writeback()? != 0 {
-            without_bit.push(rig.name);
+        bed.transfer_as(&short(&host, scratch), ChainLayout::default(), control)?;
+        if bed.writeback()? != 0 {
+            without_bit.push(bed.name);
         }
     }
-    context.findings.writeback_needs_enable = Some(without_bit.len() != rigs.len());
+    context.findings.writeback_needs_enable = Some(without_bit.len() != beds.len());
     let needed = match without_bit.len() {
         0 => "this needs control bit 2, which the driver sets".to_owned(),
-        n if n == rigs.len() => "this does not need control bit 2".to_owned(),
+        n if n == beds.len() => "this does not need control bit 2".to_owned(),
         _ => format!("without control bit 2 only {} do so", list(&without_bit)),
     };
     Ok(Verdict::pass(format!(
         "counts are written back by {}; {needed}{}",
-        quantity(rigs.len(), "channel"),
+        quantity(beds.len(), "channel"),
         skipped_channels(&busy)
     )))
 }
@@ -116,22 +116,22 @@ fn interrupts(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) 
 /// Executes a short run with the interrupt enabled; `None` if no interrupt came.
 fn interrupted(
     context: &TestContext<'_>,
-    rig: &mut TestChannel,
+    bed: &mut TestChannel,
     interrupt: &Interrupt,
     host: &HostMemory,
     scratch: CardRange,
 ) -> Result<Option<u32>, TestError> {
     let _ = interrupt.try_take();
     interrupt.rearm();
-    let post = rig.write(&short(host, scratch), ChainLayout::default())?;
-    rig.enable_interrupt(true)?;
-    rig.start(post, record_all())?;
+    let post = bed.write(&short(host, scratch), ChainLayout::default())?;
+    bed.enable_interrupt(true)?;
+    bed.start(post, record_all())?;
     let limit = Duration::from_nanos(context.limit());
     let woken = context.card.backend().wait_interrupt(interrupt, limit);
     // Before a register is read, because the read would push a write-back in flight.
-    let word = rig.writeback()?;
-    rig.enable_interrupt(false)?;
-    rig.finish()?;
+    let word = bed.writeback()?;
+    bed.enable_interrupt(false)?;
+    bed.finish()?;
     match woken {
         Ok(woken) => Ok(woken.map(|_| word)),
         Err(source) => Err(TestError::Interrupt(source)),
@@ -141,8 +141,8 @@ fn interrupted(
 fn one_interrupt(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let host = context.host()?;
-    let Availability::Free(mut rig) = context.take(name)? else { return Ok(skip_reason(name)) };
-    let Some((interrupt, vector)) = rig.interrupt() else {
+    let Availability::Free(mut bed) = context.take(name)? else { return Ok(skip_reason(name)) };
+    let Some((interrupt, vector)) = bed.interrupt() else {
         return Ok(Verdict::skip("interrupts are not enabled"));
     };
     // The other free channels are idle, so an interrupt on their vectors now belongs to this channel.
@@ -155,7 +155,7 @@ fn one_interrupt(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict
     for (_, _, other) in &others {
         let _ = other.try_take();
     }
-    let woken = interrupted(context, &mut rig, &interrupt, &host, scratch)?;
+    let woken = interrupted(context, &mut bed, &interrupt, &host, scratch)?;
     let stray = others.iter().find(|(_, _, other)| other.try_take() != 0);
     Ok(match (woken, stray) {
         (Some(_), None) => Verdict::pass(format!("vector {vector} fires when a run ends")),
@@ -179,17 +179,17 @@ fn one_interrupt(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict
 fn interrupt_and_writeback(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let host = context.host()?;
-    let (mut rigs, busy) = context.free()?;
+    let (mut beds, busy) = context.free()?;
     let mut tried = 0;
-    for rig in &mut rigs {
-        let Some((interrupt, _)) = rig.interrupt() else { continue };
-        match interrupted(context, rig, &interrupt, &host, scratch)? {
+    for bed in &mut beds {
+        let Some((interrupt, _)) = bed.interrupt() else { continue };
+        match interrupted(context, bed, &interrupt, &host, scratch)? {
             None => {
-                let what = format!("{} sends no interrupt if write-back is enabled", rig.name);
+                let what = format!("{} sends no interrupt if write-back is enabled", bed.name);
                 return Ok(Verdict::warn(what).advise(Advice::AvoidHybridWaits));
             }
             Some(0) => {
-                let what = format!("{}'s interrupt arrives before its write-back, or without it", rig.name);
+                let what = format!("{}'s interrupt arrives before its write-back, or without it", bed.name);
                 return Ok(Verdict::warn(what).advise(Advice::AvoidHybridWaits));
             }
             Some(_) => tried += 1,
@@ -210,25 +210,25 @@ fn interrupt_and_writeback(context: &TestContext<'_>) -> Result<Verdict, TestErr
 fn abort(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let host = context.host()?;
-    let (mut rigs, busy) = context.free()?;
-    if rigs.is_empty() {
+    let (mut beds, busy) = context.free()?;
+    if beds.is_empty() {
         return Ok(skip_reason("every channel"));
     }
     let size = context.max_transfer_length().min(4096) / 64 * 64;
     let one = descriptors(&host, 0, scratch.start, size, size);
     let run: Vec<DescriptorSpec> = one.iter().copied().cycle().take(MAX_DESCRIPTORS).collect();
     let (mut stopped, mut too_fast) = (Vec::new(), Vec::new());
-    for rig in &mut rigs {
-        let post = rig.write(&run, ChainLayout::default())?;
-        rig.start(post, record_all())?;
+    for bed in &mut beds {
+        let post = bed.write(&run, ChainLayout::default())?;
+        bed.start(post, record_all())?;
         context.relax();
-        let status = rig.stop()?;
+        let status = bed.stop()?;
         if status.descriptor_stopped() {
-            too_fast.push(rig.name);
+            too_fast.push(bed.name);
         } else {
-            stopped.push(rig.name);
+            stopped.push(bed.name);
         }
-        if rig.name.direction == Direction::C2h {
+        if bed.name.direction == Direction::C2h {
             // An idle engine must not write: a pattern shows later writes.
             host.memory().fill(0, size, 0x5A)?;
             context.pause(100_000);
@@ -238,11 +238,11 @@ fn abort(context: &TestContext<'_>) -> Result<Verdict, TestError> {
                 return Ok(Verdict::fail(format!(
                     "{} still writes to host memory after it was stopped and reported idle: do not reuse its buffers \
                      after an abort, reset the card",
-                    rig.name
+                    bed.name
                 )));
             }
         }
-        rig.transfer(&short(&host, scratch))?;
+        bed.transfer(&short(&host, scratch))?;
     }
     let bytes = MAX_DESCRIPTORS * size;
     Ok(if stopped.is_empty() {

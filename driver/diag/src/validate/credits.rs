@@ -30,21 +30,21 @@ pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'
 }
 
 fn enable(context: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let (rigs, busy) = context.free()?;
-    if rigs.is_empty() {
+    let (beds, busy) = context.free()?;
+    if beds.is_empty() {
         return Ok(skip_reason("every channel"));
     }
     let mut wrong: Vec<ChannelName> = Vec::new();
-    for rig in &rigs {
-        let taken = rig.set_credit_mode(true)?;
-        if !(rig.set_credit_mode(false)? && taken) {
-            wrong.push(rig.name);
+    for bed in &beds {
+        let taken = bed.set_credit_mode(true)?;
+        if !(bed.set_credit_mode(false)? && taken) {
+            wrong.push(bed.name);
         }
     }
     Ok(if wrong.is_empty() {
         Verdict::pass(format!(
             "the bits at 0x6020 of {} can be set and cleared{}",
-            quantity(rigs.len(), "channel"),
+            quantity(beds.len(), "channel"),
             skipped_channels(&busy)
         ))
     } else {
@@ -56,20 +56,20 @@ fn enable(context: &TestContext<'_>) -> Result<Verdict, TestError> {
 fn run_credit_mode(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let host = context.host()?;
-    let (mut rigs, busy) = context.free()?;
-    if rigs.is_empty() {
+    let (mut beds, busy) = context.free()?;
+    if beds.is_empty() {
         return Ok(skip_reason("every channel"));
     }
-    for rig in &mut rigs {
-        if !rig.set_credit_mode(true)? {
-            return Ok(Verdict::skip(format!("{} has no credit mode", rig.name)));
+    for bed in &mut beds {
+        if !bed.set_credit_mode(true)? {
+            return Ok(Verdict::skip(format!("{} has no credit mode", bed.name)));
         }
         // Single descriptors, and blocks that credits split: entry 120 is near the end of a page.
         for chain in [
             ChainLayout { first: 0, block: 1, circular: true },
             ChainLayout { first: 120, block: 64, circular: true },
         ] {
-            let wrong = match check_ring(context, rig, &host, scratch, chain) {
+            let wrong = match check_ring(context, bed, &host, scratch, chain) {
                 Ok(wrong) => wrong,
                 Err(
                     problem @ (TestError::Engine { .. } | TestError::Slow { .. } | TestError::Silent { .. }),
@@ -77,32 +77,32 @@ fn run_credit_mode(context: &TestContext<'_>) -> Result<Verdict, TestError> {
                 Err(problem) => return Err(problem),
             };
             if let Some(wrong) = wrong {
-                rig.stop()?;
-                let what = format!("{} in credit mode, blocks of {}: {wrong}", rig.name, chain.block);
+                bed.stop()?;
+                let what = format!("{} in credit mode, blocks of {}: {wrong}", bed.name, chain.block);
                 return Ok(Verdict::warn(what).advise(Advice::UseBatchMode));
             }
         }
-        if !rig.set_credit_mode(false)? {
-            return Ok(Verdict::fail(format!("{} does not leave credit mode; reset the card", rig.name)));
+        if !bed.set_credit_mode(false)? {
+            return Ok(Verdict::fail(format!("{} does not leave credit mode; reset the card", bed.name)));
         }
         // Batch mode works as before.
-        rig.transfer(&ring_descriptors(rig, &host, scratch))?;
+        bed.transfer(&ring_descriptors(bed, &host, scratch))?;
     }
     let granted: u16 = CREDIT_GRANTS.iter().sum();
     Ok(Verdict::pass(format!(
         "one descriptor for each credit on {}, {granted} in {} grants around a ring of {RING}{}: \
          credit mode may be used",
-        quantity(rigs.len(), "channel"),
+        quantity(beds.len(), "channel"),
         CREDIT_GRANTS.len(),
         skipped_channels(&busy)
     )))
 }
 
-fn ring_descriptors(rig: &TestChannel, host: &HostMemory, scratch: CardRange) -> Vec<DescriptorSpec> {
+fn ring_descriptors(bed: &TestChannel, host: &HostMemory, scratch: CardRange) -> Vec<DescriptorSpec> {
     (0..RING)
         .map(|n| DescriptorSpec {
             // C2H: every entry has its own range of host memory, which shows whether it was executed.
-            host: host.at(if rig.name.direction == Direction::C2h { n * BYTES } else { 0 }),
+            host: host.at(if bed.name.direction == Direction::C2h { n * BYTES } else { 0 }),
             card: scratch.start,
             length: u32::try_from(BYTES).unwrap_or(0),
         })
@@ -112,41 +112,41 @@ fn ring_descriptors(rig: &TestChannel, host: &HostMemory, scratch: CardRange) ->
 /// Grants credits around a ring without Stop. Returns a description of the first deviation.
 fn check_ring(
     context: &TestContext<'_>,
-    rig: &mut TestChannel,
+    bed: &mut TestChannel,
     host: &HostMemory,
     scratch: CardRange,
     chain: ChainLayout,
 ) -> Result<Option<String>, TestError> {
     const MARK: u8 = 0xC3;
-    let descriptors = ring_descriptors(rig, host, scratch);
+    let descriptors = ring_descriptors(bed, host, scratch);
     host.memory().fill(0, RING * BYTES, MARK)?;
-    let post = rig.write(&descriptors, chain)?;
-    rig.start(post, record_all())?;
+    let post = bed.write(&descriptors, chain)?;
+    bed.start(post, record_all())?;
     context.pause(STOP_CONFIRM_NS);
-    if let Some(wrong) = check_count(rig, 0)? {
+    if let Some(wrong) = check_count(bed, 0)? {
         return Ok(Some(format!("before any credit {wrong}")));
     }
     let mut granted = 0_u32;
     for grant in CREDIT_GRANTS {
-        rig.grant(grant)?;
+        bed.grant(grant)?;
         granted += u32::from(grant);
         // Missing descriptors are reported below.
         let _ = poll_until(&**context.card.backend(), context.limit(), |_| {
-            if rig.completed()? >= granted {
+            if bed.completed()? >= granted {
                 return Ok(Some(()));
             }
-            let status = rig.status()?;
-            if status.has_error(rig.name.direction) {
-                rig.finish()?;
+            let status = bed.status()?;
+            if status.has_error(bed.name.direction) {
+                bed.finish()?;
             }
             Ok::<_, TestError>(None)
         })?;
         // The engine must not execute more than granted either.
         context.pause(STOP_CONFIRM_NS);
-        if let Some(wrong) = check_count(rig, granted)? {
+        if let Some(wrong) = check_count(bed, granted)? {
             return Ok(Some(format!("after {granted} credits {wrong}")));
         }
-        if rig.name.direction == Direction::C2h && granted < u32::try_from(RING).unwrap_or(0) {
+        if bed.name.direction == Direction::C2h && granted < u32::try_from(RING).unwrap_or(0) {
             let mut bytes = vec![0; RING * BYTES];
             host.memory().read(0, &mut bytes)?;
             let untouched = bytes.get(granted as usize * BYTES..).unwrap_or_default();
@@ -155,8 +155,8 @@ fn check_ring(
             }
         }
     }
-    let word = PollWriteback::from_bits(rig.writeback()?);
-    rig.stop()?;
+    let word = PollWriteback::from_bits(bed.writeback()?);
+    bed.stop()?;
     if word.error() || word.count() != granted {
         return Ok(Some(format!(
             "the write-back word is {:#010x} after {granted} credits",
@@ -167,7 +167,7 @@ fn check_ring(
 }
 
 /// Returns a description if the completed count is not `expected`.
-fn check_count(rig: &TestChannel, expected: u32) -> Result<Option<String>, TestError> {
-    let found = rig.completed()?;
+fn check_count(bed: &TestChannel, expected: u32) -> Result<Option<String>, TestError> {
+    let found = bed.completed()?;
     Ok((found != expected).then(|| format!("{} done instead of {expected}", quantity(found, "descriptor"))))
 }

@@ -49,7 +49,7 @@ impl TestContext<'_> {
     pub(super) fn any(&self, direction: Direction) -> Result<Option<TestChannel>, TestError> {
         for name in self.channels(direction) {
             match self.take(name) {
-                Ok(Availability::Free(rig)) => return Ok(Some(rig)),
+                Ok(Availability::Free(bed)) => return Ok(Some(bed)),
                 // An engine that does not stop cannot be used; another one may work.
                 Ok(Availability::Busy) | Err(TestError::Stuck { .. }) => {}
                 Err(problem) => return Err(problem),
@@ -63,7 +63,7 @@ impl TestContext<'_> {
         let (mut free, mut busy) = (Vec::new(), Vec::new());
         for name in self.card.info().xdma.channels() {
             match self.take(name)? {
-                Availability::Free(rig) => free.push(rig),
+                Availability::Free(bed) => free.push(bed),
                 Availability::Busy => busy.push(name),
             }
         }
@@ -139,7 +139,7 @@ impl TestChannel {
     pub(super) fn new(context: &TestContext<'_>, channel: RawChannel) -> Result<Self, TestError> {
         let name = channel.name();
         let area = context.card.memory().allocate_registered(AREA, 4096)?;
-        let mut rig = Self {
+        let mut bed = Self {
             name,
             bar: channel.registers().clone(),
             base: channel_base(name.direction, name.number),
@@ -153,14 +153,14 @@ impl TestChannel {
             backend: Arc::clone(context.card.backend()),
             channel,
         };
-        rig.stop()?;
-        let (low, high) = rig.address(WRITEBACK).to_low_high();
-        ChannelBlock::POLL_ADDRESS_LOW.write(&rig.bar, rig.base, low)?;
-        ChannelBlock::POLL_ADDRESS_HIGH.write(&rig.bar, rig.base, high)?;
-        rig.enable_interrupt(false)?;
-        rig.set_credit_mode(false)?;
-        SgdmaCommonBlock::HALT_CLEAR.write(&rig.bar, SGDMA_COMMON_BASE, rig.bit())?;
-        Ok(rig)
+        bed.stop()?;
+        let (low, high) = bed.address(WRITEBACK).to_low_high();
+        ChannelBlock::POLL_ADDRESS_LOW.write(&bed.bar, bed.base, low)?;
+        ChannelBlock::POLL_ADDRESS_HIGH.write(&bed.bar, bed.base, high)?;
+        bed.enable_interrupt(false)?;
+        bed.set_credit_mode(false)?;
+        SgdmaCommonBlock::HALT_CLEAR.write(&bed.bar, SGDMA_COMMON_BASE, bed.bit())?;
+        Ok(bed)
     }
 
     pub(super) fn bit(&self) -> PerChannel {

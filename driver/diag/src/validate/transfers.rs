@@ -166,9 +166,9 @@ fn to_host(
 fn test_all_channels(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let (out, back) = (context.host()?, context.host()?);
-    let (rigs, busy) = context.free()?;
+    let (beds, busy) = context.free()?;
     let (mut h2c, mut c2h): (Vec<TestChannel>, Vec<TestChannel>) =
-        rigs.into_iter().partition(|rig| rig.name.direction == Direction::H2c);
+        beds.into_iter().partition(|bed| bed.name.direction == Direction::H2c);
     if h2c.is_empty() || c2h.is_empty() {
         return Ok(skip_reason("every channel of one direction"));
     }
@@ -200,7 +200,7 @@ fn test_all_channels(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     }
     let mut found = vec![0; expected.len()];
     back.memory().read(0, &mut found)?;
-    let names: Vec<ChannelName> = h2c.iter().chain(&c2h).map(|rig| rig.name).collect();
+    let names: Vec<ChannelName> = h2c.iter().chain(&c2h).map(|bed| bed.name).collect();
     let expected = Expected { bytes: &expected, guard: 0, card: scratch.start };
     compare(|| format!("{} at once", list(&names)), &expected, &found)?;
     Ok(Verdict::pass(format!("{} at once, {size} bytes each{}", list(&names), skipped_channels(&busy))))
@@ -208,14 +208,14 @@ fn test_all_channels(context: &TestContext<'_>) -> Result<Verdict, TestError> {
 
 /// Starts the lanes from `first`, as many as there are channels.
 fn start_all(
-    rigs: &mut [TestChannel],
+    beds: &mut [TestChannel],
     first: usize,
     lanes: usize,
     descriptors: impl Fn(usize) -> Vec<super::test_channel::DescriptorSpec>,
 ) -> Result<(), TestError> {
-    for (rig, lane) in rigs.iter_mut().zip(first..lanes) {
-        let post = rig.write(&descriptors(lane), ChainLayout::default())?;
-        rig.start(post, record_all())?;
+    for (bed, lane) in beds.iter_mut().zip(first..lanes) {
+        let post = bed.write(&descriptors(lane), ChainLayout::default())?;
+        bed.start(post, record_all())?;
     }
     Ok(())
 }

@@ -15,18 +15,18 @@ use fpga_frames::{
 };
 use fpga_sim::SimNetwork;
 
-use crate::stream::rig::{Rig, assert_whole, endpoint, options};
+use crate::stream::bed::{TestBed, assert_whole, endpoint, options};
 
 /// Sends `bytes` to the publisher. Returns its answers until it closes the connection.
-pub(crate) fn say(rig: &mut Rig, bytes: &[u8]) -> Vec<Message> {
-    let mut socket = TcpStream::connect(rig.address).unwrap();
+pub(crate) fn say(bed: &mut TestBed, bytes: &[u8]) -> Vec<Message> {
+    let mut socket = TcpStream::connect(bed.address).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     socket.write_all(bytes).unwrap();
     let (mut inbox, mut heard) = (Inbox::default(), Vec::new());
     let mut buffer = [0; 64];
     let limit = Instant::now() + Duration::from_secs(20);
     while Instant::now() < limit {
-        rig.publisher.poll().unwrap();
+        bed.publisher.poll().unwrap();
         let wanted = inbox.wanted().clamp(1, buffer.len());
         match socket.read(&mut buffer[..wanted]) {
             Ok(0) => return heard,
@@ -40,8 +40,8 @@ pub(crate) fn say(rig: &mut Rig, bytes: &[u8]) -> Vec<Message> {
 
 /// Sends a hello as `node`, and joins with `window` and `slots`. Returns the publisher's answers until it closes the connection, and all
 /// bytes sent to it.
-pub(crate) fn join_as(rig: &mut Rig, node: u32, window: Window, slots: u32) -> (Vec<Message>, Vec<u8>) {
-    let mut socket = TcpStream::connect(rig.address).unwrap();
+pub(crate) fn join_as(bed: &mut TestBed, node: u32, window: Window, slots: u32) -> (Vec<Message>, Vec<u8>) {
+    let mut socket = TcpStream::connect(bed.address).unwrap();
     socket.set_nonblocking(true).unwrap();
     let mut said = Message::Hello(Hello { node, incarnation: 1 }).encode();
     socket.write_all(&said).unwrap();
@@ -49,7 +49,7 @@ pub(crate) fn join_as(rig: &mut Rig, node: u32, window: Window, slots: u32) -> (
     let mut buffer = [0; 64];
     let limit = Instant::now() + Duration::from_secs(20);
     while Instant::now() < limit {
-        rig.turn();
+        bed.turn();
         let wanted = inbox.wanted().clamp(1, buffer.len());
         match socket.read(&mut buffer[..wanted]) {
             Ok(0) => return (heard, said),
@@ -74,44 +74,44 @@ fn refusal(heard: &[Message]) -> &Refusal {
     refusal
 }
 
-fn rejected(rig: &mut Rig) -> Vec<String> {
+fn rejected(bed: &mut TestBed) -> Vec<String> {
     let why = |event| match event {
         PublisherEvent::Rejected { reason: why, .. } => Some(why),
         _ => None,
     };
-    std::iter::from_fn(|| rig.publisher.next_event()).filter_map(why).collect()
+    std::iter::from_fn(|| bed.publisher.next_event()).filter_map(why).collect()
 }
 
 /// Checks that the existing subscribers have every frame.
-fn assert_unaffected(rig: &mut Rig) {
-    assert_unaffected_by(rig, 0);
+fn assert_unaffected(bed: &mut TestBed) {
+    assert_unaffected_by(bed, 0);
 }
 
 /// As [`assert_unaffected`], when `others` further subscribers have joined and cannot be reached.
-fn assert_unaffected_by(rig: &mut Rig, others: usize) {
-    let there = rig.seen.len();
+fn assert_unaffected_by(bed: &mut TestBed, others: usize) {
+    let there = bed.seen.len();
     for _ in 0..8 * others {
-        rig.publish().unwrap();
+        bed.publish().unwrap();
         for _ in 0..400 {
-            rig.turn();
+            bed.turn();
         }
     }
-    rig.until("unreachable subscribers are dropped", |rig| {
-        rig.publisher.subscribers().count() <= there + others.saturating_sub(1)
+    bed.until("unreachable subscribers are dropped", |bed| {
+        bed.publisher.subscribers().count() <= there + others.saturating_sub(1)
     });
-    let first = rig.publisher.next_sequence().get();
+    let first = bed.publisher.next_sequence().get();
     for _ in 0..4 {
-        rig.publish().unwrap();
+        bed.publish().unwrap();
     }
-    let next = rig.publisher.next_sequence();
-    rig.until("the other subscribers receive their frames", |rig| {
-        rig.seen.iter().all(|seen| seen.frames.last() == Some(&(next.get() - 1)))
+    let next = bed.publisher.next_sequence();
+    bed.until("the other subscribers receive their frames", |bed| {
+        bed.seen.iter().all(|seen| seen.frames.last() == Some(&(next.get() - 1)))
     });
-    rig.until("all slots are returned", |rig| {
-        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    bed.until("all slots are returned", |bed| {
+        bed.publisher.subscribers().all(|view| view.room == view.slots)
     });
-    rig.assert_no_faults();
-    for seen in &rig.seen {
+    bed.assert_no_faults();
+    for seen in &bed.seen {
         assert_whole(seen, Sequence::new(0), next);
         assert!(seen.frames.contains(&first), "{seen:?}");
         assert_eq!(seen.missed(), 0);
@@ -120,7 +120,7 @@ fn assert_unaffected_by(rig: &mut Rig, others: usize) {
 
 #[test]
 fn bootstrap_garbage_version_and_order_are_refused() {
-    let mut rig = Rig::new(1, options());
+    let mut bed = TestBed::new(1, options());
     let hello = Message::Hello(Hello { node: 77, incarnation: 1 }).encode();
     let mut version = hello.clone();
     version[8] = 9;
@@ -143,22 +143,22 @@ fn bootstrap_garbage_version_and_order_are_refused() {
         (Message::Hello(Hello { node: 1, incarnation: 1 }).encode(), Reason::Garbage, "own"),
         (Message::Hello(Hello { node: NodeId::ANY.get(), incarnation: 1 }).encode(), Reason::Garbage, "none"),
     ] {
-        rejected(&mut rig);
-        let heard = say(&mut rig, &bytes);
+        rejected(&mut bed);
+        let heard = say(&mut bed, &bytes);
         let refusal = refusal(&heard);
         assert_eq!(refusal.reason, reason, "{refusal:?}");
         assert!(refusal.text.contains(text), "{text}: {refusal:?}");
         // Also reported at the publisher; other clients may have connected meanwhile.
-        let why = rejected(&mut rig);
+        let why = rejected(&mut bed);
         assert!(why.iter().any(|why| why.contains(text)), "{text}: {why:?}");
     }
-    assert_unaffected(&mut rig);
+    assert_unaffected(&mut bed);
 }
 
 #[test]
 fn bootstrap_invalid_windows_are_refused() {
-    let mut rig = Rig::new(1, options());
-    let stride = rig.publisher.geometry().stride();
+    let mut bed = TestBed::new(1, options());
+    let stride = bed.publisher.geometry().stride();
     for (slots, length, address) in [
         (0, 1 << 20, 0),
         (3, 1 << 20, 0),
@@ -167,18 +167,18 @@ fn bootstrap_invalid_windows_are_refused() {
         (8, stride * 8 + 64, u64::MAX - 100),
         (u32::MAX, u64::MAX, 0),
     ] {
-        let (heard, _) = join_as(&mut rig, 77, Window { address, length, key: 0 }, slots);
+        let (heard, _) = join_as(&mut bed, 77, Window { address, length, key: 0 }, slots);
         assert!(matches!(heard[0], Message::Offer(_)));
         assert_eq!(refusal(&heard).reason, Reason::Geometry, "{slots} slots");
     }
-    assert_unaffected(&mut rig);
+    assert_unaffected(&mut bed);
 }
 
 /// A thousand silent connections and one real join, while frames are published: the join succeeds, and existing subscribers miss nothing.
 #[test]
 fn listener_thousand_silent_connections_admit_one_subscriber() {
-    let mut rig = Rig::new(1, options());
-    let address = rig.address;
+    let mut bed = TestBed::new(1, options());
+    let address = bed.address;
     // From another thread: a thread that waits for a connection cannot accept it.
     let flood = std::thread::spawn(move || {
         (0..1_000).map(|_| TcpStream::connect(address).unwrap()).collect::<Vec<_>>()
@@ -191,17 +191,17 @@ fn listener_thousand_silent_connections_admit_one_subscriber() {
     let joining = std::thread::spawn(move || fpga_frames::Subscriber::join(end, address, patient));
     while !(joining.is_finished() && flood.is_finished()) {
         // At a rate, to subscribers with a free slot.
-        rig.publish().unwrap();
+        bed.publish().unwrap();
         for _ in 0..400 {
-            rig.turn();
+            bed.turn();
         }
     }
     assert_eq!(flood.join().unwrap().len(), 1_000);
     let joined = joining.join().unwrap().unwrap();
-    assert_eq!(joined.publisher(), rig.publisher.node());
-    assert!(rejected(&mut rig).len() > 32);
-    assert!(!rig.seen[0].frames.is_empty(), "frames arrive during the flood");
-    assert_unaffected_by(&mut rig, 1);
+    assert_eq!(joined.publisher(), bed.publisher.node());
+    assert!(rejected(&mut bed).len() > 32);
+    assert!(!bed.seen[0].frames.is_empty(), "frames arrive during the flood");
+    assert_unaffected_by(&mut bed, 1);
 }
 
 #[test]
@@ -239,16 +239,16 @@ fn publisher_invalid_sizes_are_refused_at_open() {
 
 #[test]
 fn subscriber_too_small_memory_is_refused() {
-    let mut rig = Rig::new(1, options());
-    let network = rig.network.clone();
-    drop(rig.subscribers.remove(0));
+    let mut bed = TestBed::new(1, options());
+    let network = bed.network.clone();
+    drop(bed.subscribers.remove(0));
     let mut join = |change: &dyn Fn(&mut SubscriberOptions)| {
         let mut options = SubscriberOptions::default();
         change(&mut options);
         let mut joining =
-            fpga_frames::Subscriber::begin_join(endpoint(&network, 1, 9), rig.address, options)?;
+            fpga_frames::Subscriber::begin_join(endpoint(&network, 1, 9), bed.address, options)?;
         loop {
-            rig.publisher.poll().unwrap();
+            bed.publisher.poll().unwrap();
             joining.relax();
             if let Some(it) = joining.poll()? {
                 return Ok::<_, JoinError>(it);
@@ -263,9 +263,9 @@ fn subscriber_too_small_memory_is_refused() {
         assert!(matches!(error, JoinError::Geometry { cause: GeometryError::Slots { .. }, .. }), "{error}");
     }
     assert!(join(&|options| options.slots = 2).is_ok());
-    drop(rig.publisher);
+    drop(bed.publisher);
     let no_publisher =
-        fpga_frames::Subscriber::join(endpoint(&network, 1, 9), rig.address, SubscriberOptions::default());
+        fpga_frames::Subscriber::join(endpoint(&network, 1, 9), bed.address, SubscriberOptions::default());
     assert!(
         matches!(no_publisher, Err(JoinError::Bootstrap(BootstrapError::Connect { .. }))),
         "{no_publisher:?}"
@@ -283,22 +283,22 @@ fn impossible_credit_drops_only_that_subscriber() {
         (None, "up to position 1000, but only positions 0 to 0 are"),
         (Some(damaged), "invalid credit block"),
     ] {
-        let mut rig = Rig::new(2, options());
-        rig.stalled[1] = true;
-        rig.publish().unwrap();
+        let mut bed = TestBed::new(2, options());
+        bed.stalled[1] = true;
+        bed.publish().unwrap();
         // Endpoint of the second subscriber, under test control.
-        rig.subscribers[1] = None;
+        bed.subscribers[1] = None;
         let mut options = EndpointOptions::default();
         options.incarnation = Some(99);
-        let card = Card::from_backend(rig.network.backend(2)).unwrap();
+        let card = Card::from_backend(bed.network.backend(2)).unwrap();
         let mut end = Endpoint::open_with(&card, &options).unwrap();
         let window =
-            end.open_region(rig.publisher.node(), CardRange::new(CardAddr::new(0), 1 << 20)).unwrap().remote;
+            end.open_region(bed.publisher.node(), CardRange::new(CardAddr::new(0), 1 << 20)).unwrap().remote;
         let window = Window { address: window.address.get(), length: window.length, key: window.key };
-        let (heard, _) = join_as(&mut rig, end.node().get(), window, 8);
+        let (heard, _) = join_as(&mut bed, end.node().get(), window, 8);
         let [Message::Offer(_), Message::Accepted(accepted)] = &heard[..] else { panic!("{heard:?}") };
         let cell = fpga_driver::endpoint::RemoteRegion {
-            node: rig.publisher.node(),
+            node: bed.publisher.node(),
             address: CardAddr::new(accepted.credit.address),
             length: accepted.credit.length,
             key: accepted.credit.key,
@@ -309,8 +309,8 @@ fn impossible_credit_drops_only_that_subscriber() {
         end.send(source, &cell, 0, 64, SendOptions::default()).unwrap();
         let reason = loop {
             end.poll().unwrap();
-            rig.turn();
-            match rig.publisher.next_event() {
+            bed.turn();
+            match bed.publisher.next_event() {
                 Some(PublisherEvent::Dropped {
                     reason: DropReason::Replaced | DropReason::Unreachable { .. },
                     ..
@@ -322,7 +322,7 @@ fn impossible_credit_drops_only_that_subscriber() {
         let text = reason.to_string();
         assert_eq!(matches!(reason, DropReason::Credit(_)), expected.contains("position"), "{text}");
         assert!(text.contains(expected), "{text}");
-        rig.seen.truncate(1);
-        assert_unaffected(&mut rig);
+        bed.seen.truncate(1);
+        assert_unaffected(&mut bed);
     }
 }

@@ -6,45 +6,45 @@ use fpga_protocol::Nanos;
 use fpga_sim::SimNetwork;
 use rand_core::Rng;
 
-use crate::stream::rig::{Rig, assert_whole, lossy, options};
+use crate::stream::bed::{TestBed, assert_whole, lossy, options};
 
 #[test]
 fn stalled_subscriber_of_eight_affects_no_other() {
-    let mut rig = Rig::new(8, options());
-    rig.stalled[3] = true;
+    let mut bed = TestBed::new(8, options());
+    bed.stalled[3] = true;
     for _ in 0..500 {
-        let slots = rig.publisher.geometry();
+        let slots = bed.publisher.geometry();
         assert_eq!(slots.max_value_length(), 12);
-        let published = rig.publish().unwrap();
+        let published = bed.publish().unwrap();
         assert_eq!(published.sent.len() + published.skipped.len(), 8);
         // The others read before the next frame: a subscriber that misses one now, misses it because of the stalled one.
         let all = published.sequence.next().get();
-        rig.until("the other subscribers receive it", |rig| {
-            (0..8).filter(|it| *it != 3).all(|it| rig.seen[it].frames.len() as u64 == all)
-                && rig.publisher.subscribers().all(|view| view.node.get() == 5 || view.room == view.slots)
+        bed.until("the other subscribers receive it", |bed| {
+            (0..8).filter(|it| *it != 3).all(|it| bed.seen[it].frames.len() as u64 == all)
+                && bed.publisher.subscribers().all(|view| view.node.get() == 5 || view.room == view.slots)
         });
     }
     let unread = u64::from(SubscriberOptions::default().slots);
-    rig.stalled[3] = false;
-    rig.until("the stalled subscriber has read its frames", |rig| rig.seen[3].frames.len() as u64 == unread);
-    rig.until("all slots are returned", |rig| {
-        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    bed.stalled[3] = false;
+    bed.until("the stalled subscriber has read its frames", |bed| bed.seen[3].frames.len() as u64 == unread);
+    bed.until("all slots are returned", |bed| {
+        bed.publisher.subscribers().all(|view| view.room == view.slots)
     });
-    rig.publish().unwrap();
-    rig.until("the stalled subscriber receives the next frame", |rig| {
-        rig.seen[3].frames.len() as u64 == unread + 1
+    bed.publish().unwrap();
+    bed.until("the stalled subscriber receives the next frame", |bed| {
+        bed.seen[3].frames.len() as u64 == unread + 1
     });
-    assert_eq!(rig.seen[3].gaps, [(unread, 500 - unread)], "exactly the missed frames");
-    rig.close();
-    rig.assert_no_faults();
-    for (number, seen) in rig.seen.iter().enumerate() {
+    assert_eq!(bed.seen[3].gaps, [(unread, 500 - unread)], "exactly the missed frames");
+    bed.close();
+    bed.assert_no_faults();
+    for (number, seen) in bed.seen.iter().enumerate() {
         assert_whole(seen, Sequence::new(0), Sequence::new(501));
         assert_eq!(seen.missed(), if number == 3 { 500 - unread } else { 0 });
     }
-    let statistics = rig.publisher.statistics();
+    let statistics = bed.publisher.statistics();
     assert_eq!((statistics.published, statistics.skipped), (501, 500 - unread));
     assert_eq!((statistics.arrived, statistics.failed), (statistics.sent, 0));
-    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
+    assert_eq!(bed.publisher.free_slots(), 16, "no slot is leaked");
 }
 
 /// The same at a fixed rate: the publisher waits for no subscriber, and ignores free slots. The clock is the network's, so that a busy
@@ -52,68 +52,68 @@ fn stalled_subscriber_of_eight_affects_no_other() {
 #[test]
 fn stalled_subscriber_of_eight_at_fixed_rate_affects_no_other() {
     const FRAMES: u64 = 1_000;
-    let mut rig = Rig::new(8, options());
+    let mut bed = TestBed::new(8, options());
     // The time of one frame to all eight is a rate that cards and network sustain sequentially, and therefore also in parallel.
-    let began = rig.network.now();
+    let began = bed.network.now();
     let first = 20;
     for number in 0..first {
-        rig.publish().unwrap();
-        rig.until("all subscribers receive it", |rig| {
-            rig.seen.iter().all(|seen| seen.frames.len() as u64 == number + 1)
+        bed.publish().unwrap();
+        bed.until("all subscribers receive it", |bed| {
+            bed.seen.iter().all(|seen| seen.frames.len() as u64 == number + 1)
         });
     }
-    rig.until("all slots are returned", |rig| {
-        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    bed.until("all slots are returned", |bed| {
+        bed.publisher.subscribers().all(|view| view.room == view.slots)
     });
-    let period = rig.network.now().saturating_sub(began).get() / first;
+    let period = bed.network.now().saturating_sub(began).get() / first;
     assert!(period > 0);
-    rig.stalled[3] = true;
-    let mut due = rig.network.now();
+    bed.stalled[3] = true;
+    let mut due = bed.network.now();
     for _ in 0..FRAMES {
-        let published = rig.publish().unwrap();
+        let published = bed.publish().unwrap();
         assert_eq!(published.sent.len() + published.skipped.len(), 8);
         due = due.saturating_add(Nanos::new(period));
-        while rig.network.now() < due {
-            rig.publisher.poll().unwrap();
+        while bed.network.now() < due {
+            bed.publisher.poll().unwrap();
             for number in (0..8).filter(|it| *it != 3) {
                 // Each subscriber polls at random times.
-                if rig.random.next_u32().is_multiple_of(4) {
-                    rig.poll_subscriber(number);
+                if bed.random.next_u32().is_multiple_of(4) {
+                    bed.poll_subscriber(number);
                 }
             }
-            rig.publisher.relax();
+            bed.publisher.relax();
         }
     }
     let slots = u64::from(SubscriberOptions::default().slots);
-    rig.stalled[3] = false;
-    rig.until("the stalled subscriber has read its frames", |rig| {
-        rig.seen[3].frames.len() as u64 == first + slots
+    bed.stalled[3] = false;
+    bed.until("the stalled subscriber has read its frames", |bed| {
+        bed.seen[3].frames.len() as u64 == first + slots
     });
-    rig.until("all slots are returned", |rig| {
-        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    bed.until("all slots are returned", |bed| {
+        bed.publisher.subscribers().all(|view| view.room == view.slots)
     });
-    rig.publish().unwrap();
-    rig.until("the stalled subscriber receives the next frame", |rig| {
-        rig.seen[3].frames.len() as u64 == first + slots + 1
+    bed.publish().unwrap();
+    bed.until("the stalled subscriber receives the next frame", |bed| {
+        bed.seen[3].frames.len() as u64 == first + slots + 1
     });
-    assert_eq!(rig.seen[3].gaps, [(first + slots, FRAMES - slots)], "exactly the missed frames");
-    rig.close();
-    rig.assert_no_faults();
-    for (number, seen) in rig.seen.iter().enumerate() {
+    assert_eq!(bed.seen[3].gaps, [(first + slots, FRAMES - slots)], "exactly the missed frames");
+    bed.close();
+    bed.assert_no_faults();
+    for (number, seen) in bed.seen.iter().enumerate() {
         assert_whole(seen, Sequence::new(0), Sequence::new(first + FRAMES + 1));
         assert_eq!(seen.missed(), if number == 3 { FRAMES - slots } else { 0 }, "subscriber {number}");
     }
-    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
+    assert_eq!(bed.publisher.free_slots(), 16, "no slot is leaked");
 }
 
 /// The last frames before the end are missing, and only the publisher's last status reports it.
 #[test]
 fn gap_at_end_of_stream_is_reported() {
-    let mut rig = Rig::new(1, options());
-    rig.stalled[0] = true;
+    let mut bed = TestBed::new(1, options());
+    bed.stalled[0] = true;
     let mut unsent = 0;
     for _ in 0..20 {
-        match rig.publish() {
+        match bed.publish() {
             Ok(published) => assert_eq!(published.skipped.len(), 0),
             Err(PublishError::NoFreeSlot { subscribers: 1, sequence }) => {
                 assert_eq!(sequence, Sequence::new(8 + unsent), "an unsent frame also has a number");
@@ -122,12 +122,12 @@ fn gap_at_end_of_stream_is_reported() {
             Err(error) => panic!("{error}"),
         }
         for _ in 0..200 {
-            rig.turn();
+            bed.turn();
         }
     }
-    rig.close();
-    assert_eq!((rig.seen[0].gaps.as_slice(), rig.seen[0].ended), (&[(8, 12)][..], Some(20)));
-    assert_whole(&rig.seen[0], Sequence::new(0), Sequence::new(20));
+    bed.close();
+    assert_eq!((bed.seen[0].gaps.as_slice(), bed.seen[0].ended), (&[(8, 12)][..], Some(20)));
+    assert_whole(&bed.seen[0], Sequence::new(0), Sequence::new(20));
 }
 
 /// Sequence numbers and positions reach the end of their ranges and continue at 0.
@@ -137,62 +137,62 @@ fn counters_wrap_without_gap() {
         let mut options = options();
         options.first_sequence = Sequence::new(sequence);
         options.first_position = position;
-        let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(0.02)).seed(5), 2, options);
+        let mut bed = TestBed::on(SimNetwork::builder().impairments(lossy(0.02)).seed(5), 2, options);
         for round in 0..100 {
-            rig.stalled[1] = round % 40 > 10;
-            let _ = rig.publish();
+            bed.stalled[1] = round % 40 > 10;
+            let _ = bed.publish();
             for _ in 0..300 {
-                rig.turn();
+                bed.turn();
             }
         }
-        rig.close();
-        rig.assert_no_faults();
+        bed.close();
+        bed.assert_no_faults();
         let next = Sequence::new(sequence.wrapping_add(100));
-        for seen in &rig.seen {
+        for seen in &bed.seen {
             assert_whole(seen, Sequence::new(sequence), next);
             assert_eq!(seen.ended, Some(next.get()));
         }
-        assert!(rig.seen[1].missed() > 0);
+        assert!(bed.seen[1].missed() > 0);
     }
 }
 
 /// Every number is accounted for while subscribers join and leave, and the network loses packets.
 #[test]
 fn joins_and_leaves_under_loss_account_for_every_frame() {
-    let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(0.01)).seed(3), 4, options());
+    let mut bed = TestBed::on(SimNetwork::builder().impairments(lossy(0.01)).seed(3), 4, options());
     let mut firsts = [0_u64; 4];
     for _ in 0..3_000 {
-        let next = rig.publisher.next_sequence();
-        let chance = rig.random.next_u32() % 400;
-        let number = usize::try_from(rig.random.next_u32() % 4).unwrap();
+        let next = bed.publisher.next_sequence();
+        let chance = bed.random.next_u32() % 400;
+        let number = usize::try_from(bed.random.next_u32() % 4).unwrap();
         match chance {
             // Left without notice, and back: its node has joined again.
             0 | 1 => {
                 assert_whole(
-                    &rig.seen[number],
+                    &bed.seen[number],
                     Sequence::new(firsts[number]),
-                    rig.subscribers[number].as_ref().unwrap().expected(),
+                    bed.subscribers[number].as_ref().unwrap().expected(),
                 );
-                rig.seen[number] = crate::stream::rig::Seen::default();
-                rig.join(number, SubscriberOptions::default());
-                firsts[number] = rig.subscribers[number].as_ref().unwrap().expected().get();
+                bed.seen[number] = crate::stream::bed::Seen::default();
+                bed.join(number, SubscriberOptions::default());
+                firsts[number] = bed.subscribers[number].as_ref().unwrap().expected().get();
                 assert_eq!(firsts[number], next.get());
             }
-            2..6 => rig.stalled[number] ^= true,
+            2..6 => bed.stalled[number] ^= true,
             _ => {}
         }
-        let _ = rig.publish();
-        for _ in 0..rig.random.next_u32() % 40 {
-            rig.turn();
+        let _ = bed.publish();
+        for _ in 0..bed.random.next_u32() % 40 {
+            bed.turn();
         }
     }
-    rig.close();
-    rig.assert_no_faults();
-    for (seen, first) in rig.seen.iter().zip(firsts) {
+    bed.close();
+    bed.assert_no_faults();
+    for (seen, first) in bed.seen.iter().zip(firsts) {
         assert_whole(seen, Sequence::new(first), Sequence::new(3_000));
         assert!(!seen.frames.is_empty());
     }
-    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
+    assert_eq!(bed.publisher.free_slots(), 16, "no slot is leaked");
 }
 
 /// The agreed number of bytes, though slots are rounded up to whole lines.
@@ -200,8 +200,8 @@ fn joins_and_leaves_under_loss_account_for_every_frame() {
 fn frame_capacity_matches_negotiated_size() {
     let mut options = options();
     (options.max_data_length, options.max_value_length) = (100, 12);
-    let mut rig = Rig::new(1, options);
-    let mut frame = rig.publisher.take().unwrap();
+    let mut bed = TestBed::new(1, options);
+    let mut frame = bed.publisher.take().unwrap();
     assert_eq!((frame.data_mut().len(), frame.data().len()), (100, 100));
     let refused = frame.fill(&[0; 101]).unwrap_err().to_string();
     assert!(refused.contains("data of 101 bytes") && refused.contains("space for 100"), "{refused}");
@@ -214,31 +214,31 @@ fn frame_capacity_matches_negotiated_size() {
 fn take_all_slots_busy_uses_bounded_heap() {
     let mut options = options();
     (options.slots, options.heap_slots) = (2, 3);
-    let mut rig = Rig::new(1, options);
+    let mut bed = TestBed::new(1, options);
     let mut held = Vec::new();
     for taken in 0..5 {
-        let frame = rig.publisher.take().unwrap();
+        let frame = bed.publisher.take().unwrap();
         assert_eq!(frame.is_on_heap(), taken >= 2);
         held.push(frame);
     }
-    let refused = rig.publisher.take().unwrap_err().to_string();
+    let refused = bed.publisher.take().unwrap_err().to_string();
     assert!(refused.contains("2 slots and 3 frames"), "{refused}");
     // From the heap first, while both slots are held.
     for mut frame in held.drain(..).rev() {
-        let number = rig.publisher.next_sequence().get();
+        let number = bed.publisher.next_sequence().get();
         frame.fill(&[u8::try_from(number).unwrap(); 100]).unwrap();
         frame
-            .set_value(&crate::stream::rig::checksum(number, &[u8::try_from(number).unwrap(); 100]))
+            .set_value(&crate::stream::bed::checksum(number, &[u8::try_from(number).unwrap(); 100]))
             .unwrap();
-        assert_eq!(rig.publisher.publish(frame).unwrap().sent.len(), 1);
+        assert_eq!(bed.publisher.publish(frame).unwrap().sent.len(), 1);
     }
-    rig.until("all frames arrive", |rig| rig.seen[0].frames == [0, 1, 2, 3, 4]);
-    assert_eq!(rig.publisher.statistics().internal.heap_frames, 3);
+    bed.until("all frames arrive", |bed| bed.seen[0].frames == [0, 1, 2, 3, 4]);
+    assert_eq!(bed.publisher.statistics().internal.heap_frames, 3);
     // On another thread, too.
-    let frame = rig.publisher.take().unwrap();
+    let frame = bed.publisher.take().unwrap();
     std::thread::spawn(move || drop(frame)).join().unwrap();
-    rig.close();
-    assert_eq!(rig.publisher.free_slots(), 2);
+    bed.close();
+    assert_eq!(bed.publisher.free_slots(), 2);
 }
 
 /// NIs that push no events: the endpoint fetches them by the first channel, and the stream uses the second one.
@@ -251,40 +251,40 @@ fn stream_without_event_push_delivers() {
     };
     let network = SimNetwork::builder().impairments(lossy(0.02)).seed(3);
     let network = (1..=3).fold(network, |network, node| network.card(card(node))).build().unwrap();
-    let mut rig = Rig::of(network, 2, options());
+    let mut bed = TestBed::of(network, 2, options());
     for round in 0..100 {
-        rig.stalled[1] = round % 40 > 10;
-        let _ = rig.publish();
+        bed.stalled[1] = round % 40 > 10;
+        let _ = bed.publish();
         for _ in 0..300 {
-            rig.turn();
+            bed.turn();
         }
     }
-    rig.close();
-    rig.assert_no_faults();
-    for seen in &rig.seen {
+    bed.close();
+    bed.assert_no_faults();
+    for seen in &bed.seen {
         assert_whole(seen, Sequence::new(0), Sequence::new(100));
     }
-    assert!(rig.seen[0].frames.len() > 80 && rig.seen[1].missed() > 0, "{:?}", rig.seen);
-    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
+    assert!(bed.seen[0].frames.len() > 80 && bed.seen[1].missed() > 0, "{:?}", bed.seen);
+    assert_eq!(bed.publisher.free_slots(), 16, "no slot is leaked");
 }
 
 /// Frames that are read one by one: one credit for half of the slots, and one for the rest half a millisecond after the last frame.
 #[test]
 fn credit_covers_several_frames() {
-    let mut rig = Rig::new(1, options());
-    let credits = |rig: &Rig| rig.subscribers[0].as_ref().unwrap().counts().credits;
-    let before = credits(&rig);
+    let mut bed = TestBed::new(1, options());
+    let credits = |bed: &TestBed| bed.subscribers[0].as_ref().unwrap().counts().credits;
+    let before = credits(&bed);
     for round in 0..66 {
-        assert_eq!(rig.publish().unwrap().sent.len(), 1);
-        rig.until("the frame is read", |rig| rig.seen[0].frames.len() == round + 1);
+        assert_eq!(bed.publish().unwrap().sent.len(), 1);
+        bed.until("the frame is read", |bed| bed.seen[0].frames.len() == round + 1);
     }
-    let made = credits(&rig) - before;
+    let made = credits(&bed) - before;
     assert!((16..=20).contains(&made), "{made} credits for 66 frames in 8 slots");
-    let began = rig.network.now();
-    rig.until("all slots are returned", |rig| {
-        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    let began = bed.network.now();
+    bed.until("all slots are returned", |bed| {
+        bed.publisher.subscribers().all(|view| view.room == view.slots)
     });
-    let waited = rig.network.now().saturating_sub(began);
+    let waited = bed.network.now().saturating_sub(began);
     assert!((Nanos::from_micros(100)..Nanos::from_millis(1)).contains(&waited), "{waited:?}");
-    rig.close();
+    bed.close();
 }

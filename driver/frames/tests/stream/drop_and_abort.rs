@@ -10,98 +10,98 @@ use fpga_frames::{
 use fpga_protocol::Nanos;
 use fpga_sim::CardFailure;
 
-use crate::stream::rig::{Rig, assert_whole, options};
+use crate::stream::bed::{TestBed, assert_whole, options};
 
-fn gone(rig: &mut Rig) -> Vec<DropReason> {
+fn gone(bed: &mut TestBed) -> Vec<DropReason> {
     let reason = |event| match event {
         PublisherEvent::Dropped { reason, .. } => Some(reason),
         _ => None,
     };
-    std::iter::from_fn(|| rig.publisher.next_event()).filter_map(reason).collect()
+    std::iter::from_fn(|| bed.publisher.next_event()).filter_map(reason).collect()
 }
 
 /// Accepted frames arrive, without a poll between the frames and the end.
 #[test]
 fn close_delivers_accepted_frames() {
-    let mut rig = Rig::new(3, options());
+    let mut bed = TestBed::new(3, options());
     for _ in 0..8 {
-        assert_eq!(rig.publish().unwrap().sent.len(), 3);
+        assert_eq!(bed.publish().unwrap().sent.len(), 3);
     }
-    let held = rig.publisher.take().unwrap();
-    rig.publisher.begin_close();
-    assert!(matches!(rig.publisher.publish(held), Err(PublishError::Closing)));
-    assert!(matches!(rig.publisher.take(), Err(TakeError::Closing)));
-    rig.close();
-    rig.assert_no_faults();
-    for seen in &rig.seen {
+    let held = bed.publisher.take().unwrap();
+    bed.publisher.begin_close();
+    assert!(matches!(bed.publisher.publish(held), Err(PublishError::Closing)));
+    assert!(matches!(bed.publisher.take(), Err(TakeError::Closing)));
+    bed.close();
+    bed.assert_no_faults();
+    for seen in &bed.seen {
         assert_whole(seen, Sequence::new(0), Sequence::new(8));
         assert_eq!((seen.frames.len(), seen.ended), (8, Some(8)));
     }
     // The publisher is gone, and its last status stays valid.
-    let mut last = rig.subscribers.remove(0).unwrap();
-    drop(rig.publisher);
+    let mut last = bed.subscribers.remove(0).unwrap();
+    drop(bed.publisher);
     assert!(matches!(last.poll(), Ok(Some(Event::Ended { next })) if next == Sequence::new(8)));
 }
 
 #[test]
 fn subscriber_leave_is_reported() {
-    let mut rig = Rig::new(2, options());
-    rig.publish().unwrap();
-    rig.until("both subscribers receive it", |rig| rig.seen.iter().all(|seen| seen.frames.len() == 1));
-    let leaving = rig.subscribers[0].take().unwrap();
+    let mut bed = TestBed::new(2, options());
+    bed.publish().unwrap();
+    bed.until("both subscribers receive it", |bed| bed.seen.iter().all(|seen| seen.frames.len() == 1));
+    let leaving = bed.subscribers[0].take().unwrap();
     // `leave` waits for the publisher, so it runs in a thread of its own while this one polls the publisher.
     let left = std::thread::scope(|scope| {
         let left = scope.spawn(move || leaving.leave(Duration::from_secs(20)));
         while !left.is_finished() {
-            rig.turn();
+            bed.turn();
         }
         left.join().unwrap().unwrap()
     });
     assert_eq!(left.frames, 1);
-    rig.until("the subscriber has left", |rig| rig.publisher.subscribers().count() == 1);
-    assert_eq!(gone(&mut rig), [DropReason::Unsubscribed]);
-    assert_eq!(rig.publish().unwrap().sent.len(), 1);
+    bed.until("the subscriber has left", |bed| bed.publisher.subscribers().count() == 1);
+    assert_eq!(gone(&mut bed), [DropReason::Unsubscribed]);
+    assert_eq!(bed.publish().unwrap().sent.len(), 1);
     // It joins again, and gets the next frame.
-    rig.join(0, SubscriberOptions::default());
-    rig.publish().unwrap();
-    rig.until("the remaining subscriber receives it", |rig| rig.seen[0].frames == [0, 2]);
-    rig.close();
+    bed.join(0, SubscriberOptions::default());
+    bed.publish().unwrap();
+    bed.until("the remaining subscriber receives it", |bed| bed.seen[0].frames == [0, 2]);
+    bed.close();
 }
 
 /// A subscriber that has left without notice: frames for it fail, it is dropped and reported, and the others miss nothing.
 #[test]
 fn subscriber_unreachable_is_dropped() {
-    let mut rig = Rig::new(3, options());
+    let mut bed = TestBed::new(3, options());
     for _ in 0..60 {
-        if rig.publisher.next_sequence() == Sequence::new(20) {
-            rig.subscribers[1] = None;
+        if bed.publisher.next_sequence() == Sequence::new(20) {
+            bed.subscribers[1] = None;
         }
-        rig.publish().unwrap();
+        bed.publish().unwrap();
         for _ in 0..400 {
-            rig.turn();
+            bed.turn();
         }
     }
-    rig.until("the subscriber is dropped", |rig| rig.publisher.subscribers().count() == 2);
-    assert!(matches!(gone(&mut rig)[..], [DropReason::Unreachable { .. }]));
-    rig.close();
-    rig.assert_no_faults();
+    bed.until("the subscriber is dropped", |bed| bed.publisher.subscribers().count() == 2);
+    assert!(matches!(gone(&mut bed)[..], [DropReason::Unreachable { .. }]));
+    bed.close();
+    bed.assert_no_faults();
     for number in [0, 2] {
-        assert_whole(&rig.seen[number], Sequence::new(0), Sequence::new(60));
-        assert_eq!(rig.seen[number].missed(), 0);
+        assert_whole(&bed.seen[number], Sequence::new(0), Sequence::new(60));
+        assert_eq!(bed.seen[number].missed(), 0);
     }
-    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
+    assert_eq!(bed.publisher.free_slots(), 16, "no slot is leaked");
 }
 
 /// Silence of a publisher that ends without notice is reported; frames that arrived before are read first.
 #[test]
 fn publisher_silent_is_reported_after_received_frames() {
-    let mut rig = Rig::new(1, options());
-    rig.publish().unwrap();
+    let mut bed = TestBed::new(1, options());
+    bed.publish().unwrap();
     for _ in 0..2_000 {
-        rig.publisher.poll().unwrap();
-        rig.network.step();
+        bed.publisher.poll().unwrap();
+        bed.network.step();
     }
-    let Rig { publisher, mut subscribers, network, .. } = rig;
+    let TestBed { publisher, mut subscribers, network, .. } = bed;
     drop(publisher);
     let mut left: Subscriber = subscribers.remove(0).unwrap();
     assert!(matches!(left.wait(Duration::from_secs(60)), Ok(Event::Frame(_))));
@@ -118,27 +118,27 @@ fn publisher_silent_is_reported_after_received_frames() {
 fn subscriber_own_pause_is_not_publisher_silence() {
     let mut options = options();
     options.heartbeat = Duration::from_millis(1);
-    let mut rig = Rig::new(1, options);
+    let mut bed = TestBed::new(1, options);
     let limit = SubscriberOptions::default().missed_heartbeats;
     for round in 0..20_usize {
         // Nothing runs meanwhile, not even the subscriber's card.
-        rig.network.advance(Nanos::from_millis(2 * u64::from(limit)));
-        rig.poll_subscriber(0);
-        assert_eq!(rig.seen[0].faults, [""; 0], "round {round}");
-        rig.publish().unwrap();
-        rig.until("the frame arrives", |rig| rig.seen[0].frames.len() == round + 1);
+        bed.network.advance(Nanos::from_millis(2 * u64::from(limit)));
+        bed.poll_subscriber(0);
+        assert_eq!(bed.seen[0].faults, [""; 0], "round {round}");
+        bed.publish().unwrap();
+        bed.until("the frame arrives", |bed| bed.seen[0].frames.len() == round + 1);
     }
-    rig.close();
-    rig.assert_no_faults();
+    bed.close();
+    bed.assert_no_faults();
 }
 
 /// Closing has a time limit: an unreachable node cannot delay it for ever.
 #[test]
 fn close_unreachable_network_ends_at_timeout() {
-    let mut rig = Rig::new(1, options());
-    rig.publish().unwrap();
-    assert!(rig.network.fail(1, CardFailure::Gone));
-    let Rig { publisher, .. } = rig;
+    let mut bed = TestBed::new(1, options());
+    bed.publish().unwrap();
+    assert!(bed.network.fail(1, CardFailure::Gone));
+    let TestBed { publisher, .. } = bed;
     match publisher.close(Duration::from_micros(100)) {
         Err(PublisherError::TimedOut { frames: 1, .. }) => {}
         other => panic!("{other:?}"),

@@ -7,7 +7,7 @@ use fpga_netmodel::{Blackout, Impairments};
 use fpga_protocol::Nanos;
 use fpga_sim::SimNetwork;
 
-use crate::stream::rig::{Rig, assert_whole, options};
+use crate::stream::bed::{TestBed, assert_whole, options};
 
 /// Network that delivers nothing for `length` milliseconds from `from` on, by the network's clock.
 fn network_with_outage(from: u64, length: u64) -> fpga_sim::SimNetworkBuilder {
@@ -17,10 +17,10 @@ fn network_with_outage(from: u64, length: u64) -> fpga_sim::SimNetworkBuilder {
     SimNetwork::builder().impairments(impairments)
 }
 
-fn advance_to(rig: &mut Rig, millis: u64) {
-    rig.until("the time is reached", |rig| {
-        let left = Nanos::from_millis(millis).saturating_sub(rig.network.now());
-        rig.network.advance(left.min(Nanos::from_millis(10)));
+fn advance_to(bed: &mut TestBed, millis: u64) {
+    bed.until("the time is reached", |bed| {
+        let left = Nanos::from_millis(millis).saturating_sub(bed.network.now());
+        bed.network.advance(left.min(Nanos::from_millis(10)));
         left == Nanos::ZERO
     });
 }
@@ -28,41 +28,41 @@ fn advance_to(rig: &mut Rig, millis: u64) {
 /// A failed send lowers the slot's reference count, so the slot is free again.
 #[test]
 fn e3_1_failed_send_releases_slot() {
-    let mut rig = Rig::new(1, options());
-    rig.subscribers[0] = None;
+    let mut bed = TestBed::new(1, options());
+    bed.subscribers[0] = None;
     for _ in 0..4 {
-        assert_eq!(rig.publish().unwrap().sent.len(), 1);
+        assert_eq!(bed.publish().unwrap().sent.len(), 1);
     }
-    rig.until("all transfers fail", |rig| rig.publisher.statistics().failed == 4);
-    rig.until("slots are released", |rig| rig.publisher.free_slots() == 16);
+    bed.until("all transfers fail", |bed| bed.publisher.statistics().failed == 4);
+    bed.until("slots are released", |bed| bed.publisher.free_slots() == 16);
 }
 
 /// A transfer that fails is counted and leaves a gap; the connection continues with the next frame.
 #[test]
 fn e3_2_failed_transfer_leaves_gap_and_stream_resumes() {
-    let mut rig = Rig::on(network_with_outage(1_000, 80), 1, options());
-    rig.publish().unwrap();
-    rig.until("frame 0 arrives", |rig| rig.seen[0].frames == [0]);
-    advance_to(&mut rig, 1_001);
-    rig.publish().unwrap();
-    rig.until("frame 1 fails", |rig| rig.publisher.statistics().failed == 1);
-    assert_eq!(rig.publisher.subscribers().count(), 1, "one failure drops no subscriber");
-    advance_to(&mut rig, 1_100);
-    rig.publish().unwrap();
-    rig.until("frame 2 arrives", |rig| rig.seen[0].frames == [0, 2]);
-    assert_eq!(rig.seen[0].gaps, [(1, 1)]);
-    rig.close();
-    rig.assert_no_faults();
+    let mut bed = TestBed::on(network_with_outage(1_000, 80), 1, options());
+    bed.publish().unwrap();
+    bed.until("frame 0 arrives", |bed| bed.seen[0].frames == [0]);
+    advance_to(&mut bed, 1_001);
+    bed.publish().unwrap();
+    bed.until("frame 1 fails", |bed| bed.publisher.statistics().failed == 1);
+    assert_eq!(bed.publisher.subscribers().count(), 1, "one failure drops no subscriber");
+    advance_to(&mut bed, 1_100);
+    bed.publish().unwrap();
+    bed.until("frame 2 arrives", |bed| bed.seen[0].frames == [0, 2]);
+    assert_eq!(bed.seen[0].gaps, [(1, 1)]);
+    bed.close();
+    bed.assert_no_faults();
 }
 
 /// The same for the maximum number of consecutive failures: the subscriber is dropped, and reported.
 #[test]
 fn e3_2_repeated_failures_drop_subscriber() {
-    let mut rig = Rig::on(network_with_outage(1_000, 9_000), 1, options());
-    advance_to(&mut rig, 1_001);
-    rig.publish().unwrap();
-    rig.until("the subscriber is dropped", |rig| rig.publisher.subscribers().count() == 0);
-    let reasons: Vec<_> = std::iter::from_fn(|| rig.publisher.next_event())
+    let mut bed = TestBed::on(network_with_outage(1_000, 9_000), 1, options());
+    advance_to(&mut bed, 1_001);
+    bed.publish().unwrap();
+    bed.until("the subscriber is dropped", |bed| bed.publisher.subscribers().count() == 0);
+    let reasons: Vec<_> = std::iter::from_fn(|| bed.publisher.next_event())
         .filter_map(|event| match event {
             PublisherEvent::Dropped { reason, .. } => Some(reason),
             _ => None,
@@ -84,17 +84,17 @@ fn e3_3_credits_compare_modulo_2_pow_32() {
     // The same with a stream whose positions wrap.
     let mut options = options();
     options.first_position = u32::MAX - 3;
-    let mut rig = Rig::new(1, options);
+    let mut bed = TestBed::new(1, options);
     let slots = SubscriberOptions::default().slots;
     for number in 0..u64::from(slots) * 3 {
-        assert_eq!(rig.publish().unwrap().sent.len(), 1, "frame {number}");
-        rig.until("the frame is returned", |rig| {
-            rig.publisher.subscribers().all(|view| view.room == view.slots)
+        assert_eq!(bed.publish().unwrap().sent.len(), 1, "frame {number}");
+        bed.until("the frame is returned", |bed| {
+            bed.publisher.subscribers().all(|view| view.room == view.slots)
         });
     }
-    rig.close();
-    assert_whole(&rig.seen[0], Sequence::new(0), Sequence::new(u64::from(slots) * 3));
-    assert_eq!(rig.seen[0].missed(), 0);
+    bed.close();
+    assert_whole(&bed.seen[0], Sequence::new(0), Sequence::new(u64::from(slots) * 3));
+    assert_eq!(bed.seen[0].missed(), 0);
 }
 
 /// Taking a frame returns a slot, one of a bounded number of heap frames, or an error. It never allocates without limit.
@@ -102,14 +102,14 @@ fn e3_3_credits_compare_modulo_2_pow_32() {
 fn e3_4_take_is_bounded() {
     let mut options = options();
     (options.slots, options.heap_slots) = (1, 2);
-    let mut rig = Rig::new(1, options);
-    let held: Vec<_> = (0..3).map(|_| rig.publisher.take().unwrap()).collect();
+    let mut bed = TestBed::new(1, options);
+    let held: Vec<_> = (0..3).map(|_| bed.publisher.take().unwrap()).collect();
     for _ in 0..100 {
-        assert!(matches!(rig.publisher.take(), Err(TakeError::Full { slots: 1, heap_slots: 2 })));
+        assert!(matches!(bed.publisher.take(), Err(TakeError::Full { slots: 1, heap_slots: 2 })));
     }
-    assert_eq!(rig.publisher.statistics().internal.heap_frames, 2);
+    assert_eq!(bed.publisher.statistics().internal.heap_frames, 2);
     drop(held);
-    assert!(!rig.publisher.take().unwrap().is_on_heap());
+    assert!(!bed.publisher.take().unwrap().is_on_heap());
 }
 
 /// A heap frame has no slot number: releasing one never releases a slot.
@@ -117,39 +117,39 @@ fn e3_4_take_is_bounded() {
 fn e3_5_heap_frame_owns_no_slot() {
     let mut options = options();
     (options.slots, options.heap_slots) = (2, 1);
-    let mut rig = Rig::new(1, options);
-    let (first, second) = (rig.publisher.take().unwrap(), rig.publisher.take().unwrap());
-    let heap = rig.publisher.take().unwrap();
+    let mut bed = TestBed::new(1, options);
+    let (first, second) = (bed.publisher.take().unwrap(), bed.publisher.take().unwrap());
+    let heap = bed.publisher.take().unwrap();
     assert!(heap.is_on_heap() && !first.is_on_heap() && !second.is_on_heap());
     drop(heap);
-    rig.publisher.poll().unwrap();
-    assert_eq!(rig.publisher.free_slots(), 0, "both slots are still held");
+    bed.publisher.poll().unwrap();
+    assert_eq!(bed.publisher.free_slots(), 0, "both slots are still held");
     drop(second);
-    rig.publisher.poll().unwrap();
-    assert_eq!(rig.publisher.free_slots(), 1);
+    bed.publisher.poll().unwrap();
+    assert_eq!(bed.publisher.free_slots(), 1);
     drop(first);
 }
 
 /// The sequence number rises with every frame, even if the frame is sent to no subscriber: this is how a subscriber detects a drop.
 #[test]
 fn e3_6_sequence_rises_when_every_send_fails() {
-    let mut rig = Rig::new(1, options());
-    rig.stalled[0] = true;
+    let mut bed = TestBed::new(1, options());
+    bed.stalled[0] = true;
     let slots = u64::from(SubscriberOptions::default().slots);
     for number in 0..slots {
-        assert_eq!(rig.publish().unwrap().sequence, Sequence::new(number));
+        assert_eq!(bed.publish().unwrap().sequence, Sequence::new(number));
     }
     for number in slots..slots + 5 {
-        let Err(PublishError::NoFreeSlot { sequence, .. }) = rig.publish() else {
+        let Err(PublishError::NoFreeSlot { sequence, .. }) = bed.publish() else {
             panic!("there was a free slot")
         };
         assert_eq!(sequence, Sequence::new(number));
     }
-    rig.stalled[0] = false;
-    rig.until("the subscriber has caught up", |rig| {
-        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    bed.stalled[0] = false;
+    bed.until("the subscriber has caught up", |bed| {
+        bed.publisher.subscribers().all(|view| view.room == view.slots)
     });
-    assert_eq!(rig.publish().unwrap().sequence, Sequence::new(slots + 5));
-    rig.until("the gap is seen", |rig| !rig.seen[0].gaps.is_empty());
-    assert_eq!(rig.seen[0].gaps, [(slots, 5)]);
+    assert_eq!(bed.publish().unwrap().sequence, Sequence::new(slots + 5));
+    bed.until("the gap is seen", |bed| !bed.seen[0].gaps.is_empty());
+    assert_eq!(bed.seen[0].gaps, [(slots, 5)]);
 }

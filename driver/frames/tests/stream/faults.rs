@@ -6,7 +6,7 @@ use fpga_frames::{LocalError, PublisherError, PublisherEvent, RetriedTransfer, S
 use fpga_protocol::Nanos;
 use fpga_registers::xdma::StatusError;
 
-use crate::stream::rig::{Rig, assert_whole, options};
+use crate::stream::bed::{TestBed, assert_whole, options};
 
 /// Fault of the channel by which the publisher reads credits, and a subscriber reads frames and statuses.
 const C2H_FAILURE: (ChannelName, StatusError) = (ChannelName::C2h(0), StatusError::CardReadSlave);
@@ -14,30 +14,30 @@ const C2H_FAILURE: (ChannelName, StatusError) = (ChannelName::C2h(0), StatusErro
 const H2C_FAILURE: (ChannelName, StatusError) = (ChannelName::H2c(0), StatusError::CardWriteSlave);
 
 /// Makes the next `times` descriptors of a card's channel fail, or all of them.
-fn fail(rig: &Rig, card: usize, (channel, error): (ChannelName, StatusError), times: Option<u64>) {
+fn fail(bed: &TestBed, card: usize, (channel, error): (ChannelName, StatusError), times: Option<u64>) {
     let fault = PlannedFault::new(InjectedFault::StatusError { channel: Some(channel), error });
     let fault = times.map_or_else(|| fault.clone().always(), |times| fault.clone().times(times));
-    rig.network.with_card(card, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
+    bed.network.with_card(card, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
 }
 
-fn events(rig: &mut Rig) -> Vec<PublisherEvent> {
+fn events(bed: &mut TestBed) -> Vec<PublisherEvent> {
     let joined = |event: &PublisherEvent| matches!(event, PublisherEvent::Joined { .. });
-    std::iter::from_fn(|| rig.publisher.next_event()).filter(|event| !joined(event)).collect()
+    std::iter::from_fn(|| bed.publisher.next_event()).filter(|event| !joined(event)).collect()
 }
 
-fn have_all(rig: &mut Rig, count: usize) {
-    rig.until("all subscribers receive all frames", |rig| {
-        rig.seen.iter().all(|seen| seen.frames.len() == count)
+fn have_all(bed: &mut TestBed, count: usize) {
+    bed.until("all subscribers receive all frames", |bed| {
+        bed.seen.iter().all(|seen| seen.frames.len() == count)
     });
-    rig.until("all slots are returned", |rig| {
-        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    bed.until("all slots are returned", |bed| {
+        bed.publisher.subscribers().all(|view| view.room == view.slots)
     });
 }
 
-fn end(mut rig: Rig, frames: u64) {
-    rig.close();
-    rig.assert_no_faults();
-    for seen in &rig.seen {
+fn end(mut bed: TestBed, frames: u64) {
+    bed.close();
+    bed.assert_no_faults();
+    for seen in &bed.seen {
         assert_whole(seen, Sequence::new(0), Sequence::new(frames));
         assert_eq!(seen.missed(), 0);
     }
@@ -46,14 +46,14 @@ fn end(mut rig: Rig, frames: u64) {
 /// Fails as often as is permitted, and again after each successful fetch.
 #[test]
 fn credit_fetch_failed_is_retried() {
-    let mut rig = Rig::new(3, options());
+    let mut bed = TestBed::new(3, options());
     for round in 0..3 {
-        fail(&rig, 0, C2H_FAILURE, Some(3));
+        fail(&bed, 0, C2H_FAILURE, Some(3));
         for _ in 0..4 {
-            rig.publish().unwrap();
+            bed.publish().unwrap();
         }
-        have_all(&mut rig, 4 * (round + 1));
-        let events = events(&mut rig);
+        have_all(&mut bed, 4 * (round + 1));
+        let events = events(&mut bed);
         assert_eq!(events.len(), 3, "{events:?}");
         for event in events {
             let PublisherEvent::Fault { what: RetriedTransfer::Credits, fault } = event else {
@@ -62,23 +62,23 @@ fn credit_fetch_failed_is_retried() {
             assert!(format!("{fault:#}").contains("can be used again"), "{fault:#}");
         }
     }
-    assert_eq!(rig.publisher.statistics().internal.faults, 9);
-    end(rig, 12);
+    assert_eq!(bed.publisher.statistics().internal.faults, 9);
+    end(bed, 12);
 }
 
 #[test]
 fn publisher_repeated_credit_fetch_failure_ends_with_error() {
-    let mut rig = Rig::new(2, options());
-    fail(&rig, 0, C2H_FAILURE, None);
-    rig.publish().unwrap();
-    let began = rig.network.now();
+    let mut bed = TestBed::new(2, options());
+    fail(&bed, 0, C2H_FAILURE, None);
+    bed.publish().unwrap();
+    let began = bed.network.now();
     let error = loop {
-        match rig.publisher.poll() {
+        match bed.publisher.poll() {
             Ok(_) => {}
             Err(error) => break error,
         }
-        (0..2).for_each(|number| rig.poll_subscriber(number));
-        rig.network.advance(Nanos::from_micros(100));
+        (0..2).for_each(|number| bed.poll_subscriber(number));
+        bed.network.advance(Nanos::from_micros(100));
     };
     let PublisherError::Local(LocalError::Fault { what: RetriedTransfer::Credits, failures: 4, .. }) = &error
     else {
@@ -87,47 +87,47 @@ fn publisher_repeated_credit_fetch_failure_ends_with_error() {
     let text = error.to_string();
     assert!(text.contains("the transfer of credits between host and card failed 4 times"), "{text}");
     // It has persisted for some time: immediate repetitions alone are not counted as persistent.
-    assert!(rig.network.now().saturating_sub(began) >= Nanos::from_millis(60));
-    assert_eq!(events(&mut rig).len(), 3);
+    assert!(bed.network.now().saturating_sub(began) >= Nanos::from_millis(60));
+    assert_eq!(events(&mut bed).len(), 3);
     // Frames that had been sent have arrived.
-    assert!(rig.seen.iter().all(|seen| seen.frames == [0]));
+    assert!(bed.seen.iter().all(|seen| seen.frames == [0]));
 }
 
 /// Eight statuses in one run, of which the first fails and the others with it, count as one failure, not eight.
 #[test]
 fn status_run_failure_counts_once() {
-    let mut rig = Rig::new(8, options());
+    let mut bed = TestBed::new(8, options());
     for _ in 0..4 {
-        rig.publish().unwrap();
+        bed.publish().unwrap();
     }
-    have_all(&mut rig, 4);
-    fail(&rig, 0, H2C_FAILURE, Some(1));
-    rig.network.advance(Nanos::from_millis(600));
-    rig.until("the upload of a status fails", |rig| rig.publisher.statistics().internal.faults == 1);
-    assert_eq!(rig.publisher.statistics().internal.resent, 8);
-    let events = events(&mut rig);
+    have_all(&mut bed, 4);
+    fail(&bed, 0, H2C_FAILURE, Some(1));
+    bed.network.advance(Nanos::from_millis(600));
+    bed.until("the upload of a status fails", |bed| bed.publisher.statistics().internal.faults == 1);
+    assert_eq!(bed.publisher.statistics().internal.resent, 8);
+    let events = events(&mut bed);
     assert!(
         matches!(events[..], [PublisherEvent::Fault { what: RetriedTransfer::Status, .. }]),
         "{events:?}"
     );
-    end(rig, 4);
+    end(bed, 4);
 }
 
 /// A frame whose upload into the card fails is reported by number.
 #[test]
 fn frame_upload_failed_is_reported() {
-    let mut rig = Rig::new(2, options());
-    rig.publish().unwrap();
-    have_all(&mut rig, 1);
-    fail(&rig, 0, H2C_FAILURE, Some(1));
-    rig.publish().unwrap();
-    rig.until("the upload is lost", |rig| rig.publisher.statistics().internal.lost_uploads == 1);
-    let events = events(&mut rig);
+    let mut bed = TestBed::new(2, options());
+    bed.publish().unwrap();
+    have_all(&mut bed, 1);
+    fail(&bed, 0, H2C_FAILURE, Some(1));
+    bed.publish().unwrap();
+    bed.until("the upload is lost", |bed| bed.publisher.statistics().internal.lost_uploads == 1);
+    let events = events(&mut bed);
     let [PublisherEvent::UploadFailed { sequence, .. }] = &events[..] else { panic!("{events:?}") };
     assert_eq!(*sequence, Sequence::new(1));
-    rig.publish().unwrap();
-    rig.close();
-    for seen in &rig.seen {
+    bed.publish().unwrap();
+    bed.close();
+    for seen in &bed.seen {
         assert_eq!((&seen.frames[..], &seen.gaps[..]), (&[0, 2][..], &[(1, 1)][..]));
     }
 }
@@ -135,36 +135,36 @@ fn frame_upload_failed_is_reported() {
 /// Frames whose fetch from a subscriber's card fails stay in place, and arrive in order.
 #[test]
 fn frame_fetch_failed_is_retried_in_order() {
-    let mut rig = Rig::new(2, options());
+    let mut bed = TestBed::new(2, options());
     for round in 0..5 {
-        rig.stalled[0] = true;
+        bed.stalled[0] = true;
         for _ in 0..6 {
-            rig.publish().unwrap();
+            bed.publish().unwrap();
         }
-        rig.until("all frames arrive", |rig| rig.publisher.statistics().arrived == 12 * (round + 1));
+        bed.until("all frames arrive", |bed| bed.publisher.statistics().arrived == 12 * (round + 1));
         // All of them in one run.
-        fail(&rig, 1, C2H_FAILURE, Some(3));
-        rig.stalled[0] = false;
-        have_all(&mut rig, usize::try_from(6 * (round + 1)).unwrap());
-        let counts = rig.subscribers[0].as_ref().unwrap().counts();
+        fail(&bed, 1, C2H_FAILURE, Some(3));
+        bed.stalled[0] = false;
+        have_all(&mut bed, usize::try_from(6 * (round + 1)).unwrap());
+        let counts = bed.subscribers[0].as_ref().unwrap().counts();
         assert_eq!(counts.internal.faults, 3 * (round + 1));
     }
-    end(rig, 30);
+    end(bed, 30);
 }
 
 #[test]
 fn credit_send_failed_is_retried() {
-    let mut rig = Rig::new(2, options());
+    let mut bed = TestBed::new(2, options());
     for round in 0..3 {
-        fail(&rig, 1, H2C_FAILURE, Some(2));
+        fail(&bed, 1, H2C_FAILURE, Some(2));
         for _ in 0..8 {
-            rig.publish().unwrap();
+            bed.publish().unwrap();
         }
-        have_all(&mut rig, 8 * (round + 1));
+        have_all(&mut bed, 8 * (round + 1));
     }
-    let counts = rig.subscribers[0].as_ref().unwrap().counts();
+    let counts = bed.subscribers[0].as_ref().unwrap().counts();
     assert_eq!(counts.internal.faults, 6);
-    end(rig, 24);
+    end(bed, 24);
 }
 
 #[test]
@@ -172,19 +172,19 @@ fn subscriber_repeated_channel_failure_ends_with_error() {
     for (channel, expected) in
         [(C2H_FAILURE, RetriedTransfer::Frames), (H2C_FAILURE, RetriedTransfer::Credits)]
     {
-        let mut rig = Rig::new(2, options());
-        rig.publish().unwrap();
-        have_all(&mut rig, 1);
-        let mut lame = rig.subscribers[0].take().unwrap();
-        fail(&rig, 1, channel, None);
-        rig.publish().unwrap();
+        let mut bed = TestBed::new(2, options());
+        bed.publish().unwrap();
+        have_all(&mut bed, 1);
+        let mut lame = bed.subscribers[0].take().unwrap();
+        fail(&bed, 1, channel, None);
+        bed.publish().unwrap();
         let error = loop {
             match lame.poll() {
                 Ok(_) => {}
                 Err(error) => break error,
             }
-            rig.turn();
-            rig.network.advance(Nanos::from_micros(100));
+            bed.turn();
+            bed.network.advance(Nanos::from_micros(100));
         };
         let SubscriberError::Local(LocalError::Fault { what, failures: 4, .. }) = &error else {
             panic!("{error}")
@@ -192,6 +192,6 @@ fn subscriber_repeated_channel_failure_ends_with_error() {
         assert_eq!(*what, expected);
         drop(lame);
         // The other subscriber is not affected.
-        rig.until("the other subscriber receives all frames", |rig| rig.seen[1].frames.len() == 2);
+        bed.until("the other subscriber receives all frames", |bed| bed.seen[1].frames.len() == 2);
     }
 }

@@ -14,7 +14,7 @@ use fpga_frames::bootstrap::wire::{Accepted, Inbox, Join, Message, Offer, Reason
 use fpga_frames::{Event, JoinError, Sequence, Subscriber, SubscriberOptions};
 use fpga_sim::SimNetwork;
 
-use crate::stream::rig::endpoint;
+use crate::stream::bed::endpoint;
 
 const STREAM: u64 = 77;
 const OFFER: Offer = Offer {

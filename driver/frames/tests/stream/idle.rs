@@ -12,7 +12,7 @@ use fpga_frames::{Event, JoinError, Sequence, SubscriberOptions};
 use fpga_protocol::Nanos;
 use fpga_sim::SimNetwork;
 
-use crate::stream::rig::{Rig, assert_whole, lossy, options};
+use crate::stream::bed::{TestBed, assert_whole, lossy, options};
 
 /// Event ring of a subscriber's card with at least this number of entries.
 fn ring(entries: u32) -> impl Fn(&mut EndpointOptions) {
@@ -37,31 +37,31 @@ fn heartbeats_unread_do_not_fill_event_ring() {
 fn heartbeats_from(first_status: u32) {
     let mut options = options();
     (options.heartbeat, options.first_status) = (Duration::from_millis(1), first_status);
-    let mut rig = Rig::new(2, options);
-    rig.try_join_with(0, slots(1), &ring(64)).unwrap();
-    rig.stalled[0] = true;
-    let began = rig.network.now();
+    let mut bed = TestBed::new(2, options);
+    bed.try_join_with(0, slots(1), &ring(64)).unwrap();
+    bed.stalled[0] = true;
+    let began = bed.network.now();
     for _ in 0..2_000 {
-        rig.network.advance(Nanos::from_millis(1));
+        bed.network.advance(Nanos::from_millis(1));
         for _ in 0..40 {
-            rig.turn();
+            bed.turn();
         }
     }
-    assert!(rig.network.now().saturating_sub(began) >= Nanos::from_millis(2_000));
+    assert!(bed.network.now().saturating_sub(began) >= Nanos::from_millis(2_000));
     // It returns to a live stream, and misses nothing of it.
-    rig.stalled[0] = false;
+    bed.stalled[0] = false;
     for round in 0..20 {
-        rig.publish().unwrap();
-        rig.until("both subscribers receive it", |rig| {
-            rig.seen.iter().all(|seen| seen.frames.len() == round + 1)
+        bed.publish().unwrap();
+        bed.until("both subscribers receive it", |bed| {
+            bed.seen.iter().all(|seen| seen.frames.len() == round + 1)
         });
-        rig.until("all slots are returned", |rig| {
-            rig.publisher.subscribers().all(|view| view.room == view.slots)
+        bed.until("all slots are returned", |bed| {
+            bed.publisher.subscribers().all(|view| view.room == view.slots)
         });
     }
-    rig.close();
-    rig.assert_no_faults();
-    for seen in &rig.seen {
+    bed.close();
+    bed.assert_no_faults();
+    for seen in &bed.seen {
         assert_whole(seen, Sequence::new(0), Sequence::new(20));
         assert_eq!(seen.missed(), 0);
     }
@@ -72,28 +72,28 @@ fn heartbeats_from(first_status: u32) {
 fn event_ring_minimum_size_loses_nothing() {
     let mut options = options();
     (options.max_data_length, options.heartbeat) = (200_000, Duration::from_millis(5));
-    let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(0.02)).seed(11), 2, options);
+    let mut bed = TestBed::on(SimNetwork::builder().impairments(lossy(0.02)).seed(11), 2, options);
     // 13 segments of 16 KiB: 30 events a frame, 4 slots, and the statuses: 138.
-    let refused = rig.try_join_with(0, slots(4), &ring(256)).unwrap_err();
+    let refused = bed.try_join_with(0, slots(4), &ring(256)).unwrap_err();
     let JoinError::EventRing { slots: 4, segments: 13, needed: 138, entries: 256, .. } = refused else {
         panic!("{refused}")
     };
     assert_eq!(refused.advice(), Some(Advice::FewerSlotsOrLargerEventRing), "{refused}");
-    rig.try_join_with(0, slots(4), &ring(512)).unwrap();
-    rig.stalled[0] = true;
+    bed.try_join_with(0, slots(4), &ring(512)).unwrap();
+    bed.stalled[0] = true;
     for _ in 0..100 {
-        let _ = rig.publish();
+        let _ = bed.publish();
         for _ in 0..3_000 {
-            rig.turn();
+            bed.turn();
         }
     }
-    rig.stalled[0] = false;
-    rig.close();
-    rig.assert_no_faults();
-    for seen in &rig.seen {
+    bed.stalled[0] = false;
+    bed.close();
+    bed.assert_no_faults();
+    for seen in &bed.seen {
         assert_whole(seen, Sequence::new(0), Sequence::new(100));
     }
-    assert_eq!((rig.seen[0].frames.len(), rig.seen[0].missed()), (4, 96));
+    assert_eq!((bed.seen[0].frames.len(), bed.seen[0].missed()), (4, 96));
 }
 
 /// Executor that counts how often it is asked to poll.
@@ -112,15 +112,15 @@ fn subscriber_future_backs_off_like_wait() {
     const SPAN: u64 = 100;
     let mut options = options();
     options.heartbeat = Duration::from_secs(3600);
-    let mut rig = Rig::new(1, options);
-    let mut subscriber = rig.subscribers[0].take().unwrap();
+    let mut bed = TestBed::new(1, options);
+    let mut subscriber = bed.subscribers[0].take().unwrap();
     let asked = Arc::new(Asked::default());
     let waker = Waker::from(Arc::clone(&asked));
     let mut context = Context::from_waker(&waker);
-    let (began, mut polls) = (rig.network.now(), 0);
+    let (began, mut polls) = (bed.network.now(), 0);
     {
         let mut event = pin!(subscriber.event());
-        while rig.network.now().saturating_sub(began) < Nanos::from_millis(SPAN) {
+        while bed.network.now().saturating_sub(began) < Nanos::from_millis(SPAN) {
             assert!(event.as_mut().poll(&mut context).is_pending());
             polls += 1;
             assert_eq!(asked.0.load(Ordering::Relaxed), polls, "the future requests its next poll");
@@ -129,10 +129,10 @@ fn subscriber_future_backs_off_like_wait() {
     // Two hundred polls before it sleeps; the count restarts with the last event of joining.
     assert!((SPAN * 20..=SPAN * 20 + 2 * 200).contains(&polls), "{polls} polls in {SPAN} ms");
     // Dropping it has taken no event; another future gets the frame.
-    rig.publish().unwrap();
+    bed.publish().unwrap();
     let mut event = pin!(subscriber.event());
     let frame = loop {
-        rig.publisher.poll().unwrap();
+        bed.publisher.poll().unwrap();
         if let Poll::Ready(event) = event.as_mut().poll(&mut context) {
             break event.unwrap();
         }

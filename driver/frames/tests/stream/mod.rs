@@ -4,6 +4,7 @@
 #![expect(clippy::indexing_slicing, reason = "a panic is the failure report")]
 
 mod bad_input;
+pub(crate) mod bed;
 mod delivery;
 mod drop_and_abort;
 mod errata;
@@ -11,5 +12,4 @@ mod faults;
 mod hostile_publisher;
 mod idle;
 mod replay;
-pub(crate) mod rig;
 mod threads;

@@ -6,14 +6,14 @@ use fpga_frames::bootstrap::wire::{Message, Reason, Refusal, Window};
 use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberOptions};
 
 use crate::stream::bad_input::{join_as, say};
-use crate::stream::rig::{Rig, assert_whole, endpoint, options};
+use crate::stream::bed::{TestBed, assert_whole, endpoint, options};
 
-fn gone(rig: &mut Rig) -> Vec<DropReason> {
+fn gone(bed: &mut TestBed) -> Vec<DropReason> {
     let reason = |event| match event {
         PublisherEvent::Dropped { reason, .. } => Some(reason),
         _ => None,
     };
-    std::iter::from_fn(|| rig.publisher.next_event()).filter_map(reason).collect()
+    std::iter::from_fn(|| bed.publisher.next_event()).filter_map(reason).collect()
 }
 
 fn refused(heard: &[Message]) -> &Refusal {
@@ -22,19 +22,19 @@ fn refused(heard: &[Message]) -> &Refusal {
 }
 
 /// Checks that the only subscriber has everything published so far.
-fn assert_served(rig: &mut Rig) {
-    rig.publish().unwrap();
-    let next = rig.publisher.next_sequence();
-    rig.until("the subscriber receives its frame", |rig| {
-        rig.seen[0].frames.last() == Some(&(next.get() - 1))
+fn assert_served(bed: &mut TestBed) {
+    bed.publish().unwrap();
+    let next = bed.publisher.next_sequence();
+    bed.until("the subscriber receives its frame", |bed| {
+        bed.seen[0].frames.last() == Some(&(next.get() - 1))
     });
-    rig.assert_no_faults();
-    assert_whole(&rig.seen[0], Sequence::new(0), next);
-    assert_eq!(rig.seen[0].missed(), 0);
+    bed.assert_no_faults();
+    assert_whole(&bed.seen[0], Sequence::new(0), next);
+    assert_eq!(bed.seen[0].missed(), 0);
 }
 
-fn node_of(rig: &Rig) -> NodeId {
-    rig.publisher.subscribers().next().unwrap().node
+fn node_of(bed: &TestBed) -> NodeId {
+    bed.publisher.subscribers().next().unwrap().node
 }
 
 /// Window that is large enough, and was never opened.
@@ -42,36 +42,36 @@ const WINDOW: Window = Window { address: 0, length: 1 << 20, key: 7 };
 
 #[test]
 fn join_recorded_and_replayed_is_refused() {
-    let mut rig = Rig::new(1, options());
+    let mut bed = TestBed::new(1, options());
     // A valid subscriber, whose conversation is recorded by a third party; its card is on no network, so it is dropped soon.
-    let (heard, recorded) = join_as(&mut rig, 77, WINDOW, 8);
+    let (heard, recorded) = join_as(&mut bed, 77, WINDOW, 8);
     assert!(matches!(heard[..], [Message::Offer(_), Message::Accepted(_)]), "{heard:?}");
-    rig.publish().unwrap();
-    rig.until("the subscriber is dropped", |rig| {
-        let _ = rig.publish();
-        rig.publisher.subscribers().count() == 1
+    bed.publish().unwrap();
+    bed.until("the subscriber is dropped", |bed| {
+        let _ = bed.publish();
+        bed.publisher.subscribers().count() == 1
     });
-    gone(&mut rig);
+    gone(&mut bed);
     for _ in 0..20 {
-        let heard = say(&mut rig, &recorded);
+        let heard = say(&mut bed, &recorded);
         assert_eq!(refused(&heard).reason, Reason::Challenge, "{heard:?}");
-        rig.publish().unwrap();
+        bed.publish().unwrap();
         for _ in 0..50 {
-            rig.turn();
+            bed.turn();
         }
     }
-    assert_eq!(gone(&mut rig), []);
-    assert_eq!(rig.publisher.subscribers().count(), 1);
-    rig.until("all frames arrive", |rig| rig.seen[0].last == Some(rig.publisher.next_sequence().get() - 1));
-    rig.assert_no_faults();
+    assert_eq!(gone(&mut bed), []);
+    assert_eq!(bed.publisher.subscribers().count(), 1);
+    bed.until("all frames arrive", |bed| bed.seen[0].last == Some(bed.publisher.next_sequence().get() - 1));
+    bed.assert_no_faults();
 }
 
 #[test]
 fn join_challenges_of_connections_differ() {
-    let mut rig = Rig::new(1, options());
+    let mut bed = TestBed::new(1, options());
     let mut challenges = std::collections::HashSet::new();
     for _ in 0..50 {
-        let (heard, _) = join_as(&mut rig, 77, Window { length: 0, ..WINDOW }, 8);
+        let (heard, _) = join_as(&mut bed, 77, Window { length: 0, ..WINDOW }, 8);
         let Message::Offer(offer) = &heard[0] else { panic!("{heard:?}") };
         assert!(challenges.insert(offer.challenge));
     }
@@ -79,47 +79,47 @@ fn join_challenges_of_connections_differ() {
 
 #[test]
 fn join_as_live_subscriber_is_refused() {
-    let mut rig = Rig::new(1, options());
-    let node = node_of(&rig);
-    let id = rig.publisher.subscribers().next().unwrap().id;
+    let mut bed = TestBed::new(1, options());
+    let node = node_of(&bed);
+    let id = bed.publisher.subscribers().next().unwrap().id;
     for _ in 0..10 {
-        let (heard, recorded) = join_as(&mut rig, node.get(), WINDOW, 8);
+        let (heard, recorded) = join_as(&mut bed, node.get(), WINDOW, 8);
         let refusal = refused(&heard);
         assert_eq!(refusal.reason, Reason::Taken);
         assert!(refusal.text.contains("accepts transfers"), "{refusal:?}");
-        assert_eq!(refused(&say(&mut rig, &recorded)).reason, Reason::Challenge);
-        assert_served(&mut rig);
+        assert_eq!(refused(&say(&mut bed, &recorded)).reason, Reason::Challenge);
+        assert_served(&mut bed);
     }
     // A subscriber that does not poll is not replaced either: its card is present.
-    rig.stalled[0] = true;
-    let (heard, _) = join_as(&mut rig, node.get(), WINDOW, 8);
+    bed.stalled[0] = true;
+    let (heard, _) = join_as(&mut bed, node.get(), WINDOW, 8);
     assert_eq!(refused(&heard).reason, Reason::Taken);
-    rig.stalled[0] = false;
-    assert_served(&mut rig);
-    assert_eq!(gone(&mut rig), []);
-    assert_eq!(rig.publisher.subscribers().next().unwrap().id, id);
+    bed.stalled[0] = false;
+    assert_served(&mut bed);
+    assert_eq!(gone(&mut bed), []);
+    assert_eq!(bed.publisher.subscribers().next().unwrap().id, id);
 }
 
 #[test]
 fn join_of_node_after_subscriber_death_is_accepted() {
-    let mut rig = Rig::new(1, options());
-    let node = node_of(&rig);
-    assert_served(&mut rig);
+    let mut bed = TestBed::new(1, options());
+    let node = node_of(&bed);
+    assert_served(&mut bed);
     // Its program has ended, and its card is opened anew: no earlier window is open.
-    rig.subscribers[0] = None;
-    let mut end = endpoint(&rig.network, 1, 99);
+    bed.subscribers[0] = None;
+    let mut end = endpoint(&bed.network, 1, 99);
     let range = CardRange::new(CardAddr::new(0), 1 << 20);
-    let window = end.open_region(rig.publisher.node(), range).unwrap().remote;
+    let window = end.open_region(bed.publisher.node(), range).unwrap().remote;
     let window = Window { address: window.address.get(), length: window.length, key: window.key };
-    let (heard, _) = join_as(&mut rig, node.get(), window, 8);
+    let (heard, _) = join_as(&mut bed, node.get(), window, 8);
     assert!(matches!(heard[..], [Message::Offer(_), Message::Accepted(_)]), "{heard:?}");
-    assert_eq!(gone(&mut rig), [DropReason::Replaced]);
-    assert_eq!(rig.publisher.subscribers().count(), 1);
+    assert_eq!(gone(&mut bed), [DropReason::Replaced]);
+    assert_eq!(bed.publisher.subscribers().count(), 1);
     drop(end);
     // And once more by the public interface.
-    rig.seen[0] = crate::stream::rig::Seen::default();
-    rig.join(0, SubscriberOptions::default());
-    let first = rig.publisher.next_sequence();
-    rig.publish().unwrap();
-    rig.until("the new subscriber receives its frame", |rig| rig.seen[0].frames == [first.get()]);
+    bed.seen[0] = crate::stream::bed::Seen::default();
+    bed.join(0, SubscriberOptions::default());
+    let first = bed.publisher.next_sequence();
+    bed.publish().unwrap();
+    bed.until("the new subscriber receives its frame", |bed| bed.seen[0].frames == [first.get()]);
 }

@@ -8,7 +8,7 @@ use fpga_driver::Endpoint;
 use fpga_frames::{Event, PublishError, Publisher, Sequence, Subscriber, SubscriberOptions};
 use fpga_sim::{SimNetwork, ThreadOptions};
 
-use crate::stream::rig::{Seen, assert_whole, check, checksum, endpoint_with, lossy, options};
+use crate::stream::bed::{Seen, assert_whole, check, checksum, endpoint_with, lossy, options};
 
 const FRAMES: u64 = 2_000;
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -78,7 +78,7 @@ impl Shared {
     /// Maps memory of a caller. The lock is not held while the kernel pins pages, which takes long for much memory; the entry made before
     /// keeps other threads from mapping the same memory.
     fn map_caller(&self, memory: &SharedMemory, access: DmaAccess) -> Result<Iova, DmaAllocError> {
-        let page = self.transport.dma_page_size();
+        let page = self.backend.dma_page_size();
         let length = memory.len();
         // Pointers have at most 64 bits.
         let start = memory.host_pointer().addr() as u64;
@@ -88,7 +88,7 @@ impl Shared {
         self.reachable(&self.lock())?;
         loop {
             let iova = self.lock().claim(memory, page)?;
-            let Err(error) = self.transport.map_dma(iova, memory, access) else { return Ok(iova) };
+            let Err(error) = self.backend.map_dma(iova, memory, access) else { return Ok(iova) };
             let mut state = self.lock();
             let removed = state.release_caller(iova);
             // A mapping of an earlier pool of this backend still exists: the range stays allocated, and another one is tried.
@@ -104,10 +104,10 @@ impl Shared {
 
     /// Unmaps an area of a caller's memory.
     pub(super) fn unmap_caller(&self, iova: Iova, length: usize) {
-        if let Err(error) = self.transport.unmap_dma(iova, length as u64) {
-            tracing::error!(device = self.transport.name(), %iova, length, %error,
+        if let Err(error) = self.backend.unmap_dma(iova, length as u64) {
+            tracing::error!(device = self.backend.name(), %iova, length, %error,
                 "memory of the caller is leaked: it could not be unmapped");
-            let at = self.transport.now();
+            let at = self.backend.now();
             self.lock().quarantine_caller(iova, length, QuarantineReason::UnmapRefused, at);
             return;
         }

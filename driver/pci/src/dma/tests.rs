@@ -14,8 +14,8 @@ fn function(first: u64, last: u64) -> Arc<StubBackend> {
 }
 
 fn pool_on(function: &Arc<StubBackend>, options: DmaPoolOptions) -> DmaPool {
-    let transport: Arc<dyn Backend> = Arc::<StubBackend>::clone(function);
-    DmaPool::new(transport, options)
+    let backend: Arc<dyn Backend> = Arc::<StubBackend>::clone(function);
+    DmaPool::new(backend, options)
 }
 
 fn pool(limit: usize) -> (Arc<StubBackend>, DmaPool) {

@@ -68,13 +68,13 @@ fn bus_master(fake: &Fake) -> bool {
 fn vfio_device_open_use_close() {
     for interface in BOTH {
         let fake = Fake::new();
-        let transport = fake.open(fake.options().interface(interface)).unwrap();
+        let backend = fake.open(fake.options().interface(interface)).unwrap();
         assert!(!bus_master(&fake), "a former user's setting does not survive");
-        transport.set_bus_master(true).unwrap();
-        let bars = transport.bars();
+        backend.set_bus_master(true).unwrap();
+        let bars = backend.bars();
         assert_eq!(bars[0].map(|bar| bar.size), Some(0x10000));
         assert!(bars[1..].iter().all(Option::is_none));
-        let bar = transport.open_bar(0).unwrap();
+        let bar = backend.open_bar(0).unwrap();
         for at in [0x2000, 0x7FFC, 0x8000, 0x9000] {
             let value = u32::try_from(at).unwrap();
             bar.write32(BarOffset::new(at), value).unwrap();
@@ -82,10 +82,10 @@ fn vfio_device_open_use_close() {
             rustix::io::pread(fake.device(), &mut bytes[..], BAR + at).unwrap();
             assert_eq!((bar.read32(BarOffset::new(at)), bytes), (Ok(value), value.to_le_bytes()));
         }
-        let interrupts = transport.enable_interrupts(4).unwrap();
+        let interrupts = backend.enable_interrupts(4).unwrap();
         assert_eq!(interrupts.len(), 4);
         drop(bar);
-        drop(transport);
+        drop(backend);
         assert!(!bus_master(&fake), "switched off before closing");
         let state = fake.state();
         let order: Vec<_> = state.irq_files.keys().map(|(index, _)| *index).collect();
@@ -100,14 +100,14 @@ fn vfio_map_uses_requested_access() {
     // vfio.h: read 1, write 2. iommufd.h: fixed address 1, writable 2, readable 4. From the device's point of view.
     for (interface, flags) in [(VfioInterface::Group, [1, 2, 3]), (VfioInterface::Iommufd, [5, 3, 7])] {
         let fake = Fake::new();
-        let transport = fake.open(fake.options().interface(interface)).unwrap();
+        let backend = fake.open(fake.options().interface(interface)).unwrap();
         let memory = SharedMemory::anonymous(4096, HugePages::No).unwrap();
         let accesses = [DmaAccess::ReadByDevice, DmaAccess::WriteByDevice, DmaAccess::Both];
         for ((access, flags), iova) in accesses.into_iter().zip(flags).zip((0x2000_0000..).step_by(4096)) {
             let iova = Iova::new(if interface == VfioInterface::Iommufd { iova | 1 << 32 } else { iova });
-            transport.map_dma(iova, &memory, access).unwrap();
+            backend.map_dma(iova, &memory, access).unwrap();
             assert_eq!(fake.state().mapped.get(&iova.get()), Some(&(4096, flags)));
-            transport.unmap_dma(iova, 4096).unwrap();
+            backend.unmap_dma(iova, 4096).unwrap();
             assert!(fake.state().mapped.is_empty());
         }
     }
@@ -116,19 +116,19 @@ fn vfio_map_uses_requested_access() {
 #[test]
 fn vfio_map_respects_kernel_ranges() {
     let fake = Fake::new();
-    let transport = fake.open(fake.options().interface(VfioInterface::Iommufd)).unwrap();
-    assert_eq!(transport.iova_ranges().len(), 41, "the number reported, not the number guessed");
-    let transport = {
-        drop(transport);
+    let backend = fake.open(fake.options().interface(VfioInterface::Iommufd)).unwrap();
+    assert_eq!(backend.iova_ranges().len(), 41, "the number reported, not the number guessed");
+    let backend = {
+        drop(backend);
         fake.open(fake.options().interface(VfioInterface::Group)).unwrap()
     };
     let memory = SharedMemory::anonymous(8192, HugePages::No).unwrap();
     let asked = fake.state().requests.len();
     for iova in [0xFEDF_F000, 0xFEE0_0000, 0x80_0000_0000, u64::MAX - 4095] {
-        let refused = transport.map_dma(Iova::new(iova), &memory, DmaAccess::Both);
+        let refused = backend.map_dma(Iova::new(iova), &memory, DmaAccess::Both);
         assert!(matches!(refused, Err(DmaMapError::OutsideRanges { .. })), "{iova:#x}");
     }
-    let refused = transport.map_dma(Iova::new(0x1800), &memory, DmaAccess::Both);
+    let refused = backend.map_dma(Iova::new(0x1800), &memory, DmaAccess::Both);
     assert!(matches!(refused, Err(DmaMapError::Misaligned { .. })));
     assert_eq!(
         fake.state().requests.len(),
@@ -137,16 +137,16 @@ fn vfio_map_respects_kernel_ranges() {
     );
     // A pool takes its addresses from the ranges, for any address width of its device.
     let narrow = DmaPoolOptions { address_bits: 30, ..DmaPoolOptions::default() };
-    let pool = DmaPool::new(Arc::new(transport), narrow);
+    let pool = DmaPool::new(Arc::new(backend), narrow);
     assert!(pool.allocate(64).unwrap().iova().get() < 1 << 30);
 }
 
 #[test]
 fn vfio_map_limits_are_reported_with_advice() {
     let fake = Fake::new();
-    let transport = fake.open(fake.options().interface(VfioInterface::Group)).unwrap();
+    let backend = fake.open(fake.options().interface(VfioInterface::Group)).unwrap();
     let memory = SharedMemory::anonymous(1 << 20, HugePages::No).unwrap();
-    let map = |index: u64| transport.map_dma(Iova::new(index << 20), &memory, DmaAccess::Both);
+    let map = |index: u64| backend.map_dma(Iova::new(index << 20), &memory, DmaAccess::Both);
     assert!(matches!(map(0), Ok(())));
     assert!(matches!(map(0), Err(DmaMapError::Overlap { .. })));
     assert!(map(1).is_ok() && map(2).is_ok());
@@ -178,11 +178,11 @@ fn vfio_map_limits_are_reported_with_advice() {
 #[test]
 fn vfio_map_limit_used_by_other_programs_is_named() {
     let fake = Fake::new();
-    let transport = fake.open(fake.options().interface(VfioInterface::Iommufd)).unwrap();
+    let backend = fake.open(fake.options().interface(VfioInterface::Iommufd)).unwrap();
     let memory = SharedMemory::anonymous(4096, HugePages::No).unwrap();
     fake.state().locked = LockedMemory { locked: 0, limit: Some(1 << 30) };
     fake.fail(Call::Request(Request::IoasMap), Errno::NOMEM);
-    let error = transport.map_dma(Iova::ZERO, &memory, DmaAccess::Both).unwrap_err();
+    let error = backend.map_dma(Iova::ZERO, &memory, DmaAccess::Both).unwrap_err();
     assert!(matches!(error, DmaMapError::LockedMemoryOfUser { limit: 0x4000_0000, .. }), "{error}");
     assert!(error.help().is_some_and(|help| help.contains("ulimit -l")), "{error}");
 }
@@ -191,16 +191,16 @@ fn vfio_map_limit_used_by_other_programs_is_named() {
 fn vfio_failed_unmap_stays_recorded() {
     for interface in BOTH {
         let fake = Fake::new();
-        let transport = fake.open(fake.options().interface(interface)).unwrap();
+        let backend = fake.open(fake.options().interface(interface)).unwrap();
         let memory = SharedMemory::anonymous(4096, HugePages::No).unwrap();
         let iova = Iova::new(0x1_0000_0000);
-        transport.map_dma(iova, &memory, DmaAccess::Both).unwrap();
-        assert!(matches!(transport.unmap_dma(iova, 8192), Err(DmaMapError::NotMapped { .. })));
+        backend.map_dma(iova, &memory, DmaAccess::Both).unwrap();
+        assert!(matches!(backend.unmap_dma(iova, 8192), Err(DmaMapError::NotMapped { .. })));
         fake.fail(Call::Unmap, Errno::IO);
-        assert!(matches!(transport.unmap_dma(iova, 4096), Err(DmaMapError::Refused { .. })));
+        assert!(matches!(backend.unmap_dma(iova, 4096), Err(DmaMapError::Refused { .. })));
         fake.state().failures.clear();
-        transport.unmap_dma(iova, 4096).unwrap();
-        assert!(matches!(transport.unmap_dma(iova, 4096), Err(DmaMapError::NotMapped { .. })));
+        backend.unmap_dma(iova, 4096).unwrap();
+        assert!(matches!(backend.unmap_dma(iova, 4096), Err(DmaMapError::NotMapped { .. })));
     }
 }
 
@@ -208,53 +208,50 @@ fn vfio_failed_unmap_stays_recorded() {
 fn vfio_interrupts_grant_available_vectors() {
     let fake = Fake::new();
     fake.state().vectors_left = 5;
-    let transport = fake.open(fake.options()).unwrap();
-    assert_eq!(transport.interrupt_vectors(), 32);
+    let backend = fake.open(fake.options()).unwrap();
+    assert_eq!(backend.interrupt_vectors(), 32);
     let asked = |asked, available| Err(InterruptError::TooMany { asked, available });
-    assert_eq!(transport.enable_interrupts(33).map(drop), asked(33, 32));
-    assert_eq!(transport.enable_interrupts(8).map(drop), asked(8, 5), "the kernel's answer is an error");
-    assert_eq!(transport.enable_interrupts(5).unwrap().len(), 5);
-    assert_eq!(transport.enable_interrupts(1).map(drop), Err(InterruptError::AlreadyEnabled));
-    transport.disable_interrupts().unwrap();
-    transport.disable_interrupts().unwrap();
-    assert_eq!(transport.enable_interrupts(1).unwrap().len(), 1);
+    assert_eq!(backend.enable_interrupts(33).map(drop), asked(33, 32));
+    assert_eq!(backend.enable_interrupts(8).map(drop), asked(8, 5), "the kernel's answer is an error");
+    assert_eq!(backend.enable_interrupts(5).unwrap().len(), 5);
+    assert_eq!(backend.enable_interrupts(1).map(drop), Err(InterruptError::AlreadyEnabled));
+    backend.disable_interrupts().unwrap();
+    backend.disable_interrupts().unwrap();
+    assert_eq!(backend.enable_interrupts(1).unwrap().len(), 1);
 }
 
 #[test]
 fn vfio_interrupts_fall_back_to_msi_then_intx() {
     let fake = Fake::new();
     fake.state().vectors = [Some(1), Some(4), Some(0), None, Some(1)];
-    let transport = fake.open(fake.options()).unwrap();
-    assert_eq!(
-        (transport.interrupts.kind, transport.interrupt_vectors()),
-        (Some(interrupts::IrqKind::Msi), 4)
-    );
-    drop(transport);
+    let backend = fake.open(fake.options()).unwrap();
+    assert_eq!((backend.interrupts.kind, backend.interrupt_vectors()), (Some(interrupts::IrqKind::Msi), 4));
+    drop(backend);
     fake.state().vectors = [Some(1), Some(0), Some(0), None, Some(1)];
-    let transport = fake.open(fake.options()).unwrap();
-    let line = transport.enable_interrupts(1).unwrap();
+    let backend = fake.open(fake.options()).unwrap();
+    let line = backend.enable_interrupts(1).unwrap();
     assert_eq!(fake.state().irq_files.get(&(0, true)).map(Vec::len), Some(1), "with a way to unmask it");
     line[0].rearm();
-    drop(transport);
+    drop(backend);
     // A line that could not be unmasked would fire only once: it is switched off.
     fake.state().vectors = [Some(0), Some(0), Some(0), None, None];
-    let transport = fake.open(fake.options()).unwrap();
-    let none = transport.enable_interrupts(1).map(drop);
+    let backend = fake.open(fake.options()).unwrap();
+    let none = backend.enable_interrupts(1).map(drop);
     assert_eq!(none, Err(InterruptError::TooMany { asked: 1, available: 0 }));
 }
 
 #[test]
 fn vfio_events_are_armed_as_available() {
     let fake = Fake::new();
-    let transport = fake.open(fake.options()).unwrap();
-    let events = transport.events().unwrap();
+    let backend = fake.open(fake.options()).unwrap();
+    let events = backend.events().unwrap();
     assert!(events.can_have(DeviceEvent::BusError) && events.can_have(DeviceEvent::ReleaseRequested));
     let request = fake.state().irq_files[&(4, false)][0];
     // SAFETY: the descriptor is the event's, which the backend keeps open.
     let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(request) };
     rustix::io::write(file, &1_u64.to_ne_bytes()).unwrap();
     assert_eq!(events.wait(Duration::from_secs(5)), Ok(Some(DeviceEvent::ReleaseRequested)));
-    drop((transport, events));
+    drop((backend, events));
     // A function without PCI Express has no error interrupt: the kernel returns EINVAL, or a count of 0.
     for vectors in [None, Some(0)] {
         fake.state().vectors[3] = vectors;
@@ -269,26 +266,26 @@ fn vfio_events_are_armed_as_available() {
 #[test]
 fn vfio_function_reset_makes_handles_stale_or_reports() {
     let fake = Fake::new();
-    let transport = fake.open(fake.options()).unwrap();
-    let bar = transport.open_bar(0).unwrap();
-    transport.set_bus_master(true).unwrap();
-    transport.reset(ResetLevel::Function).unwrap();
+    let backend = fake.open(fake.options()).unwrap();
+    let bar = backend.open_bar(0).unwrap();
+    backend.set_bus_master(true).unwrap();
+    backend.reset(ResetLevel::Function).unwrap();
     assert!(!bus_master(&fake));
     assert!(matches!(bar.read32(BarOffset::ZERO), Err(MmioError::Stale { .. })));
-    assert!(transport.open_bar(0).unwrap().read32(BarOffset::ZERO).is_ok());
+    assert!(backend.open_bar(0).unwrap().read32(BarOffset::ZERO).is_ok());
     fake.fail(Call::Request(Request::Reset), Errno::NOTTY);
     let source = Errno::NOTTY.into();
     let level = ResetLevel::Function;
-    assert_eq!(transport.reset(level), Err(ResetError::Failed { level, source }));
+    assert_eq!(backend.reset(level), Err(ResetError::Failed { level, source }));
     fake.set_config(0, &[0xFF; 4]);
     fake.state().failures.clear();
-    assert_eq!(transport.reset(level), Err(ResetError::NoAnswer { level }));
+    assert_eq!(backend.reset(level), Err(ResetError::NoAnswer { level }));
     fake.set_config(0, &[0xEE, 0x10, 0x38, 0x90]);
-    drop((transport, bar));
+    drop((backend, bar));
     fake.state().can_reset = false;
-    let transport = fake.open(fake.options()).unwrap();
-    let bar = transport.open_bar(0).unwrap();
-    assert_eq!(transport.reset(level), Err(ResetError::Unsupported { level }));
+    let backend = fake.open(fake.options()).unwrap();
+    let bar = backend.open_bar(0).unwrap();
+    assert_eq!(backend.reset(level), Err(ResetError::Unsupported { level }));
     assert!(bar.read32(BarOffset::ZERO).is_ok(), "nothing happened to handles");
 }
 
@@ -300,9 +297,9 @@ fn vfio_hot_reset_passes_owned_groups() {
         fake.add_function("0000:65:00.1", "vfio-pci", GROUP);
         let id = if interface == VfioInterface::Group { GROUP } else { 0 };
         fake.state().dependents = Some(vec![(id, 0x65, 0), (id, 0x65, 1)]);
-        let transport = fake.open(fake.options().interface(interface)).unwrap();
-        let bar = transport.open_bar(0).unwrap();
-        transport.reset(ResetLevel::Hot).unwrap();
+        let backend = fake.open(fake.options().interface(interface)).unwrap();
+        let bar = backend.open_bar(0).unwrap();
+        backend.reset(ResetLevel::Hot).unwrap();
         assert_eq!(fake.state().hot_groups, Some(files));
         assert!(matches!(bar.read32(BarOffset::ZERO), Err(MmioError::Stale { .. })));
         assert!(!bus_master(&fake));
@@ -316,9 +313,9 @@ fn vfio_hot_reset_of_foreign_functions_is_refused_with_names() {
         fake.add_function("0000:65:00.1", "nvme", 9);
         let own = if interface == VfioInterface::Group { GROUP } else { 1 };
         fake.state().dependents = Some(vec![(own, 0x65, 0), (other, 0x65, 1), (own, 0x65, 8)]);
-        let transport = fake.open(fake.options().interface(interface)).unwrap();
-        let bar = transport.open_bar(0).unwrap();
-        let error = transport.reset(ResetLevel::Hot).unwrap_err();
+        let backend = fake.open(fake.options().interface(interface)).unwrap();
+        let bar = backend.open_bar(0).unwrap();
+        let error = backend.reset(ResetLevel::Hot).unwrap_err();
         let ResetError::NotOwned { others, .. } = &error else { panic!("{error}") };
         assert_eq!(others.len(), 2);
         assert!(error.to_string().contains("0000:65:00.1 (nvme), 0000:65:01.0 (no driver)"), "{error}");
@@ -327,7 +324,7 @@ fn vfio_hot_reset_of_foreign_functions_is_refused_with_names() {
         // No bridge above.
         fake.state().dependents = None;
         let level = ResetLevel::Hot;
-        assert_eq!(transport.reset(level), Err(ResetError::Unsupported { level }));
+        assert_eq!(backend.reset(level), Err(ResetError::Unsupported { level }));
     }
 }
 
@@ -335,9 +332,9 @@ fn vfio_hot_reset_of_foreign_functions_is_refused_with_names() {
 fn vfio_device_vanished_closes_and_reopens() {
     for interface in BOTH {
         let fake = Fake::new();
-        let transport = fake.open(fake.options().interface(interface)).unwrap();
-        let bar = transport.open_bar(0).unwrap();
-        let _interrupts = transport.enable_interrupts(2).unwrap();
+        let backend = fake.open(fake.options().interface(interface)).unwrap();
+        let bar = backend.open_bar(0).unwrap();
+        let _interrupts = backend.enable_interrupts(2).unwrap();
         // Removed from the bus and from sysfs; every request fails.
         fake.set_config(0, &[0xFF; 64]);
         let aside = fake.sysfs("aside");
@@ -347,9 +344,9 @@ fn vfio_device_vanished_closes_and_reopens() {
         }
         bar.write32(BarOffset::ZERO, u32::MAX).unwrap();
         assert!(matches!(bar.read32(BarOffset::ZERO), Err(MmioError::Gone { .. })));
-        assert!(matches!(transport.reset(ResetLevel::Hot), Err(ResetError::Unsupported { .. })));
-        assert!(matches!(transport.set_bus_master(true), Err(ConfigSpaceError::Gone)));
-        drop((transport, bar));
+        assert!(matches!(backend.reset(ResetLevel::Hot), Err(ResetError::Unsupported { .. })));
+        assert!(matches!(backend.set_bus_master(true), Err(ConfigSpaceError::Gone)));
+        drop((backend, bar));
         assert_eq!(fake.open_files(), 0);
         let gone = fake.open(fake.options().interface(interface)).unwrap_err();
         assert!(matches!(gone, VfioOpenError::NotPresent { .. }));

@@ -99,13 +99,13 @@ impl Direction {
 
 /// A card whose channel waits for credits on a ring of `RING` descriptors of `length` bytes; every `flagged`-th
 /// descriptor requests a write-back.
-struct Rig {
+struct TestBed {
     card: Card,
     host: FlatMemory,
     direction: Direction,
 }
 
-impl Rig {
+impl TestBed {
     fn new(direction: Direction, length: u64, flagged: u64) -> Self {
         #[expect(clippy::expect_used, reason = "the benchmark needs a card")]
         let card = Card::new(CardDescription::default()).expect("the built-in card");
@@ -125,17 +125,17 @@ impl Rig {
                 let _ = host.write(at, &value.to_le_bytes());
             }
         }
-        let mut rig = Self { card, host, direction };
-        rig.card.set_command(true, true);
+        let mut bed = Self { card, host, direction };
+        bed.card.set_command(true, true);
         let channel = direction.channel();
-        rig.write(0x6020, direction.credit_mode());
-        rig.write(channel + 0x4080, u32::try_from(HOST & 0xFFFF_FFFF).unwrap_or(0));
-        rig.write(channel + 0x4084, u32::try_from(HOST >> 32).unwrap_or(0));
-        rig.write(channel + 0x4088, 63);
-        rig.write(channel + 0x88, u32::try_from(WRITEBACK & 0xFFFF_FFFF).unwrap_or(0));
-        rig.write(channel + 0x8C, u32::try_from(WRITEBACK >> 32).unwrap_or(0));
-        rig.write(channel + 0x04, 0x04F8_3E1F);
-        rig
+        bed.write(0x6020, direction.credit_mode());
+        bed.write(channel + 0x4080, u32::try_from(HOST & 0xFFFF_FFFF).unwrap_or(0));
+        bed.write(channel + 0x4084, u32::try_from(HOST >> 32).unwrap_or(0));
+        bed.write(channel + 0x4088, 63);
+        bed.write(channel + 0x88, u32::try_from(WRITEBACK & 0xFFFF_FFFF).unwrap_or(0));
+        bed.write(channel + 0x8C, u32::try_from(WRITEBACK >> 32).unwrap_or(0));
+        bed.write(channel + 0x04, 0x04F8_3E1F);
+        bed
     }
 
     fn write(&mut self, at: u64, value: u32) {
@@ -173,14 +173,14 @@ fn measure(direction: Direction, length: u32, flagged: u64) {
     const BATCH: u32 = 256;
     let batches = (1 << 24) / (BATCH * (length + 512)) + 1;
     let items = batches * BATCH;
-    let run = |work: fn(&mut Rig) -> bool| {
-        let mut rig = Rig::new(direction, length.into(), flagged);
-        let time = best(40, items, || (0..batches).for_each(|_| rig.batch(BATCH, work)));
-        assert_eq!(rig.card.counters().descriptors, 41 * u64::from(items), "all descriptors completed");
-        assert!(rig.card.faults().is_empty());
+    let run = |work: fn(&mut TestBed) -> bool| {
+        let mut bed = TestBed::new(direction, length.into(), flagged);
+        let time = best(40, items, || (0..batches).for_each(|_| bed.batch(BATCH, work)));
+        assert_eq!(bed.card.counters().descriptors, 41 * u64::from(items), "all descriptors completed");
+        assert!(bed.card.faults().is_empty());
         time
     };
-    let (stepped, bursts) = (run(Rig::step), run(Rig::work));
+    let (stepped, bursts) = (run(TestBed::step), run(TestBed::work));
     let plain = {
         let bytes = usize::try_from(SPAN).unwrap_or(0);
         let (from, mut into) = (vec![1_u8; bytes], vec![2_u8; bytes]);
@@ -205,25 +205,25 @@ fn measure(direction: Direction, length: u32, flagged: u64) {
 
 /// Cost of one step of an idle card.
 fn idle() {
-    let mut rig = Rig::new(Direction::ToCard, 64, 1);
-    while rig.step() {}
+    let mut bed = TestBed::new(Direction::ToCard, 64, 1);
+    while bed.step() {}
     const MAX_POLLS: u32 = 100_000;
-    let stepped = best(40, MAX_POLLS, || (0..MAX_POLLS).for_each(|_| assert!(!black_box(&mut rig).step())));
-    let bursts = best(40, MAX_POLLS, || (0..MAX_POLLS).for_each(|_| assert!(!black_box(&mut rig).work())));
+    let stepped = best(40, MAX_POLLS, || (0..MAX_POLLS).for_each(|_| assert!(!black_box(&mut bed).step())));
+    let bursts = best(40, MAX_POLLS, || (0..MAX_POLLS).for_each(|_| assert!(!black_box(&mut bed).work())));
     println!("idle round: {stepped:.2} ns stepped, {bursts:.2} ns in bursts");
 }
 
 /// One doorbell per descriptor: the latency that the card adds to a transfer.
 fn alone() {
     const TRANSFERS: u32 = 100_000;
-    let time = |work: fn(&mut Rig) -> bool| {
-        let mut rig = Rig::new(Direction::ToCard, 64, 1);
-        best(40, TRANSFERS, || (0..TRANSFERS).for_each(|_| rig.batch(1, work)))
+    let time = |work: fn(&mut TestBed) -> bool| {
+        let mut bed = TestBed::new(Direction::ToCard, 64, 1);
+        best(40, TRANSFERS, || (0..TRANSFERS).for_each(|_| bed.batch(1, work)))
     };
     println!(
         "one transfer of 64 B, doorbell included: {:.2} ns stepped, {:.2} ns in bursts",
-        time(Rig::step),
-        time(Rig::work)
+        time(TestBed::step),
+        time(TestBed::work)
     );
 }
 

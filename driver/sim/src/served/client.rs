@@ -75,7 +75,7 @@ pub(super) struct ClientConnection {
 
 impl core::fmt::Debug for ClientConnection {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Peer").field("connection", &self.connection).finish_non_exhaustive()
+        f.debug_struct("ClientConnection").field("connection", &self.connection).finish_non_exhaustive()
     }
 }
 

@@ -30,13 +30,13 @@ fn write(bar: &Bar, at: u64, value: u32) {
 }
 
 /// H2C channel that moves 64 bytes for a few posted writes and reports the completion in host memory.
-struct Rig {
+struct TestBed {
     card: Arc<SimBackend>,
     dma: Bar,
     host: SharedMemory,
 }
 
-impl Rig {
+impl TestBed {
     fn new(network: &SimNetwork) -> Self {
         let card = network.backend(0);
         card.set_bus_master(true).unwrap();
@@ -64,56 +64,56 @@ impl Rig {
 #[test]
 fn worker_asleep_is_woken_every_time() {
     let network = network(Duration::ZERO);
-    let rig = Rig::new(&network);
+    let bed = TestBed::new(&network);
     let gate = &network.threaded().unwrap().gate;
     for round in 0..4000 {
         // Asleep, going to sleep, or any state between.
         if round % 2 == 0 {
             until("asleep", || gate.is_parked());
         }
-        rig.start();
-        until("woken", || rig.is_done());
+        bed.start();
+        until("woken", || bed.is_done());
     }
 }
 
 #[test]
 fn waiting_thread_and_worker_share_the_work() {
     let network = network(Duration::ZERO);
-    let rig = Rig::new(&network);
+    let bed = TestBed::new(&network);
     let gate = &network.threaded().unwrap().gate;
     for round in 0..4000 {
         if round % 2 == 0 {
             until("asleep", || gate.is_parked());
         }
-        rig.start();
+        bed.start();
         // The lock alternates between the threads.
         until("done", || {
             network.work_for_thread();
-            rig.is_done()
+            bed.is_done()
         });
     }
     // The worker must not be asleep with work to do.
-    rig.start();
-    until("woken", || rig.is_done());
+    bed.start();
+    until("woken", || bed.is_done());
 }
 
 #[test]
 fn worker_asleep_is_woken_by_lock_holder() {
     let network = network(Duration::ZERO);
-    let rig = Rig::new(&network);
+    let bed = TestBed::new(&network);
     let gate = &network.threaded().unwrap().gate;
     for _ in 0..500 {
         // The descriptor needs bus mastering, which a configuration write switches on.
-        rig.card.set_bus_master(false).unwrap();
+        bed.card.set_bus_master(false).unwrap();
         network.step_until_idle();
         until("asleep", || gate.is_parked());
-        rig.host.store_u32_release(0x800, 0).unwrap();
-        rig.card.set_bus_master(true).unwrap();
+        bed.host.store_u32_release(0x800, 0).unwrap();
+        bed.card.set_bus_master(true).unwrap();
         // 64 bits wide: under the lock.
-        rig.dma.write64(BarOffset::new(0x88), 0x10_0800).unwrap();
+        bed.dma.write64(BarOffset::new(0x88), 0x10_0800).unwrap();
         until("asleep", || gate.is_parked());
-        rig.start();
-        until("woken", || rig.is_done());
+        bed.start();
+        until("woken", || bed.is_done());
         until("asleep", || gate.is_parked());
         assert_eq!(network.step_until_idle(), 0, "no work remained");
     }
@@ -122,25 +122,25 @@ fn worker_asleep_is_woken_by_lock_holder() {
 #[test]
 fn worker_panic_does_not_block_callers() {
     let network = network(Duration::from_micros(50));
-    let rig = Rig::new(&network);
-    rig.start();
-    until("done", || rig.is_done());
+    let bed = TestBed::new(&network);
+    bed.start();
+    until("done", || bed.is_done());
     network.lock().panics = true;
     until("gone", || !network.threaded().unwrap().gate.is_alive());
     // No worker runs, but every access gets an answer; more writes than the queue holds are accepted as well.
     for n in 0..3000 {
-        write(&rig.dma, 0x4080, n);
+        write(&bed.dma, 0x4080, n);
     }
-    assert_eq!(rig.dma.read32(BarOffset::new(0x4080)).unwrap(), 2999);
+    assert_eq!(bed.dma.read32(BarOffset::new(0x4080)).unwrap(), 2999);
     assert_eq!(network.step_until_idle(), 0);
-    rig.card.unmap_dma(Iova::new(IOVA), 8192).unwrap();
+    bed.card.unmap_dma(Iova::new(IOVA), 8192).unwrap();
     assert_eq!(network.mapped_bytes(0), 0);
 }
 
 #[test]
 fn posted_write_before_reset_does_not_arrive_after() {
     let network = network(Duration::from_micros(50));
-    let rig = Rig::new(&network);
+    let bed = TestBed::new(&network);
     let threaded = network.threaded().unwrap();
     {
         // A reset between the check of the generation and the queue, as if the thread had lost its CPU there.
@@ -154,7 +154,7 @@ fn posted_write_before_reset_does_not_arrive_after() {
     let mut value = [0; 4];
     network.with_card(0, |card| card.bar_peek(1, 0x90, &mut value));
     assert_eq!(value, [0; 4]);
-    assert!(rig.dma.write32(BarOffset::new(0x90), 6).is_err());
+    assert!(bed.dma.write32(BarOffset::new(0x90), 6).is_err());
     threaded.post(0, 1, 1, 0x90, 6).unwrap().unwrap();
     network.with_card(0, |card| card.bar_peek(1, 0x90, &mut value));
     assert_eq!(value, [6, 0, 0, 0]);

@@ -26,18 +26,18 @@ fn open(server: &Server) -> VfioUserBackend {
 fn client_device_open_use_close() {
     let _alone = alone();
     let server = Server::start(Device { config: bus_master_left_on(), ..Device::default() });
-    let transport = open(&server);
+    let backend = open(&server);
     // As a kernel hands it over: memory decoding on, bus mastering off, independent of the previous state.
     assert_eq!(server.with(|device| device.config[COMMAND]), MEMORY);
-    assert!(transport.name().starts_with("vfio-user:/"));
-    let bars = transport.bars();
+    assert!(backend.name().starts_with("vfio-user:/"));
+    let bars = backend.bars();
     assert_eq!(bars[0].map(|bar| (bar.size, bar.kind)), Some((BAR as u64, BarKind::Memory64)));
     assert!(bars[1..].iter().all(Option::is_none));
-    assert_eq!(config::identity(&transport).unwrap(), (0x10EE, 0x9038));
-    let beyond = transport.config_read(254, &mut [0; 4]);
+    assert_eq!(config::identity(&backend).unwrap(), (0x10EE, 0x9038));
+    let beyond = backend.config_read(254, &mut [0; 4]);
     assert_eq!(beyond, Err(ConfigSpaceError::OutOfRange { at: 254, length: 4, size: 256 }));
 
-    let bar = transport.open_bar(0).unwrap();
+    let bar = backend.open_bar(0).unwrap();
     assert_eq!(bar.read32(BarOffset::new(4)).unwrap(), 0x0706_0504);
     assert_eq!(bar.read64(BarOffset::new(8)).unwrap(), 0x0F0E_0D0C_0B0A_0908);
     bar.write32(BarOffset::new(16), 0x1122_3344).unwrap();
@@ -54,12 +54,12 @@ fn client_device_open_use_close() {
     let (at, width, end) = (BarOffset::new(BAR as u64), 4, BAR as u64);
     assert_eq!(bar.read32(at), Err(MmioError::OutOfRange { at, width, end }));
     assert!(matches!(bar.read32(BarOffset::new(2)), Err(MmioError::Misaligned { .. })));
-    assert!(matches!(transport.open_bar(1), Err(BarError::Absent { index: 1 })));
-    assert!(matches!(transport.open_bar(6), Err(BarError::BadIndex { index: 6 })));
+    assert!(matches!(backend.open_bar(1), Err(BarError::Absent { index: 1 })));
+    assert!(matches!(backend.open_bar(6), Err(BarError::BadIndex { index: 6 })));
 
-    transport.set_bus_master(true).unwrap();
+    backend.set_bus_master(true).unwrap();
     assert_eq!(server.with(|device| device.config[COMMAND]), MEMORY | MASTER);
-    drop(transport);
+    drop(backend);
     assert_eq!(server.with(|device| device.config[COMMAND]), MEMORY);
     let left = bar.read32(BarOffset::new(0)).unwrap_err();
     assert!(
@@ -85,11 +85,11 @@ fn bus_master_left_on() -> Vec<u8> {
 fn client_memory_is_shared_with_rights_and_offset() {
     let _alone = alone();
     let server = Server::start(Device::default());
-    let transport = open(&server);
+    let backend = open(&server);
     let memory = SharedMemory::memfd("fpga-dma", 8192).unwrap();
     memory.write(4096, b"seen by both").unwrap();
     let iova = Iova::new(0x10_0000);
-    transport.map_dma(iova, &memory, DmaAccess::ReadByDevice).unwrap();
+    backend.map_dma(iova, &memory, DmaAccess::ReadByDevice).unwrap();
     let (flags, seen) = server.with(|device| {
         let (map, file) = device.maps.get_mut(&0x10_0000).unwrap();
         let file = file.take().unwrap();
@@ -105,24 +105,24 @@ fn client_memory_is_shared_with_rights_and_offset() {
     let part = SharedMemory::from_file(memory.file().unwrap().try_clone_to_owned().unwrap(), 4096, 4096);
     let part = part.unwrap();
     let other = Iova::new(0x20_0000);
-    transport.map_dma(other, &part, DmaAccess::WriteByDevice).unwrap();
+    backend.map_dma(other, &part, DmaAccess::WriteByDevice).unwrap();
     let map = server.with(|device| device.maps[&0x20_0000].0);
     assert_eq!((map.offset, map.size, map.flags), (4096, 4096, dma_map_flags::WRITE));
 
     let length = 4096;
-    let overlap = transport.map_dma(Iova::new(0x10_1000), &part, DmaAccess::Both);
+    let overlap = backend.map_dma(Iova::new(0x10_1000), &part, DmaAccess::Both);
     assert_eq!(overlap, Err(DmaMapError::Overlap { iova: Iova::new(0x10_1000), length }));
-    let misaligned = transport.map_dma(Iova::new(0x800), &part, DmaAccess::Both);
+    let misaligned = backend.map_dma(Iova::new(0x800), &part, DmaAccess::Both);
     assert!(matches!(misaligned, Err(DmaMapError::Misaligned { .. })));
     for outside in [0, 1 << 48, u64::MAX - 4095] {
-        let refused = transport.map_dma(Iova::new(outside), &part, DmaAccess::Both);
+        let refused = backend.map_dma(Iova::new(outside), &part, DmaAccess::Both);
         assert!(matches!(refused, Err(DmaMapError::OutsideRanges { .. })), "{outside:#x}: {refused:?}");
     }
-    assert_eq!(transport.unmap_dma(iova, length), Err(DmaMapError::NotMapped { iova, length }));
-    transport.unmap_dma(iova, 8192).unwrap();
-    transport.unmap_dma(other, length).unwrap();
+    assert_eq!(backend.unmap_dma(iova, length), Err(DmaMapError::NotMapped { iova, length }));
+    backend.unmap_dma(iova, 8192).unwrap();
+    backend.unmap_dma(other, length).unwrap();
     assert!(server.with(|device| device.maps.is_empty()));
-    drop(transport);
+    drop(backend);
     server.finish();
 }
 
@@ -130,11 +130,11 @@ fn client_memory_is_shared_with_rights_and_offset() {
 fn client_pool_uses_shareable_memory() {
     let _alone = alone();
     let server = Server::start(Device::default());
-    let transport: Arc<dyn Backend> = Arc::new(open(&server));
-    let pool = DmaPool::new(Arc::clone(&transport), DmaPoolOptions::default());
+    let backend: Arc<dyn Backend> = Arc::new(open(&server));
+    let pool = DmaPool::new(Arc::clone(&backend), DmaPoolOptions::default());
     let buffer = pool.allocate(100).unwrap();
     assert!(server.with(|device| device.maps.values().all(|(_, file)| file.is_some())));
-    drop((buffer, pool, transport));
+    drop((buffer, pool, backend));
     server.finish();
 }
 
@@ -144,12 +144,12 @@ fn client_mapping_limit_is_respected() {
     let mut device = Device::default();
     device.version.capabilities.max_dma_maps = Some(1);
     let server = Server::start(device);
-    let transport = open(&server);
+    let backend = open(&server);
     let memory = SharedMemory::memfd("fpga-dma", 4096).unwrap();
-    transport.map_dma(Iova::new(0x1000), &memory, DmaAccess::Both).unwrap();
-    let second = transport.map_dma(Iova::new(0x9000), &memory, DmaAccess::Both);
+    backend.map_dma(Iova::new(0x1000), &memory, DmaAccess::Both).unwrap();
+    let second = backend.map_dma(Iova::new(0x9000), &memory, DmaAccess::Both);
     assert!(matches!(second, Err(DmaMapError::LimitReached { .. })), "{second:?}");
-    drop(transport);
+    drop(backend);
     server.finish();
 }
 
@@ -158,15 +158,15 @@ fn client_mapping_limit_is_respected() {
 fn client_memory_without_file_is_served_by_messages() {
     let _alone = alone();
     let server = Server::start(Device::default());
-    let transport = open(&server);
+    let backend = open(&server);
     let [source, target] = [1, 2].map(|_| SharedMemory::anonymous(4096, HugePages::No).unwrap());
     source.write(4090, b"abcdef").unwrap();
-    transport.map_dma(Iova::new(0x10_0000), &source, DmaAccess::ReadByDevice).unwrap();
+    backend.map_dma(Iova::new(0x10_0000), &source, DmaAccess::ReadByDevice).unwrap();
     // Adjacent: one transfer may span both.
-    transport.map_dma(Iova::new(0x10_1000), &target, DmaAccess::Both).unwrap();
+    backend.map_dma(Iova::new(0x10_1000), &target, DmaAccess::Both).unwrap();
     let ask = |questions: &[ServerRequest]| {
         server.with(|device| device.questions = questions.to_vec());
-        config::identity(&transport).unwrap();
+        config::identity(&backend).unwrap();
         server.with(|device| std::mem::take(&mut device.answers))
     };
     let read = |address, count| ServerRequest::Read(address, count);
@@ -190,7 +190,7 @@ fn client_memory_without_file_is_served_by_messages() {
     let mut last = [0; 1];
     target.read(4095, &mut last).unwrap();
     assert_eq!(last, [0]);
-    drop(transport);
+    drop(backend);
     server.finish();
 }
 
@@ -198,15 +198,12 @@ fn client_memory_without_file_is_served_by_messages() {
 fn client_interrupts_arrive_and_end() {
     let _alone = alone();
     let server = Server::start(Device::default());
-    let transport = open(&server);
-    assert_eq!(transport.interrupt_vectors(), 8);
-    assert!(matches!(
-        transport.enable_interrupts(9),
-        Err(InterruptError::TooMany { asked: 9, available: 8 })
-    ));
-    assert!(transport.enable_interrupts(0).is_err());
-    let interrupts = transport.enable_interrupts(7).unwrap();
-    assert!(matches!(transport.enable_interrupts(1), Err(InterruptError::AlreadyEnabled)));
+    let backend = open(&server);
+    assert_eq!(backend.interrupt_vectors(), 8);
+    assert!(matches!(backend.enable_interrupts(9), Err(InterruptError::TooMany { asked: 9, available: 8 })));
+    assert!(backend.enable_interrupts(0).is_err());
+    let interrupts = backend.enable_interrupts(7).unwrap();
+    assert!(matches!(backend.enable_interrupts(1), Err(InterruptError::AlreadyEnabled)));
     // The server accepts three descriptors at a time.
     assert_eq!(server.with(|device| (device.irqs.len(), device.max_fds_seen)), (7, 3));
     for (vector, interrupt) in interrupts.iter().enumerate() {
@@ -214,13 +211,13 @@ fn client_interrupts_arrive_and_end() {
             let file = &device.irqs[&u32::try_from(vector).unwrap()];
             rustix::io::write(file, &1_u64.to_ne_bytes()).unwrap();
         });
-        assert_eq!(transport.wait_interrupt(interrupt, LONG_TIMEOUT).unwrap(), Some(1));
+        assert_eq!(backend.wait_interrupt(interrupt, LONG_TIMEOUT).unwrap(), Some(1));
     }
-    transport.disable_interrupts().unwrap();
+    backend.disable_interrupts().unwrap();
     assert!(server.with(|device| device.irqs.is_empty()));
-    transport.disable_interrupts().unwrap();
-    assert_eq!(transport.enable_interrupts(1).unwrap().len(), 1);
-    drop(transport);
+    backend.disable_interrupts().unwrap();
+    assert_eq!(backend.enable_interrupts(1).unwrap().len(), 1);
+    drop(backend);
     server.finish();
 }
 
@@ -228,11 +225,11 @@ fn client_interrupts_arrive_and_end() {
 fn client_device_without_interrupts_has_none() {
     let _alone = alone();
     let server = Server::start(Device { vectors: 0, ..Device::default() });
-    let transport = open(&server);
-    assert_eq!(transport.interrupt_vectors(), 0);
-    let refused = transport.enable_interrupts(1);
+    let backend = open(&server);
+    assert_eq!(backend.interrupt_vectors(), 0);
+    let refused = backend.enable_interrupts(1);
     assert!(matches!(refused, Err(InterruptError::TooMany { asked: 1, available: 0 })));
-    drop(transport);
+    drop(backend);
     server.finish();
 }
 
@@ -240,23 +237,23 @@ fn client_device_without_interrupts_has_none() {
 fn client_intx_only_device_is_unmasked_by_message() {
     let _alone = alone();
     let server = Server::start(Device { vectors: 0, line: true, ..Device::default() });
-    let transport = open(&server);
-    assert_eq!(transport.interrupt_vectors(), 1);
-    let line = transport.enable_interrupts(1).unwrap();
+    let backend = open(&server);
+    assert_eq!(backend.interrupt_vectors(), 1);
+    let line = backend.enable_interrupts(1).unwrap();
     let fire = || {
         server.with(|device| rustix::io::write(&device.irqs[&0], &1_u64.to_ne_bytes()).unwrap());
     };
     for round in 1..=2 {
         fire();
-        assert_eq!(transport.wait_interrupt(&line[0], LONG_TIMEOUT).unwrap(), Some(1));
+        assert_eq!(backend.wait_interrupt(&line[0], LONG_TIMEOUT).unwrap(), Some(1));
         assert_eq!(server.with(|device| device.unmasked), round - 1, "only once it is asked for");
         line[0].rearm();
         assert_eq!(server.with(|device| device.unmasked), round);
     }
     // Users of the line may outlive the device.
     let users = line[0].clone().share(2).unwrap();
-    transport.disable_interrupts().unwrap();
-    drop(transport);
+    backend.disable_interrupts().unwrap();
+    drop(backend);
     users[1].rearm();
     server.finish();
 }
@@ -265,8 +262,8 @@ fn client_intx_only_device_is_unmasked_by_message() {
 fn client_release_request_is_reported() {
     let _alone = alone();
     let server = Server::start(Device { wanted_back: true, ..Device::default() });
-    let transport = open(&server);
-    let events = transport.events().unwrap();
+    let backend = open(&server);
+    let events = backend.events().unwrap();
     assert!(events.can_have(DeviceEvent::ReleaseRequested) && !events.can_have(DeviceEvent::BusError));
     assert_eq!(events.poll(), None);
     let signal =
@@ -275,10 +272,10 @@ fn client_release_request_is_reported() {
     assert_eq!(events.wait(LONG_TIMEOUT), Ok(Some(DeviceEvent::ReleaseRequested)));
     // A reset may lose the descriptor; it is passed again.
     server.with(|device| device.request = None);
-    transport.reset(ResetLevel::Function).unwrap();
+    backend.reset(ResetLevel::Function).unwrap();
     signal().unwrap();
     assert_eq!(events.wait(LONG_TIMEOUT), Ok(Some(DeviceEvent::ReleaseRequested)));
-    drop((transport, events));
+    drop((backend, events));
     server.finish();
 }
 
@@ -286,27 +283,27 @@ fn client_release_request_is_reported() {
 fn client_reset_makes_handles_stale() {
     let _alone = alone();
     let server = Server::start(Device::default());
-    let transport = open(&server);
-    let bar = transport.open_bar(0).unwrap();
-    transport.set_bus_master(true).unwrap();
-    let _interrupts = transport.enable_interrupts(2).unwrap();
-    assert_eq!(transport.reset(ResetLevel::Hot), Err(ResetError::Unsupported { level: ResetLevel::Hot }));
-    transport.reset(ResetLevel::Function).unwrap();
+    let backend = open(&server);
+    let bar = backend.open_bar(0).unwrap();
+    backend.set_bus_master(true).unwrap();
+    let _interrupts = backend.enable_interrupts(2).unwrap();
+    assert_eq!(backend.reset(ResetLevel::Hot), Err(ResetError::Unsupported { level: ResetLevel::Hot }));
+    backend.reset(ResetLevel::Function).unwrap();
     assert_eq!(server.with(|device| (device.resets, device.config[COMMAND])), (1, MEMORY));
     assert!(server.with(|device| device.irqs.is_empty()));
     let at = BarOffset::new(0);
     assert_eq!(bar.read32(at), Err(MmioError::Stale { at }));
     assert_eq!(bar.write32(at, 0), Err(MmioError::Stale { at }));
-    transport.open_bar(0).unwrap().read32(at).unwrap();
-    assert_eq!(transport.enable_interrupts(2).unwrap().len(), 2);
-    drop(transport);
+    backend.open_bar(0).unwrap().read32(at).unwrap();
+    assert_eq!(backend.enable_interrupts(2).unwrap().len(), 2);
+    drop(backend);
     server.finish();
 
     let server = Server::start(Device { flags: 2, ..Device::default() });
-    let transport = open(&server);
+    let backend = open(&server);
     let level = ResetLevel::Function;
-    assert_eq!(transport.reset(level), Err(ResetError::Unsupported { level }));
-    drop(transport);
+    assert_eq!(backend.reset(level), Err(ResetError::Unsupported { level }));
+    drop(backend);
     server.finish();
 }
 
@@ -319,14 +316,14 @@ fn client_shareable_bar_parts_are_mapped() {
     let memory = SharedMemory::memfd("bar", 3 * 4096).unwrap();
     memory.store_u32(4096 + 8, 0xCAFE).unwrap();
     let server = Server::start(Device { shared: Some(memory.clone()), ..Device::default() });
-    let transport = open(&server);
-    let bar = transport.open_bar(0).unwrap();
+    let backend = open(&server);
+    let bar = backend.open_bar(0).unwrap();
     assert_eq!(bar.read32(BarOffset::new(4096 + 8)).unwrap(), 0xCAFE);
     bar.write64(BarOffset::new(4096 + 16), 77).unwrap();
     assert_eq!(memory.load_u64(4096 + 16).unwrap(), 77);
     assert_eq!(bar.read32(BarOffset::new(4)).unwrap(), 0x0706_0504, "not in the shared part");
     assert_eq!(bar.read32(BarOffset::new(8192)).unwrap(), 0x0302_0100);
-    drop(transport);
+    drop(backend);
     // The former mapping no longer represents registers.
     assert!(bar.read32(BarOffset::new(4096 + 8)).unwrap_err().is_gone());
     server.finish();
@@ -354,10 +351,10 @@ fn client_unsafe_bar_parts_are_not_mapped() {
     ] {
         let server =
             Server::start(Device { shared: Some(shared), sparse: sparse.clone(), ..Device::default() });
-        let transport = open(&server);
-        let bar = transport.open_bar(0).unwrap();
+        let backend = open(&server);
+        let bar = backend.open_bar(0).unwrap();
         assert_eq!(bar.read32(BarOffset::new(4096 + 4)).unwrap(), 0x0706_0504, "{sparse:?}");
-        drop(transport);
+        drop(backend);
         server.finish();
     }
 }
@@ -369,14 +366,14 @@ fn client_all_ones_is_value_only_while_config_space_answers() {
     let mut device = Device::default();
     device.bar[..8].fill(0xFF);
     let server = Server::start(device);
-    let transport = open(&server);
-    let bar = transport.open_bar(0).unwrap();
+    let backend = open(&server);
+    let bar = backend.open_bar(0).unwrap();
     let at = BarOffset::new(0);
     assert_eq!(bar.read32(at), Ok(u32::MAX));
     server.with(|device| device.config.fill(0xFF));
     assert_eq!(bar.read32(at), Err(MmioError::Gone { at }));
     assert_eq!(bar.read64(at), Err(MmioError::Gone { at }));
-    drop(transport);
+    drop(backend);
     server.finish();
 }
 
@@ -427,11 +424,11 @@ fn client_transfers_respect_server_limit() {
     let mut device = Device::default();
     device.version.capabilities.max_data_xfer_size = Some(8);
     let server = Server::start(device);
-    let transport = open(&server);
+    let backend = open(&server);
     let mut all = [0; 256];
-    transport.config_read(0, &mut all).unwrap();
+    backend.config_read(0, &mut all).unwrap();
     assert_eq!(&all[..], server.with(|device| device.config.clone()));
-    drop(transport);
+    drop(backend);
     server.finish();
 }
 
@@ -439,14 +436,14 @@ fn client_transfers_respect_server_limit() {
 fn client_refusal_is_reported_and_connection_continues() {
     let _alone = alone();
     let server = Server::start(Device::default());
-    let transport = open(&server);
+    let backend = open(&server);
     let refuse =
         |command| server.with(|device| device.twist = Some((command, crate::server::ServerFault::Refuse(5))));
     let io = |command: Command| ServerError::Refused {
         request: command.name().unwrap(),
         source: fpga_pci::OsError::from_raw(5),
     };
-    let bar = transport.open_bar(0).unwrap();
+    let bar = backend.open_bar(0).unwrap();
     let at = BarOffset::new(0);
     refuse(Command::REGION_READ);
     let refused = bar.read32(at);
@@ -459,25 +456,25 @@ fn client_refusal_is_reported_and_connection_continues() {
     refuse(Command::DMA_MAP);
     let source = io(Command::DMA_MAP);
     assert_eq!(
-        transport.map_dma(iova, &memory, DmaAccess::Both),
+        backend.map_dma(iova, &memory, DmaAccess::Both),
         Err(DmaMapError::Server { iova, length, source })
     );
-    transport.map_dma(iova, &memory, DmaAccess::Both).unwrap();
+    backend.map_dma(iova, &memory, DmaAccess::Both).unwrap();
     refuse(Command::DMA_UNMAP);
     let source = io(Command::DMA_UNMAP);
-    assert_eq!(transport.unmap_dma(iova, length), Err(DmaMapError::Server { iova, length, source }));
-    transport.unmap_dma(iova, length).unwrap();
+    assert_eq!(backend.unmap_dma(iova, length), Err(DmaMapError::Server { iova, length, source }));
+    backend.unmap_dma(iova, length).unwrap();
 
     refuse(Command::DEVICE_SET_IRQS);
-    let refused = transport.enable_interrupts(5);
+    let refused = backend.enable_interrupts(5);
     assert!(matches!(refused, Err(InterruptError::Server { count: 5, .. })), "{refused:?}");
     assert!(server.with(|device| device.irqs.is_empty()), "no interrupt is partly set up");
-    transport.enable_interrupts(5).unwrap();
+    backend.enable_interrupts(5).unwrap();
 
     refuse(Command::DEVICE_RESET);
     let level = ResetLevel::Function;
     let source = io(Command::DEVICE_RESET);
-    assert_eq!(transport.reset(level), Err(ResetError::Server { level, source }));
-    drop(transport);
+    assert_eq!(backend.reset(level), Err(ResetError::Server { level, source }));
+    drop(backend);
     server.finish();
 }

@@ -132,10 +132,10 @@ fn foreign_server_serves_client() {
     let device = Arc::new(Mutex::new(device));
     let server = serve(&path, &device);
 
-    let transport =
+    let backend =
         VfioUserBackend::open_with(&path, VfioUserOptions::default().deadline(LONG_TIMEOUT)).unwrap();
-    assert_eq!(config::identity(&transport).unwrap(), (0x10EE, 0x9038));
-    let bar = transport.open_bar(0).unwrap();
+    assert_eq!(config::identity(&backend).unwrap(), (0x10EE, 0x9038));
+    let bar = backend.open_bar(0).unwrap();
     let at = BarOffset::new(0x40);
     bar.write32(at, 0xABCD).unwrap();
     assert_eq!(bar.read32(at).unwrap(), 0xABCD);
@@ -144,7 +144,7 @@ fn foreign_server_serves_client() {
 
     let memory = SharedMemory::memfd("fpga-dma", 8192).unwrap();
     memory.store_u32(4096, 7).unwrap();
-    transport.map_dma(Iova::new(0x10_0000), &memory, DmaAccess::Both).unwrap();
+    backend.map_dma(Iova::new(0x10_0000), &memory, DmaAccess::Both).unwrap();
     {
         let device = device.lock().unwrap();
         let (address, seen) = device.memory.as_ref().unwrap();
@@ -152,18 +152,18 @@ fn foreign_server_serves_client() {
         seen.store_u32(0, 9).unwrap();
     }
     assert_eq!(memory.load_u32(0).unwrap(), 9);
-    transport.unmap_dma(Iova::new(0x10_0000), 8192).unwrap();
+    backend.unmap_dma(Iova::new(0x10_0000), 8192).unwrap();
 
-    let interrupts = transport.enable_interrupts(3).unwrap();
+    let interrupts = backend.enable_interrupts(3).unwrap();
     let triggers = std::mem::take(&mut device.lock().unwrap().irqs);
     assert_eq!(triggers.len(), 3);
     for (interrupt, mut trigger) in interrupts.iter().zip(&triggers) {
         trigger.write_all(&1_u64.to_ne_bytes()).unwrap();
-        assert_eq!(transport.wait_interrupt(interrupt, LONG_TIMEOUT).unwrap(), Some(1));
+        assert_eq!(backend.wait_interrupt(interrupt, LONG_TIMEOUT).unwrap(), Some(1));
     }
-    transport.disable_interrupts().unwrap();
-    transport.reset(ResetLevel::Function).unwrap();
+    backend.disable_interrupts().unwrap();
+    backend.reset(ResetLevel::Function).unwrap();
     assert_eq!(device.lock().unwrap().resets, 1);
-    drop(transport);
+    drop(backend);
     server.join().unwrap();
 }

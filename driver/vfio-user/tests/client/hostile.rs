@@ -47,11 +47,11 @@ fn open(server: &Server, deadline: Duration) -> Result<VfioUserBackend, ServerEr
 }
 
 /// Makes the client send `command`; returns the result.
-fn use_it(transport: &VfioUserBackend, command: Command) -> Result<(), ServerError> {
+fn use_it(backend: &VfioUserBackend, command: Command) -> Result<(), ServerError> {
     let iova = Iova::new(0x10_0000);
     let map = || {
         let memory = SharedMemory::memfd("fpga-dma", 4096).unwrap();
-        transport.map_dma(iova, &memory, DmaAccess::Both)
+        backend.map_dma(iova, &memory, DmaAccess::Both)
     };
     let dma = |error| match error {
         DmaMapError::Server { source, .. } => source,
@@ -59,26 +59,26 @@ fn use_it(transport: &VfioUserBackend, command: Command) -> Result<(), ServerErr
     };
     match command {
         Command::REGION_READ => {
-            let bar = transport.open_bar(0).unwrap();
+            let bar = backend.open_bar(0).unwrap();
             bar.read32(BarOffset::new(0)).map(|_| ()).map_err(|error| match error {
                 MmioError::Server { source, .. } => source,
                 other => panic!("{other}"),
             })
         }
-        Command::REGION_WRITE => transport.config_write(0x3C, &[1]).map_err(|error| match error {
+        Command::REGION_WRITE => backend.config_write(0x3C, &[1]).map_err(|error| match error {
             ConfigSpaceError::Server { source, .. } => source,
             other => panic!("{other}"),
         }),
         Command::DMA_MAP => map().map_err(dma),
         Command::DMA_UNMAP => {
             map().map_err(dma)?;
-            transport.unmap_dma(iova, 4096).map_err(dma)
+            backend.unmap_dma(iova, 4096).map_err(dma)
         }
-        Command::DEVICE_SET_IRQS => transport.enable_interrupts(2).map(|_| ()).map_err(|error| match error {
+        Command::DEVICE_SET_IRQS => backend.enable_interrupts(2).map(|_| ()).map_err(|error| match error {
             InterruptError::Server { source, .. } => source,
             other => panic!("{other}"),
         }),
-        Command::DEVICE_RESET => transport.reset(ResetLevel::Function).map_err(|error| match error {
+        Command::DEVICE_RESET => backend.reset(ResetLevel::Function).map_err(|error| match error {
             ResetError::Server { source, .. } => source,
             other => panic!("{other}"),
         }),
@@ -184,15 +184,15 @@ fn hostile_card_in_use_fails_naming_message_then_fast() {
         for twist in twists(command) {
             let before = open_files();
             let server = Server::start(Device::default());
-            let transport = open(&server, LONG_TIMEOUT).unwrap();
+            let backend = open(&server, LONG_TIMEOUT).unwrap();
             server.with(|device| device.twist = Some((command, twist)));
-            let outcome = use_it(&transport, command);
+            let outcome = use_it(&backend, command);
             // When the server closes its end, all mappings are removed.
             if command == Command::DMA_UNMAP
                 && matches!(twist, ServerFault::Close | ServerFault::CloseWithin(_))
             {
                 assert_eq!(outcome, Ok(()));
-                drop(transport);
+                drop(backend);
                 server.finish();
                 continue;
             }
@@ -200,10 +200,10 @@ fn hostile_card_in_use_fails_naming_message_then_fast() {
             check(command, twist, error);
             if let ServerError::ConnectionLost { request, cause } = error {
                 for later in [Command::REGION_READ, Command::DMA_MAP, Command::DEVICE_SET_IRQS] {
-                    assert_eq!(use_it(&transport, later), Err(ServerError::Disconnected { request, cause }));
+                    assert_eq!(use_it(&backend, later), Err(ServerError::Disconnected { request, cause }));
                 }
             }
-            drop(transport);
+            drop(backend);
             server.finish();
             assert_eq!(open_files(), before, "{twist:?} of {command} left files open");
         }
@@ -223,9 +223,9 @@ fn hostile_silent_server_times_out_naming_message() {
             server.with(silent);
             open(&server, deadline).expect_err("silence")
         } else {
-            let transport = open(&server, deadline).unwrap();
+            let backend = open(&server, deadline).unwrap();
             server.with(silent);
-            use_it(&transport, command).expect_err("silence")
+            use_it(&backend, command).expect_err("silence")
         };
         check(command, ServerFault::NoReply, error);
         let text = error.to_string();
@@ -240,16 +240,16 @@ fn hostile_silent_server_times_out_naming_message() {
 fn hostile_server_requests_are_answered_in_between() {
     let _alone = alone();
     let server = Server::start(Device::default());
-    let transport = open(&server, LONG_TIMEOUT).unwrap();
+    let backend = open(&server, LONG_TIMEOUT).unwrap();
     for command in IN_USE {
         server.with(|device| device.twist = Some((command, ServerFault::RequestFirst)));
         if command == Command::DMA_UNMAP {
-            transport.unmap_dma(Iova::new(0x10_0000), 4096).unwrap();
+            backend.unmap_dma(Iova::new(0x10_0000), 4096).unwrap();
         } else {
-            use_it(&transport, command).unwrap_or_else(|error| panic!("{command}: {error}"));
+            use_it(&backend, command).unwrap_or_else(|error| panic!("{command}: {error}"));
         }
     }
-    drop(transport);
+    drop(backend);
     server.finish();
 }
 
@@ -259,11 +259,11 @@ fn hostile_descriptor_flood_is_closed() {
     let _alone = alone();
     let before = open_files();
     let server = Server::start(Device::default());
-    let transport = open(&server, LONG_TIMEOUT).unwrap();
+    let backend = open(&server, LONG_TIMEOUT).unwrap();
     server.with(|device| device.twist = Some((Command::REGION_READ, ServerFault::Descriptors(64))));
-    let error = use_it(&transport, Command::REGION_READ).unwrap_err();
+    let error = use_it(&backend, Command::REGION_READ).unwrap_err();
     check(Command::REGION_READ, ServerFault::Descriptors(64), error);
-    drop(transport);
+    drop(backend);
     server.finish();
     assert_eq!(open_files(), before);
 }
@@ -275,13 +275,13 @@ fn hostile_memory_returns_after_server_exit() {
     let iova = Iova::new(0x10_0000);
     for (twist, fine) in [(ServerFault::Close, true), (ServerFault::WrongId, false)] {
         let server = Server::start(Device::default());
-        let transport = open(&server, LONG_TIMEOUT).unwrap();
+        let backend = open(&server, LONG_TIMEOUT).unwrap();
         let memory = SharedMemory::memfd("fpga-dma", 4096).unwrap();
-        transport.map_dma(iova, &memory, DmaAccess::Both).unwrap();
+        backend.map_dma(iova, &memory, DmaAccess::Both).unwrap();
         server.with(|device| device.twist = Some((Command::REGION_READ, twist)));
-        use_it(&transport, Command::REGION_READ).unwrap_err();
-        assert_eq!(transport.unmap_dma(iova, 4096).is_ok(), fine, "{twist:?}");
-        drop(transport);
+        use_it(&backend, Command::REGION_READ).unwrap_err();
+        assert_eq!(backend.unmap_dma(iova, 4096).is_ok(), fine, "{twist:?}");
+        drop(backend);
         server.finish();
     }
 }

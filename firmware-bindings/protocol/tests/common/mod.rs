@@ -131,13 +131,13 @@ impl Shape {
 
 /// A receiver, its memory, and its outputs.
 #[derive(Clone, Debug)]
-pub struct Rig {
+pub struct TestBed {
     pub receiver: Receiver,
     pub memory: Memory,
     pub now: Nanos,
 }
 
-impl Rig {
+impl TestBed {
     pub fn new(config: ReceiverConfig) -> Self {
         Self { receiver: receiver(config), memory: Memory::default(), now: Nanos::ZERO }
     }

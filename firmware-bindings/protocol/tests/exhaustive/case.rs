@@ -117,7 +117,7 @@ impl Case {
         1 + u32::from(self.budget.restarts) + u32::from(self.budget.deaths)
     }
 
-    pub(crate) fn sender(&self, life: u32, transfers: u32, now: Nanos) -> Sender {
+    pub(crate) fn sender(&self, incarnation: u32, transfers: u32, now: Nanos) -> Sender {
         let mut config = SenderConfig::default();
         config.packet_size_log2 = 6;
         config.mask_bits = self.mask_bits;
@@ -131,12 +131,12 @@ impl Case {
         // Longer than the default, so that a packet that waits for an entry is not retransmitted twenty times.
         config.retry.busy_backoff = Nanos::from_millis(4);
         config.retry.busy_backoff_max = Nanos::from_millis(8);
-        let mut sender = Sender::new(config, Incarnation::new(life)).unwrap();
+        let mut sender = Sender::new(config, Incarnation::new(incarnation)).unwrap();
         for transfer in 0..transfers {
             let command = Command {
                 source: CardAddr::new(0),
                 node: RECEIVER,
-                destination: CardAddr::new(base((life, transfer))),
+                destination: CardAddr::new(base((incarnation, transfer))),
                 length: self.length(),
                 key: KEY,
                 notify: self.notify,

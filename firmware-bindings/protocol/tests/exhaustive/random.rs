@@ -2,7 +2,7 @@
 
 use fpga_firmware::event::EventKind;
 
-use crate::exhaustive::common::{self, BASE, Rig, Shape, config, events};
+use crate::exhaustive::common::{self, BASE, Shape, TestBed, config, events};
 
 /// Wide masks, where the words meet, are too large for a search. Random orders with copies and losses instead, compared with the
 /// definition, for every number of packets up to the width.
@@ -20,7 +20,7 @@ fn wide_masks_random_orders_match_definition() {
                 let mut config = config();
                 config.mask_bits = width;
                 config.escape_slots = u16::try_from(roll(300)).unwrap();
-                let mut rig = Rig::new(config);
+                let mut bed = TestBed::new(config);
                 let shape = Shape::single(0, packets);
                 let mut missing: Vec<u16> = (0..packets).collect();
                 let (mut notices, mut rounds) = (0, 0);
@@ -32,26 +32,26 @@ fn wide_masks_random_orders_match_definition() {
                     in_flight.retain(|_| roll(10) != 0);
                     while !in_flight.is_empty() {
                         let at = usize::try_from(roll(in_flight.len() as u64)).unwrap();
-                        let outputs = rig.send(&shape, in_flight.swap_remove(at));
+                        let outputs = bed.send(&shape, in_flight.swap_remove(at));
                         notices += events(&outputs, EventKind::Notice).len();
                         for op in common::acks(&outputs) {
                             missing.retain(|packet| *packet != op.slot());
                         }
                     }
-                    assert_eq!(notices, usize::from(rig.memory.writes.len() == usize::from(packets)));
+                    assert_eq!(notices, usize::from(bed.memory.writes.len() == usize::from(packets)));
                 }
                 assert_eq!(notices, 1);
                 let mut bytes = vec![0; shape.length as usize];
-                for (address, part) in &rig.memory.writes {
+                for (address, part) in &bed.memory.writes {
                     let start = usize::try_from(address - BASE).unwrap();
                     bytes[start..start + part.len()].copy_from_slice(part);
                 }
                 assert!(bytes.iter().zip(BASE..).all(|(byte, at)| *byte == common::pattern(at)));
-                let written = rig.memory.writes.len();
+                let written = bed.memory.writes.len();
                 for packet in 0..packets {
-                    rig.send(&shape, packet);
+                    bed.send(&shape, packet);
                 }
-                assert_eq!((rig.memory.writes.len(), rig.receiver.registry_occupancy()), (written, 0));
+                assert_eq!((bed.memory.writes.len(), bed.receiver.registry_occupancy()), (written, 0));
             }
         }
     }

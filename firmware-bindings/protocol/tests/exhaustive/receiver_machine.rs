@@ -46,14 +46,14 @@ impl ReceiverMachine {
         }
     }
 
-    fn progress(&mut self, case: &Case, (life, transfer): TransferName) -> &mut Progress {
-        let at = usize::try_from((life - 1) * case.transfers + transfer).unwrap();
+    fn progress(&mut self, case: &Case, (incarnation, transfer): TransferName) -> &mut Progress {
+        let at = usize::try_from((incarnation - 1) * case.transfers + transfer).unwrap();
         &mut self.told[at]
     }
 
     /// Whether its sender may complete a transfer: the receiver's application was notified, or is about to be.
-    pub(crate) fn has_all(&self, case: &Case, (life, transfer): TransferName) -> bool {
-        let at = usize::try_from((life - 1) * case.transfers + transfer).unwrap();
+    pub(crate) fn has_all(&self, case: &Case, (incarnation, transfer): TransferName) -> bool {
+        let at = usize::try_from((incarnation - 1) * case.transfers + transfer).unwrap();
         let progress = self.told[at];
         match case.notify {
             Notify::Receiver => progress.notices == 1,
@@ -94,8 +94,8 @@ impl ReceiverMachine {
     /// Records the owners of written bytes, which the byte values identify.
     fn written(&mut self, case: &Case, memory: &Memory, moved: &mut Reaction) {
         for (address, bytes) in &memory.writes {
-            let mut all =
-                (1..=case.incarnations()).flat_map(|life| (0..case.transfers).map(move |n| (life, n)));
+            let mut all = (1..=case.incarnations())
+                .flat_map(|incarnation| (0..case.transfers).map(move |n| (incarnation, n)));
             let owner = all.find(|name| {
                 address.checked_sub(base(*name)).is_some_and(|offset| {
                     offset + bytes.len() as u64 <= case.length()

@@ -150,9 +150,9 @@ impl Search {
         state.clock = clock;
         sent.iter().for_each(|flight| state.add(*flight));
         found.faults += *faults;
-        let (ended, life) = (*ended, near.get(state.near).incarnation());
+        let (ended, incarnation) = (*ended, near.get(state.near).incarnation());
         for transfer in (0..case.transfers).filter(|transfer| ended >> transfer & 1 != 0) {
-            let all = far.get(state.far).has_all(case, (life, transfer));
+            let all = far.get(state.far).has_all(case, (incarnation, transfer));
             found.faults.false_completions += usize::from(!all);
         }
         state
@@ -245,10 +245,10 @@ impl Search {
 
     /// Whether a first packet has to wait for all other packets of its incarnation (`starts_last`).
     fn must_wait(&self, state: &State, flight: WirePacket) -> bool {
-        let WirePacket::Data { name: (life, _), packet: 0, .. } = flight else { return false };
+        let WirePacket::Data { name: (incarnation, _), packet: 0, .. } = flight else { return false };
         self.case.starts_last
             && state.network().iter().any(|other| match self.flights.get(*other) {
-                WirePacket::Data { name, packet, .. } => packet != 0 && name.0 == life,
+                WirePacket::Data { name, packet, .. } => packet != 0 && name.0 == incarnation,
                 _ => false,
             })
     }
@@ -258,10 +258,10 @@ impl Search {
         let (near, far) = (self.near.get(state.near), self.far.get(state.far));
         let (wanted, ended) = near.ended(&self.case);
         let well = near.is_idle() && ended == wanted && far.is_clean(&self.case);
-        let life = near.incarnation();
+        let incarnation = near.incarnation();
         let whole = (0..self.case.transfers)
             .filter(|transfer| wanted >> transfer & 1 != 0)
-            .all(|transfer| far.is_whole(&self.case, (life, transfer)));
+            .all(|transfer| far.is_whole(&self.case, (incarnation, transfer)));
         self.found.ends += 1;
         self.found.faults.hangs += usize::from(!well);
         self.found.faults.false_completions += usize::from(well && !whole);

@@ -49,10 +49,10 @@ impl SenderMachine {
         }
     }
 
-    fn answer(op: u32, (life, transfer): TransferName, segment: u32, tries: u8) -> Answer {
+    fn answer(op: u32, (incarnation, transfer): TransferName, segment: u32, tries: u8) -> Answer {
         Answer {
             node: RECEIVER,
-            incarnation: Incarnation::new(life),
+            incarnation: Incarnation::new(incarnation),
             op: OpNumber::new(op),
             transfer: TransferId::new(transfer),
             segment,
@@ -90,9 +90,9 @@ impl Machine for SenderMachine {
             Stimulus::Arrives(flight) => self.take(now, flight),
             Stimulus::TimeOut => self.sender.handle_timeout(now),
             Stimulus::Restarts | Stimulus::Dies => {
-                let life = self.incarnation() + 1;
+                let incarnation = self.incarnation() + 1;
                 self.has_work = happening == Stimulus::Restarts;
-                self.sender = case.sender(life, if self.has_work { case.transfers } else { 0 }, now);
+                self.sender = case.sender(incarnation, if self.has_work { case.transfers } else { 0 }, now);
                 self.ended = 0;
             }
         }

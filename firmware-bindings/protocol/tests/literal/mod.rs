@@ -6,7 +6,7 @@ use crate::common;
 mod model;
 mod numbers;
 
-use common::{BASE, Rig, Shape, acks, config, events};
+use common::{BASE, Shape, TestBed, acks, config, events};
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::ids::Incarnation;
 use fpga_protocol::Nanos;
@@ -278,20 +278,20 @@ fn e1_8_literal_last_segment_answer_may_come_first() {
 /// and none to register, so nothing is answered.
 fn to_a_full_registry(refuses: bool) -> Result<(), SendFailure> {
     let mut sender = Sender::new(SenderConfig::default(), common::INCARNATION).unwrap();
-    let mut rig = Rig::new(config());
-    for transfer in 0..rig.receiver.config().registry_entries {
-        rig.send(&Shape::single(transfer, 2), 0);
+    let mut bed = TestBed::new(config());
+    for transfer in 0..bed.receiver.config().registry_entries {
+        bed.send(&Shape::single(transfer, 2), 0);
     }
     let full_until = Nanos::from_millis(1500);
     sender.submit(Nanos::ZERO, command(64)).unwrap();
     let mut now = Nanos::ZERO;
     loop {
         while let Some(transmit) = sender.poll_transmit(now) {
-            rig.now = now;
+            bed.now = now;
             if now >= full_until {
-                rig.send(&Shape::single(0, 2), 1);
+                bed.send(&Shape::single(0, 2), 1);
             }
-            let outputs = rig.send(&Shape { transfer: 9, ..Shape::single(9, 1) }, 0);
+            let outputs = bed.send(&Shape { transfer: 9, ..Shape::single(9, 1) }, 0);
             if !acks(&outputs).is_empty() {
                 sender.handle_ack(now, answer(&transmit));
             } else if refuses {
@@ -335,7 +335,7 @@ fn receiver_random_packets_match_model() {
         config.escape_slots = 64;
         config.transfers = 8;
         config.tombstones = 16;
-        let mut rig = Rig::new(config);
+        let mut bed = TestBed::new(config);
         let mut model = Model::new(8);
         // Three transfers of one to three segments of one to four packets, to adjacent addresses.
         let shapes: Vec<(Shape, Packet)> = (0..3u8)
@@ -371,7 +371,7 @@ fn receiver_random_packets_match_model() {
             let (shape, first) = &shapes[usize::try_from(roll(shapes.len() as u64)).unwrap()];
             let index = u8::try_from(roll(first.count.into())).unwrap();
             let packet = Packet { index, address: first.address + index, ..*first };
-            let outputs = rig.send(shape, index.into());
+            let outputs = bed.send(shape, index.into());
             let expected = model.take(Literal::None, packet);
             let mut found: Vec<u16> = acks(&outputs).iter().map(|op| op.slot()).collect();
             let mut wanted: Vec<u16> = expected.iter().map(|packet| packet.index.into()).collect();
@@ -383,10 +383,10 @@ fn receiver_random_packets_match_model() {
             }
             assert_eq!(told, model.told);
             let (entries, escaped) = model.occupancy();
-            assert_eq!(rig.receiver.registry_occupancy() as usize, entries);
-            assert_eq!(usize::from(rig.receiver.escape_occupancy()), escaped);
+            assert_eq!(bed.receiver.registry_occupancy() as usize, entries);
+            assert_eq!(usize::from(bed.receiver.escape_occupancy()), escaped);
             let written: std::collections::BTreeSet<u64> =
-                rig.memory.writes.iter().map(|(at, _)| *at).collect();
+                bed.memory.writes.iter().map(|(at, _)| *at).collect();
             let expected: std::collections::BTreeSet<u64> =
                 model.memory.keys().map(|at| BASE + u64::from(*at) * 64).collect();
             assert_eq!(written, expected);

@@ -45,7 +45,7 @@ fn held_back(rounds: u32, seed: u64) -> u64 {
             used += 1;
         }
         assert!(used > 8);
-        duplicates += net.nodes[1].receiver.counters().zombies;
+        duplicates += net.nodes[1].receiver.counters().delayed_duplicates;
     }
     duplicates
 }

@@ -35,15 +35,15 @@ fn incarnations(lifetime: Nanos, count: u32, seed: u64) -> (u64, u64) {
         });
         let mut net = Net::new(nodes, &impairments, seed);
         let mut dice = seed;
-        for life in 1..=count {
-            let incarnation = Incarnation::new(0x2000 + life);
+        for number in 1..=count {
+            let incarnation = Incarnation::new(0x2000 + number);
             net.nodes[0].sender = Sender::new(configs(rules, 0).0, incarnation).unwrap();
             net.nodes[0].completions.clear();
             net.nodes[1].events.clear();
-            let byte = u8::try_from(life % 255 + 1).unwrap();
+            let byte = u8::try_from(number % 255 + 1).unwrap();
             net.nodes[0].memory.0[..LENGTH].fill(byte);
             net.nodes[0].sender.submit(net.now, write(1, 0, 0, LENGTH as u64)).unwrap();
-            if life % 2 == 1 {
+            if number % 2 == 1 {
                 dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
                 let until = net.now.saturating_add(Nanos::new((dice >> 33) % 400_000));
                 net.run(|net| net.now >= until);

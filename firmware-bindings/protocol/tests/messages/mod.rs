@@ -71,18 +71,18 @@ impl ReadSupport for Node<RegistrySender, Registry> {
 }
 
 pub(crate) fn configs(rules: SchemeConfig, at: usize) -> (SenderConfig, ReceiverConfig) {
-    let life = Incarnation::new(0x1000 + u32::try_from(at).unwrap());
+    let incarnation = Incarnation::new(0x1000 + u32::try_from(at).unwrap());
     let mut sender = SenderConfig::new(node_id(at), rules);
-    let mut receiver = ReceiverConfig::new(node_id(at), life, rules);
+    let mut receiver = ReceiverConfig::new(node_id(at), incarnation, rules);
     (sender.packet_size_log2, receiver.packet_size_log2) = (6, 6);
     (sender.message_packets, sender.contexts, receiver.contexts) = (16, 4, 8);
     (sender, receiver)
 }
 
 pub(crate) fn node(sender: SenderConfig, receiver: ReceiverConfig) -> MessageNode {
-    let life = receiver.incarnation;
-    let reads = Reads::new(ReadConfig::new(receiver.node, life)).unwrap();
-    let mut node = Node::new(Sender::new(sender, life).unwrap(), Receiver::new(receiver).unwrap());
+    let incarnation = receiver.incarnation;
+    let reads = Reads::new(ReadConfig::new(receiver.node, incarnation)).unwrap();
+    let mut node = Node::new(Sender::new(sender, incarnation).unwrap(), Receiver::new(receiver).unwrap());
     node.reads = Some(reads);
     node
 }
@@ -97,13 +97,15 @@ pub(crate) fn net(rules: SchemeConfig, impairments: &Impairments, seed: u64) -> 
 
 pub(crate) fn registry_net(impairments: &Impairments, seed: u64) -> Net<RegistrySender, Registry> {
     let nodes = [0, 1].map(|at| {
-        let life = Incarnation::new(0x1000 + u32::try_from(at).unwrap());
+        let incarnation = Incarnation::new(0x1000 + u32::try_from(at).unwrap());
         let mut config = fpga_protocol::sender::SenderConfig::default();
         (config.packet_size_log2, config.segment_size, config.big_threshold) = (6, 1024, 1024);
-        let mut receiver = RegistryConfig::new(node_id(at), life);
+        let mut receiver = RegistryConfig::new(node_id(at), incarnation);
         receiver.packet_size_log2 = 6;
-        let sender =
-            RegistrySender::new(node_id(at), fpga_protocol::sender::Sender::new(config, life).unwrap());
+        let sender = RegistrySender::new(
+            node_id(at),
+            fpga_protocol::sender::Sender::new(config, incarnation).unwrap(),
+        );
         Node::new(sender, Registry::new(receiver).unwrap())
     });
     Net::new(nodes, impairments, seed)

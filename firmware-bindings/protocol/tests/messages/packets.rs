@@ -22,9 +22,9 @@ fn rules() -> SchemeConfig {
     SchemeConfig::new(Scheme::SenderWindow, ROUND_TRIP).unwrap()
 }
 
-/// First packets of a transfer to [`BASE`] from a sender with incarnation `life`.
-fn packets(life: u32, length: u32) -> Vec<MessageHeader> {
-    let mut sender = Sender::new(configs(rules(), 0).0, Incarnation::new(life)).unwrap();
+/// First packets of a transfer to [`BASE`] from a sender with incarnation `incarnation`.
+fn packets(incarnation: u32, length: u32) -> Vec<MessageHeader> {
+    let mut sender = Sender::new(configs(rules(), 0).0, Incarnation::new(incarnation)).unwrap();
     sender.submit(START, write(1, 0, BASE, length.into())).unwrap();
     let departures = std::iter::from_fn(|| sender.poll_packet(START));
     departures
@@ -35,12 +35,12 @@ fn packets(life: u32, length: u32) -> Vec<MessageHeader> {
         .collect()
 }
 
-struct Rig {
+struct TestBed {
     receiver: Receiver,
     memory: Memory,
 }
 
-impl Rig {
+impl TestBed {
     fn new(change: impl FnOnce(&mut ReceiverConfig)) -> Self {
         let (_, mut config) = configs(rules(), 1);
         change(&mut config);
@@ -74,8 +74,8 @@ impl Rig {
 #[test]
 fn packets_that_contradict_their_message_refused() {
     let [first, second, last] = packets(5, LENGTH).try_into().unwrap();
-    let mut rig = Rig::new(|_| {});
-    assert_eq!(rig.deliver(START, first, 64).0, [AnswerBody::Received(0)]);
+    let mut bed = TestBed::new(|_| {});
+    assert_eq!(bed.deliver(START, first, 64).0, [AnswerBody::Received(0)]);
     let wrong = [
         ("behind the last", MessageHeader { index: 3, ..second }, 64),
         ("behind the last, as the last", MessageHeader { index: 3, ..last }, 22),
@@ -85,24 +85,24 @@ fn packets_that_contradict_their_message_refused() {
         ("too long", last, 23),
     ];
     for (count, (name, header, length)) in (1..).zip(wrong) {
-        let (answers, events) = rig.deliver(START, header, length);
+        let (answers, events) = bed.deliver(START, header, length);
         assert!(answers.is_empty(), "{name}: {answers:?}");
         assert_eq!(events.iter().map(|event| event.kind).collect::<Vec<_>>(), [EventKind::Fault], "{name}");
-        let counters = rig.receiver.counters();
+        let counters = bed.receiver.counters();
         assert_eq!((counters.bad_packets, counters.written), (count, 1), "{name}");
     }
-    rig.deliver(START, second, 64);
-    assert_eq!(rig.deliver(START, last, 22).0, [AnswerBody::Done]);
-    assert_eq!(rig.memory.0.iter().filter(|byte| **byte == 7).count(), 150);
+    bed.deliver(START, second, 64);
+    assert_eq!(bed.deliver(START, last, 22).0, [AnswerBody::Done]);
+    assert_eq!(bed.memory.0.iter().filter(|byte| **byte == 7).count(), 150);
 }
 
 #[test]
 fn events_of_message_name_time_context_and_range() {
-    let mut rig = Rig::new(|_| {});
+    let mut bed = TestBed::new(|_| {});
     // Context 0 belongs to another sender's message.
     let mut other = packets(6, LENGTH)[0];
     other.common.source = node_id(1);
-    rig.deliver(START, other, 64);
+    bed.deliver(START, other, 64);
     let [first, second, last] = packets(5, LENGTH).try_into().unwrap();
     let begun = Event {
         index: 1,
@@ -119,8 +119,8 @@ fn events_of_message_name_time_context_and_range() {
         time: 300,
         ..Event::new(EventKind::Registered)
     };
-    assert_eq!(rig.deliver(Nanos::new(300), first, 64).1, [begun]);
-    rig.deliver(Nanos::new(400), second, 64);
+    assert_eq!(bed.deliver(Nanos::new(300), first, 64).1, [begun]);
+    bed.deliver(Nanos::new(400), second, 64);
     let complete = Event { kind: EventKind::Completed, op: OpNumber::new(0), tries: 0, time: 500, ..begun };
     let notice = Event {
         node: begun.node,
@@ -131,21 +131,21 @@ fn events_of_message_name_time_context_and_range() {
         time: 500,
         ..Event::new(EventKind::Notice)
     };
-    assert_eq!(rig.deliver(Nanos::new(500), last, 22).1, [complete, notice]);
+    assert_eq!(bed.deliver(Nanos::new(500), last, 22).1, [complete, notice]);
 }
 
 /// The timeout restarts with every packet of the message.
 #[test]
 fn silence_counted_from_last_packet() {
-    let mut rig = Rig::new(|config| config.silence = Nanos::new(1000));
+    let mut bed = TestBed::new(|config| config.silence = Nanos::new(1000));
     let packets = packets(5, LENGTH);
     for (now, packet) in [0, 900].into_iter().zip(packets) {
-        rig.deliver(Nanos::new(now), packet, 64);
+        bed.deliver(Nanos::new(now), packet, 64);
     }
     for (now, live) in [(1000, 1), (1899, 1), (1900, 0)] {
-        rig.receiver.handle_timeout(Nanos::new(now));
+        bed.receiver.handle_timeout(Nanos::new(now));
         assert_eq!(
-            (rig.receiver.live(), rig.receiver.counters().abandoned),
+            (bed.receiver.live(), bed.receiver.counters().abandoned),
             (live, 1 - live as u64),
             "{now}"
         );
@@ -154,26 +154,26 @@ fn silence_counted_from_last_packet() {
 
 #[test]
 fn set_timeouts_holds_for_messages_under_way() {
-    let mut rig = Rig::new(|_| {});
-    rig.deliver(START, packets(5, LENGTH)[0], 64);
-    rig.receiver.set_timeouts(Nanos::new(100), Nanos::from_secs(1), Nanos::from_millis(10));
-    assert!(rig.receiver.poll_timeout().unwrap() <= Nanos::new(100));
+    let mut bed = TestBed::new(|_| {});
+    bed.deliver(START, packets(5, LENGTH)[0], 64);
+    bed.receiver.set_timeouts(Nanos::new(100), Nanos::from_secs(1), Nanos::from_millis(10));
+    assert!(bed.receiver.poll_timeout().unwrap() <= Nanos::new(100));
     for (now, live) in [(99, 1), (100, 0)] {
-        rig.receiver.handle_timeout(Nanos::new(now));
-        assert_eq!(rig.receiver.live(), live, "{now}");
+        bed.receiver.handle_timeout(Nanos::new(now));
+        assert_eq!(bed.receiver.live(), live, "{now}");
     }
 }
 
 #[test]
 fn new_life_of_known_node_waits_while_former_one_remembered() {
-    let one_packet = |life| packets(life, 10)[0];
+    let one_packet = |incarnation| packets(incarnation, 10)[0];
     let busy = AnswerBody::Refused(NackReason::Busy);
     // The second message comes this long after the end of the first one.
     for (later, answer) in [(0, busy), (1000, busy), (1001, AnswerBody::Done)] {
-        let mut rig = Rig::new(|config| {
+        let mut bed = TestBed::new(|config| {
             (config.tombstone, config.lifetime) = (Nanos::new(1000), Nanos::new(200));
         });
-        assert_eq!(rig.deliver(START, one_packet(5), 10).0, [AnswerBody::Done]);
-        assert_eq!(rig.deliver(Nanos::new(later), one_packet(6), 10).0, [answer], "{later}");
+        assert_eq!(bed.deliver(START, one_packet(5), 10).0, [AnswerBody::Done]);
+        assert_eq!(bed.deliver(Nanos::new(later), one_packet(6), 10).0, [answer], "{later}");
     }
 }

@@ -4,10 +4,10 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::{Case, CaseContext, Verdict, case};
+use crate::bed::{Channel, TestSetup};
 use crate::bytes;
 use crate::conformance::Skip;
 use crate::conformance::case_context::{Opened, long_wait};
-use crate::rig::{Channel, TestSetup};
 use fpga_driver::{CardAddr, Direction, DmaBuffer, RunMode, Ticket, WaitMode};
 
 pub(super) const CASES: &[Case] = &[

@@ -9,10 +9,10 @@ use fpga_pci::config;
 use fpga_sim::served::MessageCount;
 
 use super::{Case, CaseContext, Verdict, case};
+use crate::bed::TestSetup;
 use crate::conformance::Cost;
 use crate::conformance::case_context::{ChannelPair, Opened, long_wait};
 use crate::fault_injecting::AccessTraffic;
-use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
     case("cost.poll", &[], poll),

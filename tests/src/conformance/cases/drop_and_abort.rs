@@ -5,10 +5,10 @@ use std::any::Any;
 use fpga_driver::{MemoryHandle, ScatterGatherEntry, Ticket, errors::FaultCause};
 
 use super::{Case, CaseContext, Verdict, case};
+use crate::bed::TestSetup;
 use crate::cards::assert_closed;
 use crate::conformance::Skip;
 use crate::conformance::case_context::{ChannelPair, Opened, long_wait};
-use crate::rig::TestSetup;
 use crate::{bytes, orders};
 
 pub(super) const CASES: &[Case] = &[

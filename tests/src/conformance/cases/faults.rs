@@ -14,6 +14,7 @@ use fpga_driver::{
 use fpga_registers::xdma::{ChannelBlock, SgdmaBlock, StatusError as StatusBit, channel_base, sgdma_base};
 
 use super::{Case, CaseContext, Verdict, case};
+use crate::bed::TestSetup;
 use crate::bytes;
 use crate::conformance::builds::ENDLESS_PACKET;
 use crate::conformance::case_context::{ChannelPair, HANG_TIMEOUT, Opened};
@@ -22,7 +23,6 @@ use crate::conformance::faults::{
 };
 use crate::conformance::{Capability, CaseBody, Skip};
 use crate::fault_injecting::{FaultInjectingBackend, InterruptFault, ReplacedRegister};
-use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
     case("fault.all_ones_at_descriptor", &[Capability::CardFaults], all_ones_at_descriptor),

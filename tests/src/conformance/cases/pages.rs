@@ -7,10 +7,10 @@ use fpga_driver::{Direction, OpenOptions, RunMode};
 use fpga_pci::{DmaPoolOptions, HugePages};
 
 use super::{Case, CaseContext, Verdict, case};
+use crate::bed::TestSetup;
 use crate::bytes;
 use crate::conformance::case_context::long_wait;
 use crate::conformance::{Capability, Skip};
-use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
     case("pages.huge.2MiB", &[Capability::HugePages], of_2_mib),

@@ -10,10 +10,10 @@ use fpga_driver::{
 use fpga_pci::{MmioError, ResetError, ResetLevel};
 
 use super::{Case, CaseContext, Verdict, case};
+use crate::bed::TestSetup;
 use crate::bytes;
 use crate::conformance::case_context::{Opened, long_wait};
 use crate::conformance::{Capability, Skip};
-use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
     case("recovery.healthy_card_needs_nothing", &[], healthy_card),

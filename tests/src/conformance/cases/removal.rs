@@ -11,10 +11,10 @@ use fpga_driver::{
 use fpga_sim::CardFailure;
 
 use super::{Case, CaseContext, Verdict, case};
+use crate::bed::{Channel, TestSetup};
 use crate::conformance::Capability;
 use crate::conformance::faults::{AfterFault, MemoryOutcome, row};
 use crate::fault_injecting::FaultInjectingBackend;
-use crate::rig::{Channel, TestSetup};
 
 pub(super) const CASES: &[Case] = &[
     case("removal.all_ones_at_any_access", REMOVAL, |context| {

@@ -11,10 +11,10 @@ use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 use super::{Case, CaseContext, Verdict, case};
+use crate::bed::TestSetup;
 use crate::bytes;
 use crate::conformance::Skip;
 use crate::conformance::case_context::{ChannelPair, Opened, long_wait};
-use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
     case("transfer.batch_mode.poll", &[], |context| sizes(context, RunMode::Batch, WaitMode::Poll)),

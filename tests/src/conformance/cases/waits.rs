@@ -11,12 +11,12 @@ use fpga_driver::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Case, CaseContext, Verdict, case};
+use crate::bed::TestSetup;
 use crate::bytes;
 use crate::cards::{DMA_BAR, halt};
 use crate::conformance::Skip;
 use crate::conformance::builds::LEGACY_LINE;
 use crate::conformance::case_context::{ChannelPair, Opened, long_wait};
-use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
     case("interrupts.descriptor_is_readable", &[], readable),

@@ -133,13 +133,13 @@ pub(super) fn report(opened: &Opened) -> InfoReport {
             subsystem_vendor: id(info.ids.subsystem.0),
             subsystem_device: id(info.ids.subsystem.1),
         },
-        bars: opened.transport.bars().into_iter().flatten().map(|bar| bar_line(info, bar)).collect(),
+        bars: opened.backend.bars().into_iter().flatten().map(|bar| bar_line(info, bar)).collect(),
         xdma: xdma(&info.xdma),
         cdma: info.cdma.map(|at| CdmaLine {
             offset: format!("{:#06x}", at.get()),
             assumed_length_bits: Cdma::ASSUMED_LENGTH_BITS,
         }),
-        interrupt_vectors: opened.transport.interrupt_vectors(),
+        interrupt_vectors: opened.backend.interrupt_vectors(),
         identity: info.identity.as_ref().map(identity),
         ni: info.ni.as_ref().map(ni),
     }

@@ -90,7 +90,7 @@ pub fn run(settings: &Settings, command: &IrqCommand, out: &mut dyn Write) -> Re
 fn list(settings: &Settings) -> Result<ListReport, CliError> {
     let opened = target::observe(&settings.card)?;
     let lines = opened.card.user_interrupt_states()?.into_iter().map(Into::into).collect();
-    Ok(ListReport { card: settings.card.to_string(), vectors: opened.transport.interrupt_vectors(), lines })
+    Ok(ListReport { card: settings.card.to_string(), vectors: opened.backend.interrupt_vectors(), lines })
 }
 
 const fn way(delivery: Delivery) -> &'static str {

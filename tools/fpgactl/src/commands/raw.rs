@@ -90,7 +90,7 @@ impl Report for PokeReport {
 pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError> {
     let opened = target::observe(&settings.card)?;
     let card = opened.card.name().to_owned();
-    let found = bars::open(&opened.card, &*opened.transport, args.bar)?;
+    let found = bars::open(&opened.card, &*opened.backend, args.bar)?;
     let all = opened.registers();
     let stretch = BarSpan { role: found.role, at: args.offset, length: u64::from(args.count) * 4 };
     let mmio = |source| CliError::Mmio { card: card.clone(), source };
@@ -127,7 +127,7 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
 pub fn poke(settings: &Settings, args: &PokeArgs) -> Result<PokeReport, CliError> {
     let opened = target::observe(&settings.card)?;
     let card = opened.card.name().to_owned();
-    let found = bars::open(&opened.card, &*opened.transport, args.bar)?;
+    let found = bars::open(&opened.card, &*opened.backend, args.bar)?;
     let all = opened.registers();
     let stretch = BarSpan { role: found.role, at: args.offset, length: 4 };
     let mmio = |source| CliError::Mmio { card: card.clone(), source };

@@ -132,7 +132,7 @@ pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Resul
         late = settings.deadline.check_time(|| format!("{card}: replaying {}", args.file.display()));
         late.is_ok() && !stop::is_asked()
     };
-    let done = replay(&*opened.transport, &log, &options, &mut go_on).map_err(|source| CliError::Replay {
+    let done = replay(&*opened.backend, &log, &options, &mut go_on).map_err(|source| CliError::Replay {
         card: card.clone(),
         path: args.file.clone(),
         source,
@@ -225,7 +225,7 @@ fn stretch(opened: &Opened, entry: &Entry) -> BarSpan {
 fn bar_of(opened: &Opened, register: &Register) -> Option<u8> {
     let role = BarSpan::of(register).role;
     opened
-        .transport
+        .backend
         .bars()
         .into_iter()
         .flatten()

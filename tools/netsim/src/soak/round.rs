@@ -102,7 +102,7 @@ enum Side {
 fn draw(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
     match soak.trouble {
         FaultMix::All => everything(soak, dice),
-        FaultMix::DelayedDuplicates => zombies(soak, dice),
+        FaultMix::DelayedDuplicates => delayed_duplicates(soak, dice),
     }
 }
 
@@ -216,7 +216,7 @@ fn conditions(dice: &mut RoundRng, most_loss: f64) -> Conditions {
         .damage(probability(dice.fraction(0.01)))
 }
 
-fn zombies(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
+fn delayed_duplicates(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
     let (mut sender, mut receiver) =
         (SenderConfig::default(), ReceiverConfig::new(RECEIVER, Incarnation::new(1)));
     tables(soak, dice, &mut sender, &mut receiver);

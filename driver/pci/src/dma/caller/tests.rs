@@ -8,8 +8,8 @@ const SIZE: usize = 16 << 10;
 
 fn pool_with(options: DmaPoolOptions) -> (Arc<StubBackend>, DmaPool) {
     let function = Arc::new(StubBackend::new(vec![Iova::new(0)..=Iova::new(u64::MAX)]));
-    let transport: Arc<dyn Backend> = Arc::<StubBackend>::clone(&function);
-    (function, DmaPool::new(transport, options))
+    let backend: Arc<dyn Backend> = Arc::<StubBackend>::clone(&function);
+    (function, DmaPool::new(backend, options))
 }
 
 fn pool() -> (Arc<StubBackend>, DmaPool) {
@@ -217,8 +217,8 @@ fn caller_memory_avoids_addresses_of_earlier_pool() {
     let (function, first) = pool();
     let area = first.map(memory(SIZE), DmaAccess::Both).unwrap();
     let iova = area.iova();
-    let transport: Arc<dyn Backend> = Arc::<StubBackend>::clone(&function);
-    let second = DmaPool::new(transport, DmaPoolOptions::default());
+    let backend: Arc<dyn Backend> = Arc::<StubBackend>::clone(&function);
+    let second = DmaPool::new(backend, DmaPoolOptions::default());
     let mine = memory(SIZE);
     let beside = second.map(mine, DmaAccess::Both).unwrap();
     assert!(beside.iova().get().abs_diff(iova.get()) >= SIZE as u64);

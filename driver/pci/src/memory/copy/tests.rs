@@ -39,7 +39,7 @@ const COPY_FUNCTIONS: [CopyFunctions; 2] = [
 ];
 
 /// Buffers for copies of up to `longest` bytes at any of 64 alignments; reused in all tests.
-struct Rig {
+struct TestBed {
     source: Vec<AtomicU8>,
     target: Vec<AtomicU8>,
     plain_source: Vec<u8>,
@@ -47,7 +47,7 @@ struct Rig {
     window: usize,
 }
 
-impl Rig {
+impl TestBed {
     fn new(longest: usize) -> Self {
         let window = GUARD + 64 + longest + GUARD;
         let atomics = || (0..window + 64).map(|_| AtomicU8::new(0)).collect();
@@ -121,12 +121,12 @@ impl Rig {
 
 #[test]
 fn copy_every_alignment_and_short_length_matches() {
-    let mut rig = Rig::new(300);
+    let mut bed = TestBed::new(300);
     for ways in COPY_FUNCTIONS {
         for at in 0..64 {
             for length in 0..=300 {
-                rig.check(ways, at, (at * 5 + length) % 64, length);
-                rig.check(ways, 0, at, length);
+                bed.check(ways, at, (at * 5 + length) % 64, length);
+                bed.check(ways, 0, at, length);
             }
         }
     }
@@ -134,11 +134,11 @@ fn copy_every_alignment_and_short_length_matches() {
 
 #[test]
 fn copy_lengths_around_each_limit_match() {
-    let mut rig = Rig::new((1 << 20) + 200);
+    let mut bed = TestBed::new((1 << 20) + 200);
     for limit in [512, 4096, 1 << 16, 1 << 20] {
         for (from, to) in [(0, 0), (1, 0), (0, 1), (63, 17), (32, 8)] {
             for length in [limit - 1, limit, limit + 1, limit + 127] {
-                rig.check(COPY_FUNCTIONS[0], from, to, length);
+                bed.check(COPY_FUNCTIONS[0], from, to, length);
             }
         }
     }
@@ -147,10 +147,10 @@ fn copy_lengths_around_each_limit_match() {
 proptest! {
     #[test]
     fn copy_random_length_matches(steps in proptest::collection::vec((0_usize..64, 0_usize..64, 0_usize..20_000), 1..8)) {
-        let mut rig = Rig::new(20_000);
+        let mut bed = TestBed::new(20_000);
         for (from, to, length) in steps {
             for ways in COPY_FUNCTIONS {
-                rig.check(ways, from, to, length);
+                bed.check(ways, from, to, length);
             }
         }
     }

@@ -240,9 +240,9 @@ fn open_vf_token_is_passed_and_refusal_reported() {
     assert_eq!(fake.state().bind_flags, 1);
     // A kernel before 6.18: the group interface supports tokens.
     fake.fail(Call::Request(Request::BindIommufd), Errno::INVAL);
-    let transport = fake.open(fake.options().vf_token(token)).unwrap();
-    assert_eq!(transport.interface(), VfioInterface::Group);
-    drop(transport);
+    let backend = fake.open(fake.options().vf_token(token)).unwrap();
+    assert_eq!(backend.interface(), VfioInterface::Group);
+    drop(backend);
     fake.fail(Call::Request(Request::GroupDevice), Errno::ACCESS);
     let error = fake.open(fake.options().vf_token(token)).unwrap_err();
     assert!(error.to_string().contains("the VF token is refused"), "{error}");

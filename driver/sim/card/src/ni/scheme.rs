@@ -361,7 +361,7 @@ impl MessageNode {
             counters::REGISTRY_FULL => counted.busy,
             counters::BAD_PACKET => counted.bad_packets,
             counters::VIOLATIONS => counted.violations,
-            counters::TOMBSTONE_HITS => counted.zombies,
+            counters::TOMBSTONE_HITS => counted.delayed_duplicates,
             counters::EXPIRED => counted.abandoned,
             counters::NACKS_SENT => self.negative.into(),
             counters::ACKS_SENT => self.positive.into(),

@@ -310,11 +310,11 @@ impl Receiver {
                 self.queue_answer(key, message, None, AnswerBody::Done);
             }
             Some(_) => {
-                self.counters.zombies += 1;
+                self.counters.delayed_duplicates += 1;
                 self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Unknown));
             }
             // Of an earlier message: its answer is not awaited any more.
-            None => self.counters.zombies += 1,
+            None => self.counters.delayed_duplicates += 1,
         }
     }
 
@@ -540,7 +540,7 @@ impl Receiver {
             }
             (Lookup::Unknown, None) => {
                 // An earlier incarnation of this node knew it, or a delayed duplicate has outlived its tombstone.
-                self.counters.zombies += 1;
+                self.counters.delayed_duplicates += 1;
                 return self.queue_answer(&key, message, None, AnswerBody::Refused(NackReason::Unknown));
             }
         };

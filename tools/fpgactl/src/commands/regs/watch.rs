@@ -138,7 +138,7 @@ fn back_off(opened: &Opened, settings: &Settings, span: Duration) -> bool {
         }
         let part = left.min(TIMEOUT);
         // A card in this process has its own virtual time, which needs no real time.
-        opened.transport.pause(part);
+        opened.backend.pause(part);
         if opened.simulated {
             std::thread::sleep(part);
         }

@@ -84,7 +84,7 @@ fn lines(
 
 /// Sleeps in intervals; returns `false` if the command has to stop.
 fn sleep_until(due: Instant, settings: &Settings) -> Result<bool, CliError> {
-    const CHUNK_BYTES: Duration = Duration::from_millis(20);
+    const SLEEP_STEP: Duration = Duration::from_millis(20);
     loop {
         if stop::is_asked() {
             return Ok(false);
@@ -94,6 +94,6 @@ fn sleep_until(due: Instant, settings: &Settings) -> Result<bool, CliError> {
         if left.is_zero() {
             return Ok(true);
         }
-        std::thread::sleep(left.min(CHUNK_BYTES));
+        std::thread::sleep(left.min(SLEEP_STEP));
     }
 }

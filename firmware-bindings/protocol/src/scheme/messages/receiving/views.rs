@@ -19,7 +19,7 @@ pub struct ReceiverCounters {
     /// Packets beyond a window, or of a round that was given up.
     pub dropped: u64,
     /// Delayed duplicates: packets of messages that have ended, by their number or context.
-    pub zombies: u64,
+    pub delayed_duplicates: u64,
     /// Packets that contradict their message, or are for another node or scheme.
     pub bad_packets: u64,
     /// Packets that no memory window allows, or that memory refuses.

@@ -265,7 +265,7 @@ impl TestSetup {
 
 /// A card with one channel taken.
 #[derive(Debug)]
-pub struct Rig {
+pub struct TestBed {
     /// Direction and run mode of the channel.
     pub setup: TestSetup,
     /// Channel 0.
@@ -276,7 +276,7 @@ pub struct Rig {
     pub network: SimNetwork,
 }
 
-impl Rig {
+impl TestBed {
     /// A card with two channels in each direction.
     #[must_use]
     pub fn new(way: TestSetup) -> Self {

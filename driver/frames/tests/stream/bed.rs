@@ -25,7 +25,7 @@ pub(crate) struct Seen {
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) faults: Vec<String>,
     pub(crate) ended: Option<u64>,
-    /// The same as counts, for rigs that do not keep frames.
+    /// The same as counts, for beds that do not keep frames.
     pub(crate) first: u64,
     pub(crate) count: u64,
     pub(crate) missed_frames: u64,
@@ -62,7 +62,7 @@ impl Seen {
 }
 
 /// One simulated network, its publisher, and subscribers by node.
-pub(crate) struct Rig {
+pub(crate) struct TestBed {
     pub(crate) network: SimNetwork,
     pub(crate) publisher: Publisher,
     pub(crate) address: std::net::SocketAddr,
@@ -88,7 +88,7 @@ pub(crate) fn lossy(share: f64) -> Impairments {
     Impairments::both(Conditions::default().loss(Loss::Independent(share)))
 }
 
-impl Rig {
+impl TestBed {
     pub(crate) fn new(subscribers: usize, options: PublisherOptions) -> Self {
         Self::on(SimNetwork::builder(), subscribers, options)
     }
@@ -102,12 +102,12 @@ impl Rig {
         Self::of(network.cards(cards).build().unwrap(), subscribers, options)
     }
 
-    /// Creates a rig in a network that has its cards.
+    /// Creates a bed in a network that has its cards.
     pub(crate) fn of(network: SimNetwork, subscribers: usize, options: PublisherOptions) -> Self {
         let endpoint = endpoint(&network, 0, 1);
         let mut publisher = Publisher::new(endpoint, options).unwrap();
         let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let mut rig = Self {
+        let mut bed = Self {
             network,
             publisher,
             address,
@@ -118,11 +118,11 @@ impl Rig {
             random: Pcg64::new(7, 11),
             incarnation: 1,
         };
-        rig.subscribers.resize_with(subscribers, || None);
+        bed.subscribers.resize_with(subscribers, || None);
         for number in 0..subscribers {
-            rig.join(number, SubscriberOptions::default());
+            bed.join(number, SubscriberOptions::default());
         }
-        rig
+        bed
     }
 
     pub(crate) fn join(&mut self, number: usize, options: SubscriberOptions) {
@@ -233,10 +233,10 @@ impl Rig {
     /// Ends the stream and waits until every subscriber is notified.
     pub(crate) fn close(&mut self) {
         self.publisher.begin_close();
-        self.until("the publisher is closed", |rig| rig.publisher.is_closed());
+        self.until("the publisher is closed", |bed| bed.publisher.is_closed());
         self.stalled.fill(false);
-        let ended = |rig: &mut Self| {
-            rig.subscribers.iter().zip(&rig.seen).all(|(it, seen)| it.is_none() || seen.ended.is_some())
+        let ended = |bed: &mut Self| {
+            bed.subscribers.iter().zip(&bed.seen).all(|(it, seen)| it.is_none() || seen.ended.is_some())
         };
         self.until("all subscribers have the end", ended);
     }
