@@ -1,7 +1,6 @@
 //! Checks that everything that documents name exists: files and headings that they link to, the chapters of the manual, and the tests,
 //! cases and examples of `docs/guide/complaints.md`, each of which links to its file.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -283,23 +282,6 @@ fn decision_records_have_status_date_and_alternatives() {
     assert!(seen >= 12, "{seen} records");
 }
 
-/// Collects every word of the Rust sources below `folder`.
-fn words_of_sources(folder: &Path, words: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
-        let name = name.to_string_lossy();
-        if path.is_dir() {
-            if name != "target" && !name.starts_with('.') {
-                words_of_sources(&path, words);
-            }
-        } else if name.ends_with(".rs") {
-            let text = fs::read_to_string(&path).unwrap_or_default();
-            let parts = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
-            words.extend(parts.filter(|part| !part.is_empty()).map(str::to_owned));
-        }
-    }
-}
-
 /// Collects the paths of the project's files below `folder`, relative to the root.
 fn files_below(folder: &Path, root: &Path, files: &mut Vec<String>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -343,43 +325,6 @@ fn source_paths_in_documents_exist() {
     assert!(unknown.is_empty(), "{}", unknown.join("\n"));
     assert!(is_source_path("firmware-bindings/protocol/src/lib.rs") && is_source_path("map/ni.canonical"));
     assert!(!is_source_path("lib.rs") && !is_source_path("/etc/a.toml") && !is_source_path("out/NAME.csv"));
-}
-
-/// An entry of the table of renames.
-#[derive(serde::Deserialize)]
-struct Rename {
-    old: String,
-    new: String,
-    apply: String,
-    status: String,
-    /// Places where the old word stays, such as JSON.
-    #[serde(default)]
-    exceptions: Vec<String>,
-}
-
-#[test]
-fn renamed_identifiers_are_not_used_again() {
-    #[derive(serde::Deserialize)]
-    struct Table {
-        renames: Vec<Rename>,
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let text = fs::read_to_string(root.join("docs/dev/renames.yaml")).unwrap_or_default();
-    let table = serde_yaml::from_str::<Table>(&text).unwrap_or(Table { renames: Vec::new() });
-    let is_done =
-        |entry: &&Rename| entry.status == "done" && entry.apply == "word" && entry.exceptions.is_empty();
-    let done: Vec<&Rename> = table.renames.iter().filter(is_done).collect();
-    assert!(done.len() > 300, "{} entries are marked done", done.len());
-    let mut words = BTreeSet::new();
-    words_of_sources(&root, &mut words);
-    // Names of conformance cases have a dot.
-    words.extend(cases().iter().map(|case| case.name.to_owned()));
-    let used: Vec<String> = done
-        .iter()
-        .filter(|entry| words.contains(&entry.old))
-        .map(|entry| format!("{}: use {} (docs/dev/renames.yaml)", entry.old, entry.new))
-        .collect();
-    assert!(used.is_empty(), "{}", used.join("\n"));
 }
 
 /// Returns the word after each occurrence of `before`.

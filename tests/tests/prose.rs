@@ -1,4 +1,4 @@
-//! Old wording stays out: the prose patterns of `docs/dev/renames.yaml` match no comment, no string and no document.
+//! Old wording stays out: the prose patterns of `docs/dev/words.yaml` match no comment, no string and no document.
 
 use std::fs;
 use std::path::Path;
@@ -9,16 +9,14 @@ use regex::RegexSet;
 use crate::names::lexer::{Part, parts};
 
 /// Files that name old words on purpose.
-const EXCLUDED: [&str; 2] = ["docs/dev/renames.yaml", "docs/glossary.md"];
+const EXCLUDED: [&str; 2] = ["docs/dev/words.yaml", "docs/glossary.md"];
 
-/// An entry of the table of renames.
+/// An entry of the list of words.
 #[derive(serde::Deserialize)]
 struct Entry {
-    /// For prose: a regular expression.
-    old: String,
-    new: String,
-    kind: String,
-    status: String,
+    pattern: String,
+    #[serde(rename = "use")]
+    wording: String,
     /// Regular expressions of lines that may match: standard English, quotations, names of files and commands.
     #[serde(default)]
     allow: Vec<String>,
@@ -26,7 +24,7 @@ struct Entry {
 
 #[derive(serde::Deserialize)]
 struct Table {
-    renames: Vec<Entry>,
+    words: Vec<Entry>,
 }
 
 /// Returns the comments and string literals of a Rust source, with code replaced by spaces. Line breaks stay.
@@ -45,15 +43,13 @@ fn prose_of_rust(source: &str) -> String {
 #[test]
 fn old_wording_is_not_used_again() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let text =
-        fs::read_to_string(root.join("docs/dev/renames.yaml")).expect("the table is in the repository");
+    let text = fs::read_to_string(root.join("docs/dev/words.yaml")).expect("the table is in the repository");
     let table: Table = serde_yaml::from_str(&text).expect("the table is valid");
-    let done: Vec<&Entry> =
-        table.renames.iter().filter(|entry| entry.kind == "prose" && entry.status == "done").collect();
-    assert!(done.len() > 60, "{} patterns", done.len());
-    let patterns = RegexSet::new(done.iter().map(|entry| &entry.old)).expect("every pattern is valid");
+    let words = table.words;
+    assert!(words.len() > 60, "{} patterns", words.len());
+    let patterns = RegexSet::new(words.iter().map(|entry| &entry.pattern)).expect("every pattern is valid");
     let allowed: Vec<RegexSet> =
-        done.iter().map(|entry| RegexSet::new(&entry.allow).expect("every exception is valid")).collect();
+        words.iter().map(|entry| RegexSet::new(&entry.allow).expect("every exception is valid")).collect();
     let files = Command::new("git")
         .arg("-C")
         .arg(&root)
@@ -70,7 +66,7 @@ fn old_wording_is_not_used_again() {
         for (line, number) in prose.lines().zip(1..) {
             for at in patterns.matches(line) {
                 if !allowed[at].is_match(line) && !allowed[at].is_match(name) {
-                    found.push(format!("{name}:{number}: {} (use: {})", line.trim(), done[at].new));
+                    found.push(format!("{name}:{number}: {} (use: {})", line.trim(), words[at].wording));
                 }
             }
         }
