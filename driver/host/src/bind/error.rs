@@ -42,8 +42,8 @@ pub enum BindError {
     },
     /// There is no IOMMU, and without one vfio-pci accepts no function: it would end up without a driver. Nothing was changed.
     #[error(
-        "{address} was not changed: {}, and without an IOMMU {VFIO_PCI} binds no card",
-        if *others { "the IOMMU does not cover it" } else { "the IOMMU is off, or there is none" }
+        "{address} was not changed: {}, and {VFIO_PCI} requires an IOMMU",
+        if *others { "the IOMMU does not cover it" } else { "the IOMMU is off or absent" }
     )]
     NoIommu {
         /// The function.
@@ -52,7 +52,7 @@ pub enum BindError {
         others: bool,
     },
     /// The function's group has no IOMMU (no-IOMMU mode). Nothing was changed.
-    #[error("{address} was not changed: its group {group} has no IOMMU behind it (no-IOMMU mode)")]
+    #[error("{address} was not changed: its group {group} has no IOMMU (no-IOMMU mode)")]
     NoIommuMode {
         /// The function.
         address: PciAddress,

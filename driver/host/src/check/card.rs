@@ -27,10 +27,10 @@ pub(super) fn examine(machine: &Machine<'_>, function: &PciFunction) -> Result<V
 
 fn answers(function: &PciFunction) -> Check {
     if !function.is_silent {
-        return Check::new("present", Pass, format!("{} answers", function.kind()));
+        return Check::new("present", Pass, format!("{} responds", function.kind()));
     }
     let directory = format!("/sys/bus/pci/devices/{}", function.address);
-    Check::new("present", Fail, "its configuration space reads as all ones: the card lost power, was reconfigured, or its link is down")
+    Check::new("present", Fail, "configuration space reads as all ones: the card lost power, was reconfigured, or its link is down")
         .fix(format!("echo 1 > {directory}/remove; echo 1 > /sys/bus/pci/rescan; or restart the machine and keep the card powered"))
 }
 
@@ -39,10 +39,11 @@ fn driver(machine: &Machine<'_>, function: &PciFunction, bound: bool) -> Check {
     match &function.driver {
         Some(driver) if bound => Check::new("driver", Pass, format!("bound to {driver}")),
         _ if !machine.has_iommu => {
-            Check::new("driver", Skip, format!("{VFIO_PCI} binds no card while the IOMMU is off"))
+            Check::new("driver", Skip, format!("not checked: {VFIO_PCI} requires an IOMMU"))
         }
-        Some(driver) => Check::new("driver", Fail, format!("bound to {driver}, a driver of the kernel"))
-            .fix(Fix::Bind(address)),
+        Some(driver) => {
+            Check::new("driver", Fail, format!("bound to the kernel driver {driver}")).fix(Fix::Bind(address))
+        }
         None => {
             let why = match &function.driver_override {
                 Some(name) if name != VFIO_PCI => {
@@ -61,11 +62,11 @@ fn viable(machine: &Machine<'_>, function: &PciFunction, group: Option<&IommuGro
             Check::new(
                 "group",
                 Fail,
-                "the IOMMU does not cover it: it has no group, other functions have one",
+                "the IOMMU does not cover the function: it has no group, other functions have one",
             )
-            .fix("put it into another slot, or check the firmware's settings for its root port")
+            .fix("use another slot, or check the firmware's settings for its root port")
         } else {
-            Check::new("group", Skip, "there are no groups while the IOMMU is off")
+            Check::new("group", Skip, "not checked: groups require an IOMMU")
         };
     };
     let number = group.number;
@@ -73,9 +74,9 @@ fn viable(machine: &Machine<'_>, function: &PciFunction, group: Option<&IommuGro
         return Check::new(
             "group",
             Fail,
-            format!("group {number} has no IOMMU behind it (no-IOMMU mode): the card could reach all memory"),
+            format!("group {number} has no IOMMU (no-IOMMU mode): the card can access all memory"),
         )
-        .fix("enable the IOMMU and disable no-IOMMU mode, as the checks of the machine say");
+        .fix("enable the IOMMU and disable no-IOMMU mode: see the checks iommu and isolation");
     }
     let blocking_members: Vec<_> =
         group.others(function.address).filter(|other| other.blocks_group()).collect();
@@ -85,21 +86,25 @@ fn viable(machine: &Machine<'_>, function: &PciFunction, group: Option<&IommuGro
             "group",
             Fail,
             format!(
-                "group {number} cannot be used: {} in it are bound to drivers of the kernel",
+                "group {number} is not viable: members with kernel drivers: {}",
                 listed(blocking_members)
             ),
         )
         .fix(fix);
     }
     let others: Vec<_> = group.others(function.address).collect();
-    let with = if others.is_empty() { "alone".to_owned() } else { format!("with {}", listed(others)) };
+    let with = if others.is_empty() {
+        "no other functions".to_owned()
+    } else {
+        format!("shared with {}", listed(others))
+    };
     Check::new("group", Pass, format!("group {number}, {with}"))
 }
 
 /// Checks whether this process may open the function, and whether another process has it open.
 fn files(machine: &Machine<'_>, function: &PciFunction, usable: bool) -> Vec<Check> {
     let Some(group) = function.group.filter(|_| usable) else {
-        let why = "its files exist when it is bound behind an IOMMU";
+        let why = "not checked: the device file exists only while vfio-pci is bound and the IOMMU is on";
         return vec![Check::new("permission", Skip, why), Check::new("in-use", Skip, why)];
     };
     let roots = machine.roots;
@@ -118,17 +123,17 @@ fn files(machine: &Machine<'_>, function: &PciFunction, usable: bool) -> Vec<Che
     let permission = if granted.is_empty() {
         let reasons = denied.iter().map(|(file, access)| match access {
             Access::Denied { owner, group, mode } => {
-                format!("{} belongs to user {owner} and group {group}, mode {mode:04o}", file.display())
+                format!("{} has owner {owner}, group {group}, mode {mode:04o}", file.display())
             }
             _ => format!("{} does not exist", file.display()),
         });
-        Check::new("permission", Fail, format!("user {} may not open it: {}", machine.caller.user, listed(reasons)))
+        Check::new("permission", Fail, format!("user {} has no permission: {}", machine.caller.user, listed(reasons)))
             .fix("add a udev rule (SUBSYSTEM==\"vfio\", GROUP=\"fpga\", MODE=\"0660\") and join that group, or run as root")
     } else {
         Check::new(
             "permission",
             Pass,
-            format!("{} may be opened", listed(granted.iter().map(|file| file.display()))),
+            format!("{} can be opened", listed(granted.iter().map(|file| file.display()))),
         )
     };
     let mut holders: Vec<_> =
@@ -136,36 +141,36 @@ fn files(machine: &Machine<'_>, function: &PciFunction, usable: bool) -> Vec<Che
     holders.sort_unstable();
     holders.dedup();
     let in_use = if holders.is_empty() {
-        Check::new("in-use", Pass, "no process that this user can see has it open")
+        Check::new("in-use", Pass, "not open in any process visible to this user")
     } else {
-        Check::new("in-use", Warn, format!("opened by {}", listed(&holders)))
-            .fix("end that program first: a card has one user at a time")
+        Check::new("in-use", Warn, format!("open in {}", listed(&holders)))
+            .fix("end that process: only one process can use a card")
     };
     vec![permission, in_use]
 }
 
 fn link(function: &PciFunction) -> Check {
     let Some(link @ LinkInfo { current, maximum, port }) = function.link else {
-        return Check::new("link", Skip, "it has no separate link");
+        return Check::new("link", Skip, "the kernel reports no link for this function");
     };
     let rate = current.gigabytes_per_second();
-    let rate = rate.map_or_else(String::new, |rate| format!(", at most {rate:.1} GB/s each way"));
+    let rate = rate.map_or_else(String::new, |rate| format!(" ({rate:.1} GB/s per direction)"));
     let possible = link.possible();
     if current.is_below(possible) {
-        return Check::new("link", Warn, format!("runs as {current}{rate}; {possible} is possible"))
+        return Check::new("link", Warn, format!("{current}{rate}; {possible} is possible"))
             .fix("reseat the card, check riser, cable and slot, or retrain the link (restart, or setpci -s PORT CAP_EXP+10.w=20:20)");
     }
     match port {
         Some((port, limit)) if possible.is_below(maximum) => Check::new(
             "link",
             Warn,
-            format!("runs as {current}{rate}: the card supports {maximum}, the port {port} above it {limit}"),
+            format!("{current}{rate}: the card supports {maximum}, the port {port} above it {limit}"),
         )
-        .fix("put it into a slot with as many and as fast lanes, if there is one"),
+        .fix(format!("use a slot that supports {maximum}")),
         _ if current == LinkParameters::default() => {
             Check::new("link", Skip, "the kernel does not report the state of its link")
         }
-        _ => Check::new("link", Pass, format!("runs as {current}{rate}, the maximum")),
+        _ => Check::new("link", Pass, format!("{current}{rate}, the maximum")),
     }
 }
 
@@ -174,10 +179,12 @@ fn reset(function: &PciFunction) -> Check {
         Some([]) | None => Check::new(
             "reset",
             Warn,
-            "the kernel cannot reset it: the next program finds the state that the last one left",
+            "the kernel has no reset method: the state of the card persists from one program to the next",
         )
         .fix(Fix::StopEngines),
-        Some(methods) => Check::new("reset", Pass, format!("the kernel can reset it: {}", listed(methods))),
+        Some(methods) => {
+            Check::new("reset", Pass, format!("reset methods of the kernel: {}", listed(methods)))
+        }
     }
 }
 
@@ -190,16 +197,12 @@ fn token(machine: &Machine<'_>, function: &PciFunction) -> Result<Option<Check>,
             "vf-token",
             Warn,
             format!(
-                "a virtual function of {physical}, which is bound to {VFIO_PCI} too: both need the same token"
+                "virtual function of {physical}, which is also bound to {VFIO_PCI}: both require the same token"
             ),
         )
         .fix(Fix::ShareToken)
     } else {
         let driver = driver.as_deref().unwrap_or("no driver");
-        Check::new(
-            "vf-token",
-            Pass,
-            format!("a virtual function of {physical} ({driver}): no token is needed"),
-        )
+        Check::new("vf-token", Pass, format!("virtual function of {physical} ({driver}): no token required"))
     }))
 }

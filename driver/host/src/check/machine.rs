@@ -53,14 +53,9 @@ fn iommu(roots: &Roots, groups: usize) -> Result<Check, HostError> {
     } else {
         "enable the IOMMU (SMMU) in the firmware, restart, and check with dmesg | grep -i iommu".to_owned()
     };
-    let why = if units.is_empty() {
-        "the IOMMU is off, or there is none"
-    } else {
-        "the IOMMU exists and has no groups"
-    };
-    let message = format!(
-        "{why}: no group of /sys/kernel/iommu_groups is behind an IOMMU, and VFIO uses no card without one"
-    );
+    let why =
+        if units.is_empty() { "the IOMMU is off or absent" } else { "the IOMMU exists and has no groups" };
+    let message = format!("{why}: no group in /sys/kernel/iommu_groups has an IOMMU, which VFIO requires");
     Ok(Check::new("iommu", Fail, message).fix(fix))
 }
 
@@ -125,7 +120,7 @@ fn interface(machine: &Machine<'_>) -> Check {
     let (container, iommufd) = (roots.container_file(), roots.iommufd_file());
     let message = match (container.exists(), iommufd.exists()) {
         (true, true) => "container and group, and iommufd for cards that have a device file",
-        (true, false) => "container and group (no iommufd, which is newer and not required)",
+        (true, false) => "container and group; iommufd is absent and not required",
         (false, true) => "iommufd only",
         (false, false) => {
             let (status, fix) = if machine.has_driver {
@@ -146,16 +141,16 @@ fn interface(machine: &Machine<'_>) -> Check {
 /// Checks the limit of locked memory: memory that a card can access is locked, and counted against it.
 fn locked_memory(caller: &Caller) -> Check {
     let Some(limit) = caller.locked_memory.filter(|_| !caller.locks_without_limit()) else {
-        return Check::new("memlock", Pass, "this process may lock any amount of memory");
+        return Check::new("memlock", Pass, "locked memory of this process: unlimited");
     };
-    let message = format!("this process may lock {}", size(limit));
+    let message = format!("locked memory of this process: at most {}", size(limit));
     let fix = "raise the limit: \"@fpga - memlock unlimited\" in /etc/security/limits.d, LimitMEMLOCK=infinity (systemd), or --ulimit memlock=-1 (container)";
     match limit {
         ..MIN_LOCKED_MEMORY => {
-            Check::new("memlock", Fail, format!("{message}: too little for a ring and one buffer")).fix(fix)
+            Check::new("memlock", Fail, format!("{message}, too small for a ring and one buffer")).fix(fix)
         }
         MIN_LOCKED_MEMORY..RECOMMENDED_LOCKED_MEMORY => {
-            Check::new("memlock", Warn, format!("{message}: larger transfers will be refused")).fix(fix)
+            Check::new("memlock", Warn, format!("{message}; larger transfers are refused")).fix(fix)
         }
         _ => Check::new("memlock", Pass, message),
     }
@@ -177,7 +172,7 @@ fn huge_pages(roots: &Roots) -> Result<Check, HostError> {
         }
     }
     Ok(if found.is_empty() {
-        Check::new("hugepages", Warn, "no huge pages are reserved: buffers consist of normal pages, which needs more mappings and is slower")
+        Check::new("hugepages", Warn, "no huge pages are reserved: normal pages require more mappings and are slower")
             .fix("echo 64 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages (to keep it: vm.nr_hugepages=64 in /etc/sysctl.d)")
     } else {
         Check::new("hugepages", Pass, listed(&found))
@@ -188,7 +183,11 @@ fn huge_pages(roots: &Roots) -> Result<Check, HostError> {
 pub(super) fn cards(cards: &[PciFunction], named: bool, unreadable: &[HostError]) -> Check {
     if !cards.is_empty() {
         let names = listed(cards.iter().map(|card| card.address));
-        let message = if named { format!("requested: {names}") } else { format!("with known ids: {names}") };
+        let message = if named {
+            format!("requested cards: {names}")
+        } else {
+            format!("cards with known ids: {names}")
+        };
         return Check::new("cards", Pass, message);
     }
     let message = match unreadable {

@@ -43,7 +43,7 @@ pub enum VfioOpenError {
     /// The device has no IOMMU group, with any driver: vfio-pci refuses it.
     #[error(
         "{address} cannot be used without an IOMMU: {}",
-        if *others { "the IOMMU does not cover it (no iommu_group in sysfs, though other devices have one)" } else { "the IOMMU is off or there is none (/sys/kernel/iommu_groups is empty)" }
+        if *others { "the IOMMU does not cover it (no iommu_group in sysfs, though other devices have one)" } else { "the IOMMU is off or absent (/sys/kernel/iommu_groups is empty)" }
     )]
     NoIommuGroup {
         /// The device.

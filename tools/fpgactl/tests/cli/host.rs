@@ -84,7 +84,11 @@ fn doctor_prints_one_line_per_check() {
     assert_eq!(summary, format!("{} passed, 0 warned, 0 failed, 0 skipped\n", checks.lines().count()));
     // A function without known ids, and one that does not exist.
     let ran = on("ready", &["doctor", "--card", "0000:00:1f.2"]).2;
-    assert!(ran.status == 1 && ran.stdout.contains("0000:00:1f.2  bound to ahci"), "{}", ran.stdout);
+    assert!(
+        ran.status == 1 && ran.stdout.contains("0000:00:1f.2  bound to the kernel driver ahci"),
+        "{}",
+        ran.stdout
+    );
     let ran = on("ready", &["doctor", "--card", "0000:66:00.0"]).2;
     assert!(ran.status == 1 && ran.stderr.contains("did you mean one of 0000:65:00.0"), "{}", ran.stderr);
 }
