@@ -58,7 +58,7 @@ fn buffers(c: &mut Criterion) -> Result<(), Failure> {
         free.extend(std::iter::from_fn(|| channel.next_completion()).filter_map(|done| done.buffer));
         Ok(submitting + taking.elapsed())
     };
-    bench(c, "owned buffers, stop run", &mut round);
+    bench(c, "owned buffers, batch mode", &mut round);
     Ok(())
 }
 
@@ -74,8 +74,8 @@ fn bench(c: &mut Criterion, name: &str, round: &mut dyn FnMut() -> Result<Durati
 
 #[expect(clippy::expect_used, reason = "a benchmark that cannot continue ends")]
 fn all(c: &mut Criterion) {
-    registered(c, "registered, stop run", RunMode::Batch).expect("a healthy card");
-    registered(c, "registered, credits", RunMode::Credit).expect("a healthy card");
+    registered(c, "registered memory, batch mode", RunMode::Batch).expect("a healthy card");
+    registered(c, "registered memory, credit mode", RunMode::Credit).expect("a healthy card");
     buffers(c).expect("a healthy card");
 }
 

@@ -62,7 +62,7 @@ const fn taken_bit(name: ChannelName) -> u32 {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Card").field("name", &self.name).field("info", &self.info).finish_non_exhaustive()
+        f.debug_struct("Shared").field("name", &self.name).field("info", &self.info).finish_non_exhaustive()
     }
 }
 

@@ -370,7 +370,7 @@ proptest! {
         word in 0..4_u8,
         numbers in any::<[u32; 5]>(),
         (rate, queue) in (0..=1000_u16, 0..=1000_u16),
-        life: u32,
+        incarnation: u32,
     ) {
         let [source, destination, sender, receiver] = [0, 1, 2, 3].map(|at| NodeId::new(numbers[at] % 9));
         let (number, state) = (numbers[4], LinkLoad { link: numbers[4], rate, queue });
@@ -380,7 +380,7 @@ proptest! {
             2 => LinkFeedback::Active { sender, receiver, state },
             _ => LinkFeedback::Slow { receiver },
         };
-        let common = Common { source, destination, incarnation: Incarnation::new(life), flags: Flags::NONE };
+        let common = Common { source, destination, incarnation: Incarnation::new(incarnation), flags: Flags::NONE };
         let packet = LinkPacket { common, word };
         let mut buffer = [0xa5; 64];
         let length = packet.encode(&mut buffer).unwrap();

@@ -80,7 +80,7 @@ pub(crate) struct Engine {
     pub(super) ring: Ring<Payload>,
     pub(super) finished: VecDeque<Completion>,
     pub(super) area: Option<RegisteredMemory>,
-    pub(super) attached: Vec<RegisteredEntry>,
+    pub(super) registered: Vec<RegisteredEntry>,
     /// The channel is usable and needs no alignment check: condition for the fast path of submitting.
     pub(super) plain_submissions: bool,
     /// Range of most transfers: the card's memory, or the whole address space if it is not known.
@@ -163,7 +163,7 @@ impl Engine {
             ring,
             finished: VecDeque::with_capacity(options.transfers as usize),
             area: Some(area),
-            attached: Vec::new(),
+            registered: Vec::new(),
             plain_submissions: !options.fixed_address,
             main_memory: match card.reachable() {
                 Some(ranges) if matches!(side, Side::Memory) => ranges.first().copied().unwrap_or_default(),

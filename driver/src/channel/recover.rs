@@ -325,7 +325,7 @@ impl Engine {
             let fault = self.aborted();
             self.push(Ticket(number), Err(self.located(fault)), payload);
         }
-        for slot in &mut self.attached {
+        for slot in &mut self.registered {
             if reachable.iter().any(|range| slot.overlaps(*range))
                 && let Some(area) = slot.area.take()
             {

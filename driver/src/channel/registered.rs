@@ -34,25 +34,25 @@ impl Engine {
         if let Err(error) = self.check_access(area.access()) {
             return Err(Refused { error, payload: area });
         }
-        let free = self.attached.iter().position(|slot| slot.area.is_none());
-        let index = free.unwrap_or(self.attached.len());
+        let free = self.registered.iter().position(|slot| slot.area.is_none());
+        let index = free.unwrap_or(self.registered.len());
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let attached = RegisteredEntry {
+        let entry = RegisteredEntry {
             start: area.iova().get(),
             length: area.len(),
             area: Some(area),
             number,
             used_until: 0,
         };
-        match self.attached.get_mut(index) {
-            Some(slot) => *slot = attached,
-            None => self.attached.push(attached),
+        match self.registered.get_mut(index) {
+            Some(slot) => *slot = entry,
+            None => self.registered.push(entry),
         }
         Ok(MemoryHandle { index, number })
     }
 
     fn slot(&self, memory: MemoryHandle) -> Option<&RegisteredEntry> {
-        self.attached.get(memory.index).filter(|slot| slot.number == memory.number && slot.area.is_some())
+        self.registered.get(memory.index).filter(|slot| slot.number == memory.number && slot.area.is_some())
     }
 
     pub(crate) fn registered(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
@@ -69,7 +69,7 @@ impl Engine {
         if used_until.is_some_and(|until| until > ended) {
             return Err(ChannelError::MemoryInUse);
         }
-        let slot = self.attached.get_mut(memory.index).filter(|_| used_until.is_some());
+        let slot = self.registered.get_mut(memory.index).filter(|_| used_until.is_some());
         let area = slot.and_then(|slot| {
             slot.number = NO_OWNER;
             slot.area.take()
@@ -89,7 +89,7 @@ impl Engine {
         length: usize,
         card: CardAddr,
     ) -> Result<Ticket, SubmitError> {
-        if let Some(slot) = self.attached.get_mut(memory.index)
+        if let Some(slot) = self.registered.get_mut(memory.index)
             && slot.number == memory.number
             && offset <= slot.length
             && length <= slot.length - offset
@@ -121,7 +121,8 @@ impl Engine {
     }
 
     fn mark_used(&mut self, memory: MemoryHandle, until: u64) {
-        if let Some(slot) = self.attached.get_mut(memory.index).filter(|slot| slot.number == memory.number) {
+        if let Some(slot) = self.registered.get_mut(memory.index).filter(|slot| slot.number == memory.number)
+        {
             slot.used_until = slot.used_until.max(until);
         }
     }

@@ -96,7 +96,7 @@ impl Endpoint {
         let receiving = Receiving::new(card, &info, options)?;
         let ni = Block::new(bar.clone(), info.ni_base);
         // A hardware reset takes longer than any packet stays in the network (PCIe: 100 ms), and sets this register to 0.
-        let had_a_life = ni.read(at::INCARNATION)? != 0;
+        let had_incarnation = ni.read(at::INCARNATION)? != 0;
         ni.write(at::CONTROL, at::control::RESET)?;
         ni.write(at::INCARNATION, incarnation.get())?;
         // The reset keeps memory windows: this endpoint must not keep regions that an earlier owner of the card opened.
@@ -105,8 +105,8 @@ impl Endpoint {
         Self::configure(&ni, options, &info, parameters)?;
         // The read came after the reset: the state of the earlier incarnation in the card is gone, and its packets are in flight.
         let limits = options::sender_config(options, &info);
-        let quiet_until =
-            had_a_life.then(|| Nanos::new(card.shared.backend.now()).saturating_add(limits.packet_lifetime));
+        let quiet_until = had_incarnation
+            .then(|| Nanos::new(card.shared.backend.now()).saturating_add(limits.packet_lifetime));
 
         let chain = options.chain.unwrap_or_else(|| default_chain(&info));
         let channel = options.channel.unwrap_or_else(|| card.info().xdma.h2c_channels.saturating_sub(1));

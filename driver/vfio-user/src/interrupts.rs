@@ -139,7 +139,7 @@ struct IntxLine(Arc<ServerConnection>);
 
 impl fmt::Debug for IntxLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Line")
+        f.write_str("IntxLine")
     }
 }
 

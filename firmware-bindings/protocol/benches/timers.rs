@@ -15,8 +15,8 @@ use fpga_protocol::timers::Timers;
 
 const RUNNING: u32 = 1_000_000;
 /// 100 Gbit/s in packets of 512 bytes.
-const PACKET_TIME: u64 = 41;
-const TIMEOUT: u64 = 100_000_000;
+const PACKET_TIME_NS: u64 = 41;
+const TIMEOUT_NS: u64 = 100_000_000;
 /// Size of a cache line in 32-bit words.
 const LINE: usize = 16;
 
@@ -45,8 +45,8 @@ impl Sender {
         let mut timers = Timers::new(RUNNING);
         let mut now = 0;
         for timer in 0..RUNNING {
-            timers.start(timer, Nanos::new(now + TIMEOUT));
-            now += PACKET_TIME;
+            timers.start(timer, Nanos::new(now + TIMEOUT_NS));
+            now += PACKET_TIME_NS;
         }
         Self { timers, now, order, at: 0 }
     }
@@ -56,9 +56,9 @@ impl Sender {
     fn restart(&mut self) {
         let timer = self.order[self.at];
         self.at = if self.at + 1 == self.order.len() { 0 } else { self.at + 1 };
-        self.now += PACKET_TIME;
+        self.now += PACKET_TIME_NS;
         self.timers.stop(timer);
-        self.timers.start(timer, Nanos::new(self.now + TIMEOUT));
+        self.timers.start(timer, Nanos::new(self.now + TIMEOUT_NS));
         // As a sender does: a poll for expired timers, which finds none.
         if self.timers.next().is_some_and(|next| next.get() <= self.now) {
             while self.timers.expired(Nanos::new(self.now)).is_some() {}

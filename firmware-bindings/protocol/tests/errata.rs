@@ -496,7 +496,7 @@ fn timeout_shortened_takes_effect_immediately() {
     assert_eq!(events(&bed.advance(silence), EventKind::Expired).len(), 1);
 }
 
-/// New packets and copies both count as signs of life of the sender and restart the registry timeout.
+/// New packets and copies both count as activity of the sender and restart the registry timeout.
 #[test]
 fn operation_with_arriving_packets_or_copies_is_kept() {
     let mut bed = TestBed::new(config());

@@ -279,7 +279,7 @@ fn sender_keeps_eighth_of_op_table_for_regular_commands() {
 }
 
 #[test]
-fn an_unreachable_node_blocks_nobody() {
+fn unreachable_node_does_not_block_other_nodes() {
     let mut sender = sender(|c| c.retry.timeout = TimeoutPolicy::Fixed { timeout: at(1000), max_tries: 3 });
     for _ in 0..20 {
         submit(&mut sender, 1, 100_000);
@@ -414,23 +414,23 @@ fn sender_new_receiver_incarnation_ends_started_transfers() {
     let first = sender.poll_transmit(at(0)).unwrap();
     let second = sender.poll_transmit(at(0)).unwrap();
     let elsewhere = sender.poll_transmit(at(0)).unwrap();
-    let in_life = |incarnation, transmit: &Transmit, packet: usize| Answer {
+    let with_incarnation = |incarnation, transmit: &Transmit, packet: usize| Answer {
         peer_incarnation: Incarnation::new(incarnation),
         ..answer(transmit, transmit.ops.as_slice()[packet])
     };
-    sender.handle_ack(at(1), in_life(7, &first, 0));
-    sender.handle_ack(at(1), in_life(50, &elsewhere, 0));
+    sender.handle_ack(at(1), with_incarnation(7, &first, 0));
+    sender.handle_ack(at(1), with_incarnation(50, &elsewhere, 0));
     // It answers as another incarnation: its part of the first transfer is lost; it had none of the second.
-    sender.handle_ack(at(2), in_life(8, &first, 1));
+    sender.handle_ack(at(2), with_incarnation(8, &first, 1));
     let completion = sender.poll_completion().unwrap();
     assert_eq!(completion.ticket, begun);
     assert!(matches!(completion.result, Err(SendFailure::Forgotten { acknowledged: 1, .. })));
     // A late answer of the earlier incarnation is ignored and does not make that incarnation current again.
-    sender.handle_ack(at(3), in_life(7, &second, 0));
+    sender.handle_ack(at(3), with_incarnation(7, &second, 0));
     assert_eq!(sender.poll_completion(), None);
-    sender.handle_ack(at(4), in_life(8, &second, 0));
+    sender.handle_ack(at(4), with_incarnation(8, &second, 0));
     assert_eq!(sender.poll_completion().unwrap().ticket, fresh);
-    sender.handle_ack(at(5), in_life(0, &elsewhere, 1));
+    sender.handle_ack(at(5), with_incarnation(0, &elsewhere, 1));
     let completion = sender.poll_completion().unwrap();
     assert_eq!((completion.ticket, completion.result), (other, Ok(())));
     assert!(sender.is_idle());

@@ -44,7 +44,7 @@ impl FileKind {
     /// A register log (`--record`, `replay`).
     pub const REGISTER_LOG: Self = Self { name: "register log", limit: GIB };
 
-    /// Every kind, for the table in the documents.
+    /// Every kind; docs/guide/command-line.md lists the limits.
     pub const ALL: [Self; 6] = [
         Self::CONFIGURATION,
         Self::CARD,

@@ -16,7 +16,7 @@ const AMOUNT: Amount = Amount { seconds: 0.2, samples: 0, batches: 5_000 };
 /// Maximum operation size that is measured: the cost of submission does not depend on the size.
 const MAX_OPERATION_BYTES: u64 = 64;
 /// Maximum number of runs tried for each run wanted.
-const TIMEOUT: usize = 12;
+const MAX_TRIES_PER_RUN: usize = 12;
 /// Ratio to the fastest arithmetic seen above which the core counts as shared with foreign load.
 const BUSY_CPU_RATIO: f64 = 1.1;
 
@@ -77,7 +77,7 @@ pub(super) fn costs(
     };
     let mut all: Vec<Cost> = small.map(runs).collect();
     quickest_ns = quickest_ns.min(quickest(all.iter().flat_map(Cost::samples)));
-    for round in 1..=wanted * TIMEOUT {
+    for round in 1..=wanted * MAX_TRIES_PER_RUN {
         let seen = quickest_ns;
         let is_open = |cost: &Cost| !cost.is_done(wanted, &setting.limits, seen, peer.is_some());
         let open = all.iter().filter(|cost| is_open(cost)).count();

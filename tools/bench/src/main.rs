@@ -37,7 +37,7 @@ use report::Report;
 /// File written with `--write`.
 const FILE: &str = "BENCHMARKS.md";
 /// Maximum number of pairs tried for each pair wanted; a size may end with fewer.
-const TIMEOUT: usize = 4;
+const MAX_TRIES_PER_PAIR: usize = 4;
 /// Minimum ratio of CPU time to wall time of a run. Both threads of either program are busy all the time, so the difference to 2 is CPU
 /// time of other programs.
 const BUSY_CPUS: f64 = 1.9;
@@ -322,7 +322,7 @@ fn pairs(
     let mut all: Vec<Measured> =
         cells(options).into_iter().map(|cell| Measured { cell, pairs: log.pairs(&cell) }).collect();
     let wanted = usize::from(options.pairs);
-    for round in 1..=wanted * TIMEOUT {
+    for round in 1..=wanted * MAX_TRIES_PER_PAIR {
         let open = all.iter().filter(|measured| !measured.is_done(wanted, setting)).count();
         if open == 0 {
             break;

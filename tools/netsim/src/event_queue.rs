@@ -94,14 +94,14 @@ const NONE: u32 = u32::MAX;
 /// Events of one slot, in order. A list of such chunks costs one cache miss per chunk, not per event.
 #[derive(Clone, Copy, Debug)]
 struct EventChunk {
-    events: [Event; CHUNK_BYTES],
+    events: [Event; CHUNK_EVENTS],
     count: u32,
     /// Index of the previous chunk, or of the next free one.
     next: u32,
 }
 
 /// Events per chunk: a chunk takes two cache lines.
-const CHUNK_BYTES: usize = 5;
+const CHUNK_EVENTS: usize = 5;
 const NOTHING: Event = Event::new(0, EventAction::Begin, 0);
 
 /// Event beyond the calendar. Ordered by time, then by turn; the first one is greatest.
@@ -218,7 +218,7 @@ impl EventQueue {
             chunk.count += 1;
             return;
         }
-        let mut chunk = EventChunk { events: [NOTHING; CHUNK_BYTES], count: 1, next: *head };
+        let mut chunk = EventChunk { events: [NOTHING; CHUNK_EVENTS], count: 1, next: *head };
         chunk.events[0] = event;
         if let Some(spare) = self.chunks.get_mut(self.free as usize) {
             *head = self.free;

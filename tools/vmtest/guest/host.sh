@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# host WORD...: sends a request to the test rig on the host, waits for the answer, and prints it.
+# host WORD...: sends a request to the host, waits for the answer, and prints it.
 printf '{"event":"ask","what":"%s"}\n' "$(printf %s "$*" | base64 -w 0)" >/dev/ttyS1
 read -r answer said </dev/ttyS1
 if [ "$answer" = ok ]; then

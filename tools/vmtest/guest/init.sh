@@ -22,7 +22,7 @@ encoded() {
 }
 
 while read -r module; do
-    insmod "/modules/$module.ko" || echo "rig: cannot load $module"
+    insmod "/modules/$module.ko" || echo "init: cannot load $module"
 done </modules/order
 
 . /environment
@@ -32,7 +32,7 @@ say "{\"event\":\"boot\",\"kernel\":\"$(uname -r)\"}"
 failed=0
 while read -r step seconds; do
     say "{\"event\":\"begin\",\"step\":\"$step\"}"
-    echo "rig: step $step"
+    echo "init: step $step"
     timeout -s KILL "$seconds" sh -e "/steps/$step" >/tmp/stdout 2>/tmp/stderr </dev/null 3>&-
     status=$?
     [ $status -eq 0 ] || failed=1

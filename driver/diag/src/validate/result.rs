@@ -95,8 +95,8 @@ impl Report {
         self.passed("interrupts.writeback")
     }
 
-    /// Returns whether the write-back also needs control bit 2 (`ie_descriptor_completed`), on which the documents disagree; `None` if it
-    /// could not be determined.
+    /// Returns whether the write-back also needs control bit 2 (`ie_descriptor_completed`), on which PG195 contradicts itself (X4 of
+    /// [`fpga_registers::errata`]); `None` if it could not be determined.
     #[must_use]
     pub const fn writeback_needs_enable(&self) -> Option<bool> {
         self.findings.writeback_needs_enable

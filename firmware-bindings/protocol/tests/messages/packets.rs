@@ -165,7 +165,7 @@ fn set_timeouts_holds_for_messages_under_way() {
 }
 
 #[test]
-fn new_life_of_known_node_waits_while_former_one_remembered() {
+fn new_incarnation_of_known_node_waits_while_former_one_remembered() {
     let one_packet = |incarnation| packets(incarnation, 10)[0];
     let busy = AnswerBody::Refused(NackReason::Busy);
     // The second message comes this long after the end of the first one.

@@ -97,8 +97,8 @@ pub struct SimRunArgs {
 /// Options of `sim figure`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Writes DIR/NAME.csv and DIR/NAME.svg, and DIR/NAME-intervals.csv with the 95 % intervals of its numbers. The same seed gives the same bytes, for any number of threads. What each figure \
-                  claims, and where it differs from the documents, is in docs/guide/figures.md.\n\n\
+    after_help = "Writes DIR/NAME.csv and DIR/NAME.svg, and DIR/NAME-intervals.csv with the 95 % intervals of its numbers. The same seed gives the same bytes, for any number of threads. docs/guide/figures.md states \
+                  the claim of each figure, and where the result differs from the patents and the paper that describe the schemes.\n\n\
                   Examples:\n  \
                   fpgactl sim figure loss-sweep --quick --chart --out figures\n  \
                   fpgactl sim figure reorder --out figures\n  \

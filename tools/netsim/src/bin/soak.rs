@@ -37,7 +37,6 @@ enum Kind {
     /// Loss, bursts, reordering, duplicates, corruption, blackouts, restarts.
     Everything,
     /// Delayed duplicates that arrive after op numbers and transfer ids have wrapped.
-    #[value(name = "zombies")]
     DelayedDuplicates,
 }
 

@@ -57,7 +57,7 @@ mod status {
 }
 
 /// The delay timer ticks once per 125 clocks of the SG port; at 250 MHz that is 500 ns.
-const DELAY_TICK: u64 = 500;
+const DELAY_TICK_NS: u64 = 500;
 
 /// A copy in progress.
 #[derive(Clone, Copy, Debug)]
@@ -349,7 +349,7 @@ impl Cdma {
         }
         let ticks = u64::from(self.control >> 24);
         self.delay_deadline =
-            (ticks != 0).then(|| now.saturating_add(Nanos::new(ticks.saturating_mul(DELAY_TICK))));
+            (ticks != 0).then(|| now.saturating_add(Nanos::new(ticks.saturating_mul(DELAY_TICK_NS))));
     }
 
     fn advance_copy(

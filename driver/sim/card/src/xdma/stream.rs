@@ -1,6 +1,6 @@
 //! Execution of descriptors of an AXI4-Stream build (PG195: "AXI4-Stream", H2C and C2H stream descriptors, C2H metadata).
 //!
-//! Behaviour that the documents do not specify, with tests:
+//! Behaviour that PG195 does not specify, with tests:
 //!
 //! * The first descriptor without data is in flight as soon as it was fetched. The card file decides what clearing Run does to it
 //!   (`stream.stop_drops_empty`). PG195 has the engine "complete the current descriptor", and users report channels that stay busy because

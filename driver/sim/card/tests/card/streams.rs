@@ -227,7 +227,7 @@ fn stream_empty_packet_end_is_refused() {
 
 #[test]
 fn stream_odd_buffers_are_filled_and_counted() {
-    // Half the documents' granule is whole beats on a narrow data path, so bit 5 does not report it.
+    // Half of PG195's granularity (64 bytes) is whole beats on a narrow data path, so bit 5 does not report it.
     for (width, recorded) in [(256, 0), (512, 1 << 5)] {
         let mut testbed = described(|description| description.xdma.data_width = width);
         let data = pattern(96, 3);

@@ -13,7 +13,7 @@ use crate::error::CliError;
 use crate::progress::Deadline;
 
 /// Rounds without progress between two steps of the backoff.
-const TIMEOUT: u32 = 64;
+const ROUNDS_PER_BACKOFF_STEP: u32 = 64;
 /// Rounds without progress before the first step of the backoff: about 10 us.
 const SPIN_ROUNDS: u32 = 1024;
 /// Rounds before the first reading of the clock.
@@ -131,7 +131,7 @@ impl StallDetector {
     #[inline]
     fn check_after_empty_round(&mut self, card: &Card, load: &Load<'_>) -> Result<bool, CliError> {
         self.fruitless = self.fruitless.wrapping_add(1);
-        if !self.fruitless.is_multiple_of(TIMEOUT) {
+        if !self.fruitless.is_multiple_of(ROUNDS_PER_BACKOFF_STEP) {
             return Ok(false);
         }
         // The clock is not read while an operation may be about to complete: the reading would add to its latency.
@@ -149,7 +149,7 @@ impl StallDetector {
             load.check()?;
             self.slept = true;
             // Polls are rare from now on: a pause follows each of them.
-            self.fruitless = SPIN_ROUNDS + TIMEOUT - 1;
+            self.fruitless = SPIN_ROUNDS + ROUNDS_PER_BACKOFF_STEP - 1;
         }
         Ok(since.elapsed() > load.stall_limit())
     }

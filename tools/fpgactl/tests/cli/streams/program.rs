@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum number of polls for the end of a program after the request: a minute, not counting times in which the machine is suspended.
-const TIMEOUT: u32 = 12_000;
+const MAX_POLLS: u32 = 12_000;
 /// Minimum length of a pause between two reports, which are due every 20 ms.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -124,7 +124,7 @@ impl Program {
         // Lines have no due time; no other program is waited for meanwhile.
         while self.last.lock().unwrap().is_null() && self.is_running() {
             polls += 1;
-            assert!(polls < TIMEOUT, "the program does not report");
+            assert!(polls < MAX_POLLS, "the program does not report");
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -145,7 +145,7 @@ impl Program {
         // The end of a child is detected only by polling.
         while self.is_running() {
             polls += 1;
-            if polls >= TIMEOUT {
+            if polls >= MAX_POLLS {
                 let last = self.last.lock().unwrap().clone();
                 self.signal(Signal::KILL);
                 let said = self.said();
