@@ -1,29 +1,37 @@
-//! Old wording stays out: the prose patterns of `docs/dev/words.yaml` match no comment, no string and no document.
+//! Old wording stays out: the patterns of `docs/dev/words.yaml` match no comment, no string, no document and, for entries with `code`, no
+//! identifier.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use regex::RegexSet;
+use regex::{Regex, RegexSet};
 
 use crate::names::lexer::{Part, parts};
 
-/// Files that name old words on purpose.
-const EXCLUDED: [&str; 2] = ["docs/dev/words.yaml", "docs/glossary.md"];
+/// List of the words.
+const LIST: &str = "docs/dev/words.yaml";
 
-/// An entry of the list of words.
+/// Files that name old words on purpose.
+const EXCLUDED: [&str; 2] = [LIST, "docs/glossary.md"];
+
+/// An entry of the list.
 #[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Entry {
     pattern: String,
-    #[serde(rename = "use")]
-    wording: String,
-    /// Regular expressions of lines that may match: standard English, quotations, names of files and commands.
+    r#use: String,
+    /// Whether the pattern applies to identifiers too.
+    #[serde(default)]
+    code: bool,
+    /// Regular expressions of lines and paths that may match.
     #[serde(default)]
     allow: Vec<String>,
 }
 
 #[derive(serde::Deserialize)]
-struct Table {
+#[serde(deny_unknown_fields)]
+struct WordList {
     words: Vec<Entry>,
 }
 
@@ -40,33 +48,68 @@ fn prose_of_rust(source: &str) -> String {
     prose
 }
 
+/// Names of the project's files that match `patterns`, one per line.
+#[expect(clippy::expect_used, reason = "a panic is the failure report")]
+fn files(root: &Path, patterns: &[&str]) -> String {
+    let listed = Command::new("git").arg("-C").arg(root).arg("ls-files").args(patterns).output();
+    String::from_utf8_lossy(&listed.expect("git lists the files").stdout).into_owned()
+}
+
+/// Differences between the type of each `impl Debug` and the first name that it prints, except names of variants.
+#[expect(clippy::expect_used, reason = "a panic is the failure report")]
+fn wrong_debug_names(source: &str) -> Vec<String> {
+    let pattern = r#"(?m)^ *impl(?:<.*>)? (?:\w+::)*(?:(Debug) for )?(?:\w+::)*(\w+).*\{$|debug_(?:struct|tuple)\("(\w+)"\)"#;
+    let pattern = Regex::new(pattern).expect("valid");
+    let (mut subject, mut wrong) = (None, Vec::new());
+    for found in pattern.captures_iter(source) {
+        match (found.get(2), found.get(3), subject) {
+            (Some(name), ..) => subject = found.get(1).map(|_| name.as_str()),
+            (_, Some(printed), Some(name)) if printed.as_str() != name => {
+                wrong.push(format!("{name} prints {}", printed.as_str()));
+            }
+            _ => {}
+        }
+    }
+    wrong
+}
+
+#[test]
+fn debug_names_match_types() {
+    let wrong = "impl fmt::Debug for Shared {\n f.debug_struct(\"Card\")\n}";
+    assert_eq!(wrong_debug_names(wrong), ["Shared prints Card"]);
+    assert!(wrong_debug_names(&wrong.replace("\"Card", "\"Shared")).is_empty());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = Vec::new();
+    for name in files(&root, &["*.rs"]).lines().filter(|name| !name.ends_with("prose.rs")) {
+        let wrong = wrong_debug_names(&fs::read_to_string(root.join(name)).unwrap_or_default());
+        found.extend(wrong.into_iter().map(|wrong| format!("{name}: {wrong}")));
+    }
+    // A variant prints its own name.
+    assert_eq!(found, ["driver/sim/card/src/counters.rs: AccessLog prints Bounded"]);
+}
+
 #[test]
 fn old_wording_is_not_used_again() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let text = fs::read_to_string(root.join("docs/dev/words.yaml")).expect("the table is in the repository");
-    let table: Table = serde_yaml::from_str(&text).expect("the table is valid");
-    let words = table.words;
-    assert!(words.len() > 60, "{} patterns", words.len());
+    let text = fs::read_to_string(root.join(LIST)).expect("the list is in the repository");
+    let words = serde_yaml::from_str::<WordList>(&text).expect("the list is valid").words;
+    assert!(words.len() > 40, "{} patterns", words.len());
     let patterns = RegexSet::new(words.iter().map(|entry| &entry.pattern)).expect("every pattern is valid");
     let allowed: Vec<RegexSet> =
         words.iter().map(|entry| RegexSet::new(&entry.allow).expect("every exception is valid")).collect();
-    let files = Command::new("git")
-        .arg("-C")
-        .arg(&root)
-        .args(["ls-files", "*.rs", "*.md", "*.yaml", "*.snap"])
-        .output()
-        .expect("git lists the files");
-    let files = String::from_utf8_lossy(&files.stdout).into_owned();
+    let files = files(&root, &["*.rs", "*.md", "*.yaml", "*.snap"]);
     let mut found = Vec::new();
     let mut seen = 0;
     for name in files.lines().filter(|name| !EXCLUDED.contains(name)) {
         let Ok(text) = fs::read_to_string(root.join(name)) else { continue };
         seen += 1;
-        let prose = if name.ends_with(".rs") { prose_of_rust(&text) } else { text };
-        for (line, number) in prose.lines().zip(1..) {
-            for at in patterns.matches(line) {
-                if !allowed[at].is_match(line) && !allowed[at].is_match(name) {
-                    found.push(format!("{name}:{number}: {} (use: {})", line.trim(), words[at].wording));
+        let prose = if name.ends_with(".rs") { prose_of_rust(&text) } else { text.clone() };
+        for ((line, prose), number) in text.lines().zip(prose.lines()).zip(1..) {
+            let (in_line, in_prose) = (patterns.matches(line), patterns.matches(prose));
+            for (at, entry) in words.iter().enumerate() {
+                let matched = if entry.code { &in_line } else { &in_prose }.matched(at);
+                if matched && !allowed[at].is_match(line) && !allowed[at].is_match(name) {
+                    found.push(format!("{name}:{number}: {} (use: {})", line.trim(), entry.r#use));
                 }
             }
         }
