@@ -43,12 +43,12 @@ typedef enum fpga_status {
     FPGA_ERROR_HANDLE = 2,      /* the handle is not open, or names an object of another kind */
     FPGA_ERROR_CONCURRENT = 3,  /* another thread is in a call with the handle */
     FPGA_ERROR_OPEN = 4,        /* the card cannot be opened */
-    FPGA_ERROR_IN_USE = 5,      /* the resource has an owner, or the buffer has a transfer in flight */
+    FPGA_ERROR_IN_USE = 5,      /* the resource has an owner, or transfers in flight */
     FPGA_ERROR_UNSUPPORTED = 6, /* the card has no such resource, or not this function */
     FPGA_ERROR_RANGE = 7,       /* the range is not inside the memory, the BAR or the card */
     FPGA_ERROR_NO_MEMORY = 8,   /* memory or handles are used up */
     FPGA_ERROR_FULL = 9,        /* the ring is full: fpga_poll, then submit again */
-    FPGA_ERROR_TIMED_OUT = 10,  /* the time is over; what was submitted stays in flight */
+    FPGA_ERROR_TIMED_OUT = 10,  /* the time is over; submitted transfers stay in flight */
     FPGA_ERROR_FAULT = 11,      /* the engine reported an error in a transfer */
     FPGA_ERROR_WEDGED = 12,     /* the engine does not stop: the card has to be reset */
     FPGA_ERROR_GONE = 13,       /* the card does not answer */

@@ -82,6 +82,14 @@ pub(crate) extern "C" fn fpga_channel_close(channel: u64) -> Status {
     call(|| Ok(handle::close::<Channel>(channel)?))
 }
 
+/// Checks that no submitted transfer is in flight: a transfer that ends early aborts the engine, and theirs with it.
+fn alone(in_flight: u32) -> Result<(), Failure> {
+    if in_flight == 0 {
+        return Ok(());
+    }
+    Err(Failure::of(Status::InUse, "submitted transfers are in flight: wait for them, or abort them, first"))
+}
+
 /// Writes `length` bytes at `data` to card memory at `card_address`, and waits.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_write(
@@ -98,6 +106,7 @@ pub(crate) extern "C" fn fpga_write(
         let Engine::H2c(engine) = &mut channel.engine else {
             return Err(Failure::of(Status::Argument, "a C2H channel cannot write"));
         };
+        alone(engine.in_flight())?;
         let to = CardAddr::new(card_address);
         let wait = wait(timeout_ns);
         Ok(bulk::write_from(&channel.card, engine, &mut source, to, length as u64, wait, &mut |_| {})?)
@@ -120,6 +129,7 @@ pub(crate) extern "C" fn fpga_read(
         let Engine::C2h(engine) = &mut channel.engine else {
             return Err(Failure::of(Status::Argument, "an H2C channel cannot read"));
         };
+        alone(engine.in_flight())?;
         let from = CardAddr::new(card_address);
         let wait = wait(timeout_ns);
         Ok(bulk::read_into(&channel.card, engine, from, length as u64, &mut sink, wait, &mut |_| {})?)

@@ -97,7 +97,9 @@ impl Table {
 
 fn slot_of(handle: u64) -> Option<(&'static Slot, u64)> {
     let index = usize::try_from(handle & ((1 << INDEX_BITS) - 1)).ok()?;
-    Some((TABLE.slot(index)?, handle >> INDEX_BITS))
+    let generation = handle >> INDEX_BITS;
+    // The state holds the generation above its own bits: larger ones would be cut off there.
+    (generation <= MAX_GENERATION).then_some((TABLE.slot(index)?, generation))
 }
 
 /// Object in use by this thread. The slot is idle again when it is dropped.
@@ -147,6 +149,14 @@ pub(crate) fn enter(handle: u64) -> Result<Entered, Status> {
         Err(found) if found == generation << STATE_BITS | BUSY => Err(Status::Concurrent),
         Err(_) => Err(Status::Handle),
     }
+}
+
+/// Returns whether a handle is open, in use or not.
+pub(crate) fn is_open(handle: u64) -> bool {
+    slot_of(handle).is_some_and(|(slot, generation)| {
+        let state = slot.state.load(Ordering::Acquire);
+        state >> STATE_BITS == generation && state != generation << STATE_BITS | FREE
+    })
 }
 
 /// Returns a copy of what `read` finds in an object that threads share. Waits while another thread uses the object, which takes nanoseconds.

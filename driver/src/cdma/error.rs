@@ -313,6 +313,7 @@ impl ErrorKind for CdmaSubmitError {
             Self::Range(error) | Self::Bounce(error) => error.advice(),
             Self::EarlierFailed(error) | Self::Failed(error) => error.advice(),
             Self::Ring(cdma_ring::CdmaRefusalReason::Full { .. }) => Some(Advice::TakeCompletions),
+            Self::Ring(cdma_ring::CdmaRefusalReason::TooManyDescriptors { .. }) => Some(Advice::SplitTransfer),
             Self::Ring(_) => None,
         }
     }
@@ -336,7 +337,8 @@ impl ErrorKind for CdmaError {
             Self::Narrow { .. } => Advice::text("load a build with wider addresses"),
             Self::LengthRegister { .. } => Advice::text("check the offset of the engine's registers"),
             Self::NoScatterGather => Advice::text("load a bitstream whose CDMA has scatter-gather"),
-            Self::Bounce { .. } | Self::BounceChannels { .. } | Self::Mmio(_) => return None,
+            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::Bounce { .. } | Self::BounceChannels { .. } => return None,
         })
     }
 }

@@ -238,7 +238,8 @@ impl ErrorKind for EndpointError {
             Self::Cdma(error) => return error.advice(),
             Self::Channel(error) => return error.advice(),
             Self::Submit(error) => return error.advice(),
-            Self::Config(_) | Self::Option { .. } | Self::Windows { .. } | Self::Mmio(_) => return None,
+            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::Config(_) | Self::Option { .. } | Self::Windows { .. } => return None,
         })
     }
 

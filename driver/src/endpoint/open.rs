@@ -235,7 +235,7 @@ impl Endpoint {
             return refuse("the number of event ring entries", entries.into(), expected);
         }
         if let Some(ops) = options.ops.filter(|ops| *ops > options::max_ops(options, info)) {
-            let expected = "at most about a quarter of the entries of the event ring, which must have space for the answers to all of them (EndpointOptions::event_entries)";
+            let expected = "at most about a quarter of the entries of the event ring, which must have space for the answers to all of them";
             return refuse("the number of packets in flight", ops.into(), expected);
         }
         let least = options::sender_config(options, info).min_registry_timeout();

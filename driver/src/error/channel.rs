@@ -86,6 +86,7 @@ impl ErrorKind for ChannelError {
             Self::MemoryInUse => Advice::WaitOrCancel,
             Self::NoInterrupt => Advice::EnableInterrupts,
             Self::Interrupt(inner) => return inner.help().map(Advice::Text),
+            Self::Mmio(MmioError::Stale { .. }) => Advice::DropCard,
             Self::Mmio(inner) => return inner.help().map(Advice::Text),
             Self::UnknownTicket => return None,
         })

@@ -116,6 +116,7 @@ impl ErrorKind for SubmitError {
             }
             Self::Channel(error) => return error.advice(),
             Self::Ring(ring::RefusalReason::Full { .. }) => Advice::TakeCompletions,
+            Self::Ring(ring::RefusalReason::TooManyDescriptors { .. }) => Advice::SplitTransfer,
             Self::Ring(_) => return None,
         })
     }

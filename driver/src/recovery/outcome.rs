@@ -242,7 +242,7 @@ impl ErrorKind for RecoveryError {
             Self::Stale => Advice::DropCard,
             Self::NoSuchChannel { .. } => Advice::text("name one that the card has"),
             Self::Open(error) => return error.advice(),
-            Self::Mmio(_) => return None,
+            Self::Mmio(inner) => return inner.help().map(Advice::Text),
         })
     }
 

@@ -53,7 +53,8 @@ impl ErrorKind for UserInterruptError {
             Self::Gone => Advice::ReopenCard,
             Self::Reset => Advice::DropCard,
             Self::Disabled => Advice::EnableUserInterrupt,
-            Self::Interrupt(_) | Self::Mmio(_) => return None,
+            Self::Interrupt(inner) => return inner.help().map(Advice::Text),
+            Self::Mmio(inner) => return inner.help().map(Advice::Text),
         })
     }
 }

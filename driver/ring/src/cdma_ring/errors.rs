@@ -14,7 +14,7 @@ pub type Refusal<T> = crate::refusal::Refusal<T, CdmaRefusalReason>;
 pub enum CdmaRefusalReason {
     /// Back-pressure: no operation slot or too few descriptors are free.
     #[error(
-        "the CDMA ring is full: {needed} needed, {free} free; complete operations, then retry",
+        "the CDMA ring is full: {needed} needed, {free} free",
         needed = quantity(*needed, "descriptor"),
     )]
     Full {
@@ -25,7 +25,7 @@ pub enum CdmaRefusalReason {
     },
     /// The request never fits: too many segments, or too long, for this ring.
     #[error(
-        "the copy needs {needed}, the CDMA ring holds {usable}: split it or use a larger ring",
+        "the copy needs {needed}, the CDMA ring holds {usable}",
         needed = quantity(*needed, "descriptor"),
     )]
     TooManyDescriptors {

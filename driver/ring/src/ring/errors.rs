@@ -13,7 +13,7 @@ pub type Refusal<T> = crate::refusal::Refusal<T, RefusalReason>;
 pub enum RefusalReason {
     /// Back-pressure: no operation slot or too few descriptors are free.
     #[error(
-        "the descriptor ring is full: {needed} needed, {free} free; complete operations, then retry",
+        "the descriptor ring is full: {needed} needed, {free} free",
         needed = quantity(*needed, "entry"),
     )]
     Full {
@@ -24,7 +24,7 @@ pub enum RefusalReason {
     },
     /// The request never fits: the buffer is too scattered, or too long, for this ring.
     #[error(
-        "the request needs {needed}, the ring has {entries}: split it or use a larger ring",
+        "the request needs {needed}, the ring has {entries}",
         needed = quantity(*needed, "descriptor"),
     )]
     TooManyDescriptors {

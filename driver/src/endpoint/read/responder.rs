@@ -78,7 +78,7 @@ impl Endpoint {
     /// # Errors
     /// [`EndpointError::RegionRange`], [`EndpointError::RegionsFull`], [`EndpointError::Resource`], [`EndpointError::Mmio`].
     ///
-    /// [`EndpointOptions::read_channel`]: super::EndpointOptions::read_channel
+    /// [`EndpointOptions::read_channel`]: crate::endpoint::EndpointOptions::read_channel
     pub fn open_readable(
         &mut self,
         reader: NodeId,
