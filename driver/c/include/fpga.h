@@ -124,10 +124,11 @@ fpga_status fpga_channel_open(fpga_card card, fpga_direction direction, uint32_t
 /* Closes a channel. Transfers in flight are aborted; its buffers cannot be used any more, and have to be freed. */
 fpga_status fpga_channel_close(fpga_channel channel);
 
-/* Copies length bytes at data to card memory at card_address, and waits. Any memory; one copy. */
+/* Copies length bytes at data to card memory at card_address, and waits. Any memory; one copy. FPGA_ERROR_IN_USE while submitted
+ * transfers are in flight. When it ends early, the engine is stopped. */
 fpga_status fpga_write(fpga_channel channel, uint64_t card_address, const void *data, size_t length, uint64_t timeout_ns);
 
-/* Copies length bytes of card memory at card_address to data, and waits. Any memory; one copy. */
+/* Copies length bytes of card memory at card_address to data, and waits. Any memory; one copy. Ends early as fpga_write does. */
 fpga_status fpga_read(fpga_channel channel, uint64_t card_address, void *data, size_t length, uint64_t timeout_ns);
 
 /* ---- Transfers without a copy ----------------------------------------------------------------------------------------------- */

@@ -45,7 +45,10 @@ pub(crate) extern "C" fn fpga_buffer_data(buffer: u64, data: *mut *mut u8, lengt
         let (channel, address, size) =
             handle::shared(buffer, |buffer: &Buffer| (buffer.channel, buffer.address, buffer.length))?;
         if !handle::is_open(channel) {
-            return Err(Failure::of(Status::Handle, "the buffer's channel is closed, which released the memory"));
+            return Err(Failure::of(
+                Status::Handle,
+                "the buffer's channel is closed, which released the memory",
+            ));
         }
         set(data, core::ptr::with_exposed_provenance_mut(address))?;
         if length.is_null() { Ok(()) } else { set(length, size) }

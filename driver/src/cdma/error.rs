@@ -313,7 +313,9 @@ impl ErrorKind for CdmaSubmitError {
             Self::Range(error) | Self::Bounce(error) => error.advice(),
             Self::EarlierFailed(error) | Self::Failed(error) => error.advice(),
             Self::Ring(cdma_ring::CdmaRefusalReason::Full { .. }) => Some(Advice::TakeCompletions),
-            Self::Ring(cdma_ring::CdmaRefusalReason::TooManyDescriptors { .. }) => Some(Advice::SplitTransfer),
+            Self::Ring(cdma_ring::CdmaRefusalReason::TooManyDescriptors { .. }) => {
+                Some(Advice::SplitTransfer)
+            }
             Self::Ring(_) => None,
         }
     }

@@ -68,6 +68,8 @@ int main(void)
     EXPECT(fpga_submit(channel, buffer, SIZE_MAX, 2, 0, NULL), FPGA_ERROR_RANGE);
     EXPECT(fpga_submit(channel, buffer, 0, 64, 0, NULL), FPGA_OK);
     EXPECT(fpga_buffer_free(buffer), FPGA_ERROR_IN_USE);
+    /* A blocking call that ended early would abort the submitted transfer. */
+    EXPECT(fpga_write(channel, 0, &byte, 1, 1000000000u), FPGA_ERROR_IN_USE);
     EXPECT(fpga_wait(channel, 12345, 0), FPGA_ERROR_TICKET);
     EXPECT(fpga_wait(channel, 0, 1000000000u), FPGA_OK);
     EXPECT(fpga_close(card), FPGA_OK);
@@ -82,6 +84,16 @@ int main(void)
     EXPECT(fpga_channel_close(channel), FPGA_ERROR_HANDLE);
     EXPECT(fpga_poll(channel, NULL), FPGA_ERROR_HANDLE);
     EXPECT(fpga_submit(channel, buffer, 0, 64, 0, NULL), FPGA_ERROR_HANDLE);
+    {
+        /* The memory of the buffer went with its channel. */
+        void *data = &buffer;
+        EXPECT(fpga_buffer_data(buffer, &data, NULL), FPGA_ERROR_HANDLE);
+        if (data != NULL)
+            return 1;
+        /* A generation with more bits than a slot holds. */
+        fpga_buffer forged = {buffer.value | UINT64_C(1) << 62};
+        EXPECT(fpga_buffer_free(forged), FPGA_ERROR_HANDLE);
+    }
     EXPECT(fpga_buffer_free(buffer), FPGA_OK);
     EXPECT(fpga_buffer_free(buffer), FPGA_ERROR_HANDLE);
     EXPECT(fpga_open("mock", &card), FPGA_OK);
