@@ -66,6 +66,6 @@ pub(crate) extern "C" fn fpga_buffer_free(buffer: u64) -> Status {
             Err(Status::Handle) => {}
             Err(status) => return Err(Failure::from(status)),
         }
-        Ok(handle::close::<Buffer>(buffer)?)
+        Ok(handle::close_shared::<Buffer>(buffer)?)
     })
 }

@@ -54,7 +54,7 @@ pub(crate) extern "C" fn fpga_open(name: *const c_char, out: *mut u64) -> Status
 /// Closes a card. Its channels keep it open until they are closed.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_close(card: u64) -> Status {
-    call(|| Ok(handle::close::<Card>(card)?))
+    call(|| Ok(handle::close_shared::<Card>(card)?))
 }
 
 /// Returns properties of a card. `size` is the size of the caller's structure: fields behind it are not written.

@@ -1,6 +1,6 @@
 //! Handles of C programs: numbers that name slots of a table, in the shape of pointers.
 //!
-//! A handle has the index of a slot and the generation of the slot's object. It is never dereferenced: a null handle, a wild one, one that
+//! A handle has the index of a slot, and the kind and the generation of the slot's object. It is never dereferenced: a null handle, a wild one, one that
 //! was closed, and one of another kind of object are found by a comparison.
 //!
 //! | State of a slot | Meaning |
@@ -28,8 +28,12 @@ const STATE_BITS: u32 = 2;
 const INDEX_BITS: u32 = 20;
 const CHUNK: usize = 1 << 10;
 const CHUNKS: usize = 1 << 10;
-/// Generations fit into the other bits of a handle, and generation 0 is not used: no handle is null.
-const MAX_GENERATION: u64 = (1 << (u64::BITS - INDEX_BITS - STATE_BITS)) - 1;
+/// Bits of the object's kind in a handle, above the index.
+const KIND_BITS: u32 = 2;
+/// Generations fit into the other bits of a handle and of a slot's state, and generation 0 is not used: no handle is null.
+const MAX_GENERATION: u64 = (1 << (u64::BITS - INDEX_BITS - KIND_BITS)) - 1;
+const _: () =
+    assert!(KIND_BITS == STATE_BITS, "a handle and a state have the same number of bits for the generation");
 
 /// Object that a handle names.
 pub(crate) enum Object {
@@ -40,10 +44,15 @@ pub(crate) enum Object {
 
 /// Kind of object that a function takes.
 pub(crate) trait Kind: Sized {
+    /// Kind in the handles of these objects.
+    const NUMBER: u64;
+
     fn of(object: &mut Object) -> Option<&mut Self>;
 }
 
 impl Kind for Card {
+    const NUMBER: u64 = 0;
+
     fn of(object: &mut Object) -> Option<&mut Self> {
         match object {
             Object::Card(card) => Some(card),
@@ -53,6 +62,8 @@ impl Kind for Card {
 }
 
 impl Kind for Channel {
+    const NUMBER: u64 = 1;
+
     fn of(object: &mut Object) -> Option<&mut Self> {
         match object {
             Object::Channel(channel) => Some(channel),
@@ -62,6 +73,8 @@ impl Kind for Channel {
 }
 
 impl Kind for Buffer {
+    const NUMBER: u64 = 2;
+
     fn of(object: &mut Object) -> Option<&mut Self> {
         match object {
             Object::Buffer(buffer) => Some(buffer),
@@ -97,9 +110,7 @@ impl Table {
 
 fn slot_of(handle: u64) -> Option<(&'static Slot, u64)> {
     let index = usize::try_from(handle & ((1 << INDEX_BITS) - 1)).ok()?;
-    let generation = handle >> INDEX_BITS;
-    // The state holds the generation above its own bits: larger ones would be cut off there.
-    (generation <= MAX_GENERATION).then_some((TABLE.slot(index)?, generation))
+    Some((TABLE.slot(index)?, handle >> (INDEX_BITS + KIND_BITS)))
 }
 
 /// Object in use by this thread. The slot is idle again when it is dropped.
@@ -159,16 +170,24 @@ pub(crate) fn is_open(handle: u64) -> bool {
     })
 }
 
-/// Returns a copy of what `read` finds in an object that threads share. Waits while another thread uses the object, which takes nanoseconds.
+/// Returns a copy of what `read` finds in an object that threads share.
 ///
 /// # Errors
 /// [`Status::Handle`].
 pub(crate) fn shared<T: Kind, R>(handle: u64, read: impl Fn(&T) -> R) -> Result<R, Status> {
+    enter_shared::<T>(handle)?.get::<T>().map(|object| read(object))
+}
+
+/// Begins to use an object that threads share. Waits while another thread uses it, which takes nanoseconds. The kind is compared first:
+/// a call with a channel would wait as long as another thread waits for transfers of that channel.
+fn enter_shared<T: Kind>(handle: u64) -> Result<Entered, Status> {
+    if handle >> INDEX_BITS & ((1 << KIND_BITS) - 1) != T::NUMBER {
+        return Err(Status::Handle);
+    }
     loop {
         match enter(handle) {
-            Ok(mut entered) => return entered.get::<T>().map(|object| read(object)),
             Err(Status::Concurrent) => std::thread::yield_now(),
-            Err(status) => return Err(status),
+            result => return result,
         }
     }
 }
@@ -178,6 +197,11 @@ pub(crate) fn shared<T: Kind, R>(handle: u64, read: impl Fn(&T) -> R) -> Result<
 /// # Errors
 /// [`Status::NoMemory`] if the table is full.
 pub(crate) fn add(object: Object) -> Result<u64, Status> {
+    let kind = match &object {
+        Object::Card(_) => Card::NUMBER,
+        Object::Channel(_) => Channel::NUMBER,
+        Object::Buffer(_) => Buffer::NUMBER,
+    };
     let mut free = TABLE.free.lock().unwrap_or_else(PoisonError::into_inner);
     let index = match free.0.pop() {
         Some(index) => index,
@@ -197,17 +221,59 @@ pub(crate) fn add(object: Object) -> Result<u64, Status> {
     // SAFETY: the slot is FREE, and its index was taken from the list under the lock: no other thread accesses the object.
     unsafe { *slot.object.get() = Some(object) };
     slot.state.store(generation << STATE_BITS | IDLE, Ordering::Release);
-    Ok(generation << INDEX_BITS | index as u64)
+    Ok((generation << KIND_BITS | kind) << INDEX_BITS | index as u64)
 }
 
-/// Closes a handle of this kind and drops its object.
+/// Closes a handle of this kind, which one thread uses at a time, and drops its object.
 ///
 /// # Errors
 /// As [`enter`].
 pub(crate) fn close<T: Kind>(handle: u64) -> Result<(), Status> {
-    let object = enter(handle)?.close::<T>()?;
-    drop(object);
+    finish::<T>(handle, enter(handle)?)
+}
+
+/// As [`close`], of an object that threads share.
+///
+/// # Errors
+/// [`Status::Handle`].
+pub(crate) fn close_shared<T: Kind>(handle: u64) -> Result<(), Status> {
+    finish::<T>(handle, enter_shared::<T>(handle)?)
+}
+
+fn finish<T: Kind>(handle: u64, entered: Entered) -> Result<(), Status> {
+    drop(entered.close::<T>()?);
     let index = usize::try_from(handle & ((1 << INDEX_BITS) - 1)).map_err(|_| Status::Handle)?;
     TABLE.free.lock().unwrap_or_else(PoisonError::into_inner).0.push(index);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mock() -> Card {
+        Card::open("mock").unwrap()
+    }
+
+    #[test]
+    fn shared_other_kind_in_use_is_refused_at_once() {
+        let handle = add(Object::Card(mock())).unwrap();
+        let entered = enter(handle).unwrap();
+        assert_eq!(shared(handle, |_: &Buffer| ()), Err(Status::Handle));
+        assert_eq!(close_shared::<Buffer>(handle), Err(Status::Handle));
+        drop(entered);
+        assert_eq!(close_shared::<Card>(handle), Ok(()));
+    }
+
+    #[test]
+    fn close_shared_waits_for_other_thread() {
+        let handle = add(Object::Card(mock())).unwrap();
+        let entered = enter(handle).unwrap();
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(|| close_shared::<Card>(handle));
+            drop(entered);
+            assert_eq!(closing.join().unwrap(), Ok(()));
+        });
+        assert!(!is_open(handle));
+    }
 }

@@ -1,5 +1,7 @@
 //! Scenarios as YAML.
 //!
+//! This file is longer than most: it holds every key of a scenario file, with the check of its value.
+//!
 //! ```yaml
 //! schema_version: 1
 //! scheme: receiver-window

@@ -58,10 +58,11 @@ impl<'a> SharedSlice<'a> {
         self.0.is_empty()
     }
 
-    /// Address of the first byte in this process: a number, for `/proc/self/smaps` and for messages.
+    /// Address of the first byte in this process, with exposed provenance: for `/proc/self/smaps`, for messages, and for a program in
+    /// another language, which accesses the memory through it.
     #[must_use]
     pub fn host_address(&self) -> usize {
-        self.0.as_ptr().addr()
+        self.0.as_ptr().expose_provenance()
     }
 
     /// Start of the memory, with write permission.

@@ -1,4 +1,6 @@
 //! The whole card: configuration space, BARs, engines, and the order in which they work.
+//!
+//! This file is longer than most, because that order is one sequence: reset, register accesses and steps of the engines refer to each other.
 
 use crate::bars::{DwordAccess, read_dwords, write_dwords, write_strobed};
 use crate::cdma::Cdma;

@@ -1,5 +1,7 @@
 //! Host mirror of a card's receive registry and escape channel, built from events alone.
 //!
+//! This file is longer than most: every event changes the same tables, and the comparison with the card depends on what each one leaves.
+//!
 //! The caller passes every event in order, then compares entries and slots of the card's windows with the mirror. Every
 //! field that differs is reported. A difference means a lost or reordered event, or a card that does not do what it
 //! reports.
