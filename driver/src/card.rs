@@ -232,7 +232,8 @@ impl Card {
     }
 
     /// Allocates `length` bytes of page-aligned DMA memory that stays shared with the card, for
-    /// [`H2cChannel::register_memory`](crate::H2cChannel::register_memory). Its content is unspecified.
+    /// [`H2cChannel::register_memory`](crate::H2cChannel::register_memory). Its content is unspecified. Clones of it can be registered with
+    /// several channels, such as one for each direction.
     ///
     /// # Errors
     /// [`ResourceError::Memory`].
@@ -241,7 +242,7 @@ impl Card {
     }
 
     /// Maps memory of the caller for the card without copying it: a file, memory shared with another process, huge pages. It is unmapped
-    /// when the returned memory is dropped.
+    /// when the returned memory and its clones are dropped.
     ///
     /// # Errors
     /// [`MapRefused`] returns the memory.

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use fpga_driver::bulk::{self, BulkError};
@@ -244,6 +244,19 @@ fn cancelled_wait_ends_in_every_mode_though_engine_does_not_stop() {
         let took = Duration::from_nanos(injector.now() - before);
         assert!(took <= Duration::from_millis(40), "{mode:?}: {took:?}");
     }
+}
+
+#[test]
+fn wait_function_requests_cancellation_ends() {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let cancel = Cancellation::from_function(|| CALLS.fetch_add(1, Ordering::Relaxed) == 2);
+    let (_network, injector, card) = opened(1);
+    let mut channel = card.h2c(0).unwrap();
+    make_channel_hang(&injector, Direction::H2c);
+    let ticket = channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
+    let error = channel.wait_ended(ticket, WaitOptions::default().cancel(cancel)).unwrap_err();
+    assert!(matches!(error.kind, ChannelError::Cancelled { .. }), "{error}");
+    assert_eq!(CALLS.load(Ordering::Relaxed), 3);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //!
 //! * a [`DmaBuffer`], owned by the host. It *moves* into a transfer, so that no thread reads it while the device writes it; it comes back
 //!   with the completion, the refusal or the failure; or
-//! * a [`RegisteredMemory`], shared with the device for its whole lifetime (rings, write-backs, event queues).
+//! * a [`RegisteredMemory`], shared with the device for its whole lifetime (rings, write-backs, event queues, buffers of several channels).
 //!
 //! Neither is ever a `&[u8]` or a `&mut [u8]`: the device can reach both as long as they are mapped, and a faulty device or a hostile
 //! server process writes to wrong addresses. They offer copies, which are as fast as `memcpy`, atomic words, and [`SharedSlice`]s, which
@@ -27,6 +27,7 @@
 
 use core::fmt;
 use core::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_registers::Iova;
@@ -234,7 +235,7 @@ impl DmaPool {
             length,
             capacity,
             access,
-            kept: false,
+            kept: AtomicBool::new(false),
         }))
     }
 
@@ -500,7 +501,7 @@ struct Allocation {
     /// Permitted accesses of the device.
     access: DmaAccess,
     /// In quarantine: not returned on drop.
-    kept: bool,
+    kept: AtomicBool,
 }
 
 /// Origin to which an allocation returns. Kept small: buffers are moved into transfers and back at high rates, and an [`Allocation`] of 64
@@ -526,8 +527,11 @@ impl Allocation {
         unsafe { self.start.view(self.length) }
     }
 
-    fn quarantine(mut self, reason: QuarantineReason) {
-        self.kept = true;
+    fn quarantine(&self, reason: QuarantineReason) {
+        // Each bit of state that the pool keeps about it changes once, under the pool's lock: this flag needs no order of its own.
+        if self.kept.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let (iova, length, at) = (self.iova, self.capacity, self.pool.backend.now());
         tracing::error!(target: FAULT_LOG, device = self.pool.backend.name(), %iova, length, %reason, "DMA buffer put into quarantine");
         let mut state = self.pool.lock();
@@ -555,7 +559,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.kept {
+        if *self.kept.get_mut() {
             return;
         }
         let number = match &self.home {

@@ -7,6 +7,7 @@
 //!
 //! Words are little endian in memory, as devices on PCI Express expect; the functions take and return values in the host's byte order.
 
+use core::any::Any;
 use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -92,10 +93,16 @@ pub struct SharedMemory {
 struct Mapping {
     /// Before the mapping, so that it is dropped first. For memory of a file that another process created.
     watched: Option<AreaGuard>,
-    /// Never read again: it unmaps when the last clone is dropped.
-    _raw: MmapRaw,
+    /// Never read again: it unmaps, or releases the memory of its owner, when the last clone is dropped.
+    _backing: Backing,
     /// File behind the mapping and the start of this memory in the file, for memory that can be passed to another process.
     file: Option<(OwnedFd, u64)>,
+}
+
+/// Origin of the bytes.
+enum Backing {
+    Mapped { _raw: MmapRaw },
+    Foreign { _owner: Box<dyn Any + Send + Sync> },
 }
 
 /// Address of shared memory, stored next to the owner that keeps that memory mapped.
@@ -201,6 +208,31 @@ impl SharedMemory {
         Self::of_mapping(mapping, 0, length)
     }
 
+    /// Uses memory of a program in another language, such as an array of C or Python, in place. `owner` is dropped with the last clone, and
+    /// not before: it keeps the memory alive, or records that it is released. Memory in quarantine is never released.
+    ///
+    /// Unlike other shared memory it may be inherited by child processes: since Linux 5.12 the kernel copies pages that a device may reach
+    /// for the child at once, and the parent keeps the originals.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadLength`] for a length of 0, or one beyond the end of the address space.
+    ///
+    /// # Safety
+    /// `length` bytes at `pointer` are mapped, readable, writable and initialised until `owner` is dropped. Until then Rust code has no
+    /// references to them: the other program may access them, as another process may.
+    pub unsafe fn from_foreign(
+        pointer: *mut u8,
+        length: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self, MemoryError> {
+        let end = pointer.addr().checked_add(length);
+        if length == 0 || isize::try_from(length).is_err() || pointer.is_null() || end.is_none() {
+            return Err(MemoryError::BadLength { length });
+        }
+        let mapping = Mapping { watched: None, _backing: Backing::Foreign { _owner: owner }, file: None };
+        Ok(Self { mapping: Arc::new(mapping), start: BaseAddress(pointer), length, watched: false })
+    }
+
     /// Uses `length` bytes from byte `skip` on of a mapping, which has at least `skip + length` bytes.
     fn of_mapping(mapping: MmapMut, skip: usize, length: usize) -> Result<Self, MemoryError> {
         mapping
@@ -209,7 +241,7 @@ impl SharedMemory {
         Self::of_raw(MmapRaw::from(mapping), skip, length, None, None)
     }
 
-    /// The only function that assembles the fields.
+    /// Assembles the fields for a mapping of this process.
     fn of_raw(
         raw: MmapRaw,
         skip: usize,
@@ -223,7 +255,7 @@ impl SharedMemory {
         let start = BaseAddress(raw.as_mut_ptr().wrapping_add(skip));
         let is_watched = watched.is_some();
         Ok(Self {
-            mapping: Arc::new(Mapping { watched, _raw: raw, file }),
+            mapping: Arc::new(Mapping { watched, _backing: Backing::Mapped { _raw: raw }, file }),
             start,
             length,
             watched: is_watched,
@@ -330,7 +362,7 @@ impl SharedMemory {
     #[inline]
     pub fn view(&self) -> SharedSlice<'_> {
         // SAFETY: `length` bytes from `start` on lie inside the mapping (checked when they were assembled, in `of_raw` or as a part of a
-        // larger view in `part`, and neither ever changes), readable and writable, and stay mapped as long as the Arc that `self` holds, to
+        // larger view in `part`, or promised by the caller of `from_foreign`, and neither ever changes), readable and writable, and stay mapped as long as the Arc that `self` holds, to
         // which the view's lifetime is bound. The bytes are initialised (zero pages, file, or bytes written by the caller).
         unsafe { self.start.view(self.length) }
     }

@@ -23,26 +23,46 @@ pub enum WaitMode {
 
 /// Request to end waits early, such as the flag that a signal handler sets. Waits see it within some milliseconds.
 #[derive(Debug, Clone, Copy)]
-pub struct Cancellation(&'static AtomicBool);
+pub struct Cancellation(Request);
+
+#[derive(Debug, Clone, Copy)]
+enum Request {
+    Flag(&'static AtomicBool),
+    Function(fn() -> bool),
+}
 
 impl Cancellation {
     /// Creates a cancellation: waits end as soon as `flag` is set.
     #[must_use]
     pub const fn new(flag: &'static AtomicBool) -> Self {
-        Self(flag)
+        Self(Request::Flag(flag))
+    }
+
+    /// Creates a cancellation: waits end as soon as `is_requested` returns true. A wait that polls calls it in its own thread after every
+    /// poll without result, so it has to be quick.
+    #[must_use]
+    pub const fn from_function(is_requested: fn() -> bool) -> Self {
+        Self(Request::Function(is_requested))
     }
 
     /// Returns whether waits are to end.
     #[must_use]
     #[inline]
     pub fn is_requested(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        match self.0 {
+            Request::Flag(flag) => flag.load(Ordering::Relaxed),
+            Request::Function(is_requested) => is_requested(),
+        }
     }
 }
 
 impl PartialEq for Cancellation {
     fn eq(&self, other: &Self) -> bool {
-        core::ptr::eq(self.0, other.0)
+        match (self.0, other.0) {
+            (Request::Flag(one), Request::Flag(other)) => core::ptr::eq(one, other),
+            (Request::Function(one), Request::Function(other)) => core::ptr::fn_addr_eq(one, other),
+            _ => false,
+        }
     }
 }
 

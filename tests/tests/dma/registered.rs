@@ -162,6 +162,28 @@ fn registered_memory_of_other_card_is_returned() {
 }
 
 #[test]
+fn registered_memory_of_both_directions_makes_round_trip() {
+    let card = Card::open("mock").unwrap();
+    let (mut h2c, mut c2h) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());
+    let memory = card.registered_memory(8192).unwrap();
+    let (to, from) =
+        (h2c.register_memory(memory.clone()).unwrap(), c2h.register_memory(memory.clone()).unwrap());
+    memory.memory().write(0, &[0x5A; 4096]).unwrap();
+    let sent = h2c.submit_at(to, 0, 4096, CardAddr::new(0x1000)).unwrap();
+    h2c.wait_ended(sent, WaitOptions::default()).unwrap();
+    let received = c2h.submit_at(from, 4096, 4096, CardAddr::new(0x1000)).unwrap();
+    c2h.wait_ended(received, WaitOptions::default()).unwrap();
+    // Closing one channel leaves the memory to the other, and to the program.
+    drop(h2c);
+    let again = c2h.submit_at(from, 0, 64, CardAddr::new(0x1000)).unwrap();
+    c2h.wait_ended(again, WaitOptions::default()).unwrap();
+    drop(c2h);
+    let mut bytes = [0; 4096];
+    memory.memory().read(4096, &mut bytes).unwrap();
+    assert_eq!(bytes, [0x5A; 4096]);
+}
+
+#[test]
 fn registered_caller_memory_transfers() {
     for way in SETUPS {
         let mut bed = TestBed::with(way, way.options().max_descriptor_length(4096));

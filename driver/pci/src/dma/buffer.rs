@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fpga_registers::Iova;
 
 use super::{Allocation, DmaAccess, IovaRange, MemoryError, QuarantineReason, SharedSlice};
+use crate::memory::BaseAddress;
 
 /// DMA memory that the host owns: no transfer uses it. Posting a buffer moves it into the transfer.
 ///
@@ -24,10 +25,19 @@ use super::{Allocation, DmaAccess, IovaRange, MemoryError, QuarantineReason, Sha
 /// ```
 pub struct DmaBuffer(pub(super) Allocation);
 
-/// DMA memory that the device may access at any time, until this is dropped (or quarantined).
+/// DMA memory that the device may access at any time, until the last clone is dropped (or one of them is quarantined).
 ///
-/// Drop it only when the device is known to be idle.
-pub struct RegisteredMemory(pub(super) Allocation);
+/// Clones are handles to the same bytes at the same device address, such as one for each channel that transfers them. Drop a clone only when
+/// the device no longer accesses the memory on behalf of its holder.
+#[derive(Clone)]
+pub struct RegisteredMemory {
+    /// Copy of the allocation's first address, size, device address and permissions: an access need not read them there.
+    start: BaseAddress,
+    length: usize,
+    iova: Iova,
+    access: DmaAccess,
+    allocation: Arc<Allocation>,
+}
 
 impl fmt::Debug for DmaBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,7 +47,7 @@ impl fmt::Debug for DmaBuffer {
 
 impl fmt::Debug for RegisteredMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt("RegisteredMemory", f)
+        self.allocation.fmt("RegisteredMemory", f)
     }
 }
 
@@ -160,7 +170,7 @@ impl DmaBuffer {
     /// Converts the buffer into memory that is shared with the device.
     #[must_use]
     pub fn into_registered(self) -> RegisteredMemory {
-        RegisteredMemory(self.0)
+        RegisteredMemory::new(self.0)
     }
 
     /// Quarantines it; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
@@ -170,25 +180,30 @@ impl DmaBuffer {
 }
 
 impl RegisteredMemory {
+    pub(super) fn new(allocation: Allocation) -> Self {
+        let Allocation { start, length, iova, access, .. } = allocation;
+        Self { start, length, iova, access, allocation: Arc::new(allocation) }
+    }
+
     /// Whether it was allocated from or mapped by `pool`; see [`DmaBuffer::is_from`].
     #[must_use]
     #[inline]
     pub fn is_from(&self, pool: &super::DmaPool) -> bool {
-        self.0.is_from(pool)
+        self.allocation.is_from(pool)
     }
 
     /// Permitted accesses of the device.
     #[must_use]
     #[inline]
     pub fn access(&self) -> DmaAccess {
-        self.0.access
+        self.access
     }
 
     /// First address as the device sees it.
     #[must_use]
     #[inline]
     pub fn iova(&self) -> Iova {
-        self.0.iova
+        self.iova
     }
 
     /// Size in bytes.
@@ -196,14 +211,16 @@ impl RegisteredMemory {
     #[expect(clippy::len_without_is_empty, reason = "an area is never empty")]
     #[inline]
     pub fn len(&self) -> usize {
-        self.0.length
+        self.length
     }
 
     /// Checked access to the memory: copies, atomic words, descriptors.
     #[must_use]
     #[inline]
     pub fn memory(&self) -> SharedSlice<'_> {
-        self.0.view()
+        // SAFETY: the allocation's `length` bytes from `start` on stay mapped while `allocation` exists, to which the view is bound through
+        // `self`. They are readable, writable and initialised, and no references to them exist except such views.
+        unsafe { self.start.view(self.length) }
     }
 
     /// Device address range of `length` bytes from `offset` on.
@@ -212,12 +229,12 @@ impl RegisteredMemory {
     /// [`MemoryError::OutOfRange`].
     #[inline]
     pub fn run(&self, offset: usize, length: usize) -> Result<IovaRange, MemoryError> {
-        self.0.run(offset, length)
+        self.allocation.run(offset, length)
     }
 
-    /// Quarantines it; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
+    /// Quarantines it, for all clones; see [`DmaPool::quarantine`](super::DmaPool::quarantine). Only the first call is recorded.
     pub fn quarantine(self, reason: QuarantineReason) {
-        self.0.quarantine(reason);
+        self.allocation.quarantine(reason);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fpga_registers::Iova;
 
@@ -42,9 +43,9 @@ impl DmaPool {
     /// Maps memory of the caller, such as one half of a shared-memory file or pages of a chosen size, so that the device reaches it in
     /// place: no copy through the pool's own memory is needed. It becomes a region of its own, from which nothing else is allocated.
     ///
-    /// Dropping the returned value unmaps the memory and frees its addresses. Drop it only when the device is known to be idle, otherwise
-    /// [quarantine](RegisteredMemory::quarantine) it: then it stays mapped and is leaked, and clones that the caller has kept stay valid. A
-    /// clone that is made before also gives access to the memory afterwards.
+    /// Dropping the returned value and its clones unmaps the memory and frees its addresses. Drop it only when the device is known to be
+    /// idle, otherwise [quarantine](RegisteredMemory::quarantine) it: then it stays mapped and is leaked. Clones of `memory` that the caller
+    /// has kept stay valid in both cases.
     ///
     /// The call takes system calls, and the kernel pins every page: map once, not per transfer. The memory does not count against
     /// [`DmaPoolOptions::limit`](super::DmaPoolOptions::limit), which limits the pool's own memory; the system's limit on locked memory
@@ -61,7 +62,7 @@ impl DmaPool {
             Err(error) => return Err(MapRefused { error, memory }),
         };
         let (start, length) = (BaseAddress::of(memory.view()), memory.len());
-        Ok(RegisteredMemory(Allocation {
+        Ok(RegisteredMemory::new(Allocation {
             pool: Arc::clone(&self.0),
             home: AllocationOrigin::Caller { _memory: Box::new(memory) },
             start,
@@ -69,7 +70,7 @@ impl DmaPool {
             length,
             capacity: length,
             access,
-            kept: false,
+            kept: AtomicBool::new(false),
         }))
     }
 }

@@ -55,6 +55,34 @@ fn pool_memory_is_mapped_once_and_reused() {
 }
 
 #[test]
+fn registered_memory_returns_with_last_clone() {
+    let (_function, pool) = pool(REGION);
+    let first = pool.allocate_registered(4096, 64).unwrap();
+    let second = first.clone();
+    assert_eq!((first.iova(), first.len()), (second.iova(), second.len()));
+    first.memory().store_u32(8, 7).unwrap();
+    drop(first);
+    assert_eq!((pool.stats().in_use, second.memory().load_u32(8)), (1, Ok(7)));
+    assert_ne!(pool.allocate(4096).unwrap().iova(), second.iova());
+    drop(second);
+    assert_eq!(pool.stats().in_use_bytes, 0);
+}
+
+#[test]
+fn registered_memory_quarantine_of_clones_is_recorded_once() {
+    let (_function, pool) = pool(REGION);
+    let kept = pool.allocate_registered(64, 64).unwrap();
+    let iova = kept.iova();
+    kept.clone().quarantine(QuarantineReason::IdleNotConfirmed);
+    kept.clone().quarantine(QuarantineReason::DeviceGone);
+    drop(kept);
+    let stats = pool.stats();
+    assert_eq!((stats.in_use, stats.quarantined, stats.quarantined_bytes), (0, 1, 64));
+    assert_eq!(pool.quarantined().iter().map(|record| record.iova).collect::<Vec<_>>(), [iova]);
+    assert_ne!(pool.allocate(64).unwrap().iova(), iova);
+}
+
+#[test]
 fn pool_limit_reached_unmaps_free_regions() {
     let (function, pool) = pool(4 * REGION);
     let small: Vec<_> = (0..4).map(|_| pool.allocate(REGION).unwrap()).collect();

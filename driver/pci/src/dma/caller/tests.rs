@@ -1,7 +1,7 @@
 use super::super::DmaPoolStats;
 use super::*;
 use crate::testing::StubBackend;
-use crate::{Backend, DmaPoolOptions, HugePages, IovaError};
+use crate::{Backend, DmaPoolOptions, HugePages, IovaError, MemoryError};
 use proptest::prelude::*;
 
 const SIZE: usize = 16 << 10;
@@ -71,6 +71,51 @@ fn caller_memory_drop_unmaps_and_frees_addresses() {
         assert_eq!(pool.stats(), DmaPoolStats::default());
     }
     mine.store_u32(0, 1).unwrap();
+}
+
+/// Foreign memory: pages of a vector that the owner holds.
+fn foreign(owner: Arc<Vec<u64>>) -> SharedMemory {
+    let address = owner.as_ptr().addr().next_multiple_of(4096);
+    let pointer = owner.as_ptr().cast_mut().cast::<u8>().with_addr(address);
+    // SAFETY: the vector has 4096 bytes more than this, it is not resized, and nothing but the returned memory accesses it.
+    unsafe { SharedMemory::from_foreign(pointer, 8192, Box::new(owner)) }.unwrap()
+}
+
+#[test]
+fn foreign_memory_owner_is_dropped_with_last_clone() {
+    let (function, pool) = pool();
+    let owner = Arc::new(vec![0_u64; (8192 + 4096) / 8]);
+    let area = pool.map(foreign(Arc::clone(&owner)), DmaAccess::Both).unwrap();
+    function.dma_write(area.iova(), &[1, 2, 3, 4]).unwrap();
+    assert_eq!(area.memory().load_u32(0), Ok(0x0403_0201));
+    let other = area.clone();
+    drop(area);
+    assert_eq!(Arc::strong_count(&owner), 2);
+    drop(other);
+    assert_eq!((Arc::strong_count(&owner), function.mapped().len()), (1, 0));
+}
+
+#[test]
+fn foreign_memory_in_quarantine_keeps_owner() {
+    let (function, pool) = pool();
+    let owner = Arc::new(vec![0_u64; (8192 + 4096) / 8]);
+    let area = pool.map(foreign(Arc::clone(&owner)), DmaAccess::Both).unwrap();
+    area.quarantine(QuarantineReason::IdleNotConfirmed);
+    drop(pool);
+    assert_eq!((Arc::strong_count(&owner), function.mapped().len()), (2, 1));
+}
+
+#[test]
+fn foreign_memory_impossible_range_is_refused() {
+    for (pointer, length) in [
+        (core::ptr::null_mut(), 4096),
+        (core::ptr::dangling_mut(), 0),
+        (core::ptr::dangling_mut(), usize::MAX),
+    ] {
+        // SAFETY: the ranges are refused, and never accessed.
+        let refused = unsafe { SharedMemory::from_foreign(pointer, length, Box::new(())) };
+        assert_eq!(refused.err(), Some(MemoryError::BadLength { length }));
+    }
 }
 
 #[test]
