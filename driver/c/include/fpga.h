@@ -27,8 +27,8 @@ extern "C" {
 #endif
 
 /* Version of this header. The major number changes with the ABI. */
-#define FPGA_VERSION_MAJOR 0
-#define FPGA_VERSION_MINOR 1
+#define FPGA_VERSION_MAJOR 1
+#define FPGA_VERSION_MINOR 0
 
 /* Wait without a limit. */
 #define FPGA_NO_TIMEOUT UINT64_MAX

@@ -1,0 +1,75 @@
+//! Programs of `tests/programs`: each ends with exit status 0 and prints what it has done.
+
+use std::path::PathBuf;
+
+use crate::prefix::{GCC_C11, Toolchain, here, installed, is_installed, pkg_config, run};
+
+/// Sources, in the order of their names.
+fn sources() -> Vec<PathBuf> {
+    let files = std::fs::read_dir(here("tests/programs")).unwrap().map(|file| file.unwrap().path());
+    let mut sources: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "c")).collect();
+    sources.sort();
+    assert!(sources.len() >= 2, "{sources:?}");
+    sources
+}
+
+/// Compiles and runs every program.
+fn all(compiler: &'static str, standard: &'static str) {
+    if !is_installed(compiler) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for source in sources() {
+        let program = folder.path().join(source.file_stem().unwrap());
+        Toolchain { compiler, standard }.compile(&source, &program, &[]);
+        let said = run(&mut installed(&program));
+        assert!(said.ends_with('\n'), "{} says nothing: {said:?}", source.display());
+    }
+}
+
+#[test]
+fn programs_gcc_c11_pass() {
+    all("gcc", "-std=c11");
+}
+
+#[test]
+fn programs_gcc_cpp17_pass() {
+    all("g++", "-std=c++17");
+}
+
+#[test]
+fn programs_clang_c11_pass() {
+    all("clang", "-std=c11");
+}
+
+#[test]
+fn programs_clang_cpp17_pass() {
+    all("clang++", "-std=c++17");
+}
+
+/// Every program frees what it created, so that a block which is still reachable at its end was forgotten by the library.
+#[test]
+fn programs_valgrind_finds_no_error_and_no_leak() {
+    if !is_installed("valgrind") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for source in sources() {
+        let program = folder.path().join(source.file_stem().unwrap());
+        GCC_C11.compile(&source, &program, &["-g"]);
+        run(installed("valgrind")
+            .args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=all"])
+            .arg("--errors-for-leak-kinds=all")
+            .arg(format!("--suppressions={}", here("tests/valgrind.supp").display()))
+            .arg(&program));
+    }
+}
+
+#[test]
+fn program_linked_statically_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let flags = pkg_config(&["--static", "--cflags", "--libs"]);
+    GCC_C11.compile_with(&here("tests/programs/round_trip.c"), &program, &["-static"], &flags);
+    assert!(run(&mut std::process::Command::new(&program)).starts_with("round trip of"));
+}
