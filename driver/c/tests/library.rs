@@ -3,29 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::prefix::{here, install, is_installed, prefix, run};
+use crate::prefix::{exported, here, install, is_installed, prefix, run};
 
 /// Functions that the header declares.
 fn declared() -> Vec<String> {
-    let header = std::fs::read_to_string(here("include/fpga.h")).unwrap();
-    let words = header.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    let is_function = |word: &&str| word.starts_with("fpga_") && header.contains(&format!(" {word}("));
-    let is_returned = |word: &&str| header.contains(&format!("*{word}("));
-    let mut names: Vec<_> =
-        words.filter(|word| is_function(word) || is_returned(word)).map(str::to_owned).collect();
-    names.sort();
-    names.dedup();
-    names
-}
-
-/// Dynamic symbols that a library defines, with their versions.
-fn exported(library: &Path) -> Vec<String> {
-    let symbols =
-        run(Command::new("nm").args(["-D", "--defined-only", "--with-symbol-versions"]).arg(library));
-    let mut names: Vec<_> =
-        symbols.lines().filter_map(|line| line.split(" T ").nth(1)).map(str::to_owned).collect();
-    names.sort();
-    names
+    crate::abi::header().functions.into_iter().map(|function| function.name).collect()
 }
 
 fn versioned(names: &[String]) -> Vec<String> {

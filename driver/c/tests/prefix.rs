@@ -78,6 +78,16 @@ pub(crate) fn installed(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Dynamic symbols that a library defines, with their versions.
+pub(crate) fn exported(library: &Path) -> Vec<String> {
+    let symbols =
+        run(Command::new("nm").args(["-D", "--defined-only", "--with-symbol-versions"]).arg(library));
+    let mut names: Vec<_> =
+        symbols.lines().filter_map(|line| line.split(" T ").nth(1)).map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
 /// Compiler and language standard.
 #[derive(Clone, Copy)]
 pub(crate) struct Toolchain {

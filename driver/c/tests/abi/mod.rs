@@ -1,0 +1,150 @@
+//! Binary interface: constants, enumerations, layouts, functions and symbol versions. `abi.txt` is the committed list;
+//! `UPDATE_ABI=1 cargo test -p fpga-c --test it abi` writes it again. README.md, "Versions", has the rule for changes.
+
+mod header;
+mod rust;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::prefix::{Toolchain, exported, here, installed, is_installed, prefix, run};
+pub(crate) use header::Header;
+
+pub(crate) fn header() -> Header {
+    Header::parse(&std::fs::read_to_string(here("include/fpga.h")).unwrap())
+}
+
+/// C program that prints constants, enumerations and structures as its compiler lays them out.
+fn program(header: &Header) -> String {
+    let mut text = String::from(
+        "#include <fpga.h>\n#include <stdio.h>\n#ifndef __cplusplus\n#define alignof _Alignof\n#endif\nint main(void)\n{\n",
+    );
+    let mut line =
+        |format: &str, values: &str| writeln!(text, "    printf(\"{format}\\n\"{values});").unwrap();
+    line("constants", "");
+    for name in &header.constants {
+        line(&format!("    {name} %llu"), &format!(", (unsigned long long){name}"));
+    }
+    for enumeration in &header.enumerations {
+        let name = &enumeration.name;
+        line(&format!("enum {name}: %zu bytes"), &format!(", sizeof({name})"));
+        for value in &enumeration.values {
+            line(&format!("    {value} %d"), &format!(", (int){value}"));
+        }
+    }
+    for structure in &header.structures {
+        let name = &structure.name;
+        line(
+            &format!("struct {name}: %zu bytes, alignment %zu"),
+            &format!(", sizeof({name}), alignof({name})"),
+        );
+        for (of, field) in &structure.fields {
+            line(&format!("    %zu {of} {field}"), &format!(", offsetof({name}, {field})"));
+        }
+    }
+    text.push_str("    return 0;\n}\n");
+    text
+}
+
+/// The list, laid out by one compiler.
+fn list(header: &Header, toolchain: Toolchain) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, built) = (folder.path().join("layout.c"), folder.path().join("layout"));
+    std::fs::write(&source, program(header)).unwrap();
+    toolchain.compile(&source, &built, &[]);
+    let mut text = run(&mut installed(&built));
+    let versions: BTreeMap<String, String> = exported(&prefix().join("lib/libfpga.so"))
+        .iter()
+        .map(|symbol| symbol.split_once("@@").expect("symbols have versions"))
+        .map(|(name, version)| (name.to_owned(), version.to_owned()))
+        .collect();
+    for (_, declaration) in &header.callbacks {
+        writeln!(text, "{declaration}").unwrap();
+    }
+    let mut functions: Vec<_> = header.functions.iter().collect();
+    functions.sort_by_key(|function| &function.name);
+    for function in functions {
+        let version = versions.get(&function.name).map_or("not exported", String::as_str);
+        let parameters =
+            if function.parameters.is_empty() { "void" } else { &function.parameters.join(", ") };
+        writeln!(text, "{version}: {} {}({parameters})", function.result, function.name).unwrap();
+    }
+    text
+}
+
+/// Difference of two lists, with the consequence for the version.
+fn difference(old: &str, new: &str) -> String {
+    let missing_of = |text: &str, other: &str, sign: char| -> String {
+        let missing = text.lines().filter(|line| !other.lines().any(|other| other == *line));
+        missing.map(|line| format!("{sign} {line}\n")).collect()
+    };
+    let (removed, added) = (missing_of(old, new, '-'), missing_of(new, old, '+'));
+    let consequence = if removed.is_empty() {
+        "a new minor version"
+    } else {
+        "a new major version, unless a structure that is passed with its size has grown"
+    };
+    format!("{removed}{added}After a release this is {consequence}: see README.md, \"Versions\".")
+}
+
+#[test]
+fn abi_matches_committed_list() {
+    let list = list(&header(), crate::prefix::GCC_C11);
+    let path = here("abi.txt");
+    if std::env::var_os("UPDATE_ABI").is_some() {
+        std::fs::write(&path, &list).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == list,
+        "abi.txt is stale; UPDATE_ABI=1 cargo test -p fpga-c --test it abi\n{}",
+        difference(&committed, &list)
+    );
+}
+
+#[test]
+fn abi_is_the_same_for_every_compiler() {
+    let list_of = |compiler, standard| list(&header(), Toolchain { compiler, standard });
+    let expected = list_of("gcc", "-std=c11");
+    assert_eq!(list_of("g++", "-std=c++17"), expected);
+    if is_installed("clang") {
+        assert_eq!(list_of("clang", "-std=c11"), expected);
+        assert_eq!(list_of("clang++", "-std=c++17"), expected);
+    }
+}
+
+#[test]
+fn abi_functions_have_parameters_of_rust() {
+    let mut declared = rust::of_header(&header());
+    let mut defined = rust::of_sources(&here("src"));
+    declared.sort();
+    defined.sort();
+    assert_eq!(declared, defined);
+}
+
+#[test]
+fn abi_changes_are_named_by_version() {
+    assert!(difference("a\nb\n", "a\nb\nc\n").contains("+ c\nAfter a release this is a new minor version"));
+    assert!(
+        difference("a\nb\n", "a\nc\n").contains("- b\n+ c\nAfter a release this is a new major version,")
+    );
+}
+
+#[test]
+fn header_forms_are_read() {
+    let text = "/* a; b */\n#define A 1\n#define F(x) x\nextern \"C\" {\ntypedef enum e {\n X = 1, /* one */\n Y } e;\n\
+                typedef struct { const char *name; uint8_t key[4]; } s;\ntypedef void (*cb)(void *context, e value);\n\
+                const s *f(void);\ne g(const s *in, size_t n, cb call);\n}\n";
+    let header = Header::parse(text);
+    assert_eq!(header.constants, ["A"]);
+    assert_eq!(header.enumerations[0].values, ["X", "Y"]);
+    let field = |of: &str, name: &str| (of.to_owned(), name.to_owned());
+    assert_eq!(header.structures[0].fields, [field("const char *", "name"), field("uint8_t [4]", "key")]);
+    assert_eq!(header.callbacks[0].0, "cb");
+    assert_eq!((header.functions[0].result.as_str(), header.functions[0].parameters.len()), ("const s *", 0));
+    assert_eq!(header.functions[1].parameters, ["const s *", "size_t", "cb"]);
+    assert_eq!(rust::of_header(&header), ["f() -> pointer", "g(pointer, usize, pointer) -> i32"]);
+    let source = "pub(crate) unsafe extern \"C\" fn fpga_x(\n    a: u64,\n    b: *mut T<u8, u8>,\n) -> Status {\n}\n\
+                  extern \"C\" fn fpga_y() {}";
+    assert_eq!(rust::of_source(source), ["fpga_x(u64, pointer) -> i32", "fpga_y()"]);
+}
