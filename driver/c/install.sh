@@ -82,7 +82,7 @@ ${CC:-cc} -shared -o "$libraries/$real_name" \
     -Wl,--whole-archive "$archive" -Wl,--no-whole-archive -Wl,--gc-sections \
     -Wl,--version-script="$here/install/fpga.map" -Wl,-soname,"$soname" \
     -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete $system_libraries
-chmod 755 "$libraries/$real_name"
+chmod 644 "$libraries/$real_name"
 ln -sf "$real_name" "$libraries/$soname"
 ln -sf "$soname" "$libraries/libfpga.so"
 install -m 644 "$archive" "$libraries/libfpga.a"

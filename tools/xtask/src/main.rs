@@ -54,7 +54,7 @@ enum Command {
         #[arg(long)]
         in_process: bool,
     },
-    /// Build a Debian package of fpgactl, install it below a scratch root and test it; also test `cargo install`.
+    /// Build the Debian packages of fpgactl and of the C library, install them below scratch roots and test them; also test `cargo install`.
     Package(package::Options),
     /// Print the start-up time and memory of every command of fpgactl; fail if one exceeds its limit.
     Startup(startup::Options),

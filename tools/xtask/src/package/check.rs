@@ -1,4 +1,4 @@
-//! Installs the package below a scratch directory, tests it there, removes and purges it.
+//! Installs the package `fpgactl` below a scratch directory, tests it there, removes and purges it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -6,27 +6,14 @@ use std::path::Path;
 use std::process::Command;
 
 use super::stage::{COMPLETIONS, CONFIGURATION, DOCUMENTS, SAMPLES, SCHEMAS};
-use super::{PackageError, at, cargo};
+use super::{PackageError, at, cargo, deb};
 use crate::manual;
-use fpga_process::{ToolError, on_path, output};
+use fpga_process::{on_path, output};
 
 /// Installs `package` below `root` and tests everything in it as far as this machine permits; skipped parts are reported.
 pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
     let database = root.join("var/lib/dpkg");
-    for directory in ["updates", "info"] {
-        fs::create_dir_all(database.join(directory)).map_err(at(&database))?;
-    }
-    fs::write(database.join("status"), "").map_err(at(&database))?;
-    // The scratch root has no C library for dpkg to find, and no shell: the tests use those of this machine.
-    let dpkg = |words: &[&str]| -> Result<String, ToolError> {
-        output(
-            Command::new("dpkg")
-                .arg(format!("--root={}", root.display()))
-                .args(["--force-not-root", "--force-depends", "--force-script-chrootless"])
-                .arg("--log=/dev/null")
-                .args(words),
-        )
-    };
+    let dpkg = deb::empty_root(root)?;
     dpkg(&["--install", &package.display().to_string()])?;
     program(&root.join("usr/bin/fpgactl"))?;
     pages(&root.join("usr/share/man/man1"))?;
@@ -72,7 +59,7 @@ pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
     if !is_there(&others) {
         return Err(PackageError::Wrong("a purge removed a file of another package".to_owned()));
     }
-    println!("package: installed, tested, removed and purged");
+    println!("package: fpgactl installed, tested, removed and purged");
     Ok(())
 }
 

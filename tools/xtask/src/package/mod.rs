@@ -1,10 +1,16 @@
-//! `cargo xtask package`: builds a Debian package of `fpgactl`, installs it and tests it before a release.
+//! `cargo xtask package`: builds the Debian packages, installs them and tests them before a release.
 //!
-//! The package is built from a directory: program, manual pages and completions as the program writes them, and the files of
-//! `tools/fpgactl/packaging`. `dpkg-deb`, which every Debian has, packs it. A separate package builder would have to be built first, which
-//! takes longer than the whole task.
+//! | Package | Files | Module |
+//! |---|---|---|
+//! | `fpgactl` | program, manual pages and completions as the program writes them, `tools/fpgactl/packaging` | `stage`, `check` |
+//! | `libfpga1`, `libfpga-dev` | as `driver/c/install.sh` installs them | `library` |
+//!
+//! Each package is built from a directory. `dpkg-deb`, which every Debian has, packs it (`deb`). A separate package builder would have to be built
+//! first, which takes longer than the whole task.
 
 mod check;
+mod deb;
+mod library;
 mod stage;
 
 use std::path::{Path, PathBuf};
@@ -22,7 +28,10 @@ pub(crate) struct Options {
     /// fpgactl program to pack; by default it is built
     #[arg(long, value_name = "FILE")]
     fpgactl: Option<PathBuf>,
-    /// Only build the package; do not install and test it
+    /// libfpga.a to pack; by default it is built
+    #[arg(long, value_name = "FILE")]
+    archive: Option<PathBuf>,
+    /// Only build the packages; do not install and test them
     #[arg(long)]
     no_check: bool,
 }
@@ -77,9 +86,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), PackageError> {
     std::fs::create_dir_all(&out).map_err(at(&out))?;
     let scratch = tempfile::tempdir().map_err(at(Path::new("a temporary directory")))?;
     let package = stage::build(root, &program, &scratch.path().join("stage"), &out)?;
-    println!("{}", package.display());
+    let libraries = library::build(root, options.archive.as_deref(), &scratch.path().join("library"), &out)?;
+    for package in [&package].into_iter().chain(&libraries) {
+        println!("{}", package.display());
+    }
     if !options.no_check {
         check::package(&package, &scratch.path().join("installed"))?;
+        let source = root.join("driver/c/tests/programs/round_trip.c");
+        library::check(&libraries, &source, &scratch.path().join("installed-library"))?;
         if options.fpgactl.is_none() {
             check::cargo_install(root, &scratch.path().join("cargo"))?;
         }

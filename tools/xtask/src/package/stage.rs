@@ -1,10 +1,10 @@
-//! Tree of files that becomes a package.
+//! Tree of files that becomes the package `fpgactl`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::deb::{self, Fields, copy, write};
 use super::{PackageError, at};
 use crate::manual;
 use fpga_process::output;
@@ -73,11 +73,20 @@ pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Re
     let mut compress = vec![documents.join("changelog")];
     compress.extend(fs::read_dir(&pages).map_err(at(&pages))?.flatten().map(|entry| entry.path()));
     output(Command::new("gzip").args(["-9", "--no-name"]).args(&compress))?;
-    control(root, stage, &installed)?;
-    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
-    let package = out.join(format!("fpgactl_{}_{}.deb", env!("CARGO_PKG_VERSION"), architecture.trim()));
-    output(Command::new("dpkg-deb").args(["--build", "--root-owner-group"]).arg(stage).arg(&package))?;
-    Ok(package)
+    let fields = Fields {
+        name: "fpgactl",
+        section: "utils",
+        multi_arch: None,
+        depends: deb::libraries("fpgactl", stage, &installed)?,
+        description: "command line for FPGA cards with XDMA and CDMA\n \
+                      DMA, registers, self-test and reliable transfers between cards through VFIO,\n \
+                      without the vendor's kernel module; and a simulated card.",
+    };
+    write(&stage.join("DEBIAN/conffiles"), format!("/{CONFIGURATION}\n"))?;
+    SCRIPTS.iter().try_for_each(|script| {
+        copy(&root.join("tools/fpgactl/packaging").join(script), &stage.join("DEBIAN").join(script), 0o755)
+    })?;
+    deb::pack(&fields, stage, out)
 }
 
 /// All sample files, relative to the root of the repository.
@@ -90,47 +99,4 @@ pub(super) fn samples(root: &Path) -> Result<Vec<PathBuf>, PackageError> {
     }
     found.sort();
     Ok(found)
-}
-
-/// Control file for dpkg.
-fn control(root: &Path, stage: &Path, installed: &Path) -> Result<(), PackageError> {
-    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
-    // dpkg-shlibdeps requires the directory of a source package.
-    let source = stage.with_file_name("source");
-    write(&source.join("debian/control"), "Source: fpgactl\n\nPackage: fpgactl\nArchitecture: any\n")?;
-    let libraries = output(
-        Command::new("dpkg-shlibdeps").args(["-O", "--warnings=0"]).arg(installed).current_dir(&source),
-    )?;
-    let libraries = libraries.trim().strip_prefix("shlibs:Depends=").unwrap_or("libc6").to_owned();
-    let fields = format!(
-        "Package: fpgactl\nVersion: {}\nArchitecture: {}\nMaintainer: the contributors <fpga-rdma@localhost>\n\
-         Depends: {libraries}\nSection: utils\nPriority: optional\n\
-         Description: command line for FPGA cards with XDMA and CDMA\n \
-         DMA, registers, self-test and reliable transfers between cards through VFIO,\n \
-         without the vendor's kernel module; and a simulated card.\n",
-        env!("CARGO_PKG_VERSION"),
-        architecture.trim(),
-    );
-    write(&stage.join("DEBIAN/control"), fields)?;
-    write(&stage.join("DEBIAN/conffiles"), format!("/{CONFIGURATION}\n"))?;
-    SCRIPTS.iter().try_for_each(|script| {
-        copy(&root.join("tools/fpgactl/packaging").join(script), &stage.join("DEBIAN").join(script), 0o755)
-    })
-}
-
-fn above(path: &Path) -> Result<(), PackageError> {
-    let Some(directory) = path.parent() else { return Ok(()) };
-    fs::create_dir_all(directory).map_err(at(directory))
-}
-
-fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), PackageError> {
-    above(path)?;
-    fs::write(path, text).map_err(at(path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(at(path))
-}
-
-fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), PackageError> {
-    above(to)?;
-    fs::copy(from, to).map_err(at(from))?;
-    fs::set_permissions(to, fs::Permissions::from_mode(mode)).map_err(at(to))
 }
