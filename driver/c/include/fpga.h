@@ -1,20 +1,33 @@
 /*
- * User-space driver for FPGA cards with Xilinx XDMA (PCIe DMA).
+ * User-space driver for FPGA cards with Xilinx XDMA (PCIe DMA) and AXI CDMA.
  *
  * Handles
- *   A handle is a value, not a pointer: it is never dereferenced. 0 is no handle. A closed or wrong handle is the
- *   status FPGA_ERROR_HANDLE, never a fault. Memory arguments are pointers, and have to be valid as described.
+ *   A handle is a value, not a pointer: it is never dereferenced. 0 is no handle. A closed or wrong handle is the status
+ *   FPGA_ERROR_HANDLE, never a fault. Memory arguments are pointers, and have to be valid as described.
  *
  * Errors
- *   Every function that can fail returns a status; FPGA_OK is 0. Out parameters have a defined value after a failure:
- *   handles are 0, values of registers are all ones, others are unchanged. fpga_last_error() has the problem, what to do about it,
- *   and the card, of the last failed call of the calling thread.
+ *   Every function that can fail returns a status; FPGA_OK is 0. Out parameters have a defined value after a failure: handles are 0,
+ *   values of registers are all ones, counts and lengths are 0, file descriptors are -1, tickets are UINT64_MAX, others are unchanged.
+ *   fpga_last_error() has the problem, what to do about it, and where it is, of the last failed call of the calling thread.
+ *   Every function may also return FPGA_ERROR_ARGUMENT (a pointer is NULL, a value is impossible), FPGA_ERROR_HANDLE and, for handles of
+ *   one thread, FPGA_ERROR_CONCURRENT. Comments name the other errors that a program is likely to handle.
  *
  * Threads
- *   fpga_card handles may be used by any number of threads at the same time. A channel, and the buffers of a channel, belong to one
- *   thread at a time: a call while another thread is in a call with the same handle returns FPGA_ERROR_CONCURRENT.
+ *   Shared: fpga_card, fpga_buffer, fpga_map, fpga_interrupt, fpga_network and fpga_endpoint may be used by any number of threads at the
+ *   same time. Single: all other handles belong to one thread at a time. A call while another thread is in a call with the same handle
+ *   returns FPGA_ERROR_CONCURRENT and does nothing; so does closing it.
  *
- * Times are in nanoseconds; FPGA_NO_TIMEOUT waits without a limit. Addresses and lengths are in bytes.
+ * Polling
+ *   A poll that finds nothing is also what a simulated card in this process works in: a loop of polls makes progress on every card.
+ *
+ * Structures that may grow
+ *   A structure that is passed with its size may get new members at its end. Pass sizeof. Options: a member that is 0 stands for its
+ *   default, so clear the structure first; NULL with size 0 stands for all defaults. Options that the library does not have are
+ *   FPGA_ERROR_UNSUPPORTED. Results: members that the library does not have are 0.
+ *
+ * Units
+ *   Times are in nanoseconds; FPGA_NO_TIMEOUT waits without a limit, 0 does not wait. Addresses, offsets and lengths are in bytes.
+ *   Texts are UTF-8 and end in a zero byte.
  */
 #ifndef FPGA_H
 #define FPGA_H
@@ -30,12 +43,13 @@ extern "C" {
 #define FPGA_VERSION_MAJOR 1
 #define FPGA_VERSION_MINOR 0
 
-/* Wait without a limit. */
-#define FPGA_NO_TIMEOUT UINT64_MAX
+#define FPGA_NO_TIMEOUT UINT64_MAX /* wait without a limit */
 
 typedef struct { uint64_t value; } fpga_card;
 typedef struct { uint64_t value; } fpga_channel;
 typedef struct { uint64_t value; } fpga_buffer;
+
+/* ---- Errors ----------------------------------------------------------------------------------------------------------------- */
 
 typedef enum fpga_status {
     FPGA_OK = 0,
@@ -54,15 +68,38 @@ typedef enum fpga_status {
     FPGA_ERROR_GONE = 13,       /* the card does not answer */
     FPGA_ERROR_TICKET = 14,     /* the ticket is unknown */
     FPGA_ERROR_SYSTEM = 15,     /* the system refused a request */
-    FPGA_ERROR_INTERNAL = 16    /* a defect of this library */
+    FPGA_ERROR_INTERNAL = 16,   /* a defect of this library */
+    FPGA_ERROR_STOPPED = 17,    /* the stream was stopped or has ended, and has nothing more */
+    FPGA_ERROR_LOST = 18,       /* a packet of a stream is lost; receiving continues with the next one */
+    FPGA_ERROR_PEER = 19        /* another node does not answer, or refuses */
 } fpga_status;
 
-/* Error of the last failed call of a thread. The texts are never NULL. */
+/* Part of a card that an error concerns. */
+typedef enum fpga_part {
+    FPGA_PART_CARD = 0,
+    FPGA_PART_H2C = 1,            /* channel from host to card; part_number is its number */
+    FPGA_PART_C2H = 2,            /* channel from card to host; part_number is its number */
+    FPGA_PART_CDMA = 3,
+    FPGA_PART_CDMA_RING = 4,
+    FPGA_PART_USER_INTERRUPT = 5, /* part_number is the line */
+    FPGA_PART_ENDPOINT = 6
+} fpga_part;
+
+/* Error of the last failed call of a thread. The texts are never NULL. Numbers that are not known are UINT64_MAX. The library may add
+ * members at the end. */
 typedef struct fpga_error {
-    fpga_status status;
-    const char *message; /* the problem, in one line */
-    const char *advice;  /* what to do about it; empty if there is no advice */
-    const char *card;    /* name of the card; empty if the error concerns none */
+    int32_t status;        /* fpga_status */
+    int32_t part;          /* fpga_part */
+    uint32_t part_number;
+    uint32_t reserved;
+    const char *message;   /* the problem, in one line */
+    const char *advice;    /* what to do about it; empty if there is no advice */
+    const char *card;      /* name of the card; empty if the error concerns none */
+    uint64_t host_address; /* address of the failed part of a transfer, as the card sees host memory */
+    uint64_t card_address; /* its address in card memory */
+    uint64_t length;       /* its length */
+    uint64_t bytes_done;   /* bytes of the transfer that were moved before it */
+    uint64_t descriptor;   /* index of its descriptor in the ring */
 } fpga_error;
 
 /* Returns the error of the last failed call of this thread, or NULL. Valid until the next failed call of this thread. */
@@ -81,20 +118,38 @@ typedef struct fpga_card_info {
     uint32_t memory_ranges;     /* number of ranges of card memory, 0 if they are unknown */
     uint32_t network_interface; /* 1 if the card has a network interface */
     uint64_t memory_start;      /* first address of the first range of card memory */
-    uint64_t memory_length;     /* its length in bytes */
+    uint64_t memory_length;     /* its length */
+    uint32_t vendor;            /* PCI ids */
+    uint32_t device;
+    uint32_t subsystem_vendor;
+    uint32_t subsystem_device;
+    uint32_t node;              /* node id of the network interface, 0 without one */
+    uint32_t cdma;              /* 1 if the place of the CDMA engine is known: fpga_cdma_open */
+    uint32_t user_bar;          /* 1 if there is a user BAR */
+    uint32_t max_payload;       /* maximum payload of a PCIe packet, 0 if unknown */
+    uint32_t max_read_request;  /* maximum PCIe read request, 0 if unknown */
+    uint32_t reserved;
 } fpga_card_info;
 
-/* Opens a card: "0000:65:00.0" (bound to vfio-pci), "mock", "mock:NAME", "mock:FILE.yaml" or "vfio-user:SOCKET". */
+/* Opens a card: "0000:65:00.0" (bound to vfio-pci), "mock", "mock:NAME", "mock:FILE.yaml" or "vfio-user:SOCKET". FPGA_ERROR_OPEN,
+ * FPGA_ERROR_GONE, FPGA_ERROR_WEDGED (an engine of an earlier owner does not stop: fpga_recover). */
 fpga_status fpga_open(const char *name, fpga_card *card);
 
-/* Closes a card. Its channels keep it open until they are closed. */
+/* Closes a card. Everything that was opened of it keeps it open until that is closed. */
 fpga_status fpga_close(fpga_card card);
 
-/* Writes the properties of a card to *info. size is sizeof(fpga_card_info). */
+/* Writes the properties of a card to *info. size is sizeof *info. */
 fpga_status fpga_get_info(fpga_card card, fpga_card_info *info, size_t size);
 
-/* Writes the name of a card, cut to length - 1 characters, and a zero byte. */
+/* Writes the name of a card, cut to length - 1 bytes, and a zero byte. */
 fpga_status fpga_get_name(fpga_card card, char *name, size_t length);
+
+/* Writes the range of card memory with this index: memory_ranges of fpga_card_info is their number. FPGA_ERROR_RANGE. */
+fpga_status fpga_get_memory_range(fpga_card card, uint32_t index, uint64_t *start, uint64_t *length);
+
+/* Enables interrupts, before channels are opened that wait by interrupt, and writes the number of vectors unless vectors is NULL.
+ * Vectors are shared if there are fewer than channels. FPGA_ERROR_SYSTEM if there are none: wait by polling then. */
+fpga_status fpga_enable_interrupts(fpga_card card, uint32_t *vectors);
 
 /* ---- Registers -------------------------------------------------------------------------------------------------------------- */
 
@@ -111,52 +166,214 @@ fpga_status fpga_read64(fpga_card card, fpga_bar bar, uint64_t offset, uint64_t 
 fpga_status fpga_write32(fpga_card card, fpga_bar bar, uint64_t offset, uint32_t value);
 fpga_status fpga_write64(fpga_card card, fpga_bar bar, uint64_t offset, uint64_t value);
 
+/* ---- Buffers ---------------------------------------------------------------------------------------------------------------- */
+
+/* A buffer is memory of this process that a card reads and writes in place. Every channel and stream of the card can use it; the first
+ * transfer of a channel with the buffer registers it there. The program must not access a part of it while a transfer of that part is in
+ * flight. Thread rule: shared. */
+
+/* Creates a buffer of length bytes, filled with zeros. FPGA_ERROR_NO_MEMORY. */
+fpga_status fpga_buffer_create(fpga_card card, size_t length, fpga_buffer *buffer);
+
+/* Makes length bytes of the program's memory at data a buffer. Both are multiples of the page size (4096; of the huge page's size for huge
+ * pages). The kernel pins the pages, so register once, not per transfer. The memory stays the program's: it has to stay mapped until
+ * fpga_buffer_free has returned FPGA_OK. FPGA_ERROR_NO_MEMORY also if the limit on locked memory (ulimit -l) is too low. */
+fpga_status fpga_buffer_register(fpga_card card, void *data, size_t length, fpga_buffer *buffer);
+
+/* Returns the memory of a buffer, and its size unless length is NULL. Valid until the buffer is freed. */
+fpga_status fpga_buffer_data(fpga_buffer buffer, void **data, size_t *length);
+
+/* Frees a buffer. FPGA_ERROR_IN_USE while a transfer of it is in flight on any channel, FPGA_ERROR_CONCURRENT while another thread is in a
+ * long call with a channel that has used it: the buffer stays valid in both cases. FPGA_ERROR_WEDGED for registered memory that an engine
+ * which did not stop may still write: the handle is closed, and the memory must stay mapped until the card was reset. */
+fpga_status fpga_buffer_free(fpga_buffer buffer);
+
 /* ---- DMA channels ----------------------------------------------------------------------------------------------------------- */
+
+/* A channel has one owner at a time, in this process and others. Thread rule of channels and streams: single. */
 
 typedef enum fpga_direction {
     FPGA_H2C = 0, /* from host to card */
     FPGA_C2H = 1  /* from card to host */
 } fpga_direction;
 
-/* Takes a channel. It has one owner at a time, in this process and others. */
+/* Way to keep a ring of descriptors running. */
+typedef enum fpga_run_mode {
+    FPGA_RUN_DEFAULT = 0,
+    FPGA_RUN_BATCH = 1, /* what is queued becomes one run; works on every card. The default, except for C2H streams */
+    FPGA_RUN_CREDIT = 2 /* one endless run with descriptor credits (PG195); the default of C2H streams */
+} fpga_run_mode;
+
+typedef struct fpga_channel_options {
+    uint32_t descriptors;           /* descriptors in the ring: a power of two, 2 to 65536. Default 1024 */
+    uint32_t transfers;             /* transfers in flight: a power of two. Default 256 */
+    uint32_t max_descriptor_length; /* bytes of a descriptor, a multiple of 4096. Default: the maximum of the core */
+    int32_t run_mode;               /* fpga_run_mode */
+    uint32_t long_blocks;           /* 1: the card handles several blocks of descriptors longer than 4 KiB. Default 0 */
+    uint32_t fixed_address;         /* 1: every beat uses the same card address, as for a FIFO. Default 0 */
+    uint32_t report_each;           /* 1: every transfer is reported as it ends, not only the last of a batch. Default 0 */
+    uint32_t reserved;
+} fpga_channel_options;
+
+typedef enum fpga_wait_mode {
+    FPGA_WAIT_POLL = 0,      /* poll host memory: lowest latency, one busy core */
+    FPGA_WAIT_INTERRUPT = 1, /* sleep until the interrupt: needs fpga_enable_interrupts before the channel is opened */
+    FPGA_WAIT_HYBRID = 2     /* poll for spin_ns, then sleep */
+} fpga_wait_mode;
+
+typedef struct fpga_wait_options {
+    int32_t mode; /* fpga_wait_mode. Default FPGA_WAIT_POLL */
+    uint32_t reserved;
+    uint64_t spin_ns;
+} fpga_wait_options;
+
+/* Takes a memory-mapped channel. FPGA_ERROR_IN_USE, FPGA_ERROR_UNSUPPORTED (no such channel, or the channels are streams). */
 fpga_status fpga_channel_open(fpga_card card, fpga_direction direction, uint32_t number, fpga_channel *channel);
 
-/* Closes a channel. Transfers in flight are aborted; its buffers cannot be used any more, and have to be freed. */
+/* The same with options. size is sizeof *options. FPGA_ERROR_UNSUPPORTED also for a run mode that the card does not have. */
+fpga_status fpga_channel_open_with(fpga_card card, fpga_direction direction, uint32_t number, const fpga_channel_options *options,
+                                   size_t size, fpga_channel *channel);
+
+/* Closes a channel or a stream. Transfers in flight are aborted. Buffers stay open. */
 fpga_status fpga_channel_close(fpga_channel channel);
 
 /* Copies length bytes at data to card memory at card_address, and waits. Any memory; one copy. FPGA_ERROR_IN_USE while submitted
- * transfers are in flight. When it ends early, the engine is stopped. */
+ * transfers are in flight. FPGA_ERROR_TIMED_OUT, FPGA_ERROR_FAULT: a part was moved; the engine was stopped. */
 fpga_status fpga_write(fpga_channel channel, uint64_t card_address, const void *data, size_t length, uint64_t timeout_ns);
+fpga_status fpga_write_with(fpga_channel channel, uint64_t card_address, const void *data, size_t length, uint64_t timeout_ns,
+                            const fpga_wait_options *options, size_t size);
 
-/* Copies length bytes of card memory at card_address to data, and waits. Any memory; one copy. Ends early as fpga_write does. */
+/* Copies length bytes of card memory at card_address to data, and waits. Any memory; one copy. Errors as fpga_write. */
 fpga_status fpga_read(fpga_channel channel, uint64_t card_address, void *data, size_t length, uint64_t timeout_ns);
+fpga_status fpga_read_with(fpga_channel channel, uint64_t card_address, void *data, size_t length, uint64_t timeout_ns,
+                           const fpga_wait_options *options, size_t size);
 
 /* ---- Transfers without a copy ----------------------------------------------------------------------------------------------- */
 
-/* Creates length bytes of DMA memory for transfers of a channel. */
-fpga_status fpga_buffer_create(fpga_channel channel, size_t length, fpga_buffer *buffer);
+/* Part of a scatter-gather list. */
+typedef struct fpga_segment {
+    fpga_buffer buffer;
+    size_t offset;         /* first byte in the buffer */
+    size_t length;         /* empty parts are skipped */
+    uint64_t card_address; /* first byte in card memory; not used by streams */
+} fpga_segment;
 
-/* Returns the memory of a buffer, and its size unless length is NULL. Valid until the buffer is freed or its channel closed. The program
- * must not access a part of it while a transfer of that part is in flight. */
-fpga_status fpga_buffer_data(fpga_buffer buffer, void **data, size_t *length);
-
-/* Frees a buffer. FPGA_ERROR_IN_USE while a transfer of it is in flight. */
-fpga_status fpga_buffer_free(fpga_buffer buffer);
-
-/* Queues a transfer of length bytes at offset of the buffer, from or to card memory at card_address. The next fpga_poll or fpga_wait
- * starts it. Transfers end in the order of their submission. ticket may be NULL. */
+/* Queues a transfer of length bytes at offset of the buffer, from or to card memory at card_address. On an H2C stream: one packet, and
+ * card_address is not used. The next fpga_poll or fpga_wait starts it, so that transfers queued together run together. Transfers end in
+ * the order of their submission. Tickets count from 0; ticket may be NULL. Allocates nothing, accesses no register.
+ * FPGA_ERROR_FULL: fpga_poll, then submit again. FPGA_ERROR_RANGE. */
 fpga_status fpga_submit(fpga_channel channel, fpga_buffer buffer, size_t offset, size_t length, uint64_t card_address,
                         uint64_t *ticket);
 
-/* Starts queued transfers, and writes the number of transfers that have ended, unless ended is NULL. Never waits. */
+/* Queues a list as one transfer, or as one packet of an H2C stream, of which every part but the last is a multiple of the data path's
+ * width. Destinations must not overlap. Nothing is queued after a failure. */
+fpga_status fpga_submit_list(fpga_channel channel, const fpga_segment *segments, size_t count, uint64_t *ticket);
+
+/* Starts queued transfers, and writes the number of transfers that have ended in this call, unless ended is NULL. Never waits. */
 fpga_status fpga_poll(fpga_channel channel, size_t *ended);
 
-/* Waits until the transfer of a ticket, and so every earlier one, has ended. FPGA_ERROR_FAULT if a transfer has failed since the last
- * call. */
-fpga_status fpga_wait(fpga_channel channel, uint64_t ticket, uint64_t timeout_ns);
+/* Writes the number of transfers that have ended since the channel was opened, as of the last poll, and the number in flight. The transfer
+ * of a ticket has ended if ticket < *ended. Both may be NULL. */
+fpga_status fpga_progress(fpga_channel channel, uint64_t *ended, uint32_t *in_flight);
 
-/* Stops the engine and ends everything in flight. */
+/* Waits until the transfer of a ticket, and so every earlier one, has ended. FPGA_ERROR_FAULT if a transfer has failed since the last
+ * wait: the error is the first such failure. FPGA_ERROR_TIMED_OUT leaves the transfer in flight: wait again, or fpga_abort. */
+fpga_status fpga_wait(fpga_channel channel, uint64_t ticket, uint64_t timeout_ns);
+fpga_status fpga_wait_with(fpga_channel channel, uint64_t ticket, uint64_t timeout_ns, const fpga_wait_options *options, size_t size);
+
+/* Takes the oldest failed transfer: writes its ticket and returns its failure, FPGA_ERROR_FAULT. FPGA_OK and UINT64_MAX if there is none.
+ * A channel keeps the last 1024 failures, also those that fpga_wait has reported. */
+fpga_status fpga_next_failure(fpga_channel channel, uint64_t *ticket);
+
+/* Cancels one transfer; others continue. It ends in order, as a failed one. Writes 1, or 0 if it had ended before, unless cancelled is
+ * NULL. FPGA_ERROR_TICKET, FPGA_ERROR_WEDGED, FPGA_ERROR_IN_USE (a packet whose sending has begun). */
+fpga_status fpga_cancel(fpga_channel channel, uint64_t ticket, uint32_t *cancelled);
+
+/* Stops the engine and ends everything in flight. The channel can be used again. FPGA_ERROR_WEDGED if the engine does not stop. */
 fpga_status fpga_abort(fpga_channel channel);
+
+/* Writes the file descriptor of the channel's interrupt, for poll() and epoll: readable when an interrupt has arrived. It belongs to the
+ * channel, until that is closed. In each iteration: fpga_channel_take, fpga_channel_arm, fpga_poll (what ended before does not signal), then
+ * wait until it is readable. FPGA_ERROR_UNSUPPORTED if interrupts were not enabled when the channel was opened. */
+fpga_status fpga_channel_fd(fpga_channel channel, int *fd);
+
+/* Takes the interrupts that have arrived, and writes their number. Never waits. */
+fpga_status fpga_channel_take(fpga_channel channel, uint64_t *count);
+
+/* Enables the channel's interrupt for the next completion, and disables it. */
+fpga_status fpga_channel_arm(fpga_channel channel);
+fpga_status fpga_channel_disarm(fpga_channel channel);
+
+/* ---- Streams (AXI4-Stream) -------------------------------------------------------------------------------------------------- */
+
+/* A stream is a channel of a card whose channels are streams: fpga_card_info.stream. Packets are sent by fpga_stream_send, or without a
+ * copy by fpga_submit and fpga_submit_list. Packets are received by fpga_stream_next into a ring of buffers that the card fills, or one at
+ * a time by fpga_stream_receive; not both at a time. Nothing is dropped: a stream whose receiver is slow stalls. */
+
+typedef struct fpga_stream_options {
+    int32_t run_mode;     /* fpga_run_mode */
+    uint32_t buffers;     /* C2H: buffers in the ring, a power of two, 2 to 65536. Default 256 */
+    uint64_t buffer_size; /* C2H: bytes of a buffer, a multiple of 64, at most 64 MiB. Default 4096. All of them hold the longest packet */
+    uint32_t descriptors; /* H2C: descriptors in the ring, a power of two. Default 1024 */
+    uint32_t packets;     /* H2C: packets in flight, a power of two. Default 256 */
+} fpga_stream_options;
+
+/* Piece of a received packet, in memory that the card has written. */
+typedef struct fpga_piece {
+    const void *data;
+    size_t length;
+} fpga_piece;
+
+typedef struct fpga_stream_statistics {
+    uint64_t packets;         /* packets sent or received */
+    uint64_t bytes;           /* C2H: bytes of these packets */
+    uint64_t lost;            /* C2H: lost packets */
+    uint64_t discarded_bytes; /* C2H: bytes of lost packets, and up to the first end of packet */
+    uint64_t starved;         /* C2H: times that every buffer was full, so that the card's stream stalled */
+    uint64_t refused;         /* H2C: packets refused because the ring was full */
+    uint64_t still;           /* H2C: times that the card took nothing for a tenth of a second */
+    uint64_t posted;          /* buffers or packets that are posted now */
+} fpga_stream_statistics;
+
+/* Takes a stream channel; fpga_channel_close closes it. FPGA_ERROR_UNSUPPORTED if the channels are memory mapped. */
+fpga_status fpga_stream_open(fpga_card card, fpga_direction direction, uint32_t number, const fpga_stream_options *options, size_t size,
+                             fpga_channel *stream);
+
+/* Sends length bytes at data as one packet, at least 1, and waits until the card has taken them. Any memory; one copy. A packet that times
+ * out stays in flight. */
+fpga_status fpga_stream_send(fpga_channel stream, const void *data, size_t length, uint64_t timeout_ns);
+
+/* Gives the current packet back and takes the next one, if one has arrived: writes its length, 0 if there is none. Never waits. The first
+ * call posts the buffers. FPGA_ERROR_LOST: call again. */
+fpga_status fpga_stream_next(fpga_channel stream, size_t *length);
+
+/* The same, and waits for the packet. FPGA_ERROR_TIMED_OUT, FPGA_ERROR_STOPPED (after fpga_stream_stop, and everything was taken). */
+fpga_status fpga_stream_wait(fpga_channel stream, uint64_t timeout_ns, const fpga_wait_options *options, size_t size, size_t *length);
+
+/* Writes the pieces of the current packet in order, at most capacity, and their number to *count; pieces may be NULL if capacity is 0. The
+ * memory is valid until the next fpga_stream_next, fpga_stream_wait, fpga_stream_release, fpga_abort or fpga_channel_close. */
+fpga_status fpga_stream_pieces(fpga_channel stream, fpga_piece *pieces, size_t capacity, size_t *count);
+
+/* Copies length bytes at offset of the current packet to data. FPGA_ERROR_RANGE. */
+fpga_status fpga_stream_copy(fpga_channel stream, size_t offset, void *data, size_t length);
+
+/* Gives the buffers of the current packet back to the card, earlier than fpga_stream_next does. */
+fpga_status fpga_stream_release(fpga_channel stream);
+
+/* Receives one packet of at most capacity bytes to data, and writes its length. One copy. FPGA_ERROR_TIMED_OUT: call again.
+ * FPGA_ERROR_LOST: the packet was longer. FPGA_ERROR_RANGE with the length of the packet: call again with more memory. */
+fpga_status fpga_stream_receive(fpga_channel stream, void *data, size_t capacity, uint64_t timeout_ns, size_t *length);
+
+/* C2H: posts no more buffers. The channel stops when the open descriptor is closed, by a packet on some cards; packets that arrive until
+ * then can be taken. fpga_abort lets the stream start again. */
+fpga_status fpga_stream_stop(fpga_channel stream);
+
+/* Writes the counters of a stream. size is sizeof *statistics. */
+fpga_status fpga_stream_get_statistics(fpga_channel stream, fpga_stream_statistics *statistics, size_t size);
+
+/* Sets the card's write flush timeout: a C2H stream descriptor that has data is closed after 2^exponent clock cycles without more. 0, the
+ * value after a reset, is off; 31 is the maximum. For streams without ends of packets. */
+fpga_status fpga_set_write_flush_timeout(fpga_card card, uint32_t exponent);
 
 #ifdef __cplusplus
 }

@@ -1,39 +1,99 @@
-//! Buffers: DMA memory of one channel that the program reads and writes in place.
+//! Buffers: DMA memory of a card that the program reads and writes in place. A buffer is registered with a channel at the first transfer
+//! that uses it there.
+//!
+//! A channel looks buffers up by their handles, without their slots: a submission enters one slot, the channel's. So a buffer that is freed
+//! is deregistered from every channel first.
 
-use fpga_driver::MemoryHandle;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
-use crate::call::{call, set};
+use fpga_driver::{Card, DmaAccess, RegisteredMemory, SharedMemory};
+
+use crate::call::{call, duration, set, set_if};
 use crate::channel::Channel;
 use crate::error::Failure;
-use crate::handle::{self, Object};
-use crate::status::Status;
+use crate::handle;
+use crate::status::{Status, memory_status};
 
-/// DMA memory that is registered with a channel.
+/// Time for which freeing a buffer waits for calls of other threads with its channels, in nanoseconds.
+const FREE_PATIENCE_NS: u64 = 10_000_000;
+
+/// DMA memory of a card.
 pub(crate) struct Buffer {
-    /// Handle of the channel.
-    pub(crate) channel: u64,
-    pub(crate) memory: MemoryHandle,
-    /// Address of the first byte in this process, and the size in bytes.
-    address: usize,
-    length: usize,
+    card: Card,
+    memory: RegisteredMemory,
+    /// Handles of the channels that it is registered with.
+    channels: Vec<u64>,
+    /// Memory of the program: set when the driver has let go of it.
+    released: Option<Arc<AtomicBool>>,
 }
 
-/// Creates DMA memory of `length` bytes for transfers of `channel`.
+/// Sets the flag when the driver lets go of the program's memory.
+struct Owner(Arc<AtomicBool>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Returns the memory of a buffer for a channel that registers it, and records the channel.
+pub(crate) fn memory_for(buffer: u64, channel: u64) -> Result<RegisteredMemory, Failure> {
+    Ok(handle::change(buffer, |buffer: &mut Buffer| {
+        buffer.channels.push(channel);
+        buffer.memory.clone()
+    })?)
+}
+
+/// Forgets a channel that did not register a buffer after all.
+pub(crate) fn forget(buffer: u64, channel: u64) {
+    // A buffer that is freed meanwhile has no list any more.
+    let _ = handle::change(buffer, |buffer: &mut Buffer| buffer.channels.retain(|known| *known != channel));
+}
+
+/// Creates DMA memory of `length` bytes, filled with zeros.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_buffer_create(channel: u64, length: usize, out: *mut u64) -> Status {
+pub(crate) extern "C" fn fpga_buffer_create(card: u64, length: usize, out: *mut u64) -> Status {
     call(|| {
         set(out, 0)?;
-        let mut entered = handle::enter(channel)?;
-        let owner = entered.get::<Channel>()?;
-        let (memory, address, length) = owner.register(length)?;
-        let handle = handle::add(Object::Buffer(Buffer { channel, memory, address, length }));
-        match handle {
-            Ok(handle) => set(out, handle),
-            Err(status) => {
-                owner.deregister(memory)?;
-                Err(status.into())
-            }
+        let card = handle::shared(card, Card::clone)?;
+        let memory = card.registered_memory(length)?;
+        let buffer = Buffer { card, memory, channels: Vec::new(), released: None };
+        set(out, handle::add(buffer)?)
+    })
+}
+
+/// Maps memory of the program for the card.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_buffer_register(
+    card: u64,
+    data: *mut u8,
+    length: usize,
+    out: *mut u64,
+) -> Status {
+    call(|| {
+        set(out, 0)?;
+        let card = handle::shared(card, Card::clone)?;
+        if data.is_null() {
+            return Err(Failure::null("data"));
         }
+        let released = Arc::new(AtomicBool::new(false));
+        let owner = Box::new(Owner(Arc::clone(&released)));
+        // SAFETY: the header requires that `length` bytes at `data` are mapped, writable and initialised until `fpga_buffer_free` has
+        // succeeded, which it does only after `owner` was dropped. No Rust code has references to them.
+        let memory = unsafe { SharedMemory::from_foreign(data, length, owner) };
+        let memory = memory.map_err(|error| Failure::on_card(Status::Argument, &error, card.name()))?;
+        let memory = card.map_memory(memory, DmaAccess::Both).map_err(|refused| {
+            let status = memory_status(&refused.error);
+            let help = refused.error.help();
+            let failure = Failure::on_card(status, &refused.error, card.name());
+            match help {
+                Some(help) => failure.advise(&help),
+                None => failure,
+            }
+        })?;
+        let buffer = Buffer { card, memory, channels: Vec::new(), released: Some(released) };
+        set(out, handle::add(buffer)?)
     })
 }
 
@@ -42,16 +102,11 @@ pub(crate) extern "C" fn fpga_buffer_create(channel: u64, length: usize, out: *m
 pub(crate) extern "C" fn fpga_buffer_data(buffer: u64, data: *mut *mut u8, length: *mut usize) -> Status {
     call(|| {
         set(data, core::ptr::null_mut())?;
-        let (channel, address, size) =
-            handle::shared(buffer, |buffer: &Buffer| (buffer.channel, buffer.address, buffer.length))?;
-        if !handle::is_open(channel) {
-            return Err(Failure::of(
-                Status::Handle,
-                "the buffer's channel is closed, which released the memory",
-            ));
-        }
+        let (address, size) = handle::shared(buffer, |buffer: &Buffer| {
+            (buffer.memory.memory().host_address(), buffer.memory.len())
+        })?;
         set(data, core::ptr::with_exposed_provenance_mut(address))?;
-        if length.is_null() { Ok(()) } else { set(length, size) }
+        set_if(length, size)
     })
 }
 
@@ -59,13 +114,44 @@ pub(crate) extern "C" fn fpga_buffer_data(buffer: u64, data: *mut *mut u8, lengt
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_buffer_free(buffer: u64) -> Status {
     call(|| {
-        let (channel, memory) = handle::shared(buffer, |buffer: &Buffer| (buffer.channel, buffer.memory))?;
-        match handle::enter(channel) {
-            Ok(mut entered) => entered.get::<Channel>()?.deregister(memory)?,
-            // The channel is closed, and has released its memory.
-            Err(Status::Handle) => {}
-            Err(status) => return Err(Failure::from(status)),
+        let began = std::time::Instant::now();
+        loop {
+            match free(buffer) {
+                // The other thread may be about to register the buffer, so this one lets go of it meanwhile.
+                Err(failure)
+                    if failure.status() == Status::Concurrent
+                        && began.elapsed() < duration(FREE_PATIENCE_NS) =>
+                {
+                    std::thread::yield_now();
+                }
+                result => return result,
+            }
         }
-        Ok(handle::close_shared::<Buffer>(buffer)?)
     })
+}
+
+fn free(handle_of: u64) -> Result<(), Failure> {
+    let mut entered = handle::enter_shared::<Buffer>(handle_of)?;
+    let buffer = entered.get::<Buffer>()?;
+    while let Some(channel) = buffer.channels.last().copied() {
+        let deregistered = handle::with(channel, |channel: &mut Channel| channel.deregister(handle_of));
+        match deregistered {
+            Ok(()) => {}
+            // A closed channel has let go of its memory.
+            Err(failure) if failure.status() == Status::Handle => {}
+            Err(failure) if failure.status() == Status::Concurrent => {
+                let text = "another thread is in a call with a channel that has used the buffer";
+                return Err(Failure::of(Status::Concurrent, text));
+            }
+            Err(failure) => return Err(failure),
+        }
+        buffer.channels.pop();
+    }
+    let (released, name) = (buffer.released.clone(), buffer.card.name().to_owned());
+    handle::finish::<Buffer>(handle_of, entered)?;
+    if released.is_some_and(|released| !released.load(Ordering::Acquire)) {
+        let text = "the card may still reach the memory, because an engine did not stop: do not free it";
+        return Err(Failure::on_card(Status::Wedged, &text, &name));
+    }
+    Ok(())
 }

@@ -1,39 +1,53 @@
 //! Cards: opening, properties and register access.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::c_char;
 
 use fpga_driver::errors::MmioError;
 use fpga_driver::{Bar, BarOffset, Card};
 
-use crate::call::{bytes_mut, call, set};
+use crate::call::{call, copy_text, set, set_if, text};
 use crate::error::Failure;
-use crate::handle::{self, Object};
+use crate::handle;
+use crate::layout::{c_struct, write_struct};
 use crate::status::Status;
 
 /// BARs of `fpga_bar_read32` and its siblings, as in the header.
 const BAR_DMA: i32 = 0;
 const BAR_USER: i32 = 1;
 
-/// Properties of a card; `fpga_card_info` in C. New fields are added at the end.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub(crate) struct CardInfo {
-    /// Number of H2C channels.
-    pub h2c_channels: u32,
-    /// Number of C2H channels.
-    pub c2h_channels: u32,
-    /// 1 if the channels are AXI4-Stream, 0 if they are memory mapped.
-    pub stream: u32,
-    /// Width of the data path in bits, 0 if unknown.
-    pub data_width: u32,
-    /// Number of ranges of card memory; 0 if they are unknown.
-    pub memory_ranges: u32,
-    /// 1 if the card has a network interface.
-    pub network_interface: u32,
-    /// First address of the first range of card memory.
-    pub memory_start: u64,
-    /// Length of the first range of card memory in bytes.
-    pub memory_length: u64,
+c_struct! {
+    /// Properties of a card. New members are added at the end.
+    CardInfo = "fpga_card_info" {
+        /// Number of channels.
+        h2c_channels: u32,
+        c2h_channels: u32,
+        /// 1 if the channels are AXI4-Stream, 0 if they are memory mapped.
+        stream: u32,
+        /// Width of the data path in bits, 0 if unknown.
+        data_width: u32,
+        /// Number of ranges of card memory; 0 if they are unknown.
+        memory_ranges: u32,
+        /// 1 if the card has a network interface.
+        network_interface: u32,
+        /// First range of card memory.
+        memory_start: u64,
+        memory_length: u64,
+        /// PCI ids.
+        vendor: u32,
+        device: u32,
+        subsystem_vendor: u32,
+        subsystem_device: u32,
+        /// Node id of the network interface.
+        node: u32,
+        /// 1 if the place of the CDMA engine is known.
+        cdma: u32,
+        /// 1 if there is a user BAR.
+        user_bar: u32,
+        /// Maximum payload and read request of PCIe in bytes, 0 if unknown.
+        max_payload: u32,
+        max_read_request: u32,
+        reserved: u32,
+    }
 }
 
 /// Opens a card by the strings of `fpgactl --card`.
@@ -41,13 +55,7 @@ pub(crate) struct CardInfo {
 pub(crate) extern "C" fn fpga_open(name: *const c_char, out: *mut u64) -> Status {
     call(|| {
         set(out, 0)?;
-        if name.is_null() {
-            return Err(Failure::null("the name of the card"));
-        }
-        // SAFETY: not null; the header requires a string that ends in a zero byte.
-        let name = unsafe { CStr::from_ptr(name) };
-        let name = name.to_str().map_err(|_| Failure::of(Status::Argument, "the name is not UTF-8"))?;
-        set(out, handle::add(Object::Card(Card::open(name)?))?)
+        set(out, handle::add(Card::open(text(name, "the name of the card")?)?)?)
     })
 }
 
@@ -65,25 +73,59 @@ pub(crate) extern "C" fn fpga_get_info(card: u64, info: *mut CardInfo, size: usi
         let xdma = &card.info().xdma;
         let ranges = card.memory_ranges().unwrap_or_default();
         let first = ranges.first().copied().unwrap_or_default();
+        let (ids, ni) = (card.info().ids, card.info().ni.as_ref());
         let found = CardInfo {
             h2c_channels: xdma.h2c_channels.into(),
             c2h_channels: xdma.c2h_channels.into(),
             stream: xdma.stream.into(),
             data_width: xdma.data_width.unwrap_or(0),
             memory_ranges: u32::try_from(ranges.len()).unwrap_or(u32::MAX),
-            network_interface: card.info().ni.is_some().into(),
+            network_interface: ni.is_some().into(),
             memory_start: first.start.get(),
             memory_length: first.length,
+            vendor: ids.vendor.into(),
+            device: ids.device.into(),
+            subsystem_vendor: ids.subsystem.0.into(),
+            subsystem_device: ids.subsystem.1.into(),
+            node: ni.map_or(0, |ni| ni.node.get()),
+            cdma: card.info().cdma.is_some().into(),
+            user_bar: card.user_bar().is_some().into(),
+            max_payload: xdma.max_payload.unwrap_or(0),
+            max_read_request: xdma.max_read_request.unwrap_or(0),
+            reserved: 0,
         };
-        let known = size_of::<CardInfo>();
-        let bytes = bytes_mut(info.cast::<u8>(), size)?;
-        // SAFETY: `CardInfo` is `repr(C)` without padding: all of its bytes are initialised.
-        let found = unsafe { core::slice::from_raw_parts((&raw const found).cast::<u8>(), known) };
-        bytes.fill(0);
-        for (to, from) in bytes.iter_mut().zip(found) {
-            *to = *from;
-        }
-        Ok(())
+        write_struct(info, size, &found)
+    })
+}
+
+/// Returns one range of card memory.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_get_memory_range(
+    card: u64,
+    index: u32,
+    start: *mut u64,
+    length: *mut u64,
+) -> Status {
+    call(|| {
+        let card = handle::shared(card, Card::clone)?;
+        let ranges = card.memory_ranges().unwrap_or_default();
+        let range = usize::try_from(index).ok().and_then(|index| ranges.get(index));
+        let range = range.ok_or_else(|| {
+            let text = format!("there is no range {index} of card memory; {} are known", ranges.len());
+            Failure::on_card(Status::Range, &text, card.name())
+        })?;
+        set(start, range.start.get())?;
+        set(length, range.length)
+    })
+}
+
+/// Enables the card's interrupts.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_enable_interrupts(card: u64, vectors: *mut u32) -> Status {
+    call(|| {
+        set_if(vectors, 0)?;
+        let granted = handle::shared(card, Card::clone)?.enable_interrupts()?;
+        set_if(vectors, granted.vectors)
     })
 }
 
@@ -92,13 +134,7 @@ pub(crate) extern "C" fn fpga_get_info(card: u64, info: *mut CardInfo, size: usi
 pub(crate) extern "C" fn fpga_get_name(card: u64, name: *mut c_char, length: usize) -> Status {
     call(|| {
         let card = handle::shared(card, Card::clone)?;
-        let bytes = bytes_mut(name.cast::<u8>(), length)?;
-        bytes.fill(0);
-        let most = length.saturating_sub(1);
-        for (to, from) in bytes.iter_mut().take(most).zip(card.name().bytes()) {
-            *to = from;
-        }
-        Ok(())
+        copy_text(name, length, core::ptr::null_mut(), card.name())
     })
 }
 

@@ -1,78 +1,330 @@
-//! DMA channels between host memory and card memory.
+//! DMA channels: opening, options, and the memory that is registered with them. Streams are channels, too.
 
-use core::time::Duration;
+use core::hash::{BuildHasherDefault, Hasher};
+use std::collections::{HashMap, VecDeque};
 
-use fpga_driver::backend::Bounced;
+use fpga_driver::errors::ChannelFault;
 use fpga_driver::{
-    C2hChannel, Card, CardAddr, ChannelError, ChannelOptions, Error, H2cChannel, MemoryHandle, WaitOptions,
-    bulk,
+    C2hChannel, C2hStream, Card, ChannelError, ChannelEvents, ChannelOptions, Error, H2cChannel, H2cStream,
+    MemoryHandle, RunMode, ScatterGatherEntry, WaitMode, WaitOptions, stream::PacketFragment,
 };
 
-use crate::buffer::Buffer;
-use crate::call::{bytes, bytes_mut, call, set};
+use crate::buffer;
+use crate::call::{call, duration, set};
 use crate::error::Failure;
-use crate::handle::{self, Object};
+use crate::handle;
+use crate::layout::{c_struct, read_options};
 use crate::status::Status;
 
 /// Direction of a channel, as in the header.
 const H2C: i32 = 0;
 const C2H: i32 = 1;
+/// Number of failures that a channel keeps until they are taken.
+const MAX_FAILURES: usize = 1024;
 
-/// A channel, and its card for buffers of blocking calls.
-pub(crate) struct Channel {
-    card: Card,
-    engine: Engine,
+c_struct! {
+    /// Options of a channel. A member that is 0 stands for its default.
+    COptions = "fpga_channel_options" {
+        descriptors: u32,
+        transfers: u32,
+        max_descriptor_length: u32,
+        run_mode: i32,
+        long_blocks: u32,
+        fixed_address: u32,
+        report_each: u32,
+        reserved: u32,
+    }
 }
 
-enum Engine {
+c_struct! {
+    /// Options of a wait.
+    CWait = "fpga_wait_options" {
+        mode: i32,
+        reserved: u32,
+        spin_ns: u64,
+    }
+}
+
+/// Channel, its card for buffers of blocking calls, and the buffers that are registered with it.
+pub(crate) struct Channel {
+    pub(crate) card: Card,
+    pub(crate) engine: Engine,
+    /// Memory of each registered buffer, by the buffer's handle.
+    registered: HashMap<u64, MemoryHandle, BuildHasherDefault<HandleHasher>>,
+    /// The buffer that was used last. 0, which is no handle: none.
+    last: (u64, Option<MemoryHandle>),
+    /// Failures that the program has not taken.
+    pub(crate) failures: VecDeque<(u64, Box<Error<ChannelFault>>)>,
+    /// Interrupt of the channel, once the program has asked for it.
+    pub(crate) events: Option<ChannelEvents>,
+    /// Scratch space for lists, kept between calls.
+    pub(crate) list: Vec<ScatterGatherEntry>,
+    pub(crate) fragments: Vec<PacketFragment>,
+    /// State of receiving, for C2H streams.
+    pub(crate) receiving: crate::stream::Receiving,
+}
+
+pub(crate) enum Engine {
     H2c(H2cChannel),
     C2h(C2hChannel),
+    H2cStream(H2cStream),
+    C2hStream(Box<C2hStream>),
 }
 
-/// Calls the same method of either direction.
-macro_rules! either {
-    ($channel:expr, $engine:ident => $call:expr) => {
-        match &mut $channel.engine {
-            Engine::H2c($engine) => $call,
-            Engine::C2h($engine) => $call,
+/// Calls the same method of each kind of channel that transfers are submitted to.
+macro_rules! each {
+    ($engine:expr, $inner:ident => $call:expr) => {
+        match $engine {
+            $crate::channel::Engine::H2c($inner) => $call,
+            $crate::channel::Engine::C2h($inner) => $call,
+            $crate::channel::Engine::H2cStream($inner) => $call,
+            $crate::channel::Engine::C2hStream(_) => return Err($crate::channel::receives()),
         }
     };
 }
+pub(crate) use each;
 
-impl Channel {
-    /// Creates DMA memory. Returns its handle, address and size.
-    pub(crate) fn register(&mut self, length: usize) -> Result<(MemoryHandle, usize, usize), Failure> {
-        let memory = self.card.registered_memory(length)?;
-        let (address, length) = (memory.memory().host_address(), memory.len());
-        let registered = either!(self, engine => engine.register_memory(memory));
-        Ok((registered.map_err(|refused| refused.error)?, address, length))
+/// Handles differ in their low bits most.
+#[derive(Default)]
+struct HandleHasher(u64);
+
+impl Hasher for HandleHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
     }
 
-    /// Frees DMA memory.
-    pub(crate) fn deregister(&mut self, memory: MemoryHandle) -> Result<(), Failure> {
-        drop(either!(self, engine => engine.deregister_memory(memory))?);
-        Ok(())
+    #[inline]
+    fn write_u64(&mut self, handle: u64) {
+        self.0 = (self.0 ^ handle).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
-fn wait(timeout_ns: u64) -> WaitOptions {
-    WaitOptions::default().timeout(Duration::from_nanos(timeout_ns)).total(Duration::from_nanos(timeout_ns))
+/// Failure of a function that a C2H stream does not have.
+#[cold]
+pub(crate) fn receives() -> Failure {
+    Failure::argument("the channel is a C2H stream, which receives packets")
+        .advise("use fpga_stream_next or fpga_stream_receive")
+}
+
+impl Channel {
+    fn new(card: Card, engine: Engine) -> Self {
+        Self {
+            card,
+            engine,
+            registered: HashMap::default(),
+            last: (0, None),
+            failures: VecDeque::new(),
+            events: None,
+            list: Vec::new(),
+            fragments: Vec::new(),
+            receiving: crate::stream::Receiving::default(),
+        }
+    }
+
+    /// Returns a buffer's memory. The first time, it is registered.
+    #[inline]
+    pub(crate) fn memory(&mut self, own: u64, buffer: u64) -> Result<MemoryHandle, Failure> {
+        if let (known, Some(memory)) = self.last
+            && known == buffer
+        {
+            return Ok(memory);
+        }
+        self.look_up(own, buffer)
+    }
+
+    fn look_up(&mut self, own: u64, buffer: u64) -> Result<MemoryHandle, Failure> {
+        let memory = match self.registered.get(&buffer) {
+            Some(memory) => *memory,
+            None => self.register(own, buffer)?,
+        };
+        self.last = (buffer, Some(memory));
+        Ok(memory)
+    }
+
+    #[cold]
+    fn register(&mut self, own: u64, buffer: u64) -> Result<MemoryHandle, Failure> {
+        if matches!(self.engine, Engine::C2hStream(_)) {
+            return Err(receives());
+        }
+        let area = buffer::memory_for(buffer, own)?;
+        match each!(&mut self.engine, engine => engine.register_memory(area)) {
+            Ok(memory) => {
+                self.registered.insert(buffer, memory);
+                Ok(memory)
+            }
+            Err(refused) => {
+                buffer::forget(buffer, own);
+                Err(refused.error.into())
+            }
+        }
+    }
+
+    /// Ends the use of a buffer.
+    pub(crate) fn deregister(&mut self, buffer: u64) -> Result<(), Failure> {
+        let Some(memory) = self.registered.get(&buffer).copied() else { return Ok(()) };
+        drop(each!(&mut self.engine, engine => engine.deregister_memory(memory))?);
+        self.registered.remove(&buffer);
+        self.last = (0, None);
+        Ok(())
+    }
+
+    /// Takes failures from the engine and keeps them for the program. Returns the first of them.
+    pub(crate) fn collect_failures(&mut self) -> Result<Option<Error<ChannelFault>>, Failure> {
+        let mut first = None;
+        while let Some(done) = each!(&mut self.engine, engine => engine.next_completion()) {
+            if let Err(fault) = done.outcome {
+                if first.is_none() {
+                    first = Some((*fault).clone());
+                }
+                if self.failures.len() == MAX_FAILURES {
+                    self.failures.pop_front();
+                }
+                self.failures.push_back((done.ticket.number(), fault));
+            }
+        }
+        Ok(first)
+    }
+
+    /// Checks that no submitted transfer is in flight: a transfer that ends early aborts the engine, and theirs with it.
+    pub(crate) fn check_alone(&self) -> Result<(), Failure> {
+        if each!(&self.engine, engine => engine.in_flight()) == 0 {
+            return Ok(());
+        }
+        let text = "submitted transfers are in flight: wait for them, or abort them, first";
+        Err(Failure::of(Status::InUse, text))
+    }
+}
+
+/// Returns the wait of a caller.
+pub(crate) fn wait_options(
+    timeout_ns: u64,
+    options: *const CWait,
+    size: usize,
+) -> Result<WaitOptions, Failure> {
+    let options = read_options(options, size)?;
+    let mode = match options.mode {
+        0 => WaitMode::Poll,
+        1 => WaitMode::Interrupt,
+        2 => WaitMode::Hybrid { spin: duration(options.spin_ns) },
+        _ => return Err(Failure::argument("mode is no fpga_wait_mode")),
+    };
+    Ok(polling(timeout_ns).mode(mode))
+}
+
+/// Returns a wait that polls.
+pub(crate) fn polling(timeout_ns: u64) -> WaitOptions {
+    WaitOptions::default().timeout(duration(timeout_ns)).total(duration(timeout_ns))
+}
+
+pub(crate) fn run_mode(mode: i32) -> Result<RunMode, Failure> {
+    match mode {
+        0 | 1 => Ok(RunMode::Batch),
+        2 => Ok(RunMode::Credit),
+        _ => Err(Failure::argument("run_mode is no fpga_run_mode")),
+    }
+}
+
+impl COptions {
+    fn options(&self) -> Result<ChannelOptions, Failure> {
+        let mut options = ChannelOptions::default()
+            .run_mode(run_mode(self.run_mode)?)
+            .long_blocks(self.long_blocks != 0)
+            .fixed_address(self.fixed_address != 0)
+            .report_each(self.report_each != 0);
+        for (given, place) in [
+            (self.descriptors, &mut options.descriptors),
+            (self.transfers, &mut options.transfers),
+            (self.max_descriptor_length, &mut options.max_descriptor_length),
+        ] {
+            if given != 0 {
+                *place = given;
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Returns a direction of a caller: true for H2C.
+pub(crate) fn is_h2c(direction: i32) -> Result<bool, Failure> {
+    match direction {
+        H2C => Ok(true),
+        C2H => Ok(false),
+        _ => Err(Failure::argument("direction is neither FPGA_H2C nor FPGA_C2H")),
+    }
+}
+
+/// Returns the number of a channel or a line.
+pub(crate) fn number(number: u32) -> Result<u8, Failure> {
+    u8::try_from(number).map_err(|_| Failure::argument("the number is above 255"))
+}
+
+/// Opens a memory-mapped channel or a stream.
+fn open(
+    card: u64,
+    direction: i32,
+    channel: u32,
+    out: *mut u64,
+    take: impl FnOnce(&Card, bool, u8) -> Result<Engine, Failure>,
+) -> Result<(), Failure> {
+    set(out, 0)?;
+    let card = handle::shared(card, Card::clone)?;
+    let engine = take(&card, is_h2c(direction)?, number(channel)?)?;
+    set(out, handle::add(Channel::new(card, engine))?)
+}
+
+fn open_memory(card: &Card, h2c: bool, number: u8, options: ChannelOptions) -> Result<Engine, Failure> {
+    Ok(if h2c {
+        Engine::H2c(card.h2c_with(number, options)?)
+    } else {
+        Engine::C2h(card.c2h_with(number, options)?)
+    })
 }
 
 /// Takes a channel of a card.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_channel_open(card: u64, direction: i32, number: u32, out: *mut u64) -> Status {
+    let options = ChannelOptions::default();
+    call(|| open(card, direction, number, out, |card, h2c, number| open_memory(card, h2c, number, options)))
+}
+
+/// As [`fpga_channel_open`], with options.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_channel_open_with(
+    card: u64,
+    direction: i32,
+    number: u32,
+    options: *const COptions,
+    size: usize,
+    out: *mut u64,
+) -> Status {
     call(|| {
-        set(out, 0)?;
-        let card = handle::shared(card, Card::clone)?;
-        let number =
-            u8::try_from(number).map_err(|_| Failure::of(Status::Argument, "number is above 255"))?;
-        let engine = match direction {
-            H2C => Engine::H2c(card.h2c_with(number, ChannelOptions::default())?),
-            C2H => Engine::C2h(card.c2h_with(number, ChannelOptions::default())?),
-            _ => return Err(Failure::of(Status::Argument, "direction is neither FPGA_H2C nor FPGA_C2H")),
-        };
-        set(out, handle::add(Object::Channel(Box::new(Channel { card, engine })))?)
+        open(card, direction, number, out, |card, h2c, number| {
+            open_memory(card, h2c, number, read_options(options, size)?.options()?)
+        })
+    })
+}
+
+/// Takes a stream channel of a card.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_stream_open(
+    card: u64,
+    direction: i32,
+    number: u32,
+    options: *const crate::stream::COptions,
+    size: usize,
+    out: *mut u64,
+) -> Status {
+    call(|| {
+        open(card, direction, number, out, |card, h2c, number| {
+            crate::stream::open(card, h2c, number, &read_options(options, size)?)
+        })
     })
 }
 
@@ -82,128 +334,69 @@ pub(crate) extern "C" fn fpga_channel_close(channel: u64) -> Status {
     call(|| Ok(handle::close::<Channel>(channel)?))
 }
 
-/// Checks that no submitted transfer is in flight: a transfer that ends early aborts the engine, and theirs with it.
-fn alone(in_flight: u32) -> Result<(), Failure> {
-    if in_flight == 0 {
-        return Ok(());
+/// Returns the file descriptor of a channel's interrupt.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_channel_fd(channel: u64, fd: *mut i32) -> Status {
+    use std::os::fd::AsRawFd as _;
+    call(|| {
+        set(fd, -1)?;
+        handle::with(channel, |channel: &mut Channel| {
+            let events = channel.events()?;
+            set(fd, events.as_raw_fd())
+        })
+    })
+}
+
+impl Channel {
+    fn events(&mut self) -> Result<&ChannelEvents, Failure> {
+        if self.events.is_none() {
+            let events: Result<_, Error<ChannelError>> = match &self.engine {
+                Engine::H2c(engine) => engine.events(),
+                Engine::C2h(engine) => engine.events(),
+                Engine::H2cStream(engine) => engine.events(),
+                Engine::C2hStream(engine) => engine.events(),
+            };
+            self.events = Some(events?);
+        }
+        self.events.as_ref().ok_or_else(|| Status::Internal.into())
     }
-    Err(Failure::of(Status::InUse, "submitted transfers are in flight: wait for them, or abort them, first"))
 }
 
-/// Writes `length` bytes at `data` to card memory at `card_address`, and waits.
+/// Enables the channel's interrupt.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_write(
-    channel: u64,
-    card_address: u64,
-    data: *const u8,
-    length: usize,
-    timeout_ns: u64,
-) -> Status {
+pub(crate) extern "C" fn fpga_channel_arm(channel: u64) -> Status {
     call(|| {
-        let mut source = Bounced::new(bytes(data, length)?);
-        let mut entered = handle::enter(channel)?;
-        let channel = entered.get::<Channel>()?;
-        let Engine::H2c(engine) = &mut channel.engine else {
-            return Err(Failure::of(Status::Argument, "a C2H channel cannot write"));
-        };
-        alone(engine.in_flight())?;
-        let to = CardAddr::new(card_address);
-        let wait = wait(timeout_ns);
-        Ok(bulk::write_from(&channel.card, engine, &mut source, to, length as u64, wait, &mut |_| {})?)
+        handle::with(channel, |channel: &mut Channel| {
+            Ok(match &mut channel.engine {
+                Engine::H2c(engine) => engine.arm(),
+                Engine::C2h(engine) => engine.arm(),
+                Engine::H2cStream(engine) => engine.arm(),
+                Engine::C2hStream(engine) => engine.arm(),
+            }?)
+        })
     })
 }
 
-/// Reads `length` bytes of card memory at `card_address` to `data`, and waits.
+/// Disables the channel's interrupt.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_read(
-    channel: u64,
-    card_address: u64,
-    data: *mut u8,
-    length: usize,
-    timeout_ns: u64,
-) -> Status {
+pub(crate) extern "C" fn fpga_channel_disarm(channel: u64) -> Status {
     call(|| {
-        let mut sink = Bounced::new(std::io::Cursor::new(bytes_mut(data, length)?));
-        let mut entered = handle::enter(channel)?;
-        let channel = entered.get::<Channel>()?;
-        let Engine::C2h(engine) = &mut channel.engine else {
-            return Err(Failure::of(Status::Argument, "an H2C channel cannot read"));
-        };
-        alone(engine.in_flight())?;
-        let from = CardAddr::new(card_address);
-        let wait = wait(timeout_ns);
-        Ok(bulk::read_into(&channel.card, engine, from, length as u64, &mut sink, wait, &mut |_| {})?)
+        handle::with(channel, |channel: &mut Channel| {
+            Ok(match &mut channel.engine {
+                Engine::H2c(engine) => engine.disarm(),
+                Engine::C2h(engine) => engine.disarm(),
+                Engine::H2cStream(engine) => engine.disarm(),
+                Engine::C2hStream(engine) => engine.disarm(),
+            }?)
+        })
     })
 }
 
-/// Queues a transfer of `length` bytes at `offset` of `buffer`. The next poll or wait starts it.
+/// Takes the interrupts that have arrived.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_submit(
-    channel: u64,
-    buffer: u64,
-    offset: usize,
-    length: usize,
-    card_address: u64,
-    ticket: *mut u64,
-) -> Status {
+pub(crate) extern "C" fn fpga_channel_take(channel: u64, count: *mut u64) -> Status {
     call(|| {
-        let (owner, memory) = {
-            let mut entered = handle::enter(buffer)?;
-            let buffer = entered.get::<Buffer>()?;
-            (buffer.channel, buffer.memory)
-        };
-        if owner != channel {
-            return Err(Failure::of(Status::Handle, "the buffer belongs to another channel"));
-        }
-        let mut entered = handle::enter(channel)?;
-        let channel = entered.get::<Channel>()?;
-        let to = CardAddr::new(card_address);
-        let submitted = either!(channel, engine => engine.submit_at(memory, offset, length, to))?;
-        if ticket.is_null() { Ok(()) } else { set(ticket, submitted.number()) }
-    })
-}
-
-/// Starts queued transfers and counts those that have ended.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_poll(channel: u64, ended: *mut usize) -> Status {
-    call(|| {
-        let mut entered = handle::enter(channel)?;
-        let channel = entered.get::<Channel>()?;
-        let count = either!(channel, engine => engine.poll())?;
-        if ended.is_null() { Ok(()) } else { set(ended, count) }
-    })
-}
-
-/// Waits until the transfer of `ticket`, and so every earlier one, has ended. Returns the first failure since the last call.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_wait(channel: u64, ticket: u64, timeout_ns: u64) -> Status {
-    call(|| {
-        let mut entered = handle::enter(channel)?;
-        let channel = entered.get::<Channel>()?;
-        let ticket = fpga_driver::Ticket::from_number(ticket);
-        either!(channel, engine => engine.wait_ended(ticket, wait(timeout_ns)))?;
-        let mut failed = None;
-        while let Some(done) = either!(channel, engine => engine.next_completion()) {
-            if let Err(fault) = done.outcome {
-                failed.get_or_insert(*fault);
-            }
-        }
-        match failed {
-            Some(fault) => Err(fault.widen::<fpga_driver::TransferError>().into()),
-            None => Ok(()),
-        }
-    })
-}
-
-/// Stops the engine and ends everything in flight as aborted.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_abort(channel: u64) -> Status {
-    call(|| {
-        let mut entered = handle::enter(channel)?;
-        let channel = entered.get::<Channel>()?;
-        either!(channel, engine => engine.abort())
-            .map_err(|error: Error<ChannelError>| Failure::from(error))?;
-        while either!(channel, engine => engine.next_completion()).is_some() {}
-        Ok(())
+        set(count, 0)?;
+        handle::with(channel, |channel: &mut Channel| set(count, channel.events()?.take()))
     })
 }

@@ -4,10 +4,11 @@ use core::ffi::{CStr, c_char};
 use std::cell::RefCell;
 use std::ffi::CString;
 
-use fpga_driver::Error;
-use fpga_driver::errors::ErrorKind;
+use fpga_driver::errors::{CardPart, ErrorKind};
+use fpga_driver::{ChannelName, Direction, Error, ErrorPlace};
 
 use crate::advice::render;
+use crate::layout::c_struct;
 use crate::status::{Code, Status};
 
 /// Failure of a call.
@@ -16,19 +17,87 @@ pub(crate) struct Failure {
     message: String,
     advice: Option<String>,
     card: String,
+    part: (i32, u32),
+    position: Position,
+}
+
+/// Position of a failure, as far as the driver knows it. [`UNKNOWN`] where it does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) host_address: u64,
+    pub(crate) card_address: u64,
+    pub(crate) length: u64,
+    pub(crate) bytes_done: u64,
+    pub(crate) descriptor: u64,
+}
+
+/// Unknown address, length or number.
+pub(crate) const UNKNOWN: u64 = u64::MAX;
+
+impl Default for Position {
+    fn default() -> Self {
+        Self {
+            host_address: UNKNOWN,
+            card_address: UNKNOWN,
+            length: UNKNOWN,
+            bytes_done: UNKNOWN,
+            descriptor: UNKNOWN,
+        }
+    }
+}
+
+/// Parts of a card, as in the header.
+const PART_CARD: i32 = 0;
+const PART_H2C: i32 = 1;
+const PART_C2H: i32 = 2;
+const PART_CDMA: i32 = 3;
+const PART_CDMA_RING: i32 = 4;
+const PART_USER_INTERRUPT: i32 = 5;
+const PART_ENDPOINT: i32 = 6;
+
+fn part_of(place: &ErrorPlace) -> (i32, u32) {
+    match place.part() {
+        CardPart::Channel(ChannelName { direction: Direction::C2h, number }) => (PART_C2H, number.into()),
+        CardPart::Channel(ChannelName { number, .. }) => (PART_H2C, number.into()),
+        CardPart::Cdma => (PART_CDMA, 0),
+        CardPart::CdmaRing => (PART_CDMA_RING, 0),
+        CardPart::UserInterrupt(line) => (PART_USER_INTERRUPT, line.into()),
+        CardPart::Endpoint => (PART_ENDPOINT, 0),
+        _ => (PART_CARD, 0),
+    }
 }
 
 impl Failure {
     pub(crate) fn of(status: Status, message: &str) -> Self {
-        Self { status, message: message.to_owned(), advice: None, card: String::new() }
+        Self {
+            status,
+            message: message.to_owned(),
+            advice: None,
+            card: String::new(),
+            part: (PART_CARD, 0),
+            position: Position::default(),
+        }
     }
 
     pub(crate) fn on_card(status: Status, error: &impl core::fmt::Display, card: &str) -> Self {
-        Self { status, message: format!("{card}: {error}"), advice: None, card: card.to_owned() }
+        Self { card: card.to_owned(), ..Self::of(status, &format!("{card}: {error}")) }
     }
 
     pub(crate) fn null(what: &str) -> Self {
         Self::of(Status::Argument, &format!("{what} is NULL or too long"))
+    }
+
+    /// An argument that has an impossible value.
+    pub(crate) fn argument(message: &str) -> Self {
+        Self::of(Status::Argument, message)
+    }
+
+    pub(crate) fn advise(self, advice: &str) -> Self {
+        Self { advice: Some(advice.to_owned()), ..self }
+    }
+
+    pub(crate) const fn status(&self) -> Status {
+        self.status
     }
 }
 
@@ -50,22 +119,34 @@ impl<K: ErrorKind + Code> From<Error<K>> for Failure {
             message: error.to_string(),
             advice: error.advice().map(|advice| render(&advice)),
             card: error.place.card().to_owned(),
+            part: part_of(&error.place),
+            position: error.kind.position(),
         }
     }
 }
 
-/// Error as C programs see it; `fpga_error` in C.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct ErrorView {
-    /// Status of the call.
-    pub status: Status,
-    /// The problem, in one line.
-    pub message: *const c_char,
-    /// Advice; empty if there is none.
-    pub advice: *const c_char,
-    /// Name of the card; empty if the error concerns none.
-    pub card: *const c_char,
+c_struct! {
+    /// Error as C programs see it.
+    ErrorView = "fpga_error" {
+        /// Status of the call.
+        status: i32,
+        /// Part of the card, and its number.
+        part: i32,
+        part_number: u32,
+        reserved: u32,
+        /// The problem, in one line.
+        message: *const c_char,
+        /// Advice; empty if there is none.
+        advice: *const c_char,
+        /// Name of the card; empty if the error concerns none.
+        card: *const c_char,
+        /// Position of a failed transfer; all ones where it is not known.
+        host_address: u64,
+        card_address: u64,
+        length: u64,
+        bytes_done: u64,
+        descriptor: u64,
+    }
 }
 
 struct Texts {
@@ -89,11 +170,20 @@ fn text(text: String) -> CString {
 pub(crate) fn record(failure: Failure) -> Status {
     let (message, advice, card) =
         (text(failure.message), text(failure.advice.unwrap_or_default()), text(failure.card));
+    let position = failure.position;
     let view = ErrorView {
-        status: failure.status,
+        status: failure.status as i32,
+        part: failure.part.0,
+        part_number: failure.part.1,
+        reserved: 0,
         message: message.as_ptr(),
         advice: advice.as_ptr(),
         card: card.as_ptr(),
+        host_address: position.host_address,
+        card_address: position.card_address,
+        length: position.length,
+        bytes_done: position.bytes_done,
+        descriptor: position.descriptor,
     };
     let texts = Box::new(Texts { view, _message: message, _advice: advice, _card: card });
     // A thread that ends has no last error.

@@ -17,6 +17,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::buffer::Buffer;
 use crate::channel::Channel;
+use crate::error::Failure;
 use crate::status::Status;
 use fpga_driver::Card;
 
@@ -29,58 +30,52 @@ const INDEX_BITS: u32 = 20;
 const CHUNK: usize = 1 << 10;
 const CHUNKS: usize = 1 << 10;
 /// Bits of the object's kind in a handle, above the index.
-const KIND_BITS: u32 = 2;
-/// Generations fit into the other bits of a handle and of a slot's state, and generation 0 is not used: no handle is null.
+const KIND_BITS: u32 = 6;
+/// Generations fit into the other bits of a handle, and generation 0 is not used: no handle is null.
 const MAX_GENERATION: u64 = (1 << (u64::BITS - INDEX_BITS - KIND_BITS)) - 1;
-const _: () =
-    assert!(KIND_BITS == STATE_BITS, "a handle and a state have the same number of bits for the generation");
-
-/// Object that a handle names.
-pub(crate) enum Object {
-    Card(Card),
-    Channel(Box<Channel>),
-    Buffer(Buffer),
-}
+const _: () = assert!(KIND_BITS >= STATE_BITS, "a state has room for the generation of a handle");
 
 /// Kind of object that a function takes.
 pub(crate) trait Kind: Sized {
     /// Kind in the handles of these objects.
     const NUMBER: u64;
 
+    fn into_object(self) -> Object;
+
     fn of(object: &mut Object) -> Option<&mut Self>;
 }
 
-impl Kind for Card {
-    const NUMBER: u64 = 0;
-
-    fn of(object: &mut Object) -> Option<&mut Self> {
-        match object {
-            Object::Card(card) => Some(card),
-            _ => None,
+/// Lists the kinds of objects. Each object has its own allocation: slots are small, and an object does not move.
+macro_rules! objects {
+    ($($(#[$meta:meta])* $name:ident = $number:literal),* $(,)?) => {
+        /// Object that a handle names.
+        pub(crate) enum Object {
+            $($(#[$meta])* $name(Box<$name>),)*
         }
-    }
+
+        $($(#[$meta])* impl Kind for $name {
+            const NUMBER: u64 = $number;
+
+            fn into_object(self) -> Object {
+                Object::$name(Box::new(self))
+            }
+
+            #[inline]
+            fn of(object: &mut Object) -> Option<&mut Self> {
+                #[allow(unreachable_patterns, reason = "a build may have few kinds")]
+                match object {
+                    Object::$name(object) => Some(object),
+                    _ => None,
+                }
+            }
+        })*
+    };
 }
 
-impl Kind for Channel {
-    const NUMBER: u64 = 1;
-
-    fn of(object: &mut Object) -> Option<&mut Self> {
-        match object {
-            Object::Channel(channel) => Some(channel),
-            _ => None,
-        }
-    }
-}
-
-impl Kind for Buffer {
-    const NUMBER: u64 = 2;
-
-    fn of(object: &mut Object) -> Option<&mut Self> {
-        match object {
-            Object::Buffer(buffer) => Some(buffer),
-            _ => None,
-        }
-    }
+objects! {
+    Card = 0,
+    Channel = 1,
+    Buffer = 2,
 }
 
 struct Slot {
@@ -162,26 +157,48 @@ pub(crate) fn enter(handle: u64) -> Result<Entered, Status> {
     }
 }
 
-/// Returns whether a handle is open, in use or not.
-pub(crate) fn is_open(handle: u64) -> bool {
-    slot_of(handle).is_some_and(|(slot, generation)| {
-        let state = slot.state.load(Ordering::Acquire);
-        state >> STATE_BITS == generation && state != generation << STATE_BITS | FREE
-    })
+/// Runs `body` with the object of a handle, which one thread uses at a time. The kind is compared first: it says nothing about other
+/// objects whether they are in use.
+///
+/// # Errors
+/// As [`enter`], and those of `body`.
+#[inline]
+pub(crate) fn with<T: Kind, R>(
+    handle: u64,
+    body: impl FnOnce(&mut T) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    if !is_kind::<T>(handle) {
+        return Err(Status::Handle.into());
+    }
+    let mut entered = enter(handle)?;
+    body(entered.get::<T>()?)
+}
+
+#[inline]
+fn is_kind<T: Kind>(handle: u64) -> bool {
+    handle >> INDEX_BITS & ((1 << KIND_BITS) - 1) == T::NUMBER
 }
 
 /// Returns a copy of what `read` finds in an object that threads share.
 ///
 /// # Errors
 /// [`Status::Handle`].
-pub(crate) fn shared<T: Kind, R>(handle: u64, read: impl Fn(&T) -> R) -> Result<R, Status> {
+pub(crate) fn shared<T: Kind, R>(handle: u64, read: impl FnOnce(&T) -> R) -> Result<R, Status> {
     enter_shared::<T>(handle)?.get::<T>().map(|object| read(object))
+}
+
+/// As [`shared`], for an object that a call changes.
+///
+/// # Errors
+/// [`Status::Handle`].
+pub(crate) fn change<T: Kind, R>(handle: u64, change: impl FnOnce(&mut T) -> R) -> Result<R, Status> {
+    enter_shared::<T>(handle)?.get::<T>().map(change)
 }
 
 /// Begins to use an object that threads share. Waits while another thread uses it, which takes nanoseconds. The kind is compared first:
 /// a call with a channel would wait as long as another thread waits for transfers of that channel.
-fn enter_shared<T: Kind>(handle: u64) -> Result<Entered, Status> {
-    if handle >> INDEX_BITS & ((1 << KIND_BITS) - 1) != T::NUMBER {
+pub(crate) fn enter_shared<T: Kind>(handle: u64) -> Result<Entered, Status> {
+    if !is_kind::<T>(handle) {
         return Err(Status::Handle);
     }
     loop {
@@ -196,12 +213,7 @@ fn enter_shared<T: Kind>(handle: u64) -> Result<Entered, Status> {
 ///
 /// # Errors
 /// [`Status::NoMemory`] if the table is full.
-pub(crate) fn add(object: Object) -> Result<u64, Status> {
-    let kind = match &object {
-        Object::Card(_) => Card::NUMBER,
-        Object::Channel(_) => Channel::NUMBER,
-        Object::Buffer(_) => Buffer::NUMBER,
-    };
+pub(crate) fn add<T: Kind>(object: T) -> Result<u64, Status> {
     let mut free = TABLE.free.lock().unwrap_or_else(PoisonError::into_inner);
     let index = match free.0.pop() {
         Some(index) => index,
@@ -219,9 +231,9 @@ pub(crate) fn add(object: Object) -> Result<u64, Status> {
     let slot = TABLE.slot(index).ok_or(Status::Internal)?;
     let generation = (slot.state.load(Ordering::Acquire) >> STATE_BITS) % MAX_GENERATION + 1;
     // SAFETY: the slot is FREE, and its index was taken from the list under the lock: no other thread accesses the object.
-    unsafe { *slot.object.get() = Some(object) };
+    unsafe { *slot.object.get() = Some(object.into_object()) };
     slot.state.store(generation << STATE_BITS | IDLE, Ordering::Release);
-    Ok((generation << KIND_BITS | kind) << INDEX_BITS | index as u64)
+    Ok((generation << KIND_BITS | T::NUMBER) << INDEX_BITS | index as u64)
 }
 
 /// Closes a handle of this kind, which one thread uses at a time, and drops its object.
@@ -229,6 +241,9 @@ pub(crate) fn add(object: Object) -> Result<u64, Status> {
 /// # Errors
 /// As [`enter`].
 pub(crate) fn close<T: Kind>(handle: u64) -> Result<(), Status> {
+    if !is_kind::<T>(handle) {
+        return Err(Status::Handle);
+    }
     finish::<T>(handle, enter(handle)?)
 }
 
@@ -240,11 +255,24 @@ pub(crate) fn close_shared<T: Kind>(handle: u64) -> Result<(), Status> {
     finish::<T>(handle, enter_shared::<T>(handle)?)
 }
 
-fn finish<T: Kind>(handle: u64, entered: Entered) -> Result<(), Status> {
-    drop(entered.close::<T>()?);
+/// Closes the handle of an object in use by this thread.
+///
+/// # Errors
+/// [`Status::Handle`] if the object is of another kind.
+pub(crate) fn finish<T: Kind>(handle: u64, entered: Entered) -> Result<(), Status> {
+    drop(take::<T>(handle, entered)?);
+    Ok(())
+}
+
+/// As [`finish`], and returns the object.
+///
+/// # Errors
+/// As [`finish`].
+pub(crate) fn take<T: Kind>(handle: u64, entered: Entered) -> Result<Object, Status> {
+    let object = entered.close::<T>()?;
     let index = usize::try_from(handle & ((1 << INDEX_BITS) - 1)).map_err(|_| Status::Handle)?;
     TABLE.free.lock().unwrap_or_else(PoisonError::into_inner).0.push(index);
-    Ok(())
+    Ok(object)
 }
 
 #[cfg(test)]
@@ -255,9 +283,16 @@ mod tests {
         Card::open("mock").unwrap()
     }
 
+    fn is_open(handle: u64) -> bool {
+        slot_of(handle).is_some_and(|(slot, generation)| {
+            let state = slot.state.load(Ordering::Acquire);
+            state >> STATE_BITS == generation && state != generation << STATE_BITS | FREE
+        })
+    }
+
     #[test]
     fn shared_other_kind_in_use_is_refused_at_once() {
-        let handle = add(Object::Card(mock())).unwrap();
+        let handle = add(mock()).unwrap();
         let entered = enter(handle).unwrap();
         assert_eq!(shared(handle, |_: &Buffer| ()), Err(Status::Handle));
         assert_eq!(close_shared::<Buffer>(handle), Err(Status::Handle));
@@ -267,7 +302,7 @@ mod tests {
 
     #[test]
     fn close_shared_waits_for_other_thread() {
-        let handle = add(Object::Card(mock())).unwrap();
+        let handle = add(mock()).unwrap();
         let entered = enter(handle).unwrap();
         std::thread::scope(|scope| {
             let closing = scope.spawn(|| close_shared::<Card>(handle));

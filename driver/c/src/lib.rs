@@ -15,6 +15,9 @@ mod card;
 mod channel;
 mod error;
 mod handle;
+mod layout;
 mod status;
+mod stream;
+mod transfer;
 
 pub use status::Status;

@@ -1,7 +1,10 @@
 //! Status codes. Their numbers are part of the ABI: a new code gets the next number, and none changes its meaning.
 
 use fpga_driver::bulk::BulkError;
+use fpga_driver::errors::{ChannelFault, DmaAllocError};
 use fpga_driver::{ChannelError, OpenError, ResourceError, SubmitError, TransferError};
+
+use crate::error::{Position, UNKNOWN};
 
 /// Result of a call; `fpga_status` in C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +44,17 @@ pub enum Status {
     System = 15,
     /// A defect of this library.
     Internal = 16,
+    /// The stream was stopped or has ended, and has nothing more.
+    Stopped = 17,
+    /// A packet of a stream is lost; receiving continues.
+    Lost = 18,
+    /// Another node does not answer, or refuses.
+    Peer = 19,
 }
 
 impl Status {
     /// All codes, by number.
-    pub(crate) const ALL: [(Self, &'static core::ffi::CStr); 17] = [
+    pub(crate) const ALL: [(Self, &'static core::ffi::CStr); 20] = [
         (Self::Ok, c"ok"),
         (Self::Argument, c"invalid argument"),
         (Self::Handle, c"invalid handle"),
@@ -63,12 +72,50 @@ impl Status {
         (Self::Ticket, c"unknown ticket"),
         (Self::System, c"system error"),
         (Self::Internal, c"internal error"),
+        (Self::Stopped, c"stream has ended"),
+        (Self::Lost, c"packet is lost"),
+        (Self::Peer, c"other node does not answer or refuses"),
     ];
 }
 
 /// Kinds of the driver's errors as codes.
 pub(crate) trait Code {
     fn status(&self) -> Status;
+
+    /// Position of the failure, if it is known.
+    fn position(&self) -> Position {
+        Position::default()
+    }
+}
+
+/// Position of a transfer that an engine reported as failed.
+fn fault_position(fault: &ChannelFault) -> Position {
+    fault.position.map_or_else(Position::default, |position| Position {
+        host_address: position.host.get(),
+        card_address: position.card.map_or(UNKNOWN, |card| card.get()),
+        length: position.length.into(),
+        bytes_done: position.bytes_done,
+        descriptor: position.descriptor.into(),
+    })
+}
+
+impl Code for ChannelFault {
+    fn status(&self) -> Status {
+        Status::Fault
+    }
+
+    fn position(&self) -> Position {
+        fault_position(self)
+    }
+}
+
+/// Code of an allocation or a mapping that failed.
+pub(crate) fn memory_status(error: &DmaAllocError) -> Status {
+    match error {
+        DmaAllocError::BadRequest { .. } | DmaAllocError::NotWholePages { .. } => Status::Argument,
+        DmaAllocError::AlreadyMapped { .. } => Status::InUse,
+        _ => Status::NoMemory,
+    }
 }
 
 impl Code for OpenError {
@@ -86,7 +133,7 @@ impl Code for ResourceError {
         match self {
             Self::InUse { .. } => Status::InUse,
             Self::Busy { .. } => Status::Wedged,
-            Self::Memory(_) => Status::NoMemory,
+            Self::Memory(error) => memory_status(error),
             Self::Mmio(error) if error.is_gone() => Status::Gone,
             Self::Mmio(_) | Self::Interrupt(_) => Status::System,
             Self::StreamBuffers { .. } | Self::Ring(_) => Status::Argument,
@@ -100,9 +147,18 @@ impl Code for SubmitError {
         match self {
             Self::Channel(error) => error.status(),
             _ if self.is_full() => Status::Full,
-            Self::ForeignBuffer | Self::NotRegistered => Status::Handle,
-            Self::NoAccess { .. } => Status::Argument,
+            Self::NotRegistered => Status::Handle,
+            Self::ForeignBuffer | Self::NoAccess { .. } => Status::Argument,
             _ => Status::Range,
+        }
+    }
+
+    fn position(&self) -> Position {
+        match self {
+            Self::CardMemory { start, length, .. } => {
+                Position { card_address: start.get(), length: *length, ..Position::default() }
+            }
+            _ => Position::default(),
         }
     }
 }
@@ -129,6 +185,14 @@ impl Code for TransferError {
             Self::Fault(_) => Status::Fault,
             Self::Channel(error) => error.status(),
             _ => Status::Internal,
+        }
+    }
+
+    fn position(&self) -> Position {
+        match self {
+            Self::Submit(error) => error.position(),
+            Self::Fault(error) => error.position(),
+            _ => Position::default(),
         }
     }
 }

@@ -62,8 +62,8 @@ int main(void)
     EXPECT(fpga_read(channel, 0, &byte, 1, 0), FPGA_ERROR_ARGUMENT);
     EXPECT(fpga_write(channel, 0, NULL, 1, 0), FPGA_ERROR_ARGUMENT);
     EXPECT(fpga_write(channel, UINT64_MAX, &byte, 1, 1000000000u), FPGA_ERROR_RANGE);
-    EXPECT(fpga_buffer_create(channel, 0, &buffer), FPGA_ERROR_NO_MEMORY);
-    EXPECT(fpga_buffer_create(channel, 4096, &buffer), FPGA_OK);
+    EXPECT(fpga_buffer_create(card, 0, &buffer), FPGA_ERROR_ARGUMENT);
+    EXPECT(fpga_buffer_create(card, 4096, &buffer), FPGA_OK);
     EXPECT(fpga_submit(channel, buffer, 0, 5000, 0, NULL), FPGA_ERROR_RANGE);
     EXPECT(fpga_submit(channel, buffer, SIZE_MAX, 2, 0, NULL), FPGA_ERROR_RANGE);
     EXPECT(fpga_submit(channel, buffer, 0, 64, 0, NULL), FPGA_OK);
@@ -85,10 +85,11 @@ int main(void)
     EXPECT(fpga_poll(channel, NULL), FPGA_ERROR_HANDLE);
     EXPECT(fpga_submit(channel, buffer, 0, 64, 0, NULL), FPGA_ERROR_HANDLE);
     {
-        /* The memory of the buffer went with its channel. */
-        void *data = &buffer;
-        EXPECT(fpga_buffer_data(buffer, &data, NULL), FPGA_ERROR_HANDLE);
-        if (data != NULL)
+        /* The buffer outlives its channel and its card. */
+        void *data = NULL;
+        size_t length = 0;
+        EXPECT(fpga_buffer_data(buffer, &data, &length), FPGA_OK);
+        if (data == NULL || length < 4096)
             return 1;
         /* A generation with more bits than a slot holds. */
         fpga_buffer forged = {buffer.value | UINT64_C(1) << 62};

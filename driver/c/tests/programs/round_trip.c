@@ -44,8 +44,8 @@ int main(void)
         fprintf(stderr, "the data differs\n");
         return 1;
     }
-    check(fpga_buffer_create(h2c, PART * PARTS, &out), "buffer");
-    check(fpga_buffer_create(c2h, PART * PARTS, &in), "buffer");
+    check(fpga_buffer_create(card, PART * PARTS, &out), "buffer");
+    check(fpga_buffer_create(card, PART * PARTS, &in), "buffer");
     check(fpga_buffer_data(out, &data, &size), "data");
     memcpy(data, sent, PART * PARTS);
     for (n = 0; n < PARTS; n++)

@@ -1,0 +1,402 @@
+//! AXI4-Stream channels: sending packets, and receiving them in place or into memory of the program.
+//!
+//! A received packet is borrowed from its stream until the next call. The handle cannot hold that borrow, so it keeps the addresses of the
+//! packet's parts, which the card does not write until the next call posts their buffers again.
+
+use fpga_driver::stream::{C2hStreamOptions, Packet, StreamError};
+use fpga_driver::{C2hStream, Card, ChannelOptions, DmaBuffer, Error, RunMode, TransferFailed, WaitOptions};
+
+use crate::call::{bytes, bytes_mut, call, copy_from, set};
+use crate::channel::{CWait, Channel, Engine, polling, wait_options};
+use crate::error::{Failure, Position};
+use crate::handle;
+use crate::layout::{c_struct, write_struct};
+use crate::status::{Code, Status};
+
+/// Alignment of the length of a C2H stream's buffers (PG195).
+const GRANULE: usize = 64;
+
+c_struct! {
+    /// Options of a stream. A member that is 0 stands for its default.
+    COptions = "fpga_stream_options" {
+        run_mode: i32,
+        buffers: u32,
+        buffer_size: u64,
+        descriptors: u32,
+        packets: u32,
+    }
+}
+
+c_struct! {
+    /// Part of a received packet.
+    CPiece = "fpga_piece" {
+        data: *const u8,
+        length: usize,
+    }
+}
+
+c_struct! {
+    /// Counters of a stream.
+    CStatistics = "fpga_stream_statistics" {
+        packets: u64,
+        bytes: u64,
+        lost: u64,
+        discarded_bytes: u64,
+        starved: u64,
+        refused: u64,
+        still: u64,
+        posted: u64,
+    }
+}
+
+/// State of receiving.
+#[derive(Default)]
+pub(crate) struct Receiving {
+    /// Parts of the packet that the program has, or gets next: address and length.
+    pieces: Vec<(usize, usize)>,
+    /// The packet is one that the program has not seen yet.
+    is_pending: bool,
+    /// Error that the next call returns.
+    failed: Option<Failure>,
+    /// Buffer of single packets, while it is not posted; with the packet that the program has no room for.
+    buffer: Option<DmaBuffer>,
+    is_received: bool,
+    is_posted: bool,
+}
+
+impl Receiving {
+    fn length(&self) -> usize {
+        self.pieces.iter().map(|(_, length)| length).sum()
+    }
+
+    fn hold(&mut self, packet: &Packet<'_>) {
+        self.pieces.extend(packet.parts().map(|part| (part.host_address(), part.len())));
+    }
+}
+
+impl Code for StreamError {
+    fn status(&self) -> Status {
+        match self {
+            Self::Packet(_) => Status::Lost,
+            Self::Fault(_) => Status::Fault,
+            Self::Channel(error) => error.status(),
+            Self::Posted { .. } => Status::InUse,
+            Self::Stopped => Status::Stopped,
+            Self::Submit(error) => error.status(),
+            Self::BufferTooLarge { .. } => Status::Range,
+            _ => Status::Internal,
+        }
+    }
+
+    fn position(&self) -> Position {
+        match self {
+            Self::Fault(error) => error.position(),
+            _ => Position::default(),
+        }
+    }
+}
+
+/// Takes a stream channel.
+pub(crate) fn open(card: &Card, h2c: bool, number: u8, options: &COptions) -> Result<Engine, Failure> {
+    let run_mode = match options.run_mode {
+        0 => None,
+        mode => Some(crate::channel::run_mode(mode)?),
+    };
+    if h2c {
+        let mut channel = ChannelOptions::default().run_mode(run_mode.unwrap_or(RunMode::Batch));
+        for (given, place) in
+            [(options.descriptors, &mut channel.descriptors), (options.packets, &mut channel.transfers)]
+        {
+            if given != 0 {
+                *place = given;
+            }
+        }
+        return Ok(Engine::H2cStream(card.h2c_stream_with(number, channel)?));
+    }
+    let mut stream = C2hStreamOptions::default();
+    if let Some(mode) = run_mode {
+        stream.run_mode = mode;
+    }
+    if options.buffers != 0 {
+        stream.buffers = options.buffers;
+    }
+    if options.buffer_size != 0 {
+        stream.buffer_size = usize::try_from(options.buffer_size).unwrap_or(usize::MAX);
+    }
+    Ok(Engine::C2hStream(Box::new(card.c2h_stream_with(number, stream)?)))
+}
+
+/// Runs `body` with a C2H stream.
+fn receiving<R>(
+    channel: u64,
+    body: impl FnOnce(&mut C2hStream, &mut Receiving, &Card) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    handle::with(channel, |channel: &mut Channel| match &mut channel.engine {
+        Engine::C2hStream(stream) => body(stream, &mut channel.receiving, &channel.card),
+        _ => Err(Failure::argument("only a C2H stream receives packets")),
+    })
+}
+
+/// Sends `length` bytes at `data` as one packet, and waits until the card has taken them.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_stream_send(
+    channel: u64,
+    data: *const u8,
+    length: usize,
+    timeout_ns: u64,
+) -> Status {
+    call(|| {
+        let data = bytes(data, length)?;
+        handle::with(channel, |channel: &mut Channel| {
+            let Engine::H2cStream(stream) = &mut channel.engine else {
+                return Err(Failure::argument("only an H2C stream sends packets"));
+            };
+            if data.is_empty() {
+                return Err(Failure::argument("a packet has at least one byte"));
+            }
+            let buffer = channel.card.buffer_from(data)?;
+            stream.send_with(buffer, polling(timeout_ns)).map(drop).map_err(|failed| failed.error.into())
+        })
+    })
+}
+
+/// Returns the next packet if one has arrived.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_stream_next(channel: u64, length: *mut usize) -> Status {
+    call(|| {
+        set(length, 0)?;
+        receiving(channel, |stream, state, _| {
+            advance(stream, state)?;
+            set(length, state.length())
+        })
+    })
+}
+
+/// Gives the previous packet back and takes the next one.
+fn advance(stream: &mut C2hStream, state: &mut Receiving) -> Result<(), Failure> {
+    if let Some(failed) = state.failed.take() {
+        return Err(failed);
+    }
+    if !core::mem::take(&mut state.is_pending) {
+        state.pieces.clear();
+        if let Some(packet) = stream.next_packet()? {
+            state.hold(&packet);
+        } else {
+            stream.relax();
+        }
+    }
+    Ok(())
+}
+
+/// Waits for the next packet.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_stream_wait(
+    channel: u64,
+    timeout_ns: u64,
+    options: *const CWait,
+    size: usize,
+    length: *mut usize,
+) -> Status {
+    call(|| {
+        set(length, 0)?;
+        let wait = wait_options(timeout_ns, options, size)?;
+        receiving(channel, |stream, state, _| {
+            if let Some(failed) = state.failed.take() {
+                return Err(failed);
+            }
+            if !core::mem::take(&mut state.is_pending) {
+                state.pieces.clear();
+                let packet = stream.wait_packet(wait)?;
+                state.hold(&packet);
+            }
+            set(length, state.length())
+        })
+    })
+}
+
+/// Returns the parts of the current packet.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_stream_pieces(
+    channel: u64,
+    pieces: *mut CPiece,
+    capacity: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        set(count, 0)?;
+        receiving(channel, |_, state, _| {
+            let parts: &[(usize, usize)] = if state.is_pending { &[] } else { &state.pieces };
+            set(count, parts.len())?;
+            for (index, &(address, length)) in parts.iter().take(capacity).enumerate() {
+                let piece = CPiece { data: core::ptr::with_exposed_provenance(address), length };
+                if pieces.is_null() {
+                    return Err(Failure::null("the array of pieces"));
+                }
+                set(pieces.wrapping_add(index), piece)?;
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Copies bytes of the current packet.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_stream_copy(
+    channel: u64,
+    offset: usize,
+    data: *mut u8,
+    length: usize,
+) -> Status {
+    call(|| {
+        let into = bytes_mut(data, length)?;
+        receiving(channel, |_, state, _| {
+            let whole = if state.is_pending { 0 } else { state.length() };
+            if offset.checked_add(length).is_none_or(|end| end > whole) {
+                let text = format!("{length} bytes at {offset} are not inside the packet of {whole} bytes");
+                return Err(Failure::of(Status::Range, &text));
+            }
+            let (mut skip, mut rest) = (offset, into);
+            for &(address, length) in &state.pieces {
+                let from = skip.min(length);
+                skip -= from;
+                let count = (length - from).min(rest.len());
+                let (now, later) = rest.split_at_mut(count);
+                copy_from(address + from, now);
+                rest = later;
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Gives the buffers of the current packet back to the card.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_stream_release(channel: u64) -> Status {
+    call(|| {
+        receiving(channel, |stream, state, _| {
+            if state.is_pending || state.pieces.is_empty() {
+                return Ok(());
+            }
+            // The driver posts the buffers when it looks for the next packet, which is kept for the next call.
+            match advance(stream, state) {
+                Ok(()) => state.is_pending = !state.pieces.is_empty(),
+                Err(failed) => state.failed = Some(failed),
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Receives one packet into memory of the program.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_stream_receive(
+    channel: u64,
+    data: *mut u8,
+    capacity: usize,
+    timeout_ns: u64,
+    length: *mut usize,
+) -> Status {
+    call(|| {
+        set(length, 0)?;
+        let into = bytes_mut(data, capacity)?;
+        receiving(channel, |stream, state, card| {
+            if !state.is_received {
+                let received = receive(stream, state, card, capacity, polling(timeout_ns));
+                let buffer = received.map_err(|failed| {
+                    state.is_posted = failed.buffer.is_none();
+                    state.buffer = failed.buffer;
+                    Failure::from(failed.error)
+                })?;
+                (state.is_posted, state.is_received) = (false, true);
+                state.buffer = Some(buffer);
+            }
+            let Some(buffer) = &state.buffer else { return Err(Status::Internal.into()) };
+            set(length, buffer.len())?;
+            let Some(into) = into.get_mut(..buffer.len()) else {
+                let text = format!("the packet has {} bytes, and there is room for {capacity}", buffer.len());
+                return Err(Failure::of(Status::Range, &text).advise("call again with more memory"));
+            };
+            buffer.read(0, into).map_err(|error| Failure::argument(&error.to_string()))?;
+            state.is_received = false;
+            Ok(())
+        })
+    })
+}
+
+fn receive(
+    stream: &mut C2hStream,
+    state: &mut Receiving,
+    card: &Card,
+    capacity: usize,
+    wait: WaitOptions,
+) -> Result<DmaBuffer, TransferFailed<Error<StreamError>>> {
+    if state.is_posted {
+        return stream.wait_received(wait);
+    }
+    let size = capacity.max(1).checked_next_multiple_of(GRANULE).unwrap_or(usize::MAX);
+    let buffer = match state.buffer.take().filter(|buffer| buffer.capacity() == size) {
+        Some(buffer) => buffer,
+        None => match card.buffer(size) {
+            Ok(buffer) => buffer,
+            Err(error) => {
+                let what = "there is no DMA memory for the packet";
+                let error = error.map(|_| StreamError::Posted { what });
+                return Err(TransferFailed { error, buffer: None });
+            }
+        },
+    };
+    stream.receive_with(buffer, wait)
+}
+
+/// Posts no more buffers.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_stream_stop(channel: u64) -> Status {
+    call(|| receiving(channel, |stream, _, _| Ok(stream.stop()?)))
+}
+
+/// Stops the stream and drops what was posted.
+pub(crate) fn abort(stream: &mut C2hStream, state: &mut Receiving) -> Result<(), Failure> {
+    *state = Receiving::default();
+    drop(stream.abort()?);
+    Ok(())
+}
+
+/// Returns the counters of a stream.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_stream_get_statistics(
+    channel: u64,
+    statistics: *mut CStatistics,
+    size: usize,
+) -> Status {
+    call(|| {
+        handle::with(channel, |channel: &mut Channel| {
+            let mut found = crate::layout::zeroed::<CStatistics>();
+            match &channel.engine {
+                Engine::H2cStream(stream) => {
+                    let counted = stream.statistics();
+                    (found.packets, found.refused, found.still) =
+                        (counted.packets, counted.refused, counted.still);
+                    found.posted = stream.in_flight().into();
+                }
+                Engine::C2hStream(stream) => {
+                    let counted = stream.statistics();
+                    (found.packets, found.bytes) = (counted.packets, counted.bytes);
+                    (found.lost, found.discarded_bytes) = (counted.lost, counted.discarded_bytes);
+                    found.starved = counted.starved;
+                    found.posted = stream.posted().into();
+                }
+                _ => return Err(Failure::argument("the channel is no stream")),
+            }
+            write_struct(statistics, size, &found)
+        })
+    })
+}
+
+/// Sets the time after which a descriptor with data is closed.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_set_write_flush_timeout(card: u64, exponent: u32) -> Status {
+    call(|| {
+        let card = handle::shared(card, Card::clone)?;
+        Ok(card.set_write_flush_timeout(u8::try_from(exponent).unwrap_or(u8::MAX))?)
+    })
+}

@@ -1,0 +1,270 @@
+//! Transfers: blocking copies, and submission of transfers that need no copy.
+
+use fpga_driver::backend::Bounced;
+use fpga_driver::{CardAddr, Error, ScatterGatherEntry, Ticket, TransferError, bulk, stream::PacketFragment};
+
+use crate::call::{array, bytes, bytes_mut, call, set, set_if};
+use crate::channel::{CWait, Channel, Engine, each, polling, receives, wait_options};
+use crate::error::Failure;
+use crate::handle;
+use crate::layout::c_struct;
+use crate::status::Status;
+
+c_struct! {
+    /// Part of a scatter-gather list.
+    CSegment = "fpga_segment" {
+        buffer: u64,
+        offset: usize,
+        length: usize,
+        card_address: u64,
+    }
+}
+
+/// Writes `length` bytes at `data` to card memory at `card_address`, and waits.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_write(
+    channel: u64,
+    card_address: u64,
+    data: *const u8,
+    length: usize,
+    timeout_ns: u64,
+) -> Status {
+    fpga_write_with(channel, card_address, data, length, timeout_ns, core::ptr::null(), 0)
+}
+
+/// As [`fpga_write`], with options of the wait.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_write_with(
+    channel: u64,
+    card_address: u64,
+    data: *const u8,
+    length: usize,
+    timeout_ns: u64,
+    options: *const CWait,
+    size: usize,
+) -> Status {
+    call(|| {
+        let wait = wait_options(timeout_ns, options, size)?;
+        let mut source = Bounced::new(bytes(data, length)?);
+        handle::with(channel, |channel: &mut Channel| {
+            if !matches!(channel.engine, Engine::H2c(_)) {
+                return Err(Failure::argument("only a memory-mapped H2C channel can write"));
+            }
+            channel.check_alone()?;
+            let Engine::H2c(engine) = &mut channel.engine else { return Ok(()) };
+            let to = CardAddr::new(card_address);
+            Ok(bulk::write_from(&channel.card, engine, &mut source, to, length as u64, wait, &mut |_| {})?)
+        })
+    })
+}
+
+/// Reads `length` bytes of card memory at `card_address` to `data`, and waits.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_read(
+    channel: u64,
+    card_address: u64,
+    data: *mut u8,
+    length: usize,
+    timeout_ns: u64,
+) -> Status {
+    fpga_read_with(channel, card_address, data, length, timeout_ns, core::ptr::null(), 0)
+}
+
+/// As [`fpga_read`], with options of the wait.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_read_with(
+    channel: u64,
+    card_address: u64,
+    data: *mut u8,
+    length: usize,
+    timeout_ns: u64,
+    options: *const CWait,
+    size: usize,
+) -> Status {
+    call(|| {
+        let wait = wait_options(timeout_ns, options, size)?;
+        let mut sink = Bounced::new(std::io::Cursor::new(bytes_mut(data, length)?));
+        handle::with(channel, |channel: &mut Channel| {
+            if !matches!(channel.engine, Engine::C2h(_)) {
+                return Err(Failure::argument("only a memory-mapped C2H channel can read"));
+            }
+            channel.check_alone()?;
+            let Engine::C2h(engine) = &mut channel.engine else { return Ok(()) };
+            let from = CardAddr::new(card_address);
+            Ok(bulk::read_into(&channel.card, engine, from, length as u64, &mut sink, wait, &mut |_| {})?)
+        })
+    })
+}
+
+/// Queues a transfer of `length` bytes at `offset` of `buffer`. The next poll or wait starts it.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_submit(
+    channel: u64,
+    buffer: u64,
+    offset: usize,
+    length: usize,
+    card_address: u64,
+    ticket: *mut u64,
+) -> Status {
+    let own = channel;
+    call(|| {
+        handle::with(channel, |channel: &mut Channel| {
+            let memory = channel.memory(own, buffer)?;
+            let address = CardAddr::new(card_address);
+            let submitted = match &mut channel.engine {
+                Engine::H2c(engine) => engine.submit_at(memory, offset, length, address)?,
+                Engine::C2h(engine) => engine.submit_at(memory, offset, length, address)?,
+                Engine::H2cStream(engine) => engine.submit_at(memory, offset, length)?,
+                Engine::C2hStream(_) => return Err(receives()),
+            };
+            set_if(ticket, submitted.number())
+        })
+    })
+}
+
+/// Queues a scatter-gather list as one transfer, or as one packet of a stream.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_submit_list(
+    channel: u64,
+    segments: *const CSegment,
+    count: usize,
+    ticket: *mut u64,
+) -> Status {
+    let own = channel;
+    call(|| {
+        let segments = array(segments, count)?;
+        handle::with(channel, |channel: &mut Channel| {
+            let (mut list, mut fragments) =
+                (core::mem::take(&mut channel.list), core::mem::take(&mut channel.fragments));
+            let submitted = submit_list(channel, own, segments, &mut list, &mut fragments);
+            (channel.list, channel.fragments) = (list, fragments);
+            set_if(ticket, submitted?.number())
+        })
+    })
+}
+
+fn submit_list(
+    channel: &mut Channel,
+    own: u64,
+    segments: &[CSegment],
+    list: &mut Vec<ScatterGatherEntry>,
+    fragments: &mut Vec<PacketFragment>,
+) -> Result<Ticket, Failure> {
+    list.clear();
+    fragments.clear();
+    let is_stream = matches!(channel.engine, Engine::H2cStream(_));
+    for &CSegment { buffer, offset, length, card_address } in segments {
+        let memory = channel.memory(own, buffer)?;
+        if is_stream {
+            fragments.push(PacketFragment { memory, offset, length });
+        } else {
+            list.push(ScatterGatherEntry { memory, offset, length, card: CardAddr::new(card_address) });
+        }
+    }
+    Ok(match &mut channel.engine {
+        Engine::H2c(engine) => engine.submit_list(list)?,
+        Engine::C2h(engine) => engine.submit_list(list)?,
+        Engine::H2cStream(engine) => engine.submit_list(fragments)?,
+        Engine::C2hStream(_) => return Err(receives()),
+    })
+}
+
+/// Starts queued transfers and counts those that have ended.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_poll(channel: u64, ended: *mut usize) -> Status {
+    call(|| {
+        handle::with(channel, |channel: &mut Channel| {
+            let count = each!(&mut channel.engine, engine => {
+                let count = engine.poll()?;
+                if count == 0 {
+                    engine.relax();
+                }
+                count
+            });
+            set_if(ended, count)
+        })
+    })
+}
+
+/// Waits until the transfer of `ticket`, and so every earlier one, has ended.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_wait(channel: u64, ticket: u64, timeout_ns: u64) -> Status {
+    fpga_wait_with(channel, ticket, timeout_ns, core::ptr::null(), 0)
+}
+
+/// As [`fpga_wait`], with options of the wait. Returns the first failure since the last call.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_wait_with(
+    channel: u64,
+    ticket: u64,
+    timeout_ns: u64,
+    options: *const CWait,
+    size: usize,
+) -> Status {
+    call(|| {
+        let wait = if size == 0 { polling(timeout_ns) } else { wait_options(timeout_ns, options, size)? };
+        handle::with(channel, |channel: &mut Channel| {
+            let ticket = Ticket::from_number(ticket);
+            each!(&mut channel.engine, engine => engine.wait_ended(ticket, wait))?;
+            match channel.collect_failures()? {
+                Some(fault) => Err(fault.widen::<TransferError>().into()),
+                None => Ok(()),
+            }
+        })
+    })
+}
+
+/// Takes the oldest failure.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_next_failure(channel: u64, ticket: *mut u64) -> Status {
+    call(|| {
+        set(ticket, u64::MAX)?;
+        handle::with(channel, |channel: &mut Channel| {
+            channel.collect_failures()?;
+            let Some((failed, fault)) = channel.failures.pop_front() else { return Ok(()) };
+            set(ticket, failed)?;
+            let fault: Error<TransferError> = (*fault).widen();
+            Err(fault.into())
+        })
+    })
+}
+
+/// Counts the transfers that have ended, and those in flight.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_progress(channel: u64, ended: *mut u64, in_flight: *mut u32) -> Status {
+    call(|| {
+        handle::with(channel, |channel: &mut Channel| {
+            let counts = each!(&channel.engine, engine => (engine.ended(), engine.in_flight()));
+            set_if(ended, counts.0)?;
+            set_if(in_flight, counts.1)
+        })
+    })
+}
+
+/// Cancels one transfer.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_cancel(channel: u64, ticket: u64, cancelled: *mut u32) -> Status {
+    call(|| {
+        set_if(cancelled, 0)?;
+        handle::with(channel, |channel: &mut Channel| {
+            let ticket = Ticket::from_number(ticket);
+            let did = each!(&mut channel.engine, engine => engine.cancel(ticket))?;
+            set_if(cancelled, did.into())
+        })
+    })
+}
+
+/// Stops the engine and ends everything in flight as aborted.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_abort(channel: u64) -> Status {
+    call(|| {
+        handle::with(channel, |channel: &mut Channel| {
+            if let Engine::C2hStream(engine) = &mut channel.engine {
+                return crate::stream::abort(engine, &mut channel.receiving);
+            }
+            each!(&mut channel.engine, engine => engine.abort())?;
+            while each!(&mut channel.engine, engine => engine.next_completion()).is_some() {}
+            Ok(())
+        })
+    })
+}
