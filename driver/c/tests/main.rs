@@ -4,6 +4,7 @@
 
 mod abi;
 mod cmake;
+mod documents;
 mod library;
 mod prefix;
 mod programs;
