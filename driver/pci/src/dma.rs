@@ -528,7 +528,7 @@ impl Allocation {
     }
 
     fn quarantine(&self, reason: QuarantineReason) {
-        // Each bit of state that the pool keeps about it changes once, under the pool's lock: this flag needs no order of its own.
+        // Each bit of state that the pool keeps about it changes once, under the pool's lock: this flag needs no ordering.
         if self.kept.swap(true, Ordering::Relaxed) {
             return;
         }

@@ -88,7 +88,7 @@ impl Header {
             let mut words = directive.split_whitespace();
             if words.next() == Some("define")
                 && let (Some(name), Some(_)) = (words.next(), words.next())
-                // A macro with parameters, and one that the compiler's attributes need, is no constant.
+                // Macros with parameters and macros for attributes are not constants.
                 && !name.contains('(')
                 && !directive.contains("__")
             {
