@@ -44,6 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-diag", &["fpga-driver"]),
     ("fpga-frames", &["fpga-driver"]),
     ("fpga-c", &["fpga-driver"]),
+    ("fpga-python", &["fpga-frames", "fpga-register-map"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
     ("fpgactl", &["fpga-diag", "fpga-frames", "fpga-netsim", "fpga-register-map"]),
     ("fpga-process", &[]),

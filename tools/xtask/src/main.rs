@@ -10,6 +10,7 @@ mod manual;
 mod mutants;
 mod netns;
 mod package;
+mod python;
 mod startup;
 
 use std::path::{Path, PathBuf};
@@ -56,6 +57,8 @@ enum Command {
     },
     /// Build the Debian packages of fpgactl and of the C library, install them below scratch roots and test them; also test `cargo install`.
     Package(package::Options),
+    /// Build the Python package into a virtual environment (target/python), and run its tests and type checks.
+    Python(python::Options),
     /// Print the start-up time and memory of every command of fpgactl; fail if one exceeds its limit.
     Startup(startup::Options),
     /// Build the manual as an HTML book and check its links (needs mdBook).
@@ -81,6 +84,8 @@ enum TaskError {
     Netns(#[from] netns::NetnsError),
     #[error(transparent)]
     Package(#[from] package::PackageError),
+    #[error(transparent)]
+    Python(#[from] python::PythonError),
     #[error(transparent)]
     Manual(#[from] manual::ManualError),
     #[error(transparent)]
@@ -154,6 +159,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Graph(options) => graph::run(&root, options)?,
         Command::Netns(options) => netns::run(&root, options)?,
         Command::Package(options) => package::run(&root, options)?,
+        Command::Python(options) => python::run(&root, options)?,
         Command::Startup(options) => startup::run(&root, options)?,
         Command::Manual(options) => manual::run(&root, options)?,
         Command::Mutants(options) => mutants::run(&root, options)?,

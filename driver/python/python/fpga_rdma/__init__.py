@@ -1,0 +1,57 @@
+"""User-space driver for FPGA cards with Xilinx XDMA and AXI CDMA.
+
+Cards are named as by ``fpgactl --card``: ``"0000:65:00.0"`` (bound to vfio-pci), ``"mock"`` (a simulated card in this process),
+``"mock:us-x8"``, ``"mock:FILE.yaml"``, ``"vfio-user:SOCKET"``.
+
+>>> import fpga_rdma
+>>> card = fpga_rdma.open("mock")
+>>> card.h2c[0].write(b"twelve bytes", 0x1000)
+>>> data = bytearray(12)
+>>> card.c2h[0].read(data, 0x1000)
+>>> data
+bytearray(b'twelve bytes')
+>>> card.close()
+
+Addresses, offsets and lengths are in bytes, times in seconds.
+"""
+
+from __future__ import annotations
+
+from ._native import Bar, Card, Channel, Channels, __version__, open
+from .errors import (
+    CardGoneError,
+    ClosedError,
+    DmaMemoryError,
+    FpgaError,
+    InUseError,
+    OpenError,
+    RangeError,
+    RefusedError,
+    RingFullError,
+    TimedOutError,
+    TransferFault,
+    UnsupportedError,
+    WedgedError,
+)
+
+__all__ = [
+    "Bar",
+    "Card",
+    "CardGoneError",
+    "Channel",
+    "Channels",
+    "ClosedError",
+    "DmaMemoryError",
+    "FpgaError",
+    "InUseError",
+    "OpenError",
+    "RangeError",
+    "RefusedError",
+    "RingFullError",
+    "TimedOutError",
+    "TransferFault",
+    "UnsupportedError",
+    "WedgedError",
+    "__version__",
+    "open",
+]

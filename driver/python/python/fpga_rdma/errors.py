@@ -1,0 +1,99 @@
+"""Exceptions of the package.
+
+All of them are :class:`FpgaError`. Arguments with impossible values raise ``ValueError`` and ``TypeError``, as usual.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CardGoneError",
+    "ClosedError",
+    "DmaMemoryError",
+    "FpgaError",
+    "InUseError",
+    "OpenError",
+    "RangeError",
+    "RefusedError",
+    "RingFullError",
+    "TimedOutError",
+    "TransferFault",
+    "UnsupportedError",
+    "WedgedError",
+]
+
+
+class FpgaError(Exception):
+    """A call failed.
+
+    ``str()`` is the problem in one line, and the advice in a second one.
+    """
+
+    message: str
+    """The problem, with the place, in one line."""
+    advice: str | None
+    """What to do about it; ``None`` if there is nothing to advise."""
+    card: str
+    """Name of the card; empty if the error concerns none."""
+    part: str
+    """Part of the card, such as ``h2c0``; empty for the card as a whole."""
+
+    def __init__(self, message: str, advice: str | None = None, card: str = "", part: str = "") -> None:
+        super().__init__(message, advice, card, part)
+        self.message = message
+        self.advice = advice
+        self.card = card
+        self.part = part
+
+    def __str__(self) -> str:
+        return self.message if self.advice is None else f"{self.message}\nhelp: {self.advice}"
+
+
+class OpenError(FpgaError):
+    """The card cannot be opened."""
+
+
+class InUseError(FpgaError):
+    """The resource has an owner, or the memory has a transfer in flight."""
+
+
+class UnsupportedError(FpgaError):
+    """The card has no such resource, or not this function."""
+
+
+class RangeError(FpgaError, ValueError):
+    """The range is not inside the memory, the BAR or the card, or a number is not possible for it."""
+
+
+class DmaMemoryError(FpgaError, MemoryError):
+    """DMA memory is used up, or memory cannot be mapped for the card."""
+
+
+class RingFullError(FpgaError):
+    """The ring is full: call ``poll()``, then submit again."""
+
+
+class TimedOutError(FpgaError, TimeoutError):
+    """The time is over. What was submitted stays in flight."""
+
+    def __str__(self) -> str:
+        return FpgaError.__str__(self)
+
+
+class TransferFault(FpgaError):
+    """The engine reported an error in a transfer."""
+
+
+class WedgedError(FpgaError):
+    """The engine does not stop: the card has to be reset."""
+
+
+class CardGoneError(FpgaError):
+    """The card does not answer."""
+
+
+class ClosedError(FpgaError):
+    """The object was closed."""
+
+
+class RefusedError(FpgaError):
+    """The system, the peer or the card refused a request."""

@@ -1,0 +1,177 @@
+//! Cards: opening, properties, and what can be taken from them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use fpga_driver::{BarOffset, CardAddr, CardRange, NetworkInterface, OpenOptions};
+use pyo3::prelude::*;
+
+use crate::bar::{Bar, BarRole};
+use crate::channel::{Channel, Channels, Side};
+use crate::error::Failure;
+use crate::wait;
+
+/// Card of Python objects: it is open until `Card.close`, and shared by everything that was taken from it.
+#[derive(Clone)]
+pub(crate) struct CardState(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    card: Mutex<Option<fpga_driver::Card>>,
+    /// Channels that were taken, by direction and number.
+    channels: Mutex<HashMap<(Side, u8), Py<Channel>>>,
+}
+
+impl CardState {
+    pub(crate) fn new(card: fpga_driver::Card) -> Self {
+        let name = card.name().to_owned();
+        Self(Arc::new(Inner { name, card: Mutex::new(Some(card)), channels: Mutex::default() }))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The driver's handle.
+    ///
+    /// # Errors
+    /// `ClosedError`.
+    pub(crate) fn get(&self) -> Result<fpga_driver::Card, Failure> {
+        let card = self.0.card.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        card.clone().ok_or_else(|| wait::closed("the card").on_card(&self.0.name))
+    }
+
+    /// The channel object of a number, which `open` makes when there is none, or when it was closed.
+    ///
+    /// # Errors
+    /// Errors of `open`.
+    pub(crate) fn channel(
+        &self,
+        py: Python<'_>,
+        key: (Side, u8),
+        open: impl FnOnce() -> Result<Channel, Failure>,
+    ) -> Result<Py<Channel>, Failure> {
+        let mut channels = wait::lock(py, &self.0.channels)?;
+        if let Some(channel) = channels.get(&key)
+            && channel.get().is_open(py)?
+        {
+            return Ok(channel.clone_ref(py));
+        }
+        let channel = Py::new(py, open()?)?;
+        channels.insert(key, channel.clone_ref(py));
+        Ok(channel)
+    }
+
+    fn close(&self, py: Python<'_>) -> Result<(), Failure> {
+        let channels = std::mem::take(&mut *wait::lock(py, &self.0.channels)?);
+        for channel in channels.into_values() {
+            channel.get().close(py)?;
+        }
+        let card = wait::lock(py, &self.0.card)?.take();
+        py.detach(|| drop(card));
+        Ok(())
+    }
+}
+
+/// An opened card.
+#[pyclass(frozen, module = "fpga_rdma")]
+pub(crate) struct Card(CardState);
+
+impl Card {
+    pub(crate) const fn new(state: CardState) -> Self {
+        Self(state)
+    }
+}
+
+#[pymethods]
+impl Card {
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.get().is_err()
+    }
+
+    /// Channels from host to card.
+    #[getter]
+    fn h2c(&self) -> Channels {
+        Channels::new(self.0.clone(), Side::H2c)
+    }
+
+    /// Channels from card to host.
+    #[getter]
+    fn c2h(&self) -> Channels {
+        Channels::new(self.0.clone(), Side::C2h)
+    }
+
+    #[getter]
+    fn dma_bar(&self) -> Bar {
+        Bar::new(self.0.clone(), BarRole::Dma)
+    }
+
+    #[getter]
+    fn user_bar(&self) -> Bar {
+        Bar::new(self.0.clone(), BarRole::User)
+    }
+
+    /// Closes the card and everything that was taken from it. Transfers in flight are aborted. A closed card can be closed again.
+    fn close(&self, py: Python<'_>) -> Result<(), Failure> {
+        self.0.close(py)
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
+        self.0.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let name = self.0.name();
+        let Ok(card) = self.0.get() else { return format!("<Card {name}: closed>") };
+        let xdma = &card.info().xdma;
+        let kind = if xdma.stream { "stream" } else { "memory" };
+        let ni = if card.info().ni.is_some() { ", network interface" } else { "" };
+        format!("<Card {name}: {} H2C and {} C2H {kind} channels{ni}>", xdma.h2c_channels, xdma.c2h_channels)
+    }
+}
+
+/// Opens a card.
+#[pyfunction]
+#[pyo3(signature = (name, *, interrupts = false, observe = false, dma_bar = None, cdma_offset = None, network_interface = None, card_memory = None))]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+fn open(
+    py: Python<'_>,
+    name: &str,
+    interrupts: bool,
+    observe: bool,
+    dma_bar: Option<u8>,
+    cdma_offset: Option<u64>,
+    network_interface: Option<bool>,
+    card_memory: Option<(u64, u64)>,
+) -> Result<Card, Failure> {
+    let mut options = OpenOptions::default().observe(observe).network_interface(match network_interface {
+        None => NetworkInterface::BySubsystem,
+        Some(true) => NetworkInterface::Expected,
+        Some(false) => NetworkInterface::Ignored,
+    });
+    options.dma_bar = dma_bar;
+    options.cdma_offset = cdma_offset.map(BarOffset::new);
+    options.card_memory = card_memory.map(|(start, length)| CardRange::new(CardAddr::new(start), length));
+    let spec = name.parse().map_err(fpga_driver::Error::<fpga_driver::OpenError>::from)?;
+    let card = wait::detached(py, || fpga_driver::Card::open_with(&spec, options))?;
+    if interrupts {
+        wait::detached(py, || card.enable_interrupts())?;
+    }
+    Ok(Card::new(CardState::new(card)))
+}
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Card>()?;
+    module.add_function(wrap_pyfunction!(open, module)?)
+}

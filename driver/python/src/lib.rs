@@ -1,0 +1,27 @@
+//! Native part of the Python package `fpga_rdma`. The documentation for Python programs is in the package's stubs and docstrings.
+//!
+//! This package is a foreign-language boundary and nothing else. Each area has a file, which adds its classes to the module.
+//!
+//! * Objects are shared by Python threads: a lock guards each channel, and the interpreter runs on during every wait.
+//! * Ctrl-C ends every wait ([`wait`]).
+//! * An error is an exception of the package's hierarchy ([`error`]) with the driver's text and its advice in terms of Python.
+#![expect(unsafe_code, reason = "memory of Python objects")]
+
+mod advice;
+mod bar;
+mod card;
+mod channel;
+mod error;
+mod foreign;
+mod wait;
+
+use pyo3::prelude::*;
+
+/// Native module `fpga_rdma._native`.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    bar::add(module)?;
+    channel::add(module)?;
+    card::add(module)
+}
