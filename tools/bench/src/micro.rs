@@ -10,12 +10,20 @@ use serde::Deserialize;
 use super::placement::CpuPlacement;
 
 /// Packages with benchmarks of the cost of a steady path.
-const PACKAGES: [&str; 7] =
-    ["fpga-ring", "fpga-protocol", "fpga-firmware", "fpga-pci", "fpga-sim", "fpga-card", "fpga-driver"];
+const PACKAGES: [&str; 8] = [
+    "fpga-ring",
+    "fpga-protocol",
+    "fpga-firmware",
+    "fpga-pci",
+    "fpga-sim",
+    "fpga-card",
+    "fpga-driver",
+    "fpga-c",
+];
 
 /// Maximum cost of a benchmark in nanoseconds per operation, with and without a shared cache. The first entry whose words are all part of
 /// the benchmark's name applies.
-const BUDGETS: [(&str, &[&str], f64, f64); 8] = [
+const BUDGETS: [(&str, &[&str], f64, f64); 9] = [
     ("ring/", &["submit", "complete"], 15.0, 30.0),
     ("registry/", &["match", "decision", "64"], 20.0, 20.0),
     ("registry/", &["packet", "64 operations"], 20.0, 20.0),
@@ -23,6 +31,7 @@ const BUDGETS: [(&str, &[&str], f64, f64); 8] = [
     ("timers/", &["stop+start of a million", "acknowledgement order"], 20.0, 20.0),
     ("timers/", &["stop+start of a million", "random"], 100.0, 100.0),
     ("op_table/", &["take", "acknowledge"], 20.0, 20.0),
+    ("C interface/", &["submit+poll", "difference"], 15.0, 15.0),
     ("wire/", &["encode", "parse", "512"], 80.0, 80.0),
 ];
 
