@@ -62,6 +62,11 @@ impl Foreign {
         self.memory.as_ref().map_or(0, SharedMemory::len)
     }
 
+    /// Copies the bytes.
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        self.memory.as_ref().map_or_else(Vec::new, |memory| memory.view().to_vec())
+    }
+
     /// The bytes, as a stream that is read and written once, from the first byte on.
     pub(crate) fn stream(&self) -> Stream<'_> {
         Stream { memory: self.memory.as_ref().map(SharedMemory::view).unwrap_or_default(), at: 0 }

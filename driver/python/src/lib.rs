@@ -13,6 +13,7 @@ mod card;
 mod channel;
 mod error;
 mod foreign;
+mod sim;
 mod wait;
 
 use pyo3::prelude::*;
@@ -23,5 +24,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     bar::add(module)?;
     channel::add(module)?;
+    sim::add(module)?;
     card::add(module)
 }

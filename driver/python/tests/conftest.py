@@ -6,6 +6,8 @@ import pytest
 
 import fpga_rdma
 
+pytest_plugins = ["fpga_rdma.testing"]
+
 
 @pytest.fixture
 def card() -> Iterator[fpga_rdma.Card]:

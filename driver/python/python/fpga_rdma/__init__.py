@@ -17,6 +17,7 @@ Addresses, offsets and lengths are in bytes, times in seconds.
 
 from __future__ import annotations
 
+from . import sim
 from ._native import Bar, Card, Channel, Channels, __version__, open
 from .errors import (
     CardGoneError,
@@ -54,4 +55,5 @@ __all__ = [
     "WedgedError",
     "__version__",
     "open",
+    "sim",
 ]

@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias, final
 
@@ -109,3 +109,80 @@ class Bar:
         """As :meth:`read32`."""
     def __setitem__(self, offset: int, value: int, /) -> None:
         """As :meth:`write32`."""
+
+@final
+class Network:
+    """Simulated cards and the network between them.
+
+    ``cards``: their number, or a sequence of names: built-in cards (``"us-x8"``), files of card descriptions, ``"mock"``. Nodes are numbered
+    from 1. ``loss``, ``duplicates``, ``damage``: probabilities per frame, 0 to 1. ``reorder``: number of frames from which the next one
+    is drawn at random; 0 delivers in order. ``delay``: propagation delay in seconds. ``rate``: bits per second; ``None``: frames take no time.
+    ``seed``: of all random choices. ``threaded``: the cards have a thread of their own, as hardware works beside the program; time is real.
+
+    Raises OpenError, ValueError.
+    """
+
+    def __new__(
+        cls,
+        cards: int | Sequence[str] | None = None,
+        *,
+        loss: float = 0.0,
+        duplicates: float = 0.0,
+        damage: float = 0.0,
+        reorder: int = 0,
+        delay: float = 0.0,
+        rate: float | None = None,
+        seed: int = 0,
+        threaded: bool = False,
+    ) -> Self: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> SimulatedCard: ...
+    def __iter__(self) -> Iterator[SimulatedCard]: ...
+    def open(self, *, interrupts: bool = False) -> list[Card]:
+        """Open all cards."""
+    @property
+    def threaded(self) -> bool:
+        """Whether the cards have a thread of their own."""
+    @property
+    def now(self) -> float:
+        """Virtual time in seconds; the time since the network was made if it is threaded."""
+    @property
+    def counters(self) -> dict[str, int]:
+        """Numbers of frames ``sent``, ``lost``, ``duplicated``, ``damaged``, ``delivered``, and of ``bytes``."""
+    def step(self) -> bool:
+        """Do one unit of work. Returns whether there was any."""
+    def step_until_idle(self) -> int:
+        """Work until there is nothing to do now; timers do not count. Returns the number of units."""
+    def advance(self, span: float) -> None:
+        """Let ``span`` seconds pass, and do the work that falls due. Sleeps if the network is threaded."""
+
+@final
+class SimulatedCard:
+    """One simulated card, from the side of its design and its slot."""
+
+    @property
+    def index(self) -> int:
+        """Position in the network."""
+    @property
+    def fault_progress(self) -> list[tuple[int, int]]:
+        """Opportunities and strikes of each fault of the plan."""
+    def open(self, *, interrupts: bool = False) -> Card:
+        """Open the card for a program. Open it once at a time."""
+    def peek(self, address: int, length: int) -> bytes:
+        """Read card memory without an access by software."""
+    def poke(self, address: int, data: Memory) -> None:
+        """Write card memory without an access by software."""
+    def poison(self, address: int, length: int) -> None:
+        """Make a range of card addresses answer with errors from now on; a length of 0 ends it."""
+    def silence(self, address: int, length: int) -> None:
+        """Make a range of card addresses never answer from now on: an engine that accesses it hangs until a reset."""
+    def set_faults(self, plan: str) -> None:
+        """Replace the fault plan: YAML text, the ``faults`` section of a card file. Empty text removes it."""
+    def fail(self, how: str = "gone") -> None:
+        """Make the card fail: ``"gone"`` removes it from the bus, ``"all-ones"`` lets its registers read as ones, ``"none"`` ends it."""
+    def replug(self) -> None:
+        """Insert the card again, in its power-on state."""
+    def set_user_interrupt(self, line: int, asserted: bool) -> None:
+        """Raise or lower a user interrupt line (0 to 15), and hold it."""
+    def pulse_user_interrupt(self, line: int) -> bool:
+        """Raise a user interrupt line until it is acknowledged. Returns whether it has been."""
