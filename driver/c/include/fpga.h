@@ -13,8 +13,7 @@
  *   one thread, FPGA_ERROR_CONCURRENT. Comments name the other errors that a program is likely to handle.
  *
  * Threads
- *   Shared: fpga_card, fpga_buffer, fpga_map, fpga_interrupt, fpga_network and fpga_endpoint may be used by any number of threads at the
- *   same time. Single: all other handles belong to one thread at a time. A call while another thread is in a call with the same handle
+ *   Shared: fpga_card, fpga_buffer, fpga_map, fpga_interrupt and fpga_network may be used by any number of threads at the same time. Single: all other handles belong to one thread at a time. A call while another thread is in a call with the same handle
  *   returns FPGA_ERROR_CONCURRENT and does nothing; so does closing it.
  *
  * Polling
@@ -48,6 +47,10 @@ extern "C" {
 typedef struct { uint64_t value; } fpga_card;
 typedef struct { uint64_t value; } fpga_channel;
 typedef struct { uint64_t value; } fpga_buffer;
+typedef struct { uint64_t value; } fpga_map;
+typedef struct { uint64_t value; } fpga_interrupt;
+typedef struct { uint64_t value; } fpga_cdma;
+typedef struct { uint64_t value; } fpga_network;
 
 /* ---- Errors ----------------------------------------------------------------------------------------------------------------- */
 
@@ -65,7 +68,7 @@ typedef enum fpga_status {
     FPGA_ERROR_TIMED_OUT = 10,  /* the time is over; submitted transfers stay in flight */
     FPGA_ERROR_FAULT = 11,      /* the engine reported an error in a transfer */
     FPGA_ERROR_WEDGED = 12,     /* the engine does not stop: the card has to be reset */
-    FPGA_ERROR_GONE = 13,       /* the card does not answer */
+    FPGA_ERROR_GONE = 13,       /* the card does not answer, or was reset since it was opened */
     FPGA_ERROR_TICKET = 14,     /* the ticket is unknown */
     FPGA_ERROR_SYSTEM = 15,     /* the system refused a request */
     FPGA_ERROR_INTERNAL = 16,   /* a defect of this library */
@@ -165,6 +168,64 @@ fpga_status fpga_read64(fpga_card card, fpga_bar bar, uint64_t offset, uint64_t 
 /* Writes a register. The write is posted: it has been sent, and may not have arrived. */
 fpga_status fpga_write32(fpga_card card, fpga_bar bar, uint64_t offset, uint32_t value);
 fpga_status fpga_write64(fpga_card card, fpga_bar bar, uint64_t offset, uint64_t value);
+
+/* ---- Registers by name ------------------------------------------------------------------------------------------------------ */
+
+/* A register map is a YAML file that describes the registers of a design on the user BAR (docs/guide/register-maps.md). Names have dots:
+ * "block.register", "block.register.field", elements of arrays "block[1].register[2]"; case is ignored. Errors in a map name file, line
+ * and key; an unknown name is FPGA_ERROR_ARGUMENT with the nearest known name. Thread rule: shared. */
+
+/* Accesses that a register or field permits: bits of fpga_map_entry.access. */
+#define FPGA_ACCESS_READ 1        /* fpga_map_read, or fpga_map_take */
+#define FPGA_ACCESS_WRITE 2
+#define FPGA_ACCESS_SIDE_EFFECT 4 /* a read has side effects: only fpga_map_take reads it */
+
+typedef struct fpga_map_entry {
+    uint64_t offset;    /* of the register in the user BAR */
+    uint32_t first_bit; /* 0 for a register */
+    uint32_t bits;      /* 32 for a register */
+    uint32_t access;    /* FPGA_ACCESS_... */
+    uint32_t is_field;  /* 1 if it is a field of the register before it */
+    uint32_t has_reset; /* 1 if the value after a reset is known */
+    uint32_t reset;
+    uint32_t values;    /* number of values that have names */
+    uint32_t reserved;
+} fpga_map_entry;
+
+/* Loads a register map from a file, or from a text; the name of the text is for messages, and may be NULL. */
+fpga_status fpga_map_load(const char *file, fpga_map *map);
+fpga_status fpga_map_parse(const char *yaml, const char *name, fpga_map *map);
+
+/* Closes a register map. */
+fpga_status fpga_map_close(fpga_map map);
+
+/* Reads a register, or a field moved to bit 0. FPGA_ERROR_UNSUPPORTED if the map does not permit it. */
+fpga_status fpga_map_read(fpga_map map, fpga_card card, const char *name, uint32_t *value);
+
+/* The same for registers whose read has side effects, such as clearing them. */
+fpga_status fpga_map_take(fpga_map map, fpga_card card, const char *name, uint32_t *value);
+
+/* Writes a register or a field. Other fields keep their values; write-one bits are written as 0. FPGA_ERROR_RANGE if it does not fit. */
+fpga_status fpga_map_write(fpga_map map, fpga_card card, const char *name, uint32_t value);
+
+/* The same with the name of a value, or a number as a text: "run", "12", "0x1f". */
+fpga_status fpga_map_set(fpga_map map, fpga_card card, const char *name, const char *value);
+
+/* Writes the name of a value of a register or field, or the value in hexadecimal, cut to length - 1 bytes. needed, unless NULL, becomes the
+ * length of the whole text. */
+fpga_status fpga_map_value_text(fpga_map map, const char *name, uint32_t value, char *text, size_t length, size_t *needed);
+
+/* Converts the name of a value, or a number as a text, to a number. */
+fpga_status fpga_map_value_number(fpga_map map, const char *name, const char *value, uint32_t *number);
+
+/* Writes the named value of a register or field with this index, below fpga_map_entry.values. FPGA_ERROR_RANGE. */
+fpga_status fpga_map_get_value(fpga_map map, const char *name, uint32_t index, char *text, size_t length, uint32_t *value);
+
+/* Writes the number of entries: registers in the order of their offsets, each before its fields. */
+fpga_status fpga_map_count(fpga_map map, size_t *count);
+
+/* Writes name and properties of an entry. size is sizeof *entry; name and entry may be NULL. FPGA_ERROR_RANGE. */
+fpga_status fpga_map_get_entry(fpga_map map, size_t index, char *name, size_t length, fpga_map_entry *entry, size_t size);
 
 /* ---- Buffers ---------------------------------------------------------------------------------------------------------------- */
 
@@ -374,6 +435,211 @@ fpga_status fpga_stream_get_statistics(fpga_channel stream, fpga_stream_statisti
 /* Sets the card's write flush timeout: a C2H stream descriptor that has data is closed after 2^exponent clock cycles without more. 0, the
  * value after a reset, is off; 31 is the maximum. For streams without ends of packets. */
 fpga_status fpga_set_write_flush_timeout(fpga_card card, uint32_t exponent);
+
+/* ---- User interrupts -------------------------------------------------------------------------------------------------------- */
+
+/* Lines by which the design interrupts the host (usr_irq_req). A line is a level: the design holds it until its cause was served. A handle
+ * has one or more lines, each of which has one owner at a time. Thread rule: shared; each interrupt is reported to one thread. */
+
+#define FPGA_USER_LINES 16 /* lines of a card */
+
+typedef enum fpga_delivery {
+    FPGA_DELIVERY_MESSAGE = 0, /* own vector */
+    FPGA_DELIVERY_SHARED = 1,  /* vector shared with others */
+    FPGA_DELIVERY_LEVEL = 2,   /* legacy interrupt */
+    FPGA_DELIVERY_POLLED = 3   /* no interrupts: the library reads the level */
+} fpga_delivery;
+
+typedef struct fpga_user_line {
+    uint32_t enabled; /* 1: unmasked */
+    uint32_t pending; /* 1: the design holds it high */
+    uint32_t vector;
+    uint32_t reserved;
+    uint64_t count;   /* interrupts since the card was created, UINT64_MAX if the card does not count them */
+} fpga_user_line;
+
+typedef struct fpga_user_lines {
+    fpga_user_line lines[FPGA_USER_LINES];
+} fpga_user_lines;
+
+/* Takes count lines, 1 to 16, and enables them, and the card's interrupts with them. A line that is high interrupts at once.
+ * FPGA_ERROR_IN_USE, FPGA_ERROR_UNSUPPORTED (no such line). */
+fpga_status fpga_interrupt_open(fpga_card card, const uint32_t *lines, size_t count, fpga_interrupt *interrupt);
+
+/* Gives the lines back, which masks them. Threads that wait keep them until their wait ends. */
+fpga_status fpga_interrupt_close(fpga_interrupt interrupt);
+
+/* Waits until one of the lines has interrupted, takes all interrupts, and writes the lines as bits: bit n for line n. counts, unless NULL,
+ * has FPGA_USER_LINES elements, and becomes the number of interrupts of each line. FPGA_ERROR_TIMED_OUT; FPGA_ERROR_GONE, within 0.1 s, if
+ * the card is removed or reset. */
+fpga_status fpga_interrupt_wait(fpga_interrupt interrupt, uint64_t timeout_ns, uint32_t *lines, uint64_t *counts);
+
+/* Takes the interrupts that have arrived, as fpga_interrupt_wait does. Never waits. */
+fpga_status fpga_interrupt_take(fpga_interrupt interrupt, uint32_t *lines, uint64_t *counts);
+
+/* Rearms a line after its cause was served: a line that is still high interrupts again. */
+fpga_status fpga_interrupt_rearm(fpga_interrupt interrupt, uint32_t line);
+
+/* Unmasks a line, or masks it if enabled is 0. */
+fpga_status fpga_interrupt_enable(fpga_interrupt interrupt, uint32_t line, uint32_t enabled);
+
+/* Writes the number of interrupts of a line since it was taken, and its fpga_delivery. Both may be NULL. */
+fpga_status fpga_interrupt_get_count(fpga_interrupt interrupt, uint32_t line, uint64_t *count, int32_t *delivery);
+
+/* Writes the file descriptor of the lines, for poll() and epoll: readable when one may have interrupted; then fpga_interrupt_take. It
+ * belongs to the handle. */
+fpga_status fpga_interrupt_fd(fpga_interrupt interrupt, int *fd);
+
+/* Reads the states of all lines of a card, taken or not. size is sizeof *lines. */
+fpga_status fpga_get_user_lines(fpga_card card, fpga_user_lines *lines, size_t size);
+
+/* ---- Copies inside the card (AXI CDMA) -------------------------------------------------------------------------------------- */
+
+/* Takes the copy engine. It has one owner at a time. FPGA_ERROR_UNSUPPORTED if its place is not known: fpga_cdma_open_at has the offset of
+ * its registers in the user BAR. Thread rule: single. */
+fpga_status fpga_cdma_open(fpga_card card, fpga_cdma *cdma);
+fpga_status fpga_cdma_open_at(fpga_card card, uint64_t offset, fpga_cdma *cdma);
+
+/* Gives the engine back. */
+fpga_status fpga_cdma_close(fpga_cdma cdma);
+
+/* Copies length bytes of card memory, which must not overlap, and waits. FPGA_ERROR_RANGE; FPGA_ERROR_FAULT and FPGA_ERROR_TIMED_OUT have
+ * the bytes copied as fpga_error.bytes_done: the engine was reset and can be used again. */
+fpga_status fpga_cdma_copy(fpga_cdma cdma, uint64_t source, uint64_t destination, uint64_t length, uint64_t timeout_ns);
+
+/* Reads the status register (PG034, CDMASR), and whether the engine is idle, and has failed. All may be NULL. */
+fpga_status fpga_cdma_get_status(fpga_cdma cdma, uint32_t *status, uint32_t *idle, uint32_t *failed);
+
+/* Resets the engine. FPGA_ERROR_WEDGED if the reset does not end. */
+fpga_status fpga_cdma_reset(fpga_cdma cdma);
+
+/* ---- Recovery --------------------------------------------------------------------------------------------------------------- */
+
+/* Levels of a recovery, mildest first. After a reset every handle of the card is stale: close them all, then open the card again. */
+typedef enum fpga_recovery_level {
+    FPGA_RECOVERY_DEFAULT = 0,
+    FPGA_RECOVERY_CHANNEL = 1,  /* stop the engines by their registers. The default */
+    FPGA_RECOVERY_FUNCTION = 2, /* function-level reset, which few XDMA cards have */
+    FPGA_RECOVERY_BUS = 3       /* hot reset of the link: every function below the port */
+} fpga_recovery_level;
+
+typedef struct fpga_recovery_options {
+    int32_t max_level;    /* fpga_recovery_level that is not exceeded */
+    int32_t at_least;     /* fpga_recovery_level that is executed even if the card is healthy: a reset. Raises max_level */
+    uint32_t force;       /* 1: although this process uses the card. It ends transfers, and a reset makes handles stale */
+    uint32_t one_channel; /* 1: only the channel of direction and number */
+    int32_t direction;    /* fpga_direction */
+    uint32_t number;
+    uint64_t limit_ns;    /* time for one engine to become idle. Default 2 s */
+} fpga_recovery_options;
+
+typedef enum fpga_recovery_part {
+    FPGA_RECOVERY_REGISTERS = 0,
+    FPGA_RECOVERY_H2C = 1, /* part_number is the number of the channel */
+    FPGA_RECOVERY_C2H = 2,
+    FPGA_RECOVERY_CDMA = 3,
+    FPGA_RECOVERY_NETWORK = 4,
+    FPGA_RECOVERY_INTERRUPTS = 5,
+    FPGA_RECOVERY_FUNCTION_RESET = 6,
+    FPGA_RECOVERY_BUS_RESET = 7
+} fpga_recovery_part;
+
+typedef enum fpga_recovery_outcome {
+    FPGA_RECOVERY_NOT_NEEDED = 0,
+    FPGA_RECOVERY_RECOVERED = 1,
+    FPGA_RECOVERY_UNSUPPORTED = 2,
+    FPGA_RECOVERY_FAILED = 3
+} fpga_recovery_outcome;
+
+typedef struct fpga_recovery_step {
+    int32_t part;         /* fpga_recovery_part */
+    uint32_t part_number;
+    int32_t outcome;      /* fpga_recovery_outcome */
+    uint32_t reserved;
+    uint64_t duration_ns;
+} fpga_recovery_step;
+
+typedef struct fpga_recovery_report {
+    uint32_t well;       /* 1: at the end the card answered, and nothing was busy */
+    uint32_t reopen;     /* 1: the card was reset: open it again */
+    uint32_t step_count; /* valid elements of steps */
+    uint32_t reserved;
+    fpga_recovery_step steps[16];
+} fpga_recovery_report;
+
+/* Recovers a card, no further than needed and permitted. A failed step is no error: the report has it. size and report_size are sizeof
+ * *options and sizeof *report; report may be NULL. If length is not 0, text becomes the report as a text of several lines, cut to
+ * length - 1 bytes. FPGA_ERROR_IN_USE while this process uses parts of the card: close them, or force. FPGA_ERROR_GONE. */
+fpga_status fpga_recover(fpga_card card, const fpga_recovery_options *options, size_t size, fpga_recovery_report *report,
+                         size_t report_size, char *text, size_t length);
+
+/* ---- Simulated cards -------------------------------------------------------------------------------------------------------- */
+
+/* Simulated cards and the network between them, for tests. Without threads, time is virtual, and cards work inside waits and polls of this
+ * library and in fpga_network_step: the same calls give the same run. Functions return FPGA_ERROR_UNSUPPORTED if the library is built
+ * without simulated cards, FPGA_ERROR_RANGE for a card that is not there. Thread rule: shared. */
+
+typedef struct fpga_network_options {
+    const char *description;    /* built-in card such as "us-plus-x8-stream", or FILE.yaml. Default: the card that "mock" opens */
+    uint32_t cards;             /* number of cards, with node ids from 1. Default 1 */
+    uint32_t threaded;          /* 1: cards work on a thread of their own, in real time */
+    uint64_t seed;              /* of all random choices of the network */
+    uint32_t lost_one_in;       /* one of this many packets is lost. Default: none, as below */
+    uint32_t duplicated_one_in;
+    uint32_t damaged_one_in;
+    uint32_t reorder;           /* a packet is chosen at random among this many */
+    uint64_t delay_ns;          /* delay of every packet */
+    uint64_t jitter_ns;         /* maximum of an additional random delay */
+    uint64_t rate_bits_per_s;   /* rate of the network. Default: no limit */
+} fpga_network_options;
+
+typedef enum fpga_card_failure {
+    FPGA_FAILURE_NONE = 0,    /* the card works */
+    FPGA_FAILURE_GONE = 1,    /* the card has left the bus */
+    FPGA_FAILURE_ALL_ONES = 2 /* registers read as all ones; configuration space answers */
+} fpga_card_failure;
+
+/* Creates simulated cards. size is sizeof *options. */
+fpga_status fpga_network_create(const fpga_network_options *options, size_t size, fpga_network *network);
+
+/* Closes the handle. Cards that are open keep the network. */
+fpga_status fpga_network_close(fpga_network network);
+
+/* Opens the card with this index, from 0. Open a card once at a time. */
+fpga_status fpga_network_open(fpga_network network, uint32_t index, fpga_card *card);
+
+/* Plans faults of a card: a text as in section `faults` of a card description (docs/guide/faults.md), or a file with it. An empty text
+ * removes the plan. Errors name the entry and its key. */
+fpga_status fpga_network_set_faults(fpga_network network, uint32_t index, const char *yaml);
+fpga_status fpga_network_load_faults(fpga_network network, uint32_t index, const char *file);
+
+/* Makes a card fail, or work again with FPGA_FAILURE_NONE. */
+fpga_status fpga_network_fail(fpga_network network, uint32_t index, fpga_card_failure failure);
+
+/* Inserts a card again that has left the bus: in its power-on state, without its memory content. */
+fpga_status fpga_network_replug(fpga_network network, uint32_t index);
+
+/* Raises a user interrupt of a card as its design would, or lowers it if asserted is 0. */
+fpga_status fpga_network_set_user_interrupt(fpga_network network, uint32_t index, uint32_t line, uint32_t asserted);
+
+/* Raises a user interrupt until it is acknowledged. acknowledged, unless NULL, becomes 1 if it has been. */
+fpga_status fpga_network_pulse_user_interrupt(fpga_network network, uint32_t index, uint32_t line, uint32_t *acknowledged);
+
+/* Reads and writes card memory without DMA. FPGA_ERROR_RANGE outside of it. */
+fpga_status fpga_network_peek(fpga_network network, uint32_t index, uint64_t address, void *data, size_t length);
+fpga_status fpga_network_poke(fpga_network network, uint32_t index, uint64_t address, const void *data, size_t length);
+
+/* Makes a range of card memory answer every access with an error. */
+fpga_status fpga_network_poison(fpga_network network, uint32_t index, uint64_t address, uint64_t length);
+
+/* Does one unit of work, and writes 1 if there was any, unless worked is NULL. Nothing with threads. */
+fpga_status fpga_network_step(fpga_network network, uint32_t *worked);
+
+/* Works until there is nothing to do at this time, and writes the units of work, unless units is NULL. With threads: waits for that. */
+fpga_status fpga_network_settle(fpga_network network, uint64_t *units);
+
+/* Lets time pass, with all work that becomes due. */
+fpga_status fpga_network_advance(fpga_network network, uint64_t span_ns);
 
 #ifdef __cplusplus
 }

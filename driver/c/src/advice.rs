@@ -2,7 +2,8 @@
 
 use fpga_driver::Advice;
 
-/// Returns the advice as a C program can follow it. Functions that the interface does not have yet are not named.
+/// Returns the advice as a C program can follow it: by functions and options of the header, or by the command-line tool for what a program
+/// does not do.
 pub(crate) fn render(advice: &Advice) -> String {
     match advice {
         Advice::Text(text) => text,
@@ -10,65 +11,91 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::BindToVfio(address) => return format!("bind {address} to vfio-pci"),
         Advice::EnableSimulator => "build the library with simulated cards, or name another card",
         Advice::OpenForUse | Advice::ReopenCard => "open the card again with fpga_open when it is back",
-        Advice::ResetBus => "reset the card (fpgactl reset --level bus), then open it again with fpga_open",
-        Advice::SeeCardInfo | Advice::ChooseUsableRange => {
-            "choose a range inside the card's memory: fpga_get_info has its first range"
+        Advice::ResetBus => {
+            "reset the card (fpga_recover with at_least = FPGA_RECOVERY_BUS, or fpgactl reset --level bus), then open it again"
         }
-        Advice::UseStreamChannel => "use a bitstream with memory-mapped channels",
+        Advice::SeeCardInfo => "choose a range inside the card's memory: fpga_get_info has its first range",
+        Advice::ChooseUsableRange => "choose a range inside the memory of fpga_endpoint_get_info",
+        Advice::UseStreamChannel => "use fpga_stream_open",
         Advice::UseMemoryChannel => "use fpga_channel_open",
-        Advice::DropOtherHandle => "close the other handle first (fpga_channel_close)",
+        Advice::DropOtherHandle => "close the other handle first",
         Advice::TakeBufferFromCard | Advice::RegisterMemory | Advice::MapWithAccess(_) => {
-            "create the buffer with fpga_buffer_create for this channel"
+            "create the buffer for this card with fpga_buffer_create or fpga_buffer_register"
         }
-        Advice::TakeCompletions => "call fpga_poll, then submit again",
-        Advice::SplitTransfer => "split the transfer",
+        Advice::TakeCompletions => "call the poll function of the handle and take what has ended, then try again",
+        Advice::SplitTransfer => {
+            "split the transfer, or open the channel with more descriptors (fpga_channel_open_with)"
+        }
         Advice::Resubmit => "submit it again with fpga_submit",
         Advice::WaitLonger => "wait longer",
         Advice::WaitLongerOrAbort | Advice::WaitAgainOrAbort => {
             "wait longer with fpga_wait, or call fpga_abort"
         }
-        Advice::WaitOrCancel => "wait for the transfer with fpga_wait, or end it with fpga_abort",
-        Advice::DropHandlesOrForce | Advice::DropCard => {
-            "close every handle of the card, then open it again with fpga_open"
+        Advice::WaitOrCancel => "wait for the transfer with fpga_wait, or end it with fpga_cancel or fpga_abort",
+        Advice::DropHandlesOrForce => {
+            "close the handles of the card's parts first, or set force in fpga_recovery_options"
         }
-        Advice::EnableInterrupts | Advice::StateRingInterrupt => "wait by polling",
+        Advice::DropCard => "close every handle of the card, then open it again with fpga_open",
+        Advice::EnableInterrupts => {
+            "call fpga_enable_interrupts before the channel is opened, or use FPGA_WAIT_POLL"
+        }
+        Advice::StateRingInterrupt => "use FPGA_WAIT_POLL",
+        Advice::EnableUserInterrupt => "call fpga_interrupt_enable before waiting",
+        Advice::CheckUserInterrupt => {
+            "wait longer, or check with fpga_get_user_lines that the design raises the line"
+        }
+        Advice::RestartStream => "call fpga_abort to start it anew",
+        Advice::ChooseStreamBuffers => {
+            "set buffers (2 to 65536, a power of two) and buffer_size (a multiple of 64, at most 64 MiB) in fpga_stream_options"
+        }
+        Advice::EnlargeStreamBuffers => "set more buffers or a larger buffer_size in fpga_stream_options",
+        Advice::UseBatchMode => "use FPGA_RUN_BATCH",
         Advice::ShortenCopy => "give a shorter length",
         Advice::CopyRest => "copy the rest, with more time if needed",
         Advice::AlignOrLendChannels => {
             "align both addresses to the engine's data width: multiples of 128 bytes suit every build"
         }
-        Advice::TestCard => "test the card (fpgactl validate)",
-        Advice::StateDmaBar
-        | Advice::StateCdmaOffset
-        | Advice::StateNetworkInterface
-        | Advice::UseBatchMode
-        | Advice::ChooseStreamBuffers
-        | Advice::EnlargeStreamBuffers
-        | Advice::EnableUserInterrupt
-        | Advice::CheckUserInterrupt
-        | Advice::RestartStream
-        | Advice::LendChannel
-        | Advice::ReopenEndpoint
-        | Advice::ChooseScheme
-        | Advice::OpenWithScheme
-        | Advice::ChooseTuning
-        | Advice::StateSourceAlignment
-        | Advice::PlaceChain
-        | Advice::CloseRegion
-        | Advice::EnlargeEventRing
-        | Advice::FewerSlotsOrLargerEventRing
-        | Advice::ChooseNotification
-        | Advice::ShortenSegments
-        | Advice::MatchTimeouts
-        | Advice::AskPeerAgain
-        | Advice::StateIncarnation
-        | Advice::OpenEndpointBeforeInterrupts
-        | Advice::WaitForRead
-        | Advice::UseCopyEngine
-        | Advice::TestWithSecondCard
-        | Advice::AvoidHybridWaits
-        | Advice::AvoidLongBlocks => {
-            "the function that would help is not in this interface; use fpgactl or Rust"
+        Advice::StateCdmaOffset => "use fpga_cdma_open_at with the offset of its registers in the user BAR",
+        Advice::TestCard => "open the endpoint again; if that does not help, test the card (fpgactl validate)",
+        Advice::ReopenEndpoint => "close the endpoint and open it again with fpga_endpoint_open",
+        Advice::ChooseScheme => "name a supported scheme in fpga_endpoint_options, or load another build",
+        Advice::OpenWithScheme => {
+            "name one of these in fpga_send_options, or add it to other_schemes of fpga_endpoint_options"
+        }
+        Advice::ChooseTuning => "choose another window in fpga_endpoint_options",
+        Advice::StateSourceAlignment => {
+            "check the sources; for a build without data realignment set source_alignment in fpga_endpoint_options; open the endpoint again"
+        }
+        Advice::CloseRegion => "close a region first with fpga_region_close",
+        Advice::EnlargeEventRing => {
+            "poll more often, or set more event_entries in fpga_endpoint_options, and open the endpoint again"
+        }
+        Advice::FewerSlotsOrLargerEventRing => {
+            "join with fewer slots, or open the endpoint with more event_entries (up to 65536)"
+        }
+        Advice::ChooseNotification => "use FPGA_NOTIFY_RECEIVER or FPGA_NOTIFY_NONE",
+        Advice::ShortenSegments => "set a shorter segment_size in fpga_endpoint_options",
+        Advice::MatchTimeouts => {
+            "set a shorter give_up_ns here, or a longer registry_timeout_ns at the node, in fpga_endpoint_options"
+        }
+        Advice::AskPeerAgain => "if the node was restarted, ask it again with fpga_endpoint_wait_peer",
+        Advice::StateIncarnation => {
+            "wait until the system has random numbers, or set an incarnation that this node has not used in fpga_endpoint_options"
+        }
+        Advice::OpenEndpointBeforeInterrupts => {
+            "call fpga_endpoint_open before fpga_enable_interrupts: it polls then"
+        }
+        Advice::WaitForRead => "wait for a read to end with fpga_endpoint_wait_read",
+        Advice::UseCopyEngine => "copy with fpga_cdma_copy, or use other addresses",
+        Advice::AvoidHybridWaits => "use FPGA_WAIT_INTERRUPT or FPGA_WAIT_POLL",
+        Advice::AvoidLongBlocks => "leave long_blocks of fpga_channel_options 0",
+        Advice::TestWithSecondCard => "send from one card to another",
+        Advice::PlaceChain => {
+            "check that the end of the card's memory can be written, and open the endpoint again"
+        }
+        // For cards that state wrong properties, and engines that need another engine's help.
+        Advice::StateDmaBar | Advice::StateNetworkInterface | Advice::LendChannel => {
+            "this interface has no option for it; check the bitstream with fpgactl, or use the Rust interface"
         }
     }
     .to_owned()

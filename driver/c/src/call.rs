@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{self, Failure};
-use crate::layout::CStruct;
+use crate::layout::Member;
 use crate::status::Status;
 
 /// Runs the body of a call. Records its failure for `fpga_last_error`, and turns a panic into a status.
@@ -77,7 +77,7 @@ pub(crate) fn out_bytes(data: *mut u8, length: usize) -> Result<*mut u8, Failure
 ///
 /// # Errors
 /// [`Status::Argument`] if `data` is null and `count` is not 0.
-pub(crate) fn array<'a, T: CStruct>(data: *const T, count: usize) -> Result<&'a [T], Failure> {
+pub(crate) fn array<'a, T: Member>(data: *const T, count: usize) -> Result<&'a [T], Failure> {
     if count == 0 {
         return Ok(&[]);
     }

@@ -138,6 +138,16 @@ pub(crate) extern "C" fn fpga_get_name(card: u64, name: *mut c_char, length: usi
     })
 }
 
+/// Code of a register access that failed.
+pub(crate) fn mmio_status(error: &MmioError) -> Status {
+    match error {
+        MmioError::OutOfRange { .. } | MmioError::Misaligned { .. } => Status::Range,
+        MmioError::Stale { .. } => Status::Gone,
+        error if error.is_gone() => Status::Gone,
+        _ => Status::System,
+    }
+}
+
 /// Accesses a register of one BAR.
 fn register<T>(card: u64, bar: i32, access: impl FnOnce(&Bar) -> Result<T, MmioError>) -> Result<T, Failure> {
     let card = handle::shared(card, Card::clone)?;
@@ -146,14 +156,14 @@ fn register<T>(card: u64, bar: i32, access: impl FnOnce(&Bar) -> Result<T, MmioE
         BAR_USER => card.user_bar(),
         _ => return Err(Failure::of(Status::Argument, "bar is neither FPGA_BAR_DMA nor FPGA_BAR_USER")),
     };
-    let bar = bar.ok_or_else(|| Failure::of(Status::Unsupported, "the card has no user BAR"))?;
+    let bar =
+        bar.ok_or_else(|| Failure::on_card(Status::Unsupported, &"the card has no user BAR", card.name()))?;
     access(bar).map_err(|error| {
-        let status = match error {
-            MmioError::OutOfRange { .. } | MmioError::Misaligned { .. } => Status::Range,
-            error if error.is_gone() => Status::Gone,
-            _ => Status::System,
-        };
-        Failure::on_card(status, &error, card.name())
+        let (failure, help) = (Failure::on_card(mmio_status(&error), &error, card.name()), error.help());
+        match help {
+            Some(help) => failure.advise(&help),
+            None => failure,
+        }
     })
 }
 

@@ -18,8 +18,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::buffer::Buffer;
 use crate::channel::Channel;
 use crate::error::Failure;
+use crate::interrupt::UserLines;
+use crate::map::Map;
+#[cfg(feature = "sim")]
+use crate::network::Network;
 use crate::status::Status;
-use fpga_driver::Card;
+use fpga_driver::{Card, Cdma};
 
 const FREE: u64 = 0;
 const IDLE: u64 = 1;
@@ -76,6 +80,11 @@ objects! {
     Card = 0,
     Channel = 1,
     Buffer = 2,
+    Map = 3,
+    UserLines = 4,
+    Cdma = 5,
+    #[cfg(feature = "sim")]
+    Network = 6,
 }
 
 struct Slot {

@@ -140,6 +140,13 @@ mod tests {
             crate::stream::COptions,
             crate::stream::CPiece,
             crate::stream::CStatistics,
+            crate::map::CEntry,
+            crate::interrupt::CLine,
+            crate::interrupt::CStates,
+            crate::recovery::COptions,
+            crate::recovery::CStep,
+            crate::recovery::CReport,
+            crate::network::COptions,
         );
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("layout.c");

@@ -4,6 +4,7 @@ use fpga_driver::bulk::BulkError;
 use fpga_driver::errors::{ChannelFault, DmaAllocError};
 use fpga_driver::{ChannelError, OpenError, ResourceError, SubmitError, TransferError};
 
+use crate::card::mmio_status;
 use crate::error::{Position, UNKNOWN};
 
 /// Result of a call; `fpga_status` in C.
@@ -36,7 +37,7 @@ pub enum Status {
     Fault = 11,
     /// The engine does not stop. The card has to be reset.
     Wedged = 12,
-    /// The card does not answer.
+    /// The card does not answer, or was reset since it was opened.
     Gone = 13,
     /// The ticket is unknown.
     Ticket = 14,
@@ -134,8 +135,8 @@ impl Code for ResourceError {
             Self::InUse { .. } => Status::InUse,
             Self::Busy { .. } => Status::Wedged,
             Self::Memory(error) => memory_status(error),
-            Self::Mmio(error) if error.is_gone() => Status::Gone,
-            Self::Mmio(_) | Self::Interrupt(_) => Status::System,
+            Self::Mmio(error) => mmio_status(error),
+            Self::Interrupt(_) => Status::System,
             Self::StreamBuffers { .. } | Self::Ring(_) => Status::Argument,
             _ => Status::Unsupported,
         }
@@ -173,6 +174,7 @@ impl Code for ChannelError {
             Self::MemoryInUse | Self::PacketStarted => Status::InUse,
             Self::NotRegistered => Status::Handle,
             Self::NoInterrupt => Status::Unsupported,
+            Self::Mmio(error) => mmio_status(error),
             _ => Status::System,
         }
     }
@@ -205,6 +207,19 @@ impl Code for BulkError {
             Self::Fault { .. } => Status::Fault,
             Self::Channel { cause, .. } => cause.status(),
             _ => Status::Internal,
+        }
+    }
+
+    fn position(&self) -> Position {
+        match self {
+            Self::Submit(error) => error.position(),
+            Self::Fault { done, cause, .. } => {
+                let position = cause.position();
+                let bytes_done = if position.bytes_done == UNKNOWN { 0 } else { position.bytes_done };
+                Position { bytes_done: done.saturating_add(bytes_done), ..position }
+            }
+            Self::Channel { done, .. } => Position { bytes_done: *done, ..Position::default() },
+            _ => Position::default(),
         }
     }
 }

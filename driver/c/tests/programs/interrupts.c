@@ -1,0 +1,144 @@
+/* User interrupts of a simulated card with a thread of its own; copies inside the card; recovery. */
+#include "check.h"
+#include <poll.h>
+#include <pthread.h>
+
+static fpga_interrupt waited;
+
+static void *wait_for_line(void *argument)
+{
+    uint32_t lines = 0;
+    (void)argument;
+    DO(fpga_interrupt_wait(waited, 10 * SECOND, &lines, NULL));
+    HOLDS(lines == 1u << 3);
+    return NULL;
+}
+
+static void use_lines(fpga_network network, fpga_card card)
+{
+    uint32_t wanted[2] = {3, 7}, wrong = 16, lines, acknowledged;
+    uint64_t counts[FPGA_USER_LINES], count;
+    fpga_interrupt interrupt, again;
+    fpga_user_lines states;
+    struct pollfd polled;
+    pthread_t thread;
+    int32_t delivery;
+    EXPECT(fpga_interrupt_open(card, &wrong, 1, &interrupt), FPGA_ERROR_UNSUPPORTED);
+    EXPECT(fpga_interrupt_open(card, wanted, 0, &interrupt), FPGA_ERROR_ARGUMENT);
+    EXPECT(fpga_interrupt_open(card, NULL, 1, &interrupt), FPGA_ERROR_ARGUMENT);
+    DO(fpga_interrupt_open(card, wanted, 2, &interrupt));
+    EXPECT(fpga_interrupt_open(card, wanted, 1, &again), FPGA_ERROR_IN_USE);
+    EXPECT(fpga_interrupt_wait(interrupt, 1000000, &lines, counts), FPGA_ERROR_TIMED_OUT);
+    DO(fpga_network_set_user_interrupt(network, 0, 7, 1));
+    DO(fpga_interrupt_wait(interrupt, 10 * SECOND, &lines, counts));
+    HOLDS(lines == 1u << 7 && counts[7] == 1 && counts[3] == 0);
+    DO(fpga_get_user_lines(card, &states, sizeof states));
+    HOLDS(states.lines[7].enabled == 1 && states.lines[7].pending == 1 && states.lines[3].pending == 0);
+    DO(fpga_network_set_user_interrupt(network, 0, 7, 0));
+    DO(fpga_interrupt_rearm(interrupt, 7));
+    EXPECT(fpga_interrupt_rearm(interrupt, 4), FPGA_ERROR_RANGE);
+    DO(fpga_interrupt_get_count(interrupt, 7, &count, &delivery));
+    HOLDS(count >= 1 && delivery == FPGA_DELIVERY_MESSAGE);
+    DO(fpga_interrupt_take(interrupt, &lines, NULL));
+    /* The file descriptor. */
+    DO(fpga_interrupt_fd(interrupt, &polled.fd));
+    polled.events = POLLIN;
+    DO(fpga_network_pulse_user_interrupt(network, 0, 3, &acknowledged));
+    HOLDS(poll(&polled, 1, 10000) == 1);
+    DO(fpga_interrupt_take(interrupt, &lines, counts));
+    HOLDS(lines == 1u << 3 && counts[3] == 1);
+    EXPECT(fpga_network_pulse_user_interrupt(network, 0, 16, NULL), FPGA_ERROR_RANGE);
+    EXPECT(fpga_network_pulse_user_interrupt(network, 9, 3, NULL), FPGA_ERROR_RANGE);
+    /* A masked line. */
+    DO(fpga_interrupt_enable(interrupt, 7, 0));
+    EXPECT(fpga_interrupt_wait(interrupt, SECOND, &lines, NULL), FPGA_ERROR_ARGUMENT);
+    DO(fpga_interrupt_enable(interrupt, 7, 1));
+    /* Another thread waits while this one closes the handle: its wait ends as usual. */
+    waited = interrupt;
+    pthread_create(&thread, NULL, wait_for_line, NULL);
+    DO(fpga_network_set_user_interrupt(network, 0, 3, 1));
+    pthread_join(thread, NULL);
+    DO(fpga_interrupt_close(interrupt));
+    EXPECT(fpga_interrupt_take(interrupt, &lines, NULL), FPGA_ERROR_HANDLE);
+    HOLDS(lines == 0);
+    DO(fpga_interrupt_open(card, wanted, 1, &again));
+    DO(fpga_interrupt_close(again));
+}
+
+static void copy(fpga_network network, fpga_card card)
+{
+    fpga_cdma cdma, again;
+    uint32_t status, idle, failed;
+    char text[16] = "";
+    DO(fpga_network_poke(network, 0, 0x10000, "inside the card", 16));
+    DO(fpga_cdma_open(card, &cdma));
+    EXPECT(fpga_cdma_open(card, &again), FPGA_ERROR_IN_USE);
+    DO(fpga_cdma_copy(cdma, 0x10000, 0x40000, 16, 10 * SECOND));
+    DO(fpga_cdma_copy(cdma, 0x10000, 0x50000, 16, FPGA_NO_TIMEOUT));
+    DO(fpga_network_peek(network, 0, 0x40000, text, sizeof text));
+    HOLDS(strcmp(text, "inside the card") == 0);
+    EXPECT(fpga_cdma_copy(cdma, 0x10000, 0x10040, 4096, SECOND), FPGA_ERROR_RANGE);
+    DO(fpga_network_poison(network, 0, 0x80000, 64));
+    EXPECT(fpga_cdma_copy(cdma, 0x80000, 0x90000, 4096, 10 * SECOND), FPGA_ERROR_FAULT);
+    HOLDS(fpga_last_error()->part == FPGA_PART_CDMA && fpga_last_error()->card_address == 0x90000);
+    HOLDS(fpga_last_error()->length == 4096);
+    DO(fpga_cdma_get_status(cdma, &status, &idle, &failed));
+    HOLDS(failed == 0);
+    DO(fpga_cdma_reset(cdma));
+    DO(fpga_cdma_close(cdma));
+    EXPECT(fpga_cdma_reset(cdma), FPGA_ERROR_HANDLE);
+    EXPECT(fpga_network_peek(network, 0, UINT64_MAX - 4, text, 4), FPGA_ERROR_RANGE);
+}
+
+static void recover(fpga_network network, fpga_card card)
+{
+    fpga_recovery_options options;
+    fpga_recovery_report report;
+    fpga_channel h2c;
+    char text[4096];
+    uint32_t value;
+    memset(&options, 0, sizeof options);
+    DO(fpga_channel_open(card, FPGA_H2C, 0, &h2c));
+    EXPECT(fpga_recover(card, NULL, 0, NULL, 0, NULL, 0), FPGA_ERROR_IN_USE);
+    HOLDS(strstr(fpga_last_error()->advice, "force") != NULL);
+    DO(fpga_channel_close(h2c));
+    DO(fpga_recover(card, NULL, 0, &report, sizeof report, text, sizeof text));
+    HOLDS(report.well == 1 && report.reopen == 0 && report.step_count > 4);
+    HOLDS(report.steps[0].outcome == FPGA_RECOVERY_NOT_NEEDED && strstr(text, "the card works") != NULL);
+    options.at_least = FPGA_RECOVERY_BUS;
+    DO(fpga_recover(card, &options, sizeof options, &report, sizeof report, NULL, 0));
+    HOLDS(report.well == 1 && report.reopen == 1 && report.steps[report.step_count - 1].part == FPGA_RECOVERY_BUS_RESET);
+    EXPECT(fpga_channel_open(card, FPGA_H2C, 0, &h2c), FPGA_ERROR_GONE);
+    options.at_least = 9;
+    EXPECT(fpga_recover(card, &options, sizeof options, NULL, 0, NULL, 0), FPGA_ERROR_ARGUMENT);
+    /* A card that has left the bus. */
+    DO(fpga_close(card));
+    DO(fpga_network_open(network, 0, &card));
+    DO(fpga_network_fail(network, 0, FPGA_FAILURE_GONE));
+    EXPECT(fpga_recover(card, NULL, 0, NULL, 0, NULL, 0), FPGA_ERROR_GONE);
+    EXPECT(fpga_read32(card, FPGA_BAR_DMA, 0, &value), FPGA_ERROR_GONE);
+    HOLDS(value == UINT32_MAX);
+    DO(fpga_close(card));
+    EXPECT(fpga_network_open(network, 0, &card), FPGA_ERROR_GONE);
+    HOLDS(card.value == 0);
+    DO(fpga_network_replug(network, 0));
+    DO(fpga_network_open(network, 0, &card));
+    DO(fpga_close(card));
+}
+
+int main(void)
+{
+    fpga_network_options options;
+    fpga_network network;
+    fpga_card card;
+    memset(&options, 0, sizeof options);
+    options.threaded = 1;
+    DO(fpga_network_create(&options, sizeof options, &network));
+    DO(fpga_network_open(network, 0, &card));
+    use_lines(network, card);
+    copy(network, card);
+    recover(network, card);
+    DO(fpga_network_close(network));
+    puts("interrupts, copies and recovery work");
+    return 0;
+}
