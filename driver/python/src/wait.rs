@@ -20,20 +20,26 @@ thread_local! {
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Runs Python's signal handlers if it is time to. Returns whether one raised an exception, which [`raised`] returns.
+/// Runs Python's signal handlers if it is time to. Returns whether one has raised an exception.
 fn is_interrupted() -> bool {
+    // The wait has ended; what the call still does is to be short.
+    if RAISED.with_borrow(Option::is_some) {
+        return true;
+    }
     let now = Instant::now();
     let due = LOOKED.get().is_none_or(|looked| now.duration_since(looked) >= SIGNAL_INTERVAL);
     if !due {
         return false;
     }
     LOOKED.set(Some(now));
-    match Python::attach(|py| py.check_signals()) {
-        Ok(()) => false,
-        Err(error) => {
-            RAISED.with_borrow_mut(|raised| *raised = Some(error));
+    match Python::try_attach(|py| py.check_signals()) {
+        Some(Ok(())) => false,
+        Some(Err(error)) => {
+            RAISED.set(Some(error));
             true
         }
+        // The interpreter shuts down: nobody waits for the result.
+        None => true,
     }
 }
 
@@ -67,7 +73,7 @@ pub(crate) fn options(timeout: Option<f64>) -> Result<WaitOptions, Failure> {
     Ok(WaitOptions::default().timeout(limit).total(limit).cancel(Cancellation::from_function(is_interrupted)))
 }
 
-/// Runs a call without the interpreter's lock. The exception of a signal handler replaces the error of the wait that it ended.
+/// Runs a call without the interpreter's lock. The exception of a signal handler replaces the result of the call.
 ///
 /// # Errors
 /// Errors of the call.
@@ -78,9 +84,14 @@ pub(crate) fn detached<T: Send, E>(
 where
     E: Into<Failure> + Send,
 {
-    match py.detach(call) {
-        Ok(value) => Ok(value),
-        Err(error) => Err(raised().map_or_else(|| error.into(), Failure::from)),
+    // A handler may make a call of its own while this thread waits: it has its own exception.
+    let outer = raised();
+    let result = py.detach(call);
+    let inner = raised();
+    RAISED.set(outer);
+    match inner {
+        Some(error) => Err(error.into()),
+        None => result.map_err(Into::into),
     }
 }
 
