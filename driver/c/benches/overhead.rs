@@ -95,7 +95,8 @@ fn main() {
     for depth in [1, 64] {
         // Caches, branch predictors and the memory of the cards.
         for _ in 0..20 {
-            (rust.round(depth), c.round(depth));
+            rust.round(depth);
+            c.round(depth);
         }
         let pairs: Vec<_> = (0..PAIRS)
             .map(|number| {

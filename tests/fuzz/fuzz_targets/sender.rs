@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use fpga_firmware::event::{Event, NackReason};
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_protocol::Nanos;
-use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, SendTicket, Transmit, TransmitKind};
+use fpga_protocol::sender::{
+    Answer, Command, Notify, SendTicket, Sender, SenderConfig, Transmit, TransmitKind,
+};
 use fpga_registers::CardAddr;
 use libfuzzer_sys::fuzz_target;
 
