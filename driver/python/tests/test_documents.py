@@ -1,0 +1,26 @@
+"""Runs the Python programs of the project's documents."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGES = ["README.md", "driver/python/README.md", "docs/guide/python.md"]
+# A block of another language, or one that is not complete, is marked otherwise: `py` instead of `python`.
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_programs_of_page_run(page: str, tmp_path: Path) -> None:
+    """The blocks of a page are one program, in their order."""
+    blocks = BLOCK.findall((ROOT / page).read_text())
+    assert blocks, f"{page} has no Python program"
+    program = tmp_path / "page.py"
+    program.write_text("\n".join(blocks))
+    done = subprocess.run([sys.executable, "-W", "error", program], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
