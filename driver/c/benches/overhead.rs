@@ -71,7 +71,7 @@ impl Way for Rust {
     #[inline]
     fn submit(&mut self, slot: usize) {
         let to = CardAddr::new((slot * SIZE) as u64);
-        self.channel.submit_at(self.memory, slot * SIZE, SIZE, to).expect("room in the ring");
+        self.channel.submit_at(self.memory, slot * SIZE, SIZE, to).expect("space in the ring");
     }
 
     #[inline]

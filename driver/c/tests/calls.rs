@@ -57,7 +57,7 @@ impl Calls {
         let status = unsafe {
             (self.submit)(self.channel, self.buffer, offset, length, card_address, core::ptr::null_mut())
         };
-        assert_eq!(status, 0, "there is room in the ring");
+        assert_eq!(status, 0, "there is space in the ring");
     }
 
     #[inline]

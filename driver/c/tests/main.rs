@@ -5,6 +5,7 @@
 mod abi;
 mod cmake;
 mod documents;
+mod examples;
 mod library;
 mod prefix;
 mod programs;

@@ -11,7 +11,7 @@ use fpga_process::{on_path, output};
 const RUNTIME: &str = "libfpga1";
 const DEVELOPMENT: &str = "libfpga-dev";
 /// Sample files, in `usr/share/doc/libfpga-dev`.
-const SAMPLES: &[&str] = &[];
+const SAMPLES: &[&str] = &["examples/c"];
 
 /// Folder of the libraries below `usr`.
 fn libdir() -> Result<String, PackageError> {
@@ -61,7 +61,10 @@ pub(super) fn build(
     for folder in SAMPLES {
         let whole = root.join(folder);
         for file in fs::read_dir(&whole).map_err(at(&whole))?.flatten() {
-            copy(&file.path(), &documents.join(folder).join(file.file_name()), 0o644)?;
+            let name = file.file_name();
+            if !name.to_string_lossy().starts_with('.') {
+                copy(&file.path(), &documents.join(folder).join(name), 0o644)?;
+            }
         }
     }
     // Packages that are built with the library depend on its package; the dynamic linker's cache learns of the library.
@@ -88,32 +91,30 @@ pub(super) fn build(
     Ok([first, deb::pack(&fields, &development, out)?])
 }
 
-/// Installs the packages below `root`, builds and runs a program by them, removes and purges them.
-pub(super) fn check(packages: &[PathBuf; 2], source: &Path, root: &Path) -> Result<(), PackageError> {
+/// Installs the packages below `root`, builds and runs the examples by them, removes and purges them.
+pub(super) fn check(packages: &[PathBuf; 2], root: &Path) -> Result<(), PackageError> {
     let dpkg = deb::empty_root(root)?;
     for package in packages {
         dpkg(&["--install", &package.display().to_string()])?;
     }
     let installed = root.join("usr").join(libdir()?);
-    let pc = installed.join("pkgconfig");
-    if on_path("cc").is_some() && on_path("pkg-config").is_some() {
-        let flags = output(
-            Command::new("pkg-config")
-                .args(["--cflags", "--libs", "fpga"])
-                .env("PKG_CONFIG_LIBDIR", &pc)
+    if ["cc", "make", "pkg-config"].iter().all(|tool| on_path(tool).is_some()) {
+        let said = output(
+            Command::new("make")
+                .args(["--silent", "run", "clean"])
+                .current_dir(root.join("usr/share/doc").join(DEVELOPMENT).join("examples/c"))
+                .env("LD_LIBRARY_PATH", &installed)
+                .env("PKG_CONFIG_LIBDIR", installed.join("pkgconfig"))
                 .env("PKG_CONFIG_SYSROOT_DIR", root)
                 // Without these, it omits the folders that a compiler searches anyway, here of another root.
                 .env("PKG_CONFIG_ALLOW_SYSTEM_CFLAGS", "1")
                 .env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1"),
         )?;
-        let program = root.join("program");
-        output(Command::new("cc").arg(source).args(flags.split_whitespace()).arg("-o").arg(&program))?;
-        let said = output(Command::new(&program).env("LD_LIBRARY_PATH", &installed))?;
-        if said.trim().is_empty() {
-            return Err(PackageError::Wrong(format!("a program with {RUNTIME} says nothing")));
+        if !said.contains("to the card and back") {
+            return Err(PackageError::Wrong(format!("the examples of {DEVELOPMENT} print {said:?}")));
         }
     } else {
-        println!("package: no program built with {DEVELOPMENT}: cc or pkg-config is not installed");
+        println!("package: examples of {DEVELOPMENT} not built: cc, make or pkg-config is not installed");
     }
     dpkg(&["--remove", DEVELOPMENT])?;
     if installed.join("libfpga.so").symlink_metadata().is_ok() || !installed.join("libfpga.so.1").is_file() {
