@@ -50,6 +50,10 @@ typedef struct { uint64_t value; } fpga_buffer;
 typedef struct { uint64_t value; } fpga_map;
 typedef struct { uint64_t value; } fpga_interrupt;
 typedef struct { uint64_t value; } fpga_cdma;
+typedef struct { uint64_t value; } fpga_endpoint;
+typedef struct { uint64_t value; } fpga_publisher;
+typedef struct { uint64_t value; } fpga_subscriber;
+typedef struct { uint64_t value; } fpga_frame;
 typedef struct { uint64_t value; } fpga_network;
 
 /* ---- Errors ----------------------------------------------------------------------------------------------------------------- */
@@ -512,6 +516,369 @@ fpga_status fpga_cdma_get_status(fpga_cdma cdma, uint32_t *status, uint32_t *idl
 
 /* Resets the engine. FPGA_ERROR_WEDGED if the reset does not end. */
 fpga_status fpga_cdma_reset(fpga_cdma cdma);
+
+/* ---- Endpoints: transfers between cards over a network ---------------------------------------------------------------------- */
+
+/* An endpoint is a card's end of the network; there is one per card. It starts no thread: its owner polls it, and waits poll it as well.
+ * Data moves from card memory to card memory; the receiving program does not take part. Thread rule: single. */
+
+#define FPGA_ANY_NODE UINT32_MAX /* every node, as the source of writes to a region */
+
+/* Schemes have names: "registry", "receiver-window", "sender-window", "receiver-counter", "adaptive-window", "selective". Peers run the same
+ * scheme. */
+typedef struct fpga_endpoint_options {
+    const char *scheme;           /* default scheme of transfers. Default "registry" */
+    const char *other_schemes;    /* more schemes, separated by commas. Default: none */
+    uint32_t h2c_channel_plus_1;  /* 1 + H2C channel that the endpoint takes. Default: the last one */
+    uint32_t c2h_channel_plus_1;  /* 1 + C2H channel that it takes to let others read. Default: the last one */
+    uint32_t big_threshold;       /* length above which a transfer is sent in turns with others. Default 16 KiB */
+    uint32_t segment_size;        /* bytes of a segment. Default: chosen for the card */
+    uint32_t window;              /* packets of a window, for schemes that have one. Default: of the scheme */
+    uint32_t event_entries;       /* entries of the event ring, a power of two from 64. Default 4096 */
+    uint32_t event_line;          /* user interrupt that ends the sleep of a wait */
+    uint32_t incarnation;         /* number of this incarnation. Default: random */
+    uint32_t packets;             /* packets in flight. Default 256 */
+    uint32_t transfers;           /* transfers queued or in progress. Default 1024 */
+    uint32_t destinations;        /* nodes with transfers at the same time. Default 64 */
+    uint32_t source_alignment;    /* alignment of sources, for copy engines without data realignment. Default: any */
+    uint64_t round_trip_ns;       /* expected round trip. Default 100 us */
+    uint64_t timeout_ns;          /* time until a packet is sent again. Default: adaptive */
+    uint64_t give_up_ns;          /* time without an answer until a transfer fails. Default 1 s */
+    uint64_t registry_timeout_ns; /* time for which a partly received transfer is kept. Default 2 s */
+    uint64_t escape_timeout_ns;   /* time for which an early packet is kept. Default 1 ms */
+} fpga_endpoint_options;
+
+/* Notification of the receiving program. */
+typedef enum fpga_notify {
+    FPGA_NOTIFY_RECEIVER = 0, /* by the receiving card, when the last packet arrives. The default */
+    FPGA_NOTIFY_SENDER = 1,   /* by the sender, when all packets are acknowledged */
+    FPGA_NOTIFY_NONE = 2      /* none; the transfer needs no room at the receiving host */
+} fpga_notify;
+
+typedef struct fpga_send_options {
+    const char *scheme;   /* one of the endpoint's schemes. Default: its default scheme */
+    int32_t notify;       /* fpga_notify */
+    uint32_t priority;    /* 0 to 255, served strictly; 0 is the lowest */
+    uint64_t deadline_ns; /* time after which the transfer is given up. Default: none */
+} fpga_send_options;
+
+typedef struct fpga_endpoint_info {
+    uint32_t node;          /* this node's id */
+    uint32_t incarnation;
+    uint32_t scheme;        /* number of the default scheme */
+    uint32_t idle;          /* 1: no transfer is in progress */
+    uint64_t usable_start;  /* card memory that transfers may use */
+    uint64_t usable_length;
+    uint64_t now_ns;        /* clock of completions */
+} fpga_endpoint_info;
+
+/* Reason why a transfer failed. */
+typedef enum fpga_send_reason {
+    FPGA_SEND_DONE = 0,
+    FPGA_SEND_UNANSWERED = 1,   /* the node does not answer */
+    FPGA_SEND_REFUSED = 2,      /* the node refuses a packet: a closed region, a wrong key */
+    FPGA_SEND_NOT_READY = 3,    /* the receiving host has no room for the notification */
+    FPGA_SEND_FORGOTTEN = 4,    /* the node has forgotten the transfer */
+    FPGA_SEND_SCHEME = 5,       /* the node does not run the scheme */
+    FPGA_SEND_OTHER = 6,
+    FPGA_SEND_DEADLINE = 7,
+    FPGA_SEND_CANCELLED = 8
+} fpga_send_reason;
+
+typedef struct fpga_send_completion {
+    uint64_t ticket;
+    uint32_t node;        /* receiving node */
+    int32_t result;       /* fpga_status of the transfer */
+    int32_t reason;       /* fpga_send_reason */
+    uint32_t segments;
+    uint64_t length;
+    uint64_t packets;     /* packets sent for the first time */
+    uint64_t retransmits; /* packets sent again */
+    uint64_t started_ns;
+    uint64_t finished_ns;
+} fpga_send_completion;
+
+/* Arrival of a whole transfer in this card's memory. */
+typedef struct fpga_notification {
+    uint32_t node;        /* sending node */
+    uint32_t incarnation;
+    uint32_t transfer;    /* number of the transfer at its sender */
+    uint32_t reserved;
+    uint64_t address;     /* card address of the data */
+    uint64_t length;
+    uint64_t time_ns;     /* on the card's clock */
+} fpga_notification;
+
+typedef struct fpga_peer {
+    uint32_t node;
+    uint32_t incarnation;
+    uint32_t wire_version;
+    uint32_t packet_size;
+    uint32_t mask_bits;           /* maximum packets of a segment */
+    uint32_t schemes;             /* bit n: scheme number n */
+    uint64_t registry_timeout_ns;
+} fpga_peer;
+
+typedef struct fpga_endpoint_counters {
+    uint64_t packets;
+    uint64_t retransmits;
+    uint64_t acknowledged;
+    uint64_t timeouts;
+    uint64_t refused;
+    uint64_t segments;
+    uint64_t completed;
+    uint64_t failed;
+    uint64_t events;
+    uint64_t notifications;
+    uint64_t windows;        /* transmit windows filled */
+    uint64_t turns;          /* times that the endpoint was driven */
+    uint64_t faults;         /* faults that the network interface reported */
+    uint64_t events_dropped; /* events that the card dropped because the host did not poll */
+    uint64_t resyncs;        /* times that the tables were read anew because of that */
+    uint64_t reads_served;   /* reads of other nodes */
+    uint64_t reads_refused;
+} fpga_endpoint_counters;
+
+/* Region of a node's card memory that another node may write: a plain structure, which the programs send each other by any means. */
+typedef struct fpga_region {
+    uint32_t node;     /* owner */
+    uint32_t reserved;
+    uint64_t address;
+    uint64_t length;
+    uint64_t key;      /* protects against accidental writes; it is sent in clear text */
+} fpga_region;
+
+/* Range of a node's card memory that another node may read. */
+typedef struct fpga_readable {
+    uint32_t node;       /* owner */
+    uint32_t reserved;
+    uint64_t length;
+    fpga_region mailbox; /* for requests */
+} fpga_readable;
+
+typedef struct fpga_read_completion {
+    uint64_t ticket;
+    uint32_t node;        /* owner of the data */
+    int32_t result;       /* fpga_status of the read */
+    uint64_t length;
+    uint64_t started_ns;
+    uint64_t finished_ns;
+} fpga_read_completion;
+
+#define FPGA_REGION_BYTES 32   /* bytes of an encoded region */
+#define FPGA_READABLE_BYTES 48 /* bytes of an encoded readable range */
+
+/* Takes the card's end of the network. size is sizeof *options. FPGA_ERROR_UNSUPPORTED (no network interface, or not this scheme),
+ * FPGA_ERROR_IN_USE (also its channels). */
+fpga_status fpga_endpoint_open(fpga_card card, const fpga_endpoint_options *options, size_t size, fpga_endpoint *endpoint);
+
+/* Closes an endpoint. Transfers in progress end without completions. */
+fpga_status fpga_endpoint_close(fpga_endpoint endpoint);
+
+/* Writes the properties of an endpoint. size is sizeof *info. */
+fpga_status fpga_endpoint_get_info(fpga_endpoint endpoint, fpga_endpoint_info *info, size_t size);
+
+/* Writes the counters of an endpoint. size is sizeof *counters. */
+fpga_status fpga_endpoint_get_counters(fpga_endpoint endpoint, fpga_endpoint_counters *counters, size_t size);
+
+/* Opens length bytes of this card's memory for writes of a node, or of FPGA_ANY_NODE. FPGA_ERROR_RANGE, FPGA_ERROR_NO_MEMORY (all windows of
+ * the card are open). After a failure *region is zero. */
+fpga_status fpga_region_open(fpga_endpoint endpoint, uint32_t source_node, uint64_t address, uint64_t length, fpga_region *region);
+
+/* Closes a region that this endpoint has opened: later packets are refused. */
+fpga_status fpga_region_close(fpga_endpoint endpoint, const fpga_region *region);
+
+/* Writes a region as FPGA_REGION_BYTES bytes, the same on every machine, and reads it back. length is the size of bytes. */
+fpga_status fpga_region_encode(const fpga_region *region, uint8_t *bytes, size_t length);
+fpga_status fpga_region_decode(const uint8_t *bytes, size_t length, fpga_region *region);
+
+/* Starts a transfer of length bytes from this card's memory at source to offset bytes into another node's region. The source must not
+ * change until it ends. It makes progress in polls and waits, and ends in one completion. ticket may be NULL. FPGA_ERROR_FULL: poll, take
+ * completions, then send again. FPGA_ERROR_RANGE, FPGA_ERROR_UNSUPPORTED (the scheme), FPGA_ERROR_PEER (it cannot receive this). */
+fpga_status fpga_endpoint_send(fpga_endpoint endpoint, uint64_t source, const fpga_region *target, uint64_t offset, uint64_t length,
+                               const fpga_send_options *options, size_t size, uint64_t *ticket);
+
+/* Does the endpoint's work, and writes the amount of it, unless work is NULL. Never waits. An error means that the endpoint has failed. */
+fpga_status fpga_endpoint_poll(fpga_endpoint endpoint, size_t *work);
+
+/* Takes the oldest completion; *found is 0 if there is none. Returns the failure of the transfer, if it has failed: FPGA_ERROR_PEER,
+ * FPGA_ERROR_TIMED_OUT (its deadline), FPGA_ERROR_STOPPED (it was cancelled); *found is 1 then. completion may be NULL. */
+fpga_status fpga_endpoint_next_completion(fpga_endpoint endpoint, fpga_send_completion *completion, size_t size, uint32_t *found);
+
+/* Waits until a transfer has ended, takes its completion, and returns as fpga_endpoint_next_completion. FPGA_ERROR_TIMED_OUT also if it has
+ * not ended in time: then it stays in progress, and *completion is unchanged. FPGA_ERROR_TICKET. */
+fpga_status fpga_endpoint_wait(fpga_endpoint endpoint, uint64_t ticket, uint64_t timeout_ns, fpga_send_completion *completion,
+                               size_t size);
+
+/* Withdraws a transfer; its completion comes with a later poll. Writes 1, or 0 if it had ended, unless cancelled is NULL. */
+fpga_status fpga_endpoint_cancel(fpga_endpoint endpoint, uint64_t ticket, uint32_t *cancelled);
+
+/* Takes the oldest arrival; *found is 0 if there is none. */
+fpga_status fpga_endpoint_next_notification(fpga_endpoint endpoint, fpga_notification *notification, size_t size, uint32_t *found);
+
+/* Waits for an arrival and takes it. FPGA_ERROR_TIMED_OUT. */
+fpga_status fpga_endpoint_wait_notification(fpga_endpoint endpoint, uint64_t timeout_ns, fpga_notification *notification, size_t size);
+
+/* Copies length bytes at data to this card's memory through the endpoint's channel, and waits: for cards with one H2C channel. */
+fpga_status fpga_endpoint_write(fpga_endpoint endpoint, uint64_t card_address, const void *data, size_t length);
+
+/* Asks a node for its capabilities, and waits for the answer. From then on, transfers that it could not receive are refused at once. peer
+ * may be NULL. FPGA_ERROR_PEER if it does not answer in time. */
+fpga_status fpga_endpoint_wait_peer(fpga_endpoint endpoint, uint32_t node, uint64_t timeout_ns, fpga_peer *peer, size_t size);
+
+/* Lets a node read length bytes of this card's memory; polls of this endpoint answer its requests. Takes a C2H channel the first time. */
+fpga_status fpga_readable_open(fpga_endpoint endpoint, uint32_t reader_node, uint64_t address, uint64_t length, fpga_readable *readable);
+
+/* Closes a readable range that this endpoint has opened. */
+fpga_status fpga_readable_close(fpga_endpoint endpoint, const fpga_readable *readable);
+
+/* Writes a readable range as FPGA_READABLE_BYTES bytes, and reads it back. length is the size of bytes. */
+fpga_status fpga_readable_encode(const fpga_readable *readable, uint8_t *bytes, size_t length);
+fpga_status fpga_readable_decode(const uint8_t *bytes, size_t length, fpga_readable *readable);
+
+/* Starts a read of length bytes at offset of another node's range into this card's memory at destination. FPGA_ERROR_FULL: wait for a read
+ * to end. FPGA_ERROR_RANGE, FPGA_ERROR_IN_USE (destinations of two reads overlap). */
+fpga_status fpga_endpoint_read(fpga_endpoint endpoint, const fpga_readable *source, uint64_t offset, uint64_t destination,
+                               uint64_t length, const fpga_send_options *options, size_t size, uint64_t *ticket);
+
+/* As fpga_endpoint_next_completion, fpga_endpoint_wait and fpga_endpoint_cancel, for reads. Tickets of reads are numbers of their own. */
+fpga_status fpga_endpoint_next_read(fpga_endpoint endpoint, fpga_read_completion *completion, size_t size, uint32_t *found);
+fpga_status fpga_endpoint_wait_read(fpga_endpoint endpoint, uint64_t ticket, uint64_t timeout_ns, fpga_read_completion *completion,
+                                    size_t size);
+fpga_status fpga_endpoint_cancel_read(fpga_endpoint endpoint, uint64_t ticket, uint32_t *cancelled);
+
+/* ---- Frame streams ---------------------------------------------------------------------------------------------------------- */
+
+/* One publisher sends frames to any number of subscribers in real time. It waits for none of them: a subscriber without a free slot misses
+ * the frame, and learns that. Thread rule of publishers, subscribers and frames: single. A frame is independent of its stream: another
+ * thread may fill or read it. */
+
+typedef struct fpga_publisher_options {
+    uint64_t max_data_length;    /* bytes of a frame's data. Default 1 MiB */
+    uint32_t max_value_length;   /* bytes of the value in front of the data. Default 64 */
+    uint32_t slots;              /* frames being filled or in flight. Default 16 */
+    uint32_t heap_slots;         /* more frames in ordinary memory. Default 8 */
+    uint32_t subscribers;        /* maximum number of subscribers, up to 64. Default 8 */
+    uint64_t heartbeat_ns;       /* maximum time between two transfers to a subscriber. Default 500 ms */
+    uint64_t first_sequence;     /* sequence number of the first frame */
+    uint32_t h2c_channel;        /* H2C channel for frames */
+    uint32_t c2h_channel_plus_1; /* 1 + C2H channel for credits. Default: the first that is free */
+} fpga_publisher_options;
+
+typedef struct fpga_publisher_state {
+    uint64_t published;     /* frames published */
+    uint64_t unsent;        /* of these, frames without a subscriber */
+    uint64_t sent;          /* frames sent, each counted once per subscriber, as are the next three */
+    uint64_t skipped;       /* missed by a subscriber without a free slot */
+    uint64_t arrived;
+    uint64_t failed;
+    uint64_t next_sequence; /* sequence number of the next frame */
+    uint32_t subscribers;   /* present subscribers */
+    uint32_t free_slots;
+    uint32_t closed;        /* 1: the stream has ended, and everything has arrived */
+    uint32_t node;          /* node id of the publisher */
+} fpga_publisher_state;
+
+typedef struct fpga_subscriber_options {
+    uint32_t slots;              /* frames that wait to be read. Default 8 */
+    uint32_t missed_heartbeats;  /* heartbeats without a transfer after which the publisher is gone. Default 6 */
+    uint64_t patience_ns;        /* time for joining. Default 2 s */
+    uint32_t h2c_channel;        /* H2C channel for credits */
+    uint32_t c2h_channel_plus_1; /* 1 + C2H channel for frames. Default: the first that is free */
+} fpga_subscriber_options;
+
+typedef enum fpga_frame_event_kind {
+    FPGA_EVENT_NONE = 0,
+    FPGA_EVENT_JOINED = 1, /* the publisher has accepted; sequence is that of the first frame */
+    FPGA_EVENT_FRAME = 2,  /* a frame: fpga_frame_free gives it back */
+    FPGA_EVENT_GAP = 3,    /* missed frames from sequence on were missed */
+    FPGA_EVENT_ENDED = 4,  /* the stream has ended, and all its frames were read */
+    FPGA_EVENT_FAULT = 5   /* the publisher sent something invalid (fpga_last_error has the text); the stream continues */
+} fpga_frame_event_kind;
+
+typedef struct fpga_frame_event {
+    int32_t kind;      /* fpga_frame_event_kind */
+    uint32_t reserved;
+    fpga_frame frame;
+    uint64_t sequence;
+    uint64_t missed;
+    uint64_t time_ns;  /* publication by the clock of the publisher's card */
+} fpga_frame_event;
+
+typedef struct fpga_subscriber_state {
+    uint64_t frames;            /* frames read */
+    uint64_t bytes;             /* bytes of data in them */
+    uint64_t gaps;
+    uint64_t missed;            /* frames missed in gaps */
+    uint64_t expected_sequence;
+    uint32_t publisher_node;
+    uint32_t joined;            /* 0 while the node joins */
+} fpga_subscriber_state;
+
+/* Makes an endpoint a publisher. The endpoint's handle is closed, also after most failures. size is sizeof *options. */
+fpga_status fpga_publisher_open(fpga_endpoint endpoint, const fpga_publisher_options *options, size_t size, fpga_publisher *publisher);
+
+/* Listens for subscribers at an address such as "192.0.2.1:7000". bound, unless NULL, becomes the address with the port in use, cut to
+ * length - 1 bytes: port 0 stands for any. */
+fpga_status fpga_publisher_listen(fpga_publisher publisher, const char *address, char *bound, size_t length);
+
+/* Does the publisher's work: admits subscribers, sends frames, takes credits. Never waits. work may be NULL. */
+fpga_status fpga_publisher_poll(fpga_publisher publisher, size_t *work);
+
+/* Takes a frame to fill. FPGA_ERROR_FULL: all are in use; poll, then try again. FPGA_ERROR_STOPPED after fpga_publisher_end. */
+fpga_status fpga_publisher_take(fpga_publisher publisher, fpga_frame *frame);
+
+/* Publishes a frame, whose handle is closed: writes its sequence number, and the numbers of subscribers that get it and that miss it. The
+ * three may be NULL. Never waits. FPGA_ERROR_FULL: the frame is lost. FPGA_ERROR_ARGUMENT for a received frame, which stays open. */
+fpga_status fpga_publisher_publish(fpga_publisher publisher, fpga_frame frame, uint64_t *sequence, uint32_t *sent, uint32_t *skipped);
+
+/* Ends the stream after the frames published so far. Poll until closed of fpga_publisher_state, or call fpga_publisher_close. */
+fpga_status fpga_publisher_end(fpga_publisher publisher);
+
+/* Ends the stream, waits until every frame has arrived, and closes the handle. FPGA_ERROR_TIMED_OUT: the handle is closed, and frames are
+ * lost. */
+fpga_status fpga_publisher_close(fpga_publisher publisher, uint64_t timeout_ns);
+
+/* Writes the state of a publisher. size is sizeof *state. */
+fpga_status fpga_publisher_get_state(fpga_publisher publisher, fpga_publisher_state *state, size_t size);
+
+/* Returns the data of a frame: of a frame to fill, all of its memory; of a received one, the data. Valid until the frame is published or
+ * freed. */
+fpga_status fpga_frame_data(fpga_frame frame, void **data, size_t *length);
+
+/* Returns the value of a received frame. */
+fpga_status fpga_frame_value(fpga_frame frame, const void **value, size_t *length);
+
+/* Sets the length of the data of a frame to fill, the maximum at first; or copies data, and sets the length. FPGA_ERROR_RANGE. */
+fpga_status fpga_frame_set_length(fpga_frame frame, size_t length);
+fpga_status fpga_frame_write(fpga_frame frame, const void *data, size_t length);
+
+/* Sets the value in front of the data, such as a digest. FPGA_ERROR_RANGE. */
+fpga_status fpga_frame_set_value(fpga_frame frame, const void *value, size_t length);
+
+/* Frees a frame: one to fill is not published; the slot of a received one goes back to the publisher. */
+fpga_status fpga_frame_free(fpga_frame frame);
+
+/* Makes an endpoint a subscriber of the publisher that listens at an address. The endpoint's handle is closed, also after most failures.
+ * Joining goes on in polls and waits: the first event is FPGA_EVENT_JOINED. */
+fpga_status fpga_subscriber_open(fpga_endpoint endpoint, const char *address, const fpga_subscriber_options *options, size_t size,
+                                 fpga_subscriber *subscriber);
+
+/* Writes the next event, FPGA_EVENT_NONE if there is none. Never waits. size is sizeof *event. FPGA_ERROR_PEER if the publisher does not
+ * answer any more. */
+fpga_status fpga_subscriber_poll(fpga_subscriber subscriber, fpga_frame_event *event, size_t size);
+
+/* Waits for the next event. FPGA_ERROR_TIMED_OUT. */
+fpga_status fpga_subscriber_wait(fpga_subscriber subscriber, uint64_t timeout_ns, fpga_frame_event *event, size_t size);
+
+/* Leaves the stream with notice to the publisher, and closes the handle. */
+fpga_status fpga_subscriber_leave(fpga_subscriber subscriber, uint64_t timeout_ns);
+
+/* Closes the handle without notice. The publisher finds out by failing transfers. */
+fpga_status fpga_subscriber_close(fpga_subscriber subscriber);
+
+/* Writes the state of a subscriber. size is sizeof *state. */
+fpga_status fpga_subscriber_get_state(fpga_subscriber subscriber, fpga_subscriber_state *state, size_t size);
 
 /* ---- Recovery --------------------------------------------------------------------------------------------------------------- */
 

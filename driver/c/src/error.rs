@@ -96,6 +96,16 @@ impl Failure {
         Self { advice: Some(advice.to_owned()), ..self }
     }
 
+    /// The same, with the advice of the driver if there is any.
+    pub(crate) fn advised(self, advice: Option<&fpga_driver::Advice>) -> Self {
+        Self { advice: advice.map(render), ..self }
+    }
+
+    /// The same, of the card's endpoint.
+    pub(crate) fn in_endpoint(self) -> Self {
+        Self { part: (PART_ENDPOINT, 0), ..self }
+    }
+
     pub(crate) const fn status(&self) -> Status {
         self.status
     }

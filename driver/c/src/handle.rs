@@ -17,13 +17,16 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::buffer::Buffer;
 use crate::channel::Channel;
+use crate::endpoint::CardEndpoint;
 use crate::error::Failure;
+use crate::frames::{AnyFrame, AnySubscriber};
 use crate::interrupt::UserLines;
 use crate::map::Map;
 #[cfg(feature = "sim")]
 use crate::network::Network;
 use crate::status::Status;
 use fpga_driver::{Card, Cdma};
+use fpga_frames::Publisher;
 
 const FREE: u64 = 0;
 const IDLE: u64 = 1;
@@ -47,6 +50,8 @@ pub(crate) trait Kind: Sized {
     fn into_object(self) -> Object;
 
     fn of(object: &mut Object) -> Option<&mut Self>;
+
+    fn from_object(object: Object) -> Option<Self>;
 }
 
 /// Lists the kinds of objects. Each object has its own allocation: slots are small, and an object does not move.
@@ -64,9 +69,15 @@ macro_rules! objects {
                 Object::$name(Box::new(self))
             }
 
+            fn from_object(object: Object) -> Option<Self> {
+                match object {
+                    Object::$name(object) => Some(*object),
+                    _ => None,
+                }
+            }
+
             #[inline]
             fn of(object: &mut Object) -> Option<&mut Self> {
-                #[allow(unreachable_patterns, reason = "a build may have few kinds")]
                 match object {
                     Object::$name(object) => Some(object),
                     _ => None,
@@ -85,6 +96,10 @@ objects! {
     Cdma = 5,
     #[cfg(feature = "sim")]
     Network = 6,
+    CardEndpoint = 7,
+    Publisher = 8,
+    AnySubscriber = 9,
+    AnyFrame = 10,
 }
 
 struct Slot {
@@ -176,11 +191,17 @@ pub(crate) fn with<T: Kind, R>(
     handle: u64,
     body: impl FnOnce(&mut T) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    if !is_kind::<T>(handle) {
-        return Err(Status::Handle.into());
-    }
-    let mut entered = enter(handle)?;
+    let mut entered = enter_single::<T>(handle)?;
     body(entered.get::<T>()?)
+}
+
+/// As [`enter`], with a check of the kind.
+///
+/// # Errors
+/// As [`enter`].
+#[inline]
+pub(crate) fn enter_single<T: Kind>(handle: u64) -> Result<Entered, Status> {
+    if is_kind::<T>(handle) { enter(handle) } else { Err(Status::Handle) }
 }
 
 #[inline]
@@ -250,10 +271,7 @@ pub(crate) fn add<T: Kind>(object: T) -> Result<u64, Status> {
 /// # Errors
 /// As [`enter`].
 pub(crate) fn close<T: Kind>(handle: u64) -> Result<(), Status> {
-    if !is_kind::<T>(handle) {
-        return Err(Status::Handle);
-    }
-    finish::<T>(handle, enter(handle)?)
+    finish::<T>(handle, enter_single::<T>(handle)?)
 }
 
 /// As [`close`], of an object that threads share.

@@ -147,6 +147,21 @@ mod tests {
             crate::recovery::CStep,
             crate::recovery::CReport,
             crate::network::COptions,
+            crate::endpoint::COptions,
+            crate::endpoint::CSend,
+            crate::endpoint::CInfo,
+            crate::endpoint::CCompletion,
+            crate::endpoint::CNotification,
+            crate::endpoint::CPeer,
+            crate::endpoint::CCounters,
+            crate::region::CRegion,
+            crate::region::CReadable,
+            crate::region::CRead,
+            crate::frames::CPublisher,
+            crate::frames::CSubscriber,
+            crate::frames::CPublisherState,
+            crate::frames::CEvent,
+            crate::frames::CSubscriberState,
         );
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("layout.c");
