@@ -1,4 +1,4 @@
-//! `cargo xtask python`: the Python package built into a virtual environment, its tests, its documentation's examples and its type checks.
+//! `cargo xtask python`: the Python package built as a wheel and installed into a virtual environment, its tests, its documentation's examples and its type checks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,41 +33,76 @@ pub(crate) enum PythonError {
     /// A program could not be started.
     #[error("{program}: {source}; install Python 3.11 or newer with its venv module")]
     Start { program: String, source: std::io::Error },
+    /// The build wrote no wheel.
+    #[error("maturin wrote no wheel to {}", out.display())]
+    NoWheel { out: PathBuf },
     /// A program failed.
     #[error("{program} failed: {status}; see its output above")]
     Failed { program: String, status: std::process::ExitStatus },
 }
 
-/// Builds the package, and tests it unless the options say otherwise.
+/// Builds the package and installs it, and tests it unless the options say otherwise.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), PythonError> {
-    let environment = root.join("target/python");
+    environment(root, &options.python)?;
     let package = root.join("driver/python");
-    let program = |name: &str| environment.join("bin").join(name);
-    // The list of requirements is part of the state: a changed one installs again.
-    let stamp = environment.join("requirements");
-    let wanted = REQUIREMENTS.join("\n");
-    if std::fs::read_to_string(&stamp).ok().as_ref() != Some(&wanted) {
-        execute(Command::new(&options.python).args(["-m", "venv"]).arg(&environment))?;
-        let pip =
-            [&["-m", "pip", "install", "--quiet", "--disable-pip-version-check"][..], &REQUIREMENTS].concat();
-        execute(Command::new(program("python")).args(pip))?;
-        // Without the stamp the next run installs again, which is harmless.
-        let _ = std::fs::write(&stamp, wanted);
-    }
-    let mut build = Command::new(program("maturin"));
-    build.args(["develop", "--quiet"]).env("VIRTUAL_ENV", &environment).env_remove("CONDA_PREFIX");
-    if options.release {
-        build.arg("--release");
-    }
-    execute(build.current_dir(&package))?;
+    let wheel = wheel(root, options.release)?;
+    let pip =
+        ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--force-reinstall", "--no-deps"];
+    execute(Command::new(program(root, "python")).args(pip).arg(wheel))?;
     if options.build_only {
         return Ok(());
     }
-    let pytest = ["-q", "--timeout", "120", "--doctest-modules", "python", "tests"];
-    execute(Command::new(program("pytest")).args(pytest).current_dir(&package))?;
-    execute(Command::new(program("mypy")).args(["python", "tests"]).current_dir(&package))?;
-    let interpreter: PathBuf = program("python");
-    execute(Command::new(program("pyright")).arg("--pythonpath").arg(interpreter).current_dir(&package))
+    let run = |name: &str, words: &[&str]| {
+        execute(Command::new(program(root, name)).args(words).current_dir(&package))
+    };
+    run("pytest", &["-q", "--timeout", "120", "--doctest-modules", "--pyargs", "fpga_rdma", "tests"])?;
+    run("mypy", &["python", "tests"])?;
+    let interpreter = program(root, "python").display().to_string();
+    run("pyright", &["--pythonpath", &interpreter])
+}
+
+/// Program of the virtual environment.
+fn program(root: &Path, name: &str) -> PathBuf {
+    root.join("target/python/bin").join(name)
+}
+
+/// Interpreter with numpy: the one of the virtual environment, or the machine's if there is no environment.
+pub(crate) fn interpreter(root: &Path) -> PathBuf {
+    let interpreter = program(root, "python");
+    if interpreter.exists() { interpreter } else { "python3".into() }
+}
+
+/// Makes the virtual environment, unless it is there with all requirements.
+fn environment(root: &Path, python: &str) -> Result<(), PythonError> {
+    let environment = root.join("target/python");
+    // The list of requirements is part of the state: a changed one installs again.
+    let stamp = environment.join("requirements");
+    let wanted = REQUIREMENTS.join("\n");
+    if std::fs::read_to_string(&stamp).ok().as_ref() == Some(&wanted) {
+        return Ok(());
+    }
+    execute(Command::new(python).args(["-m", "venv"]).arg(&environment))?;
+    let pip =
+        [&["-m", "pip", "install", "--quiet", "--disable-pip-version-check"][..], &REQUIREMENTS].concat();
+    execute(Command::new(program(root, "python")).args(pip))?;
+    // Without the stamp the next run installs again, which is harmless.
+    let _ = std::fs::write(&stamp, wanted);
+    Ok(())
+}
+
+/// Builds the wheel, and returns its path.
+pub(crate) fn wheel(root: &Path, release: bool) -> Result<PathBuf, PythonError> {
+    environment(root, "python3")?;
+    let out = root.join("target/wheels").join(if release { "release" } else { "debug" });
+    // An older version's wheel must not be taken for this one.
+    let _ = std::fs::remove_dir_all(&out);
+    let mut build = Command::new(program(root, "maturin"));
+    // The default of maturin is the release profile.
+    build.args(["build", "--quiet", "--profile", if release { "release" } else { "dev" }, "--out"]).arg(&out);
+    execute(build.current_dir(root.join("driver/python")))?;
+    let files = std::fs::read_dir(&out).into_iter().flatten().flatten();
+    let wheel = files.map(|file| file.path()).find(|path| path.extension().is_some_and(|end| end == "whl"));
+    wheel.ok_or(PythonError::NoWheel { out })
 }
 
 fn execute(command: &mut Command) -> Result<(), PythonError> {

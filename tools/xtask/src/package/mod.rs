@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `fpgactl` | program, manual pages and completions as the program writes them, `tools/fpgactl/packaging` | `stage`, `check` |
 //! | `libfpga1`, `libfpga-dev` | as `driver/c/install.sh` installs them | `library` |
+//! | `python3-fpga-rdma` | those of the wheel | `python` |
 //!
 //! Each package is built from a directory. `dpkg-deb`, which every Debian has, packs it (`deb`). A separate package builder would have to be built
 //! first, which takes longer than the whole task.
@@ -11,6 +12,7 @@
 mod check;
 mod deb;
 mod library;
+mod python;
 mod stage;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +33,9 @@ pub(crate) struct Options {
     /// libfpga.a to pack; by default it is built
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
+    /// Wheel of the Python package to pack; by default it is built
+    #[arg(long, value_name = "FILE")]
+    wheel: Option<PathBuf>,
     /// Only build the packages; do not install and test them
     #[arg(long)]
     no_check: bool,
@@ -45,6 +50,9 @@ pub(crate) enum PackageError {
     /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
+    /// The wheel could not be built.
+    #[error(transparent)]
+    Python(#[from] crate::python::PythonError),
     /// The manual could not be read.
     #[error(transparent)]
     Manual(#[from] ManualError),
@@ -87,12 +95,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), PackageError> {
     let scratch = tempfile::tempdir().map_err(at(Path::new("a temporary directory")))?;
     let package = stage::build(root, &program, &scratch.path().join("stage"), &out)?;
     let libraries = library::build(root, options.archive.as_deref(), &scratch.path().join("library"), &out)?;
-    for package in [&package].into_iter().chain(&libraries) {
+    let python = python::build(root, options.wheel.as_deref(), &scratch.path().join("python"), &out)?;
+    for package in [&package, &python].into_iter().chain(&libraries) {
         println!("{}", package.display());
     }
     if !options.no_check {
         check::package(&package, &scratch.path().join("installed"))?;
         library::check(&libraries, &scratch.path().join("installed-library"))?;
+        python::check(root, &python, &scratch.path().join("installed-python"))?;
         if options.fpgactl.is_none() {
             check::cargo_install(root, &scratch.path().join("cargo"))?;
         }
