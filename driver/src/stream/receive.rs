@@ -385,6 +385,8 @@ impl PacketReceiver {
             let what = "a single buffer is posted (wait_received)";
             return Err(StreamError::Posted { what });
         }
+        // A wait that sleeps polls, too: a stop that it has seen ends descriptors that the card has not filled.
+        self.take_faults(engine);
         // The previous packet's borrow has ended.
         if self.missing(engine) >= self.batch && self.fault.is_none() {
             engine.poll()?;

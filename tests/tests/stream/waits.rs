@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
-use fpga_driver::WaitMode;
+use fpga_driver::{WaitMode, stream::StreamError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
@@ -83,4 +83,22 @@ fn wait_event_loop_misses_no_packet() {
     }
     assert!(events.as_fd().try_clone_to_owned().is_ok());
     ends.rx.disarm().unwrap();
+}
+
+/// A stop that a sleeping wait sees ends the stream: descriptors without data are no lost packets.
+#[test]
+fn stop_seen_by_interrupt_wait_ends_stream() {
+    let setup = Setup { sections: "xdma: { stream: true }\n", ..Setup::new(RunMode::Credit) };
+    let network = setup.network();
+    let card = cards::open(&network);
+    card.enable_interrupts().unwrap();
+    let mut ends = setup.on(network, card, 16, 512);
+    let short = WaitOptions::default().mode(WaitMode::Interrupt).timeout(Duration::from_micros(10));
+    assert!(ends.rx.wait_packet(short).is_err_and(|error| error.is_timeout()));
+    ends.send(&bytes(1, 400));
+    assert_eq!(ends.rx.wait_packet(short.timeout(Duration::from_secs(1))).unwrap().len(), 400);
+    ends.rx.stop().unwrap();
+    let ended = ends.rx.wait_packet(short.timeout(Duration::from_secs(1))).unwrap_err();
+    assert!(matches!(ended.kind, StreamError::Stopped), "{ended}");
+    assert_eq!(ends.rx.statistics().lost, 0);
 }
