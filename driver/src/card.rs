@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fpga_pci::{
-    AccessCounters, Backend, Bar, DeviceEvents, DmaAccess, DmaBuffer, DmaPool, Interrupt, InterruptError,
-    MapRefused, MmioError, RegisteredMemory, SharedMemory, config, lock,
+    AccessCounters, Backend, Bar, Clock, DeviceEvents, DmaAccess, DmaBuffer, DmaPool, Interrupt,
+    InterruptError, MapRefused, MmioError, RegisteredMemory, SharedMemory, config, lock,
 };
 use fpga_registers::BarOffset;
 use fpga_registers::pci::header;
@@ -187,6 +187,12 @@ impl Card {
     /// whose polls have found nothing for a while.
     pub fn pause(&self, span: core::time::Duration) {
         self.shared.backend.pause(span);
+    }
+
+    /// Returns the clock of the card's timeouts: virtual if the card is simulated in this process, and works only while it is polled.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.shared.backend.clock()
     }
 
     /// Returns the card's access counters; `None` on real cards, which do not count.
