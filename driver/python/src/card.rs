@@ -1,7 +1,7 @@
 //! Cards: opening, properties, and what can be taken from them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use fpga_driver::{BarOffset, CardAddr, CardRange, NetworkInterface, OpenOptions};
 use pyo3::prelude::*;
@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use crate::bar::{Bar, BarRole};
 use crate::channel::{Channel, Channels, Side};
 use crate::error::Failure;
+use crate::owned::Close;
 use crate::wait;
 
 /// Card of Python objects: it is open until `Card.close`, and shared by everything that was taken from it.
@@ -20,12 +21,19 @@ struct Inner {
     card: Mutex<Option<fpga_driver::Card>>,
     /// Channels that were taken, by direction and number.
     channels: Mutex<HashMap<(Side, u8), Py<Channel>>>,
+    /// Other objects that were taken.
+    children: Mutex<Vec<Weak<dyn Close>>>,
 }
 
 impl CardState {
     pub(crate) fn new(card: fpga_driver::Card) -> Self {
         let name = card.name().to_owned();
-        Self(Arc::new(Inner { name, card: Mutex::new(Some(card)), channels: Mutex::default() }))
+        Self(Arc::new(Inner {
+            name,
+            card: Mutex::new(Some(card)),
+            channels: Mutex::default(),
+            children: Mutex::default(),
+        }))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -62,12 +70,29 @@ impl CardState {
         Ok(channel)
     }
 
+    /// Makes an object a part of the card: it is closed with the card.
+    ///
+    /// # Errors
+    /// `ClosedError` if the card was closed meanwhile.
+    pub(crate) fn adopt(&self, py: Python<'_>, child: Weak<dyn Close>) -> Result<(), Failure> {
+        let mut children = wait::lock(py, &self.0.children)?;
+        self.get()?;
+        children.retain(|child| child.strong_count() > 0);
+        children.push(child);
+        Ok(())
+    }
+
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
+        // First, so that nothing is taken from the card any more.
+        let card = wait::lock(py, &self.0.card)?.take();
+        let children = std::mem::take(&mut *wait::lock(py, &self.0.children)?);
+        for child in children.iter().filter_map(Weak::upgrade) {
+            child.close(py)?;
+        }
         let channels = std::mem::take(&mut *wait::lock(py, &self.0.channels)?);
         for channel in channels.into_values() {
             channel.get().close(py)?;
         }
-        let card = wait::lock(py, &self.0.card)?.take();
         py.detach(|| drop(card));
         Ok(())
     }
@@ -75,7 +100,7 @@ impl CardState {
 
 /// An opened card.
 #[pyclass(frozen, module = "fpga_rdma")]
-pub(crate) struct Card(CardState);
+pub(crate) struct Card(pub(crate) CardState);
 
 impl Card {
     pub(crate) const fn new(state: CardState) -> Self {

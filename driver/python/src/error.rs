@@ -4,7 +4,7 @@
 //! of Python 3.11. A [`Class`] names one.
 
 use fpga_driver::bulk::BulkError;
-use fpga_driver::errors::{CardPart, ErrorKind, MmioError};
+use fpga_driver::errors::{CardPart, ChannelFault, ErrorKind, MmioError};
 use fpga_driver::{ChannelError, Error, OpenError, ResourceError, SubmitError, TransferError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -38,6 +38,10 @@ pub(crate) enum Class {
     Closed,
     /// The system, the peer or the card refused a request.
     Refused,
+    /// A received packet is lost.
+    PacketLost,
+    /// A stopped stream has no more packets.
+    StreamStopped,
 }
 
 impl Class {
@@ -55,6 +59,8 @@ impl Class {
             Self::Gone => "CardGoneError",
             Self::Closed => "ClosedError",
             Self::Refused => "RefusedError",
+            Self::PacketLost => "PacketLostError",
+            Self::StreamStopped => "StreamStoppedError",
         }
     }
 }
@@ -102,6 +108,17 @@ impl Failure {
             card.clone_into(&mut problem.card);
         }
         self
+    }
+
+    /// Adds the card and the part of it, such as `c2h0`, in front of the message as well.
+    pub(crate) fn on_part(self, card: &str, part: &str) -> Self {
+        let mut failure = self;
+        if let Self::Driver(problem) = &mut failure {
+            problem.message = format!("{card} {part}: {}", problem.message);
+            card.clone_into(&mut problem.card);
+            part.clone_into(&mut problem.part);
+        }
+        failure
     }
 
     /// `ValueError`: an argument has an impossible value.
@@ -230,6 +247,12 @@ impl Classify for BulkError {
             Self::NoFreeSlot { .. } => Class::Range,
             _ => Class::Refused,
         }
+    }
+}
+
+impl Classify for ChannelFault {
+    fn class(&self) -> Class {
+        Class::Fault
     }
 }
 

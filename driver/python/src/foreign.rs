@@ -67,9 +67,14 @@ impl Foreign {
         self.memory.as_ref().map_or_else(Vec::new, |memory| memory.view().to_vec())
     }
 
+    /// The bytes.
+    pub(crate) fn view(&self) -> SharedSlice<'_> {
+        self.memory.as_ref().map(SharedMemory::view).unwrap_or_default()
+    }
+
     /// The bytes, as a stream that is read and written once, from the first byte on.
     pub(crate) fn stream(&self) -> Stream<'_> {
-        Stream { memory: self.memory.as_ref().map(SharedMemory::view).unwrap_or_default(), at: 0 }
+        Stream { memory: self.view(), at: 0 }
     }
 }
 

@@ -13,7 +13,10 @@ mod card;
 mod channel;
 mod error;
 mod foreign;
+mod owned;
+mod record;
 mod sim;
+mod stream;
 mod wait;
 
 use pyo3::prelude::*;
@@ -25,5 +28,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     bar::add(module)?;
     channel::add(module)?;
     sim::add(module)?;
+    stream::add(module)?;
     card::add(module)
 }

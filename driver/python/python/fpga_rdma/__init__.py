@@ -17,7 +17,7 @@ Addresses, offsets and lengths are in bytes, times in seconds.
 
 from __future__ import annotations
 
-from . import sim
+from . import sim, stream
 from ._native import Bar, Card, Channel, Channels, __version__, open
 from .errors import (
     CardGoneError,
@@ -26,9 +26,11 @@ from .errors import (
     FpgaError,
     InUseError,
     OpenError,
+    PacketLostError,
     RangeError,
     RefusedError,
     RingFullError,
+    StreamStoppedError,
     TimedOutError,
     TransferFault,
     UnsupportedError,
@@ -46,9 +48,11 @@ __all__ = [
     "FpgaError",
     "InUseError",
     "OpenError",
+    "PacketLostError",
     "RangeError",
     "RefusedError",
     "RingFullError",
+    "StreamStoppedError",
     "TimedOutError",
     "TransferFault",
     "UnsupportedError",
@@ -56,4 +60,5 @@ __all__ = [
     "__version__",
     "open",
     "sim",
+    "stream",
 ]

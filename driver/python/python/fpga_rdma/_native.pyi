@@ -1,9 +1,11 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias, final
 
 from numpy.typing import NDArray
 from typing_extensions import Buffer
+
+from .stream import ReceiveStatistics, SendStatistics
 
 # numpy declares the buffer protocol of its arrays for Python 3.12 and newer only.
 Memory: TypeAlias = Buffer | NDArray[Any]
@@ -49,6 +51,16 @@ class Card:
     @property
     def c2h(self) -> Channels:
         """Channels from card to host."""
+    def h2c_stream(self, number: int) -> H2cStream:
+        """Take stream channel ``number`` from host to card. Raises UnsupportedError if the channels access memory, InUseError."""
+    def c2h_stream(self, number: int, *, buffers: int = 64, buffer_size: int = 4096) -> C2hStream:
+        """Take stream channel ``number`` from card to host.
+
+        ``buffers``: number of buffers that the card fills, a power of two from 2 to 65536. ``buffer_size``: size of each in bytes, a multiple
+        of 64. A packet takes as many buffers as it needs; all of them together hold the longest packet.
+
+        Raises UnsupportedError if the channels access memory, InUseError, RangeError, DmaMemoryError.
+        """
     @property
     def dma_bar(self) -> Bar:
         """Registers of the DMA engine (PG195)."""
@@ -186,3 +198,116 @@ class SimulatedCard:
         """Raise or lower a user interrupt line (0 to 15), and hold it."""
     def pulse_user_interrupt(self, line: int) -> bool:
         """Raise a user interrupt line until it is acknowledged. Returns whether it has been."""
+
+@final
+class H2cStream:
+    """Stream channel from host to card. A context manager. Threads may share it.
+
+    Every call sends one packet; packets arrive in order. Nothing is dropped: a card that takes no data lets sends time out.
+    """
+
+    @property
+    def name(self) -> str:
+        """``h2c0``."""
+    @property
+    def in_flight(self) -> int:
+        """Number of submitted packets that the card has not taken."""
+    @property
+    def statistics(self) -> SendStatistics:
+        """Counters since the stream was taken."""
+    def send(self, data: Memory | Sequence[Memory], timeout: float | None = 10.0) -> None:
+        """Send one packet, and wait until the card has taken it.
+
+        ``data``: a contiguous object with the buffer protocol, or a list or tuple of them, such as ``[header, payload]``, which are sent
+        one after the other. At least one byte. ``timeout`` is in seconds; ``None`` waits without a limit.
+
+        Raises TimedOutError (the packet stays in flight, and is sent when the card takes it), TransferFault, DmaMemoryError, CardGoneError.
+        """
+    def submit(self, data: Memory | Sequence[Memory]) -> None:
+        """Copy and queue a packet, as for :meth:`send`, without a wait. The next :meth:`poll`, :meth:`flush` or :meth:`send` starts it.
+
+        Raises RingFullError (call ``poll()``, then submit again), and the error of an earlier packet that failed.
+        """
+    def poll(self) -> int:
+        """Start queued packets. Returns the number in flight. Raises the error of an earlier packet that failed."""
+    def flush(self, timeout: float | None = 10.0) -> None:
+        """Wait until the card has taken every submitted packet. Raises TimedOutError, and the error of a packet that failed."""
+    def abort(self) -> int:
+        """Stop the engine and drop the packets in flight. Returns their number.
+
+        A packet whose sending had begun stays open in the card: the next packet continues it. Raises WedgedError if the card takes no data.
+        """
+    def close(self) -> None:
+        """Give the channel back. Packets in flight are dropped. Can be called again."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class C2hStream:
+    """Stream channel from card to host. A context manager. Threads may share it.
+
+    ``for packet in stream`` and ``async for packet in stream`` end after :meth:`stop`. The first call that receives posts the buffers; until
+    then, and while all buffers are full, the card's stream stalls, and nothing is lost.
+    """
+
+    @property
+    def name(self) -> str:
+        """``c2h0``."""
+    @property
+    def posted(self) -> int:
+        """Number of buffers that the card has not filled."""
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`stop` was called and nothing is posted any more."""
+    @property
+    def statistics(self) -> ReceiveStatistics:
+        """Counters since the stream was taken."""
+    def receive(self, timeout: float | None = 10.0) -> bytes:
+        """Wait for the next packet. ``timeout`` is in seconds; ``None`` waits without a limit.
+
+        Raises TimedOutError (the buffers stay posted), PacketLostError, StreamStoppedError, TransferFault, CardGoneError.
+        """
+    def receive_into(self, into: Memory, timeout: float | None = 10.0) -> int:
+        """Wait for the next packet and copy it from the card's buffers into ``into``. Returns its length in bytes.
+
+        ``into``: a contiguous writable object with the buffer protocol. Raises as :meth:`receive`; RangeError if the packet is longer: it is
+        kept for the next call.
+        """
+    def try_receive(self) -> bytes | None:
+        """Return the next packet if it has arrived. Raises as :meth:`receive`."""
+    def packets(self, *, timeout: float | None = None) -> Packets:
+        """Iterate over packets until the stream is stopped. Each one is waited for ``timeout`` seconds; then TimedOutError is raised."""
+    def __iter__(self) -> Packets: ...
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    def stop(self) -> None:
+        """Post no more buffers. Packets that have arrived can still be received.
+
+        Many cards close a waiting buffer at once; on others it waits for one more packet, so send a last one that fits into a buffer.
+        """
+    def abort(self) -> None:
+        """Stop the engine and drop what was posted. Complete packets can still be received; the next call to receive starts again.
+
+        Raises WedgedError if the engine waits for data: only data or a reset of the card ends that.
+        """
+    def fileno(self) -> int:
+        """Descriptor that is readable after an interrupt, for ``select`` and event loops. Raises UnsupportedError without interrupts.
+
+        In each round: :meth:`arm`, receive what has arrived, then wait until the descriptor is readable.
+        """
+    def arm(self) -> None:
+        """Take the interrupts that have arrived, and enable one for every later packet. Raises UnsupportedError without interrupts."""
+    def close(self) -> None:
+        """Give the channel back. Ends waits of other threads with ClosedError. Can be called again."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Packets:
+    """Iterator over the packets of a stream."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> bytes: ...

@@ -12,9 +12,11 @@ __all__ = [
     "FpgaError",
     "InUseError",
     "OpenError",
+    "PacketLostError",
     "RangeError",
     "RefusedError",
     "RingFullError",
+    "StreamStoppedError",
     "TimedOutError",
     "TransferFault",
     "UnsupportedError",
@@ -97,3 +99,11 @@ class ClosedError(FpgaError):
 
 class RefusedError(FpgaError):
     """The system, the peer or the card refused a request."""
+
+
+class PacketLostError(FpgaError):
+    """A received packet is lost: longer than the stream's buffers, or damaged. The next call receives the packet after it."""
+
+
+class StreamStoppedError(FpgaError, EOFError):
+    """The stream was stopped, and all of its packets were received."""

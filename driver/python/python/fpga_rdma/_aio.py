@@ -1,0 +1,58 @@
+"""Waiting in asyncio: nothing here blocks the loop or starts a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_SPIN = 0.001
+"""Seconds without a result for which other tasks run, but the loop does not sleep: the latency of a busy source."""
+_MAX_SLEEP = 0.02
+"""Limit of a sleep in seconds: an interrupt can be lost, and a card that is simulated in this process works only while it is polled."""
+
+
+async def until(poll: Callable[[], T | None], arm: Callable[[], int | None]) -> T:
+    """Call ``poll`` until it returns a value.
+
+    ``arm`` enables an interrupt for what arrives from then on, and returns the descriptor that it makes readable; ``None`` if there is none.
+    """
+    began, sleep = time.monotonic(), _SPIN
+    while True:
+        found = poll()
+        if found is not None:
+            return found
+        if time.monotonic() - began < _SPIN:
+            await asyncio.sleep(0)
+            continue
+        descriptor = arm()
+        # What arrived before that does not signal.
+        found = poll()
+        if found is not None:
+            return found
+        if descriptor is None:
+            await asyncio.sleep(sleep)
+        elif await _is_readable(descriptor, sleep):
+            began, sleep = time.monotonic(), _SPIN
+            continue
+        sleep = min(2 * sleep, _MAX_SLEEP)
+
+
+async def _is_readable(descriptor: int, limit: float) -> bool:
+    """Wait until a descriptor is readable, for ``limit`` seconds at most."""
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not readable.done():
+            readable.set_result(None)
+
+    loop.add_reader(descriptor, wake)
+    try:
+        done, _ = await asyncio.wait([readable], timeout=limit)
+    finally:
+        loop.remove_reader(descriptor)
+    return bool(done)
