@@ -18,13 +18,17 @@ pub(crate) struct Options {
 }
 
 /// Programs that the tests and checks need; the package itself needs numpy alone.
-const REQUIREMENTS: [&str; 6] = [
+const REQUIREMENTS: [&str; 9] = [
     "maturin>=1.9,<2",
     "numpy>=1.24",
     "pytest>=8",
     "pytest-timeout>=2",
     "mypy>=1.11",
     "pyright[nodejs]>=1.1.380",
+    // The tutorial.
+    "nbclient>=0.10",
+    "ipykernel>=6",
+    "matplotlib>=3.8",
 ];
 
 /// Reasons why the task fails.
