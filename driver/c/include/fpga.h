@@ -139,8 +139,30 @@ typedef struct fpga_card_info {
 } fpga_card_info;
 
 /* Opens a card: "0000:65:00.0" (bound to vfio-pci), "mock", "mock:NAME", "mock:FILE.yaml" or "vfio-user:SOCKET". FPGA_ERROR_OPEN,
- * FPGA_ERROR_GONE, FPGA_ERROR_WEDGED (an engine of an earlier owner does not stop: fpga_recover). */
+ * FPGA_ERROR_GONE, FPGA_ERROR_WEDGED (an engine of an earlier owner does not stop: fpga_recover_named). */
 fpga_status fpga_open(const char *name, fpga_card *card);
+
+/* What to assume about a network interface on the user BAR. */
+typedef enum fpga_network_interface {
+    FPGA_INTERFACE_DETECT = 0, /* by the PCI subsystem ids of the card: the user BAR of other cards is never read. The default */
+    FPGA_INTERFACE_EXPECT = 1, /* it is there; opening fails otherwise */
+    FPGA_INTERFACE_IGNORE = 2
+} fpga_network_interface;
+
+typedef struct fpga_open_options {
+    uint32_t dma_bar_plus_1;   /* 1 + number of the BAR with the XDMA registers. Default: found by the library */
+    int32_t network_interface; /* fpga_network_interface */
+    uint32_t observe;          /* 1: for inspection only. Nothing is written, and channels and interrupts cannot be used */
+    uint32_t has_cdma;         /* 1: cdma_offset is the offset of the CDMA's registers in the user BAR */
+    uint64_t cdma_offset;
+    uint64_t memory_start;     /* card memory that DMA reaches, for cards without a network interface */
+    uint64_t memory_length;    /* 0: not known */
+    uint64_t idle_timeout_ns;  /* time until an engine is idle. Default and maximum 2 s */
+    uint64_t dma_limit;        /* maximum bytes of DMA memory, without memory of the program. Default 256 MiB */
+} fpga_open_options;
+
+/* The same with options. size is sizeof *options. */
+fpga_status fpga_open_with(const char *name, const fpga_open_options *options, size_t size, fpga_card *card);
 
 /* Closes a card. Everything that was opened of it keeps it open until that is closed. */
 fpga_status fpga_close(fpga_card card);
@@ -516,6 +538,54 @@ fpga_status fpga_cdma_get_status(fpga_cdma cdma, uint32_t *status, uint32_t *idl
 
 /* Resets the engine. FPGA_ERROR_WEDGED if the reset does not end. */
 fpga_status fpga_cdma_reset(fpga_cdma cdma);
+
+/* A ring of copies keeps the engine busy without pauses, on builds with scatter-gather. The functions above return FPGA_ERROR_IN_USE while
+ * the engine has a ring, those below FPGA_ERROR_ARGUMENT while it has none. */
+
+typedef struct fpga_cdma_ring_options {
+    uint64_t base;                  /* card address of the descriptors, a multiple of 64: 64 bytes each */
+    uint64_t bypass_start;          /* card address of the first byte of the bypass BAR, by which descriptors are written */
+    uint32_t use_channel;           /* 1: descriptors are written by DMA on H2C channel h2c_channel instead, which the ring takes */
+    uint32_t h2c_channel;
+    uint32_t descriptors;           /* a power of two, 2 to 65536. Default 256 */
+    uint32_t copies;                /* copies in flight, a power of two. Default 256 */
+    uint32_t length_bits;           /* bits of a descriptor's length, 8 to 23. Default 23 */
+    uint32_t data_bytes;            /* width of the engine's data path. Default 64 */
+    uint32_t no_realignment;        /* 1: built without data realignment; addresses are multiples of data_bytes */
+    uint32_t user_interrupt_plus_1; /* 1 + user interrupt that the engine is connected to. Default: the ring is polled */
+    uint32_t interrupt_threshold;   /* descriptors per interrupt. Default 1 */
+    uint32_t interrupt_delay;       /* delay of an interrupt, in 125 clock cycles; required with a threshold above 1 */
+} fpga_cdma_ring_options;
+
+/* Part of a copy. */
+typedef struct fpga_copy {
+    uint64_t source;
+    uint64_t destination;
+    uint64_t length;
+} fpga_copy;
+
+/* Switches the engine to a ring. size is sizeof *options. FPGA_ERROR_UNSUPPORTED (no scatter-gather, no bypass BAR, or no interrupt). */
+fpga_status fpga_cdma_ring_start(fpga_cdma cdma, const fpga_cdma_ring_options *options, size_t size);
+
+/* Aborts what is in flight, and switches back to single copies. */
+fpga_status fpga_cdma_ring_stop(fpga_cdma cdma);
+
+/* Queues a copy of count parts. The next poll or wait starts it. Copies end in the order of their submission. ticket may be NULL.
+ * FPGA_ERROR_FULL: poll, then submit again. FPGA_ERROR_RANGE. */
+fpga_status fpga_cdma_ring_submit(fpga_cdma cdma, const fpga_copy *parts, size_t count, uint64_t *ticket);
+
+/* Starts queued copies, and writes the number of copies that have ended since the start of the ring, and of those in flight. The copy of
+ * a ticket has ended if ticket < *ended. Both may be NULL. Never waits. */
+fpga_status fpga_cdma_ring_poll(fpga_cdma cdma, uint64_t *ended, uint32_t *in_flight);
+
+/* Waits until a copy, and so every earlier one, has ended. Errors as fpga_wait. Waits by interrupt need user_interrupt_plus_1. */
+fpga_status fpga_cdma_ring_wait(fpga_cdma cdma, uint64_t ticket, uint64_t timeout_ns, const fpga_wait_options *options, size_t size);
+
+/* Takes the oldest failed copy, as fpga_next_failure. */
+fpga_status fpga_cdma_ring_next_failure(fpga_cdma cdma, uint64_t *ticket);
+
+/* Ends everything in flight. FPGA_ERROR_WEDGED if the engine does not stop. */
+fpga_status fpga_cdma_ring_abort(fpga_cdma cdma);
 
 /* ---- Endpoints: transfers between cards over a network ---------------------------------------------------------------------- */
 
@@ -939,6 +1009,11 @@ typedef struct fpga_recovery_report {
  * length - 1 bytes. FPGA_ERROR_IN_USE while this process uses parts of the card: close them, or force. FPGA_ERROR_GONE. */
 fpga_status fpga_recover(fpga_card card, const fpga_recovery_options *options, size_t size, fpga_recovery_report *report,
                          size_t report_size, char *text, size_t length);
+
+/* The same for a card that is not open, by its name: for cards that fpga_open refuses because an engine does not stop. The card must not be
+ * open in this process. */
+fpga_status fpga_recover_named(const char *name, const fpga_recovery_options *options, size_t size, fpga_recovery_report *report,
+                               size_t report_size, char *text, size_t length);
 
 /* ---- Simulated cards -------------------------------------------------------------------------------------------------------- */
 

@@ -10,9 +10,10 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME or vfio-user:SOCKET",
         Advice::BindToVfio(address) => return format!("bind {address} to vfio-pci"),
         Advice::EnableSimulator => "build the library with simulated cards, or name another card",
-        Advice::OpenForUse | Advice::ReopenCard => "open the card again with fpga_open when it is back",
+        Advice::OpenForUse => "open the card without observe in fpga_open_options",
+        Advice::ReopenCard => "open the card again with fpga_open when it is back",
         Advice::ResetBus => {
-            "reset the card (fpga_recover with at_least = FPGA_RECOVERY_BUS, or fpgactl reset --level bus), then open it again"
+            "reset the card (fpga_recover or fpga_recover_named, at_least = FPGA_RECOVERY_BUS), then open it again"
         }
         Advice::SeeCardInfo => "choose a range inside the card's memory: fpga_get_info has its first range",
         Advice::ChooseUsableRange => "choose a range inside the memory of fpga_endpoint_get_info",
@@ -39,7 +40,9 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::EnableInterrupts => {
             "call fpga_enable_interrupts before the channel is opened, or use FPGA_WAIT_POLL"
         }
-        Advice::StateRingInterrupt => "use FPGA_WAIT_POLL",
+        Advice::StateRingInterrupt => {
+            "set user_interrupt_plus_1 in fpga_cdma_ring_options, close your handle of that line, or use FPGA_WAIT_POLL"
+        }
         Advice::EnableUserInterrupt => "call fpga_interrupt_enable before waiting",
         Advice::CheckUserInterrupt => {
             "wait longer, or check with fpga_get_user_lines that the design raises the line"
@@ -93,10 +96,11 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::PlaceChain => {
             "check that the end of the card's memory can be written, and open the endpoint again"
         }
-        // For cards that state wrong properties, and engines that need another engine's help.
-        Advice::StateDmaBar | Advice::StateNetworkInterface | Advice::LendChannel => {
-            "this interface has no option for it; check the bitstream with fpgactl, or use the Rust interface"
+        Advice::StateDmaBar => "set dma_bar_plus_1 in fpga_open_options",
+        Advice::StateNetworkInterface => {
+            "if the design has one, set network_interface to FPGA_INTERFACE_EXPECT in fpga_open_options"
         }
+        Advice::LendChannel => "set use_channel in fpga_cdma_ring_options",
     }
     .to_owned()
 }

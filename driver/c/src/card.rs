@@ -2,18 +2,35 @@
 
 use core::ffi::c_char;
 
-use fpga_driver::errors::MmioError;
-use fpga_driver::{Bar, BarOffset, Card};
+use fpga_driver::errors::{CardSpecError, MmioError};
+use fpga_driver::{
+    Bar, BarOffset, Card, CardAddr, CardRange, CardSpec, NetworkInterface, OpenError, OpenOptions,
+};
 
-use crate::call::{call, copy_text, set, set_if, text};
+use crate::call::{call, copy_text, duration, set, set_if, text};
 use crate::error::Failure;
 use crate::handle;
-use crate::layout::{c_struct, write_struct};
+use crate::layout::{c_struct, read_options, write_struct};
 use crate::status::Status;
 
 /// BARs of `fpga_bar_read32` and its siblings, as in the header.
 const BAR_DMA: i32 = 0;
 const BAR_USER: i32 = 1;
+
+c_struct! {
+    /// Options for opening a card. A member that is 0 stands for its default.
+    COpen = "fpga_open_options" {
+        dma_bar_plus_1: u32,
+        network_interface: i32,
+        observe: u32,
+        has_cdma: u32,
+        cdma_offset: u64,
+        memory_start: u64,
+        memory_length: u64,
+        idle_timeout_ns: u64,
+        dma_limit: u64,
+    }
+}
 
 c_struct! {
     /// Properties of a card. New members are added at the end.
@@ -57,6 +74,58 @@ pub(crate) extern "C" fn fpga_open(name: *const c_char, out: *mut u64) -> Status
         set(out, 0)?;
         set(out, handle::add(Card::open(text(name, "the name of the card")?)?)?)
     })
+}
+
+/// Opens a card with options.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_open_with(
+    name: *const c_char,
+    options: *const COpen,
+    size: usize,
+    out: *mut u64,
+) -> Status {
+    call(|| {
+        set(out, 0)?;
+        let (spec, options) = (spec(name)?, read_options(options, size)?.options()?);
+        set(out, handle::add(Card::open_with(&spec, options)?)?)
+    })
+}
+
+/// Parses the name of a card.
+pub(crate) fn spec(name: *const c_char) -> Result<CardSpec, Failure> {
+    let parsed: Result<CardSpec, CardSpecError> = text(name, "the name of the card")?.parse();
+    parsed.map_err(|error| fpga_driver::Error::<OpenError>::from(error).into())
+}
+
+impl COpen {
+    /// Options of the driver.
+    pub(crate) fn options(&self) -> Result<OpenOptions, Failure> {
+        let mut options = OpenOptions::default().observe(self.observe != 0);
+        options.network_interface = match self.network_interface {
+            0 => NetworkInterface::BySubsystem,
+            1 => NetworkInterface::Expected,
+            2 => NetworkInterface::Ignored,
+            _ => return Err(Failure::argument("network_interface is no fpga_network_interface")),
+        };
+        if let Some(bar) = self.dma_bar_plus_1.checked_sub(1) {
+            let bar = u8::try_from(bar).ok().filter(|bar| *bar < 6);
+            options = options.dma_bar(bar.ok_or_else(|| Failure::argument("dma_bar_plus_1 is above 6"))?);
+        }
+        if self.has_cdma != 0 {
+            options = options.cdma_offset(BarOffset::new(self.cdma_offset));
+        }
+        if self.memory_length != 0 {
+            options =
+                options.card_memory(CardRange::new(CardAddr::new(self.memory_start), self.memory_length));
+        }
+        if self.idle_timeout_ns != 0 {
+            options = options.idle_timeout(duration(self.idle_timeout_ns));
+        }
+        if self.dma_limit != 0 {
+            options.memory.limit = usize::try_from(self.dma_limit).unwrap_or(usize::MAX);
+        }
+        Ok(options)
+    }
 }
 
 /// Closes a card. Its channels keep it open until they are closed.

@@ -42,10 +42,60 @@ impl Code for CdmaError {
     }
 }
 
+/// Engine, in one of its modes.
+pub(crate) struct CopyEngine {
+    pub(crate) card: Card,
+    pub(crate) mode: Mode,
+}
+
+/// Mode of an engine.
+pub(crate) enum Mode {
+    /// One copy at a time.
+    Simple(Cdma),
+    /// A ring of copies.
+    Ring(Box<crate::cdma_ring::Ring>),
+    /// Between two modes, inside a call only.
+    Lost,
+}
+
+impl CopyEngine {
+    /// Checks that the engine has no ring.
+    pub(crate) fn check_simple(&self) -> Result<(), Failure> {
+        match self.mode {
+            Mode::Simple(_) => Ok(()),
+            _ => Err(Failure::of(Status::InUse, "the engine has a ring of copies")
+                .advise("call fpga_cdma_ring_stop first")),
+        }
+    }
+
+    /// Takes the engine out, to change its mode.
+    pub(crate) fn take_simple(&mut self) -> Option<Cdma> {
+        match core::mem::replace(&mut self.mode, Mode::Lost) {
+            Mode::Simple(cdma) => Some(cdma),
+            other => {
+                self.mode = other;
+                None
+            }
+        }
+    }
+}
+
+/// Runs `body` with an engine in simple mode.
+fn with_simple<R>(cdma: u64, body: impl FnOnce(&mut Cdma) -> Result<R, Failure>) -> Result<R, Failure> {
+    handle::with(cdma, |engine: &mut CopyEngine| {
+        engine.check_simple()?;
+        match &mut engine.mode {
+            Mode::Simple(cdma) => body(cdma),
+            _ => Err(Status::Internal.into()),
+        }
+    })
+}
+
 fn open(card: u64, out: *mut u64, take: impl FnOnce(&Card) -> Result<Cdma, Failure>) -> Result<(), Failure> {
     set(out, 0)?;
     let card = handle::shared(card, Card::clone)?;
-    set(out, handle::add(take(&card)?)?)
+    let mode = Mode::Simple(take(&card)?);
+    set(out, handle::add(CopyEngine { card, mode })?)
 }
 
 /// Takes the engine.
@@ -63,7 +113,7 @@ pub(crate) extern "C" fn fpga_cdma_open_at(card: u64, offset: u64, out: *mut u64
 /// Gives the engine back.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_cdma_close(cdma: u64) -> Status {
-    call(|| Ok(handle::close::<Cdma>(cdma)?))
+    call(|| Ok(handle::close::<CopyEngine>(cdma)?))
 }
 
 /// Copies `length` bytes and waits.
@@ -76,7 +126,7 @@ pub(crate) extern "C" fn fpga_cdma_copy(
     timeout_ns: u64,
 ) -> Status {
     call(|| {
-        handle::with(cdma, |cdma: &mut Cdma| {
+        with_simple(cdma, |cdma| {
             let (source, destination) = (CardAddr::new(source), CardAddr::new(destination));
             Ok(match timeout_ns {
                 u64::MAX => cdma.copy(source, destination, length),
@@ -96,7 +146,7 @@ pub(crate) extern "C" fn fpga_cdma_get_status(
 ) -> Status {
     call(|| {
         set_if(register, u32::MAX)?;
-        handle::with(cdma, |cdma: &mut Cdma| {
+        with_simple(cdma, |cdma| {
             let status = cdma.status()?;
             set_if(register, status.into_bits())?;
             set_if(idle, status.idle().into())?;
@@ -108,5 +158,5 @@ pub(crate) extern "C" fn fpga_cdma_get_status(
 /// Resets the engine.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_cdma_reset(cdma: u64) -> Status {
-    call(|| handle::with(cdma, |cdma: &mut Cdma| Ok(cdma.reset()?)))
+    call(|| with_simple(cdma, |cdma| Ok(cdma.reset()?)))
 }

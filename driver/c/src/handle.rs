@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::buffer::Buffer;
+use crate::cdma::CopyEngine;
 use crate::channel::Channel;
 use crate::endpoint::CardEndpoint;
 use crate::error::Failure;
@@ -25,7 +26,7 @@ use crate::map::Map;
 #[cfg(feature = "sim")]
 use crate::network::Network;
 use crate::status::Status;
-use fpga_driver::{Card, Cdma};
+use fpga_driver::Card;
 use fpga_frames::Publisher;
 
 const FREE: u64 = 0;
@@ -93,7 +94,7 @@ objects! {
     Buffer = 2,
     Map = 3,
     UserLines = 4,
-    Cdma = 5,
+    CopyEngine = 5,
     #[cfg(feature = "sim")]
     Network = 6,
     CardEndpoint = 7,

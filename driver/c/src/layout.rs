@@ -133,6 +133,9 @@ mod tests {
         }
         check_all!(
             crate::card::CardInfo,
+            crate::card::COpen,
+            crate::cdma_ring::COptions,
+            crate::cdma_ring::CCopy,
             crate::error::ErrorView,
             crate::channel::COptions,
             crate::channel::CWait,

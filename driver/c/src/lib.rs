@@ -13,6 +13,7 @@ mod buffer;
 mod call;
 mod card;
 mod cdma;
+mod cdma_ring;
 mod channel;
 mod endpoint;
 mod error;

@@ -3,9 +3,9 @@
 use core::ffi::c_char;
 
 use fpga_driver::recovery::{
-    RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, RecoveryStep, RecoveryStepOutcome,
+    RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, RecoveryStep, RecoveryStepOutcome, recover,
 };
-use fpga_driver::{Card, ChannelName, Direction};
+use fpga_driver::{Card, ChannelName, Direction, OpenOptions};
 
 use crate::call::{call, copy_text, duration, set};
 use crate::channel::{is_h2c, number};
@@ -124,6 +124,39 @@ fn as_text(report: &RecoveryReport) -> String {
     text
 }
 
+/// Returns the options of the driver.
+fn wanted(given: &COptions) -> Result<RecoveryOptions, Failure> {
+    let mut wanted = RecoveryOptions::default()
+        .with_max_level(level(given.max_level)?)
+        .at_least(level(given.at_least)?)
+        .force(given.force != 0);
+    if given.limit_ns != 0 {
+        wanted = wanted.limit(duration(given.limit_ns));
+    }
+    if given.one_channel != 0 {
+        let direction = if is_h2c(given.direction)? { Direction::H2c } else { Direction::C2h };
+        wanted = wanted.channel(ChannelName { direction, number: number(given.number)? });
+    }
+    Ok(wanted)
+}
+
+/// Writes a report to a caller.
+fn put(
+    done: &RecoveryReport,
+    report: *mut CReport,
+    report_size: usize,
+    text: *mut c_char,
+    length: usize,
+) -> Result<(), Failure> {
+    if !report.is_null() {
+        write_struct(report, report_size, &codes(done))?;
+    }
+    if length > 0 {
+        copy_text(text, length, core::ptr::null_mut(), &as_text(done))?;
+    }
+    Ok(())
+}
+
 /// Recovers a card.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_recover(
@@ -136,29 +169,33 @@ pub(crate) extern "C" fn fpga_recover(
     length: usize,
 ) -> Status {
     call(|| {
-        let card = handle::shared(card, Card::clone)?;
-        let given = read_options(options, size)?;
-        let mut wanted = RecoveryOptions::default()
-            .with_max_level(level(given.max_level)?)
-            .at_least(level(given.at_least)?)
-            .force(given.force != 0);
-        if given.limit_ns != 0 {
-            wanted = wanted.limit(duration(given.limit_ns));
-        }
-        if given.one_channel != 0 {
-            let direction = if is_h2c(given.direction)? { Direction::H2c } else { Direction::C2h };
-            wanted = wanted.channel(ChannelName { direction, number: number(given.number)? });
-        }
         if length > 0 {
             set(text, 0)?;
         }
-        let done = card.recover_with(&wanted)?;
-        if !report.is_null() {
-            write_struct(report, report_size, &codes(&done))?;
-        }
+        let wanted = wanted(&read_options(options, size)?)?;
+        let card = handle::shared(card, Card::clone)?;
+        put(&card.recover_with(&wanted)?, report, report_size, text, length)
+    })
+}
+
+/// Recovers a card that is not open.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_recover_named(
+    name: *const c_char,
+    options: *const COptions,
+    size: usize,
+    report: *mut CReport,
+    report_size: usize,
+    text: *mut c_char,
+    length: usize,
+) -> Status {
+    call(|| {
         if length > 0 {
-            copy_text(text, length, core::ptr::null_mut(), &as_text(&done))?;
+            set(text, 0)?;
         }
-        Ok(())
+        let (spec, wanted) = (crate::card::spec(name)?, wanted(&read_options(options, size)?)?);
+        let open = OpenOptions::default();
+        let backend = spec.backend(&open.access)?;
+        put(&recover(&backend, &open, &wanted)?, report, report_size, text, length)
     })
 }

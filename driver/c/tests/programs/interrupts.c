@@ -90,6 +90,62 @@ static void copy(fpga_network network, fpga_card card)
     EXPECT(fpga_network_peek(network, 0, UINT64_MAX - 4, text, 4), FPGA_ERROR_RANGE);
 }
 
+static void ring(fpga_network network, fpga_card card)
+{
+    fpga_cdma_ring_options options;
+    fpga_wait_options wait;
+    fpga_copy parts[2] = {{0x10000, 0x60000, 6}, {0x10007, 0x60006, 9}};
+    char text[16] = "";
+    fpga_cdma cdma;
+    uint64_t ticket, ended, failed, n;
+    uint32_t in_flight;
+    memset(&options, 0, sizeof options);
+    memset(&wait, 0, sizeof wait);
+    DO(fpga_cdma_open(card, &cdma));
+    EXPECT(fpga_cdma_ring_submit(cdma, parts, 2, &ticket), FPGA_ERROR_ARGUMENT);
+    HOLDS(ticket == UINT64_MAX);
+    options.base = 0x100000;
+    options.descriptors = 100;
+    EXPECT(fpga_cdma_ring_start(cdma, &options, sizeof options), FPGA_ERROR_ARGUMENT);
+    options.descriptors = 64;
+    options.user_interrupt_plus_1 = 1;
+    DO(fpga_cdma_ring_start(cdma, &options, sizeof options));
+    EXPECT(fpga_cdma_ring_start(cdma, &options, sizeof options), FPGA_ERROR_IN_USE);
+    EXPECT(fpga_cdma_copy(cdma, 0x10000, 0x40000, 16, SECOND), FPGA_ERROR_IN_USE);
+    DO(fpga_cdma_ring_submit(cdma, parts, 2, &ticket));
+    wait.mode = FPGA_WAIT_INTERRUPT;
+    DO(fpga_cdma_ring_wait(cdma, ticket, 10 * SECOND, &wait, sizeof wait));
+    DO(fpga_cdma_ring_wait(cdma, ticket, 0, NULL, 0));
+    DO(fpga_network_peek(network, 0, 0x60000, text, 15));
+    HOLDS(strcmp(text, "insidethe card") == 0);
+    for (n = 0; n < 500; n++) {
+        fpga_status status;
+        while ((status = fpga_cdma_ring_submit(cdma, parts, 2, &ticket)) == FPGA_ERROR_FULL)
+            DO(fpga_cdma_ring_poll(cdma, NULL, NULL));
+        DO(status);
+    }
+    do
+        DO(fpga_cdma_ring_poll(cdma, &ended, &in_flight));
+    while (ended <= ticket);
+    HOLDS(in_flight == 0);
+    DO(fpga_cdma_ring_next_failure(cdma, &failed));
+    HOLDS(failed == UINT64_MAX);
+    parts[0].source = 0x80000;
+    DO(fpga_cdma_ring_submit(cdma, parts, 1, &ticket));
+    EXPECT(fpga_cdma_ring_wait(cdma, ticket, 10 * SECOND, NULL, 0), FPGA_ERROR_FAULT);
+    HOLDS(fpga_last_error()->part == FPGA_PART_CDMA_RING);
+    EXPECT(fpga_cdma_ring_next_failure(cdma, &failed), FPGA_ERROR_FAULT);
+    HOLDS(failed == ticket);
+    parts[0].destination = UINT64_MAX - 2;
+    EXPECT(fpga_cdma_ring_submit(cdma, parts, 1, &ticket), FPGA_ERROR_RANGE);
+    EXPECT(fpga_cdma_ring_wait(cdma, 1000000, SECOND, NULL, 0), FPGA_ERROR_TICKET);
+    DO(fpga_cdma_ring_abort(cdma));
+    DO(fpga_cdma_ring_stop(cdma));
+    EXPECT(fpga_cdma_ring_stop(cdma), FPGA_ERROR_ARGUMENT);
+    DO(fpga_cdma_copy(cdma, 0x10000, 0x40000, 16, 10 * SECOND));
+    DO(fpga_cdma_close(cdma));
+}
+
 static void recover(fpga_network network, fpga_card card)
 {
     fpga_recovery_options options;
@@ -121,6 +177,10 @@ static void recover(fpga_network network, fpga_card card)
     DO(fpga_close(card));
     EXPECT(fpga_network_open(network, 0, &card), FPGA_ERROR_GONE);
     HOLDS(card.value == 0);
+    DO(fpga_recover_named("mock", NULL, 0, &report, sizeof report, text, sizeof text));
+    HOLDS(report.well == 1);
+    EXPECT(fpga_recover_named("no card", NULL, 0, NULL, 0, NULL, 0), FPGA_ERROR_OPEN);
+    EXPECT(fpga_recover_named(NULL, NULL, 0, NULL, 0, NULL, 0), FPGA_ERROR_ARGUMENT);
     DO(fpga_network_replug(network, 0));
     DO(fpga_network_open(network, 0, &card));
     DO(fpga_close(card));
@@ -137,6 +197,7 @@ int main(void)
     DO(fpga_network_open(network, 0, &card));
     use_lines(network, card);
     copy(network, card);
+    ring(network, card);
     recover(network, card);
     DO(fpga_network_close(network));
     puts("interrupts, copies and recovery work");

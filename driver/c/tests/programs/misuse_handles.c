@@ -180,6 +180,13 @@ static void others(fpga_card card)
     BAD(fpga_cdma, fpga_cdma_copy(h, 0, 0, 1, 0));
     BAD(fpga_cdma, fpga_cdma_get_status(h, &value, NULL, NULL));
     BAD(fpga_cdma, fpga_cdma_reset(h));
+    BAD(fpga_cdma, fpga_cdma_ring_start(h, NULL, 0));
+    BAD(fpga_cdma, fpga_cdma_ring_stop(h));
+    BAD(fpga_cdma, fpga_cdma_ring_submit(h, NULL, 0, counts));
+    BAD(fpga_cdma, fpga_cdma_ring_poll(h, counts, &value));
+    BAD(fpga_cdma, fpga_cdma_ring_wait(h, 0, 0, NULL, 0));
+    BAD(fpga_cdma, fpga_cdma_ring_next_failure(h, counts));
+    BAD(fpga_cdma, fpga_cdma_ring_abort(h));
     DO(fpga_cdma_open(card, &cdma));
     DO(fpga_cdma_get_status(cdma, NULL, NULL, NULL));
     DO(fpga_cdma_close(cdma));

@@ -164,6 +164,29 @@ static void use_interrupts(fpga_card card)
     DO(fpga_channel_close(h2c));
 }
 
+static void open_with_options(void)
+{
+    fpga_open_options options;
+    fpga_channel channel;
+    fpga_card card;
+    uint32_t value;
+    memset(&options, 0, sizeof options);
+    options.network_interface = 9;
+    EXPECT(fpga_open_with("mock", &options, sizeof options, &card), FPGA_ERROR_ARGUMENT);
+    HOLDS(card.value == 0);
+    options.network_interface = FPGA_INTERFACE_DETECT;
+    options.dma_bar_plus_1 = 6;
+    EXPECT(fpga_open_with("mock", &options, sizeof options, &card), FPGA_ERROR_OPEN);
+    HOLDS(strstr(fpga_last_error()->advice, "dma_bar_plus_1") != NULL);
+    options.dma_bar_plus_1 = 0;
+    options.observe = 1;
+    DO(fpga_open_with("mock", &options, sizeof options, &card));
+    DO(fpga_read32(card, FPGA_BAR_DMA, 0x2000, &value));
+    EXPECT(fpga_channel_open(card, FPGA_H2C, 0, &channel), FPGA_ERROR_UNSUPPORTED);
+    HOLDS(strstr(fpga_last_error()->advice, "observe") != NULL);
+    DO(fpga_close(card));
+}
+
 int main(void)
 {
     fpga_card card;
@@ -189,6 +212,7 @@ int main(void)
     DO(fpga_channel_close(h2c));
     DO(fpga_channel_close(c2h));
     DO(fpga_close(card));
+    open_with_options();
     puts("transfers work");
     return 0;
 }
