@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use fpga_driver::{BarOffset, CardAddr, CardRange, NetworkInterface, OpenOptions};
+use fpga_driver::{BarOffset, CardAddr, CardRange, ChannelOptions, NetworkInterface, OpenOptions};
 use pyo3::prelude::*;
 
 use crate::bar::{Bar, BarRole};
-use crate::channel::{Channel, Channels, Side};
-use crate::error::Failure;
+use crate::channel::{Channels, Shared, Side};
+use crate::error::{Class, Failure};
+use crate::memory::Regions;
 use crate::owned::Close;
 use crate::wait;
 
@@ -20,7 +21,8 @@ struct Inner {
     name: String,
     card: Mutex<Option<fpga_driver::Card>>,
     /// Channels that were taken, by direction and number.
-    channels: Mutex<HashMap<(Side, u8), Py<Channel>>>,
+    channels: Mutex<HashMap<(Side, u8), Arc<Shared>>>,
+    regions: Arc<Regions>,
     /// Other objects that were taken.
     children: Mutex<Vec<Weak<dyn Close>>>,
 }
@@ -33,6 +35,7 @@ impl CardState {
             card: Mutex::new(Some(card)),
             channels: Mutex::default(),
             children: Mutex::default(),
+            regions: Arc::default(),
         }))
     }
 
@@ -49,24 +52,43 @@ impl CardState {
         card.clone().ok_or_else(|| wait::closed("the card").on_card(&self.0.name))
     }
 
-    /// The channel object of a number, which `open` makes when there is none, or when it was closed.
+    /// DMA memory of the card's Python objects.
+    pub(crate) fn regions(&self) -> &Arc<Regions> {
+        &self.0.regions
+    }
+
+    /// Another Python object of the card.
     ///
     /// # Errors
-    /// Errors of `open`.
+    /// Errors of Python.
+    pub(crate) fn object(&self, py: Python<'_>) -> PyResult<Py<Card>> {
+        Py::new(py, Card::new(self.clone()))
+    }
+
+    /// Channel of a number, which is taken if it is not open. `exclusive`: an open one is refused.
+    ///
+    /// # Errors
+    /// Errors of taking it; `InUseError`.
     pub(crate) fn channel(
         &self,
         py: Python<'_>,
         key: (Side, u8),
-        open: impl FnOnce() -> Result<Channel, Failure>,
-    ) -> Result<Py<Channel>, Failure> {
+        options: ChannelOptions,
+        exclusive: bool,
+    ) -> Result<Arc<Shared>, Failure> {
         let mut channels = wait::lock(py, &self.0.channels)?;
         if let Some(channel) = channels.get(&key)
-            && channel.get().is_open(py)?
+            && channel.is_open(py)?
         {
-            return Ok(channel.clone_ref(py));
+            if exclusive {
+                return Err(Failure::new(Class::InUse, format!("{} is open already", channel.label()))
+                    .advice("close it first, or open it with its options before its first use")
+                    .on_card(self.name()));
+            }
+            return Ok(Arc::clone(channel));
         }
-        let channel = Py::new(py, open()?)?;
-        channels.insert(key, channel.clone_ref(py));
+        let channel = Shared::open(py, self, key.0, key.1, options)?;
+        channels.insert(key, Arc::clone(&channel));
         Ok(channel)
     }
 
@@ -91,7 +113,7 @@ impl CardState {
         }
         let channels = std::mem::take(&mut *wait::lock(py, &self.0.channels)?);
         for channel in channels.into_values() {
-            channel.get().close(py)?;
+            channel.close(py)?;
         }
         py.detach(|| drop(card));
         Ok(())
@@ -105,6 +127,10 @@ pub(crate) struct Card(pub(crate) CardState);
 impl Card {
     pub(crate) const fn new(state: CardState) -> Self {
         Self(state)
+    }
+
+    pub(crate) const fn state(&self) -> &CardState {
+        &self.0
     }
 }
 

@@ -121,6 +121,11 @@ impl Failure {
         failure
     }
 
+    /// Whether the exception is of this class.
+    pub(crate) fn is(&self, class: Class) -> bool {
+        matches!(self, Self::Driver(problem) if problem.class == class)
+    }
+
     /// `ValueError`: an argument has an impossible value.
     pub(crate) fn value(message: String) -> Self {
         Self::Python(PyValueError::new_err(message))

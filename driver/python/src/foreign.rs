@@ -1,18 +1,21 @@
 //! Memory of Python objects: any contiguous object with the buffer protocol, such as `bytes`, `bytearray`, `memoryview`, `numpy.ndarray`.
 
 use std::io;
+use std::sync::OnceLock;
 
 use fpga_driver::{ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 
+use crate::buffer::Buffer;
 use crate::error::Failure;
+use crate::memory::{Place, Regions};
 
 /// Exported memory of a Python object. The exporter neither frees nor resizes it until this is dropped.
 pub(crate) struct Foreign {
-    /// Before `_export`, so that it is dropped first. `None`: empty memory.
-    memory: Option<SharedMemory>,
-    _export: PyUntypedBuffer,
+    /// Before `export`, so that it is dropped first. `None`: empty memory. Made when it is used.
+    memory: OnceLock<Option<SharedMemory>>,
+    export: PyUntypedBuffer,
 }
 
 impl Foreign {
@@ -29,18 +32,7 @@ impl Foreign {
                     .to_owned(),
             ));
         }
-        let (pointer, length) = (export.buf_ptr().cast::<u8>(), export.len_bytes());
-        let memory = match length {
-            0 => None,
-            // SAFETY: the export is contiguous, so `length` bytes at its pointer are mapped and initialised until it is released, which
-            // happens after `memory` is dropped. This package makes no references to them except views of shared memory; Python code of
-            // other threads may change them meanwhile, as another process may. Read-only exports are only read (`readable`'s users).
-            _ => Some(
-                unsafe { SharedMemory::from_foreign(pointer, length, Box::new(())) }
-                    .map_err(|error| Failure::value(error.to_string()))?,
-            ),
-        };
-        Ok(Self { memory, _export: export })
+        Ok(Self { memory: OnceLock::new(), export })
     }
 
     /// Exports the bytes of an object that the call changes.
@@ -49,7 +41,8 @@ impl Foreign {
     /// As [`readable`](Self::readable); `ValueError` if the object is read-only.
     pub(crate) fn writable(object: &Bound<'_, PyAny>) -> Result<Self, Failure> {
         let foreign = Self::readable(object)?;
-        if foreign._export.readonly() {
+        // A buffer exports itself as read-only while a transfer of it is in flight, which does not concern the next transfer.
+        if foreign.export.readonly() && !object.is_exact_instance_of::<Buffer>() {
             return Err(Failure::value(
                 "the object is read-only: give a bytearray or a writable array".to_owned(),
             ));
@@ -59,22 +52,33 @@ impl Foreign {
 
     /// Size in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.memory.as_ref().map_or(0, SharedMemory::len)
+        self.export.len_bytes()
+    }
+
+    /// The part of DMA memory that the object lies in.
+    pub(crate) fn place(&self, regions: &Regions) -> Option<Place> {
+        regions.find(self.export.buf_ptr().addr(), self.len())
+    }
+
+    fn memory(&self) -> Option<&SharedMemory> {
+        let make = || {
+            let (pointer, length) = (self.export.buf_ptr().cast::<u8>(), self.len());
+            // SAFETY: the export is contiguous, so `length` bytes at its pointer are mapped and initialised until it is released, which
+            // happens after `memory` is dropped. This package makes no references to them except views of shared memory; Python code of
+            // other threads may change them meanwhile, as another process may. Read-only exports are only read (`readable`'s users).
+            unsafe { SharedMemory::from_foreign(pointer, length, Box::new(())) }.ok()
+        };
+        self.memory.get_or_init(make).as_ref()
+    }
+
+    /// The bytes; no bytes for empty memory.
+    pub(crate) fn view(&self) -> SharedSlice<'_> {
+        self.memory().map(SharedMemory::view).unwrap_or_default()
     }
 
     /// Copies the bytes.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
-        self.memory.as_ref().map_or_else(Vec::new, |memory| memory.view().to_vec())
-    }
-
-    /// The bytes.
-    pub(crate) fn view(&self) -> SharedSlice<'_> {
-        self.memory.as_ref().map(SharedMemory::view).unwrap_or_default()
-    }
-
-    /// The bytes, as a stream that is read and written once, from the first byte on.
-    pub(crate) fn stream(&self) -> Stream<'_> {
-        Stream { memory: self.view(), at: 0 }
+        self.view().to_vec()
     }
 }
 
@@ -84,7 +88,12 @@ pub(crate) struct Stream<'a> {
     at: usize,
 }
 
-impl Stream<'_> {
+impl<'a> Stream<'a> {
+    /// Stream that is read or written once, from the first byte on.
+    pub(crate) const fn of(memory: SharedSlice<'a>) -> Self {
+        Self { memory, at: 0 }
+    }
+
     fn next(&mut self, wanted: usize) -> (usize, usize) {
         let (at, count) = (self.at, wanted.min(self.memory.len() - self.at));
         self.at += count;

@@ -9,10 +9,13 @@
 
 mod advice;
 mod bar;
+mod buffer;
 mod card;
 mod channel;
 mod error;
 mod foreign;
+mod info;
+mod memory;
 mod owned;
 mod record;
 mod sim;
@@ -26,6 +29,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     bar::add(module)?;
+    buffer::add(module)?;
     channel::add(module)?;
     sim::add(module)?;
     stream::add(module)?;

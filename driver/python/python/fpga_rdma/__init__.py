@@ -18,7 +18,7 @@ Addresses, offsets and lengths are in bytes, times in seconds.
 from __future__ import annotations
 
 from . import sim, stream
-from ._native import Bar, Card, Channel, Channels, __version__, open
+from ._native import Bar, Buffer, Card, Channel, Channels, Ticket, __version__, open
 from .errors import (
     CardGoneError,
     ClosedError,
@@ -36,14 +36,18 @@ from .errors import (
     UnsupportedError,
     WedgedError,
 )
+from .info import CardInfo, DmaMemory
 
 __all__ = [
     "Bar",
+    "Buffer",
     "Card",
     "CardGoneError",
+    "CardInfo",
     "Channel",
     "Channels",
     "ClosedError",
+    "DmaMemory",
     "DmaMemoryError",
     "FpgaError",
     "InUseError",
@@ -53,6 +57,7 @@ __all__ = [
     "RefusedError",
     "RingFullError",
     "StreamStoppedError",
+    "Ticket",
     "TimedOutError",
     "TransferFault",
     "UnsupportedError",

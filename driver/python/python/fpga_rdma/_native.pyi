@@ -1,14 +1,18 @@
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeAlias, final
+from typing import Any, Literal, Self, TypeAlias, TypeVar, final, overload
 
-from numpy.typing import NDArray
-from typing_extensions import Buffer
+import numpy as np
+import typing_extensions
+from numpy.typing import DTypeLike, NDArray
 
+from .info import CardInfo, DmaMemory
 from .stream import ReceiveStatistics, SendStatistics
 
 # numpy declares the buffer protocol of its arrays for Python 3.12 and newer only.
-Memory: TypeAlias = Buffer | NDArray[Any]
+Memory: TypeAlias = typing_extensions.Buffer | NDArray[Any]
+Numbers: TypeAlias = Memory | Sequence[int]
+T = TypeVar("T", bound=np.generic)
 
 __version__: str
 
@@ -46,6 +50,12 @@ class Card:
     def closed(self) -> bool:
         """Whether the card was closed."""
     @property
+    def info(self) -> CardInfo:
+        """Properties of the card, read when it was opened."""
+    @property
+    def dma_memory(self) -> DmaMemory:
+        """Host memory that is mapped for the card, now."""
+    @property
     def h2c(self) -> Channels:
         """Channels from host to card."""
     @property
@@ -67,6 +77,36 @@ class Card:
     @property
     def user_bar(self) -> Bar:
         """Registers of the design (AXI-Lite master)."""
+    @overload
+    def allocate(self, shape: int | Sequence[int]) -> NDArray[np.uint8]: ...
+    @overload
+    def allocate(self, shape: int | Sequence[int], dtype: type[T] | np.dtype[T]) -> NDArray[T]: ...
+    @overload
+    def allocate(self, shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+        """Allocate a numpy array of zeros in DMA memory. Transfers of it, and of its contiguous parts, copy nothing.
+
+        >>> import fpga_rdma
+        >>> card = fpga_rdma.open("mock")
+        >>> frame = card.allocate((480, 640), "u2")
+        >>> frame[:] = 7
+        >>> card.h2c[0].write(frame, 0x10000)
+        >>> card.h2c[0].write(frame[10:20], 0x10000)
+        >>> card.close()
+
+        Raises DmaMemoryError.
+        """
+    def buffer(self, length: int) -> Buffer:
+        """Allocate ``length`` bytes of DMA memory, all 0."""
+    def register(self, memory: Memory, *, access: Literal["read", "write", "both"] = "both") -> Buffer:
+        """Pin memory of another origin, so that transfers of it copy nothing. Close the result to unpin it; a context manager.
+
+        ``memory``: whole pages, such as an ``mmap`` or an aligned array. ``access``: what the card may do: ``"read"`` for H2C, ``"write"``
+        for C2H. The memory can be neither freed nor resized until the result is closed. During a transfer leave it alone: nothing checks.
+
+        Raises DmaMemoryError (not whole pages, or no more can be locked), InUseError (registered already).
+        """
+    def device_address(self, memory: Memory) -> int:
+        """Address for the card (IOVA) of an object in DMA memory. Raises ValueError for other memory."""
     def close(self) -> None:
         """Close the card and everything that was taken from it. Transfers in flight are aborted. Can be called again."""
     def __enter__(self) -> Self: ...
@@ -81,19 +121,50 @@ class Channels:
     def __len__(self) -> int: ...
     def __getitem__(self, number: int, /) -> Channel: ...
     def __iter__(self) -> Iterator[Channel]: ...
+    def open(
+        self,
+        number: int,
+        *,
+        descriptors: int = 1024,
+        transfers: int = 256,
+        run_mode: Literal["batch", "credit"] = "batch",
+        fixed_address: bool = False,
+        report_each: bool = False,
+    ) -> Channel:
+        """Take a channel with options; indexing takes it with the defaults.
+
+        ``descriptors``: size of the ring, a power of two, 2 to 65536. ``transfers``: maximum number in flight, a power of two.
+        ``run_mode``: ``"credit"`` keeps one run going, on cards that support it. ``fixed_address``: use the same card address for every
+        beat, as for a FIFO. ``report_each``: report every transfer as it ends, not only the last one of a batch.
+
+        Raises InUseError if it is open, RangeError for invalid options.
+        """
 
 @final
 class Channel:
-    """A DMA channel. Threads may share it: a call waits for a call of another thread."""
+    """A DMA channel. Threads may share it: a call waits for a call of another thread.
+
+    Memory of ``Card.allocate``, ``Card.buffer`` and ``Card.register``, and every contiguous part of it, is moved without a copy. Other
+    memory is copied through a buffer of the driver.
+    """
 
     @property
     def name(self) -> str:
         """``h2c0``, ``c2h1``."""
+    @property
+    def number(self) -> int:
+        """Number in its direction, from 0."""
+    @property
+    def closed(self) -> bool:
+        """Whether the channel was closed."""
+    @property
+    def in_flight(self) -> int:
+        """Number of transfers that were submitted and have not ended."""
     def write(self, data: Memory, address: int, timeout: float | None = 10.0) -> None:
         """Write all bytes of ``data`` to card memory from ``address`` on, and wait.
 
         ``data``: any contiguous object with the buffer protocol. ``timeout`` is in seconds; ``None`` waits without a limit. Do not
-        change ``data`` during the call. When the call ends early, the engine is stopped; an unknown part was written.
+        change ``data`` during the call. When the call ends early, the transfer is cancelled; an unknown part was written.
 
         Raises RangeError (nothing was written), TimedOutError, TransferFault, CardGoneError, WedgedError.
         """
@@ -104,8 +175,136 @@ class Channel:
 
         Raises as :meth:`write`.
         """
+    def submit(self, memory: Memory, address: int) -> Ticket:
+        """Queue a transfer of DMA memory to or from card memory at ``address``.
+
+        The engine starts with the next ``poll`` or wait, so that transfers queued together run together. Until the transfer has ended,
+        leave the memory alone. Views that exist already are not protected; a new writable view of its :class:`Buffer` is refused.
+
+        >>> import fpga_rdma
+        >>> card = fpga_rdma.open("mock")
+        >>> data = card.allocate(1024, "u4")
+        >>> tickets = [card.h2c[0].submit(part, 0x1000 + 256 * number) for number, part in enumerate(data.reshape(16, -1))]
+        >>> for ticket in tickets:
+        ...     ticket.wait()
+        >>> card.close()
+
+        Raises RefusedError for memory that is not DMA memory of this card, RangeError, RingFullError.
+        """
+    def submit_list(self, parts: Sequence[tuple[Memory, int]]) -> Ticket:
+        """Queue a scatter-gather list as one transfer: pairs of DMA memory and card address.
+
+        Raises as :meth:`submit`; RangeError if two parts overlap at their destination. Nothing is queued then.
+        """
+    def write_batch(
+        self, memory: Memory, offsets: Numbers, addresses: Numbers, length: int, timeout: float | None = 10.0
+    ) -> None:
+        """Write many parts of DMA memory in one call: ``length`` bytes at each of ``offsets`` to the card address at the same position.
+
+        ``offsets`` (in bytes) and ``addresses``: arrays of 64-bit integers, or sequences of integers. ``timeout`` limits each wait for
+        the ring. When the call ends early, an unknown part was moved.
+
+        >>> import numpy as np, fpga_rdma
+        >>> card = fpga_rdma.open("mock")
+        >>> data = card.allocate((1000, 16), "u4")
+        >>> data[:] = np.arange(1000)[:, None]
+        >>> offsets = np.arange(1000) * 64
+        >>> card.h2c[0].write_batch(data, offsets, offsets + 0x10000, 64)
+        >>> card.close()
+
+        Raises as :meth:`submit` and :meth:`write`.
+        """
+    def read_batch(
+        self, memory: Memory, offsets: Numbers, addresses: Numbers, length: int, timeout: float | None = 10.0
+    ) -> None:
+        """Read many parts of card memory in one call; see :meth:`write_batch`."""
+    async def write_async(self, data: Memory, address: int) -> None:
+        """As :meth:`write`, for asyncio. Other memory than DMA memory is copied first. A cancelled task cancels the transfer.
+
+        The task sleeps until the channel's interrupt if the card was opened with ``interrupts=True``, and polls by a timer otherwise.
+        """
+    async def read_async(self, into: Memory, address: int) -> None:
+        """As :meth:`read`, for asyncio; see :meth:`write_async`."""
+    def poll(self) -> int:
+        """Start queued transfers. Returns the number of transfers that have ended since the last call."""
+    def wait(self, timeout: float | None = 10.0) -> None:
+        """Wait until everything submitted has ended. Raises the first failure that no ticket has reported, and drops the others."""
+    def abort(self) -> int:
+        """Stop the engine and end everything in flight as aborted. Returns the number of transfers that ended. Raises WedgedError."""
     def close(self) -> None:
         """Give the channel back. Transfers in flight are aborted. Indexing the card again takes it anew."""
+    def _descriptor(self) -> int | None: ...
+    def _serve(self) -> int: ...
+    def _step(self) -> int: ...
+    def _rest(self) -> None: ...
+
+@final
+class Ticket:
+    """A submitted transfer. It can be awaited in asyncio: ``await ticket``. Transfers of a channel end in submission order."""
+
+    @property
+    def channel(self) -> Channel: ...
+    @property
+    def number(self) -> int:
+        """Number of the transfer on its channel, from 0."""
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes."""
+    def done(self) -> bool:
+        """Poll the channel, and return whether the transfer has ended, with success or not."""
+    def wait(self, timeout: float | None = 10.0) -> None:
+        """Wait until the transfer has ended. Its failure is raised once.
+
+        Raises TimedOutError (it stays in flight: wait again, or cancel it), TransferFault, CardGoneError, WedgedError.
+        """
+    def cancel(self) -> bool:
+        """Cancel the transfer; others continue. Returns False if it had ended. ``wait`` raises TransferFault then."""
+    def __await__(self) -> Generator[Any, None, None]: ...
+
+@final
+class Buffer:
+    """DMA memory of a card, with the buffer protocol and DLPack: ``buffer.array("f4")``, ``memoryview(buffer)``, ``torch.from_dlpack(buffer)``.
+
+    While a transfer of it is in flight, assignments and new writable views are refused. It is freed with its last view, after the last
+    transfer has ended; nothing under DMA is freed or resized.
+    """
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+    @property
+    def device_address(self) -> int:
+        """Address of the first byte for the card (IOVA)."""
+    @property
+    def in_flight(self) -> bool:
+        """Whether a submitted transfer of it has not ended, as far as the channels have been polled."""
+    @property
+    def closed(self) -> bool: ...
+    @overload
+    def array(self) -> NDArray[np.uint8]: ...
+    @overload
+    def array(self, dtype: type[T] | np.dtype[T]) -> NDArray[T]: ...
+    @overload
+    def array(self, dtype: DTypeLike) -> NDArray[Any]:
+        """Return a numpy array of one dimension over the memory; read-only while a transfer is in flight."""
+    def close(self) -> None:
+        """Free the memory now. Raises BufferError while views exist, InUseError while a transfer is in flight."""
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, key: int, /) -> int: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> bytes: ...
+    @overload
+    def __setitem__(self, key: int, value: int, /) -> None: ...
+    @overload
+    def __setitem__(self, key: slice, value: Memory, /) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack__(self, **arguments: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
 
 @final
 class Bar:

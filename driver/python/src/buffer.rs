@@ -1,0 +1,341 @@
+//! DMA memory as a Python object: the buffer protocol lends it to numpy and everything else.
+
+use core::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fpga_driver::{DmaAccess, SharedMemory};
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::types::{PyMemoryView, PyTuple};
+use pyo3::{ffi, intern};
+
+use crate::card::{Card, CardState};
+use crate::error::{Class, Failure};
+use crate::memory::{Region, brief};
+use crate::wait;
+
+/// DMA memory of a card. It supports the buffer protocol, and DLPack through numpy.
+#[pyclass(frozen, weakref, module = "fpga_rdma")]
+pub(crate) struct Buffer {
+    card: CardState,
+    /// `None`: closed.
+    region: Mutex<Option<Arc<Region>>>,
+    /// Number of views that lend the memory, such as numpy arrays.
+    views: AtomicUsize,
+    /// Address in this process, size in bytes, and address for the device.
+    address: usize,
+    length: usize,
+    device_address: u64,
+}
+
+impl Buffer {
+    /// Allocates `length` bytes of zeroed DMA memory.
+    fn allocate(py: Python<'_>, card: &CardState, length: usize) -> Result<Self, Failure> {
+        if length == 0 {
+            return Err(Failure::value("a buffer of 0 bytes: give a length of 1 byte or more".to_owned()));
+        }
+        let opened = card.get()?;
+        let memory = wait::detached(py, || {
+            opened.registered_memory(length).inspect(|memory| {
+                // Memory of the pool has been used before: its bytes may be another transfer's.
+                let _ = memory.memory().fill(0, memory.len(), 0);
+            })
+        })?;
+        Self::new(card, Region::new(memory, length))
+    }
+
+    /// Maps memory of a Python object, which stays exported until the buffer is closed.
+    fn register(
+        py: Python<'_>,
+        card: &CardState,
+        object: &Bound<'_, PyAny>,
+        access: DmaAccess,
+    ) -> Result<Self, Failure> {
+        let export = PyUntypedBuffer::get(object)?;
+        if !export.is_c_contiguous() && !export.is_fortran_contiguous() {
+            return Err(Failure::value("the bytes of the object are not contiguous".to_owned()));
+        }
+        if export.readonly() && access.device_writes() {
+            return Err(Failure::value("the object is read-only: register it with access='read'".to_owned()));
+        }
+        let (pointer, length) = (export.buf_ptr().cast::<u8>(), export.len_bytes());
+        // SAFETY: the export keeps `length` contiguous bytes at its pointer mapped and initialised until it is released, which its owner
+        // does: the memory itself, with its last clone. This package accesses them as shared memory only, and writes them (the card does)
+        // only if the object is writable.
+        let memory = unsafe { SharedMemory::from_foreign(pointer, length, Box::new(export)) };
+        let memory = memory.map_err(|error| Failure::value(error.to_string()))?;
+        let opened = card.get()?;
+        let mapped = wait::detached(py, || {
+            // A refused map returns the memory, which is released here, without a lock of the driver.
+            opened.map_memory(memory, access).map_err(|refused| {
+                Failure::new(Class::NoMemory, refused.error.to_string())
+                    .advice("register whole pages (address and length are multiples of 4096), or use memory of card.allocate")
+                    .on_card(opened.name())
+            })
+        })?;
+        Self::new(card, Region::new(mapped, length))
+    }
+
+    fn new(card: &CardState, region: Region) -> Result<Self, Failure> {
+        let region = Arc::new(region);
+        if !card.regions().add(&region) {
+            return Err(
+                Failure::new(Class::InUse, "a part of the memory is registered already").on_card(card.name())
+            );
+        }
+        let (address, length) = (region.address, region.length);
+        let device_address = region.memory.iova().get();
+        let region = Mutex::new(Some(region));
+        Ok(Self { card: card.clone(), region, views: AtomicUsize::new(0), address, length, device_address })
+    }
+
+    fn region(&self) -> Result<Arc<Region>, Failure> {
+        brief(&self.region).clone().ok_or_else(|| wait::closed("the buffer").on_card(self.card.name()))
+    }
+
+    fn is_busy(&self) -> bool {
+        brief(&self.region).as_ref().is_some_and(|region| region.is_busy())
+    }
+
+    fn busy(&self) -> Failure {
+        Failure::new(Class::InUse, "a transfer of this memory is in flight")
+            .advice("wait for the transfer (ticket.wait), or cancel it (ticket.cancel)")
+            .on_card(self.card.name())
+    }
+
+    /// Releases the memory. `waits`: also from channels that other threads are using.
+    fn release(&self, py: Python<'_>, waits: bool) -> Result<(), Failure> {
+        let Some(region) = brief(&self.region).take() else { return Ok(()) };
+        self.card.regions().remove(&region);
+        for channel in self.card.regions().channels() {
+            if waits {
+                // The call of another thread ends.
+                drop(wait::lock(py, &channel.engine)?);
+            }
+            channel.forget(py, region.number);
+        }
+        // Unmapping is a system call.
+        py.detach(|| drop(region));
+        Ok(())
+    }
+
+    /// Fills in a view of the memory.
+    fn lend(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let buffer = slf.get();
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view"));
+        }
+        // SAFETY: not null, and the interpreter passes a view that is written here. Without an object it is not released.
+        unsafe { (*view).obj = core::ptr::null_mut() };
+        buffer.region()?;
+        let busy = buffer.is_busy();
+        if busy && flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
+            return Err(PyBufferError::new_err(
+                "a transfer of this memory is in flight: wait for it before you take a writable view",
+            ));
+        }
+        let length = isize::try_from(buffer.length).unwrap_or(isize::MAX);
+        let memory = core::ptr::with_exposed_provenance_mut(buffer.address);
+        // SAFETY: `view` is valid (above). `length` bytes at the address are mapped and initialised while the region exists: `close`
+        // refuses while `views` is not 0, and the view holds a reference to this object. Rust code has no references to the bytes.
+        let filled =
+            unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), memory, length, c_int::from(busy), flags) };
+        if filled != 0 {
+            return Err(PyErr::fetch(slf.py()));
+        }
+        buffer.views.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Buffer {
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.length
+    }
+
+    #[getter]
+    fn device_address(&self) -> u64 {
+        self.device_address
+    }
+
+    #[getter]
+    fn in_flight(&self) -> bool {
+        self.is_busy()
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        brief(&self.region).is_none()
+    }
+
+    fn __len__(&self) -> usize {
+        self.length
+    }
+
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let item = PyMemoryView::from(slf.as_any())?.get_item(key)?;
+        // A part is a copy, as of a bytearray: a view would not be refused while a transfer is in flight.
+        if item.is_instance_of::<PyMemoryView>() {
+            item.call_method0(intern!(slf.py(), "tobytes"))
+        } else {
+            Ok(item)
+        }
+    }
+
+    fn __setitem__(
+        slf: &Bound<'_, Self>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> Result<(), Failure> {
+        if slf.get().is_busy() {
+            return Err(slf.get().busy());
+        }
+        Ok(PyMemoryView::from(slf.as_any())?.set_item(key, value)?)
+    }
+
+    #[pyo3(signature = (dtype = None))]
+    fn array<'py>(slf: &Bound<'py, Self>, dtype: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = slf.py().import("numpy")?.call_method1("frombuffer", (slf, "u1"))?;
+        match dtype {
+            Some(dtype) => bytes.call_method1("view", (dtype,)),
+            None => Ok(bytes),
+        }
+    }
+
+    #[pyo3(signature = (**arguments))]
+    fn __dlpack__<'py>(
+        slf: &Bound<'py, Self>,
+        arguments: Option<&Bound<'py, pyo3::types::PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let array = slf.py().import("numpy")?.call_method1("frombuffer", (slf, "u1"))?;
+        array.call_method("__dlpack__", (), arguments)
+    }
+
+    /// Device of DLPack: kDLCPU, 0.
+    fn __dlpack_device__(&self) -> (u8, u8) {
+        (1, 0)
+    }
+
+    fn close(&self, py: Python<'_>) -> Result<(), Failure> {
+        if self.is_busy() {
+            return Err(self.busy());
+        }
+        if self.views.load(Ordering::Acquire) > 0 {
+            let message = "views of the buffer exist: delete the arrays and memoryviews of it first";
+            return Err(PyBufferError::new_err(message).into());
+        }
+        self.release(py, true)
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.closed() { ", closed" } else { "" };
+        format!(
+            "<Buffer of {}: {} bytes at device address {:#x}{state}>",
+            self.card.name(),
+            self.length,
+            self.device_address
+        )
+    }
+
+    // The interpreter passes a valid view, which the call fills in or refuses.
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        Self::lend(slf, view, flags)
+    }
+
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        self.views.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // Views hold a reference to the object, so there are none. A transfer in flight keeps the memory until it has ended.
+        if self.closed() {
+            return;
+        }
+        let _ = Python::try_attach(|py| self.release(py, false));
+    }
+}
+
+/// Converts the name of an access: the card reads memory for H2C, and writes it for C2H.
+fn access(name: &str) -> Result<DmaAccess, Failure> {
+    match name {
+        "read" => Ok(DmaAccess::ReadByDevice),
+        "write" => Ok(DmaAccess::WriteByDevice),
+        "both" => Ok(DmaAccess::Both),
+        _ => Err(Failure::value(format!("access is {name:?}: give 'read' (H2C), 'write' (C2H) or 'both'"))),
+    }
+}
+
+#[pymethods]
+impl Card {
+    fn buffer(&self, py: Python<'_>, length: usize) -> Result<Buffer, Failure> {
+        Buffer::allocate(py, self.state(), length)
+    }
+
+    #[pyo3(signature = (memory, *, access = "both"))]
+    fn register(&self, py: Python<'_>, memory: &Bound<'_, PyAny>, access: &str) -> Result<Buffer, Failure> {
+        Buffer::register(py, self.state(), memory, self::access(access)?)
+    }
+
+    #[pyo3(signature = (shape, dtype = None))]
+    fn allocate<'py>(
+        &self,
+        py: Python<'py>,
+        shape: &Bound<'py, PyAny>,
+        dtype: Option<&Bound<'py, PyAny>>,
+    ) -> Result<Bound<'py, PyAny>, Failure> {
+        let numpy = py.import(intern!(py, "numpy"))?;
+        let dtype = match dtype {
+            Some(dtype) => numpy.call_method1(intern!(py, "dtype"), (dtype,))?,
+            None => numpy.call_method1(intern!(py, "dtype"), ("u1",))?,
+        };
+        if dtype.getattr(intern!(py, "hasobject"))?.extract()? {
+            return Err(Failure::value(format!("dtype {dtype}: a card cannot move Python objects")));
+        }
+        let sizes: Vec<usize> = match shape.extract::<usize>() {
+            Ok(size) => vec![size],
+            Err(_) => shape.extract()?,
+        };
+        let item: usize = dtype.getattr(intern!(py, "itemsize"))?.extract()?;
+        let length = sizes.iter().try_fold(item, |length, size| length.checked_mul(*size));
+        let length = length.ok_or_else(|| Failure::value("the array is too large".to_owned()))?;
+        let shape = PyTuple::new(py, sizes)?;
+        if length == 0 {
+            return Ok(numpy.call_method1(intern!(py, "empty"), (shape, dtype))?);
+        }
+        let buffer = Bound::new(py, Buffer::allocate(py, self.state(), length)?)?;
+        // The array has the type's byte order and fields; its base is the buffer.
+        let bytes = numpy.call_method1(intern!(py, "frombuffer"), (buffer, "u1"))?;
+        let array = bytes.call_method1(intern!(py, "view"), (dtype,))?;
+        Ok(array.call_method1(intern!(py, "reshape"), (shape,))?)
+    }
+
+    fn device_address(&self, memory: &Bound<'_, PyAny>) -> Result<u64, Failure> {
+        let export = PyUntypedBuffer::get(memory)?;
+        let found = self.state().regions().find(export.buf_ptr().addr(), export.len_bytes());
+        let place = found.ok_or_else(|| {
+            Failure::value(
+                "the object is not in DMA memory of this card: use card.allocate or card.register".to_owned(),
+            )
+        })?;
+        Ok(place.region.memory.iova().get().saturating_add(place.offset as u64))
+    }
+}
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Buffer>()
+}

@@ -1,0 +1,90 @@
+//! Tickets of submitted transfers.
+
+use fpga_driver::Ticket;
+use pyo3::prelude::*;
+
+use super::class::Channel;
+use super::engine::either;
+use crate::error::Failure;
+use crate::wait;
+
+/// A submitted transfer.
+#[pyclass(name = "Ticket", frozen, module = "fpga_rdma")]
+pub(crate) struct PyTicket {
+    channel: Py<Channel>,
+    ticket: Ticket,
+    nbytes: usize,
+}
+
+impl PyTicket {
+    pub(super) const fn new(channel: Py<Channel>, ticket: Ticket, nbytes: usize) -> Self {
+        Self { channel, ticket, nbytes }
+    }
+}
+
+#[pymethods]
+impl PyTicket {
+    #[getter]
+    fn channel(&self, py: Python<'_>) -> Py<Channel> {
+        self.channel.clone_ref(py)
+    }
+
+    #[getter]
+    fn number(&self) -> u64 {
+        self.ticket.number()
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.nbytes
+    }
+
+    /// Polls the channel, and returns whether the transfer has ended.
+    fn done(&self, py: Python<'_>) -> Result<bool, Failure> {
+        let mut locked = self.channel.get().shared.lock(py)?;
+        let engine = locked.engine()?;
+        wait::detached(py, || {
+            if !engine.has_ended(self.ticket) {
+                engine.poll()?;
+            }
+            Ok::<_, Failure>(engine.has_ended(self.ticket))
+        })
+    }
+
+    #[pyo3(signature = (timeout = Some(10.0)))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Result<(), Failure> {
+        let mut locked = self.channel.get().shared.lock(py)?;
+        let engine = locked.engine()?;
+        let options = wait::options(timeout)?;
+        wait::detached(py, || {
+            engine.wait_ended(self.ticket, options)?;
+            engine.take_failure(self.ticket, self.ticket).map_or(Ok(()), Err)
+        })
+    }
+
+    fn cancel(&self, py: Python<'_>) -> Result<bool, Failure> {
+        let mut locked = self.channel.get().shared.lock(py)?;
+        let engine = locked.engine()?;
+        wait::detached(py, || {
+            let cancelled = either!(engine, channel => channel.cancel(self.ticket));
+            engine.settle();
+            Ok::<_, Failure>(cancelled?)
+        })
+    }
+
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let ended = slf.py().import("fpga_rdma._async")?.call_method1("ended", (slf,))?;
+        ended.call_method0("__await__")
+    }
+
+    fn __repr__(&self) -> String {
+        let channel = &self.channel.get().shared;
+        format!(
+            "<Ticket {} of {} {}: {} bytes>",
+            self.ticket.number(),
+            channel.card,
+            channel.label(),
+            self.nbytes
+        )
+    }
+}

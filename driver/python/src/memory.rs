@@ -1,0 +1,126 @@
+//! DMA memory that Python objects lie in, found by its address: a transfer of such an object, or of a contiguous part of it, copies nothing.
+//!
+//! A [`Region`] is one piece of DMA memory. The card lists its regions by address; a channel registers a region at its first transfer of
+//! it, and forgets it when the Python object is gone. Regions are never freed while a transfer is in flight: the transfer holds one.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use fpga_driver::RegisteredMemory;
+
+use crate::channel::Shared;
+
+/// Number of the next region of this process.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// DMA memory of one Python object.
+#[derive(Debug)]
+pub(crate) struct Region {
+    /// Number in this process, never used again.
+    pub(crate) number: u64,
+    pub(crate) memory: RegisteredMemory,
+    /// Address of the first byte in this process.
+    pub(crate) address: usize,
+    /// Size that the program has asked for, in bytes: the rest of the last page is not part of any transfer.
+    pub(crate) length: usize,
+    /// Number of groups of transfers that were submitted and have not ended.
+    transfers: AtomicUsize,
+}
+
+impl Region {
+    pub(crate) fn new(memory: RegisteredMemory, length: usize) -> Self {
+        let address = memory.memory().host_address();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { number, length: length.min(memory.len()), memory, address, transfers: AtomicUsize::new(0) }
+    }
+
+    /// Whether a transfer of the memory is in flight.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.transfers.load(Ordering::Acquire) > 0
+    }
+}
+
+/// Share of a transfer in its memory, until it has ended.
+#[derive(Debug)]
+pub(crate) struct Use(Arc<Region>);
+
+impl Use {
+    pub(crate) fn of(region: &Arc<Region>) -> Self {
+        region.transfers.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(region))
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.0.transfers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Part of a region.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) region: Arc<Region>,
+    /// Offset of the first byte, and length, in bytes.
+    pub(crate) offset: usize,
+    pub(crate) length: usize,
+}
+
+/// Regions of a card, and the channels that may have registered them.
+#[derive(Default)]
+pub(crate) struct Regions {
+    by_address: Mutex<BTreeMap<usize, Arc<Region>>>,
+    channels: Mutex<Vec<Weak<Shared>>>,
+}
+
+/// Takes a lock that is held only for a moment, never during a wait.
+pub(crate) fn brief<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Regions {
+    /// Lists a region. Returns false if it overlaps another one.
+    pub(crate) fn add(&self, region: &Arc<Region>) -> bool {
+        let mut regions = brief(&self.by_address);
+        let end = region.address.saturating_add(region.length);
+        let before = regions.range(..end).next_back();
+        if before.is_some_and(|(start, other)| start.saturating_add(other.length) > region.address) {
+            return false;
+        }
+        regions.insert(region.address, Arc::clone(region));
+        true
+    }
+
+    /// Removes a region from the list.
+    pub(crate) fn remove(&self, region: &Region) {
+        let mut regions = brief(&self.by_address);
+        if regions.get(&region.address).is_some_and(|found| found.number == region.number) {
+            regions.remove(&region.address);
+        }
+    }
+
+    /// Finds the region that `length` bytes at `address` lie in.
+    pub(crate) fn find(&self, address: usize, length: usize) -> Option<Place> {
+        let regions = brief(&self.by_address);
+        let (start, region) = regions.range(..=address).next_back()?;
+        let offset = address - start;
+        (offset <= region.length && length <= region.length - offset).then(|| Place {
+            region: Arc::clone(region),
+            offset,
+            length,
+        })
+    }
+
+    /// Lists a channel.
+    pub(crate) fn attach(&self, channel: &Arc<Shared>) {
+        let mut channels = brief(&self.channels);
+        channels.retain(|channel| channel.strong_count() > 0);
+        channels.push(Arc::downgrade(channel));
+    }
+
+    /// Channels that may have registered a region.
+    pub(crate) fn channels(&self) -> Vec<Arc<Shared>> {
+        brief(&self.channels).iter().filter_map(Weak::upgrade).collect()
+    }
+}
