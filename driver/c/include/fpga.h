@@ -13,11 +13,14 @@
  *   one thread, FPGA_ERROR_CONCURRENT. Comments name the other errors that a program is likely to handle.
  *
  * Threads
- *   Shared: fpga_card, fpga_buffer, fpga_map, fpga_interrupt and fpga_network may be used by any number of threads at the same time. Single: all other handles belong to one thread at a time. A call while another thread is in a call with the same handle
- *   returns FPGA_ERROR_CONCURRENT and does nothing; so does closing it.
+ *   Shared: fpga_card, fpga_buffer, fpga_map, fpga_interrupt and fpga_network may be used by any number of threads at the same time. A
+ *   thread that closes such a handle leaves the calls of other threads undisturbed.
+ *   Single: all other handles belong to one thread at a time, which may change from call to call. A call while another thread is in a call
+ *   with the same handle returns FPGA_ERROR_CONCURRENT and does nothing; so does closing it.
  *
  * Polling
- *   A poll that finds nothing is also what a simulated card in this process works in: a loop of polls makes progress on every card.
+ *   Functions that wait poll, unless interrupts are requested. A simulated card in this process without a thread works inside polls that
+ *   find nothing and inside waits: a loop of polls makes progress on every card.
  *
  * Structures that may grow
  *   A structure that is passed with its size may get new members at its end. Pass sizeof. Options: a member that is 0 stands for its
@@ -885,6 +888,21 @@ typedef struct fpga_subscriber_state {
     uint32_t joined;            /* 0 while the node joins */
 } fpga_subscriber_state;
 
+typedef enum fpga_publisher_event_kind {
+    FPGA_PUBLISHER_NONE = 0,
+    FPGA_PUBLISHER_JOINED = 1,        /* a subscriber; sequence is that of its first frame */
+    FPGA_PUBLISHER_DROPPED = 2,       /* a subscriber has left, or does not answer */
+    FPGA_PUBLISHER_REJECTED = 3,      /* a connection was not accepted */
+    FPGA_PUBLISHER_UPLOAD_FAILED = 4, /* the frame of sequence did not get into the card: no subscriber gets it */
+    FPGA_PUBLISHER_FAULT = 5          /* another transfer failed, and is repeated */
+} fpga_publisher_event_kind;
+
+typedef struct fpga_publisher_event {
+    int32_t kind;      /* fpga_publisher_event_kind */
+    uint32_t node;     /* the subscriber's */
+    uint64_t sequence;
+} fpga_publisher_event;
+
 /* Makes an endpoint a publisher. The endpoint's handle is closed, also after most failures. size is sizeof *options. */
 fpga_status fpga_publisher_open(fpga_endpoint endpoint, const fpga_publisher_options *options, size_t size, fpga_publisher *publisher);
 
@@ -894,6 +912,10 @@ fpga_status fpga_publisher_listen(fpga_publisher publisher, const char *address,
 
 /* Does the publisher's work: admits subscribers, sends frames, takes credits. Never waits. work may be NULL. */
 fpga_status fpga_publisher_poll(fpga_publisher publisher, size_t *work);
+
+/* Takes the oldest event of the publisher, FPGA_PUBLISHER_NONE if there is none, and, unless length is 0, a text with details, cut to
+ * length - 1 bytes. The last events are kept until they are taken. */
+fpga_status fpga_publisher_next_event(fpga_publisher publisher, fpga_publisher_event *event, size_t size, char *text, size_t length);
 
 /* Takes a frame to fill. FPGA_ERROR_FULL: all are in use; poll, then try again. FPGA_ERROR_STOPPED after fpga_publisher_end. */
 fpga_status fpga_publisher_take(fpga_publisher publisher, fpga_frame *frame);

@@ -1,55 +1,18 @@
 //! Endpoints: transfers from card to card over the network.
 
-use core::ffi::c_char;
-
 use fpga_driver::endpoint::{
-    EndpointCounters, EndpointError, EndpointOptions, Notification, ReadTicket, ReadableHandle, RegionHandle,
-    RemoteRegion, Scheme, SendCompletion, SendError, SendFailure, SendNotify, SendOptions, SendTicket,
-    SendTimeout,
+    EndpointCounters, EndpointError, Notification, ReadTicket, ReadableHandle, RegionHandle, RemoteRegion,
+    Scheme, SendCompletion, SendError, SendFailure, SendOptions, SendTicket,
 };
 use fpga_driver::{Card, CardAddr, Endpoint, NodeId};
 
-use crate::call::{bytes, call, duration, set, set_if, text};
+use crate::call::{bytes, call, duration, set, set_if};
+use crate::endpoint_options::{COptions, CSend, send_options};
 use crate::error::Failure;
 use crate::handle;
 use crate::layout::{c_struct, read_options, write_struct};
 use crate::region::{CRegion, remote_region};
 use crate::status::{Code, Status};
-
-c_struct! {
-    /// Options of an endpoint. A member that is 0 stands for its default.
-    COptions = "fpga_endpoint_options" {
-        scheme: *const c_char,
-        other_schemes: *const c_char,
-        h2c_channel_plus_1: u32,
-        c2h_channel_plus_1: u32,
-        big_threshold: u32,
-        segment_size: u32,
-        window: u32,
-        event_entries: u32,
-        event_line: u32,
-        incarnation: u32,
-        packets: u32,
-        transfers: u32,
-        destinations: u32,
-        source_alignment: u32,
-        round_trip_ns: u64,
-        timeout_ns: u64,
-        give_up_ns: u64,
-        registry_timeout_ns: u64,
-        escape_timeout_ns: u64,
-    }
-}
-
-c_struct! {
-    /// Options of one transfer.
-    CSend = "fpga_send_options" {
-        scheme: *const c_char,
-        notify: i32,
-        priority: u32,
-        deadline_ns: u64,
-    }
-}
 
 c_struct! {
     /// Properties of an endpoint.
@@ -222,105 +185,6 @@ pub(crate) const fn send_failure(failure: &SendFailure) -> (Status, i32) {
         SendFailure::Cancelled { .. } => (Status::Stopped, 8),
         _ => (Status::Peer, 6),
     }
-}
-
-/// Parses the name of a scheme: `registry`, `receiver-window`.
-pub(crate) fn scheme(name: &str) -> Result<Scheme, Failure> {
-    let name = name.trim();
-    let is_named = |scheme: &Scheme| {
-        let known = scheme.name().chars().filter(char::is_ascii_alphanumeric);
-        let given = name.chars().filter(char::is_ascii_alphanumeric);
-        known.map(|c| c.to_ascii_lowercase()).eq(given.map(|c| c.to_ascii_lowercase()))
-    };
-    Scheme::ALL.iter().copied().find(is_named).ok_or_else(|| {
-        let names: Vec<String> = Scheme::ALL.iter().map(|known| hyphenated(known.name())).collect();
-        Failure::argument(&format!("there is no scheme \"{name}\"; the schemes are {}", names.join(", ")))
-    })
-}
-
-/// Writes `ReceiverWindow` as `receiver-window`.
-fn hyphenated(name: &str) -> String {
-    let mut text = String::new();
-    for c in name.chars() {
-        if c.is_ascii_uppercase() && !text.is_empty() {
-            text.push('-');
-        }
-        text.push(c.to_ascii_lowercase());
-    }
-    text
-}
-
-fn optional_scheme(name: *const c_char) -> Result<Option<Scheme>, Failure> {
-    if name.is_null() { Ok(None) } else { scheme(text(name, "the name of the scheme")?).map(Some) }
-}
-
-const fn given(value: u32) -> Option<u32> {
-    if value == 0 { None } else { Some(value) }
-}
-
-impl COptions {
-    fn options(&self) -> Result<EndpointOptions, Failure> {
-        let channel = |plus_1: u32| -> Result<Option<u8>, Failure> {
-            given(plus_1).map(|number| crate::channel::number(number - 1)).transpose()
-        };
-        let mut options = EndpointOptions::default();
-        if let Some(scheme) = optional_scheme(self.scheme)? {
-            options.scheme = scheme;
-        }
-        if !self.other_schemes.is_null() {
-            let names = text(self.other_schemes, "the names of other schemes")?;
-            let names = names.split(',').filter(|name| !name.trim().is_empty());
-            options.other_schemes = names.map(scheme).collect::<Result<_, _>>()?;
-        }
-        options.channel = channel(self.h2c_channel_plus_1)?;
-        options.read_channel = channel(self.c2h_channel_plus_1)?;
-        options.big_threshold = given(self.big_threshold);
-        options.segment_size = given(self.segment_size);
-        options.tuning.window = given(self.window);
-        options.event_entries = given(self.event_entries).unwrap_or(options.event_entries);
-        options.event_line = crate::channel::number(self.event_line)?;
-        options.incarnation = given(self.incarnation);
-        options.ops = given(self.packets);
-        options.transfers = given(self.transfers);
-        options.destinations = given(self.destinations);
-        options.source_alignment = given(self.source_alignment);
-        if self.timeout_ns != 0 {
-            options.timeout = SendTimeout::Fixed { timeout: duration(self.timeout_ns), max_tries: 0 };
-        }
-        if self.registry_timeout_ns != 0 {
-            options.registry_timeout = Some(duration(self.registry_timeout_ns));
-        }
-        for (given, place) in [
-            (self.round_trip_ns, &mut options.round_trip),
-            (self.give_up_ns, &mut options.give_up),
-            (self.escape_timeout_ns, &mut options.escape_timeout),
-        ] {
-            if given != 0 {
-                *place = duration(given);
-            }
-        }
-        Ok(options)
-    }
-}
-
-/// Returns the options of one transfer.
-pub(crate) fn send_options(options: *const CSend, size: usize) -> Result<SendOptions, Failure> {
-    let options = read_options(options, size)?;
-    let notify = match options.notify {
-        0 => SendNotify::Receiver,
-        1 => SendNotify::Sender,
-        2 => SendNotify::None,
-        _ => return Err(Failure::argument("notify is no fpga_notify")),
-    };
-    let priority = u8::try_from(options.priority).map_err(|_| Failure::argument("priority is above 255"))?;
-    let mut wanted = SendOptions::default().notify(notify).priority(priority);
-    if let Some(scheme) = optional_scheme(options.scheme)? {
-        wanted = wanted.scheme(scheme);
-    }
-    if options.deadline_ns != 0 {
-        wanted = wanted.deadline(duration(options.deadline_ns));
-    }
-    Ok(wanted)
 }
 
 /// Nanoseconds of a time on the card's clock.

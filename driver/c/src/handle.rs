@@ -20,12 +20,13 @@ use crate::cdma::CopyEngine;
 use crate::channel::Channel;
 use crate::endpoint::CardEndpoint;
 use crate::error::Failure;
-use crate::frames::{AnyFrame, AnySubscriber};
+use crate::frames::AnyFrame;
 use crate::interrupt::UserLines;
 use crate::map::Map;
 #[cfg(feature = "sim")]
 use crate::network::Network;
 use crate::status::Status;
+use crate::subscriber::AnySubscriber;
 use fpga_driver::Card;
 use fpga_frames::Publisher;
 
@@ -109,7 +110,13 @@ struct Slot {
     object: UnsafeCell<Option<Object>>,
 }
 
-// SAFETY: only the thread that changed the state from IDLE to BUSY, or that holds the table's lock for a FREE slot, accesses the object.
+/// Objects are used by one thread after another.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Object>();
+};
+
+// SAFETY: objects are Send, which the constant above checks. Only the thread that changed the state from IDLE to BUSY, or that holds the table's lock for a FREE slot, accesses the object.
 unsafe impl Sync for Slot {}
 
 /// Chunks of slots, created when they are needed.

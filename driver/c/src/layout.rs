@@ -150,8 +150,8 @@ mod tests {
             crate::recovery::CStep,
             crate::recovery::CReport,
             crate::network::COptions,
-            crate::endpoint::COptions,
-            crate::endpoint::CSend,
+            crate::endpoint_options::COptions,
+            crate::endpoint_options::CSend,
             crate::endpoint::CInfo,
             crate::endpoint::CCompletion,
             crate::endpoint::CNotification,
@@ -160,11 +160,12 @@ mod tests {
             crate::region::CRegion,
             crate::region::CReadable,
             crate::region::CRead,
-            crate::frames::CPublisher,
-            crate::frames::CSubscriber,
-            crate::frames::CPublisherState,
-            crate::frames::CEvent,
-            crate::frames::CSubscriberState,
+            crate::publisher::CPublisher,
+            crate::subscriber::CSubscriber,
+            crate::publisher::CPublisherState,
+            crate::publisher::CPublisherEvent,
+            crate::subscriber::CEvent,
+            crate::subscriber::CSubscriberState,
         );
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("layout.c");

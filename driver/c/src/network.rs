@@ -213,6 +213,7 @@ pub(crate) extern "C" fn fpga_network_set_faults(handle_of: u64, card: u32, yaml
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_network_load_faults(handle_of: u64, card: u32, file: *const c_char) -> Status {
     simulated! {
+        network(handle_of)?;
         let file = text(file, "the name of the file")?;
         let yaml = std::fs::read_to_string(file)
             .map_err(|error| Failure::argument(&format!("{file}: {error}")))?;
@@ -356,5 +357,17 @@ pub(crate) extern "C" fn fpga_network_advance(handle_of: u64, span_ns: u64) -> S
     simulated! {
         network(handle_of)?.advance(fpga_driver::endpoint::inspect::Nanos::new(span_ns));
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(feature = "sim")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_without_simulator_is_unsupported() {
+        let mut network = 7;
+        assert_eq!(fpga_network_create(core::ptr::null(), 0, &raw mut network), Status::Unsupported);
+        assert_eq!(fpga_network_step(1, core::ptr::null_mut()), Status::Unsupported);
     }
 }

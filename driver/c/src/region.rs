@@ -4,7 +4,8 @@ use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadab
 use fpga_driver::{CardAddr, CardRange, NodeId};
 
 use crate::call::{array, bytes, bytes_mut, call, duration, set, set_if};
-use crate::endpoint::{CSend, CardEndpoint, nanoseconds, send_failure, send_options};
+use crate::endpoint::{CardEndpoint, nanoseconds, send_failure};
+use crate::endpoint_options::{CSend, send_options};
 use crate::error::Failure;
 use crate::handle;
 use crate::layout::{c_struct, write_struct};

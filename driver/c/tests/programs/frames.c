@@ -71,6 +71,7 @@ int main(void)
     fpga_subscriber_options slots;
     fpga_publisher_state state;
     fpga_subscriber_state counts;
+    fpga_publisher_event news;
     fpga_frame_event event;
     fpga_network network;
     fpga_card cards[1 + SUBSCRIBERS];
@@ -109,6 +110,12 @@ int main(void)
     }
     DO(fpga_publisher_get_state(publisher, &state, sizeof state));
     HOLDS(state.subscribers == SUBSCRIBERS && state.next_sequence == 0 && state.closed == 0);
+    DO(fpga_publisher_next_event(publisher, &news, sizeof news, address, sizeof address));
+    HOLDS(news.kind == FPGA_PUBLISHER_JOINED && news.node == 2 && news.sequence == 0);
+    DO(fpga_publisher_next_event(publisher, &news, sizeof news, NULL, 0));
+    HOLDS(news.kind == FPGA_PUBLISHER_JOINED && news.node == 3);
+    DO(fpga_publisher_next_event(publisher, &news, sizeof news, NULL, 0));
+    HOLDS(news.kind == FPGA_PUBLISHER_NONE);
     /* A frame that is not published. */
     DO(fpga_publisher_take(publisher, &frame));
     EXPECT(fpga_frame_value(frame, (const void **)(void *)address, NULL), FPGA_ERROR_ARGUMENT);

@@ -204,6 +204,7 @@ static void endpoints(fpga_card card)
     fpga_notification notification;
     fpga_publisher_state state;
     fpga_subscriber_state counts;
+    fpga_publisher_event news;
     fpga_frame_event event;
     fpga_publisher publisher;
     fpga_subscriber subscriber;
@@ -242,6 +243,7 @@ static void endpoints(fpga_card card)
     BAD(fpga_endpoint, fpga_subscriber_open(h, "127.0.0.1:1", NULL, 0, &subscriber));
     BAD(fpga_publisher, fpga_publisher_listen(h, "127.0.0.1:0", NULL, 0));
     BAD(fpga_publisher, fpga_publisher_poll(h, &length));
+    BAD(fpga_publisher, fpga_publisher_next_event(h, &news, sizeof news, NULL, 0));
     BAD(fpga_publisher, fpga_publisher_take(h, &frame));
     BAD(fpga_publisher, fpga_publisher_publish(h, frame, NULL, NULL, NULL));
     BAD(fpga_publisher, fpga_publisher_end(h));
@@ -292,7 +294,7 @@ static void networks(void)
     BAD(fpga_network, fpga_network_close(h));
     BAD(fpga_network, fpga_network_open(h, 0, &card));
     BAD(fpga_network, fpga_network_set_faults(h, 0, ""));
-    BAD(fpga_network, fpga_network_load_faults(h, 0, "/dev/null"));
+    BAD(fpga_network, fpga_network_load_faults(h, 0, "no such file.yaml"));
     BAD(fpga_network, fpga_network_fail(h, 0, FPGA_FAILURE_NONE));
     BAD(fpga_network, fpga_network_replug(h, 0));
     BAD(fpga_network, fpga_network_set_user_interrupt(h, 0, 0, 1));
