@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::prefix::{GCC_C11, here, installed, prefix, run};
+use crate::prefix::{GCC_C11, Toolchain, here, installed, prefix, run};
 
 /// Blocks of one language in a document.
 fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
@@ -45,6 +45,18 @@ fn guide_programs_print_what_the_text_says() {
 #[test]
 fn package_document_programs_run() {
     assert_eq!(outputs("driver/c/README.md").len(), 1);
+}
+
+#[test]
+fn guide_cpp_program_runs() {
+    let text = document("docs/guide/c.md");
+    let programs = blocks(&text, "cpp");
+    assert_eq!(programs.len(), 1);
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("program.cpp"), folder.path().join("program"));
+    std::fs::write(&source, programs[0]).unwrap();
+    Toolchain { compiler: "g++", standard: "-std=c++17" }.compile(&source, &program, &[]);
+    assert_eq!(run(&mut installed(&program)), "written\n");
 }
 
 /// The README shows the body of a function.

@@ -1,13 +1,17 @@
 //! Programs of `tests/programs`: each ends with exit status 0 and prints what it has done.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use crate::prefix::{GCC_C11, Toolchain, here, installed, is_installed, pkg_config, run};
 
-/// Sources, in the order of their names.
-fn sources() -> Vec<PathBuf> {
+/// Sources that a standard compiles, in the order of their names: C++ compiles those in C, too.
+fn sources(standard: &str) -> Vec<PathBuf> {
+    let ends: &[&str] = if standard.contains("++") { &["c", "cpp"] } else { &["c"] };
     let files = std::fs::read_dir(here("tests/programs")).unwrap().map(|file| file.unwrap().path());
-    let mut sources: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "c")).collect();
+    let mut sources: Vec<_> = files
+        .filter(|path| path.extension().and_then(OsStr::to_str).is_some_and(|end| ends.contains(&end)))
+        .collect();
     sources.sort();
     assert!(sources.len() >= 2, "{sources:?}");
     sources
@@ -19,7 +23,7 @@ fn all(compiler: &'static str, standard: &'static str) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    for source in sources() {
+    for source in sources(standard) {
         let program = folder.path().join(source.file_stem().unwrap());
         Toolchain { compiler, standard }.compile(&source, &program, &[]);
         let said = run(&mut installed(&program));
@@ -54,9 +58,10 @@ fn programs_valgrind_finds_no_error_and_no_leak() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    for source in sources() {
+    let toolchain = Toolchain { compiler: "g++", standard: "-std=c++17" };
+    for source in sources(toolchain.standard) {
         let program = folder.path().join(source.file_stem().unwrap());
-        GCC_C11.compile(&source, &program, &["-g"]);
+        toolchain.compile(&source, &program, &["-g"]);
         run(installed("valgrind")
             .args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=all"])
             .arg("--errors-for-leak-kinds=all")

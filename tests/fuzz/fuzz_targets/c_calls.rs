@@ -216,7 +216,7 @@ arguments! {
         world.length = world.length.map(|_| count);
         pointer
     };
-    /// Array for pieces of a packet; its capacity follows.
+    /// Array of `fpga_piece`; its capacity follows.
     Pieces: *mut c_void = |input, world| {
         let count = usize::from(input.byte() % 5);
         let pointer = world.pointer(count * 16, input.byte() >= 250);
