@@ -81,7 +81,8 @@ typedef enum fpga_status {
     FPGA_ERROR_INTERNAL = 16,   /* a defect of this library */
     FPGA_ERROR_STOPPED = 17,    /* the stream was stopped or has ended, and has nothing more */
     FPGA_ERROR_LOST = 18,       /* a packet of a stream is lost; receiving continues with the next one */
-    FPGA_ERROR_PEER = 19        /* another node does not answer, or refuses */
+    FPGA_ERROR_PEER = 19,       /* another node does not answer, or refuses */
+    FPGA_ERROR_CANCELLED = 20   /* the program has ended the wait, or withdrawn the transfer */
 } fpga_status;
 
 /* Part of a card that an error concerns. */
@@ -315,6 +316,9 @@ typedef struct fpga_wait_options {
     int32_t mode; /* fpga_wait_mode. Default FPGA_WAIT_POLL */
     uint32_t reserved;
     uint64_t spin_ns;
+    const volatile int *cancel; /* the wait ends with FPGA_ERROR_CANCELLED some milliseconds after *cancel is not 0: a flag that a signal
+                                   handler or another thread sets. What was submitted stays in flight. Default: none. Not for rings
+                                   of copies */
 } fpga_wait_options;
 
 /* Takes a memory-mapped channel. FPGA_ERROR_IN_USE, FPGA_ERROR_UNSUPPORTED (no such channel, or the channels are streams). */
@@ -775,7 +779,7 @@ fpga_status fpga_endpoint_send(fpga_endpoint endpoint, uint64_t source, const fp
 fpga_status fpga_endpoint_poll(fpga_endpoint endpoint, size_t *work);
 
 /* Takes the oldest completion; *found is 0 if there is none. Returns the failure of the transfer, if it has failed: FPGA_ERROR_PEER,
- * FPGA_ERROR_TIMED_OUT (its deadline), FPGA_ERROR_STOPPED (it was cancelled); *found is 1 then. completion may be NULL. */
+ * FPGA_ERROR_TIMED_OUT (its deadline), FPGA_ERROR_CANCELLED; *found is 1 then. completion may be NULL. */
 fpga_status fpga_endpoint_next_completion(fpga_endpoint endpoint, fpga_send_completion *completion, size_t size, uint32_t *found);
 
 /* Waits until a transfer has ended, takes its completion, and returns as fpga_endpoint_next_completion. FPGA_ERROR_TIMED_OUT also if it has

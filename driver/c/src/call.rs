@@ -1,8 +1,11 @@
 //! Frame of every call: panics, statuses and the record of the last error.
 
-use core::ffi::{CStr, c_char};
+use core::cell::Cell;
+use core::ffi::{CStr, c_char, c_int};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use fpga_driver::Cancellation;
 
 use crate::error::{self, Failure};
 use crate::layout::Member;
@@ -27,8 +30,8 @@ pub(crate) fn set<T>(out: *mut T, value: T) -> Result<(), Failure> {
     if out.is_null() {
         return Err(Failure::null("an out parameter"));
     }
-    // SAFETY: not null; the header requires that it points to writable memory of this type.
-    unsafe { out.write(value) };
+    // SAFETY: not null; the header requires that it points to writable memory of this type, at any alignment.
+    unsafe { out.write_unaligned(value) };
     Ok(())
 }
 
@@ -152,4 +155,26 @@ pub(crate) fn copy_from(address: usize, into: &mut [u8]) {
     // SAFETY: the callers of this function, in this package, pass parts of received packets: `into.len()` mapped bytes outside of Rust's
     // memory, whose buffers are not posted.
     unsafe { core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+}
+
+thread_local! {
+    /// Flag that ends the wait of this thread.
+    static CANCEL: Cell<*const c_int> = const { Cell::new(core::ptr::null()) };
+}
+
+/// Returns the cancellation of a wait that ends when the program sets `flag`; none without a flag.
+pub(crate) fn cancellation(flag: *const c_int) -> Option<Cancellation> {
+    if flag.is_null() {
+        return None;
+    }
+    CANCEL.set(flag);
+    Some(Cancellation::from_function(is_cancelled))
+}
+
+/// Returns whether the program has set the flag of this thread's wait.
+fn is_cancelled() -> bool {
+    let flag = CANCEL.get();
+    // SAFETY: not null. Only a wait calls this function, in its own thread and after it has set the flag; the header requires that the flag
+    // stays valid during the call. Any thread and any signal handler may write it, hence volatile.
+    !flag.is_null() && unsafe { flag.read_volatile() } != 0
 }

@@ -1,5 +1,6 @@
 //! DMA channels: opening, options, and the memory that is registered with them. Streams are channels, too.
 
+use core::ffi::c_int;
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::{HashMap, VecDeque};
 
@@ -10,7 +11,7 @@ use fpga_driver::{
 };
 
 use crate::buffer;
-use crate::call::{call, duration, set};
+use crate::call::{call, cancellation, duration, set};
 use crate::error::Failure;
 use crate::handle;
 use crate::layout::{c_struct, read_options};
@@ -42,6 +43,7 @@ c_struct! {
         mode: i32,
         reserved: u32,
         spin_ns: u64,
+        cancel: *const c_int,
     }
 }
 
@@ -215,7 +217,11 @@ pub(crate) fn wait_options(
         2 => WaitMode::Hybrid { spin: duration(options.spin_ns) },
         _ => return Err(Failure::argument("mode is no fpga_wait_mode")),
     };
-    Ok(polling(timeout_ns).mode(mode))
+    let wait = polling(timeout_ns).mode(mode);
+    Ok(match cancellation(options.cancel) {
+        Some(cancel) => wait.cancel(cancel),
+        None => wait,
+    })
 }
 
 /// Returns a wait that polls.

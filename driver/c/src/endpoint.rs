@@ -182,7 +182,7 @@ pub(crate) const fn send_failure(failure: &SendFailure) -> (Status, i32) {
         SendFailure::Forgotten { .. } => (Status::Peer, 4),
         SendFailure::Scheme { .. } => (Status::Unsupported, 5),
         SendFailure::Deadline { .. } => (Status::TimedOut, 7),
-        SendFailure::Cancelled { .. } => (Status::Stopped, 8),
+        SendFailure::Cancelled { .. } => (Status::Cancelled, 8),
         _ => (Status::Peer, 6),
     }
 }

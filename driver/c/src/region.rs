@@ -312,7 +312,7 @@ fn complete(
     let number = at.map_or(u64::MAX, |at| end.reads.swap_remove(at).0);
     let failed = done.result.as_ref().err().map(|failure| {
         let status = match failure {
-            ReadFailure::Cancelled { .. } => Status::Stopped,
+            ReadFailure::Cancelled { .. } => Status::Cancelled,
             ReadFailure::Request(failure) => send_failure(failure).0,
             _ => Status::Peer,
         };

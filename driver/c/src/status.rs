@@ -51,11 +51,13 @@ pub enum Status {
     Lost = 18,
     /// Another node does not answer, or refuses.
     Peer = 19,
+    /// The program has ended the wait, or withdrawn the transfer.
+    Cancelled = 20,
 }
 
 impl Status {
     /// All codes, by number.
-    pub(crate) const ALL: [(Self, &'static core::ffi::CStr); 20] = [
+    pub(crate) const ALL: [(Self, &'static core::ffi::CStr); 21] = [
         (Self::Ok, c"ok"),
         (Self::Argument, c"invalid argument"),
         (Self::Handle, c"invalid handle"),
@@ -76,6 +78,7 @@ impl Status {
         (Self::Stopped, c"stream has ended"),
         (Self::Lost, c"packet is lost"),
         (Self::Peer, c"other node does not answer or refuses"),
+        (Self::Cancelled, c"cancelled"),
     ];
 }
 
@@ -169,7 +172,8 @@ impl Code for ChannelError {
         match self {
             Self::Gone { .. } => Status::Gone,
             Self::Wedged { .. } => Status::Wedged,
-            Self::TimedOut { .. } | Self::Cancelled { .. } => Status::TimedOut,
+            Self::TimedOut { .. } => Status::TimedOut,
+            Self::Cancelled { .. } => Status::Cancelled,
             Self::UnknownTicket => Status::Ticket,
             Self::MemoryInUse | Self::PacketStarted => Status::InUse,
             Self::NotRegistered => Status::Handle,

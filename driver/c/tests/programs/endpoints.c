@@ -66,7 +66,7 @@ static void transfer(fpga_network network, fpga_endpoint near, fpga_endpoint far
     DO(fpga_endpoint_send(near, 0x10000, &decoded, 0, LENGTH, &options, sizeof options, &ticket));
     DO(fpga_endpoint_cancel(near, ticket, &cancelled));
     HOLDS(cancelled == 1);
-    EXPECT(fpga_endpoint_wait(near, ticket, 10 * SECOND, &completion, sizeof completion), FPGA_ERROR_STOPPED);
+    EXPECT(fpga_endpoint_wait(near, ticket, 10 * SECOND, &completion, sizeof completion), FPGA_ERROR_CANCELLED);
     HOLDS(completion.reason == FPGA_SEND_CANCELLED);
     /* A closed region. */
     DO(fpga_region_close(far, &decoded));
@@ -114,7 +114,7 @@ static void read_memory(fpga_network network, fpga_endpoint near, fpga_endpoint 
     DO(fpga_endpoint_read(near, &decoded, 0, 0x400000, 25, NULL, 0, &ticket));
     DO(fpga_endpoint_cancel_read(near, ticket, &cancelled));
     HOLDS(cancelled == 1);
-    EXPECT(fpga_endpoint_wait_read(near, ticket, SECOND, &completion, sizeof completion), FPGA_ERROR_STOPPED);
+    EXPECT(fpga_endpoint_wait_read(near, ticket, SECOND, &completion, sizeof completion), FPGA_ERROR_CANCELLED);
     DO(fpga_readable_close(far, &decoded));
     EXPECT(fpga_readable_close(far, &decoded), FPGA_ERROR_ARGUMENT);
     /* The other node learns by an acknowledgement that its answer has arrived. */

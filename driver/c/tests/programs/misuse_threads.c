@@ -29,6 +29,24 @@ static void *wait_for_packet(void *argument)
     return NULL;
 }
 
+static volatile int stopped;
+
+/* A wait without a limit that another thread ends. */
+static void *wait_for_flag(void *argument)
+{
+    fpga_wait_options wait;
+    fpga_status status;
+    size_t length;
+    (void)argument;
+    memset(&wait, 0, sizeof wait);
+    wait.cancel = &stopped;
+    do
+        status = fpga_stream_wait(in, FPGA_NO_TIMEOUT, &wait, sizeof wait, &length);
+    while (status == FPGA_ERROR_CONCURRENT);
+    EXPECT(status, FPGA_ERROR_CANCELLED);
+    return NULL;
+}
+
 static void *wait_for_receiver(void *argument)
 {
     (void)argument;
@@ -58,6 +76,11 @@ static void streams(fpga_network network, fpga_card card)
     EXPECT(fpga_abort(in), FPGA_ERROR_CONCURRENT);
     EXPECT(fpga_channel_close(in), FPGA_ERROR_CONCURRENT);
     DO(fpga_stream_send(out, "hello", 5, 60 * SECOND));
+    pthread_join(thread, NULL);
+    pthread_create(&thread, NULL, wait_for_flag, NULL);
+    while (fpga_stream_next(in, &length) != FPGA_ERROR_CONCURRENT)
+        sched_yield();
+    stopped = 1;
     pthread_join(thread, NULL);
     DO(fpga_channel_close(in));
     /* A sender that waits for its receiver: more bytes than the card holds. */

@@ -71,6 +71,7 @@ int main(void)
     fpga_buffer buffer;
     char text[128];
     size_t length;
+    volatile int stopped = 1;
     memset(&options, 0, sizeof options);
     memset(&wait, 0, sizeof wait);
     DO(fpga_open("mock:us-plus-x8-stream", &card));
@@ -84,6 +85,10 @@ int main(void)
     in_place(card, out, in);
     EXPECT(fpga_stream_wait(in, 1000000, &wait, sizeof wait, &length), FPGA_ERROR_TIMED_OUT);
     HOLDS(length == 0);
+    /* A flag ends the wait early, at any timeout. */
+    wait.cancel = &stopped;
+    EXPECT(fpga_stream_wait(in, FPGA_NO_TIMEOUT, &wait, sizeof wait, &length), FPGA_ERROR_CANCELLED);
+    wait.cancel = NULL;
     /* Functions of the other direction, and of memory-mapped channels. */
     EXPECT(fpga_stream_next(out, &length), FPGA_ERROR_ARGUMENT);
     EXPECT(fpga_stream_send(in, "x", 1, SECOND), FPGA_ERROR_ARGUMENT);
