@@ -114,7 +114,18 @@ impl World {
         }
     }
 
-    /// Memory for a call; null for the first of 16 values.
+    /// Memory with a text and a zero byte.
+    fn text(&mut self, text: &[u8], is_null: bool) -> *const c_char {
+        let pointer = self.pointer(text.len() + 1, is_null);
+        if !is_null {
+            let bytes = self.memory.last_mut().unwrap().bytes();
+            bytes.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
+        }
+        self.length = None;
+        pointer.cast_const().cast()
+    }
+
+    /// Memory for a call, unless it is to be null.
     fn pointer(&mut self, length: usize, is_null: bool) -> *mut c_void {
         if is_null {
             self.length = None;
@@ -223,6 +234,62 @@ arguments! {
         world.length = world.length.map(|_| count);
         pointer
     };
+    /// Number of 32-bit words in the last memory; any number for null.
+    Words: usize = |input, world| match world.length.take() {
+        Some(length) => length / 4,
+        None => input.number() as usize,
+    };
+    /// Parts of a copy inside the card; their number follows.
+    Copies: *mut c_void = |input, world| {
+        let count = usize::from(input.byte() % 5);
+        let parts: Vec<u64> = (0..count * 3).map(|_| input.number()).collect();
+        let pointer = world.pointer(count * 24, input.byte() >= 250);
+        if let (Some(_), Some(memory)) = (world.length, world.memory.last_mut()) {
+            let bytes = parts.iter().flat_map(|word| word.to_le_bytes());
+            memory.bytes().iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+        }
+        world.length = world.length.map(|_| count);
+        pointer
+    };
+    /// Options that begin with a text, which is null or valid; their size follows.
+    Scheme: *mut c_void = |input, world| begins_with_texts(input, world, 2);
+    /// Options of simulated cards: at most four of them, without a thread.
+    Network: *mut c_void = |input, world| {
+        let (cards, losses) = (u32::from(input.byte() % 5), input.number() as u32);
+        let pointer = begins_with_texts(input, world, 1);
+        let members = [(8, cards), (12, 0), (24, losses)];
+        for (at, value) in members {
+            if let Some(member) = world.memory.last_mut().and_then(|it| it.bytes().get_mut(at..at + 4)) {
+                member.copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        pointer
+    };
+    /// A region, of the last node or invented.
+    Target: *const Region = |input, world| {
+        let region = [1 + input.byte() as u64 % 3, input.number(), input.number(), input.number()];
+        let pointer = world.pointer(size_of::<Region>(), input.byte() >= 250).cast::<Region>();
+        if !pointer.is_null() {
+            // SAFETY: memory of this length was allocated for it.
+            unsafe { pointer.write(region) };
+        }
+        pointer.cast_const()
+    };
+    /// Text of a register map: a small map, with bytes that the input replaces.
+    Yaml: *const c_char = |input, world| {
+        let mut text = MAP.as_bytes().to_vec();
+        for _ in 0..input.byte() % 4 {
+            let at = input.number() as usize % text.len();
+            text[at] = input.byte().max(1);
+        }
+        world.text(&text, input.byte() >= 250)
+    };
+    /// Name of a register, field or value.
+    Register: *const c_char = |input, world| {
+        let names = ["copier.control", "copier.control.mode", "settings.scheme", "selective", "12", "copier.x", "\u{e9}.", ""];
+        let at = usize::from(input.byte());
+        world.text(names[at % names.len()].as_bytes(), at >= 250)
+    };
     /// Length of the last memory; any length for null.
     Size: usize = |input, world| match world.length.take() {
         Some(length) => length,
@@ -244,6 +311,36 @@ arguments! {
         }
         pointer.cast_const().cast()
     };
+}
+
+/// A region as C lays it out.
+type Region = [u64; 4];
+
+/// Register map of the texts.
+const MAP: &str = include_str!("../../../examples/maps/simulated-card.yaml");
+
+/// Memory for options of up to 127 bytes, of which the first pointers are null or lead to a text.
+fn begins_with_texts(input: &mut Input, world: &mut World, texts: usize) -> *mut c_void {
+    let names = ["registry", "adaptive-window", "us-x8", "us-plus-x8-stream", "no such name"];
+    let size = usize::from(input.byte() % 128);
+    if size == 0 {
+        return world.pointer(0, true);
+    }
+    let texts: Vec<usize> = (0..texts)
+        .map(|_| match input.byte() {
+            at @ 0..=99 => world.text(names[usize::from(at) % names.len()].as_bytes(), false).addr(),
+            _ => 0,
+        })
+        .collect();
+    let pointer = world.pointer(size, false);
+    let bytes = texts.iter().flat_map(|address| address.to_le_bytes());
+    let memory = world.memory.last_mut().unwrap();
+    memory.bytes().iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    // A structure that ends within a pointer would make it a wild one.
+    if size < texts.len() * 8 {
+        memory.bytes().fill(0);
+    }
+    pointer
 }
 
 /// Out parameter.
@@ -319,6 +416,69 @@ functions! {
     fpga_stream_stop(Handle);
     fpga_stream_get_statistics(Handle, Options, Size);
     fpga_set_write_flush_timeout(Handle, Number);
+    fpga_open_with(Name, Options, Size, Created);
+    fpga_interrupt_open(Handle, Bytes, Words, Created);
+    fpga_interrupt_close(Closing);
+    fpga_interrupt_wait(Handle, Timeout, Out<u32>, Out<[u64; 16]>);
+    fpga_interrupt_take(Handle, Out<u32>, Out<[u64; 16]>);
+    fpga_interrupt_rearm(Handle, Number);
+    fpga_interrupt_enable(Handle, Number, Number);
+    fpga_interrupt_get_count(Handle, Number, Out<u64>, Out<i32>);
+    fpga_interrupt_fd(Handle, Out<i32>);
+    fpga_get_user_lines(Handle, Bytes, Size);
+    fpga_map_parse(Yaml, Name, Created);
+    fpga_map_close(Closing);
+    fpga_map_read(Handle, Handle, Register, Out<u32>);
+    fpga_map_take(Handle, Handle, Register, Out<u32>);
+    fpga_map_write(Handle, Handle, Register, Number);
+    fpga_map_set(Handle, Handle, Register, Register);
+    fpga_map_value_text(Handle, Register, Number, Bytes, Size, Out<usize>);
+    fpga_map_value_number(Handle, Register, Register, Out<u32>);
+    fpga_map_get_value(Handle, Register, Number, Bytes, Size, Out<u32>);
+    fpga_map_count(Handle, Out<usize>);
+    fpga_map_get_entry(Handle, Length, Bytes, Size, Options, Size);
+    fpga_cdma_open(Handle, Created);
+    fpga_cdma_open_at(Handle, Address, Created);
+    fpga_cdma_close(Closing);
+    fpga_cdma_copy(Handle, Address, Address, Address, Timeout);
+    fpga_cdma_get_status(Handle, Out<u32>, Out<u32>, Out<u32>);
+    fpga_cdma_reset(Handle);
+    fpga_cdma_ring_start(Handle, Options, Size);
+    fpga_cdma_ring_stop(Handle);
+    fpga_cdma_ring_submit(Handle, Copies, Size, Out<u64>);
+    fpga_cdma_ring_poll(Handle, Out<u64>, Out<u32>);
+    fpga_cdma_ring_wait(Handle, Address, Timeout, Options, Size);
+    fpga_cdma_ring_next_failure(Handle, Out<u64>);
+    fpga_cdma_ring_abort(Handle);
+    fpga_recover(Handle, Options, Size, Bytes, Size, Bytes, Size);
+    fpga_network_create(Network, Size, Created);
+    fpga_network_close(Closing);
+    fpga_network_open(Handle, Number, Created);
+    fpga_network_fail(Handle, Number, Choice);
+    fpga_network_replug(Handle, Number);
+    fpga_network_set_user_interrupt(Handle, Number, Number, Number);
+    fpga_network_pulse_user_interrupt(Handle, Number, Number, Out<u32>);
+    fpga_network_peek(Handle, Number, Address, Bytes, Size);
+    fpga_network_poke(Handle, Number, Address, Bytes, Size);
+    fpga_network_poison(Handle, Number, Address, Address);
+    fpga_network_step(Handle, Out<u32>);
+    fpga_endpoint_open(Handle, Scheme, Size, Created);
+    fpga_endpoint_close(Closing);
+    fpga_endpoint_get_info(Handle, Bytes, Size);
+    fpga_endpoint_get_counters(Handle, Bytes, Size);
+    fpga_region_open(Handle, Number, Address, Address, Out<Region>);
+    fpga_region_close(Handle, Target);
+    fpga_region_encode(Target, Bytes, Size);
+    fpga_region_decode(Bytes, Size, Out<Region>);
+    fpga_endpoint_send(Handle, Address, Target, Address, Address, Scheme, Size, Out<u64>);
+    fpga_endpoint_poll(Handle, Out<usize>);
+    fpga_endpoint_next_completion(Handle, Bytes, Size, Out<u32>);
+    fpga_endpoint_wait(Handle, Address, Timeout, Bytes, Size);
+    fpga_endpoint_cancel(Handle, Address, Out<u32>);
+    fpga_endpoint_next_notification(Handle, Bytes, Size, Out<u32>);
+    fpga_endpoint_wait_notification(Handle, Timeout, Bytes, Size);
+    fpga_endpoint_write(Handle, Address, Bytes, Size);
+    fpga_endpoint_wait_peer(Handle, Number, Timeout, Bytes, Size);
 }
 
 /// Start of `fpga_error`.
@@ -376,8 +536,17 @@ fuzz_target!(|input: &[u8]| {
         let status = FUNCTIONS[number](&mut input, &mut world);
         check(status, &mut world);
     }
-    // Channels first, as their transfers may use buffers.
-    let close = [fpga_channel_close, fpga_buffer_free, fpga_close];
+    // Channels and engines first, as their transfers may use buffers.
+    let close = [
+        fpga_channel_close,
+        fpga_cdma_close,
+        fpga_endpoint_close,
+        fpga_interrupt_close,
+        fpga_map_close,
+        fpga_buffer_free,
+        fpga_close,
+        fpga_network_close,
+    ];
     for function in close {
         // SAFETY: a handle is a number.
         world.live.retain(|handle| match unsafe { function(*handle) } {
