@@ -313,7 +313,7 @@ arguments! {
     };
 }
 
-/// A region as C lays it out.
+/// Layout of `fpga_region`.
 type Region = [u64; 4];
 
 /// Register map of the texts.
