@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use fpga_driver::{BarOffset, CardAddr, CardRange, ChannelOptions, NetworkInterface, OpenOptions};
+use fpga_register_map::RegisterMap;
 use pyo3::prelude::*;
 
 use crate::bar::{Bar, BarRole};
 use crate::channel::{Channels, Shared, Side};
 use crate::error::{Class, Failure};
-use crate::memory::Regions;
+use crate::memory::{Regions, brief};
 use crate::owned::Close;
 use crate::wait;
 
@@ -23,6 +24,8 @@ struct Inner {
     /// Channels that were taken, by direction and number.
     channels: Mutex<HashMap<(Side, u8), Arc<Shared>>>,
     regions: Arc<Regions>,
+    /// Register map that was loaded last.
+    map: Mutex<Option<Arc<RegisterMap>>>,
     /// Other objects that were taken.
     children: Mutex<Vec<Weak<dyn Close>>>,
 }
@@ -36,6 +39,7 @@ impl CardState {
             channels: Mutex::default(),
             children: Mutex::default(),
             regions: Arc::default(),
+            map: Mutex::default(),
         }))
     }
 
@@ -50,6 +54,15 @@ impl CardState {
     pub(crate) fn get(&self) -> Result<fpga_driver::Card, Failure> {
         let card = self.0.card.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         card.clone().ok_or_else(|| wait::closed("the card").on_card(&self.0.name))
+    }
+
+    /// Register map of the design that was loaded last.
+    pub(crate) fn map(&self) -> Option<Arc<RegisterMap>> {
+        brief(&self.0.map).clone()
+    }
+
+    pub(crate) fn set_map(&self, map: Arc<RegisterMap>) {
+        *brief(&self.0.map) = Some(map);
     }
 
     /// DMA memory of the card's Python objects.

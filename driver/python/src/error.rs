@@ -36,6 +36,10 @@ pub(crate) enum Class {
     Gone,
     /// The object was closed.
     Closed,
+    /// A map has no such register.
+    NoRegister,
+    /// A register map cannot be read, or is wrong.
+    Map,
     /// The system, the peer or the card refused a request.
     Refused,
     /// A received packet is lost.
@@ -58,6 +62,8 @@ impl Class {
             Self::Wedged => "WedgedError",
             Self::Gone => "CardGoneError",
             Self::Closed => "ClosedError",
+            Self::NoRegister => "NoRegisterError",
+            Self::Map => "MapError",
             Self::Refused => "RefusedError",
             Self::PacketLost => "PacketLostError",
             Self::StreamStopped => "StreamStoppedError",

@@ -11,13 +11,17 @@ mod advice;
 mod bar;
 mod buffer;
 mod card;
+mod cdma;
 mod channel;
 mod error;
 mod foreign;
 mod info;
+mod interrupt;
 mod memory;
 mod owned;
 mod record;
+mod recovery;
+mod registers;
 mod sim;
 mod stream;
 mod wait;
@@ -31,6 +35,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     bar::add(module)?;
     buffer::add(module)?;
     channel::add(module)?;
+    cdma::add(module)?;
+    interrupt::add(module)?;
+    registers::add(module)?;
     sim::add(module)?;
     stream::add(module)?;
     card::add(module)

@@ -21,7 +21,7 @@ thread_local! {
 }
 
 /// Runs Python's signal handlers if it is time to. Returns whether one has raised an exception.
-fn is_interrupted() -> bool {
+pub(crate) fn is_interrupted() -> bool {
     // The wait has ended; what the call still does is to be short.
     if RAISED.with_borrow(Option::is_some) {
         return true;

@@ -18,13 +18,15 @@ Addresses, offsets and lengths are in bytes, times in seconds.
 from __future__ import annotations
 
 from . import sim, stream
-from ._native import Bar, Buffer, Card, Channel, Channels, Ticket, __version__, open
+from ._native import Bar, Buffer, Card, Cdma, Channel, Channels, Map, Ticket, UserInterrupt, __version__, open
 from .errors import (
     CardGoneError,
     ClosedError,
     DmaMemoryError,
     FpgaError,
     InUseError,
+    MapError,
+    NoRegisterError,
     OpenError,
     PacketLostError,
     RangeError,
@@ -36,7 +38,7 @@ from .errors import (
     UnsupportedError,
     WedgedError,
 )
-from .info import CardInfo, DmaMemory
+from .info import CardInfo, DmaMemory, RecoveryReport, RecoveryStep, RegisterInfo, UserInterruptState
 
 __all__ = [
     "Bar",
@@ -44,6 +46,7 @@ __all__ = [
     "Card",
     "CardGoneError",
     "CardInfo",
+    "Cdma",
     "Channel",
     "Channels",
     "ClosedError",
@@ -51,16 +54,24 @@ __all__ = [
     "DmaMemoryError",
     "FpgaError",
     "InUseError",
+    "Map",
+    "MapError",
+    "NoRegisterError",
     "OpenError",
     "PacketLostError",
     "RangeError",
+    "RecoveryReport",
+    "RecoveryStep",
     "RefusedError",
+    "RegisterInfo",
     "RingFullError",
     "StreamStoppedError",
     "Ticket",
     "TimedOutError",
     "TransferFault",
     "UnsupportedError",
+    "UserInterrupt",
+    "UserInterruptState",
     "WedgedError",
     "__version__",
     "open",

@@ -8,11 +8,12 @@ with growing delays. There are no threads and no busy loops.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from ._native import Card, Channel, Memory, Ticket
+    from ._native import Card, Channel, Memory, Ticket, UserInterrupt
 
 MAX_DELAY = 0.010
 """Longest delay between two polls, in seconds."""
@@ -152,3 +153,24 @@ async def read(card: Card, channel: Channel, into: Memory, address: int) -> None
     buffer = card.buffer(sink.nbytes)
     await _moved(channel, buffer, address)
     sink[:] = memoryview(buffer)
+
+
+async def interrupted(interrupt: UserInterrupt) -> dict[int, int]:
+    """Waits until one of the lines has interrupted."""
+    loop = asyncio.get_running_loop()
+    if not interrupt._has_descriptor():
+        for polls in itertools.count():
+            if taken := interrupt.take():
+                return taken
+            interrupt._step()
+            await asyncio.sleep(delay(polls))
+    descriptor = interrupt.fileno()
+    arrived = asyncio.Event()
+    loop.add_reader(descriptor, arrived.set)
+    try:
+        while not (taken := interrupt.take()):
+            arrived.clear()
+            await arrived.wait()
+    finally:
+        loop.remove_reader(descriptor)
+    return taken

@@ -1,4 +1,5 @@
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, final, overload
 
@@ -6,7 +7,8 @@ import numpy as np
 import typing_extensions
 from numpy.typing import DTypeLike, NDArray
 
-from .info import CardInfo, DmaMemory
+from .info import CardInfo, DmaMemory, RecoveryReport, RegisterInfo, UserInterruptState
+from .registers import Registers
 from .stream import ReceiveStatistics, SendStatistics
 
 # numpy declares the buffer protocol of its arrays for Python 3.12 and newer only.
@@ -107,6 +109,48 @@ class Card:
         """
     def device_address(self, memory: Memory) -> int:
         """Address for the card (IOVA) of an object in DMA memory. Raises ValueError for other memory."""
+    def load_map(self, path: str | PathLike[str]) -> Registers:
+        """Load a register map of the design, a YAML file. Its registers are the attributes of the result, and of :attr:`regs`.
+
+        Raises MapError with line and key.
+        """
+    def parse_map(self, text: str, name: str = "map") -> Registers:
+        """As :meth:`load_map`, from text; ``name`` stands for the file in messages."""
+    @property
+    def regs(self) -> Registers:
+        """Registers of the design by name: ``card.regs.scaler.window = 3``. See :mod:`fpga_rdma.registers`.
+
+        Raises UnsupportedError before :meth:`load_map`.
+        """
+    def user_interrupt(self, *lines: int) -> UserInterrupt:
+        """Take one or several user interrupts, and enable them. A line that is already high interrupts at once.
+
+        Raises UnsupportedError (no such line), InUseError.
+        """
+    @property
+    def user_interrupt_states(self) -> list[UserInterruptState]:
+        """Levels and masks of all user interrupts, read now."""
+    def cdma(self, offset: int | None = None) -> Cdma:
+        """Take the copy engine. ``offset``: of its registers in the user BAR in bytes, for designs that do not report it.
+
+        Raises UnsupportedError, InUseError.
+        """
+    def recover(
+        self,
+        max_level: Literal["channel", "function", "bus"] = "channel",
+        *,
+        at_least: Literal["channel", "function", "bus"] | None = None,
+        channel: str | None = None,
+        force: bool = False,
+    ) -> RecoveryReport:
+        """Recover a card that does not work, no further than needed and at most to ``max_level``.
+
+        ``"channel"`` stops and checks the engines, ``"function"`` resets the function, ``"bus"`` resets the bus. ``at_least``: level that
+        is executed even if the card is healthy before. ``channel``: recover only this one, such as ``"h2c0"``. ``force``: proceed although
+        channels are open; their transfers end. After a reset (``report.reopen``) close the card, and open it again.
+
+        Raises InUseError, CardGoneError, WedgedError. A failed step is no error: see ``report.healthy``.
+        """
     def close(self) -> None:
         """Close the card and everything that was taken from it. Transfers in flight are aborted. Can be called again."""
     def __enter__(self) -> Self: ...
@@ -305,6 +349,100 @@ class Buffer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+
+@final
+class UserInterrupt:
+    """One or several user interrupts. Awaitable: ``counts = await interrupt``. A context manager."""
+
+    @property
+    def lines(self) -> list[int]: ...
+    @property
+    def delivery(self) -> Literal["message", "shared message", "level", "polled"]:
+        """How the interrupts reach the program."""
+    @property
+    def count(self) -> int:
+        """Number of interrupts reported since the lines were taken."""
+    @property
+    def pending(self) -> bool:
+        """Whether the design holds one of the lines high, read now."""
+    @property
+    def closed(self) -> bool: ...
+    def take(self) -> dict[int, int]:
+        """Take the interrupts since the last call: their number by line. Does not wait."""
+    def wait(self, timeout: float | None = None) -> dict[int, int]:
+        """Wait until one of the lines has interrupted, and take all interrupts: their number by line.
+
+        Raises TimedOutError, UnsupportedError (a line is disabled), CardGoneError (also after a reset).
+        """
+    def rearm(self) -> None:
+        """Call it after the cause was served: a line that is still high interrupts again."""
+    def enable(self) -> None:
+        """Unmask the lines. They are unmasked when they are taken."""
+    def disable(self) -> None:
+        """Mask the lines."""
+    def fileno(self) -> int:
+        """Descriptor that becomes readable when a line may have interrupted, for ``select`` and event loops; then call :meth:`take`.
+
+        On a simulated card in this thread, it changes only while the card is used: ``await`` and :meth:`wait` let it work.
+        """
+    def close(self) -> None:
+        """Give the lines back, masked."""
+    def __await__(self) -> Generator[Any, None, dict[int, int]]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    def _has_descriptor(self) -> bool: ...
+    def _step(self) -> None: ...
+
+@final
+class Cdma:
+    """Copy engine of a card. It has one owner at a time. A context manager.
+
+    >>> import fpga_rdma
+    >>> card = fpga_rdma.open("mock")
+    >>> card.h2c[0].write(b"1234", 0x1000)
+    >>> with card.cdma() as cdma:
+    ...     cdma.copy(0x1000, 0x2000, 4)
+    >>> data = bytearray(4)
+    >>> card.c2h[0].read(data, 0x2000)
+    >>> data
+    bytearray(b'1234')
+    >>> card.close()
+    """
+
+    def copy(self, source: int, destination: int, length: int, timeout: float | None = 10.0) -> None:
+        """Copy ``length`` bytes of card memory, and wait. Ctrl-C ends it at the next 4 MiB.
+
+        Raises RangeError (nothing was copied), TransferFault and TimedOutError (the engine was reset), WedgedError.
+        """
+    def reset(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Map:
+    """Register map of a card's design, by full names; :class:`fpga_rdma.registers.Registers` makes attributes of them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def doc(self) -> str: ...
+    @property
+    def card(self) -> str: ...
+    def names(self) -> list[str]: ...
+    def kind(self, name: str) -> Literal["register", "field", "group"]: ...
+    def children(self, name: str) -> list[str]: ...
+    def read(self, name: str) -> int: ...
+    def take(self, name: str) -> int: ...
+    def write(self, name: str, value: int | str) -> None: ...
+    def label(self, name: str, value: int) -> str | None: ...
+    def describe(self, name: str) -> RegisterInfo: ...
 
 @final
 class Bar:

@@ -11,6 +11,8 @@ __all__ = [
     "DmaMemoryError",
     "FpgaError",
     "InUseError",
+    "MapError",
+    "NoRegisterError",
     "OpenError",
     "PacketLostError",
     "RangeError",
@@ -107,3 +109,11 @@ class PacketLostError(FpgaError):
 
 class StreamStoppedError(FpgaError, EOFError):
     """The stream was stopped, and all of its packets were received."""
+
+
+class NoRegisterError(FpgaError, AttributeError):
+    """A register map has no register or field of this name."""
+
+
+class MapError(FpgaError, ValueError):
+    """A register map cannot be read, or violates a rule. The message has line and key."""

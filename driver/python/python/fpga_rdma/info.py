@@ -63,3 +63,71 @@ class DmaMemory:
     """Number of allocations that an engine may still reach, because it could not be stopped. They are never freed."""
     quarantined_bytes: int
     """Bytes of these allocations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterInfo:
+    """Description of a register or field, from a register map."""
+
+    name: str
+    """Full name: ``block.register`` or ``block.register.field``."""
+    offset: int
+    """Offset of the register in the user BAR in bytes."""
+    low_bit: int
+    """Lowest bit of the register that it has."""
+    width: int
+    """Number of bits."""
+    access: str
+    """Effect of reads and writes: ``rw``, ``ro``, ``wo``, ``rw1c``, ``rc``..."""
+    reset: int | None
+    """Value after a reset, if the map states it."""
+    doc: str
+    """Description."""
+    values: dict[str, int]
+    """Names of values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserInterruptState:
+    """Level and mask of a user interrupt, read from the card."""
+
+    line: int
+    """Line number."""
+    enabled: bool
+    """The line is unmasked."""
+    pending: bool
+    """The design holds the line high."""
+    vector: int
+    """Vector that the card uses for it."""
+    count: int | None
+    """Number of interrupts that it has requested, on cards that count them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveryStep:
+    """One step of a recovery."""
+
+    step: str
+    """Part or reset: ``h2c0``, ``cdma``, ``ni``, ``interrupts``, ``function``, ``bus``."""
+    found: str
+    """State before the step."""
+    outcome: str
+    """``recovered``, ``not-needed``, ``unsupported`` or ``failed``."""
+    reason: str | None
+    """Reason of the last two."""
+    duration: float
+    """Duration in seconds, on the card's clock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveryReport:
+    """Report of a recovery."""
+
+    card: str
+    """Name of the card."""
+    steps: tuple[RecoveryStep, ...]
+    """Steps, in order."""
+    healthy: bool
+    """At the end the card answered, and no checked engine was busy."""
+    reopen: bool
+    """The card was reset: close it, then open it again."""

@@ -1,0 +1,105 @@
+//! Copies inside the card's memory.
+
+use core::ops::ControlFlow;
+use std::sync::Arc;
+
+use fpga_driver::{CardAddr, CdmaError};
+use pyo3::prelude::*;
+
+use crate::card::Card;
+use crate::error::{Class, Classify, Failure};
+use crate::owned::{Close, Owned};
+use crate::wait;
+
+impl Classify for CdmaError {
+    fn class(&self) -> Class {
+        match self {
+            Self::AddressRange { .. }
+            | Self::CardMemory { .. }
+            | Self::Overlap { .. }
+            | Self::Narrow { .. } => Class::Range,
+            Self::Engine { .. } => Class::Fault,
+            Self::TimedOut { .. } | Self::Stopped { .. } => Class::TimedOut,
+            Self::Stuck { .. } => Class::Wedged,
+            Self::Gone | Self::Silent(_) => Class::Gone,
+            Self::NoScatterGather => Class::Unsupported,
+            Self::Mmio(error) => error.class(),
+            _ => Class::Refused,
+        }
+    }
+}
+
+/// Copy engine of a card (AXI CDMA).
+#[pyclass(frozen, weakref, module = "fpga_rdma")]
+pub(crate) struct Cdma {
+    engine: Arc<Owned<fpga_driver::Cdma>>,
+}
+
+#[pymethods]
+impl Cdma {
+    #[pyo3(signature = (source, destination, length, timeout = Some(10.0)))]
+    fn copy(
+        &self,
+        py: Python<'_>,
+        source: u64,
+        destination: u64,
+        length: u64,
+        timeout: Option<f64>,
+    ) -> Result<(), Failure> {
+        let (source, destination) = (CardAddr::new(source), CardAddr::new(destination));
+        // Without a limit, the engine still has one for each chunk.
+        let limit = timeout.map(|_| wait::duration(timeout)).transpose()?;
+        self.engine.with(py, |engine| {
+            wait::detached(py, || {
+                let progress = &mut |_| {
+                    if wait::is_interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                };
+                engine.copy_with_progress(source, destination, length, limit, progress)
+            })
+        })
+    }
+
+    fn reset(&self, py: Python<'_>) -> Result<(), Failure> {
+        self.engine.with(py, |engine| wait::detached(py, || engine.reset()))
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.engine.is_closed()
+    }
+
+    fn close(&self, py: Python<'_>) -> Result<(), Failure> {
+        self.engine.close(py)
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.closed() { ": closed" } else { "" };
+        format!("<Cdma of {}{state}>", self.engine.card())
+    }
+}
+
+#[pymethods]
+impl Card {
+    #[pyo3(signature = (offset = None))]
+    fn cdma(&self, py: Python<'_>, offset: Option<u64>) -> Result<Cdma, Failure> {
+        let card = self.state().get()?;
+        let engine = wait::detached(py, || match offset {
+            Some(offset) => card.cdma_at(fpga_driver::BarOffset::new(offset)),
+            None => card.cdma(),
+        })?;
+        Ok(Cdma { engine: Owned::new(py, self.state(), "the CDMA engine", engine)? })
+    }
+}
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Cdma>()
+}

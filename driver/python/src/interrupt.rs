@@ -1,0 +1,228 @@
+//! Interrupts of the design on the card.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpga_driver::backend::Clock;
+use fpga_driver::user_interrupt::{Delivery, UserInterruptError};
+use fpga_driver::{Error, UserInterrupts};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::card::{Card, CardState};
+use crate::error::{Class, Classify, Failure};
+use crate::info::dataclass;
+use crate::owned::{Close, Owned};
+use crate::wait;
+
+impl Classify for UserInterruptError {
+    fn class(&self) -> Class {
+        match self {
+            Self::TimedOut { .. } => Class::TimedOut,
+            Self::Gone | Self::Reset => Class::Gone,
+            Self::Disabled => Class::Unsupported,
+            Self::Mmio(error) => error.class(),
+            _ => Class::Refused,
+        }
+    }
+}
+
+/// One or several user interrupts.
+#[pyclass(frozen, weakref, name = "UserInterrupt", module = "fpga_rdma")]
+pub(crate) struct PyUserInterrupt {
+    card: CardState,
+    lines: Vec<u8>,
+    interrupts: Arc<Owned<UserInterrupts>>,
+}
+
+impl PyUserInterrupt {
+    fn open(py: Python<'_>, card: &CardState, lines: Vec<u8>) -> Result<Self, Failure> {
+        let opened = card.get()?;
+        let taken = wait::detached(py, || opened.user_interrupts(&lines))?;
+        let numbers: Vec<String> = lines.iter().map(u8::to_string).collect();
+        let name = format!("user interrupt {}", numbers.join(", "));
+        let interrupts = Owned::new(py, card, name, taken)?;
+        Ok(Self { card: card.clone(), lines, interrupts })
+    }
+
+    /// Runs a call for each line.
+    fn each(
+        &self,
+        py: Python<'_>,
+        call: impl Fn(&fpga_driver::UserInterrupt) -> Result<(), Error<UserInterruptError>> + Sync,
+    ) -> Result<(), Failure> {
+        self.interrupts.with(py, |lines| wait::detached(py, || lines.iter().try_for_each(&call)))
+    }
+
+    fn counts(taken: &[(u8, u64)], py: Python<'_>) -> PyResult<Py<PyDict>> {
+        let counts = PyDict::new(py);
+        for (line, count) in taken {
+            counts.set_item(line, count)?;
+        }
+        Ok(counts.unbind())
+    }
+}
+
+#[pymethods]
+impl PyUserInterrupt {
+    #[getter]
+    fn lines(&self) -> Vec<u32> {
+        // Bytes would become `bytes`.
+        self.lines.iter().copied().map(u32::from).collect()
+    }
+
+    #[getter]
+    fn delivery(&self, py: Python<'_>) -> Result<&'static str, Failure> {
+        self.interrupts.with(py, |lines| {
+            Ok(match lines.iter().next().map(fpga_driver::UserInterrupt::delivery) {
+                Some(Delivery::Message) => "message",
+                Some(Delivery::SharedMessage) => "shared message",
+                Some(Delivery::Level) => "level",
+                _ => "polled",
+            })
+        })
+    }
+
+    #[getter]
+    fn count(&self, py: Python<'_>) -> Result<u64, Failure> {
+        self.interrupts.with(py, |lines| Ok(lines.iter().map(fpga_driver::UserInterrupt::count).sum()))
+    }
+
+    #[getter]
+    fn pending(&self, py: Python<'_>) -> Result<bool, Failure> {
+        self.interrupts.with(py, |lines| {
+            wait::detached(py, || {
+                for line in &*lines {
+                    if line.is_pending()? {
+                        return Ok(true);
+                    }
+                }
+                Ok::<_, Error<UserInterruptError>>(false)
+            })
+        })
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.interrupts.is_closed()
+    }
+
+    fn take(&self, py: Python<'_>) -> Result<Py<PyDict>, Failure> {
+        let taken = self.interrupts.with(py, |lines| wait::detached(py, || lines.take()))?;
+        Ok(Self::counts(&taken, py)?)
+    }
+
+    #[pyo3(signature = (timeout = None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Result<Py<PyDict>, Failure> {
+        let limit = wait::duration(timeout)?;
+        let card = self.card.get()?;
+        let began = card.backend().now();
+        loop {
+            self.interrupts.check_open()?;
+            let waited = Duration::from_nanos(card.backend().now().saturating_sub(began));
+            let left = limit.saturating_sub(waited);
+            let part = left.min(wait::SIGNAL_INTERVAL);
+            let result = self.interrupts.with(py, |lines| Ok(py.detach(|| lines.wait(part))))?;
+            match result {
+                Ok(taken) => return Ok(Self::counts(&taken, py)?),
+                Err(error) if matches!(error.kind, UserInterruptError::TimedOut { .. }) => {
+                    if left <= part {
+                        let message =
+                            format!("no {} within {} s", self.interrupts.name(), limit.as_secs_f64());
+                        return Err(Failure::new(Class::TimedOut, message)
+                            .advice("wait longer (timeout=...), or check that the design raises usr_irq_req")
+                            .on_card(self.card.name()));
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+            py.check_signals()?;
+        }
+    }
+
+    fn rearm(&self, py: Python<'_>) -> Result<(), Failure> {
+        self.each(py, fpga_driver::UserInterrupt::rearm)
+    }
+
+    fn enable(&self, py: Python<'_>) -> Result<(), Failure> {
+        self.each(py, fpga_driver::UserInterrupt::enable)
+    }
+
+    fn disable(&self, py: Python<'_>) -> Result<(), Failure> {
+        self.each(py, fpga_driver::UserInterrupt::disable)
+    }
+
+    fn fileno(&self, py: Python<'_>) -> Result<RawFd, Failure> {
+        self.interrupts.with(py, |lines| Ok(lines.as_raw_fd()))
+    }
+
+    /// Whether the descriptor is readable without a call: not for a card that works in this thread.
+    fn _has_descriptor(&self) -> Result<bool, Failure> {
+        Ok(self.card.get()?.backend().clock() != Clock::Virtual)
+    }
+
+    /// Lets a card in this thread work.
+    fn _step(&self, py: Python<'_>) -> Result<(), Failure> {
+        let card = self.card.get()?;
+        py.detach(|| card.pause(STEP));
+        Ok(())
+    }
+
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let waiting = slf.py().import("fpga_rdma._async")?.call_method1("interrupted", (slf,))?;
+        waiting.call_method0("__await__")
+    }
+
+    fn close(&self, py: Python<'_>) -> Result<(), Failure> {
+        self.interrupts.close(py)
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.closed() { ": closed" } else { "" };
+        format!("<UserInterrupt {:?} of {}{state}>", self.lines, self.card.name())
+    }
+}
+
+/// Virtual time between two looks at a card in this thread.
+const STEP: Duration = Duration::from_micros(100);
+
+#[pymethods]
+impl Card {
+    #[pyo3(signature = (*lines))]
+    fn user_interrupt(&self, py: Python<'_>, lines: Vec<u8>) -> Result<PyUserInterrupt, Failure> {
+        if lines.is_empty() {
+            return Err(Failure::value("no line: give one or more of 0 to 15".to_owned()));
+        }
+        PyUserInterrupt::open(py, self.state(), lines)
+    }
+
+    #[getter]
+    fn user_interrupt_states<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyAny>>, Failure> {
+        let card = self.state().get()?;
+        let states = wait::detached(py, || card.user_interrupt_states())?;
+        let make = |state: &fpga_driver::user_interrupt::UserInterruptState| {
+            let fields = PyDict::new(py);
+            fields.set_item("line", state.line)?;
+            fields.set_item("enabled", state.enabled)?;
+            fields.set_item("pending", state.pending)?;
+            fields.set_item("vector", state.vector)?;
+            fields.set_item("count", state.count)?;
+            dataclass(py, "UserInterruptState", &fields)
+        };
+        Ok(states.iter().map(make).collect::<PyResult<_>>()?)
+    }
+}
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyUserInterrupt>()
+}
