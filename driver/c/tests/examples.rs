@@ -28,7 +28,8 @@ fn examples_run_and_print_results() {
         .env("LD_LIBRARY_PATH", prefix().join("lib")));
     let expected = "64 transfers of 4096 bytes to the card and back\n\
                     1000 packets, 2417500 bytes, 0 lost\n\
-                    lines 0x8, line 3: 1\nlines 0x8, line 3: 1\nlines 0x8, line 3: 1\n";
+                    lines 0x8, line 3: 1\nlines 0x8, line 3: 1\nlines 0x8, line 3: 1\n\
+                    100000 bytes from node 1, all equal\n";
     assert_eq!(said, expected);
 }
 
