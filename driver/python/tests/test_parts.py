@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
+import signal
 import threading
 
 import numpy as np
@@ -141,3 +142,21 @@ def test_pynq_mmio_counts_from_its_offset(card: fpga_rdma.Card) -> None:
         mmio.read(0x40)
     with pytest.raises(ValueError, match="multiples of 4"):
         pynq.MMIO(card, 2)
+
+
+@pytest.mark.parametrize("part", ["interrupt", "stalled transfer"])
+def test_exception_of_signal_handler_ends_wait(part: str) -> None:
+    def handler(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    network = fpga_rdma.sim.Network(threaded=True)
+    network[0].set_faults("list: [{fault: stall, channel: h2c0}]")
+    old = signal.signal(signal.SIGALRM, handler)
+    try:
+        with network[0].open() as card, card.user_interrupt(3) as interrupt:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                interrupt.wait() if part == "interrupt" else card.h2c[0].write(bytes(4096), 0, timeout=None)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
