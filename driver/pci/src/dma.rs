@@ -13,7 +13,8 @@
 //!
 //! Memory that the caller has mapped itself can become registered memory as well: [`DmaPool::map`].
 //!
-//! Both return to the pool when dropped. Allocating from existing regions and freeing does not touch the heap.
+//! Both return to the pool when dropped. Allocating from existing regions and freeing does not touch the heap, except for the block that the
+//! clones of registered memory share.
 //!
 //! # When the device may still write
 //!

@@ -34,13 +34,25 @@ fn pool_allocate_and_free_without_heap() {
             second.fill(2);
             assert_eq!(second.runs().count(), 1);
             drop(first);
-            let area = third.into_registered();
-            assert!(area.memory().store_u32(0, 1).is_err(), "one byte is too short for a word");
+            assert!(third.memory().store_u32(0, 1).is_err(), "one byte is too short for a word");
             drop(second);
-            drop(area);
+            drop(third);
         }
     });
     assert_eq!(count, 0);
+}
+
+#[test]
+fn registered_memory_takes_one_heap_block_and_clones_take_none() {
+    let pool = DmaPool::new(backend(), DmaPoolOptions::default());
+    pool.reserve(1 << 20).unwrap();
+    let (count, ()) = CountingAllocator::count(|| {
+        let area = pool.allocate(4096).unwrap().into_registered();
+        let other = area.clone();
+        drop(area);
+        other.memory().store_u32(0, 1).unwrap();
+    });
+    assert_eq!(count, 1);
 }
 
 #[test]
