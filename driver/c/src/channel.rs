@@ -53,7 +53,7 @@ pub(crate) struct Channel {
     pub(crate) engine: Engine,
     /// Memory of each registered buffer, by the buffer's handle.
     registered: HashMap<u64, MemoryHandle, BuildHasherDefault<HandleHasher>>,
-    /// The buffer that was used last. 0, which is no handle: none.
+    /// The buffer that was used last. 0 stands for none.
     last: (u64, Option<MemoryHandle>),
     /// Failures that the program has not taken.
     pub(crate) failures: VecDeque<(u64, Box<Error<ChannelFault>>)>,

@@ -46,7 +46,7 @@ pub(crate) fn endpoint_of(handle_of: u64) -> Result<Endpoint, Failure> {
 pub(crate) fn address(given: *const c_char) -> Result<SocketAddr, Failure> {
     let given = text(given, "the address")?;
     given.parse().map_err(|_| {
-        Failure::argument(&format!("\"{given}\" is no address and port, such as 192.0.2.1:7000"))
+        Failure::argument(&format!("\"{given}\" is not an address and port, such as 192.0.2.1:7000"))
     })
 }
 

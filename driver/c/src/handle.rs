@@ -42,7 +42,7 @@ const CHUNKS: usize = 1 << 10;
 const KIND_BITS: u32 = 6;
 /// Generations fit into the other bits of a handle, and generation 0 is not used: no handle is null.
 const MAX_GENERATION: u64 = (1 << (u64::BITS - INDEX_BITS - KIND_BITS)) - 1;
-const _: () = assert!(KIND_BITS >= STATE_BITS, "a state has room for the generation of a handle");
+const _: () = assert!(KIND_BITS >= STATE_BITS, "a state has space for the generation of a handle");
 
 /// Kind of object that a function takes.
 pub(crate) trait Kind: Sized {

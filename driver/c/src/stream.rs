@@ -58,7 +58,7 @@ pub(crate) struct Receiving {
     is_pending: bool,
     /// Error that the next call returns.
     failed: Option<Failure>,
-    /// Buffer of single packets, while it is not posted; with the packet that the program has no room for.
+    /// Buffer of single packets, while it is not posted; with the packet that the program has no space for.
     buffer: Option<DmaBuffer>,
     is_received: bool,
     is_posted: bool,
@@ -230,7 +230,7 @@ pub(crate) extern "C" fn fpga_stream_pieces(
             for (index, &(address, length)) in parts.iter().take(capacity).enumerate() {
                 let piece = CPiece { data: core::ptr::with_exposed_provenance(address), length };
                 if pieces.is_null() {
-                    return Err(Failure::null("the array of pieces"));
+                    return Err(Failure::null("the array of parts"));
                 }
                 set(pieces.wrapping_add(index), piece)?;
             }
@@ -313,7 +313,8 @@ pub(crate) extern "C" fn fpga_stream_receive(
             let Some(buffer) = &state.buffer else { return Err(Status::Internal.into()) };
             set(length, buffer.len())?;
             let Some(into) = into.get_mut(..buffer.len()) else {
-                let text = format!("the packet has {} bytes, and there is room for {capacity}", buffer.len());
+                let text =
+                    format!("the packet has {} bytes, and there is space for {capacity}", buffer.len());
                 return Err(Failure::of(Status::Range, &text).advise("call again with more memory"));
             };
             buffer.read(0, into).map_err(|error| Failure::argument(&error.to_string()))?;
@@ -385,7 +386,7 @@ pub(crate) extern "C" fn fpga_stream_get_statistics(
                     found.starved = counted.starved;
                     found.posted = stream.posted().into();
                 }
-                _ => return Err(Failure::argument("the channel is no stream")),
+                _ => return Err(Failure::argument("the channel is not a stream")),
             }
             write_struct(statistics, size, &found)
         })

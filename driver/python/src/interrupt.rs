@@ -193,7 +193,7 @@ impl PyUserInterrupt {
     }
 }
 
-/// Virtual time between two looks at a card in this thread.
+/// Virtual time between two polls of a card in this thread.
 const STEP: Duration = Duration::from_micros(100);
 
 #[pymethods]

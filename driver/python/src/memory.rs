@@ -1,6 +1,6 @@
 //! DMA memory that Python objects lie in, found by its address: a transfer of such an object, or of a contiguous part of it, copies nothing.
 //!
-//! A [`Region`] is one piece of DMA memory. The card lists its regions by address; a channel registers a region at its first transfer of
+//! A [`Region`] is one area of DMA memory. The card lists its regions by address; a channel registers a region at its first transfer of
 //! it, and forgets it when the Python object is gone. Regions are never freed while a transfer is in flight: the transfer holds one.
 
 use std::collections::BTreeMap;

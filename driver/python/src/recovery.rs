@@ -29,7 +29,7 @@ fn level(name: &str) -> Result<RecoveryLevel, Failure> {
         "channel" => Ok(RecoveryLevel::Channel),
         "function" => Ok(RecoveryLevel::Function),
         "bus" => Ok(RecoveryLevel::Bus),
-        _ => Err(Failure::value(format!("{name:?} is no level: give 'channel', 'function' or 'bus'"))),
+        _ => Err(Failure::value(format!("{name:?} is not a level: give 'channel', 'function' or 'bus'"))),
     }
 }
 
@@ -40,7 +40,7 @@ fn channel(name: &str) -> Result<ChannelName, Failure> {
     let c2h = name.strip_prefix("c2h").and_then(number).map(|number| (Direction::C2h, number));
     match h2c.or(c2h) {
         Some((direction, number)) => Ok(ChannelName { direction, number }),
-        None => Err(Failure::value(format!("{name:?} is no channel: give a name such as 'h2c0'"))),
+        None => Err(Failure::value(format!("{name:?} is not a channel: give a name such as 'h2c0'"))),
     }
 }
 

@@ -285,7 +285,7 @@ impl SimulatedCard {
             "none" => CardFailure::None,
             _ => {
                 return Err(Failure::value(format!(
-                    "'{how}' is no failure: give 'gone', 'all-ones' or 'none'"
+                    "'{how}' is not a failure: give 'gone', 'all-ones' or 'none'"
                 )));
             }
         };

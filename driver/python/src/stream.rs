@@ -164,7 +164,7 @@ impl H2cStream {
     fn abort(&self, py: Python<'_>) -> Result<usize, Failure> {
         self.state.with(py, |sender| {
             let ended = wait::detached(py, || sender.stream.abort())?;
-            // Packets that the caller has ended are no faults.
+            // Packets that the caller has ended are not faults.
             while sender.stream.next_completion().is_some() {}
             sender.faults.clear();
             sender.last = None;
@@ -197,7 +197,7 @@ impl H2cStream {
     }
 }
 
-/// Receiving stream with the packet that its user had no room for.
+/// Receiving stream with the packet that its user had no space for.
 struct Receiver {
     stream: fpga_driver::C2hStream,
     kept: Option<Vec<u8>>,
@@ -258,7 +258,7 @@ impl Received<'_> {
         Ok(bytes.unbind())
     }
 
-    /// Copies into memory that has room for the packet.
+    /// Copies into memory that has space for the packet.
     fn copy_into(&self, into: SharedSlice<'_>) -> Result<(), Failure> {
         let copied = match self {
             Self::Kept(bytes) => into.write(0, bytes),

@@ -38,7 +38,7 @@ pub(crate) fn is_interrupted() -> bool {
             RAISED.set(Some(error));
             true
         }
-        // The interpreter shuts down: nobody waits for the result.
+        // The interpreter shuts down: no thread waits for the result.
         None => true,
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn duration(seconds: Option<f64>) -> Result<Duration, Failure> {
         let message = format!("a timeout of {seconds} s: give a time of 0 s or more, or None");
         return Err(Failure::value(message));
     }
-    // A time that is too long for a duration is no limit.
+    // A time that is too long for a duration is not a limit.
     Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 

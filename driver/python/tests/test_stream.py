@@ -62,7 +62,7 @@ def test_packet_longer_than_memory_is_kept(streams: tuple[H2cStream, C2hStream])
     tx, rx = streams
     tx.send(b"0123456789")
     for _ in range(2):
-        with pytest.raises(fpga_rdma.RangeError, match="10 bytes, and there is room for 9") as caught:
+        with pytest.raises(fpga_rdma.RangeError, match="10 bytes, and there is space for 9") as caught:
             rx.receive_into(bytearray(9))
         assert (caught.value.card, caught.value.part) == ("mock:0", "c2h0")
     got = bytearray(10)

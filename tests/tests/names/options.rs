@@ -235,9 +235,16 @@ fn collect(command: &clap::Command, words: &mut Vec<String>, found: &mut Vec<Com
     }
 }
 
+/// Options of `driver/c/install.sh`: the cases of its loop over the arguments.
+fn of_script(text: &str) -> impl Iterator<Item = String> {
+    let cases = text.lines().filter_map(|line| line.trim_start().strip_prefix("--")?.split_once(')'));
+    cases.map(|(name, _)| format!("--{name}"))
+}
+
 /// Options that sources declare for clap: `#[arg(long)]` and the name of the field, or `long = "name"`.
 fn declared(root: &Path, files: &[String]) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    let script = fs::read_to_string(root.join("driver/c/install.sh")).unwrap_or_default();
+    let mut found: BTreeSet<String> = of_script(&script).collect();
     let sources = files.iter().filter(|file| file.ends_with(".rs") && !file.starts_with("tools/fpgactl/"));
     for file in sources {
         let text = fs::read_to_string(root.join(file)).unwrap_or_default();

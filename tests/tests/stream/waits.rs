@@ -85,7 +85,7 @@ fn wait_event_loop_misses_no_packet() {
     ends.rx.disarm().unwrap();
 }
 
-/// A stop that a sleeping wait sees ends the stream: descriptors without data are no lost packets.
+/// A stop that a sleeping wait sees ends the stream: descriptors without data are not lost packets.
 #[test]
 fn stop_seen_by_interrupt_wait_ends_stream() {
     let setup = Setup { sections: "xdma: { stream: true }\n", ..Setup::new(RunMode::Credit) };

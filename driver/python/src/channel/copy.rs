@@ -6,7 +6,7 @@ use super::engine::{Direct, Engine, either};
 use crate::error::{Class, Failure};
 use crate::foreign::Stream;
 
-/// Longest transfer that is made in one piece. Longer ones are cut, so that copies and transfers overlap.
+/// Maximum length of a chunk in bytes. A longer transfer is cut into chunks, so that copies and transfers overlap.
 const PIECE_BYTES: usize = 1 << 20;
 
 fn failed(error: &fpga_driver::errors::MemoryError) -> Failure {
@@ -53,7 +53,7 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`copy`](Self::copy), one piece after the other. A failure ends this transfer alone.
+    /// As [`copy`](Self::copy), one chunk after the other. A failure ends this transfer alone.
     fn copy_pieces(
         &mut self,
         memory: SharedSlice<'_>,
