@@ -13,6 +13,7 @@ mod buffer;
 mod card;
 mod cdma;
 mod channel;
+mod endpoint;
 mod error;
 mod foreign;
 mod info;
@@ -40,5 +41,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     registers::add(module)?;
     sim::add(module)?;
     stream::add(module)?;
+    endpoint::add(module)?;
     card::add(module)
 }

@@ -17,7 +17,7 @@ Addresses, offsets and lengths are in bytes, times in seconds.
 
 from __future__ import annotations
 
-from . import sim, stream
+from . import endpoint, sim, stream
 from ._native import Bar, Buffer, Card, Cdma, Channel, Channels, Map, Ticket, UserInterrupt, __version__, open
 from .errors import (
     CardGoneError,
@@ -30,8 +30,10 @@ from .errors import (
     OpenError,
     PacketLostError,
     RangeError,
+    ReadFailedError,
     RefusedError,
     RingFullError,
+    SendFailedError,
     StreamStoppedError,
     TimedOutError,
     TransferFault,
@@ -60,11 +62,13 @@ __all__ = [
     "OpenError",
     "PacketLostError",
     "RangeError",
+    "ReadFailedError",
     "RecoveryReport",
     "RecoveryStep",
     "RefusedError",
     "RegisterInfo",
     "RingFullError",
+    "SendFailedError",
     "StreamStoppedError",
     "Ticket",
     "TimedOutError",
@@ -74,6 +78,7 @@ __all__ = [
     "UserInterruptState",
     "WedgedError",
     "__version__",
+    "endpoint",
     "open",
     "sim",
     "stream",

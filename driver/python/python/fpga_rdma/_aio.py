@@ -13,6 +13,8 @@ _SPIN = 0.001
 """Seconds without a result for which other tasks run, but the loop does not sleep: the latency of a busy source."""
 _MAX_SLEEP = 0.02
 """Limit of a sleep in seconds: an interrupt can be lost, and a card that is simulated in this process works only while it is polled."""
+_MAX_PAUSE = 0.002
+"""Limit of a sleep in seconds without a descriptor: the result waits as long."""
 
 
 async def until(poll: Callable[[], T | None], arm: Callable[[], int | None]) -> T:
@@ -34,11 +36,16 @@ async def until(poll: Callable[[], T | None], arm: Callable[[], int | None]) -> 
         if found is not None:
             return found
         if descriptor is None:
-            await asyncio.sleep(sleep)
+            await asyncio.sleep(min(sleep, _MAX_PAUSE))
         elif await _is_readable(descriptor, sleep):
             began, sleep = time.monotonic(), _SPIN
             continue
         sleep = min(2 * sleep, _MAX_SLEEP)
+
+
+async def result(poll: Callable[[], T | None]) -> T:
+    """Call ``poll`` until it returns a value, for sources without a descriptor."""
+    return await until(poll, lambda: None)
 
 
 async def _is_readable(descriptor: int, limit: float) -> bool:

@@ -1,12 +1,23 @@
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterator, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar, final, overload
+from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, final, overload
 
 import numpy as np
 import typing_extensions
 from numpy.typing import DTypeLike, NDArray
 
+from .endpoint import (
+    EndpointCounters,
+    MemoryRange,
+    Notification,
+    Peer,
+    ReadCompletion,
+    RemoteReadable,
+    RemoteRegion,
+    SendCompletion,
+    TransferView,
+)
 from .info import CardInfo, DmaMemory, RecoveryReport, RegisterInfo, UserInterruptState
 from .registers import Registers
 from .stream import ReceiveStatistics, SendStatistics
@@ -63,6 +74,43 @@ class Card:
     @property
     def c2h(self) -> Channels:
         """Channels from card to host."""
+    def endpoint(
+        self,
+        *,
+        scheme: str = "registry",
+        other_schemes: Sequence[str] = (),
+        channel: int | None = None,
+        read_channel: int | None = None,
+        segment: int | None = None,
+        big_threshold: int | None = None,
+        event_ring: int = 4096,
+        event_line: int = 0,
+        incarnation: int | None = None,
+        packets: int | None = None,
+        transfers: int | None = None,
+        destinations: int | None = None,
+        source_alignment: int | None = None,
+        window: int | None = None,
+        round_trip: float | None = None,
+        timeout: float | None = None,
+        give_up: float | None = None,
+        registry_timeout: float | None = None,
+        escape_timeout: float | None = None,
+    ) -> Endpoint:
+        """Open the card's endpoint on the network. A card has one at a time.
+
+        ``scheme``: default scheme, which all nodes run: ``"registry"`` (this host sends), or ``"receiver-window"``, ``"sender-window"``,
+        ``"receiver-counter"``, ``"adaptive-window"``, ``"selective"`` (the card sends by itself). ``other_schemes``: schemes that single
+        transfers may use. ``channel``, ``read_channel``: H2C channel that the endpoint takes, C2H channel that it takes to serve reads;
+        ``None``: the last ones. ``segment``, ``big_threshold``: bytes. ``event_ring``: entries, a power of two from 64. ``event_line``: user
+        interrupt that ends a sleep. ``incarnation``: ``None`` is random. ``packets``: largest number in flight. ``transfers``,
+        ``destinations``: largest numbers at a time. ``source_alignment``: bytes, for a copy engine without data realignment. ``window``: packets.
+        ``round_trip``, ``escape_timeout``: seconds. ``timeout``: seconds without an answer after which a packet is sent again; ``None`` adapts
+        it. ``give_up``: seconds without an answer after which a transfer fails. ``registry_timeout``: seconds that this card keeps a partly
+        received transfer of a silent sender.
+
+        Raises UnsupportedError (no network interface, or not this scheme), InUseError, RangeError, DmaMemoryError.
+        """
     def h2c_stream(self, number: int) -> H2cStream:
         """Take stream channel ``number`` from host to card. Raises UnsupportedError if the channels access memory, InUseError."""
     def c2h_stream(self, number: int, *, buffers: int = 64, buffer_size: int = 4096) -> C2hStream:
@@ -648,3 +696,130 @@ class Packets:
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> bytes: ...
+
+_C = TypeVar("_C")
+
+@final
+class Endpoint:
+    """Endpoint of a card on the network. A context manager. Threads may share it: a thread that waits polls it for all others."""
+
+    @property
+    def node(self) -> int:
+        """Number of this node on the network."""
+    @property
+    def incarnation(self) -> int:
+        """Number of this incarnation of the node."""
+    @property
+    def usable_memory(self) -> MemoryRange:
+        """Card memory that transfers may use."""
+    @property
+    def closed(self) -> bool:
+        """Whether the endpoint was closed."""
+    @property
+    def notifications(self) -> Notifications:
+        """Arrivals. Each one is returned to one caller."""
+    @property
+    def counters(self) -> EndpointCounters:
+        """Counters since the endpoint was opened."""
+    @property
+    def transfers(self) -> list[TransferView]:
+        """Transfers that have not ended."""
+    def open_region(self, peer: int, address: int, length: int) -> Region[RemoteRegion]:
+        """Let node ``peer`` write ``length`` bytes of this card's memory from ``address`` on.
+
+        Raises RangeError (not inside :attr:`usable_memory`), RingFullError (all memory windows are open).
+        """
+    def open_readable(self, peer: int, address: int, length: int) -> Region[RemoteReadable]:
+        """Let node ``peer`` read ``length`` bytes of this card's memory from ``address`` on. Polls of this endpoint answer it.
+
+        Raises as :meth:`open_region`; InUseError if the C2H channel for requests is taken.
+        """
+    def send(
+        self,
+        address: int,
+        remote: RemoteRegion,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        notify: str = "receiver",
+        priority: int = 0,
+        scheme: str | None = None,
+        deadline: float | None = None,
+    ) -> Pending[SendCompletion]:
+        """Send ``length`` bytes of this card's memory at ``address`` to ``offset`` bytes into ``remote``.
+
+        Do not change the source until the end: a retransmission reads it again. ``length``: ``None`` fills the region. ``notify``: who notifies
+        the receiving program of the arrival: the ``"receiver"``'s card, the ``"sender"`` by one more packet, or ``"none"``. ``priority``: 0
+        to 255; higher ones go first. ``scheme``: one of the endpoint's schemes. ``deadline``: seconds after which the transfer is given up.
+
+        Raises RangeError, UnsupportedError, RefusedError (the node cannot receive it), RingFullError (poll, then send again). Nothing was sent.
+        """
+    def read(
+        self,
+        remote: RemoteReadable,
+        offset: int,
+        address: int,
+        length: int,
+        *,
+        priority: int = 0,
+        scheme: str | None = None,
+        deadline: float | None = None,
+    ) -> Pending[ReadCompletion]:
+        """Read ``length`` bytes at ``offset`` of ``remote`` into this card's memory at ``address``. The other node has to poll its endpoint.
+
+        Raises as :meth:`send`; InUseError if another read has that destination.
+        """
+    def peer(self, node: int, timeout: float = 1.0, *, poll: Sequence[Endpoint] = ()) -> Peer:
+        """Ask another node for its capabilities. Later sends that it cannot receive are refused. Raises TimedOutError."""
+    def poll(self) -> int:
+        """Drive the endpoint once: events, retransmissions, transmit windows, answers to reads. Returns the amount of work done."""
+    def close(self) -> None:
+        """Close the endpoint. Regions are closed, and transfers in progress end without a completion. Can be called again."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Region(Generic[_C]):
+    """Memory that is open for another node, until :meth:`close` or the end of the endpoint. A context manager."""
+
+    @property
+    def remote(self) -> _C:
+        """Description for the other node."""
+    def close(self) -> None:
+        """Close it: later packets for it are refused. Can be called again."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Pending(Generic[_C]):
+    """Transfer or read in progress, with its one completion: wait for it, poll it, or await it. Without this object it goes on."""
+
+    def wait(self, timeout: float | None = 10.0, *, poll: Sequence[Endpoint] = ()) -> _C:
+        """Wait for the completion. ``timeout`` is in seconds; ``None`` waits without a limit.
+
+        ``poll``: endpoints of other nodes in this thread, which are polled meanwhile.
+
+        Raises SendFailedError or ReadFailedError if it failed; TimedOutError: it is still in progress, and can be waited for again.
+        """
+    def poll(self) -> _C | None:
+        """Return the completion, once, if it has ended. Drives the endpoint. Raises as :meth:`wait`."""
+    def cancel(self) -> None:
+        """Withdraw a transfer: if it had not ended, it fails with the reason ``"cancelled"``. A read goes on."""
+    def __await__(self) -> Generator[Any, None, _C]: ...
+
+@final
+class Notifications:
+    """Arrivals at an endpoint. ``for`` and ``async for`` wait for one after the other, without an end."""
+
+    def poll(self) -> Notification | None:
+        """Return the oldest arrival. Drives the endpoint."""
+    def wait(self, timeout: float | None = 10.0, *, poll: Sequence[Endpoint] = ()) -> Notification:
+        """Wait for an arrival. ``timeout`` is in seconds. ``poll``: as for :meth:`Pending.wait`. Raises TimedOutError."""
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Notification: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Coroutine[Any, Any, Notification]: ...

@@ -5,6 +5,11 @@ All of them are :class:`FpgaError`. Arguments with impossible values raise ``Val
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .endpoint import ReadCompletion, SendCompletion
+
 __all__ = [
     "CardGoneError",
     "ClosedError",
@@ -16,8 +21,10 @@ __all__ = [
     "OpenError",
     "PacketLostError",
     "RangeError",
+    "ReadFailedError",
     "RefusedError",
     "RingFullError",
+    "SendFailedError",
     "StreamStoppedError",
     "TimedOutError",
     "TransferFault",
@@ -117,3 +124,38 @@ class NoRegisterError(FpgaError, AttributeError):
 
 class MapError(FpgaError, ValueError):
     """A register map cannot be read, or violates a rule. The message has line and key."""
+
+
+class SendFailedError(FpgaError):
+    """A transfer to another node ended with a failure. A part of it may have arrived."""
+
+    node: int
+    """The other node."""
+    address: int
+    """Address in the memory of the other node that the failure is about; 0 if there is none."""
+    reason: str
+    """``"unanswered"``, ``"refused"``, ``"not-ready"``, ``"forgotten"``, ``"scheme"``, ``"not-taken"``, ``"deadline"``, ``"cancelled"``."""
+    completion: SendCompletion | ReadCompletion | None
+    """What is known of the transfer."""
+
+    def __init__(
+        self,
+        message: str,
+        advice: str | None = None,
+        card: str = "",
+        part: str = "",
+        node: int = 0,
+        address: int = 0,
+        reason: str = "failed",
+        completion: SendCompletion | ReadCompletion | None = None,
+    ) -> None:
+        super().__init__(message, advice, card, part)
+        self.args = (message, advice, card, part, node, address, reason, completion)
+        self.node = node
+        self.address = address
+        self.reason = reason
+        self.completion = completion
+
+
+class ReadFailedError(SendFailedError):
+    """A read of another node's memory ended with a failure. The content of its destination is undefined."""
