@@ -393,7 +393,7 @@ impl C2hStream {
             })?;
             return Err(Failure::new(
                 Class::Range,
-                format!("the packet has {length} bytes, and there is room for {room}"),
+                format!("the packet has {length} bytes, and there is space for {room}"),
             )
             .on_part(self.state.card(), self.state.name())
             .advice("call again with more memory, or receive(): the packet is kept"));
