@@ -16,6 +16,7 @@ mod channel;
 mod endpoint;
 mod error;
 mod foreign;
+mod frames;
 mod info;
 mod interrupt;
 mod memory;
@@ -42,5 +43,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     sim::add(module)?;
     stream::add(module)?;
     endpoint::add(module)?;
+    frames::add(module)?;
     card::add(module)
 }

@@ -17,7 +17,7 @@ Addresses, offsets and lengths are in bytes, times in seconds.
 
 from __future__ import annotations
 
-from . import endpoint, sim, stream
+from . import endpoint, frames, sim, stream
 from ._native import Bar, Buffer, Card, Cdma, Channel, Channels, Map, Ticket, UserInterrupt, __version__, open
 from .errors import (
     CardGoneError,
@@ -79,6 +79,7 @@ __all__ = [
     "WedgedError",
     "__version__",
     "endpoint",
+    "frames",
     "open",
     "sim",
     "stream",

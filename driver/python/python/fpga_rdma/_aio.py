@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from .frames import Fault, Frame, Gap, Subscriber
 
 T = TypeVar("T")
 
@@ -46,6 +49,17 @@ async def until(poll: Callable[[], T | None], arm: Callable[[], int | None]) -> 
 async def result(poll: Callable[[], T | None]) -> T:
     """Call ``poll`` until it returns a value, for sources without a descriptor."""
     return await until(poll, lambda: None)
+
+
+async def frames(subscriber: Subscriber) -> AsyncIterator[Frame | Gap | Fault]:
+    """Iterate over the events of a subscriber, until its stream ends."""
+    from .frames import Ended
+
+    while True:
+        event = await result(subscriber.poll)
+        if isinstance(event, Ended):
+            return
+        yield event
 
 
 async def _is_readable(descriptor: int, limit: float) -> bool:

@@ -20,6 +20,17 @@ from .endpoint import (
 )
 from .info import CardInfo, DmaMemory, RecoveryReport, RegisterInfo, UserInterruptState
 from .registers import Registers
+from .frames import (
+    Ended,
+    Fault,
+    Frame,
+    Gap,
+    Published,
+    PublisherEvent,
+    PublisherStatistics,
+    SubscriberState,
+    SubscriberStatistics,
+)
 from .stream import ReceiveStatistics, SendStatistics
 
 # numpy declares the buffer protocol of its arrays for Python 3.12 and newer only.
@@ -198,6 +209,37 @@ class Card:
         channels are open; their transfers end. After a reset (``report.reopen``) close the card, and open it again.
 
         Raises InUseError, CardGoneError, WedgedError. A failed step is no error: see ``report.healthy``.
+        """
+    def publisher(
+        self,
+        max_data_length: int,
+        *,
+        max_value_length: int = 8,
+        slots: int | None = None,
+        subscribers: int | None = None,
+        heartbeat: float | None = None,
+    ) -> Publisher:
+        """Take the network interface for a publisher of frames. See :mod:`fpga_rdma.frames`.
+
+        ``max_data_length``, ``max_value_length``: of a frame, in bytes. ``slots``: number of frames that can be on their way. ``subscribers``:
+        their maximum number, at most 64. ``heartbeat``: interval in seconds in which a silent stream shows that it lives.
+
+        Raises RangeError, InUseError, UnsupportedError (no network interface).
+        """
+    def subscribe(
+        self,
+        host: str,
+        port: int,
+        *,
+        slots: int | None = None,
+        timeout: float | None = 10.0,
+        poll: Sequence[Publisher] = ...,
+    ) -> Subscriber:
+        """Take the network interface, and join the stream of the publisher that listens at ``host`` (an IP address) and ``port``.
+
+        ``slots``: number of frames that this node can hold. ``poll``: publishers of this program that the wait polls.
+
+        Raises TimedOutError, RefusedError, InUseError, UnsupportedError.
         """
     def close(self) -> None:
         """Close the card and everything that was taken from it. Transfers in flight are aborted. Can be called again."""
@@ -823,3 +865,73 @@ class Notifications:
     def __next__(self) -> Notification: ...
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Coroutine[Any, Any, Notification]: ...
+
+@final
+class Publisher:
+    """Sends frames to subscribers. It works while it is polled. A context manager."""
+
+    @property
+    def node(self) -> int: ...
+    @property
+    def next_sequence(self) -> int:
+        """Sequence number of the next frame."""
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def ended(self) -> bool:
+        """Whether the stream has ended for all subscribers, after :meth:`end`."""
+    @property
+    def subscribers(self) -> list[SubscriberState]:
+        """Current subscribers."""
+    @property
+    def statistics(self) -> PublisherStatistics: ...
+    def listen(self, host: str = "127.0.0.1", port: int = 0) -> tuple[str, int]:
+        """Listen for subscribers on an IP address; port 0 takes any. Returns the address."""
+    def publish(self, data: Memory, value: Memory | None = None) -> Published:
+        """Send a frame: ``value`` in front, then ``data``. Copies both, and never waits: a subscriber without a free slot misses the frame.
+
+        Raises RangeError if it is too long, RingFullError if all slots are on their way: poll, then publish again.
+        """
+    def poll(self) -> int:
+        """Move frames on, accept subscribers. Returns the amount of work that was done; 0 if there was none."""
+    def next_event(self) -> PublisherEvent | None:
+        """Oldest event that was not taken."""
+    def end(self) -> None:
+        """Begin to end the stream: poll until :attr:`ended`. Frames on their way still arrive."""
+    def close(self) -> None:
+        """Give the network interface back. Subscribers find out by the silence; use :meth:`end` first."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Subscriber:
+    """Receives the frames of one publisher. ``for`` and ``async for`` end with the stream. A context manager."""
+
+    @property
+    def node(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def statistics(self) -> SubscriberStatistics: ...
+    def poll(self) -> Frame | Gap | Fault | Ended | None:
+        """Next event, if there is one. Does not wait."""
+    def wait(
+        self, timeout: float | None = 10.0, *, poll: Sequence[Publisher] = ...
+    ) -> Frame | Gap | Fault | Ended:
+        """Wait for the next event. ``poll``: publishers of this program that the wait polls.
+
+        Raises TimedOutError, RefusedError (the publisher does not answer), CardGoneError.
+        """
+    def leave(self, timeout: float | None = 1.0) -> None:
+        """Leave the stream, tell the publisher, and close."""
+    def close(self) -> None:
+        """Leave the stream without notice."""
+    def __iter__(self) -> Iterator[Frame | Gap | Fault]: ...
+    def __next__(self) -> Frame | Gap | Fault: ...
+    def __aiter__(self) -> AsyncIterator[Frame | Gap | Fault]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
