@@ -56,7 +56,7 @@ async def frames(subscriber: Subscriber) -> AsyncIterator[Frame | Gap | Fault]:
     from .frames import Ended
 
     while True:
-        event = await result(subscriber.poll)
+        event: Frame | Gap | Fault | Ended = await result(subscriber.poll)
         if isinstance(event, Ended):
             return
         yield event
