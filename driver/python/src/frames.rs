@@ -245,7 +245,7 @@ impl Publisher {
         Ok(Some(record(py, "frames", "PublisherEvent", fields)?))
     }
 
-    /// Begins to end the stream: frames on their way still arrive.
+    /// Begins to end the stream: frames in flight still arrive.
     fn end(&self, py: Python<'_>) -> Result<(), Failure> {
         self.0.with(py, |publisher| {
             publisher.begin_close();
@@ -281,7 +281,7 @@ impl Publisher {
 #[pyclass(frozen, module = "fpga_rdma.frames")]
 pub(crate) struct Subscriber(Arc<Owned<fpga_frames::Subscriber>>);
 
-/// What a poll of a subscriber found, as a record.
+/// Converts an event to a record of Python.
 fn event<'py>(py: Python<'py>, found: Event) -> Result<Bound<'py, PyAny>, Failure> {
     let bytes = |memory: fpga_driver::SharedSlice<'_>| {
         PyBytes::new_with(py, memory.len(), |into| {

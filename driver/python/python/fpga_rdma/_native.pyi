@@ -221,7 +221,7 @@ class Card:
     ) -> Publisher:
         """Take the network interface for a publisher of frames. See :mod:`fpga_rdma.frames`.
 
-        ``max_data_length``, ``max_value_length``: of a frame, in bytes. ``slots``: number of frames that can be on their way. ``subscribers``:
+        ``max_data_length``, ``max_value_length``: of a frame, in bytes. ``slots``: number of frames that can be in flight. ``subscribers``:
         their maximum number, at most 64. ``heartbeat``: interval in seconds in which a silent stream shows that it lives.
 
         Raises RangeError, InUseError, UnsupportedError (no network interface).
@@ -890,14 +890,14 @@ class Publisher:
     def publish(self, data: Memory, value: Memory | None = None) -> Published:
         """Send a frame: ``value`` in front, then ``data``. Copies both, and never waits: a subscriber without a free slot misses the frame.
 
-        Raises RangeError if it is too long, RingFullError if all slots are on their way: poll, then publish again.
+        Raises RangeError if it is too long, RingFullError if all slots are in flight: poll, then publish again.
         """
     def poll(self) -> int:
         """Move frames on, accept subscribers. Returns the amount of work that was done; 0 if there was none."""
     def next_event(self) -> PublisherEvent | None:
         """Oldest event that was not taken."""
     def end(self) -> None:
-        """Begin to end the stream: poll until :attr:`ended`. Frames on their way still arrive."""
+        """Begin to end the stream: poll until :attr:`ended`. Frames in flight still arrive."""
     def close(self) -> None:
         """Give the network interface back. Subscribers find out by the silence; use :meth:`end` first."""
     def __enter__(self) -> Self: ...

@@ -118,7 +118,7 @@ class PublisherStatistics:
     arrived: int
     """Frames that have arrived, counted per subscriber."""
     failed: int
-    """Frames that failed on their way, counted per subscriber."""
+    """Frames that failed in flight, counted per subscriber."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class SubscriberState:
     arrived: int
     """Frames that have arrived."""
     failed: int
-    """Frames that failed on their way."""
+    """Frames that failed in flight."""
 
 
 @dataclass(frozen=True)
