@@ -17,6 +17,7 @@
  *   thread that closes such a handle leaves the calls of other threads undisturbed.
  *   Single: all other handles belong to one thread at a time, which may change from call to call. A call while another thread is in a call
  *   with the same handle returns FPGA_ERROR_CONCURRENT and does nothing; so does closing it.
+ *   After fork() only the parent may use and close handles. A child has no memory of buffers: an access to it is a fault.
  *
  * Polling
  *   Functions that wait poll, unless interrupts are requested. A simulated card in this process without a thread works inside polls that
@@ -113,7 +114,8 @@ typedef struct fpga_error {
     uint64_t descriptor;   /* index of its descriptor in the ring */
 } fpga_error;
 
-/* Returns the error of the last failed call of this thread, or NULL. Valid until the next failed call of this thread. */
+/* Returns the error of the last failed call of this thread, or NULL if none has failed, and while the thread ends (destructors of
+ * thread-specific data). Valid until the next failed call of this thread. */
 const fpga_error *fpga_last_error(void);
 
 /* Returns the name of a status. Never NULL. */
@@ -834,7 +836,7 @@ typedef struct fpga_publisher_options {
     uint64_t max_data_length;    /* bytes of a frame's data. Default 1 MiB */
     uint32_t max_value_length;   /* bytes of the value in front of the data. Default 64 */
     uint32_t slots;              /* frames being filled or in flight. Default 16 */
-    uint32_t heap_slots;         /* more frames in ordinary memory. Default 8 */
+    uint32_t heap_slots;         /* more frames in ordinary memory, at most 65536. Default 8 */
     uint32_t subscribers;        /* maximum number of subscribers, up to 64. Default 8 */
     uint64_t heartbeat_ns;       /* maximum time between two transfers to a subscriber. Default 500 ms */
     uint64_t first_sequence;     /* sequence number of the first frame */
@@ -1049,7 +1051,7 @@ fpga_status fpga_recover_named(const char *name, const fpga_recovery_options *op
 
 typedef struct fpga_network_options {
     const char *description;    /* built-in card such as "us-plus-x8-stream", or FILE.yaml. Default: the card that "mock" opens */
-    uint32_t cards;             /* number of cards, with node ids from 1. Default 1 */
+    uint32_t cards;             /* number of cards, at most 1024, with node ids from 1. Default 1 */
     uint32_t threaded;          /* 1: cards work on a thread of their own, in real time */
     uint64_t seed;              /* of all random choices of the network */
     uint32_t lost_one_in;       /* one of this many packets is lost. Default: none, as below */

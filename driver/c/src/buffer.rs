@@ -102,6 +102,7 @@ pub(crate) extern "C" fn fpga_buffer_register(
 pub(crate) extern "C" fn fpga_buffer_data(buffer: u64, data: *mut *mut u8, length: *mut usize) -> Status {
     call(|| {
         set(data, core::ptr::null_mut())?;
+        set_if(length, 0)?;
         let (address, size) = handle::shared(buffer, |buffer: &Buffer| {
             (buffer.memory.memory().host_address(), buffer.memory.len())
         })?;

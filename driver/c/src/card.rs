@@ -176,6 +176,7 @@ pub(crate) extern "C" fn fpga_get_memory_range(
     length: *mut u64,
 ) -> Status {
     call(|| {
+        set(length, 0)?;
         let card = handle::shared(card, Card::clone)?;
         let ranges = card.memory_ranges().unwrap_or_default();
         let range = usize::try_from(index).ok().and_then(|index| ranges.get(index));

@@ -238,6 +238,8 @@ pub(crate) extern "C" fn fpga_cdma_ring_submit(
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_cdma_ring_poll(cdma: u64, ended: *mut u64, in_flight: *mut u32) -> Status {
     call(|| {
+        set_if(ended, 0)?;
+        set_if(in_flight, 0)?;
         with_ring(cdma, |ring| {
             if ring.ring.poll()? == 0 {
                 ring.ring.relax();

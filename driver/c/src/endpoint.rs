@@ -280,6 +280,7 @@ fn send(
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_endpoint_poll(endpoint: u64, work: *mut usize) -> Status {
     call(|| {
+        set_if(work, 0)?;
         handle::with(endpoint, |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
             let done = endpoint.poll()?;
             if done == 0 {

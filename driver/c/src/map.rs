@@ -8,7 +8,7 @@ use fpga_driver::errors::MmioError;
 use fpga_driver::{Bar, Card};
 use fpga_register_map::{AccessError, MapError, NameError, Named, RegisterMap, Registers};
 
-use crate::call::{call, copy_text, set, text};
+use crate::call::{call, copy_text, set, set_if, text};
 use crate::card::mmio_status;
 use crate::error::Failure;
 use crate::handle;
@@ -178,6 +178,7 @@ pub(crate) extern "C" fn fpga_map_value_text(
     needed: *mut usize,
 ) -> Status {
     call(|| {
+        set_if(needed, 0)?;
         named(map, name, |map, named| {
             let known = map.values(named).and_then(|values| values.name_of(value));
             let number = format!("{value:#x}");

@@ -73,6 +73,9 @@ mod inner {
     use crate::handle;
     use crate::status::Status;
 
+    /// Maximum number of cards, of which each one reserves its memory in the address space.
+    const MAX_CARDS: u32 = 1024;
+
     /// Simulated cards. Threads share them.
     pub(crate) struct Network {
         network: SimNetwork,
@@ -111,6 +114,9 @@ mod inner {
     impl Network {
         /// Builds the cards.
         pub(crate) fn build(options: &COptions) -> Result<Self, Failure> {
+            if options.cards > MAX_CARDS {
+                return Err(Failure::argument(&format!("cards is above {MAX_CARDS}")));
+            }
             let given = !options.description.is_null();
             let description = given.then(|| text(options.description, "the description")).transpose()?;
             let wrong = |error: &dyn core::fmt::Display| Failure::argument(&error.to_string());

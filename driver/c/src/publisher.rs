@@ -161,6 +161,7 @@ pub(crate) extern "C" fn fpga_publisher_listen(
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_publisher_poll(publisher: u64, work: *mut usize) -> Status {
     call(|| {
+        set_if(work, 0)?;
         handle::with(publisher, |publisher: &mut Publisher| {
             let done = publisher.poll()?;
             if done == 0 {
@@ -192,6 +193,8 @@ pub(crate) extern "C" fn fpga_publisher_publish(
     skipped: *mut u32,
 ) -> Status {
     call(|| {
+        set_if(sent, 0)?;
+        set_if(skipped, 0)?;
         handle::with(publisher, |publisher: &mut Publisher| {
             let mut entered = handle::enter_single::<AnyFrame>(frame)?;
             if !matches!(entered.get::<AnyFrame>()?, AnyFrame::Filling(_)) {

@@ -4,7 +4,7 @@
 //! packet's parts, which the card does not write until the next call posts their buffers again.
 
 use fpga_driver::stream::{C2hStreamOptions, Packet, StreamError};
-use fpga_driver::{C2hStream, Card, ChannelOptions, DmaBuffer, Error, RunMode, TransferFailed, WaitOptions};
+use fpga_driver::{C2hStream, Card, ChannelOptions, DmaBuffer, RunMode, TransferFailed, WaitOptions};
 
 use crate::call::{bytes, bytes_mut, call, copy_from, set};
 use crate::channel::{CWait, Channel, Engine, polling, wait_options};
@@ -226,7 +226,6 @@ pub(crate) extern "C" fn fpga_stream_pieces(
         set(count, 0)?;
         receiving(channel, |_, state, _| {
             let parts: &[(usize, usize)] = if state.is_pending { &[] } else { &state.pieces };
-            set(count, parts.len())?;
             for (index, &(address, length)) in parts.iter().take(capacity).enumerate() {
                 let piece = CPiece { data: core::ptr::with_exposed_provenance(address), length };
                 if pieces.is_null() {
@@ -234,7 +233,7 @@ pub(crate) extern "C" fn fpga_stream_pieces(
                 }
                 set(pieces.wrapping_add(index), piece)?;
             }
-            Ok(())
+            set(count, parts.len())
         })
     })
 }
@@ -301,14 +300,8 @@ pub(crate) extern "C" fn fpga_stream_receive(
         let into = bytes_mut(data, capacity)?;
         receiving(channel, |stream, state, card| {
             if !state.is_received {
-                let received = receive(stream, state, card, capacity, polling(timeout_ns));
-                let buffer = received.map_err(|failed| {
-                    state.is_posted = failed.buffer.is_none();
-                    state.buffer = failed.buffer;
-                    Failure::from(failed.error)
-                })?;
+                state.buffer = Some(receive(stream, state, card, capacity, polling(timeout_ns))?);
                 (state.is_posted, state.is_received) = (false, true);
-                state.buffer = Some(buffer);
             }
             let Some(buffer) = &state.buffer else { return Err(Status::Internal.into()) };
             set(length, buffer.len())?;
@@ -324,29 +317,30 @@ pub(crate) extern "C" fn fpga_stream_receive(
     })
 }
 
+/// Receives one packet into the posted buffer, or into a new one. After a failure, `state` has the buffer, or that it is posted.
 fn receive(
     stream: &mut C2hStream,
     state: &mut Receiving,
     card: &Card,
     capacity: usize,
     wait: WaitOptions,
-) -> Result<DmaBuffer, TransferFailed<Error<StreamError>>> {
-    if state.is_posted {
-        return stream.wait_received(wait);
-    }
-    let size = capacity.max(1).checked_next_multiple_of(GRANULE).unwrap_or(usize::MAX);
-    let buffer = match state.buffer.take().filter(|buffer| buffer.capacity() == size) {
-        Some(buffer) => buffer,
-        None => match card.buffer(size) {
-            Ok(buffer) => buffer,
-            Err(error) => {
-                let what = "there is no DMA memory for the packet";
-                let error = error.map(|_| StreamError::Posted { what });
-                return Err(TransferFailed { error, buffer: None });
-            }
-        },
+) -> Result<DmaBuffer, Failure> {
+    let received = if state.is_posted {
+        stream.wait_received(wait)
+    } else {
+        let size = capacity.max(1).checked_next_multiple_of(GRANULE).unwrap_or(usize::MAX);
+        let buffer = match state.buffer.take().filter(|buffer| buffer.capacity() == size) {
+            Some(buffer) => buffer,
+            None => card.buffer(size)?,
+        };
+        stream.receive_with(buffer, wait)
     };
-    stream.receive_with(buffer, wait)
+    received.map_err(|TransferFailed { error, buffer }| {
+        // Only a wait that ends early leaves the buffer posted.
+        state.is_posted = buffer.is_none() && matches!(error.kind, StreamError::Channel(_));
+        state.buffer = buffer;
+        error.into()
+    })
 }
 
 /// Posts no more buffers.

@@ -108,6 +108,7 @@ pub(crate) extern "C" fn fpga_submit(
 ) -> Status {
     let own = channel;
     call(|| {
+        set_if(ticket, u64::MAX)?;
         handle::with(channel, |channel: &mut Channel| {
             let memory = channel.memory(own, buffer)?;
             let address = CardAddr::new(card_address);
@@ -132,6 +133,7 @@ pub(crate) extern "C" fn fpga_submit_list(
 ) -> Status {
     let own = channel;
     call(|| {
+        set_if(ticket, u64::MAX)?;
         let segments = array(segments, count)?;
         handle::with(channel, |channel: &mut Channel| {
             let (mut list, mut fragments) =
@@ -173,6 +175,7 @@ fn submit_list(
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_poll(channel: u64, ended: *mut usize) -> Status {
     call(|| {
+        set_if(ended, 0)?;
         handle::with(channel, |channel: &mut Channel| {
             let count = each!(&mut channel.engine, engine => {
                 let count = engine.poll()?;
@@ -233,6 +236,8 @@ pub(crate) extern "C" fn fpga_next_failure(channel: u64, ticket: *mut u64) -> St
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_progress(channel: u64, ended: *mut u64, in_flight: *mut u32) -> Status {
     call(|| {
+        set_if(ended, 0)?;
+        set_if(in_flight, 0)?;
         handle::with(channel, |channel: &mut Channel| {
             let counts = each!(&channel.engine, engine => (engine.ended(), engine.in_flight()));
             set_if(ended, counts.0)?;

@@ -173,6 +173,10 @@ impl Publisher {
         if options.slots > 1 << 14 {
             return Err(out_of_range("the number of slots", options.slots.into(), "1 to 16384"));
         }
+        if options.heap_slots > 1 << 16 {
+            let found = options.heap_slots.into();
+            return Err(out_of_range("the number of slots in ordinary memory", found, "0 to 65536"));
+        }
         let geometry = Geometry::new(options.max_value_length, options.max_data_length).map_err(wrong)?;
         let memory = options.memory.unwrap_or_else(|| endpoint.usable_memory());
         // A subscriber that has left keeps its entry until every transfer to it has ended.

@@ -22,7 +22,7 @@ pub struct PublisherOptions {
     /// them hold at most half of the slots, and it misses further frames. Default 16.
     pub slots: u32,
     /// Maximum number of additional frames in ordinary memory, used when all slots are in flight. They are copied when a slot is free.
-    /// Default 8.
+    /// At most 65536. Default 8.
     pub heap_slots: u32,
     /// Maximum number of subscribers, up to [`MAX_SUBSCRIBERS`]; each one uses a memory window of the card. Default 8.
     pub subscribers: u32,
