@@ -30,7 +30,7 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::Resubmit => "submit it again with fpga_submit",
         Advice::WaitLonger => "wait longer",
         Advice::WaitLongerOrAbort | Advice::WaitAgainOrAbort => {
-            "wait longer with fpga_wait, or call fpga_abort"
+            "wait longer with fpga_wait (a stream that receives: call the function again), or call fpga_abort"
         }
         Advice::WaitOrCancel => "wait for the transfer with fpga_wait, or end it with fpga_cancel or fpga_abort",
         Advice::DropHandlesOrForce => {

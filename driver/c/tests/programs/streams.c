@@ -104,6 +104,7 @@ int main(void)
     /* One packet at a time, by a copy. */
     DO(fpga_stream_open(card, FPGA_C2H, 0, NULL, 0, &in));
     EXPECT(fpga_stream_receive(in, text, sizeof text, 1000000, &length), FPGA_ERROR_TIMED_OUT);
+    HOLDS(strstr(fpga_last_error()->advice, "call the function again") != NULL);
     DO(fpga_stream_send(out, "one packet", 11, SECOND));
     EXPECT(fpga_stream_receive(in, text, 4, SECOND, &length), FPGA_ERROR_RANGE);
     HOLDS(length == 11);
