@@ -3,8 +3,8 @@
 //! This package is a foreign-language boundary and nothing else. Each area has a file, which adds its classes to the module.
 //!
 //! * Objects are shared by Python threads: a lock guards each channel, and the interpreter runs on during every wait.
-//! * Ctrl-C ends every wait ([`wait`]).
-//! * An error is an exception of the package's hierarchy ([`error`]) with the driver's text and its advice in terms of Python.
+//! * Ctrl-C ends every wait (`wait.rs`).
+//! * An error is an exception of the package's hierarchy (`error.rs`) with the driver's text and its advice in terms of Python.
 #![expect(unsafe_code, reason = "memory of Python objects")]
 
 mod advice;
