@@ -6,13 +6,13 @@
 //! Register offsets are `u32` bytes from the start of their block; layout offsets are `usize` bytes.
 
 /// Major version of the contract.
-pub const CONTRACT_MAJOR: u16 = 2;
+pub const CONTRACT_MAJOR: u16 = 3;
 /// Minor version of the contract.
 pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
-pub const CONTRACT_VERSION: u32 = 0x0002_0000;
+pub const CONTRACT_VERSION: u32 = 0x0003_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x13af_96ff;
+pub const CONTRACT_CHECKSUM: u32 = 0x678f_9a1d;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
@@ -20,7 +20,7 @@ pub const IDENTITY_MAX_BLOCKS: u32 = 62;
 /// Size of the smallest user BAR that holds every block at its default offset, in bytes.
 pub const USER_BAR_MIN_SIZE: u32 = 0x0001_0000;
 /// Version of the packet formats: first byte of every packet.
-pub const WIRE_VERSION: u8 = 2;
+pub const WIRE_VERSION: u8 = 3;
 /// Smallest packet size, as a power of two: 64 payload bytes.
 pub const PACKET_SIZE_LOG2_MIN: u8 = 6;
 /// Largest packet size, as a power of two: 4096 payload bytes.
@@ -123,6 +123,8 @@ contract_enums! {
         Scheme = 6,
         /// Receiver not ready: the transfer asks for a notification, and the event ring of the receiving host has no slot for it. Back off and try again until the transfer's deadline. Only the packet that would complete the transfer is refused; of a message, the last one of its transfer gets no context; and a new transfer with a notification does not begin while half of the receiver's records wait for slots.
         NotReady = 7,
+        /// The receiver knows a later incarnation of the sending node: packets of this one are refused at any age. OP (NACK) or FIRST (MESSAGE_ANSWER) is the newest incarnation that it knows; the node has to start again with a later one.
+        Superseded = 8,
     }
 
     /// Meaning of a MessageAnswer or MessageMap packet for its message.
@@ -153,7 +155,7 @@ contract_enums! {
     pub enum EventKind: u8 {
         /// An acknowledgement arrived: node, op, transfer, segment, tries, generation = incarnation of the node that sent it (0: not known).
         Ack = 1,
-        /// A negative acknowledgement arrived: as Ack, and reason (NackReason).
+        /// A negative acknowledgement arrived: as Ack, and reason (NackReason); with Superseded, op = newest incarnation of this node that the receiver knows.
         Nack = 2,
         /// The receiver reports a segment complete: node, transfer, segment, generation as for Ack.
         SegmentDone = 3,
@@ -175,7 +177,7 @@ contract_enums! {
         Escaped = 11,
         /// An escape slot is free again: index = slot; count = 1 if the packet was delivered, 0 if it timed out.
         EscapeReleased = 12,
-        /// Progress or end of a transfer that the NI executes for a command (WindowKind Command): reason (Outcome), op = number of the command, node, transfer, segment = messages that are complete, count = retransmitted packets, generation = packets sent, length = packets of complete messages, address = where it failed, tries, index = NackReason of Refused.
+        /// Progress or end of a transfer that the NI executes for a command (WindowKind Command): reason (Outcome), op = number of the command, node, transfer, segment = messages that are complete, count = retransmitted packets, generation = packets sent, length = packets of complete messages, address = where it failed, tries, index = NackReason of Refused, incarnation = with Superseded, the newest incarnation of this node that the receiver knows.
         Sent = 13,
         /// Events of the kinds Registered, Packet, Completed, Expired, Escaped and EscapeReleased are dropped from here on, because the host has not consumed earlier ones, until the host has consumed this event (EVENT_CONSUMED). Then the tables have to be read again: count = low 32 bits of EVENTS_DROPPED before this event. All other events are complete.
         Dropped = 15,
@@ -335,7 +337,7 @@ contract_blocks! {
     pub mod ni: BlockType::Ni, version 1, offset 0x2000, size 0x1000 {
         /// This node's id on the network. NODE_ANY is refused.
         rw NODE_ID: 0x0000 "node_id";
-        /// Random number of the node's current incarnation: the host sets it when it opens the card; the NI puts it into every packet that it makes.
+        /// Number of the node's current incarnation, later than every earlier one (compared modulo 2^32), not 0: the host sets it when it opens the card; the NI puts it into every packet that it makes.
         rw INCARNATION: 0x0004 "incarnation" = 0;
         /// Switches of the NI.
         rw CONTROL: 0x0008 "control" = 0 fields control {
@@ -879,7 +881,7 @@ pub mod layout {
 
         /// ACK and NACK.
         pub mod ack: common [36] {
-            /// Op number of the packet that is answered.
+            /// Op number of the packet that is answered. NACK with REASON Superseded: the newest incarnation of the sender that the receiver knows.
             u32 OP: 16;
             /// Transfer id of that packet.
             u32 TRANSFER: 20;
@@ -1015,7 +1017,7 @@ pub mod layout {
             u32 PEER_INCARNATION: 20;
             /// The receiver's context (CID); all ones: none.
             u32 CONTEXT: 24;
-            /// Meaning depends on ANSWER, else 0.
+            /// Meaning depends on ANSWER, else 0. Refused with REASON Superseded: the newest incarnation of the sender that the receiver knows.
             u32 FIRST: 28;
             /// Meaning depends on ANSWER, else 0. Map: SEQUENCE of the packet that is answered.
             u32 LAST: 32;

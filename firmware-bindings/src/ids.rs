@@ -58,8 +58,8 @@ id!(
     "{}"
 );
 id!(
-    /// Random number of one incarnation of a sender. It is part of every key, so that a restarted sender is never confused with its
-    /// earlier incarnation.
+    /// Number of one run of a node. A later run has a later number, in serial number arithmetic ([`Incarnation::is_earlier_than`]); 0 is no
+    /// incarnation. It is part of every key, so that a restarted sender is never confused with its earlier incarnation.
     Incarnation,
     "{:#010x}"
 );
@@ -98,6 +98,26 @@ impl TransferId {
     pub const fn is_older_than(self, other: Self) -> bool {
         let behind = other.0.wrapping_sub(self.0);
         behind != 0 && behind <= 1 << 31
+    }
+}
+
+impl Incarnation {
+    /// Whether this incarnation came before `other`, at the same node: serial number arithmetic of 32 bits (RFC 1982). Of two numbers that
+    /// are exactly 2^31 apart, each counts as the earlier one, so that a receiver that knows the one refuses the other.
+    #[must_use]
+    #[inline]
+    pub const fn is_earlier_than(self, other: Self) -> bool {
+        let behind = other.0.wrapping_sub(self.0);
+        behind != 0 && behind <= 1 << 31
+    }
+
+    /// Returns the next incarnation; the number wraps and skips 0.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        match self.0.wrapping_add(1) {
+            0 => Self(1),
+            next => Self(next),
+        }
     }
 }
 
@@ -179,6 +199,16 @@ mod tests {
         assert!(last.is_older_than(last.next()));
         assert!(!last.next().is_older_than(last));
         assert!(!last.is_older_than(last));
+    }
+
+    #[test]
+    fn incarnation_order_wraps_and_skips_zero() {
+        let last = Incarnation::new(u32::MAX);
+        assert_eq!(last.next(), Incarnation::new(1));
+        assert!(last.is_earlier_than(last.next()) && !last.next().is_earlier_than(last));
+        assert!(!last.is_earlier_than(last));
+        let (one, opposite) = (Incarnation::new(5), Incarnation::new(5 + (1 << 31)));
+        assert!(one.is_earlier_than(opposite) && opposite.is_earlier_than(one));
     }
 
     #[test]

@@ -32,6 +32,7 @@ extern crate alloc;
 
 pub mod feedback;
 mod free;
+mod incarnations;
 mod list;
 pub mod mirror;
 mod non_state;

@@ -138,7 +138,13 @@ fn sender_answer_with_one_wrong_field_keeps_invariants() {
                     let is_about = owner.is_some_and(|owner| {
                         (owner.transfer, owner.segment) == (wrong.transfer, wrong.segment)
                     });
-                    let is_ours = wrong.node == NODE
+                    // Answers of an earlier incarnation than the known one of the node are ignored.
+                    let is_later = PEER.is_earlier_than(wrong.peer_incarnation);
+                    let is_other =
+                        field == Field::PeerIncarnation && wrong.peer_incarnation != PEER && value != 0;
+                    let is_ignored = is_other && known && !is_later;
+                    let is_ours = !is_ignored
+                        && wrong.node == NODE
                         && wrong.incarnation == INCARNATION
                         && is_about
                         && live.contains(&wrong.op);
@@ -156,11 +162,10 @@ fn sender_answer_with_one_wrong_field_keeps_invariants() {
                     }
                     let ends = finish(&mut sender, sent);
                     let [end] = ends.as_slice() else { panic!("{what}: {ends:?}") };
-                    // A node that reports another incarnation has lost what the earlier one had acknowledged, and vice versa. A final
-                    // refusal of one of the transfer's packets also counts.
-                    let is_other =
-                        field == Field::PeerIncarnation && wrong.peer_incarnation != PEER && value != 0;
-                    let is_lost = is_other && (known || matches!(kind, Kind::Ack | Kind::Done));
+                    // A node that reports a later incarnation has lost what the earlier one had acknowledged, and answers of the
+                    // earlier one do not count any more. A final refusal of one of the transfer's packets also counts.
+                    let begins = !known && matches!(kind, Kind::Ack | Kind::Done);
+                    let is_lost = is_other && (is_later || begins);
                     let is_final = matches!(
                         kind,
                         Kind::Nack(

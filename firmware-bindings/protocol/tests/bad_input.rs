@@ -328,12 +328,16 @@ fn receiver_single_entry_tables_take_transfers_in_turn() {
         assert_eq!(acks(&bed.send(&shape, 0)).len(), 1, "a copy");
     }
     assert_eq!((bed.receiver.counters().notices, bed.memory.writes.len()), (50, 50));
-    // Another sender, or another incarnation of this one, has to wait until this one is forgotten.
+    // An earlier incarnation of this sender never gets its record, and a later one gets it at once.
     let mut other = Shape::single(0, 1).packet(0);
-    other.0.common.incarnation = Incarnation::new(1);
-    assert_eq!(nacks(&bed.deliver(&other)), [NackReason::Busy]);
-    bed.advance(Nanos::from_secs(3));
-    assert_eq!(acks(&bed.deliver(&other)).len(), 1);
+    for (incarnation, refused) in
+        [(common::INCARNATION.get() - 1, true), (common::INCARNATION.get() + 1, false)]
+    {
+        other.0.common.incarnation = Incarnation::new(incarnation);
+        let outputs = bed.deliver(&other);
+        assert_eq!(nacks(&outputs), [NackReason::Superseded][..usize::from(refused)]);
+        assert_eq!(acks(&outputs).len(), usize::from(!refused));
+    }
 
     // Two packets: the second has no slot to wait in, and a segment with more packets than mask bits is refused.
     let mut two = config();

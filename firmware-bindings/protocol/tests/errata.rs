@@ -7,7 +7,7 @@ use common::{BASE, INCARNATION, KEY, SENDER, Shape, TestBed, acks, config, dones
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
-use fpga_firmware::wire::{Arrived, Common, Control, Flags};
+use fpga_firmware::wire::{Arrived, Common, Control, DataHeader, Flags};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{Mask, MemoryWindow, Output};
 use fpga_registers::CardAddr;
@@ -134,65 +134,80 @@ fn e1_5_other_incarnation_is_other_sender() {
     let shape = Shape::single(0, 2);
     bed.send(&shape, 0);
     let mut packet = shape.packet(1);
-    packet.0.common.incarnation = Incarnation::new(77);
+    packet.0.common.incarnation = INCARNATION.next();
     assert!(acks(&bed.deliver(&packet)).is_empty());
     assert_eq!(bed.receiver.escape_occupancy(), 1);
 }
 
-#[test]
-fn incarnation_new_waits_one_packet_lifetime() {
-    let mut bed = TestBed::new(config());
-    let incarnation = |n: u32, index: u16| {
-        let mut packet = Shape::single(0, 2).packet(index);
-        packet.0.common.incarnation = Incarnation::new(n);
-        packet
-    };
-    assert_eq!(acks(&bed.deliver(&incarnation(1, 0))).len(), 1);
-    // Either could be the newer one. The earlier incarnation's packets count while they arrive.
-    assert_eq!(nacks(&bed.deliver(&incarnation(2, 0))), [NackReason::Busy]);
-    assert_eq!(acks(&bed.deliver(&incarnation(1, 1))).len(), 1);
-    bed.advance(bed.receiver.config().packet_lifetime.saturating_sub(Nanos::new(1)));
-    assert_eq!(nacks(&bed.deliver(&incarnation(2, 0))), [NackReason::Busy]);
-    assert_eq!(bed.memory.writes.len(), 2);
-    // One packet lifetime after its first packet, an incarnation whose packets still arrive must be the current one.
-    bed.advance(Nanos::new(1));
-    assert_eq!(acks(&bed.deliver(&incarnation(2, 0))).len(), 1);
-    assert_eq!(bed.receiver.counters().registry_full, 2, "refused twice");
-    // Another node is accepted at once, and so is this one after it was forgotten.
-    bed.advance(Nanos::from_secs(5));
-    assert_eq!(bed.receiver.poll_timeout(), None);
-    assert_eq!(acks(&bed.deliver(&incarnation(3, 0))).len(), 1);
+fn of_incarnation(n: u32, shape: &Shape, index: u16) -> (DataHeader, Vec<u8>) {
+    let mut packet = shape.packet(index);
+    packet.0.common.incarnation = Incarnation::new(n);
+    packet
 }
 
-/// The earlier incarnation holds the only entry and the only sender record: the new incarnation waits only one packet lifetime.
+/// Newest incarnation that refusals name.
+fn newest(outputs: &[Output]) -> Vec<u32> {
+    outputs
+        .iter()
+        .filter_map(|output| match output {
+            Output::Send(Control::Nack(nack)) if nack.reason == NackReason::Superseded => Some(nack.op.get()),
+            _ => None,
+        })
+        .collect()
+}
+
 #[test]
-fn incarnation_new_takes_over_records_of_former_one() {
+fn incarnation_earlier_is_refused_at_any_age() {
+    let mut bed = TestBed::new(config());
+    let shape = Shape::single(0, 2);
+    // The later one is admitted at once, and the records of the earlier one end.
+    assert_eq!(acks(&bed.deliver(&of_incarnation(1, &shape, 0))).len(), 1);
+    let outputs = bed.deliver(&of_incarnation(2, &shape, 0));
+    assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Expired).len()), (1, 1));
+    assert_eq!(acks(&bed.deliver(&of_incarnation(2, &shape, 1))).len(), 1);
+    let writes = bed.memory.writes.len();
+    // While its records exist, after all of them have expired, and a day later.
+    for age in [Nanos::ZERO, Nanos::from_millis(40), Nanos::from_secs(5), Nanos::from_secs(86_400)] {
+        bed.advance(age);
+        for index in 0..2 {
+            assert_eq!(newest(&bed.deliver(&of_incarnation(1, &shape, index))), [2], "{age:?}");
+        }
+    }
+    assert_eq!((bed.memory.writes.len(), bed.receiver.escape_occupancy()), (writes, 0));
+    assert_eq!((bed.receiver.counters().superseded, bed.receiver.poll_timeout()), (8, None));
+    assert_eq!(bed.receiver.superseding(SENDER, Incarnation::new(1)), Some(Incarnation::new(2)));
+}
+
+/// The earlier incarnation holds the only entry: the later one gets it at once.
+#[test]
+fn incarnation_later_takes_over_records_of_earlier_one() {
     let mut small = config();
     (small.registry_entries, small.transfers) = (1, 1);
     let mut bed = TestBed::new(small);
-    let incarnation = |n: u32, index: u16| {
-        let mut packet = Shape::single(0, 2).packet(index);
-        packet.0.common.incarnation = Incarnation::new(n);
-        packet
-    };
-    assert_eq!(acks(&bed.deliver(&incarnation(1, 0))).len(), 1);
-    for n in 2..5 {
-        assert_eq!(nacks(&bed.deliver(&incarnation(n, 0))), [NackReason::Busy]);
-        let outputs = bed.advance(bed.receiver.config().packet_lifetime);
-        assert!(events(&outputs, EventKind::Expired).is_empty());
-        let outputs = bed.deliver(&incarnation(n, 0));
+    let shape = Shape::single(0, 2);
+    let numbers = [u32::MAX - 1, u32::MAX, 1, 2];
+    assert_eq!(acks(&bed.deliver(&of_incarnation(numbers[0], &shape, 0))).len(), 1);
+    for pair in numbers.windows(2) {
+        let outputs = bed.deliver(&of_incarnation(pair[1], &shape, 0));
         let expired = events(&outputs, EventKind::Expired);
-        assert_eq!((expired.len(), expired[0].incarnation), (1, Incarnation::new(n - 1)));
+        assert_eq!((expired.len(), expired[0].incarnation), (1, Incarnation::new(pair[0])));
         assert_eq!(acks(&outputs).len(), 1);
         assert_eq!((bed.receiver.registry_occupancy(), bed.receiver.transfers_in_progress()), (1, 1));
     }
-    // State of a forgotten incarnation is not used for the current one.
-    let writes = bed.memory.writes.len();
-    assert_eq!(nacks(&bed.deliver(&incarnation(3, 0))), [NackReason::Busy]);
-    assert!(acks(&bed.deliver(&incarnation(3, 1))).is_empty());
-    assert_eq!(bed.memory.writes.len(), writes);
-    let outputs = bed.deliver(&incarnation(4, 1));
+    let outputs = bed.deliver(&of_incarnation(2, &shape, 1));
     assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 1));
+}
+
+/// A packet without the key of a memory window, and one that begins nothing, make no incarnation known.
+#[test]
+fn incarnation_of_packet_without_key_locks_nobody_out() {
+    let mut bed = TestBed::new(config());
+    let shape = Shape::single(0, 2);
+    let mut forged = of_incarnation(1000, &shape, 0);
+    forged.0.key ^= 1;
+    assert_eq!(nacks(&bed.deliver(&forged)), [NackReason::Violation]);
+    assert!(bed.deliver(&of_incarnation(1000, &shape, 1)).iter().all(|o| matches!(o, Output::Event(_))));
+    assert_eq!(acks(&bed.deliver(&of_incarnation(1, &shape, 0))).len(), 1);
 }
 
 /// A transfer that only waits for ARRIVED is complete, even if its sender never sends it.
@@ -202,14 +217,11 @@ fn incarnation_former_transfer_awaiting_arrived_is_notified() {
     let mut shape = Shape::single(0, 1);
     shape.notify = false;
     assert!(events(&bed.send(&shape, 0), EventKind::Notice).is_empty());
-    let mut next = Shape::single(0, 1).packet(0);
-    next.0.common.incarnation = Incarnation::new(77);
-    assert_eq!(nacks(&bed.deliver(&next)), [NackReason::Busy]);
-    bed.advance(bed.receiver.config().packet_lifetime);
-    let outputs = bed.deliver(&next);
+    let later = INCARNATION.next();
+    let outputs = bed.deliver(&of_incarnation(later.get(), &Shape::single(0, 1), 0));
     let incarnations: Vec<_> =
         events(&outputs, EventKind::Notice).iter().map(|event| event.incarnation).collect();
-    assert_eq!(incarnations, [INCARNATION, Incarnation::new(77)]);
+    assert_eq!(incarnations, [INCARNATION, later]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use fpga_firmware::ids::{Incarnation, NodeId};
 
+use crate::incarnations::DEFAULT_NODES;
 use crate::time::Nanos;
 
 /// Sizes and timers of a [`Receiver`](super::Receiver).
@@ -31,6 +32,9 @@ pub struct ReceiverConfig {
     pub transfers: u16,
     /// Maximum number of known sending nodes, 1..=4096 (default 64).
     pub sources: u16,
+    /// Maximum number of nodes of which the newest incarnation is known, 1..=65536 (default 1024). One that is not known
+    /// any more is protected against packets of its earlier incarnations only by the packet lifetime.
+    pub nodes: u32,
     /// Ranges of completed transfers stored per sender, 2..=4096 (default 128). It must exceed the number of transfers
     /// that one sender has in progress.
     pub tombstones: u16,
@@ -56,6 +60,7 @@ impl ReceiverConfig {
             packet_lifetime: Nanos::from_millis(10),
             transfers: 128,
             sources: 64,
+            nodes: DEFAULT_NODES,
             tombstones: 128,
             windows: 64,
             packet_events: false,
@@ -82,6 +87,7 @@ impl ReceiverConfig {
             ("escape_slots", u32::from(self.escape_slots), 0, 4096),
             ("transfers", u32::from(self.transfers), 1, 4096),
             ("sources", u32::from(self.sources), 1, 4096),
+            ("nodes", self.nodes, 1, 1 << 16),
             ("tombstones", u32::from(self.tombstones), 2, 4096),
             ("windows", self.windows, 1, 1 << 16),
         ] {

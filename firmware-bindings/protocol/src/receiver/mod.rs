@@ -17,15 +17,16 @@
 //! | no | complete or older than the oldest live | - | late: acknowledge, drop [E1-4] |
 //! | no | no | yes | check, write, register, acknowledge, then process its packets in the escape channel [E1-2] |
 //! | no | no | yes, no free entry or record | refuse: busy [E1-12] |
+//! | no | no | any, of an earlier incarnation than the newest known one of its node | refuse: superseded |
 //! | any | its transfer would be complete | - | no slot for its notification: refuse, receiver not ready (`notice_slots.rs`) |
-//! | no | no | yes, of a new incarnation of a known node | refuse: busy, until no packet of the earlier incarnation can be in flight |
+//! | no | no | yes, of a later incarnation of a known node | release all records of the earlier one, then as any start |
 //! | no | no | no | escape channel, unacknowledged until written [E1-6]; full: refuse |
 //!
 //! A packet is never written outside the memory windows of its source, and never after its operation was complete. The
 //! receiver is a value: `Clone`, `Eq` and `Hash` cover its protocol state, not its counters.
 
 use fpga_firmware::event::{Event, EventKind, FaultReason, NackReason};
-use fpga_firmware::ids::NodeId;
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{Ack, Arrived, Common, Control, Data, DataHeader, Flags, Nack, SegmentDone};
 use fpga_registers::CardAddr;
 
@@ -50,6 +51,7 @@ pub use registry::{EntryView, SegmentKey};
 
 pub(crate) use mask::SegmentWindow;
 
+use crate::incarnations::NodeTable;
 use crate::non_state::NonState;
 use crate::state::StateTable;
 use crate::time::Nanos;
@@ -64,6 +66,8 @@ pub struct Receiver {
     config: ReceiverConfig,
     registry: Registry,
     peers: PeerTable,
+    /// Newest incarnation of each node.
+    nodes: NodeTable,
     escape: Escape,
     access: AccessTable,
     outputs: Outputs,
@@ -94,6 +98,7 @@ impl Receiver {
         Ok(Self {
             registry: Registry::new(config.registry_entries, config.mask_bits),
             peers: PeerTable::new(config.sources, config.transfers, config.tombstones),
+            nodes: NodeTable::new(config.nodes),
             escape: Escape::new(config.escape_slots, fpga_registers::cast::index(config.packet_size())),
             access: AccessTable::new(config.windows),
             outputs: Outputs::new(2 * burst),
@@ -108,7 +113,7 @@ impl Receiver {
 
     /// Returns the tables and the bytes of state per entry.
     #[must_use]
-    pub fn state(&self) -> [StateTable; 7] {
+    pub fn state(&self) -> [StateTable; 8] {
         let config = &self.config;
         let (transfer, source, tombstone) = PeerTable::BYTES;
         let payload = fpga_registers::cast::index(config.packet_size());
@@ -119,6 +124,7 @@ impl Receiver {
             StateTable::new("transfers", config.transfers.into(), transfer),
             StateTable::new("senders", config.sources.into(), source),
             StateTable::new("tombstones", tombstones, tombstone),
+            StateTable::new("incarnations", self.nodes.capacity(), NodeTable::BYTES),
             StateTable::new("memory windows", config.windows.into(), AccessTable::BYTES),
             StateTable::new("answers and events", 2 * self.burst as u64, size_of::<Output>()),
         ]
@@ -140,9 +146,15 @@ impl Receiver {
     }
 
     /// Sets this node's number and incarnation, as its host does at start-up.
-    pub fn set_identity(&mut self, node: NodeId, incarnation: fpga_firmware::ids::Incarnation) {
+    pub fn set_identity(&mut self, node: NodeId, incarnation: Incarnation) {
         self.config.node = node;
         self.config.incarnation = incarnation;
+    }
+
+    /// Returns the newest known incarnation of `node` if it is later than `incarnation`, whose packets are refused.
+    #[must_use]
+    pub fn superseding(&self, node: NodeId, incarnation: Incarnation) -> Option<Incarnation> {
+        self.nodes.superseding(node, incarnation)
     }
 
     /// Enables or disables the event per set mask bit.
@@ -346,6 +358,14 @@ impl Receiver {
             tries: header.tries,
             reason,
         })));
+    }
+
+    /// Refuses a packet of an earlier incarnation of its node than `newest`.
+    #[cold]
+    pub(super) fn refuse_superseded(&mut self, header: &DataHeader, newest: Incarnation) {
+        self.counters.superseded += 1;
+        let named = DataHeader { op: OpNumber::new(newest.get()), ..*header };
+        self.refuse(&named, NackReason::Superseded);
     }
 
     fn fault(

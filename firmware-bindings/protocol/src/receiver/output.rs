@@ -145,9 +145,10 @@ pub struct ReceiverCounters {
     pub escape_hits: u64,
     /// Packets dropped because the escape channel was full, or because their escape timeout expired.
     pub escape_dropped: u64,
-    /// Starts refused because there was no free registry entry or no record for their sender or transfer, or because
-    /// packets of an earlier incarnation of their sender may still be in flight.
+    /// Starts refused because there was no free registry entry or no record for their sender or transfer.
     pub registry_full: u64,
+    /// Packets refused because a later incarnation of their sender is known.
+    pub superseded: u64,
     /// Packets that contradict their segment, or are not for this node.
     pub bad_packets: u64,
     /// Packets refused because the notification of their transfer had no slot in the host's event ring.

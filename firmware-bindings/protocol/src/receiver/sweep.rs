@@ -1,6 +1,7 @@
 //! Timers of a receiver: escaped packets, operations without traffic, and expired records.
 
 use fpga_firmware::event::{EventKind, NackReason};
+use fpga_firmware::ids::{Incarnation, NodeId};
 
 use super::Receiver;
 use super::tombstone::PeerTable;
@@ -98,6 +99,8 @@ impl Receiver {
             if deadline > now {
                 next = next.min(deadline);
             } else {
+                let source = (source.node, source.incarnation);
+                self.nodes.end(source, now);
                 self.peers.close_source(at);
             }
         }
@@ -114,13 +117,12 @@ impl Receiver {
         self.peers.transfer_mut(transfer).registered -= 1;
     }
 
-    /// Releases all records of the other incarnations of `source`'s node.
+    /// Releases all records of `node` but those of its `newest` incarnation.
     #[cold]
-    pub(super) fn release_former_incarnations(&mut self, now: Nanos, source: u16) {
-        let node = self.peers.source(source).node;
+    pub(super) fn release_former_incarnations(&mut self, now: Nanos, node: NodeId, newest: Incarnation) {
         let is_former = |peers: &PeerTable, at: u16| {
             let other = peers.source(at);
-            at != source && other.in_use && other.node == node
+            other.in_use && other.node == node && other.incarnation != newest
         };
         for slot in (0..self.registry.capacity()).map(fpga_registers::cast::low16) {
             if self.registry.is_live(slot) && is_former(&self.peers, self.registry.entry(slot).source) {

@@ -157,9 +157,6 @@ pub(super) struct SenderRecord {
     /// Number of those that wait for the sender's ARRIVED packet.
     pub(super) announced: u16,
     pub(super) touched: Nanos,
-    /// Time before which its operations are refused: packets of an earlier incarnation may still be in flight. Zero
-    /// once that incarnation is forgotten.
-    pub(super) admitted: Nanos,
 }
 
 /// Rule that decides when the receiving host is notified of a whole transfer.
@@ -248,7 +245,6 @@ impl PeerTable {
             transfers: 0,
             announced: 0,
             touched: Nanos::ZERO,
-            admitted: Nanos::ZERO,
         };
         Self {
             sources: alloc::vec![source; usize::from(sources)].into_boxed_slice(),
@@ -263,24 +259,17 @@ impl PeerTable {
         position(&self.sources, |s| s.in_use && s.node == node && s.incarnation == incarnation)
     }
 
-    /// Whether any incarnation of a node is known.
-    pub(super) fn contains_node(&self, node: NodeId) -> bool {
-        self.sources.iter().any(|source| source.in_use && source.node == node)
-    }
-
     pub(super) fn free_source(&self) -> Option<u16> {
         position(&self.sources, |source| !source.in_use)
     }
 
-    /// Opens a record for an incarnation that was first received from at `now`, and whose operations are registered
-    /// from `admitted` on.
+    /// Opens a record for an incarnation that was first received from at `now`.
     pub(super) fn open_source(
         &mut self,
         at: u16,
         (node, incarnation): (NodeId, Incarnation),
         oldest_live: TransferId,
         now: Nanos,
-        admitted: Nanos,
     ) {
         let source = self.source_mut(at);
         source.in_use = true;
@@ -289,7 +278,6 @@ impl PeerTable {
         source.transfers = 0;
         source.announced = 0;
         source.touched = now;
-        source.admitted = admitted;
         source.completed.reset(oldest_live);
     }
 
@@ -299,7 +287,6 @@ impl PeerTable {
         source.node = NodeId::ANY;
         source.incarnation = Incarnation::new(0);
         source.touched = Nanos::ZERO;
-        source.admitted = Nanos::ZERO;
         source.completed.reset(TransferId::new(0));
     }
 

@@ -11,6 +11,7 @@ use super::mask::{Mask, SegmentWindow};
 use super::registry::{Entry, SegmentKey};
 use super::tombstone::{NotifyMode, TransferProgress};
 use super::{ReceiveMemory, Receiver};
+use crate::incarnations::Admission;
 use crate::time::Nanos;
 
 /// Records that a start needs; all of them are available.
@@ -73,6 +74,10 @@ impl Receiver {
         let length = payload.len() as u64;
         if !self.access.allows_write(header.common.source, header.key, header.address, length) {
             self.violation(now, header, header.address, length);
+            return;
+        }
+        if let Some(newest) = self.superseding(header.common.source, header.common.incarnation) {
+            self.refuse_superseded(header, newest);
             return;
         }
         let deadline = now.saturating_add(self.config.escape_timeout);
@@ -142,8 +147,6 @@ impl Receiver {
             return;
         }
         if !self.is_admitted(now, header) {
-            self.counters.registry_full += 1;
-            self.refuse(header, NackReason::Busy);
             return;
         }
         let place = match self.find_records(header, &start) {
@@ -203,40 +206,33 @@ impl Receiver {
         Ok(place)
     }
 
-    /// Whether operations of this incarnation of the sender may be registered. A node has one incarnation at a time.
-    /// While another incarnation of it is known, packets of that one may be in flight, and would be written over the
-    /// data that the new one sends to the same addresses, even after its completion (docs/protocol.md 6.2).
-    ///
-    /// Neither the numbers of two incarnations nor the order of their first packets shows which one is newer. But no
-    /// packet of the older one arrives later than one packet lifetime after the newer one was first received from: an
-    /// incarnation that still sends then is the live one. Until then its starts are refused as busy, which keeps the
-    /// sender trying. From then on the other incarnation is forgotten, with all its records: no sender waits for them,
-    /// and they may occupy the whole registry.
+    /// Whether operations of this incarnation of the sender may be registered; if not, refuses the packet. A later
+    /// incarnation than the newest known one of its node replaces that one with all its records: no sender waits for
+    /// them, they may occupy the whole registry, and their packets would be written over newer data (docs/protocol.md
+    /// 6.2).
     fn is_admitted(&mut self, now: Nanos, header: &DataHeader) -> bool {
         let origin = (header.common.source, header.common.incarnation);
-        if let Some(at) = self.peers.find_source(origin.0, origin.1) {
-            let admitted = self.peers.source(at).admitted;
-            if admitted > now {
-                return false;
+        match self.nodes.admit(now, origin, self.rested(now)) {
+            Admission::Admitted(_) => true,
+            Admission::Succeeds(_) => {
+                self.release_former_incarnations(now, origin.0, origin.1);
+                true
             }
-            if admitted != Nanos::ZERO {
-                self.peers.source_mut(at).admitted = Nanos::ZERO;
-                self.release_former_incarnations(now, at);
+            Admission::Superseded(newest) => {
+                self.refuse_superseded(header, newest);
+                false
             }
-            return true;
+            Admission::Full => {
+                self.counters.registry_full += 1;
+                self.refuse(header, NackReason::Busy);
+                false
+            }
         }
-        if !self.peers.contains_node(origin.0) {
-            return true;
-        }
-        if self.peers.free_source().is_none() && (self.moved_on || self.next_sweep <= now) {
-            self.sweep(now);
-        }
-        if let Some(at) = self.peers.free_source() {
-            let admitted = now.saturating_add(self.config.packet_lifetime);
-            self.peers.open_source(at, origin, header.oldest_live, now, admitted);
-            self.next_sweep = self.next_sweep.min(now.saturating_add(self.config.registry_timeout));
-        }
-        false
+    }
+
+    /// Returns the time since which a node has to have rested before its newest incarnation may be forgotten.
+    fn rested(&self, now: Nanos) -> Nanos {
+        now.checked_sub(self.config.packet_lifetime).unwrap_or(Nanos::ZERO)
     }
 
     /// Finds the records for a start without changing anything.
@@ -281,7 +277,10 @@ impl Receiver {
         let StartRecords { source, new_source, transfer, new_transfer } = place;
         if new_source {
             let origin = (header.common.source, header.common.incarnation);
-            self.peers.open_source(source, origin, header.oldest_live, now, Nanos::ZERO);
+            self.peers.open_source(source, origin, header.oldest_live, now);
+            if let Admission::Admitted(at) = self.nodes.admit(now, origin, self.rested(now)) {
+                self.nodes.begin(at, now);
+            }
         }
         if new_transfer {
             self.peers.open_transfer(

@@ -9,7 +9,7 @@
 
 use fpga_firmware::event::{Event, EventKind, NackReason, Outcome};
 use fpga_firmware::generated::Scheme;
-use fpga_firmware::ids::{OpNumber, TransferId};
+use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
 use fpga_registers::CardAddr;
 
 use super::messages::Progress;
@@ -153,6 +153,9 @@ impl CommandTable {
             Outcome::Unanswered => SendFailure::Unanswered { node, address, acknowledged, tries },
             Outcome::Refused => match u8::try_from(event.index).map(NackReason::try_from) {
                 Ok(Ok(NackReason::Scheme)) => SendFailure::Scheme { node, address },
+                Ok(Ok(NackReason::Superseded)) => {
+                    SendFailure::Superseded { node, address, newest: event.incarnation }
+                }
                 Ok(Ok(reason)) => SendFailure::Refused { node, address, acknowledged, tries, reason },
                 _ => SendFailure::NotTaken { node, address },
             },
@@ -163,7 +166,10 @@ impl CommandTable {
             // Or a code of another version.
             _ => SendFailure::NotTaken { node, address },
         };
-        if matches!(error, SendFailure::Refused { .. } | SendFailure::Scheme { .. }) {
+        if matches!(
+            error,
+            SendFailure::Refused { .. } | SendFailure::Scheme { .. } | SendFailure::Superseded { .. }
+        ) {
             self.counters.refused += 1;
         }
         self.counters.not_ready += u64::from(matches!(error, SendFailure::ReceiverNotReady { .. }));
@@ -318,6 +324,9 @@ pub fn end_event(number: u32, done: &CommandCompletion) -> Event {
             SendFailure::Scheme { address, .. } => {
                 (Outcome::Refused, address, 0, 0, NackReason::Scheme.value())
             }
+            SendFailure::Superseded { address, .. } => {
+                (Outcome::Refused, address, 0, 0, NackReason::Superseded.value())
+            }
             SendFailure::Forgotten { address, acknowledged, tries, .. } => {
                 (Outcome::Forgotten, address, acknowledged, tries, 0)
             }
@@ -333,8 +342,13 @@ pub fn end_event(number: u32, done: &CommandCompletion) -> Event {
             SendFailure::NotTaken { address, .. } => (Outcome::NotTaken, address, 0, 0, 0),
         },
     };
+    let incarnation = match done.result {
+        Err(SendFailure::Superseded { newest, .. }) => newest,
+        _ => Incarnation::new(0),
+    };
     Event {
         reason: outcome.value(),
+        incarnation,
         index: reason.into(),
         op: OpNumber::new(number),
         node: done.node,

@@ -249,16 +249,31 @@ impl Sender {
     ) -> bool {
         let record = self.destinations.get_mut(destination);
         if incarnation == record.incarnation || incarnation == Incarnation::new(0) {
+            record.ignored = Incarnation::new(0);
             return true;
         }
-        if incarnation == record.former_incarnation {
+        let is_known = record.incarnation != Incarnation::new(0);
+        if is_known && incarnation.is_earlier_than(record.incarnation) {
+            record.ignored = incarnation;
             return false;
         }
-        record.former_incarnation = core::mem::replace(&mut record.incarnation, incarnation);
-        if record.former_incarnation != Incarnation::new(0) {
+        record.incarnation = incarnation;
+        record.ignored = Incarnation::new(0);
+        if is_known {
             self.invalidate_destination(now, destination);
         }
         true
+    }
+
+    /// Adopts the incarnation of a destination whose answers were ignored as earlier, when the known one has not
+    /// answered for the give-up time: the order of the node's incarnations was broken, and it must stay reachable.
+    #[cold]
+    fn adopt_ignored_incarnation(&mut self, now: Nanos, destination: u32) {
+        let record = self.destinations.get_mut(destination);
+        if record.ignored != Incarnation::new(0) {
+            record.incarnation = core::mem::replace(&mut record.ignored, Incarnation::new(0));
+            self.invalidate_destination(now, destination);
+        }
     }
 
     #[cold]
@@ -380,6 +395,9 @@ impl Sender {
             }
         }
         self.finish(now, slot, Err(error));
+        if matches!(error, SendFailure::Unanswered { .. }) {
+            self.adopt_ignored_incarnation(now, destination);
+        }
     }
 
     pub(super) fn refused(&self, op: &Op, reason: NackReason) -> SendFailure {

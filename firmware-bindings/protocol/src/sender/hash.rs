@@ -43,7 +43,7 @@ impl Hash for Sender {
                 list.len().hash(state);
             }
             (record.node, record.next_id, record.in_flight, record.suspect, record.must_pass).hash(state);
-            (record.incarnation, record.former_incarnation).hash(state);
+            (record.incarnation, record.ignored).hash(state);
             if adaptive {
                 (record.trip, record.sampled.first, record.sampled.latest).hash(state);
             }

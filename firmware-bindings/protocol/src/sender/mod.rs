@@ -71,7 +71,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Creates a sender and allocates all memory that it will ever need. `incarnation` is a new random number for each
+    /// Creates a sender and allocates all memory that it will ever need. `incarnation` is later for each
     /// run.
     ///
     /// # Errors
@@ -244,6 +244,10 @@ impl Sender {
     /// Handles the refusal of one packet. "Busy" and "escape channel full" lead to a retry after a backoff, "receiver
     /// not ready" to a retry until the deadline or the give-up time. Every other reason ends the transfer.
     pub fn handle_nack(&mut self, now: Nanos, answer: Answer, reason: NackReason) {
+        if reason == NackReason::Superseded {
+            self.handle_superseded(now, answer);
+            return;
+        }
         let Some(op) = self.current(now, answer) else { return };
         let transfer = self.segments.get(op.segment).transfer;
         match reason {
@@ -280,6 +284,21 @@ impl Sender {
                 self.give_up(now, transfer, error);
             }
         }
+    }
+
+    /// Ends a transfer whose receiver knows a later incarnation of this node, which the answer has as op number.
+    fn handle_superseded(&mut self, now: Nanos, answer: Answer) {
+        let Answer { node, transfer, segment, .. } = answer;
+        let newest = Incarnation::new(answer.op.get());
+        let is_ours = answer.incarnation == self.incarnation && self.incarnation.is_earlier_than(newest);
+        let Some(slot) = self.find_segment(node, transfer, segment).filter(|_| is_ours) else {
+            self.counters.stale += 1;
+            return;
+        };
+        self.counters.refused += 1;
+        let segment = self.segments.get(slot);
+        let (owner, address) = (segment.transfer, segment.base);
+        self.give_up(now, owner, SendFailure::Superseded { node, address, newest });
     }
 
     /// Handles an operation-complete packet: the receiver has every packet of a segment, which replaces the missing

@@ -241,9 +241,10 @@ pub(super) struct Destination {
     pub(super) trip: RoundTrip,
     /// Times of the first and the latest sample of `trip`.
     pub(super) sampled: SampleTimes,
-    /// Incarnation of the node; `former_incarnation`: the one before. 0 if unknown.
+    /// Newest known incarnation of the node; 0 if unknown.
     pub(super) incarnation: Incarnation,
-    pub(super) former_incarnation: Incarnation,
+    /// Earlier incarnation whose answers were ignored since the last one of the known incarnation; 0 if none.
+    pub(super) ignored: Incarnation,
 }
 
 /// Table of destinations. A record without transfers can be assigned to another node.
@@ -275,7 +276,7 @@ impl Destinations {
             trip: RoundTrip::default(),
             sampled: SampleTimes::default(),
             incarnation: Incarnation::new(0),
-            former_incarnation: Incarnation::new(0),
+            ignored: Incarnation::new(0),
         };
         Self { records: alloc::vec![empty; index(capacity)].into_boxed_slice(), used: 0, floor: first }
     }
@@ -331,7 +332,7 @@ impl Destinations {
         record.trip = RoundTrip::default();
         record.sampled = SampleTimes::default();
         record.incarnation = Incarnation::new(0);
-        record.former_incarnation = Incarnation::new(0);
+        record.ignored = Incarnation::new(0);
         Some(at)
     }
 }

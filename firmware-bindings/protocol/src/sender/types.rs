@@ -397,6 +397,19 @@ pub enum SendFailure {
         /// Destination address of the packet.
         address: CardAddr,
     },
+    /// The receiver knows a later incarnation of this node, and refuses all packets of this one: the clock of this host
+    /// was set back and its stored incarnation was lost, or another host uses the same node id.
+    #[error(
+        "node {node} refuses the transfer to {address}: it knows incarnation {newest} of this node, which is later than the current one"
+    )]
+    Superseded {
+        /// Receiving node.
+        node: NodeId,
+        /// Destination address of the packet.
+        address: CardAddr,
+        /// Newest incarnation of this node that the receiver knows.
+        newest: Incarnation,
+    },
     /// The NI that was to send the transfer by itself refuses the command.
     #[error("the card's interface does not accept the transfer to {address} at node {node}")]
     NotTaken {
@@ -448,6 +461,9 @@ impl SendFailure {
             }
             Self::Forgotten { .. } => "submit the transfer again",
             Self::Scheme { .. } => "open the endpoints of both cards with the same scheme",
+            Self::Superseded { .. } => {
+                "open the endpoint again: it starts with a later incarnation; check that no other node has this node id"
+            }
             Self::NotTaken { .. } => {
                 "check that the source is in card memory, and that the card's build has the slots that it reports"
             }

@@ -49,6 +49,9 @@ pub(crate) struct Budget {
     pub(crate) restarts: u8,
     /// Restarts of the sender without transfers.
     pub(crate) deaths: u8,
+    /// Copies of packets that stay in the network without limit. They arrive at any time after the receiver has written data of a later
+    /// incarnation.
+    pub(crate) late: u8,
     /// Timers that expire although packets are in flight.
     pub(crate) early: u8,
 }
@@ -68,6 +71,8 @@ pub(crate) struct Case {
     /// Packet lifetime that the receiver assumes.
     pub(crate) packet_lifetime: Nanos,
     pub(crate) notify: Notify,
+    /// Numbers of the incarnations on the wire.
+    pub(crate) numbers: [u32; 3],
     /// First packets arrive after all other packets of their incarnation, and only they are duplicated.
     pub(crate) starts_last: bool,
     pub(crate) budget: Budget,
@@ -84,8 +89,9 @@ pub(crate) const PLAIN: Case = Case {
     escape_timeout: Nanos::from_secs(1),
     packet_lifetime: Nanos::from_millis(10),
     notify: Notify::Receiver,
+    numbers: [1, 2, 3],
     starts_last: false,
-    budget: Budget { losses: 0, copies: 0, restarts: 0, deaths: 0, early: 0 },
+    budget: Budget { losses: 0, copies: 0, restarts: 0, deaths: 0, late: 0, early: 0 },
 };
 
 /// First address of a transfer. Each starts one packet after its predecessor, so that they overlap. All incarnations write to the same
@@ -117,6 +123,17 @@ impl Case {
         1 + u32::from(self.budget.restarts) + u32::from(self.budget.deaths)
     }
 
+    /// Number of an incarnation on the wire.
+    pub(crate) fn number(&self, incarnation: u32) -> Incarnation {
+        Incarnation::new(self.numbers[usize::try_from(incarnation - 1).unwrap()])
+    }
+
+    /// Incarnation with this number on the wire, counted from 1.
+    pub(crate) fn incarnation(&self, number: Incarnation) -> u32 {
+        let at = self.numbers.iter().position(|own| *own == number.get()).unwrap();
+        u32::try_from(at + 1).unwrap()
+    }
+
     pub(crate) fn sender(&self, incarnation: u32, transfers: u32, now: Nanos) -> Sender {
         let mut config = SenderConfig::default();
         config.packet_size_log2 = 6;
@@ -131,7 +148,7 @@ impl Case {
         // Longer than the default, so that a packet that waits for an entry is not retransmitted twenty times.
         config.retry.busy_backoff = Nanos::from_millis(4);
         config.retry.busy_backoff_max = Nanos::from_millis(8);
-        let mut sender = Sender::new(config, Incarnation::new(incarnation)).unwrap();
+        let mut sender = Sender::new(config, self.number(incarnation)).unwrap();
         for transfer in 0..transfers {
             let command = Command {
                 source: CardAddr::new(0),
@@ -156,6 +173,7 @@ impl Case {
         config.escape_timeout = self.escape_timeout;
         config.packet_lifetime = self.packet_lifetime;
         config.sources = u16::try_from(self.incarnations()).unwrap();
+        config.nodes = 2;
         config
     }
 
@@ -179,12 +197,7 @@ impl Case {
             transfer_length: self.length(),
         };
         let header = DataHeader {
-            common: Common {
-                source: SENDER,
-                destination: RECEIVER,
-                incarnation: Incarnation::new(name.0),
-                flags,
-            },
+            common: Common { source: SENDER, destination: RECEIVER, incarnation: self.number(name.0), flags },
             transfer: TransferId::new(name.1),
             oldest_live: TransferId::new(oldest_live),
             segment,

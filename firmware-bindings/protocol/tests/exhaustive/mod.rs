@@ -34,7 +34,7 @@ use fpga_protocol::sender::Notify;
 use search::{Faults, SearchResult, search};
 
 const fn budget(losses: u8, copies: u8) -> Budget {
-    Budget { losses, copies, restarts: 0, deaths: 0, early: 0 }
+    Budget { losses, copies, restarts: 0, deaths: 0, late: 0, early: 0 }
 }
 
 /// A receiver with one entry and one escape slot that keeps packets for a millisecond: it refuses nearly everything.
@@ -106,17 +106,60 @@ fn search_sender_restart_at_any_moment() {
     assert_no_violation("a restarted sender, one entry", Case { packets: 2, budget, ..SMALL_RECEIVER });
 }
 
-/// The new incarnation's first packet, refused at first, is retransmitted before the last packets of the earlier incarnation arrive.
+/// Copies of an earlier incarnation's packets arrive at any age, also long after all records of it were released, and whatever packet
+/// lifetime the receiver assumes.
 #[test]
-fn search_restart_without_pause_corrupts_second_incarnation() {
+fn search_delayed_duplicates_of_earlier_incarnations_at_any_age() {
+    let late =
+        |restarts, deaths, late, losses, copies| Budget { restarts, deaths, late, ..budget(losses, copies) };
+    let zero = Case { packet_lifetime: Nanos::ZERO, ..PLAIN };
+    let wrapping = Case { numbers: [u32::MAX - 1, u32::MAX, 1], ..PLAIN };
+    let mut states = 0;
+    for (name, case) in [
+        ("1 packet, 2 late", Case { budget: late(1, 0, 2, 1, 1), ..PLAIN }),
+        ("2 packets, 2 late", Case { packets: 2, budget: late(1, 0, 2, 1, 0), ..PLAIN }),
+        (
+            "2 packets, 1 late, an early timer",
+            Case { packets: 2, budget: Budget { early: 1, ..late(1, 0, 1, 0, 0) }, ..PLAIN },
+        ),
+        ("2 packets, 2 late, packet lifetime 0", Case { packets: 2, budget: late(1, 0, 2, 1, 0), ..zero }),
+        (
+            "2 packets, 1 late, 1 copy, packet lifetime 0, an early timer",
+            Case { packets: 2, budget: Budget { early: 1, ..late(1, 0, 1, 0, 1) }, ..zero },
+        ),
+        ("2 restarts, 2 late", Case { budget: late(2, 0, 2, 0, 0), ..PLAIN }),
+        ("2 restarts, 2 late, numbers that wrap", Case { budget: late(2, 0, 2, 0, 0), ..wrapping }),
+        ("restart, then none, 1 late", Case { budget: late(1, 1, 1, 0, 1), ..PLAIN }),
+        ("2 segments, 1 late", Case { segments: 2, budget: late(1, 0, 1, 0, 0), ..PLAIN }),
+        (
+            "notice by the sender, 2 late",
+            Case { notify: Notify::Sender, budget: late(1, 0, 2, 0, 1), ..PLAIN },
+        ),
+        ("one entry, 2 packets, 1 late", Case { packets: 2, budget: late(1, 0, 1, 0, 1), ..SMALL_RECEIVER }),
+    ] {
+        states += assert_no_violation(name, case);
+    }
+    println!("{states} states in all");
+    assert!(states > 50_000, "{states}");
+}
+
+/// Numbers that pass half of the range while a packet is in flight: the first incarnation seems later than the third.
+#[test]
+fn search_incarnations_out_of_order_are_corrupted() {
+    let budget = Budget { restarts: 2, late: 1, ..Budget::default() };
+    let numbers = [1, 0x6000_0001, 0xC000_0001];
+    let found = search_and_print("incarnations out of order", Case { numbers, budget, ..PLAIN }).faults;
+    assert!(found.bad_writes > 0, "{found:?}");
+}
+
+/// A receiver that assumes any packet lifetime is safe from packets of earlier incarnations: their order decides.
+#[test]
+fn search_restart_does_not_depend_on_packet_lifetime() {
     let budget = Budget { restarts: 1, early: 1, ..Budget::default() };
-    let case = Case { packets: 2, budget, ..PLAIN };
-    assert_no_violation("a pause between incarnations", case);
-    // The receiver also mistakes a late packet of an ended incarnation for a newer one, and forgets the current one.
-    let Faults { hangs, false_completions, bad_writes } =
-        search_and_print("no pause between incarnations", Case { packet_lifetime: Nanos::ZERO, ..case })
-            .faults;
-    assert!(hangs > 0 && false_completions > 0 && bad_writes > 0);
+    for packet_lifetime in [Nanos::ZERO, PLAIN.packet_lifetime] {
+        let case = Case { packets: 2, budget, packet_lifetime, ..PLAIN };
+        assert_no_violation("a restart, an early timer", case);
+    }
 }
 
 #[test]
@@ -198,6 +241,7 @@ fn search_larger_state_spaces() {
         }
     }
     let three = Case { packets: 3, budget: budget(2, 2), ..PLAIN };
+    let late = Budget { restarts: 1, late: 2, ..budget(1, 1) };
     let again = |restarts, deaths, losses, copies| Budget { restarts, deaths, ..budget(losses, copies) };
     let last = Case { packets: 7, starts_last: true, ..PLAIN };
     for (name, case) in [
@@ -227,6 +271,11 @@ fn search_larger_state_spaces() {
             Case { packets: 3, segments: 2, budget: budget(1, 1), ..SMALL_RECEIVER },
         ),
         ("one entry, 5 packets", Case { packets: 5, budget: budget(2, 2), ..SMALL_RECEIVER }),
+        ("2 packets, 2 late copies of an earlier incarnation", Case { packets: 2, budget: late, ..PLAIN }),
+        (
+            "2 operations of 2 packets, a late copy of an earlier incarnation",
+            Case { packets: 2, transfers: 2, budget: Budget { late: 1, ..again(1, 0, 0, 1) }, ..PLAIN },
+        ),
         ("2 segments of 3 packets", Case { segments: 2, ..three }),
         (
             "2 segments of 3 packets, notice by the sender",

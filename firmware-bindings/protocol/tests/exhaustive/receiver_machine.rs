@@ -61,6 +61,12 @@ impl ReceiverMachine {
         }
     }
 
+    /// Whether data of a later incarnation than `incarnation` was written.
+    pub(crate) fn has_later(&self, case: &Case, incarnation: u32) -> bool {
+        let later = self.told.iter().skip((incarnation * case.transfers) as usize);
+        later.into_iter().any(|progress| progress.written != 0)
+    }
+
     /// Whether no state remains, and the application was notified correctly: once of each complete transfer, and of the expiry of the
     /// others.
     pub(crate) fn is_clean(&self, case: &Case) -> bool {
@@ -83,12 +89,7 @@ impl ReceiverMachine {
 
     /// Whether the memory of `name` holds only bytes of transfers of its incarnation.
     pub(crate) fn is_whole(&self, case: &Case, name: TransferName) -> bool {
-        let packets = usize::try_from(case.all_packets()).unwrap();
-        let places = self.memory.iter().skip(usize::try_from(name.1).unwrap()).take(packets);
-        places.enumerate().all(|(n, place)| {
-            let pieces = if n + 1 == packets { 1 } else { 2 };
-            place[..pieces].iter().all(|owner| owner.is_some_and(|owner| owner.0 == name.0))
-        })
+        is_whole(&self.memory, case, name)
     }
 
     /// Records the owners of written bytes, which the byte values identify.
@@ -123,15 +124,22 @@ impl ReceiverMachine {
         }
     }
 
-    fn outputs(&mut self, case: &Case, moved: &mut Reaction) {
+    fn outputs(&mut self, case: &Case, before: &[[Option<TransferName>; 2]], moved: &mut Reaction) {
         while let Some(output) = self.receiver.poll_output().copied() {
             match output {
                 Output::Send(Control::Ack(ack)) => {
-                    let (name, segment) = ((ack.peer_incarnation.get(), ack.transfer.get()), ack.segment);
+                    let (name, segment) =
+                        ((case.incarnation(ack.peer_incarnation), ack.transfer.get()), ack.segment);
                     moved.sent.push(WirePacket::Ack { name, segment, op: ack.op.get(), tries: ack.tries });
                 }
+                // The sender has ended: its answers change nothing.
+                Output::Send(Control::Nack(nack)) if nack.reason == NackReason::Superseded => {
+                    let newest = case.incarnation(Incarnation::new(nack.op.get()));
+                    moved.faults.hangs += usize::from(newest <= case.incarnation(nack.peer_incarnation));
+                }
                 Output::Send(Control::Nack(nack)) => {
-                    let (name, segment) = ((nack.peer_incarnation.get(), nack.transfer.get()), nack.segment);
+                    let (name, segment) =
+                        ((case.incarnation(nack.peer_incarnation), nack.transfer.get()), nack.segment);
                     let full = nack.reason == NackReason::EscapeFull;
                     assert_eq!(nack.reason, WirePacket::reason(full), "nothing else is refused");
                     moved.sent.push(WirePacket::Nack {
@@ -143,11 +151,11 @@ impl ReceiverMachine {
                     });
                 }
                 Output::Send(Control::SegmentDone(done)) => {
-                    let name = (done.peer_incarnation.get(), done.transfer.get());
+                    let name = (case.incarnation(done.peer_incarnation), done.transfer.get());
                     moved.sent.push(WirePacket::Done { name, segment: done.segment });
                 }
                 Output::Event(event) => {
-                    let name = (event.incarnation.get(), event.transfer.get());
+                    let name = (case.incarnation(event.incarnation), event.transfer.get());
                     let bit = 1u8.checked_shl(event.segment).unwrap_or(0);
                     match event.kind {
                         EventKind::Completed => {
@@ -158,7 +166,9 @@ impl ReceiverMachine {
                         EventKind::Expired => self.progress(case, name).expired |= bit,
                         EventKind::Notice => {
                             self.progress(case, name).notices += 1;
-                            moved.faults.false_completions += usize::from(!self.is_whole(case, name));
+                            // The notice of a transfer that waited for ARRIVED comes before the first write of a later incarnation.
+                            let is_whole = self.is_whole(case, name) || is_whole(before, case, name);
+                            moved.faults.false_completions += usize::from(!is_whole);
                         }
                         EventKind::Fault => moved.faults.bad_writes += 1,
                         _ => {}
@@ -202,7 +212,7 @@ impl Machine for ReceiverMachine {
                     common: Common {
                         source: SENDER,
                         destination: RECEIVER,
-                        incarnation: Incarnation::new(name.0),
+                        incarnation: case.number(name.0),
                         flags: Flags::NONE,
                     },
                     transfer: TransferId::new(name.1),
@@ -220,10 +230,21 @@ impl Machine for ReceiverMachine {
             Stimulus::TimeOut => self.receiver.handle_timeout(now),
             Stimulus::Begins | Stimulus::Restarts | Stimulus::Dies => {}
         }
+        let before = self.memory.clone();
         self.written(case, &memory, &mut moved);
-        self.outputs(case, &mut moved);
+        self.outputs(case, &before, &mut moved);
         self.judge(case, &mut moved);
         self.due = self.receiver.poll_timeout();
         moved
     }
+}
+
+/// Whether the memory of `name` holds only bytes of transfers of its incarnation.
+fn is_whole(memory: &[[Option<TransferName>; 2]], case: &Case, name: TransferName) -> bool {
+    let packets = usize::try_from(case.all_packets()).unwrap();
+    let places = memory.iter().skip(usize::try_from(name.1).unwrap()).take(packets);
+    places.enumerate().all(|(n, place)| {
+        let pieces = if n + 1 == packets { 1 } else { 2 };
+        place[..pieces].iter().all(|owner| owner.is_some_and(|owner| owner.0 == name.0))
+    })
 }

@@ -12,6 +12,9 @@ use crate::exhaustive::sender_machine::SenderMachine;
 
 /// Maximum number of packets and answers in flight at the same time.
 const MAX_IN_FLIGHT: usize = 24;
+/// Maximum number of copies that stay in the network without limit.
+const MAX_HELD: usize = 2;
+const NOT_HELD: u16 = u16::MAX;
 /// Longer than any path takes: a path that has not ended by then is a hang.
 const END: Nanos = Nanos::from_secs(60);
 /// Maximum time by which a timer expires before a packet in flight arrives. Twice this time is well below the packet lifetime.
@@ -64,6 +67,8 @@ struct State {
     budget: Budget,
     on_the_way: u8,
     network: [u16; MAX_IN_FLIGHT],
+    /// Copies that stay in the network without limit, in order; [`NOT_HELD`] is none.
+    held: [u16; MAX_HELD],
 }
 
 impl State {
@@ -112,8 +117,15 @@ pub(crate) fn search(case: Case) -> SearchResult {
     };
     let (near, far) =
         (search.near.number(SenderMachine::new(&case)), search.far.number(ReceiverMachine::new(&case)));
-    let empty =
-        State { near, far, clock: 0, budget: case.budget, on_the_way: 0, network: [0; MAX_IN_FLIGHT] };
+    let empty = State {
+        near,
+        far,
+        clock: 0,
+        budget: case.budget,
+        on_the_way: 0,
+        network: [0; MAX_IN_FLIGHT],
+        held: [NOT_HELD; MAX_HELD],
+    };
     let first = search.near(empty, 0, (START, Stimulus::Begins));
     search.follow(first);
     while let Some(state) = search.open.pop_front() {
@@ -183,7 +195,8 @@ impl Search {
 
     /// Follows all possible successors.
     fn successors(&mut self, state: &State) {
-        let Budget { losses, copies, restarts, deaths, early } = state.budget;
+        let Budget { losses, copies, restarts, deaths, late, early } = state.budget;
+        self.deliver_held(state);
         for (at, number) in state.network().iter().enumerate() {
             if at > 0 && state.network[at - 1] == *number {
                 continue;
@@ -205,6 +218,9 @@ impl Search {
                 next.budget.copies -= 1;
                 self.follow(next);
             }
+        }
+        if late > 0 {
+            self.hold_copies(state);
         }
         if restarts > 0 {
             let mut next = self.near(*state, state.clock, (RESTARTS, Stimulus::Restarts));
@@ -240,6 +256,39 @@ impl Search {
             }
             _ if quiet => self.end(state),
             _ => {}
+        }
+    }
+
+    /// Delivers each held packet of which the receiver has written data of a later incarnation.
+    fn deliver_held(&mut self, state: &State) {
+        for (at, number) in state.held.iter().enumerate().filter(|(_, number)| **number != NOT_HELD) {
+            let flight = self.flights.get(*number);
+            let (WirePacket::Data { name, .. } | WirePacket::Arrival { name }) = flight else { continue };
+            if !self.far.get(state.far).has_later(&self.case, name.0) {
+                continue;
+            }
+            let mut next = *state;
+            next.held[at] = NOT_HELD;
+            next.held.sort_unstable();
+            let next = self.far(next, state.clock, (*number, Stimulus::Arrives(flight)));
+            self.follow(next);
+        }
+    }
+
+    /// Copies each packet of the sender in flight to the held ones.
+    fn hold_copies(&mut self, state: &State) {
+        for number in state.network() {
+            let is_packet =
+                matches!(self.flights.get(*number), WirePacket::Data { .. } | WirePacket::Arrival { .. });
+            let Some(place) = state.held.iter().position(|held| *held == NOT_HELD).filter(|_| is_packet)
+            else {
+                continue;
+            };
+            let mut next = *state;
+            next.held[place] = *number;
+            next.held.sort_unstable();
+            next.budget.late -= 1;
+            self.follow(next);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Sending end of a search.
 
-use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
+use fpga_firmware::ids::{OpNumber, TransferId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{Answer, Sender, TransmitKind};
 
@@ -12,6 +12,7 @@ use crate::exhaustive::machine::{Machine, Reaction, Stimulus, fingerprint};
 #[derive(Clone, Hash)]
 pub(crate) struct SenderMachine {
     sender: Sender,
+    incarnation: u32,
     due: Option<Nanos>,
     ended: u8,
     /// Whether it got transfers.
@@ -20,11 +21,17 @@ pub(crate) struct SenderMachine {
 
 impl SenderMachine {
     pub(crate) fn new(case: &Case) -> Self {
-        Self { sender: case.sender(1, case.transfers, Nanos::ZERO), due: None, ended: 0, has_work: true }
+        Self {
+            sender: case.sender(1, case.transfers, Nanos::ZERO),
+            incarnation: 1,
+            due: None,
+            ended: 0,
+            has_work: true,
+        }
     }
 
     pub(crate) fn incarnation(&self) -> u32 {
-        self.sender.incarnation().get()
+        self.incarnation
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -49,10 +56,16 @@ impl SenderMachine {
         }
     }
 
-    fn answer(op: u32, (incarnation, transfer): TransferName, segment: u32, tries: u8) -> Answer {
+    fn answer(
+        case: &Case,
+        op: u32,
+        (incarnation, transfer): TransferName,
+        segment: u32,
+        tries: u8,
+    ) -> Answer {
         Answer {
             node: RECEIVER,
-            incarnation: Incarnation::new(incarnation),
+            incarnation: case.number(incarnation),
             op: OpNumber::new(op),
             transfer: TransferId::new(transfer),
             segment,
@@ -61,17 +74,21 @@ impl SenderMachine {
         }
     }
 
-    fn take(&mut self, now: Nanos, flight: WirePacket) {
+    fn take(&mut self, case: &Case, now: Nanos, flight: WirePacket) {
         let sender = &mut self.sender;
         match flight {
             WirePacket::Ack { name, segment, op, tries } => {
-                sender.handle_ack(now, Self::answer(op, name, segment, tries));
+                sender.handle_ack(now, Self::answer(case, op, name, segment, tries));
             }
             WirePacket::Nack { name, segment, op, tries, full } => {
-                sender.handle_nack(now, Self::answer(op, name, segment, tries), WirePacket::reason(full));
+                sender.handle_nack(
+                    now,
+                    Self::answer(case, op, name, segment, tries),
+                    WirePacket::reason(full),
+                );
             }
             WirePacket::Done { name, segment } => {
-                sender.handle_segment_done(now, Self::answer(0, name, segment, 0));
+                sender.handle_segment_done(now, Self::answer(case, 0, name, segment, 0));
             }
             WirePacket::Data { .. } | WirePacket::Arrival { .. } => {}
         }
@@ -87,10 +104,11 @@ impl Machine for SenderMachine {
         let mut moved = Reaction::default();
         match happening {
             Stimulus::Begins => {}
-            Stimulus::Arrives(flight) => self.take(now, flight),
+            Stimulus::Arrives(flight) => self.take(case, now, flight),
             Stimulus::TimeOut => self.sender.handle_timeout(now),
             Stimulus::Restarts | Stimulus::Dies => {
                 let incarnation = self.incarnation() + 1;
+                self.incarnation = incarnation;
                 self.has_work = happening == Stimulus::Restarts;
                 self.sender = case.sender(incarnation, if self.has_work { case.transfers } else { 0 }, now);
                 self.ended = 0;

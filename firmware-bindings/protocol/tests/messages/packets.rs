@@ -165,15 +165,17 @@ fn set_timeouts_holds_for_messages_under_way() {
 }
 
 #[test]
-fn new_incarnation_of_known_node_waits_while_former_one_remembered() {
+fn incarnation_of_known_node_later_is_admitted_and_earlier_refused() {
     let one_packet = |incarnation| packets(incarnation, 10)[0];
-    let busy = AnswerBody::Refused(NackReason::Busy);
     // The second message comes this long after the end of the first one.
-    for (later, answer) in [(0, busy), (1000, busy), (1001, AnswerBody::Done)] {
+    for later in [0, 1000, 1001, 1_000_000_000_000] {
         let mut bed = TestBed::new(|config| {
             (config.tombstone, config.lifetime) = (Nanos::new(1000), Nanos::new(200));
         });
         assert_eq!(bed.deliver(START, one_packet(5), 10).0, [AnswerBody::Done]);
-        assert_eq!(bed.deliver(Nanos::new(later), one_packet(6), 10).0, [answer], "{later}");
+        let earlier = AnswerBody::Superseded(Incarnation::new(5));
+        assert_eq!(bed.deliver(Nanos::new(later), one_packet(4), 10).0, [earlier], "{later}");
+        assert_eq!(bed.deliver(Nanos::new(later), one_packet(6), 10).0, [AnswerBody::Done], "{later}");
+        assert_eq!(bed.receiver.superseding(node_id(0), Incarnation::new(5)), Some(Incarnation::new(6)));
     }
 }

@@ -71,7 +71,7 @@ fn message_receiver_reset_reports_forgotten() {
         };
         assert!(net.run(begun));
         let (_, mut config) = configs(rules, 1);
-        config.incarnation = Incarnation::new(77);
+        config.incarnation = Incarnation::new(0x2000);
         let mut fresh = Receiver::new(config).unwrap();
         let window = *net.nodes[1].receiver.access().get(0).unwrap();
         fresh.access_mut().install(0, window).unwrap();

@@ -15,6 +15,8 @@ pub enum AnswerBody {
     Accepted,
     /// See [`AnswerKind::Refused`].
     Refused(NackReason),
+    /// See [`NackReason::Superseded`]: the newest incarnation of the sender that the receiver knows.
+    Superseded(Incarnation),
     /// See [`AnswerKind::Done`].
     Done,
     /// See [`AnswerKind::Resend`].
@@ -63,6 +65,9 @@ impl MessageAnswer {
         match self.body {
             AnswerBody::Accepted => (AnswerKind::Accepted, 0, 0, 0),
             AnswerBody::Refused(reason) => (AnswerKind::Refused, 0, 0, reason.value()),
+            AnswerBody::Superseded(newest) => {
+                (AnswerKind::Refused, newest.get(), 0, NackReason::Superseded.value())
+            }
             AnswerBody::Done => (AnswerKind::Done, 0, 0, 0),
             AnswerBody::Resend { first, last } => (AnswerKind::Resend, first, last, 0),
             AnswerBody::Limit(first) => (AnswerKind::Limit, first, 0, 0),
@@ -109,7 +114,10 @@ impl MessageAnswer {
             },
             (AnswerKind::Map, None) | (_, Some(_)) => return Err(wrong),
             (AnswerKind::Accepted, None) => AnswerBody::Accepted,
-            (AnswerKind::Refused, None) => AnswerBody::Refused(refused()?),
+            (AnswerKind::Refused, None) => match refused()? {
+                NackReason::Superseded => AnswerBody::Superseded(Incarnation::new(first)),
+                reason => AnswerBody::Refused(reason),
+            },
             (AnswerKind::Done, None) => AnswerBody::Done,
             (AnswerKind::Resend, None) => AnswerBody::Resend { first, last },
             (AnswerKind::Limit, None) => AnswerBody::Limit(first),

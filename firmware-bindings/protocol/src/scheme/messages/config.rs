@@ -115,8 +115,7 @@ pub struct ReceiverConfig {
     /// Time for which the state of a message is kept after its last packet (default 1.1 s); longer than the give-up
     /// time of a sender plus the packet lifetime.
     pub tombstone: Nanos,
-    /// Packet lifetime: maximum time that a packet can stay in the network (default 10 ms). A new incarnation of a node
-    /// is refused as busy for this time.
+    /// Packet lifetime: maximum time that a packet can stay in the network (default 10 ms).
     pub lifetime: Nanos,
     /// Number of bits of the message numbers that senders use, 3..=20 (default 20).
     pub number_bits: u32,

@@ -3,7 +3,6 @@
 //! This file is longer than most: the checks before a message is admitted, and the effects of its packets, depend on
 //! one order of searches.
 
-mod incarnations;
 mod views;
 
 use alloc::boxed::Box;
@@ -21,6 +20,7 @@ use fpga_registers::CardAddr;
 use super::config::{MessageConfigError, ReceiverConfig};
 use super::peers::{ContextKey, MessageState, PeerRecord, PeerTable};
 use crate::free::FreeSlots;
+use crate::incarnations::{Admission, DEFAULT_NODES, NodeTable};
 use crate::receiver::{AccessTable, ReceiveMemory, UNLIMITED_SLOTS};
 use crate::scheme::any::{AnyMessageReceiver, SchemeConfig};
 use crate::scheme::traits::{Action, Header, SchemeReceiver};
@@ -29,7 +29,6 @@ use crate::state::StateTable;
 use crate::time::Nanos;
 use crate::timers::Timers;
 use fpga_registers::cast::index;
-use incarnations::{Admission, NodeTable};
 pub use views::ReceiverCounters;
 
 #[derive(Clone, Debug)]
@@ -133,7 +132,7 @@ impl Receiver {
             reserved: 0,
             timers: Timers::new(config.contexts),
             peers: PeerTable::new(config.peers),
-            incarnations: NodeTable::new(config.peers),
+            incarnations: NodeTable::new(config.peers.min(DEFAULT_NODES)),
             actions: VecDeque::with_capacity(2 * burst),
             burst,
             next_sweep: Nanos::MAX,
@@ -342,10 +341,12 @@ impl Receiver {
             self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Violation));
             return None;
         };
-        let Some(sender) = self.sender(now, key) else {
-            self.counters.busy += 1;
-            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Busy));
-            return None;
+        let sender = match self.sender(now, key) {
+            Ok(sender) => sender,
+            Err(answer) => {
+                self.queue_answer(key, message, None, answer);
+                return None;
+            }
         };
         let known = self.peers.find(key);
         if let Some(MessageState::Live(slot)) = known.and_then(|at| self.peers.get(at)).map(|peer| peer.state)
@@ -391,13 +392,19 @@ impl Receiver {
         Some(slot)
     }
 
-    /// Returns the record index of a message's sender, if messages of this incarnation may begin. The messages in
-    /// progress of an earlier incarnation are given up.
-    fn sender(&mut self, now: Nanos, key: &ContextKey) -> Option<usize> {
+    /// Returns the newest known incarnation of `node` if it is later than `incarnation`, whose messages are refused.
+    #[must_use]
+    pub fn superseding(&self, node: NodeId, incarnation: Incarnation) -> Option<Incarnation> {
+        self.incarnations.superseding(node, incarnation)
+    }
+
+    /// Returns the record index of a message's sender if messages of this incarnation may begin, or else the answer.
+    /// The messages in progress of an earlier incarnation are given up.
+    fn sender(&mut self, now: Nanos, key: &ContextKey) -> Result<usize, AnswerBody> {
         let lifetime = self.config.lifetime;
         let rested = now.checked_sub(self.config.tombstone.max(lifetime)).unwrap_or(Nanos::ZERO);
-        match self.incarnations.admit(now, (key.node, key.incarnation), lifetime, rested) {
-            Admission::Admitted(at) => Some(at),
+        match self.incarnations.admit(now, (key.node, key.incarnation), rested) {
+            Admission::Admitted(at) => Ok(at),
             Admission::Succeeds(at) => {
                 for slot in (0..=u16::MAX).take(self.contexts.len()) {
                     let place = self.contexts.get(usize::from(slot)).and_then(|context| context.peer);
@@ -407,9 +414,16 @@ impl Receiver {
                         self.abandon(now, slot);
                     }
                 }
-                Some(at)
+                Ok(at)
             }
-            Admission::Refused => None,
+            Admission::Superseded(newest) => {
+                self.counters.superseded += 1;
+                Err(AnswerBody::Superseded(newest))
+            }
+            Admission::Full => {
+                self.counters.busy += 1;
+                Err(AnswerBody::Refused(NackReason::Busy))
+            }
         }
     }
 

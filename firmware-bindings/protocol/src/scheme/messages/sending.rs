@@ -109,7 +109,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Creates a sender and allocates all memory that it will ever need. `incarnation` is a new random number for each
+    /// Creates a sender and allocates all memory that it will ever need. `incarnation` is later for each
     /// run.
     ///
     /// # Errors

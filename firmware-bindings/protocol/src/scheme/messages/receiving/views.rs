@@ -20,6 +20,8 @@ pub struct ReceiverCounters {
     pub dropped: u64,
     /// Delayed duplicates: packets of messages that have ended, by their number or context.
     pub delayed_duplicates: u64,
+    /// Messages refused because a later incarnation of their sender is known.
+    pub superseded: u64,
     /// Packets that contradict their message, or are for another node or scheme.
     pub bad_packets: u64,
     /// Packets that no memory window allows, or that memory refuses.

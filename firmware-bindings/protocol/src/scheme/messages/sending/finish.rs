@@ -30,7 +30,12 @@ impl Sender {
         }
         let transfer = self.contexts[index(slot)].transfer;
         let incarnation = answer.common.incarnation;
-        if *self.transfers.get_mut(transfer).incarnation.get_or_insert(incarnation) != incarnation {
+        let known = *self.transfers.get_mut(transfer).incarnation.get_or_insert(incarnation);
+        if incarnation.is_earlier_than(known) {
+            self.counters.stale += 1;
+            return;
+        }
+        if known != incarnation {
             // The state of the other incarnation is lost, including acknowledged packets.
             let error = self.refused(slot, NackReason::Unknown);
             self.fail(now, transfer, error);
@@ -71,6 +76,11 @@ impl Sender {
                         context.stage = Stage::BackedOff(held_until(now, &self.config, context.tries));
                     }
                 }
+            }
+            AnswerBody::Superseded(newest) => {
+                let (node, address) = (context.node, context.announcement.base);
+                self.fail(now, transfer, SendFailure::Superseded { node, address, newest });
+                return;
             }
             AnswerBody::Refused(reason) => {
                 let error = self.refused(slot, reason);
