@@ -273,7 +273,7 @@ fn event_invalid_bytes_are_refused() {
             let mut bytes = golden_event();
             (bytes[0], bytes[1]) = (kind, reason);
             let legal = match kind {
-                2 => (1..=7).contains(&reason),
+                2 => (1..=8).contains(&reason),
                 10 => (1..=9).contains(&reason),
                 13 => (1..=9).contains(&reason),
                 1..=15 => reason == 0,

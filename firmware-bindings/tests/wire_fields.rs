@@ -229,13 +229,13 @@ fn payload_packet_small_size_limits() {
     assert!(matches!(arrived(1, u64::MAX), Err(EncodeError::Invalid(WireError::Geometry(_)))));
     assert_eq!(arrived(0, u64::MAX), Ok(52));
     for (packet_size_log2, wire_version, mask_bits, legal) in [
-        (6, 2, 1, true),
+        (6, 3, 1, true),
         (12, 255, 256, true),
-        (5, 2, 32, false),
-        (13, 2, 32, false),
-        (9, 1, 32, false),
-        (9, 2, 0, false),
-        (9, 2, 257, false),
+        (5, 3, 32, false),
+        (13, 3, 32, false),
+        (9, 2, 32, false),
+        (9, 3, 0, false),
+        (9, 3, 257, false),
     ] {
         let hello = Hello {
             common,
@@ -331,7 +331,7 @@ fn control() -> impl Strategy<Value = Control> {
                 let hello = Hello {
                     common,
                     packet_size_log2: log2,
-                    wire_version: tries.max(2),
+                    wire_version: tries.max(3),
                     mask_bits,
                     capabilities: Capabilities::from_bits(segment),
                     schemes: peer,

@@ -214,11 +214,11 @@ fn ack_any_two_bit_flip_is_refused() {
 fn packet_unknown_version_kind_or_flag_is_refused() {
     for (kind, body) in GOLDEN {
         let mut changed = body.to_vec();
-        for version in (0..=u8::MAX).filter(|version| *version != 2) {
+        for version in (0..=u8::MAX).filter(|version| *version != 3) {
             changed[0] = version;
-            assert_eq!(refusal(&changed), WireError::Version { found: version, supported: 2 });
+            assert_eq!(refusal(&changed), WireError::Version { found: version, supported: 3 });
         }
-        changed[0] = 2;
+        changed[0] = 3;
         for found in (0..=u8::MAX).filter(|found| !(1..=18).contains(found)) {
             changed[1] = found;
             assert_eq!(refusal(&changed), WireError::Kind { found });
@@ -287,7 +287,7 @@ fn packet_reason_outside_nack_is_refused() {
             Ok(Packet::Control(Control::Nack(nack))) => assert_eq!(nack.reason.value(), reason),
             Ok(other) => panic!("{other:?}"),
             Err(error) => {
-                assert!(!(1..=5).contains(&reason));
+                assert!(!(1..=8).contains(&reason));
                 assert_eq!(error, WireError::Reason { kind: PacketKind::Nack, found: reason });
             }
         }

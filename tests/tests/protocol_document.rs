@@ -237,6 +237,7 @@ fn defaults() -> BTreeMap<&'static str, String> {
         ("ReceiverConfig::escape_slots", receiver.escape_slots.to_string()),
         ("ReceiverConfig::transfers", receiver.transfers.to_string()),
         ("ReceiverConfig::sources", receiver.sources.to_string()),
+        ("ReceiverConfig::nodes", receiver.nodes.to_string()),
         ("ReceiverConfig::tombstones", receiver.tombstones.to_string()),
         ("ReceiverConfig::windows", receiver.windows.to_string()),
         ("messages::SenderConfig::message_packets", sending.message_packets.to_string()),

@@ -16,6 +16,7 @@ mod error;
 mod events;
 mod faults;
 mod handle;
+mod incarnation;
 pub mod inspect;
 mod mismatch;
 mod open;
@@ -130,6 +131,8 @@ struct Settings {
     /// All active schemes.
     schemes: SchemeList,
     incarnation: Incarnation,
+    /// Candidates for the file with the last incarnation.
+    state_files: Vec<std::path::PathBuf>,
     info: NiInfo,
 }
 

@@ -1,11 +1,13 @@
 //! Opening of an endpoint: checks of its options, reset and setup of the network interface.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_firmware::Incarnation;
 use fpga_firmware::generated::{Scheme, ni as at};
+use fpga_pci::PciAddress;
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::Mirror;
 use fpga_protocol::scheme::commands::CommandTable;
@@ -14,9 +16,9 @@ use fpga_registers::CardAddr;
 
 use super::events::{self, EventRing};
 use super::faults::Faults;
+use super::incarnation;
 use super::inspect::ReceiveTables;
 use super::peers::Peers;
-use super::random::random;
 use super::read::Reads;
 use super::resync::Resync;
 use super::sending::SenderSet;
@@ -78,7 +80,6 @@ impl Endpoint {
         let (Some(info), Some(bar)) = (card.info().ni.clone(), card.user_bar()) else {
             return Err(EndpointError::NoInterface);
         };
-        let incarnation = incarnation(options)?;
         let (scheme, schemes) = (options.scheme, options::schemes(options));
         Self::check_schemes(scheme, schemes, &info)?;
         if schemes.contains(Scheme::Registry) && info.op_table_entries != 0 {
@@ -86,6 +87,14 @@ impl Endpoint {
         }
         let parameters = options::parameters(options).map_err(|scheme| EndpointError::Tuning { scheme })?;
         Self::check_limits(options, &info)?;
+        let ni = Block::new(bar.clone(), info.ni_base);
+        // A hardware reset takes longer than any packet stays in the network (PCIe: 100 ms), and sets this register to 0.
+        let former = Incarnation::new(ni.read(at::INCARNATION)?);
+        let state_files = state_files(card, options);
+        let incarnation = match options.incarnation {
+            Some(number) => Incarnation::new(number),
+            None => incarnation::next(former, &state_files),
+        };
         let sender = Self::sending(options, &info, incarnation)?;
         options::check_source_alignment(options, &info).map_err(|(found, expected)| {
             EndpointError::Option { what: "the alignment of sources", found: found.into(), expected }
@@ -94,9 +103,7 @@ impl Endpoint {
         let taken = EndpointGuard(Arc::clone(&card.shared));
 
         let receiving = Receiving::new(card, &info, options)?;
-        let ni = Block::new(bar.clone(), info.ni_base);
-        // A hardware reset takes longer than any packet stays in the network (PCIe: 100 ms), and sets this register to 0.
-        let had_incarnation = ni.read(at::INCARNATION)? != 0;
+        let had_incarnation = former != Incarnation::new(0);
         ni.write(at::CONTROL, at::control::RESET)?;
         ni.write(at::INCARNATION, incarnation.get())?;
         // The reset keeps memory windows: this endpoint must not keep regions that an earlier owner of the card opened.
@@ -144,6 +151,7 @@ impl Endpoint {
                 scheme,
                 schemes,
                 incarnation,
+                state_files,
                 info,
             },
             ni,
@@ -283,11 +291,11 @@ fn default_chain(info: &NiInfo) -> CardAddr {
     CardAddr::new(info.memory.last().get().saturating_sub(RESERVED_CARD_BYTES - 1) & !0xFFF)
 }
 
-/// Returns the number of the new incarnation: the one given, or a random one.
-fn incarnation(options: &EndpointOptions) -> Result<Incarnation, EndpointError> {
-    Ok(Incarnation::new(match options.incarnation {
-        Some(number) => number,
-        // Any 32 of the 64 random bits are sufficient. 0 is the NI's value after a hardware reset.
-        None => CardAddr::new(random()?).to_low_high().0.max(1),
-    }))
+/// Returns the candidates for the file with the last incarnation. Simulated cards have none by default: their runs leave no traces.
+fn state_files(card: &Card, options: &EndpointOptions) -> Vec<PathBuf> {
+    match &options.incarnation_file {
+        Some(path) => vec![path.clone()],
+        None if card.name().parse::<PciAddress>().is_ok() => incarnation::default_files(),
+        None => Vec::new(),
+    }
 }

@@ -1,5 +1,6 @@
 //! Options of endpoints and of single transfers.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fpga_firmware::event::FaultReason;
@@ -54,8 +55,13 @@ pub struct EndpointOptions {
     pub event_entries: u32,
     /// User interrupt with which the card ends the sleep of a wait, 0 to 15. Default 0.
     pub event_line: u8,
-    /// Incarnation number of the sender; `None`: a random number from the system. Set it only if a run must be repeatable.
+    /// Incarnation number of this node, not 0, later than every earlier one (docs/protocol.md 6.4); `None`: from the system clock, the card and
+    /// [`incarnation_file`](Self::incarnation_file). Other nodes refuse an earlier one. Set it only if a run must be repeatable.
     pub incarnation: Option<u32>,
+    /// File with the last incarnation number, which keeps the order of incarnations when the system clock is set back. It is created if
+    /// needed; a file that cannot be used is no error. `None`: `/var/lib/fpga/incarnation`, or `fpga/incarnation` in the user's state
+    /// directory; for simulated cards, no file.
+    pub incarnation_file: Option<PathBuf>,
     /// Report every packet that reaches the registry, so that the mirror can also follow the masks of its segments. Messages of other
     /// schemes are not reported packet by packet. Default false.
     pub packet_events: bool,
@@ -109,6 +115,7 @@ impl Default for EndpointOptions {
             event_entries: 4096,
             event_line: 0,
             incarnation: None,
+            incarnation_file: None,
             packet_events: false,
             segment_arrivals: false,
             chain: None,

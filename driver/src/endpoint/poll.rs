@@ -3,7 +3,7 @@
 use fpga_firmware::event::{EventKind, FaultReason};
 use fpga_protocol::Nanos;
 
-use super::{Endpoint, EndpointError, Notification, SendCompletion};
+use super::{Endpoint, EndpointError, Notification, SendCompletion, SendFailure, incarnation};
 use crate::error::{At as _, Error};
 
 impl Endpoint {
@@ -38,6 +38,9 @@ impl Endpoint {
         while let Some(completion) = self.sender.poll_completion() {
             let completion = SendCompletion::of(completion);
             self.peers.invalidate(&completion);
+            if let Err(SendFailure::Superseded { newest, .. }) = completion.result {
+                incarnation::raise(newest, &self.settings.state_files);
+            }
             if !self.take_internal(now, &completion)? {
                 self.queues.completions.push_back(completion);
             }

@@ -35,7 +35,8 @@ use fpga_firmware::generated::{Capabilities, Scheme, ni};
 use fpga_firmware::identity;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{
-    Ack, Common, Control, Flags, Hello, Nack, Packet, SegmentDone, SegmentName, WIRE_VERSION,
+    Ack, AnswerBody, Common, Control, Flags, Hello, Nack, NackReason, Packet, SegmentDone, SegmentName,
+    WIRE_VERSION,
 };
 use fpga_protocol::receiver::{MemoryFault, Output, ReceiveMemory, ReceiverConfigError, SegmentKey};
 use fpga_protocol::scheme::traits::Header;
@@ -485,6 +486,12 @@ impl Ni {
                 receiver.handle_data(now, &data, &mut ReceivePort(space));
             }
             (Packet::Data(data), ActiveSchemes::Both(receiver, node)) => {
+                // Either receiver may know the newest incarnation of a node.
+                let Common { source, incarnation, .. } = data.header().common;
+                if let Some(newest) = node.receiver.superseding(source, incarnation).filter(|_| for_us) {
+                    let answer = refuse_segment(&data, Some(newest), &self.settings);
+                    return u64::from(self.frames.send_control(&answer).is_ok());
+                }
                 let slots = self.events.notice_slots();
                 receiver.set_notice_slots(slots.saturating_sub(node.receiver.reserved_notices()));
                 receiver.handle_data(now, &data, &mut ReceivePort(space));
@@ -503,6 +510,14 @@ impl Ni {
             (Packet::Message(bytes), ActiveSchemes::Messages(_) | ActiveSchemes::Both(..)) => {
                 // A parsed packet can always be read.
                 let Ok((message, payload)) = bytes.read() else { return 0 };
+                if let ActiveSchemes::Both(receiver, _) = &self.exchange
+                    && let Common { source, incarnation, .. } = message.common()
+                    && let Some(newest) = receiver.superseding(source, incarnation)
+                    && let Some(answer) =
+                        nack_message(&message, AnswerBody::Superseded(newest), &self.settings)
+                {
+                    return u64::from(self.frames.send(|buffer| answer.encode(&[], buffer)).is_ok());
+                }
                 self.exchange.move_access_table();
                 let reserved = match &self.exchange {
                     ActiveSchemes::Both(receiver, _) => receiver.reserved_notices(),
@@ -523,15 +538,16 @@ impl Ni {
             (Packet::Link(_), ActiveSchemes::Registry(_)) => return 0,
             (Packet::Message(bytes), ActiveSchemes::Registry(_)) => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
-                let answer =
-                    bytes.read().ok().and_then(|(message, _)| nack_message(&message, &self.settings));
+                let answer = bytes.read().ok().and_then(|(message, _)| {
+                    nack_message(&message, AnswerBody::Refused(NackReason::Scheme), &self.settings)
+                });
                 return answer.map_or(0, |answer| {
                     u64::from(self.frames.send(|buffer| answer.encode(&[], buffer)).is_ok())
                 });
             }
             (Packet::Data(data), ActiveSchemes::Messages(_)) => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
-                let answer = refuse_segment(&data, &self.settings);
+                let answer = refuse_segment(&data, None, &self.settings);
                 return u64::from(self.frames.send_control(&answer).is_ok());
             }
             (Packet::Control(Control::Arrived(_)), ActiveSchemes::Messages(_)) => {

@@ -7,7 +7,7 @@ use super::settings::Settings;
 use crate::space::CardSpace;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Scheme, counters};
-use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::window::WindowHeader;
 use fpga_firmware::wire::{
     AnswerBody, Common, Control, Data, Flags, LinkPacket, Message, MessageAnswer, Nack, NackReason,
@@ -529,11 +529,11 @@ impl MessageNode {
     }
 }
 
-/// Answer of an interface with the registry scheme to a message scheme's packet; `None` if no answer is expected.
-pub(super) fn nack_message(message: &Message, settings: &Settings) -> Option<Message> {
+/// Refusal of a message scheme's packet, by an interface with the registry scheme or with this answer; `None` if no answer is expected.
+pub(super) fn nack_message(message: &Message, answer: AnswerBody, settings: &Settings) -> Option<Message> {
     let (number, body) = match message {
-        Message::Request(request) => (request.message, AnswerBody::Refused(NackReason::Scheme)),
-        Message::Data(header) => (header.message, AnswerBody::Refused(NackReason::Scheme)),
+        Message::Request(request) => (request.message, answer),
+        Message::Data(header) => (header.message, answer),
         Message::Read(request) => (request.read, AnswerBody::ReadRefused(NackReason::Scheme)),
         Message::Answer(_) => return None,
     };
@@ -547,17 +547,17 @@ pub(super) fn nack_message(message: &Message, settings: &Settings) -> Option<Mes
     }))
 }
 
-/// Answer of an interface with message schemes to a packet of the registry scheme.
-pub(super) fn refuse_segment(data: &Data<'_>, settings: &Settings) -> Control {
+/// Refusal of a packet of the registry scheme: the interface has message schemes only, or knows the later incarnation `newest`.
+pub(super) fn refuse_segment(data: &Data<'_>, newest: Option<Incarnation>, settings: &Settings) -> Control {
     let header = data.header();
     Control::Nack(Nack {
         common: answering(header.common.source, settings),
-        op: header.op,
+        op: newest.map_or(header.op, |newest| OpNumber::new(newest.get())),
         transfer: header.transfer,
         segment: header.segment,
         peer_incarnation: header.common.incarnation,
         tries: header.tries,
-        reason: NackReason::Scheme,
+        reason: if newest.is_some() { NackReason::Superseded } else { NackReason::Scheme },
     })
 }
 

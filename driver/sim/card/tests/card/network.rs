@@ -377,7 +377,7 @@ fn ni_arrived_and_hello_packets_become_events() {
             flags: Flags::NONE,
         },
         packet_size_log2: 9,
-        wire_version: 2,
+        wire_version: 3,
         mask_bits: 32,
         capabilities: fpga_firmware::generated::Capabilities::NONE,
         schemes: 1,
@@ -400,7 +400,7 @@ fn ni_hello_register_queries_node() {
     exchange(&mut a, &mut b, |_| 0);
     let [hello] = a.events().try_into().expect("one event");
     assert_eq!((hello.kind, hello.node, hello.generation), (EventKind::Hello, NodeId::new(2), 0x100));
-    assert_eq!((hello.op.get(), hello.tries, hello.index), (2, 9, 7));
+    assert_eq!((hello.op.get(), hello.tries, hello.index), (3, 9, 7));
     assert_eq!((hello.segment, hello.count), (1, b.read(USER, 0x10)));
     assert!(b.events().is_empty(), "a question is answered without its host");
     assert_eq!(a.ni_read(ni::HELLO), 0);
