@@ -24,7 +24,6 @@ use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
 use fpga_firmware::wire::{Arrived, Common, DataHeader, Flags, Packet, StartFields, WireError, finish};
-use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
 use fpga_registers::CardAddr;
 

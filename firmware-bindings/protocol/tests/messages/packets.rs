@@ -2,7 +2,7 @@
 
 use crate::messages::net::{KEY, Memory, node_id, write};
 use crate::messages::{ROUND_TRIP, configs};
-use fpga_firmware::event::{Event, EventKind, NackReason, Registration};
+use fpga_firmware::event::{Event, EventKind, Registration};
 use fpga_firmware::generated::{Flags, Permissions, Scheme};
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{AnswerBody, Message, MessageHeader};
