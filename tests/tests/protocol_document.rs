@@ -296,7 +296,6 @@ fn protocol_document_scheme_parameters_match_defaults() {
     let trip = Nanos::new(1000);
     let in_trips = |time: Nanos| match time.get() {
         ns if ns % 1000 == 0 => format!("{} RTT", ns / 1000),
-        750 => "3/4 RTT".to_owned(),
         251 => "RTT/4 + 1 ns".to_owned(),
         ns => format!("{ns} ns"),
     };
@@ -316,7 +315,6 @@ fn protocol_document_scheme_parameters_match_defaults() {
         in_trips(receiver.hole_timeout),
         receiver.patience.to_string(),
         credit.to_owned(),
-        in_trips(receiver.retry_queries),
         in_trips(receiver.probe),
         sender.window.to_string(),
         format!("{}, {}", in_trips(sender.timeout), in_trips(sender.longest)),

@@ -39,8 +39,8 @@ pub struct EndpointOptions {
     /// Additional schemes that transfers of this endpoint, and transfers to it, may use ([`SendOptions::scheme`]); default: none. Requires
     /// the NI capability MIXED. If the registry and other schemes are active together, each side has half of the card's registry entries.
     pub other_schemes: SchemeList,
-    /// Round trip time for which the timers of message schemes are set. Too long a value costs time when packets are lost; too short a
-    /// value causes spurious retransmissions. Default 100 us.
+    /// First guess of the round trip time, for the timers of message schemes. The schemes measure round trips and forget it with the first
+    /// answer; it costs time only if one of the first packets to a node is lost. Default 100 us.
     pub round_trip: Duration,
     /// Parameters of message schemes that replace those of the specification; peers must use the same ones. A given window applies to each
     /// active scheme that has one.

@@ -26,7 +26,7 @@ const PROBES: usize = 64;
 pub(crate) const DEFAULT_NODES: u32 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct NodeRecord {
+struct NodeRecord<P> {
     node: NodeId,
     /// Newest incarnation known.
     incarnation: Incarnation,
@@ -34,6 +34,8 @@ struct NodeRecord {
     users: u32,
     /// Time at which the last of them began or ended.
     touched: Nanos,
+    /// What the node's users hand on to its later ones: measurements of the path from it.
+    path: P,
 }
 
 /// Whether operations or messages of an incarnation may begin.
@@ -49,15 +51,16 @@ pub(crate) enum Admission {
     Full,
 }
 
-/// Hash table of nodes without removal: a record is overwritten by one of another node in its slot.
+/// Hash table of nodes without removal: a record is overwritten by one of another node in its slot. `P`: measurements of
+/// the path from a node, kept with its record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct NodeTable {
-    places: Box<[Option<NodeRecord>]>,
+pub(crate) struct NodeTable<P = ()> {
+    places: Box<[Option<NodeRecord<P>>]>,
 }
 
-impl NodeTable {
+impl<P: Copy + Default> NodeTable<P> {
     /// Bytes of state of one node.
-    pub(crate) const BYTES: usize = size_of::<Option<NodeRecord>>();
+    pub(crate) const BYTES: usize = size_of::<Option<NodeRecord<P>>>();
 
     /// Creates a table for `nodes` nodes, at least one.
     pub(crate) fn new(nodes: u32) -> Self {
@@ -68,7 +71,7 @@ impl NodeTable {
         self.places.len() as u64
     }
 
-    fn probes(&self, node: NodeId) -> impl Iterator<Item = usize> + use<> {
+    fn probes(&self, node: NodeId) -> impl Iterator<Item = usize> + use<P> {
         let size = self.places.len().max(1);
         let mixed = u64::from(node.get()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
         let first = usize::try_from(mixed % size as u64).unwrap_or(0);
@@ -87,7 +90,7 @@ impl NodeTable {
         None
     }
 
-    fn get(&self, at: usize) -> Option<&NodeRecord> {
+    fn get(&self, at: usize) -> Option<&NodeRecord<P>> {
         self.places.get(at)?.as_ref()
     }
 
@@ -105,7 +108,7 @@ impl NodeTable {
         (node, incarnation): (NodeId, Incarnation),
         rested: Nanos,
     ) -> Admission {
-        let fresh = NodeRecord { node, incarnation, users: 0, touched: now };
+        let fresh = NodeRecord { node, incarnation, users: 0, touched: now, path: P::default() };
         let found = self.find(node);
         let known = found.and_then(|at| Some((at, self.get(at)?.incarnation)));
         let (at, admission) = match known {
@@ -144,13 +147,25 @@ impl NodeTable {
         }
     }
 
-    /// Records that a user of this incarnation has ended. Those of an earlier one are not counted.
-    pub(crate) fn end(&mut self, (node, incarnation): (NodeId, Incarnation), now: Nanos) {
+    /// Returns the measurements of the path from the node at this index.
+    pub(crate) fn path(&self, at: usize) -> P {
+        self.get(at).map(|known| known.path).unwrap_or_default()
+    }
+
+    /// Records that a user of this incarnation has ended, and its measurements of the path, if any. Users of an earlier
+    /// incarnation are not counted.
+    pub(crate) fn end(
+        &mut self,
+        (node, incarnation): (NodeId, Incarnation),
+        now: Nanos,
+        path: Option<P>,
+    ) {
         if let Some(Some(known)) = self.find(node).and_then(|at| self.places.get_mut(at))
             && known.incarnation == incarnation
         {
             known.users = known.users.saturating_sub(1);
             known.touched = now;
+            known.path = path.unwrap_or(known.path);
         }
     }
 }
@@ -166,7 +181,7 @@ mod tests {
 
     #[test]
     fn incarnation_earlier_is_refused_at_any_age_and_across_wrap() {
-        let mut table = NodeTable::new(4);
+        let mut table = NodeTable::<()>::new(4);
         let ages = [0, 1, 10_000_000, u64::MAX / 2].map(Nanos::new);
         assert!(matches!(table.admit(ages[0], name(1, u32::MAX - 1), ages[0]), Admission::Admitted(_)));
         assert!(matches!(table.admit(ages[0], name(1, 3), ages[0]), Admission::Succeeds(_)));
@@ -180,13 +195,13 @@ mod tests {
 
     #[test]
     fn table_full_replaces_only_node_that_rested_longest() {
-        let mut table = NodeTable::new(2);
+        let mut table = NodeTable::<()>::new(2);
         for (node, at) in [(1, 10), (2, 20)] {
             let Admission::Admitted(place) = table.admit(Nanos::new(at), name(node, 7), Nanos::ZERO) else {
                 panic!("a free slot")
             };
             table.begin(place, Nanos::new(at));
-            table.end(name(node, 7), Nanos::new(at));
+            table.end(name(node, 7), Nanos::new(at), None);
         }
         let now = Nanos::new(30);
         assert_eq!(table.admit(now, name(3, 7), Nanos::new(10)), Admission::Full);
@@ -197,7 +212,7 @@ mod tests {
 
     #[test]
     fn node_in_use_keeps_record() {
-        let mut table = NodeTable::new(1);
+        let mut table = NodeTable::<()>::new(1);
         let Admission::Admitted(at) = table.admit(Nanos::ZERO, name(1, 7), Nanos::ZERO) else {
             panic!("free")
         };
@@ -212,7 +227,7 @@ mod tests {
             start in any::<u32>(),
             packets in prop::collection::vec((0u32..6, 0u32..1000), 1..200),
         ) {
-            let mut table = NodeTable::new(64);
+            let mut table = NodeTable::<()>::new(64);
             let mut newest = [None; 6];
             for (node, step) in packets {
                 let place = &mut newest[index(node)];

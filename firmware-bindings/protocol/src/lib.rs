@@ -30,6 +30,7 @@
 
 extern crate alloc;
 
+mod disorder;
 pub mod feedback;
 mod free;
 mod incarnations;

@@ -57,6 +57,10 @@ impl List {
         (self.head != NONE).then_some(self.head)
     }
 
+    pub(crate) fn tail(&self) -> Option<u32> {
+        (self.tail != NONE).then_some(self.tail)
+    }
+
     pub(crate) fn push_back(&mut self, links: &mut ListLinks, slot: u32) {
         self.insert_sorted(links, slot, |_| false);
     }

@@ -2,13 +2,13 @@
 //!
 //! | side | table | one entry per | bytes | bits |
 //! |---|---|---|---|---|
-//! | sender | op table | packet in flight, its timer (16 bytes) included | 53 | 424 |
+//! | sender | op table | packet in flight, its timer (16 bytes) and its place in the order of sending (12) included | 65 | 520 |
 //! | sender | segments | segment in progress | 74 | 592 |
 //! | sender | transfers | transfer queued or in progress, its timer included | 288 | 2304 |
 //! | sender | queues | the same: its links in the regular queue or the big-transfer queue | 8 | 64 |
-//! | sender | destinations | destination node, with the heads of its queues | 120 | 960 |
+//! | sender | destinations | destination node, with the heads of its queues, its timer and the statistics of its path | 240 | 1920 |
 //! | sender | sheets of timers | timer; above 754 timers, every fifteenth timer plus 704: numbers of timers in one slot | 64 | 512 |
-//! | sender | lists of timers | slot of a wheel, 704 for packets and 704 for transfers | 16 | 128 |
+//! | sender | lists of timers | slot of a wheel, 704 each for packets, transfers and destinations | 16 | 128 |
 //! | receiver | registry | operation in progress; 32 bytes more where masks are wider than 64 bits | 82 | 656 |
 //! | receiver | escape channel | early packet | 120 and the packet | 960 and the packet |
 //! | receiver | transfers | transfer in progress | 80 | 640 |

@@ -50,6 +50,8 @@ struct Load {
 fn sender(load: Load) -> Sender {
     let mut config = SenderConfig::default();
     config.op_entries = load.entries;
+    // The choice among queues is the subject: no packet is retransmitted.
+    config.retry.order_evidence = false;
     config.ops_per_destination = load.share;
     config.live_per_destination = 4096;
     config.segment_size = load.segment;

@@ -7,6 +7,7 @@ mod bad_input;
 mod common;
 mod errata;
 mod events;
+mod evidence;
 mod exhaustive;
 mod fairness;
 mod literal;

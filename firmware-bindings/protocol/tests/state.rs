@@ -12,13 +12,13 @@ fn state_bits_match_documented_table() {
     let sender = Sender::new(SenderConfig::default(), Incarnation::new(1)).unwrap();
     let found = sender.state().map(|table| (table.name, table.entries, table.bytes));
     let expected = [
-        ("op table", 256, 53),
+        ("op table", 256, 65),
         ("segments", 384, 74),
         ("transfers", 1024, 288),
         ("queues", 1024, 8),
-        ("destinations", 64, 120),
-        ("sheets of timers", 256 + 1024 / 15 + 704, 64),
-        ("lists of timers", 2 * 704, 16),
+        ("destinations", 64, 240),
+        ("sheets of timers", 256 + 1024 / 15 + 704 + 64, 64),
+        ("lists of timers", 3 * 704, 16),
     ];
     assert_eq!(found, expected);
     let receiver = Receiver::new(ReceiverConfig::new(NodeId::new(1), Incarnation::new(1))).unwrap();
@@ -45,7 +45,7 @@ fn state_bits_match_documented_table() {
     let all = [&sender.state()[..], &receiver.state(), &mirror.state()].concat();
     let bits: Vec<_> = all.iter().map(|table| table.bits()).collect();
     let expected =
-        [424, 592, 2304, 64, 960, 512, 128, 656, 960 + 8 * 512, 640, 384, 64, 256, 320, 512, 896, 384];
+        [520, 592, 2304, 64, 1920, 512, 128, 656, 960 + 8 * 512, 640, 384, 64, 256, 320, 512, 896, 384];
     assert_eq!(bits, expected);
     assert_eq!(receiver.state()[6].total(), 64 * 40);
 }

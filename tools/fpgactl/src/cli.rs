@@ -23,7 +23,7 @@ pub use card::{CardCommand, ControlArgs, ControlCommand, Level, ServeArgs};
 pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use irq::{IrqCommand, IrqWaitArgs};
 pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
-pub use sim::{FigureName, SimCheckArgs, SimCommand, SimFigureArgs, SimRunArgs};
+pub use sim::{FigureName, SimCheckArgs, SimCommand, SimFigureArgs, SimGridArgs, SimRunArgs};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
 pub use top::TopArgs;
 use values::{channel_name, channel_number, operation_size, pin, seconds, stream_packet, word_count};
@@ -289,7 +289,9 @@ impl Command {
             | Self::Stream { .. }
             | Self::Regs { command: RegsCommand::Watch(_) }
             | Self::Card { command: CardCommand::Serve(_) } => SignalAction::End,
-            Self::Sim { command: SimCommand::Run(_) | SimCommand::Figure(_) } => SignalAction::Stop,
+            Self::Sim { command: SimCommand::Run(_) | SimCommand::Figure(_) | SimCommand::Grid(_) } => {
+                SignalAction::Stop
+            }
             _ => SignalAction::Abort,
         }
     }
@@ -454,7 +456,7 @@ pub struct TransferArgs {
     /// Scheme receiver-window: number of requests for a gap alone before all packets after it are requested too, 1 to 255 [default: 3]
     #[arg(long, value_name = "K", value_parser = whole::<u8>(1, 255))]
     pub resend_after: Option<u8>,
-    /// Round trip time from which the timers of schemes other than registry are set [default: 100us]
+    /// Round trip time as a first guess for the timers of schemes other than registry [default: 100us]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub round_trip: Option<Duration>,
     /// Time after which an unfinished transfer ends with an error, whatever its progress [default: none]

@@ -64,7 +64,7 @@ use tracing_subscriber::EnvFilter;
 use cli::{Cli, Command, RegsCommand, SimCommand};
 use commands::{
     bind, card, cdma, dma, doctor, dump, events, frames, info, inspect, irq, list, raw, recover, regs,
-    replay, shell, sim, sim_check, top, transfer, validate,
+    replay, shell, sim, sim_check, sim_grid, top, transfer, validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -211,6 +211,9 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Sim { command: SimCommand::Schema } => sim_check::schema(out),
         Command::Sim { command: SimCommand::Figure(args) } => {
             output::print(&sim::figure(settings, args)?, json, out)
+        }
+        Command::Sim { command: SimCommand::Grid(args) } => {
+            output::print(&sim_grid::run(settings, args)?, json, out)
         }
         Command::Completions { shell: which } => output::write_all(&shell::completions(*which), out),
         Command::Man { out: dir } => output::print(&shell::man(dir, settings.deadline)?, json, out),

@@ -610,7 +610,7 @@ pub(crate) fn message_configs(
     (sender.contexts, sender.contexts_per_node) = (sending, sending);
     receiver.contexts = scenario.receiving_contexts().min(received.max(1));
     sender.message_packets = MAX_MESSAGE_PACKETS;
-    sender.ask = scenario.timers_for().saturating_mul(4);
+    sender.ask = scenario.timers_for();
     sender.transfers = 256;
     (receiver.windows, receiver.peers) = (1, 1024);
     (sender, receiver)

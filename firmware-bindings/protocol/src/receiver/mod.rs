@@ -124,7 +124,7 @@ impl Receiver {
             StateTable::new("transfers", config.transfers.into(), transfer),
             StateTable::new("senders", config.sources.into(), source),
             StateTable::new("tombstones", tombstones, tombstone),
-            StateTable::new("incarnations", self.nodes.capacity(), NodeTable::BYTES),
+            StateTable::new("incarnations", self.nodes.capacity(), NodeTable::<()>::BYTES),
             StateTable::new("memory windows", config.windows.into(), AccessTable::BYTES),
             StateTable::new("answers and events", 2 * self.burst as u64, size_of::<Output>()),
         ]

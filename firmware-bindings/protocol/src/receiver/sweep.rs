@@ -100,7 +100,7 @@ impl Receiver {
                 next = next.min(deadline);
             } else {
                 let source = (source.node, source.incarnation);
-                self.nodes.end(source, now);
+                self.nodes.end(source, now, None);
                 self.peers.close_source(at);
             }
         }

@@ -31,7 +31,8 @@ pub struct AdaptiveWindowConfig {
     pub window: u32,
     /// Number of delay samples in use, 1 to 256 (64).
     pub samples: u32,
-    /// Interval between two checks of the window (a quarter of a round trip).
+    /// Maximum interval between two checks of the window (a quarter of a round trip); a quarter of the measured round
+    /// trip if that is shorter.
     pub walk: Nanos,
     /// Number of late packets in one check above which the sender sends an inquiry (3).
     pub late: u32,
@@ -109,6 +110,12 @@ pub struct Sender {
     delays: DelaySamples,
     trip: RoundTrip,
     walk: Nanos,
+    /// Time of the last answer or transmission.
+    active: Nanos,
+    /// Number of probes since the last answer.
+    silent: u8,
+    /// Packets that the receiver requested since the last check: they are late, too.
+    requested: u32,
     inquire: bool,
     /// Delay of the last answer, until it is read.
     delay: Option<Nanos>,
@@ -127,6 +134,9 @@ impl Sender {
             delays: DelaySamples::new(config.samples),
             trip: RoundTrip::default(),
             walk: Nanos::MAX,
+            active: Nanos::ZERO,
+            silent: 0,
+            requested: 0,
             inquire: false,
             delay: None,
             late: UnhashedCount(0),
@@ -140,16 +150,33 @@ impl Sender {
         self.flight.base
     }
 
-    /// Restarts with another message. Delay samples of the path are kept unless the message goes to another node
-    /// (`new_node`).
-    pub fn begin(&mut self, count: u32, new_node: bool) {
+    /// Restarts with another message, on a path with the round trip `trip`. Delay samples of the path are kept unless
+    /// the message goes to another node (`new_node`).
+    pub fn begin(&mut self, count: u32, new_node: bool, trip: &RoundTrip) {
         self.flight.begin(count);
         if new_node {
             self.delays.clear();
-            self.trip = RoundTrip::default();
         }
+        self.trip = *trip;
+        (self.silent, self.requested) = (0, 0);
         self.walk = Nanos::MAX;
         self.inquire = false;
+    }
+
+    /// Retransmits the highest outstanding packet if nothing was answered for a while: its answer reports all missing
+    /// packets.
+    fn probe(&mut self, now: Nanos) {
+        let Some(usual) = self.trip.usual().filter(|_| self.config.patience == TimeoutRule::Safe) else {
+            return;
+        };
+        if self.active.saturating_add(super::backoff(usual, self.silent)) > now {
+            return;
+        }
+        if let Some((_, last)) = self.flight.ends() {
+            self.flight.mark_retransmit(last);
+            self.silent = self.silent.saturating_add(1).min(super::MAX_DOUBLINGS);
+            self.active = now;
+        }
     }
 
     /// Returns the current timeout of a packet.
@@ -162,6 +189,24 @@ impl Sender {
             TimeoutRule::Safe => self.trip.timeout(),
         };
         learnt.unwrap_or(self.config.initial)
+    }
+
+    /// Sets the round trip of the path.
+    pub fn learn(&mut self, now: Nanos, trip: &RoundTrip) {
+        self.trip = *trip;
+        if self.walk != Nanos::MAX {
+            self.walk = self.walk.min(now.saturating_add(self.interval()));
+        }
+    }
+
+    /// Returns the interval between two checks of the window.
+    fn interval(&self) -> Nanos {
+        if self.trip.samples == 0 {
+            return self.config.walk;
+        }
+        let quarter = Nanos::new(self.trip.mean.get() / 4 + 1);
+        // A node that does not answer is checked less and less.
+        self.config.walk.min(quarter).saturating_mul(1 << (2 * self.silent.saturating_sub(2)))
     }
 
     /// Whether so many packets were late that an inquiry to the links on the path is due. Returns true once per
@@ -193,19 +238,25 @@ impl MessageSender for Sender {
             _ => return,
         };
         let learnt = self.flight.acknowledge(map);
+        (self.active, self.silent) = (now, 0);
         let Some(sending) = learnt.sending else { return };
         let span = now.saturating_sub(sending.at);
         self.delays.sample(span);
         self.trip.sample(span);
         self.delay = Some(span);
+        // The first check was due after a guess.
+        self.walk = self.walk.min(now.saturating_add(self.interval()));
         // Expected bits count only for packets sent before the answered one and not retransmitted since.
         let wanted = super::bits::down(map.overdue, self.flight.base.saturating_sub(map.base));
         let base = self.flight.base;
         for ahead in ones(wanted & self.flight.outstanding(base)) {
             let (last, _) = self.flight.last(base + ahead);
-            if before(last.sequence, sending.sequence) {
+            // Its own answer may still be on the way: nothing is known before a round trip has passed.
+            let young = now.saturating_sub(last.at) < self.trip.mean && self.flight.is_repeat(last);
+            if before(last.sequence, sending.sequence) && !young {
                 self.flight.mark_retransmit(base + ahead);
                 self.overdue.add(1);
+                self.requested += 1;
             }
         }
     }
@@ -215,7 +266,9 @@ impl MessageSender for Sender {
             return 0;
         }
         let timeout = self.timeout();
-        let longest = self.config.longest.max(timeout);
+        // A wrong first guess neither shortens nor prolongs the doubled timeout.
+        let longest =
+            if self.trip.samples == 0 { self.config.longest.max(timeout) } else { timeout.saturating_mul(4) };
         let mut late = 0;
         let base = self.flight.base;
         for ahead in ones(self.flight.outstanding(base)) {
@@ -226,9 +279,12 @@ impl MessageSender for Sender {
                 late += 1;
             }
         }
+        if late == 0 {
+            self.probe(now);
+        }
         self.late.add(late);
-        self.inquire |= late > self.config.late;
-        self.walk = now.saturating_add(self.config.walk);
+        self.inquire |= late + core::mem::take(&mut self.requested) > self.config.late;
+        self.walk = now.saturating_add(self.interval());
         late
     }
 
@@ -241,8 +297,9 @@ impl MessageSender for Sender {
             return None;
         }
         let packet = self.flight.poll(now)?;
+        self.active = now;
         if self.walk == Nanos::MAX {
-            self.walk = now.saturating_add(self.config.walk);
+            self.walk = now.saturating_add(self.interval());
         }
         Some(packet)
     }

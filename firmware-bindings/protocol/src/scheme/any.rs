@@ -2,10 +2,12 @@
 
 use fpga_firmware::generated::Scheme;
 
+use super::adaptive_window::TimeoutRule;
 use super::{
-    Answer, Disposition, MAX_MESSAGE_PACKETS, MessageReceiver, MessageSender, Packet, adaptive_window,
-    mapping, receiver_counter, receiver_window, selective, sender_window,
+    Answer, Disposition, MAX_MESSAGE_PACKETS, MessageReceiver, MessageSender, Packet, ReceivePath,
+    adaptive_window, mapping, receiver_counter, receiver_window, selective, sender_window,
 };
+use crate::sender::RoundTrip;
 use crate::time::Nanos;
 
 /// Scheme with its parameters.
@@ -22,7 +24,8 @@ pub enum SchemeConfig {
     AdaptiveWindow {
         /// Parameters of the sender.
         sender: adaptive_window::AdaptiveWindowConfig,
-        /// Time after which the receiver requests missing packets; `None`: only the sender decides.
+        /// Time after which the receiver requests missing packets in the literal form; otherwise it follows the disorder
+        /// of the path. `None`: only the sender decides.
         overdue: Option<Nanos>,
     },
     /// See [`selective`].
@@ -100,8 +103,11 @@ impl SchemeConfig {
             Self::ReceiverCounter(config) => AnyMessageReceiver::ReceiverCounter(
                 receiver_counter::Receiver::new(config, MAX_MESSAGE_PACKETS),
             ),
-            Self::AdaptiveWindow { overdue: wanted, .. } => {
-                AnyMessageReceiver::Mapping(mapping::Receiver::new(mapping::WIDTH, wanted))
+            Self::AdaptiveWindow { overdue: wanted, sender } => {
+                AnyMessageReceiver::Mapping(match (wanted, sender.patience) {
+                    (Some(gap), TimeoutRule::Safe) => mapping::Receiver::adaptive(mapping::WIDTH, gap),
+                    (wanted, _) => mapping::Receiver::new(mapping::WIDTH, wanted),
+                })
             }
             Self::Selective(config) => {
                 AnyMessageReceiver::Mapping(mapping::Receiver::new(config.window, None))
@@ -199,6 +205,7 @@ impl AnyMessageSender {
     /// Returns the delay of the last answer, once; `None` where the scheme does not measure it.
     pub const fn take_delay(&mut self) -> Option<Nanos> {
         match self {
+            Self::SenderWindow(end) => end.take_delay(),
             Self::AdaptiveWindow(end) => end.take_delay(),
             Self::Selective(end) => end.take_delay(),
             _ => None,
@@ -225,26 +232,58 @@ impl AnyMessageSender {
         }
     }
 
-    /// Restarts with a message of `count` packets. `new_node`: it goes to another node than the previous one.
-    pub fn begin(&mut self, now: Nanos, count: u32, new_node: bool) {
+    /// Restarts with a message of `count` packets, on a path with the round trip `trip`. `new_node`: it goes to another
+    /// node than the previous one.
+    pub fn begin(&mut self, now: Nanos, count: u32, new_node: bool, trip: &RoundTrip) {
         match self {
-            Self::ReceiverWindow(end) => end.begin(count, now),
-            Self::SenderWindow(end) => end.begin(count),
-            Self::ReceiverCounter(end) => end.begin(count),
-            Self::AdaptiveWindow(end) => end.begin(count, new_node),
-            Self::Selective(end) => end.begin(count, new_node),
+            Self::ReceiverWindow(end) => end.begin(count, now, trip),
+            Self::SenderWindow(end) => end.begin(count, trip),
+            Self::ReceiverCounter(end) => end.begin(count, trip),
+            Self::AdaptiveWindow(end) => end.begin(count, new_node, trip),
+            Self::Selective(end) => end.begin(count, new_node, trip),
+        }
+    }
+
+    /// Sets the round trip of the path, after its first sample: timers that run with a guess become shorter.
+    pub fn learn(&mut self, now: Nanos, trip: &RoundTrip) {
+        match self {
+            Self::ReceiverWindow(end) => end.learn(trip),
+            Self::SenderWindow(end) => end.learn(now, trip),
+            Self::ReceiverCounter(end) => end.learn(trip),
+            Self::AdaptiveWindow(end) => end.learn(now, trip),
+            Self::Selective(end) => end.learn(now, trip),
         }
     }
 }
 
 impl AnyMessageReceiver {
-    /// Restarts with a message of `count` packets.
-    pub fn begin(&mut self, now: Nanos, count: u32) {
+    /// Restarts with a message of `count` packets, of a sender with the path measurements `path`.
+    pub fn begin(&mut self, now: Nanos, count: u32, path: ReceivePath) {
         match self {
-            Self::ReceiverWindow(end) => end.begin(now),
+            Self::ReceiverWindow(end) => end.begin(now, count, path),
             Self::SenderWindow(end) => end.begin(),
-            Self::ReceiverCounter(end) => end.begin(count),
-            Self::Mapping(end) => end.begin(),
+            Self::ReceiverCounter(end) => end.begin(now, count, path),
+            Self::Mapping(end) => end.begin(path),
+        }
+    }
+
+    /// Returns the measurements of the path from the sender, for the next message; `None` where nothing is measured.
+    #[must_use]
+    pub const fn path(&self) -> Option<ReceivePath> {
+        match self {
+            Self::ReceiverWindow(end) => Some(end.path()),
+            Self::SenderWindow(_) => None,
+            Self::ReceiverCounter(end) => Some(end.path()),
+            Self::Mapping(end) => end.path(),
+        }
+    }
+
+    /// Records that the request for a context was answered again.
+    pub const fn note_repeated_request(&mut self) {
+        match self {
+            Self::ReceiverWindow(end) => end.note_repeated_request(),
+            Self::ReceiverCounter(end) => end.note_repeated_request(),
+            Self::SenderWindow(_) | Self::Mapping(_) => {}
         }
     }
 

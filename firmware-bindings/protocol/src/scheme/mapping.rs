@@ -5,7 +5,9 @@
 //! each packet is in the map that answers it and in the maps that answer the 127 packets after it.
 
 use super::bits::{PacketWindow, down, low};
-use super::{AckMap, Answer, AnswerQueue, Disposition, MessageReceiver, Packet, UnhashedCount};
+use super::{AckMap, Answer, AnswerQueue, Disposition, MessageReceiver, Packet, ReceivePath, UnhashedCount};
+use crate::disorder::Disorder;
+use crate::sender::RoundTrip;
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use fpga_registers::cast::index;
@@ -30,7 +32,109 @@ pub struct Receiver {
     highest: [u32; 3],
     /// Time of the last mark.
     mark: Nanos,
+    gaps: Option<Gaps>,
     answers: AnswerQueue,
+}
+
+/// Ages of the gaps of a window of at most [`WIDTH`] packets, and the disorder of the path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Gaps {
+    /// Of each missing packet, by the low bits of its number: time of the first arrival of a later one, or time at which
+    /// it was first reported as overdue.
+    since: Box<[Nanos; 128]>,
+    /// Missing packets that were reported as overdue, by the low bits of their numbers.
+    reported: u128,
+    /// Maximum of the window in the first epoch, before a round trip is known.
+    guess: Nanos,
+    trip: RoundTrip,
+    /// One above the highest packet received.
+    highest: u32,
+    /// Latest transmission received.
+    latest: u32,
+    disorder: Disorder,
+}
+
+impl Gaps {
+    fn new(guess: Nanos) -> Self {
+        Self {
+            guess,
+            since: Box::new([Nanos::ZERO; 128]),
+            reported: 0,
+            trip: RoundTrip::UNKNOWN,
+            highest: 0,
+            latest: 0,
+            disorder: Disorder::default(),
+        }
+    }
+
+    fn since(&self, number: u32) -> Nanos {
+        self.since.get(place(number, 128)).copied().unwrap_or(Nanos::ZERO)
+    }
+
+    /// Records the arrival of a new packet, in a window from `base` on.
+    fn note(&mut self, now: Nanos, packet: &Packet, base: u32) {
+        let number = packet.index;
+        let own = 1_u128 << (number % 128);
+        let reported = self.reported & own != 0;
+        self.reported &= !own;
+        if number >= self.highest {
+            for missing in self.highest.max(base)..number {
+                if let Some(since) = self.since.get_mut(place(missing, 128)) {
+                    *since = now;
+                }
+            }
+            self.highest = number + 1;
+            self.disorder.sample(Nanos::ZERO);
+        } else if before(packet.sequence, self.latest) {
+            if !reported {
+                self.disorder.sample(now.saturating_sub(self.since(number)));
+            }
+        } else {
+            self.disorder.note_useful();
+            if reported {
+                self.trip.sample(now.saturating_sub(self.since(number)));
+            }
+        }
+        if self.latest == 0 || before(self.latest, packet.sequence) {
+            self.latest = packet.sequence;
+        }
+    }
+
+    /// Returns the packets of `missing` whose gaps are older than the reorder window; bit `i` is packet `base + i`.
+    ///
+    /// The window is at least the round trip from a report to the retransmission: in congestion, immediate
+    /// retransmissions would be lost again.
+    fn overdue(&mut self, now: Nanos, base: u32, missing: u128) -> u128 {
+        let missing = missing & low(self.highest.saturating_sub(base));
+        if missing == 0 {
+            return 0;
+        }
+        let age = |ahead: u32| now.saturating_sub(self.since(base + ahead));
+        let late = if self.disorder.is_new() {
+            ones(missing).map(|ahead| age(ahead).get()).fold(0, u64::saturating_add)
+        } else {
+            0
+        };
+        let mut window = self.disorder.window(self.trip.mean, late, false);
+        if self.disorder.is_new() {
+            // Where most packets are lost, the estimate from the missing ones would never let them be requested.
+            window = window.min(self.trip.usual().unwrap_or(self.guess));
+        }
+        let is_reported = |ahead: u32| self.reported >> ((base + ahead) % 128) & 1 != 0;
+        let overdue = ones(missing)
+            .filter(|ahead| is_reported(*ahead) || age(*ahead) >= window)
+            .fold(0, |all, ahead| all | 1 << ahead);
+        for ahead in ones(overdue) {
+            let number = base + ahead;
+            if self.reported >> (number % 128) & 1 == 0 {
+                self.reported |= 1 << (number % 128);
+                if let Some(since) = self.since.get_mut(place(number, 128)) {
+                    *since = now;
+                }
+            }
+        }
+        overdue
+    }
 }
 
 impl Receiver {
@@ -47,13 +151,34 @@ impl Receiver {
             gap_timeout,
             highest: [0; 3],
             mark: Nanos::ZERO,
+            gaps: None,
             answers: AnswerQueue::NONE,
         }
     }
 
-    /// Restarts with another message.
-    pub const fn begin(&mut self) {
-        *self = Self::new(self.window, self.gap_timeout);
+    /// Like [`Self::new`], with a gap timeout that follows the disorder of the path, for windows of at most [`WIDTH`].
+    /// `guess`: maximum before a round trip is known.
+    #[must_use]
+    pub fn adaptive(window: u32, guess: Nanos) -> Self {
+        Self { gaps: Some(Gaps::new(guess)), ..Self::new(window.min(WIDTH), None) }
+    }
+
+    /// Restarts with another message, of a sender with the path measurements `path`.
+    pub fn begin(&mut self, path: ReceivePath) {
+        let gaps = self.gaps.take().map(|mut gaps| {
+            gaps.since.fill(Nanos::ZERO);
+            Gaps { highest: 0, latest: 0, reported: 0, trip: path.trip, disorder: path.disorder, ..gaps }
+        });
+        *self = Self { gaps, ..Self::new(self.window, self.gap_timeout) };
+    }
+
+    /// Returns the measurements of the path from the sender; `None` if nothing is measured.
+    #[must_use]
+    pub const fn path(&self) -> Option<ReceivePath> {
+        match &self.gaps {
+            Some(Gaps { trip, disorder, .. }) => Some(ReceivePath { trip: *trip, disorder: *disorder }),
+            None => None,
+        }
     }
 
     /// Whether packet `index` has been received.
@@ -91,6 +216,9 @@ impl MessageReceiver for Receiver {
                 if packet.tail {
                     self.count = Some(index + 1);
                 }
+                if let Some(gaps) = &mut self.gaps {
+                    gaps.note(now, packet, self.base);
+                }
                 self.received.insert(index);
                 let slide = self.received.run(self.base);
                 self.received.clear(self.base, self.base + slide);
@@ -98,7 +226,15 @@ impl MessageReceiver for Receiver {
                 Disposition::Write
             }
         };
-        let wanted = self.overdue_packets(now);
+        let wanted = match &mut self.gaps {
+            Some(gaps) => {
+                if disposition == Disposition::Duplicate {
+                    gaps.disorder.note_wasted();
+                }
+                gaps.overdue(now, self.base, !self.received.bits(self.base))
+            }
+            None => self.overdue_packets(now),
+        };
         let [highest, ..] = &mut self.highest;
         *highest = (*highest).max(index.saturating_add(1));
         let ahead =

@@ -32,6 +32,8 @@ pub mod sender_window;
 pub mod traits;
 pub mod tuning;
 
+use crate::disorder::Disorder;
+use crate::sender::RoundTrip;
 use crate::time::Nanos;
 
 /// Maximum number of packets of a message: indices and a window's base have 13 bits [E0-11].
@@ -47,8 +49,9 @@ pub struct Packet {
     pub tail: bool,
     /// Round of the message; 0 in schemes without rounds.
     pub round: u8,
-    /// Number of this transmission within the message. An [`Answer::Map`] echoes it, so that the measured delay belongs
-    /// to this transmission and no other [E2-2]. 0 in schemes without maps.
+    /// In schemes with maps, number of this transmission within the message. An [`Answer::Map`] echoes it, so that the
+    /// measured delay belongs to this transmission and no other [E2-2]. In the receiver window 1 for the first
+    /// transmission of a packet, 2 for any other. 0 in the other schemes.
     pub sequence: u32,
 }
 
@@ -107,6 +110,14 @@ pub enum Disposition {
     Duplicate,
     /// Not accepted.
     Dropped,
+}
+
+/// Measurements of the path from a sender, kept by the receiver from message to message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ReceivePath {
+    /// Round trips from an answer to the packets that it causes.
+    pub trip: RoundTrip,
+    pub(crate) disorder: Disorder,
 }
 
 /// Sender of one message.

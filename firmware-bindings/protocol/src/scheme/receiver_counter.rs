@@ -10,8 +10,10 @@
 
 use super::bits::PacketSet;
 use super::{
-    Answer, AnswerQueue, Disposition, MAX_DOUBLINGS, MessageReceiver, MessageSender, Packet, backoff,
+    Answer, AnswerQueue, Disposition, MAX_DOUBLINGS, MessageReceiver, MessageSender, Packet, ReceivePath,
+    backoff,
 };
+use crate::sender::RoundTrip;
 use crate::time::Nanos;
 
 /// Counting rule of the receiver.
@@ -27,10 +29,11 @@ pub enum CountRule {
 /// Parameters of sender and receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceiverCounterConfig {
-    /// Time that the receiver waits for the next packet of a round (2 round trips).
+    /// Time that the receiver waits for the next packet of a round (2 round trips), before it has measured the round
+    /// trip: from its acceptance or its request of a round to the first packet of the round.
     pub timeout: Nanos,
-    /// Time that the sender waits after a round's last packet, in case the receiver's answer was lost (4 round trips).
-    /// It doubles with each consecutive round without an answer, up to 16 x.
+    /// Time that the sender waits after a round's last packet, in case the receiver's answer was lost (4 round trips),
+    /// before the round trip is known. It doubles with each consecutive round without an answer, up to 16 x.
     pub backstop: Nanos,
     /// Counting rule.
     pub counting: CountRule,
@@ -47,6 +50,9 @@ impl ReceiverCounterConfig {
         }
     }
 }
+
+/// Maximum number of doublings of the receiver's measured wait.
+const MAX_SHORT_DOUBLINGS: u8 = 2;
 
 /// Whether round `a` is after `b`; both are modulo 256.
 const fn is_after(a: u8, b: u8) -> bool {
@@ -65,18 +71,25 @@ pub struct Sender {
     /// Consecutive rounds without an answer.
     silent: u8,
     done: bool,
+    trip: RoundTrip,
 }
 
 impl Sender {
     /// Creates a sender for a message of `count` packets. A message without packets is done at once.
     #[must_use]
-    pub const fn new(config: ReceiverCounterConfig, count: u32) -> Self {
-        Self { config, count, next: 0, round: 0, deadline: Nanos::MAX, silent: 0, done: count == 0 }
+    pub fn new(config: ReceiverCounterConfig, count: u32) -> Self {
+        let trip = RoundTrip::default();
+        Self { config, count, next: 0, round: 0, deadline: Nanos::MAX, silent: 0, done: count == 0, trip }
     }
 
-    /// Restarts with another message.
-    pub const fn begin(&mut self, count: u32) {
-        *self = Self::new(self.config, count);
+    /// Restarts with another message, on a path with the round trip `trip`.
+    pub fn begin(&mut self, count: u32, trip: &RoundTrip) {
+        *self = Self { trip: *trip, ..Self::new(self.config, count) };
+    }
+
+    /// Sets the round trip of the path.
+    pub const fn learn(&mut self, trip: &RoundTrip) {
+        self.trip = *trip;
     }
 
     const fn again(&mut self) {
@@ -118,7 +131,9 @@ impl MessageSender for Sender {
         self.next += 1;
         let tail = self.next == self.count;
         if tail {
-            self.deadline = now.saturating_add(backoff(self.config.backstop, self.silent));
+            // The receiver waits for a round trip and more before it asks for another round.
+            let learnt = self.trip.careful().map(|careful| careful.saturating_mul(8));
+            self.deadline = now.saturating_add(backoff(learnt.unwrap_or(self.config.backstop), self.silent));
         }
         Some(Packet { index, tail, round: self.round, sequence: 0 })
     }
@@ -139,10 +154,30 @@ pub struct Receiver {
     here: PacketSet,
     deadline: Nanos,
     complete: bool,
+    path: ReceivePath,
+    /// Time of the answer that the next round follows, and that round.
+    asked: Option<(Nanos, u8)>,
+    /// Number of rounds asked for: the measured wait doubles with each, or packets that are late in every round would
+    /// make every round short.
+    shorts: u8,
     answers: AnswerQueue,
 }
 
 impl Receiver {
+    /// Records that the announcement was answered again. It is not known which answer the first packet follows: the
+    /// time since the first one is a sample only if there is no better one.
+    pub const fn note_repeated_request(&mut self) {
+        if self.path.trip.samples != 0 {
+            self.asked = None;
+        }
+    }
+
+    /// Returns the measurements of the path from the sender.
+    #[must_use]
+    pub const fn path(&self) -> ReceivePath {
+        self.path
+    }
+
     /// Creates a receiver for a message of `count` packets.
     #[must_use]
     pub fn new(config: ReceiverCounterConfig, count: u32) -> Self {
@@ -154,13 +189,20 @@ impl Receiver {
             here: PacketSet::new(bits),
             deadline: Nanos::MAX,
             complete: count == 0,
+            path: ReceivePath::default(),
+            asked: None,
+            shorts: 0,
             answers: AnswerQueue::NONE,
             config,
         }
     }
 
-    /// Restarts with another message, not longer than the one given at creation.
-    pub fn begin(&mut self, count: u32) {
+    /// Restarts with another message, not longer than the one given at creation, of a sender with the path measurements
+    /// `path`.
+    pub fn begin(&mut self, now: Nanos, count: u32, path: ReceivePath) {
+        self.path = path;
+        self.asked = Some((now, 0));
+        self.shorts = 0;
         self.count = count;
         self.round = 0;
         self.received = 0;
@@ -196,7 +238,13 @@ impl MessageReceiver for Receiver {
             return Disposition::Duplicate;
         }
         self.received += 1;
-        self.deadline = now.saturating_add(self.config.timeout);
+        if let Some((asked, round)) = self.asked.take()
+            && round == packet.round
+        {
+            self.path.trip.sample(now.saturating_sub(asked));
+        }
+        let learnt = self.path.trip.careful().map(|careful| backoff(careful, self.shorts));
+        self.deadline = now.saturating_add(learnt.unwrap_or(self.config.timeout));
         if self.received == self.count {
             self.complete = true;
             self.answers = AnswerQueue::NONE;
@@ -208,6 +256,8 @@ impl MessageReceiver for Receiver {
     fn handle_timeout(&mut self, now: Nanos) {
         if self.poll_timeout().is_some_and(|due| due <= now) {
             self.deadline = Nanos::MAX;
+            self.asked = Some((now, self.round.wrapping_add(1)));
+            self.shorts = self.shorts.saturating_add(1).min(MAX_SHORT_DOUBLINGS);
             self.answers.queue_answer(Answer::Short { round: self.round });
         }
     }

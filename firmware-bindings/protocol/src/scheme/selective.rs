@@ -100,13 +100,17 @@ impl DelayVariation {
     /// The first answers belong to the fastest packets, so the missing ones carry information, too. The lateness of
     /// late and answered packets divided by the number of answered ones is the mean of an exponential delay (the
     /// maximum-likelihood estimate of censored samples). One packet in a thousand exceeds seven means.
-    fn early_window(&self, late: u64) -> Nanos {
+    ///
+    /// `haste`: everything was sent, so a spurious retransmission delays nothing; one packet in twenty exceeds
+    /// three means.
+    fn early_window(&self, late: u64, haste: bool) -> Nanos {
         let (samples, least) = (u64::from(self.samples), self.least.unwrap_or(Nanos::ZERO).get());
         if !self.is_new() || samples == 0 {
             return Nanos::ZERO;
         }
         let answered = self.sum.saturating_sub(samples.saturating_mul(least));
-        Nanos::new(answered.saturating_add(late).saturating_mul(7) / samples)
+        let means = if haste { 3 } else { 7 };
+        Nanos::new(answered.saturating_add(late).saturating_mul(means) / samples)
     }
 
     /// Returns the reorder window: the maximum delay of a packet beyond the minimum delay.
@@ -179,16 +183,25 @@ impl Sender {
         self.flight.base
     }
 
-    /// Restarts with another message. Delays of the path are kept unless the message goes to another node (`new_node`).
-    pub fn begin(&mut self, count: u32, new_node: bool) {
+    /// Restarts with another message, on a path with the round trip `trip`. The spread of the delays is kept unless the
+    /// message goes to another node (`new_node`).
+    pub fn begin(&mut self, count: u32, new_node: bool, trip: &RoundTrip) {
         self.flight.begin(count);
         if new_node {
-            self.trip = RoundTrip::default();
             self.spread = DelayVariation::default();
         }
+        self.trip = *trip;
         self.latest = None;
         (self.due, self.probe) = (Nanos::MAX, Nanos::MAX);
         self.silent = 0;
+    }
+
+    /// Sets the round trip of the path, and shortens the probe timer to it.
+    pub fn learn(&mut self, now: Nanos, trip: &RoundTrip) {
+        self.trip = *trip;
+        if self.probe != Nanos::MAX {
+            self.wait(now);
+        }
     }
 
     fn round_trip(&self) -> Nanos {
@@ -199,9 +212,11 @@ impl Sender {
     fn detect_losses(&mut self, now: Nanos) {
         self.due = Nanos::MAX;
         let Some(latest) = self.latest else { return };
-        let least = self.spread.least.unwrap_or(self.config.round_trip);
+        let trip = self.round_trip();
+        let least = self.spread.least.unwrap_or(trip);
         let late = if self.spread.is_new() { self.flight.lateness(now.saturating_sub(least)) } else { 0 };
-        let window = self.spread.window(self.config.round_trip).max(self.spread.early_window(late));
+        let haste = self.flight.next == self.flight.count;
+        let window = self.spread.window(trip).max(self.spread.early_window(late, haste));
         let wait = least.saturating_add(window);
         while let Some(sending) = self.flight.earliest(latest.sequence) {
             let lost = sending.at.saturating_add(wait);
@@ -217,10 +232,11 @@ impl Sender {
     /// maximum delay of the path: where a queue drops most of a window, the answer to the last packet reports all the
     /// others.
     fn wait(&mut self, now: Nanos) {
-        let window = self.spread.window(self.config.round_trip);
-        let span = self.round_trip().saturating_mul(2).saturating_add(window);
+        let trip = self.round_trip();
+        let span = trip.saturating_mul(2).saturating_add(self.spread.window(trip));
+        let longest = if self.trip.samples == 0 { self.config.longest } else { span.saturating_mul(32) };
         self.probe = now
-            .saturating_add(span.saturating_mul(1 << self.silent.min(16)).min(self.config.longest))
+            .saturating_add(span.saturating_mul(1 << self.silent.min(16)).min(longest))
             .max(now.saturating_add(Nanos::new(1)));
     }
 }
@@ -311,17 +327,18 @@ mod tests {
 
     #[test]
     fn early_window_is_seven_means_of_first_epoch() {
-        assert_eq!(DelayVariation::default().early_window(5), Nanos::ZERO);
+        assert_eq!(DelayVariation::default().early_window(5, false), Nanos::ZERO);
         // 20 ns above the minimum, and 5 ns of lateness, over two answers.
-        assert_eq!(two_samples().early_window(5), Nanos::new(25 * 7 / 2));
+        assert_eq!(two_samples().early_window(5, false), Nanos::new(25 * 7 / 2));
+        assert_eq!(two_samples().early_window(5, true), Nanos::new(25 * 3 / 2));
         let mut settled = two_samples();
         settled.end_first_epoch();
-        assert_eq!(settled.early_window(5), Nanos::ZERO);
+        assert_eq!(settled.early_window(5, false), Nanos::ZERO);
         let mut second_epoch = DelayVariation::default();
         for _ in 0..=EPOCH {
             second_epoch.sample(Nanos::new(10));
         }
-        assert_eq!((second_epoch.samples, second_epoch.early_window(5)), (1, Nanos::ZERO));
+        assert_eq!((second_epoch.samples, second_epoch.early_window(5, false)), (1, Nanos::ZERO));
     }
 
     #[test]

@@ -3,27 +3,44 @@
 //! The sender keeps a window of unacknowledged packets. The receiver acknowledges every packet. It writes payload
 //! directly to memory and keeps a bit per received packet. A timer runs for the oldest packet; when it expires, all
 //! unacknowledged packets are retransmitted.
+//!
+//! The timer follows the round trips of the packets that were sent once. A doubled timer stays doubled until such a
+//! packet is acknowledged (RFC 6298, 5): otherwise a timer shorter than the round trip would retransmit for ever.
 
 use super::bits::{PacketSet, bit, down, low, width};
+use super::mapping::ones;
 use super::{Answer, AnswerQueue, Disposition, MessageReceiver, MessageSender, Packet};
+use crate::sender::RoundTrip;
 use crate::time::Nanos;
+use alloc::boxed::Box;
+
+/// Number of packets whose times are stored, by the low bits of their numbers: the maximum window.
+const SLOTS: usize = 128;
 
 /// Parameters of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SenderWindowConfig {
     /// Maximum number of packets in flight, 1 to 128 (32).
     pub window: u32,
-    /// Timeout of the oldest packet (2 round trips); it doubles with each consecutive timeout.
+    /// Timeout of the oldest packet before the first sample (2 round trips); it doubles with each consecutive timeout.
     pub timeout: Nanos,
-    /// Maximum timeout (64 round trips).
+    /// Maximum doubled timeout before the first sample (64 round trips).
     pub longest: Nanos,
+    /// Whether the timeout follows the measured round trips (true); otherwise it is constant, the literal form of
+    /// source 004.
+    pub adaptive: bool,
 }
 
 impl SenderWindowConfig {
     /// Returns the specification's values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
-        Self { window: 32, timeout: round_trip.saturating_mul(2), longest: round_trip.saturating_mul(64) }
+        Self {
+            window: 32,
+            timeout: round_trip.saturating_mul(2),
+            longest: round_trip.saturating_mul(64),
+            adaptive: true,
+        }
     }
 }
 
@@ -39,15 +56,22 @@ pub struct Sender {
     acknowledged: u128,
     /// Packets to be retransmitted.
     retransmit: u128,
+    /// Packets that were sent more than once.
+    repeated: u128,
+    /// Times at which the packets were sent first.
+    sent: Box<[Nanos; SLOTS]>,
     deadline: Nanos,
-    /// Consecutive timeouts.
+    /// Timeouts since the last sample.
     silent: u32,
+    trip: RoundTrip,
+    /// Delay of the last answer, until it is read.
+    delay: Option<Nanos>,
 }
 
 impl Sender {
     /// Creates a sender for a message of `count` packets.
     #[must_use]
-    pub const fn new(config: SenderWindowConfig, count: u32) -> Self {
+    pub fn new(config: SenderWindowConfig, count: u32) -> Self {
         Self {
             config,
             count,
@@ -55,14 +79,37 @@ impl Sender {
             next: 0,
             acknowledged: 0,
             retransmit: 0,
+            repeated: 0,
+            sent: Box::new([Nanos::ZERO; SLOTS]),
             deadline: Nanos::MAX,
             silent: 0,
+            trip: RoundTrip::default(),
+            delay: None,
         }
     }
 
-    /// Restarts with another message.
-    pub const fn begin(&mut self, count: u32) {
-        *self = Self::new(self.config, count);
+    /// Restarts with another message, on a path with the round trip `trip`.
+    pub fn begin(&mut self, count: u32, trip: &RoundTrip) {
+        (self.count, self.base, self.next) = (count, 0, 0);
+        (self.acknowledged, self.retransmit, self.repeated) = (0, 0, 0);
+        self.sent.fill(Nanos::ZERO);
+        self.deadline = Nanos::MAX;
+        self.silent = 0;
+        self.trip = *trip;
+        self.delay = None;
+    }
+
+    /// Sets the round trip of the path, and shortens the timer to it.
+    pub fn learn(&mut self, now: Nanos, trip: &RoundTrip) {
+        self.trip = *trip;
+        if self.deadline != Nanos::MAX {
+            self.deadline = self.deadline.min(now.saturating_add(self.wait()));
+        }
+    }
+
+    /// Returns the delay of the last answer, once.
+    pub const fn take_delay(&mut self) -> Option<Nanos> {
+        self.delay.take()
     }
 
     /// Returns the oldest unacknowledged packet.
@@ -72,7 +119,25 @@ impl Sender {
     }
 
     fn wait(&self) -> Nanos {
-        self.config.timeout.saturating_mul(1 << self.silent.min(20)).min(self.config.longest)
+        let learnt = if self.config.adaptive { self.trip.careful() } else { None };
+        let (once, longest) = match learnt {
+            Some(once) => (once, once.saturating_mul(32)),
+            None => (self.config.timeout, self.config.longest),
+        };
+        once.saturating_mul(1 << self.silent.min(20)).min(longest)
+    }
+
+    /// Measures the round trip of a packet that is acknowledged for the first time, if it was sent once.
+    fn sample(&mut self, now: Nanos, ahead: u32) {
+        let times = bit(ahead) & !self.acknowledged & !self.repeated;
+        if times == 0 || !self.config.adaptive {
+            return;
+        }
+        let slot = fpga_registers::cast::index(self.base + ahead) % SLOTS;
+        let span = now.saturating_sub(self.sent.get(slot).copied().unwrap_or(now));
+        self.trip.sample(span);
+        self.delay = Some(span);
+        self.silent = 0;
     }
 }
 
@@ -88,6 +153,11 @@ impl MessageSender for Sender {
             _ => return,
         };
         let Some(ahead) = index.checked_sub(self.base).filter(|_| index < self.next) else { return };
+        self.sample(now, ahead);
+        // While answers arrive, packets queue behind each other and are late together (RFC 6298, 5.3).
+        if self.config.adaptive && self.acknowledged & bit(ahead) == 0 {
+            self.deadline = now.saturating_add(self.wait());
+        }
         self.acknowledged |= bit(ahead);
         self.retransmit &= !bit(ahead);
         let slide = self.acknowledged.trailing_ones();
@@ -95,8 +165,11 @@ impl MessageSender for Sender {
             self.base += slide;
             self.acknowledged = down(self.acknowledged, slide);
             self.retransmit = down(self.retransmit, slide);
+            self.repeated = down(self.repeated, slide);
             // The timer now applies to the next oldest packet.
-            self.silent = 0;
+            if !self.config.adaptive {
+                self.silent = 0;
+            }
             self.deadline = if self.base < self.next { now.saturating_add(self.wait()) } else { Nanos::MAX };
         }
     }
@@ -116,11 +189,15 @@ impl MessageSender for Sender {
     }
 
     fn poll_packet(&mut self, now: Nanos) -> Option<Packet> {
-        let index = if self.retransmit != 0 {
-            let ahead = self.retransmit.trailing_zeros();
-            self.retransmit &= self.retransmit - 1;
+        let index = if let Some(ahead) = ones(self.retransmit).next() {
+            self.retransmit &= !bit(ahead);
+            self.repeated |= bit(ahead);
             self.base + ahead
         } else if self.next < self.count && self.next - self.base < width(self.config.window) {
+            let slot = fpga_registers::cast::index(self.next) % SLOTS;
+            if let Some(sent) = self.sent.get_mut(slot) {
+                *sent = now;
+            }
             self.next += 1;
             self.next - 1
         } else {

@@ -25,7 +25,7 @@ impl Sender {
     /// late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        [self.ops.next_deadline(), self.ops.next_reusable(), self.deadlines.next()]
+        [self.ops.next_deadline(), self.ops.next_reusable(), self.deadlines.next(), self.paths.next()]
             .into_iter()
             .flatten()
             .min()
@@ -51,10 +51,14 @@ impl Sender {
                 self.defer(now, &op);
             } else {
                 self.counters.timeouts += 1;
+                self.untrack(destination, op.number);
                 self.ops.resend(op.number, true);
             }
             let record = self.destinations.get_mut(destination);
             record.suspect = record.in_flight != 0;
+        }
+        while let Some(destination) = self.paths.expired(now) {
+            self.check_path(now, destination);
         }
         while let Some(slot) = self.deadlines.expired(now) {
             self.pass_deadline(now, slot);
@@ -68,6 +72,7 @@ impl Sender {
     /// long.
     #[cold]
     pub(super) fn apply_first_samples(&mut self, now: Nanos, destination: u32) {
+        self.restart_probe(now, destination);
         for slot in (0..self.ops.capacity()).map(low16) {
             let Some(op) = self.ops.slot(slot) else { continue };
             let transfer = &self.transfers[index(self.segments.get(op.segment).transfer)];
@@ -187,6 +192,7 @@ impl Sender {
         if self.must_return_op_number(now, op) {
             self.withdraw(now, op);
         } else {
+            self.untrack(self.destination_of(op), op.number);
             self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
         }
     }
@@ -366,6 +372,7 @@ impl Sender {
         for at in 0..self.ops.capacity() {
             let Some(op) = self.ops.slot(low16(at)) else { continue };
             if self.segments.get(op.segment).transfer == slot {
+                self.untrack(self.transfers[index(slot)].destination, op.number);
                 self.ops.acknowledge(now, op.number);
                 released += 1;
             }

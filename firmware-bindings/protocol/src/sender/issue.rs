@@ -280,6 +280,7 @@ impl Sender {
     /// transfer releases the entry.
     #[cold]
     pub(super) fn withdraw(&mut self, now: Nanos, op: &Op) {
+        self.untrack(self.destination_of(op), op.number);
         self.ops.acknowledge(now, op.number);
         let record = self.segments.get_mut(op.segment);
         let slot = record.transfer;
@@ -367,6 +368,9 @@ impl Sender {
             }
         }
         let sent = ops.len();
+        for number in ops.as_slice() {
+            self.track(now, destination, *number);
+        }
         let issued = self.segments.get_mut(record_slot);
         if let (0, Some(first)) = (issued.issued, ops.as_slice().first()) {
             issued.start.op = *first;
@@ -462,6 +466,7 @@ impl Sender {
             self.segments.get_mut(op.segment).start.again = now;
         }
         let record = *self.segments.get(op.segment);
+        self.track(now, self.destination_of(op), op.number);
         self.transfers[index(record.transfer)].retransmits += 1;
         self.counters.retransmits += 1;
         let mut ops = Ops::NONE;

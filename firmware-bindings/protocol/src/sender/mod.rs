@@ -15,6 +15,7 @@ use fpga_firmware::event::{Event, EventKind, NackReason};
 use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
 
 mod config;
+mod evidence;
 mod give_up;
 mod hash;
 mod issue;
@@ -67,6 +68,12 @@ pub struct Sender {
     arrivals: u64,
     /// Deadlines of the transfers.
     deadlines: Timers,
+    /// Links of the orders of destinations, and per op table slot the number of its transmission; 0: in no order.
+    order_links: ListLinks,
+    sequences: Box<[u32]>,
+    next_sequence: u32,
+    /// Times of the next check of each destination.
+    paths: Timers,
     counters: SenderCounters,
 }
 
@@ -108,6 +115,10 @@ impl Sender {
             yielded_op_numbers: false,
             arrivals: 0,
             deadlines: Timers::new(config.transfers),
+            order_links: ListLinks::new(config.op_entries),
+            sequences: alloc::vec![0; index(config.op_entries)].into_boxed_slice(),
+            next_sequence: 1,
+            paths: Timers::new(config.destinations),
             counters: SenderCounters::default(),
             config,
         })
@@ -118,17 +129,23 @@ impl Sender {
     pub fn state(&self) -> [StateTable; 7] {
         let link = ListLinks::BYTES_PER_SLOT;
         let transfer = size_of::<Transfer>() + link + Timers::BYTES;
-        let [sheet, slot] = Timers::LIST_BYTES;
-        let ([sheets, slots], [more_sheets, more_slots]) =
-            (self.ops.timers().chunk_count(), self.deadlines.chunk_count());
+        let [sheet_bytes, slot_bytes] = Timers::LIST_BYTES;
+        let timers = [self.ops.timers(), &self.deadlines, &self.paths].map(Timers::chunk_count);
+        let [sheets, slots] =
+            timers.iter().fold([0; 2], |[sheets, slots], [more, further]| [sheets + more, slots + further]);
+        let destination = Destinations::BYTES + Timers::BYTES;
         [
-            StateTable::new("op table", self.config.op_entries.into(), OpTable::BYTES),
+            StateTable::new(
+                "op table",
+                self.config.op_entries.into(),
+                OpTable::BYTES + link + size_of::<u32>(),
+            ),
             StateTable::new("segments", self.segments.capacity(), Segments::BYTES),
             StateTable::new("transfers", self.config.transfers.into(), transfer),
             StateTable::new("queues", self.config.transfers.into(), link),
-            StateTable::new("destinations", self.config.destinations.into(), Destinations::BYTES),
-            StateTable::new("sheets of timers", sheets + more_sheets, sheet),
-            StateTable::new("lists of timers", slots + more_slots, slot),
+            StateTable::new("destinations", self.config.destinations.into(), destination),
+            StateTable::new("sheets of timers", sheets, sheet_bytes),
+            StateTable::new("lists of timers", slots, slot_bytes),
         ]
     }
 
@@ -238,6 +255,7 @@ impl Sender {
             record.start.known = now;
         }
         let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent));
+        self.note_arrival(now, &op, answer.tries, trip);
         self.acknowledged(now, op.segment, 1, op.sent, trip);
     }
 
@@ -270,6 +288,7 @@ impl Sender {
                     } else if self.waits_for_start(&op) {
                         self.defer(now, &op);
                     } else {
+                        self.untrack(self.destination_of(&op), op.number);
                         self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
                     }
                 }
@@ -327,6 +346,7 @@ impl Sender {
         let mut released = 0;
         for at in 0..self.ops.capacity() {
             if let Some(op) = self.ops.slot(low16(at)).filter(|op| op.segment == slot) {
+                self.untrack(self.destination_of(&op), op.number);
                 self.ops.acknowledge(now, op.number);
                 released += 1;
             }

@@ -51,6 +51,10 @@ pub struct RetryPolicy {
     pub busy_backoff: Nanos,
     /// Maximum backoff after a "busy" answer (default 1 ms).
     pub busy_backoff_max: Nanos,
+    /// Whether a packet counts as lost when a packet sent after it was acknowledged, and a probe follows silence
+    /// (true). Only with [`TimeoutPolicy::Adaptive`]. Otherwise only timers detect losses, the literal form of source
+    /// 001.
+    pub order_evidence: bool,
 }
 
 impl Default for RetryPolicy {
@@ -60,6 +64,7 @@ impl Default for RetryPolicy {
             give_up: Nanos::from_secs(1),
             busy_backoff: Nanos::from_micros(20),
             busy_backoff_max: Nanos::from_millis(1),
+            order_evidence: true,
         }
     }
 }
@@ -121,6 +126,13 @@ pub struct RoundTrip {
 }
 
 impl RoundTrip {
+    /// Minimum of a timer: the paths of this protocol take no less, and a timer without length would retransmit for
+    /// ever.
+    pub const MIN_TIMEOUT: Nanos = Nanos::from_micros(1);
+    /// No sample.
+    pub const UNKNOWN: Self =
+        Self { samples: 0, mean: Nanos::ZERO, deviation: Nanos::ZERO, max_sample: Nanos::ZERO };
+
     /// Adds a sample: a packet was answered after `span`.
     pub(crate) fn sample(&mut self, span: Nanos) {
         let span = span.get();
@@ -136,6 +148,22 @@ impl RoundTrip {
         let faded = self.max_sample.get() - self.max_sample.get() / 512;
         self.max_sample = Nanos::new(faded.max(span));
         self.samples = self.samples.saturating_add(1);
+    }
+
+    /// Returns mean + 4 x deviation, at least 2 x mean and 1 us (RFC 6298); `None` before the first sample. For timers
+    /// that cost little if they are early: one packet, or one request.
+    #[must_use]
+    pub fn usual(&self) -> Option<Nanos> {
+        let Self { samples, mean, deviation, .. } = *self;
+        let usual = mean.saturating_add(deviation.saturating_mul(4));
+        (samples != 0).then(|| usual.max(mean.saturating_mul(2)).max(Self::MIN_TIMEOUT))
+    }
+
+    /// Like [`Self::usual`], at least 1.5 x the recent maximum: for timers that cost many packets if they are early.
+    #[must_use]
+    pub fn careful(&self) -> Option<Nanos> {
+        let most = self.max_sample.saturating_add(Nanos::new(self.max_sample.get() / 2));
+        self.usual().map(|usual| usual.max(most))
     }
 
     /// Returns mean + 4 x deviation, but at least 2 x mean and 1.5 x the recent maximum; with less than 256 samples 8 x

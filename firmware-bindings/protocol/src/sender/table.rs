@@ -7,6 +7,7 @@ use fpga_registers::CardAddr;
 
 use super::retry::RoundTrip;
 use super::types::{Command, SendFailure};
+use crate::disorder::Disorder;
 use crate::free::FreeSlots;
 use crate::list::List;
 use crate::receiver::SegmentWindow;
@@ -219,6 +220,15 @@ pub(super) struct SampleTimes {
     pub(super) latest: Nanos,
 }
 
+/// Latest transmission to a destination that is known to have arrived.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LatestArrival {
+    /// Number of the transmission; 0: none.
+    pub(super) sequence: u32,
+    /// Its round trip.
+    pub(super) trip: Nanos,
+}
+
 /// Node that has, or had, transfers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Destination {
@@ -241,6 +251,15 @@ pub(super) struct Destination {
     pub(super) trip: RoundTrip,
     /// Times of the first and the latest sample of `trip`.
     pub(super) sampled: SampleTimes,
+    /// Packets in flight in the order of sending.
+    pub(super) order: List,
+    pub(super) latest: LatestArrival,
+    pub(super) disorder: Disorder,
+    /// Time at which the next packet counts as lost.
+    pub(super) lost_at: Nanos,
+    /// Time of the last transmission or acknowledgement; `probes`: number of probes since the last answer.
+    pub(super) active: Nanos,
+    pub(super) probes: u8,
     /// Newest known incarnation of the node; 0 if unknown.
     pub(super) incarnation: Incarnation,
     /// Earlier incarnation whose answers were ignored since the last one of the known incarnation; 0 if none.
@@ -275,6 +294,12 @@ impl Destinations {
             must_pass: 0,
             trip: RoundTrip::default(),
             sampled: SampleTimes::default(),
+            order: List::EMPTY,
+            latest: LatestArrival::default(),
+            disorder: Disorder::default(),
+            lost_at: Nanos::MAX,
+            active: Nanos::ZERO,
+            probes: 0,
             incarnation: Incarnation::new(0),
             ignored: Incarnation::new(0),
         };
@@ -331,6 +356,10 @@ impl Destinations {
         record.must_pass = 0;
         record.trip = RoundTrip::default();
         record.sampled = SampleTimes::default();
+        record.latest = LatestArrival::default();
+        record.disorder = Disorder::default();
+        record.lost_at = Nanos::MAX;
+        record.probes = 0;
         record.incarnation = Incarnation::new(0);
         record.ignored = Incarnation::new(0);
         Some(at)

@@ -493,6 +493,8 @@ impl SenderCounters {
             not_ready,
             refused,
             timeouts,
+            overtaken,
+            probes,
             deferred,
             yielded,
             segments,
@@ -522,6 +524,10 @@ pub struct SenderCounters {
     pub refused: u64,
     /// Deadlines that passed without an answer.
     pub timeouts: u64,
+    /// Packets retransmitted because a packet sent after them was acknowledged.
+    pub overtaken: u64,
+    /// Packets retransmitted as probes, without an answer for a while.
+    pub probes: u64,
     /// Deadlines that passed for packets that the receiver cannot process before their segment's first one, which was
     /// retransmitted instead.
     pub deferred: u64,

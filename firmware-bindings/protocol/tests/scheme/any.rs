@@ -4,8 +4,10 @@ use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::any::{AnyMessageReceiver, AnyMessageSender, SchemeConfig};
 use fpga_protocol::scheme::{
-    Answer, Disposition, MessageReceiver, MessageSender, Packet, adaptive_window, receiver_counter, selective,
+    Answer, Disposition, MessageReceiver, MessageSender, Packet, ReceivePath, adaptive_window,
+    receiver_counter, selective,
 };
+use fpga_protocol::sender::RoundTrip;
 
 const ROUND_TRIP: Nanos = Nanos::from_micros(4);
 const START: Nanos = Nanos::ZERO;
@@ -17,8 +19,8 @@ fn rules(scheme: Scheme) -> SchemeConfig {
 /// Both ends of a message of `count` packets.
 fn ends(scheme: Scheme, count: u32) -> (AnyMessageSender, AnyMessageReceiver) {
     let (mut sending, mut receiving) = (rules(scheme).sending(), rules(scheme).receiving());
-    sending.begin(START, count, true);
-    receiving.begin(START, count);
+    sending.begin(START, count, true, &RoundTrip::UNKNOWN);
+    receiving.begin(START, count, ReceivePath::default());
     (sending, receiving)
 }
 
@@ -44,7 +46,7 @@ fn first_packet_acknowledged_base_and_delay_told() {
     let answered = Nanos::from_micros(3);
     for (scheme, base, delay) in [
         (Scheme::ReceiverWindow, 0, None),
-        (Scheme::SenderWindow, 1, None),
+        (Scheme::SenderWindow, 1, Some(answered)),
         (Scheme::ReceiverCounter, 0, None),
         (Scheme::AdaptiveWindow, 1, Some(answered)),
         (Scheme::Selective, 1, Some(answered)),
@@ -162,10 +164,11 @@ fn receiver_counter_says_once_that_round_is_short() {
     let mut receiver = receiver_counter::Receiver::new(config, 2);
     let packet = |round, index| Packet { index, tail: index == 1, round, sequence: 0 };
     assert_eq!(receiver.poll_timeout(), None);
-    for round in [0, 1] {
-        let now = ROUND_TRIP.saturating_mul(10 * u64::from(round));
+    // The second round follows its request after two round trips: a wait of three samples, doubled for the second round.
+    for (round, now, wait) in [(0, 0, 2), (1, 4, 12)] {
+        let now = ROUND_TRIP.saturating_mul(now);
         assert_eq!(receiver.handle_packet(now, &packet(round, 0)), Disposition::Write);
-        let due = now.saturating_add(config.timeout);
+        let due = now.saturating_add(ROUND_TRIP.saturating_mul(wait));
         assert_eq!(receiver.poll_timeout(), Some(due));
         receiver.handle_timeout(due.saturating_sub(Nanos::new(1)));
         assert_eq!(receiver.poll_answer(), None);

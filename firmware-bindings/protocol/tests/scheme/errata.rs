@@ -4,12 +4,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::scheme::literal_receivers::{self as literal, AnyPacketTimer, LiteralVariant};
+use crate::scheme::literal_receivers::{self as literal, LiteralVariant};
+use crate::scheme::timer_receiver::TimerReceiver;
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::receiver_window::{Receiver, ReceiverWindowConfig, Sender};
 use fpga_protocol::scheme::{
     AckMap, Answer, Disposition, MAX_MESSAGE_PACKETS, MessageReceiver, MessageSender, Packet,
-    adaptive_window, mapping, selective,
+    adaptive_window, mapping, selective, sender_window,
 };
 
 /// The reference path: 10 GB/s, 800 ns one way, packets of 512 bytes and a header.
@@ -173,7 +174,7 @@ fn e0_7_any_packet_timer_never_expires_in_request_storm() {
     let config = ReceiverWindowConfig { window: 64, ..ReceiverWindowConfig::new(ROUND_TRIP) };
     let sender = || Sender::new(config, 512, START);
     let limit = Nanos::from_millis(1);
-    let literal = carry(sender(), AnyPacketTimer::new(config, START), &[10], limit);
+    let literal = carry(sender(), TimerReceiver::new(config, true, START), &[10], limit);
     let corrected = carry(sender(), Receiver::new(config, START), &[10], limit);
     println!("literal: {literal:?}, corrected: {corrected:?}");
     assert!(literal.done.is_none() && literal.sent > 30 * 512, "{literal:?}");
@@ -181,39 +182,83 @@ fn e0_7_any_packet_timer_never_expires_in_request_storm() {
     assert!(corrected.sent < 512 * 2, "{corrected:?}");
     // Without the loss there is no difference.
     for went in [
-        carry(sender(), AnyPacketTimer::new(config, START), &[], limit),
+        carry(sender(), TimerReceiver::new(config, true, START), &[], limit),
         carry(sender(), Receiver::new(config, START), &[], limit),
     ] {
         assert!(went.done.is_some() && went.sent == 512, "{went:?}");
     }
 }
 
-/// A packet beyond the window that arrives twice is requested at a limited rate; a sender with credits never sends it.
+/// Packets beyond the window are requested together when the window reaches them; a sender with credits never sends them.
 #[test]
-fn e0_8_packet_beyond_window_is_requested_at_limited_rate() {
+fn e0_8_packets_beyond_window_are_requested_together() {
     let config = ReceiverWindowConfig { window: 64, ..ReceiverWindowConfig::new(ROUND_TRIP) };
-    let asked = |retry_queries: Nanos| {
-        let mut receiver = Receiver::new(ReceiverWindowConfig { retry_queries, ..config }, START);
-        let mut sum = 0;
-        for time in 0..10 {
-            let disposition = receiver.handle_packet(Nanos::new(time * 100), &packet(100, 512));
-            assert_eq!(disposition, Disposition::Dropped);
-            sum += std::iter::from_fn(|| receiver.poll_answer()).count();
+    let mut receiver = Receiver::new(config, START);
+    for index in 1..64 {
+        assert_eq!(take(&mut receiver, index, 512), Disposition::Write);
+    }
+    for _ in 0..3 {
+        for index in 64..71 {
+            assert_eq!(take(&mut receiver, index, 512), Disposition::Dropped);
         }
-        sum
-    };
-    assert_eq!((asked(Nanos::ZERO), asked(Nanos::new(500)), asked(ROUND_TRIP)), (10, 2, 1));
+    }
+    assert_eq!(receiver.poll_answer(), None, "few, and no place for them yet");
+    assert_eq!(take(&mut receiver, 0, 512), Disposition::Write);
+    assert_eq!(receiver.poll_answer(), Some(Answer::Resend { first: 64, last: 70 }));
+    assert_eq!(receiver.poll_answer(), None);
+    let lost = [10, 200, 400];
     let went = |config: ReceiverWindowConfig| {
         let sender = Sender::new(config, 512, START);
-        carry(sender, Receiver::new(config, START), &[10, 200, 400], Nanos::from_millis(1))
+        carry(sender, Receiver::new(config, START), &lost, Nanos::from_millis(1))
     };
-    let each = went(ReceiverWindowConfig { retry_queries: Nanos::ZERO, ..config });
-    let once = went(config);
+    let sender = Sender::new(config, 512, START);
+    let each = carry(sender, TimerReceiver::new(config, false, START), &lost, Nanos::from_millis(1));
+    let together = went(config);
     let credit = went(ReceiverWindowConfig { credit: true, ..config });
-    println!("each time: {each:?}, once: {once:?}, credit: {credit:?}");
-    assert!(each.sent >= once.sent && once.sent > credit.sent, "{each:?} {once:?} {credit:?}");
-    assert!([each, once, credit].iter().all(|went| went.done.is_some()));
+    println!("each: {each:?}, together: {together:?}, credit: {credit:?}");
+    assert!(each.sent > together.sent && together.sent >= credit.sent, "{each:?} {together:?} {credit:?}");
+    assert!([each, together, credit].iter().all(|went| went.done.is_some()));
     assert_eq!(credit.sent, 512 + 3, "the lost packets, and no others");
+}
+
+/// The round trip is measured, so configured timers are a first guess; with a constant timer, each loss costs one.
+#[test]
+fn receiver_window_long_timers_cost_nothing_after_first_sample() {
+    let lost = [10, 200, 201, 400, 511];
+    let took = |times: u64, adaptive: bool| {
+        let config =
+            ReceiverWindowConfig { adaptive, ..ReceiverWindowConfig::new(ROUND_TRIP.saturating_mul(times)) };
+        let sender = Sender::new(config, 512, START);
+        let went = carry(sender, Receiver::new(config, START), &lost, Nanos::from_millis(10));
+        (went.done.unwrap_or(Nanos::MAX), went.sent)
+    };
+    let (right, sent) = took(1, true);
+    assert!(sent <= 512 + 8, "{sent}");
+    for times in [4, 50] {
+        let (long, sent) = took(times, true);
+        assert!(long <= right.saturating_add(ROUND_TRIP), "{times} times: {long}, not {right}");
+        assert!(sent <= 512 + 8, "{sent}");
+    }
+    // Constant timers: the reorder window is an eighth of the configured round trip, so of fifty.
+    let constant = took(50, false).0;
+    assert!(constant > right.saturating_add(ROUND_TRIP.saturating_mul(5)), "{constant}, not {right}");
+}
+
+/// Timers shorter than the round trip retransmit at first; then they follow it.
+#[test]
+fn sender_window_short_timer_does_not_collapse() {
+    let sent = |adaptive: bool| {
+        let config = sender_window::SenderWindowConfig {
+            adaptive,
+            ..sender_window::SenderWindowConfig::new(Nanos::new(100))
+        };
+        let sender = sender_window::Sender::new(config, 512);
+        let went = carry(sender, sender_window::Receiver::new(512), &[100, 300], Nanos::from_millis(10));
+        assert!(went.done.is_some());
+        went.sent
+    };
+    assert!(sent(true) < 512 + 5 * 32, "{}", sent(true));
+    assert!(sent(false) > 2 * 512, "{}", sent(false));
 }
 
 #[test]
@@ -270,8 +315,7 @@ fn e0_12_window_holds_exactly_its_size() {
                 take(&mut receiver, index, 4096);
             }
             assert_eq!(take(&mut receiver, base + window, 4096), Disposition::Dropped);
-            let beyond = Answer::Resend { first: base + window, last: base + window };
-            assert_eq!(receiver.poll_answer(), Some(beyond));
+            assert_eq!(receiver.poll_answer(), None, "requested when the window reaches it");
             assert_eq!(take(&mut receiver, base + window - 1, 4096), Disposition::Write);
         }
     }
@@ -318,19 +362,21 @@ fn e0_18_request_count_restarts_after_slide_and_range() {
     let asked = |receiver: &mut Receiver| {
         let due = receiver.poll_timeout().unwrap_or(START);
         receiver.handle_timeout(due);
-        match receiver.poll_answer() {
-            Some(Answer::Resend { first, last }) => (first, last),
-            other => panic!("{other:?}"),
+        match std::iter::from_fn(|| receiver.poll_answer()).last() {
+            Some(Answer::Resend { first, last }) => Some((first, last)),
+            _ => None,
         }
     };
+    let asked = |receiver: &mut Receiver| (0..9).find_map(|_| asked(receiver));
     let round: Vec<_> = (0..9).map(|_| asked(&mut receiver)).collect();
-    let (one, all) = ((0, 0), (0, 9));
+    let (one, all) = (Some((0, 8)), Some((0, 9)));
     assert_eq!(round, [one, one, one, all, one, one, one, all, one]);
-    take(&mut receiver, 0, 10);
-    assert_eq!([(); 4].map(|()| asked(&mut receiver)), [(1, 1), (1, 1), (1, 1), (1, 9)]);
+    let now = receiver.poll_timeout().unwrap();
+    receiver.handle_packet(now, &packet(0, 10));
+    assert_eq!([(); 4].map(|()| asked(&mut receiver)), [(1, 8), (1, 8), (1, 8), (1, 9)].map(Some));
     // Before the tail was received: from the base on.
     let mut receiver = self::receiver(64);
-    assert_eq!([(); 4].map(|()| asked(&mut receiver)), [(0, 0), (0, 0), (0, 0), (0, u32::MAX)]);
+    assert_eq!([(); 4].map(|()| asked(&mut receiver)), [(0, 0), (0, 0), (0, 0), (0, u32::MAX)].map(Some));
 }
 
 /// Four packets lost at the same time: requesting only the lowest hole needs a timeout for each; a map reports all of them.
@@ -340,16 +386,19 @@ fn e0_19_bitmap_reports_all_holes_at_once() {
     let limit = Nanos::from_millis(1);
     let went = |lost: &[u32]| {
         let config = ReceiverWindowConfig { window: 128, ..ReceiverWindowConfig::new(ROUND_TRIP) };
+        let timer = TimerReceiver::new(config, false, START);
+        let timer = carry(Sender::new(config, 100, START), timer, lost, limit);
         let window = carry(Sender::new(config, 100, START), Receiver::new(config, START), lost, limit);
         let config = selective::SelectiveConfig::new(ROUND_TRIP);
         let map =
             carry(selective::Sender::new(config, 100), selective::Receiver::new(512, None), lost, limit);
-        [window, map].map(|went| went.done.map_or(u64::MAX, Nanos::get))
+        [timer, map, window].map(|went| went.done.map_or(u64::MAX, Nanos::get))
     };
     let (clean, holes) = (went(&[]), went(&lost));
     let trips = |at: usize| (holes[at] - clean[at]) / ROUND_TRIP.get();
     assert!(trips(0) >= 4 * 2, "{} round trips for four holes, by the lowest alone", trips(0));
     assert!(trips(1) <= 3, "{} round trips by a map", trips(1));
+    assert!(trips(2) <= 3, "{} round trips by order", trips(2));
 }
 
 /// A packet below the base is a duplicate, regardless of the vector: source 004's text about it is truncated, 000's is not.

@@ -6,7 +6,7 @@
 
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::bits::{bit, down};
-use fpga_protocol::scheme::{Answer, Disposition, MessageReceiver, Packet, receiver_window};
+use fpga_protocol::scheme::{Answer, Disposition, MessageReceiver, Packet};
 
 /// Document that is read literally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,53 +85,5 @@ impl MessageReceiver for Receiver {
 
     fn is_complete(&self) -> bool {
         self.complete
-    }
-}
-
-/// The corrected receiver window with source 000's timer, which expires when *no packet at all* has arrived for the timeout, not when
-/// the lowest missing one has not [E0-7]. It also requests every packet beyond the window, each time [E0-8].
-///
-/// Packets beyond the window are dropped, requested, retransmitted and dropped again. While that continues, the timer does not expire, so
-/// the one packet that would end it is never requested: a storm of requests.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct AnyPacketTimer {
-    window: receiver_window::Receiver,
-    span: Nanos,
-    deadline: Nanos,
-}
-
-impl AnyPacketTimer {
-    /// Creates the receiver for a message that was announced at `now`.
-    pub(crate) fn new(config: receiver_window::ReceiverWindowConfig, now: Nanos) -> Self {
-        let span = config.hole_timeout;
-        let config = receiver_window::ReceiverWindowConfig { retry_queries: Nanos::ZERO, ..config };
-        let deadline = now.saturating_add(span);
-        Self { window: receiver_window::Receiver::new(config, now), span, deadline }
-    }
-}
-
-impl MessageReceiver for AnyPacketTimer {
-    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Disposition {
-        self.deadline = now.saturating_add(self.span);
-        self.window.handle_packet(now, packet)
-    }
-
-    fn handle_timeout(&mut self, now: Nanos) {
-        if self.deadline <= now {
-            self.deadline = now.saturating_add(self.span);
-            self.window.handle_timeout(now);
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Nanos> {
-        (!self.is_complete()).then_some(self.deadline)
-    }
-
-    fn poll_answer(&mut self) -> Option<Answer> {
-        self.window.poll_answer()
-    }
-
-    fn is_complete(&self) -> bool {
-        self.window.is_complete()
     }
 }

@@ -9,4 +9,5 @@ mod explore;
 mod literal;
 mod literal_receivers;
 mod small;
+mod timer_receiver;
 mod traits;

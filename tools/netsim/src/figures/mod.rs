@@ -24,6 +24,7 @@ use crate::{Scenario, SimulationError, parallel};
 
 mod adaptive;
 mod disorder;
+pub mod grid;
 mod measure;
 mod notify;
 pub mod picture;

@@ -33,11 +33,8 @@ fn point(
 ) -> Result<Point, FigureError> {
     let scenario =
         reference_parameters(SIZE).delay(Nanos::new(distance)).data(network(0.0, delays.of(law, degree)?));
-    // One request per packet and round trip, without the packet's own time: no answer arrives sooner.
-    let retry_queries = Nanos::new(2 * distance);
     let config = receiver_window::ReceiverWindowConfig {
         window,
-        retry_queries,
         ..receiver_window::ReceiverWindowConfig::new(scenario.timers_for())
     };
     let central = distance == 800 && law == DelayDistribution::Exponential;

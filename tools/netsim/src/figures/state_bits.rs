@@ -28,6 +28,10 @@ const SEQUENCE: u32 = 32;
 /// Number of doublings of a wait: 0 to 4.
 const BACK_OFF: u32 = 3;
 const WIDTH: u32 = mapping::WIDTH;
+/// Statistics of the round trip: mean, deviation, maximum, and whether there is a sample.
+const ROUND_TRIP: u32 = 3 * TIME + 1;
+/// Statistics of the disorder: two maxima, a mean, a sum, counts of samples and retransmissions, and the margin.
+const DISORDER: u32 = 4 * TIME + 7 + 2 * 16 + 6;
 /// Number of sendings that a sender with bitmaps remembers.
 const fn sendings(window: u32) -> u32 {
     if window > WIDTH { 2 * window } else { 4 * window }
@@ -80,6 +84,8 @@ fn fields() -> Vec<Field> {
         let mut sender = vec![
             ("count", INDEX),
             ("next", INDEX),
+            ("never sent from", INDEX),
+            ("round trip", ROUND_TRIP),
             ("requested", MAX_MESSAGE_PACKETS),
             ("active", TIME),
             ("probing", 1),
@@ -101,12 +107,20 @@ fn fields() -> Vec<Field> {
                 ("tail seen", 1),
                 ("deadline", TIME),
                 ("strikes", strikes),
-                ("ranges", BACK_OFF),
+                ("ranges", BACK_OFF + 1),
+                // Order evidence and measured timers.
+                ("highest", INDEX),
+                ("announced count", INDEX),
+                ("times of gaps and requests", window.window * TIME),
+                ("requested, repeatedly, to be requested", 3 * window.window),
+                ("last new packet", TIME),
+                ("acceptance", TIME + 1),
+                ("round trip", ROUND_TRIP),
+                ("disorder", DISORDER),
             ],
         );
         if !credit {
-            // Prevents a request for a packet beyond the window at each duplicate: the cost of coalescing.
-            add(scheme, "receiver", &[("requested beyond the window", window.remembered * (INDEX + TIME))]);
+            add(scheme, "receiver", &[("dropped beyond the window", WIDTH + 2 * INDEX + 1)]);
         }
     }
     add(
@@ -118,6 +132,9 @@ fn fields() -> Vec<Field> {
             ("next", INDEX),
             ("acknowledged", sending.window),
             ("retransmit", sending.window),
+            ("repeated", sending.window),
+            ("send times", sending.window * TIME),
+            ("round trip", ROUND_TRIP),
             ("deadline", TIME),
             ("silent", 5),
         ],
@@ -291,12 +308,14 @@ mod tests {
         };
         // Heap memory of an end beside itself, in bits: sets, tables, samples.
         let set = MAX_MESSAGE_PACKETS as usize;
+        // Times of the packets of a window.
+        let times = 128 * 64;
         let flight = |window: u32| ((window * 8 + sendings(window) * 16) * 8) as usize;
         let cases = [
             ("receiver-window", "sender", size_of::<receiver_window::Sender>() * 8 + set),
-            ("receiver-window credit", "receiver", size_of::<receiver_window::Receiver>() * 8),
-            ("receiver-window", "receiver", size_of::<receiver_window::Receiver>() * 8 + 256 * 128),
-            ("sender-window", "sender", size_of::<sender_window::Sender>() * 8),
+            ("receiver-window credit", "receiver", size_of::<receiver_window::Receiver>() * 8 + times),
+            ("receiver-window", "receiver", size_of::<receiver_window::Receiver>() * 8 + times),
+            ("sender-window", "sender", size_of::<sender_window::Sender>() * 8 + times),
             ("sender-window", "receiver", size_of::<sender_window::Receiver>() * 8 + set),
             ("receiver-counter", "sender", size_of::<receiver_counter::Sender>() * 8),
             ("receiver-counter", "receiver", size_of::<receiver_counter::Receiver>() * 8 + set),

@@ -111,7 +111,7 @@ impl MessageNode {
         config.message_packets = settings.message_packets;
         config.contexts = build.sending_contexts.into();
         config.transfers = build.commands.into();
-        config.ask = trip.saturating_mul(4);
+        config.ask = trip;
         let sender = messages::Sender::new(config, incarnation).ok()?;
         let mut config = messages::ReceiverConfig::new(node, incarnation, first);
         config.others = others;

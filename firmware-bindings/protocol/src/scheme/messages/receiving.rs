@@ -24,7 +24,7 @@ use crate::incarnations::{Admission, DEFAULT_NODES, NodeTable};
 use crate::receiver::{AccessTable, ReceiveMemory, UNLIMITED_SLOTS};
 use crate::scheme::any::{AnyMessageReceiver, SchemeConfig};
 use crate::scheme::traits::{Action, Header, SchemeReceiver};
-use crate::scheme::{Disposition, MessageReceiver, Packet};
+use crate::scheme::{Disposition, MessageReceiver, Packet, ReceivePath};
 use crate::state::StateTable;
 use crate::time::Nanos;
 use crate::timers::Timers;
@@ -66,7 +66,7 @@ pub struct Receiver {
     free: FreeSlots,
     timers: Timers,
     peers: PeerTable,
-    incarnations: NodeTable,
+    incarnations: NodeTable<ReceivePath>,
     actions: VecDeque<Action>,
     /// Free slots for notifications; `reserved`: those reserved for messages that complete a transfer.
     notice_slots: u32,
@@ -159,7 +159,7 @@ impl Receiver {
         [
             StateTable::new("contexts", self.config.contexts.into(), size_of::<Context>()),
             StateTable::new("senders' contexts", self.config.peers.into(), size_of::<Option<PeerRecord>>()),
-            StateTable::new("senders", self.incarnations.capacity(), NodeTable::BYTES),
+            StateTable::new("senders", self.incarnations.capacity(), NodeTable::<ReceivePath>::BYTES),
         ]
     }
 
@@ -379,7 +379,7 @@ impl Receiver {
             context.count = count;
             context.window = window;
             context.notifies = notifies;
-            context.end.begin(now, count);
+            context.end.begin(now, count, self.incarnations.path(sender));
         }
         self.peers
             .put(place, PeerRecord { key: *key, message, state: MessageState::Live(slot), last_heard: now });
@@ -475,7 +475,7 @@ impl Receiver {
         self.reserved -= u32::from(context.notifies && context.announcement.left == 0);
         if let Some(peer) = self.peers.get_mut(place) {
             peer.state = fortune;
-            self.incarnations.end((peer.key.node, peer.key.incarnation), now);
+            self.incarnations.end((peer.key.node, peer.key.incarnation), now, context.end.path());
         }
         context.announcement.read = 0;
         self.timers.stop(slot.into());
@@ -498,6 +498,9 @@ impl Receiver {
             Lookup::Active(slot) => {
                 if self.contradicts(now, &key, slot, request.scheme) {
                     return;
+                }
+                if let Some(context) = self.contexts.get_mut(usize::from(slot)) {
+                    context.end.note_repeated_request();
                 }
                 Some(slot)
             }

@@ -4,6 +4,7 @@
 //! machine.
 
 mod finish;
+mod paths;
 mod views;
 
 use alloc::boxed::Box;
@@ -26,6 +27,7 @@ use crate::state::StateTable;
 use crate::time::Nanos;
 use crate::timers::Timers;
 use fpga_registers::cast::{index, low16};
+use paths::Paths;
 pub use views::{ContextView, Progress, SenderCounters};
 
 /// Number of parts of a context's message numbers, each with a time stamp.
@@ -53,6 +55,8 @@ struct Context {
     number: u32,
     /// Time at which the last number of each part was used.
     left: [Nanos; PARTS],
+    /// Index of the path to the node.
+    path: u32,
     /// Context of the receiver, once it is known.
     peer_context: Option<u32>,
     transfer: u32,
@@ -66,6 +70,8 @@ struct Context {
     last_heard: Nanos,
     /// Consecutive requests, or starts of the message.
     tries: u8,
+    /// Time of the first request.
+    requested: Nanos,
     end: AnyMessageSender,
 }
 
@@ -88,6 +94,7 @@ pub struct Sender {
     spares: Box<[SpareSender]>,
     links: ListLinks,
     idle: List,
+    paths: Paths,
     /// Timers of the contexts, followed by the deadlines of the transfers.
     timers: Timers,
     /// Contexts that may have a packet to send.
@@ -124,6 +131,7 @@ impl Sender {
         let blank = || Context {
             stage: Stage::Idle,
             node: NodeId::ANY,
+            path: 0,
             number: 0,
             left: [Nanos::ZERO; PARTS],
             peer_context: None,
@@ -144,6 +152,7 @@ impl Sender {
             sent: 0,
             last_heard: Nanos::ZERO,
             tries: 0,
+            requested: Nanos::ZERO,
             end: config.rules.sending(),
         };
         let beside = config.others.without(config.rules.scheme());
@@ -156,6 +165,7 @@ impl Sender {
             contexts: (0..config.contexts).map(|_| blank()).collect(),
             links,
             idle,
+            paths: Paths::new(config.contexts),
             timers: Timers::new(config.contexts + config.transfers),
             ready: PacketSet::new(config.contexts),
             low: PacketSet::new(config.contexts),
@@ -493,10 +503,13 @@ impl Sender {
         };
         self.transfers.begin_message(transfer);
         let new_node = self.take_end(slot, scheme) != command.node;
+        let path = self.paths.take(command.node);
+        let trip = self.paths.trip(path);
         let context = &mut self.contexts[index(slot)];
         let asks = context.end.requests_context();
         context.stage = if asks { Stage::RequestDue } else { Stage::Sending };
         context.node = command.node;
+        context.path = path;
         context.number = number;
         context.peer_context = None;
         context.transfer = transfer;
@@ -507,7 +520,7 @@ impl Sender {
         context.sent = 0;
         context.last_heard = now;
         context.tries = 0;
-        context.end.begin(now, context.count, new_node);
+        context.end.begin(now, context.count, new_node, &trip);
         self.touch(slot);
     }
 
@@ -552,7 +565,11 @@ impl Sender {
         match context.stage {
             Stage::RequestDue => {
                 context.tries = context.tries.saturating_add(1);
-                let wait = self.config.ask.saturating_mul(1 << (context.tries - 1).min(MAX_DOUBLINGS));
+                let ask = self.paths.trip(context.path).usual().unwrap_or(self.config.ask);
+                let wait = ask.saturating_mul(1 << (context.tries - 1).min(MAX_DOUBLINGS));
+                if context.tries == 1 {
+                    context.requested = now;
+                }
                 context.stage = Stage::RequestSent(now.saturating_add(wait));
                 let announcement = context.announcement;
                 let common = Common { flags, ..common };

@@ -48,8 +48,16 @@ impl Sender {
                 self.transfers.get_mut(transfer).not_ready = None;
                 context.peer_context = answer.context;
                 if context.stage != Stage::Sending {
+                    // Karn's rule: of several requests it is not known which one was answered. The time since the
+                    // first one is a sample only if there is no better one.
+                    let certain = context.tries == 1 || self.paths.trip(context.path).samples == 0;
+                    let delay = certain.then(|| now.saturating_sub(context.requested));
                     context.stage = Stage::Sending;
-                    context.end.begin(now, context.count, false);
+                    if let Some(delay) = delay {
+                        self.sample(now, slot, delay);
+                    }
+                    let context = &mut self.contexts[index(slot)];
+                    context.end.begin(now, context.count, false, &self.paths.trip(context.path));
                 }
             }
             AnswerBody::Refused(NackReason::Busy | NackReason::EscapeFull) => {
@@ -102,10 +110,14 @@ impl Sender {
                 }
                 if let (Stage::Sending, Some(said)) = (context.stage, super::super::from_wire(&answer.body)) {
                     context.end.handle_answer(now, &said);
-                    if let (Some(delay), Some(flow)) = (context.end.take_delay(), &mut self.flow) {
-                        flow.sample(now, context.node, delay);
+                    let (delay, node) = (context.end.take_delay(), context.node);
+                    if let Some(delay) = delay {
+                        if let Some(flow) = &mut self.flow {
+                            flow.sample(now, node, delay);
+                        }
+                        self.sample(now, slot, delay);
                     }
-                    if context.end.is_done() {
+                    if self.contexts[index(slot)].end.is_done() {
                         self.message_done(now, slot);
                         return;
                     }
@@ -113,6 +125,23 @@ impl Sender {
             }
         }
         self.touch(slot);
+    }
+
+    /// Records a round trip of a context's path. After the first one, every context of the path has its timers from
+    /// it: a wrong first guess ends here.
+    fn sample(&mut self, now: Nanos, slot: u32, delay: Nanos) {
+        let path = self.contexts[index(slot)].path;
+        if !self.paths.sample(path, delay) {
+            return;
+        }
+        let trip = self.paths.trip(path);
+        for other in (0..self.config.contexts).filter(|other| *other != slot) {
+            let context = &mut self.contexts[index(other)];
+            if context.stage != Stage::Idle && context.path == path {
+                context.end.learn(now, &trip);
+                self.watch(other);
+            }
+        }
     }
 
     pub(super) fn refused(&self, slot: u32, reason: NackReason) -> SendFailure {
@@ -132,6 +161,7 @@ impl Sender {
     pub(super) fn release(&mut self, now: Nanos, slot: u32) {
         let part = self.part(self.contexts[index(slot)].number);
         let context = &mut self.contexts[index(slot)];
+        self.paths.give_back(context.path);
         context.stage = Stage::Idle;
         context.left[part] = now.max(Nanos::new(1));
         self.timers.stop(slot);
@@ -188,7 +218,7 @@ impl Sender {
             Stage::BackedOff(at) if at <= now => {
                 context.stage =
                     if context.end.requests_context() { Stage::RequestDue } else { Stage::Sending };
-                context.end.begin(now, context.count, false);
+                context.end.begin(now, context.count, false, &self.paths.trip(context.path));
             }
             Stage::Sending => {
                 self.counters.timeouts += u64::from(context.end.handle_timeout(now));

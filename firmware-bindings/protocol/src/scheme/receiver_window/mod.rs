@@ -1,0 +1,206 @@
+//! Receiver window (docs/protocol.md 8.1), with every erratum of its sources closed.
+//!
+//! The receiver keeps the lowest missing packet and a bit vector of the received packets above it. It buffers no payload:
+//! payload is written to the address of its packet number. The sender keeps only its position: it sends every packet
+//! once, and again on request.
+//!
+//! The receiver requests a missing packet when later packets have arrived and the reorder window has passed, and when
+//! nothing has arrived for a while. It measures the round trip (its acceptance to the first packet, a request to the
+//! retransmission) and the disorder of the path. The configured times are first guesses, used before the first sample.
+
+use super::bits::{PacketSet, width};
+use super::{Answer, MAX_DOUBLINGS, MessageSender, Packet, backoff};
+use crate::sender::RoundTrip;
+use crate::time::Nanos;
+
+mod receiver;
+
+pub use receiver::Receiver;
+
+/// Values of [`Packet::sequence`]: first transmission of a packet, and any other. The receiver needs it to know whether
+/// a requested packet was lost or late.
+pub(super) const FIRST: u32 = 1;
+pub(super) const RETRANSMISSION: u32 = 2;
+
+/// Parameters of sender and receiver (docs/protocol.md 8.7; default values in parentheses).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReceiverWindowConfig {
+    /// Number of packets that the receiver accepts from the lowest missing one on, 1 to 128 (128).
+    pub window: u32,
+    /// Time that the receiver waits for a requested packet, or for any packet (2 round trips), before it has measured
+    /// the round trip. It doubles with each request for everything from the lowest missing packet on, up to 16 x.
+    pub hole_timeout: Nanos,
+    /// Requests for one hole before everything from there on is requested (3).
+    pub patience: u8,
+    /// Whether the receiver sends the sender's limit, and requests no packet beyond its window.
+    pub credit: bool,
+    /// Time without an answer after which the sender retransmits the last packet (4 round trips), before it has measured
+    /// the round trip. It doubles each time, up to 16 x.
+    pub probe: Nanos,
+    /// Whether timers and reorder window follow measurements (true). Otherwise the times above are constant, and the
+    /// reorder window is a sixteenth of `hole_timeout`.
+    pub adaptive: bool,
+}
+
+impl ReceiverWindowConfig {
+    /// Returns the specification's values for a round trip of `round_trip`.
+    #[must_use]
+    pub const fn new(round_trip: Nanos) -> Self {
+        Self {
+            window: 128,
+            hole_timeout: round_trip.saturating_mul(2),
+            patience: 3,
+            credit: false,
+            probe: round_trip.saturating_mul(4),
+            adaptive: true,
+        }
+    }
+}
+
+/// Sender of one message.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sender {
+    config: ReceiverWindowConfig,
+    count: u32,
+    /// Next packet in order.
+    next: u32,
+    /// Lowest packet that was never sent.
+    fresh: u32,
+    /// Packets that were requested individually, or in a range.
+    asked: PacketSet,
+    /// First packet that may not be sent yet.
+    limit: u32,
+    /// Time of the last answer or transmission.
+    active: Nanos,
+    /// Whether the tail is to be sent as a probe.
+    probing: bool,
+    /// Number of probes since the last answer.
+    silent: u8,
+    done: bool,
+    trip: RoundTrip,
+}
+
+impl Sender {
+    /// Creates a sender for a message of `count` packets, started at `now`. A message without packets is done at once.
+    #[must_use]
+    pub fn new(config: ReceiverWindowConfig, count: u32, now: Nanos) -> Self {
+        let limit = if config.credit { width(config.window) } else { u32::MAX };
+        Self {
+            count,
+            next: 0,
+            fresh: 0,
+            asked: PacketSet::new(count),
+            limit,
+            active: now,
+            probing: false,
+            silent: 0,
+            done: count == 0,
+            trip: RoundTrip::default(),
+            config,
+        }
+    }
+
+    /// Restarts with another message, not longer than the one given at creation, on a path with the round trip `trip`.
+    pub fn begin(&mut self, count: u32, now: Nanos, trip: &RoundTrip) {
+        self.trip = *trip;
+        self.count = count;
+        (self.next, self.fresh) = (0, 0);
+        self.asked.clear();
+        self.limit = if self.config.credit { width(self.config.window) } else { u32::MAX };
+        self.active = now;
+        self.probing = false;
+        self.silent = 0;
+        self.done = count == 0;
+    }
+
+    /// Sets the round trip of the path.
+    pub const fn learn(&mut self, trip: &RoundTrip) {
+        self.trip = *trip;
+    }
+
+    const fn packet(&mut self, index: u32) -> Packet {
+        let sequence = if index < self.fresh { RETRANSMISSION } else { FIRST };
+        if index >= self.fresh {
+            self.fresh = index + 1;
+        }
+        Packet { index, tail: index + 1 == self.count, round: 0, sequence }
+    }
+
+    /// Returns the time without an answer after which the last packet is a probe.
+    fn probe(&self) -> Nanos {
+        let usual = if self.config.adaptive { self.trip.usual() } else { None };
+        backoff(usual.map_or(self.config.probe, |usual| usual.saturating_mul(2)), self.silent)
+    }
+}
+
+impl MessageSender for Sender {
+    fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
+        self.active = self.active.max(now);
+        self.silent = 0;
+        // A receiver that requests a packet accepts it and one window from there on: this may be the first answer that
+        // conveys it.
+        if let Answer::Resend { first, .. } = *answer
+            && self.config.credit
+        {
+            self.limit = self.limit.max(first.saturating_add(width(self.config.window)));
+        }
+        match *answer {
+            Answer::Done => self.done = true,
+            // There is nothing to retransmit beyond the message [E0-6].
+            Answer::Resend { first, .. } if first >= self.count => {}
+            // Packets not sent yet follow in order, once. A request has no other effect [E0-9].
+            Answer::Resend { first, .. } if first >= self.next => {}
+            // Everything from there on.
+            Answer::Resend { first, last } if first < last && last >= self.count - 1 => {
+                self.next = self.next.min(first);
+                self.asked.clear_from(first);
+            }
+            Answer::Resend { first, last } => {
+                for index in first..last.saturating_add(1).min(self.next) {
+                    self.asked.insert(index);
+                }
+            }
+            Answer::Limit(limit) if self.config.credit => self.limit = self.limit.max(limit),
+            _ => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) -> u32 {
+        if self.poll_timeout().is_none_or(|due| due > now) {
+            return 0;
+        }
+        self.probing = true;
+        self.silent = self.silent.saturating_add(1).min(MAX_DOUBLINGS);
+        self.active = now;
+        1
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        let waits = !self.done && !self.probing;
+        waits.then(|| self.active.saturating_add(self.probe()))
+    }
+
+    fn poll_packet(&mut self, now: Nanos) -> Option<Packet> {
+        if self.done {
+            return None;
+        }
+        let index = if let Some(index) = self.asked.pop() {
+            index
+        } else if self.next < self.count.min(self.limit) {
+            self.next += 1;
+            self.next - 1
+        } else if self.probing {
+            // With credits the last packet may be beyond the receiver's window. The receiver answers it nevertheless.
+            self.count - 1
+        } else {
+            return None;
+        };
+        self.probing = false;
+        self.active = self.active.max(now);
+        Some(self.packet(index))
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+}

@@ -1,0 +1,221 @@
+//! Loss detection by the order of sending (RACK and tail loss probe, RFC 8985; docs/protocol.md 4.6).
+//!
+//! Per destination the packets in flight are listed in the order of their sending. A packet counts as lost when a packet
+//! sent after it has been acknowledged, and its own answer is later than that one's by more than the reorder window.
+//! Without answers, the packet sent last is retransmitted as a probe: its answer is evidence about all others. The
+//! deadline of each packet ([`super::RetryPolicy`]) is the last resort.
+//!
+//! ```text
+//!   order:   lost   acknowledged   late   acknowledged   in flight   in flight (tail: the probe)
+//!             ^ older than latest - window: retransmitted     ^ latest
+//! ```
+
+use fpga_firmware::ids::OpNumber;
+use fpga_registers::cast::{index, low16};
+
+use super::table::{Destination, LatestArrival};
+use super::{Sender, TimeoutPolicy};
+use crate::op_table::Op;
+use crate::time::Nanos;
+
+/// Share of the first timeout after which a probe leaves, before the first sample.
+const FIRST_PROBE: u64 = 4;
+/// Maximum number of doublings of the probe timer.
+const MAX_DOUBLINGS: u8 = 6;
+
+/// Whether transmission `one` left before `other`; numbers wrap.
+const fn before(one: u32, other: u32) -> bool {
+    one != other && other.wrapping_sub(one) < 1 << 31
+}
+
+impl Sender {
+    /// Whether losses are detected by the order of sending.
+    pub(super) const fn uses_order(&self) -> bool {
+        self.retry.order_evidence && matches!(self.retry.timeout, TimeoutPolicy::Adaptive { .. })
+    }
+
+    /// Appends a packet that leaves now to the order of its destination.
+    pub(super) fn track(&mut self, now: Nanos, destination: u32, number: OpNumber) {
+        if !self.uses_order() {
+            return;
+        }
+        let slot = u32::from(number.slot());
+        let sequence = self.next_sequence;
+        self.next_sequence = if sequence == u32::MAX { 1 } else { sequence + 1 };
+        if let Some(place) = self.sequences.get_mut(index(slot)) {
+            *place = sequence;
+        }
+        let record = self.destinations.get_mut(destination);
+        record.order.push_back(&mut self.order_links, slot);
+        record.active = now;
+        if self.paths.deadline(destination) == Nanos::MAX {
+            let record = self.destinations.get(destination);
+            self.paths.start(destination, now.saturating_add(self.probe_wait(record)));
+        }
+    }
+
+    /// Removes a packet that is no longer in flight from the order of its destination.
+    pub(super) fn untrack(&mut self, destination: u32, number: OpNumber) {
+        let slot = u32::from(number.slot());
+        if let Some(sequence) = self.sequences.get_mut(index(slot))
+            && *sequence != 0
+        {
+            *sequence = 0;
+            self.destinations.get_mut(destination).order.remove(&mut self.order_links, slot);
+        }
+    }
+
+    pub(super) fn destination_of(&self, op: &Op) -> u32 {
+        self.transfers[index(self.segments.get(op.segment).transfer)].destination
+    }
+
+    /// Returns the reorder window of a destination, at least an eighth of its round trip.
+    fn reorder_window(&self, record: &Destination, late: u64) -> Nanos {
+        // Everything was sent: a spurious retransmission delays no other packet.
+        let haste = record.regular.len() == 0 && record.big.len() == 0;
+        record.disorder.window(Nanos::new(record.trip.mean.get() / 8), late, haste)
+    }
+
+    /// Returns the time without answers after which a probe leaves.
+    fn probe_wait(&self, record: &Destination) -> Nanos {
+        let once = match record.trip.usual() {
+            Some(usual) => usual.saturating_add(self.reorder_window(record, 0)),
+            None => Nanos::new(self.retry.wait(&record.trip, 0).get() / FIRST_PROBE),
+        };
+        once.saturating_mul(1 << record.probes.min(MAX_DOUBLINGS)).max(Nanos::new(1))
+    }
+
+    /// Restarts the timer of a destination after its first samples: it may run with a much longer guess.
+    pub(super) fn restart_probe(&mut self, now: Nanos, destination: u32) {
+        if self.uses_order() {
+            let record = self.destinations.get(destination);
+            let probe = now.saturating_add(self.probe_wait(record)).min(record.lost_at);
+            self.paths.stop(destination);
+            self.paths.start(destination, probe);
+        }
+    }
+
+    /// Handles an acknowledgement. `trip`: round trip of the packet's current transmission, if it is the one that was
+    /// acknowledged and was not held up.
+    pub(super) fn note_arrival(&mut self, now: Nanos, op: &Op, tries: u8, trip: Option<Nanos>) {
+        if !self.uses_order() {
+            return;
+        }
+        let destination = self.destination_of(op);
+        let sequence = self.sequences.get(usize::from(op.number.slot())).copied().unwrap_or(0);
+        self.untrack(destination, op.number);
+        let record = self.destinations.get_mut(destination);
+        record.active = now;
+        record.probes = 0;
+        if tries < op.tries {
+            record.disorder.note_wasted();
+        } else if op.tries > 1 && op.busy == 0 {
+            record.disorder.note_useful();
+        }
+        if let (Some(trip), true) = (trip, sequence != 0) {
+            let LatestArrival { sequence: latest, trip: latest_trip } = record.latest;
+            if latest == 0 || before(latest, sequence) {
+                record.latest = LatestArrival { sequence, trip };
+                record.disorder.sample(Nanos::ZERO);
+            } else {
+                record.disorder.sample(trip.saturating_sub(latest_trip));
+            }
+        }
+        let record = self.destinations.get(destination);
+        if record.lost_at == Nanos::MAX || record.lost_at <= now {
+            self.detect_losses(now, destination);
+        }
+    }
+
+    /// Time at which a packet would be answered if its path were as fast as that of the latest arrival; `None` if it
+    /// cannot be answered before its segment's first packet.
+    fn expected_answer(&self, op: &Op, latest: &LatestArrival) -> Option<Nanos> {
+        let start = self.segments.get(op.segment).start;
+        if op.packet == 0 {
+            return Some(op.sent.saturating_add(latest.trip));
+        }
+        // The receiver answers packets in its escape channel when the first packet has arrived.
+        (start.known != Nanos::MAX)
+            .then(|| op.sent.max(start.again).saturating_add(latest.trip).max(start.known))
+    }
+
+    /// Makes lost packets due for retransmission, and sets the time of the next check.
+    fn detect_losses(&mut self, now: Nanos, destination: u32) {
+        let record = self.destinations.get(destination);
+        let latest = record.latest;
+        let overtaken = |slot: u32| {
+            let sequence = self.sequences.get(index(slot)).copied().unwrap_or(0);
+            before(sequence, latest.sequence)
+        };
+        let late = if record.disorder.is_new() {
+            let slots = record.order.iter(&self.order_links).take_while(|slot| overtaken(*slot));
+            let ops = slots.filter_map(|slot| self.ops.slot(low16(slot)));
+            let waits = ops.filter_map(|op| self.expected_answer(&op, &latest));
+            waits.map(|at| now.saturating_sub(at).get()).fold(0, u64::saturating_add)
+        } else {
+            0
+        };
+        let window = self.reorder_window(record, late);
+        let mut next = record.order.head();
+        let mut lost_at = Nanos::MAX;
+        while let Some(slot) = next {
+            let sequence = self.sequences.get(index(slot)).copied().unwrap_or(0);
+            if latest.sequence == 0 || !before(sequence, latest.sequence) {
+                break;
+            }
+            next = self.order_links.next(slot);
+            let Some(op) = self.ops.slot(low16(slot)) else { continue };
+            let Some(at) = self.expected_answer(&op, &latest) else { continue };
+            let at = at.saturating_add(window);
+            if at > now {
+                lost_at = lost_at.min(at);
+                // Later ones are due later, unless their segment was held up.
+                break;
+            }
+            self.untrack(destination, op.number);
+            self.ops.resend(op.number, false);
+            self.counters.overtaken += 1;
+        }
+        self.destinations.get_mut(destination).lost_at = lost_at;
+        if lost_at < self.paths.deadline(destination) {
+            self.paths.start(destination, lost_at);
+        }
+    }
+
+    /// Handles the expired timer of a destination: a check for losses, or a probe.
+    pub(super) fn check_path(&mut self, now: Nanos, destination: u32) {
+        if self.destinations.get(destination).lost_at <= now {
+            self.detect_losses(now, destination);
+        }
+        let record = self.destinations.get(destination);
+        let Some(tail) = record.order.tail() else {
+            self.destinations.get_mut(destination).lost_at = Nanos::MAX;
+            return;
+        };
+        let head = record.order.head();
+        if record.active.saturating_add(self.probe_wait(record)) <= now {
+            let probes = record.probes;
+            for slot in [Some(tail), head.filter(|head| probes > 0 && *head != tail)].into_iter().flatten() {
+                self.probe(destination, slot);
+            }
+            let record = self.destinations.get_mut(destination);
+            record.probes = record.probes.saturating_add(1);
+            record.active = now;
+        }
+        let record = self.destinations.get(destination);
+        if record.order.len() != 0 {
+            let probe = record.active.saturating_add(self.probe_wait(record));
+            self.paths.start(destination, probe.min(record.lost_at).max(now.saturating_add(Nanos::new(1))));
+        }
+    }
+
+    /// Retransmits a packet as a probe; instead of one that its receiver cannot use yet, the first of its segment.
+    fn probe(&mut self, destination: u32, slot: u32) {
+        let Some(op) = self.ops.slot(low16(slot)) else { return };
+        let number =
+            if self.waits_for_start(&op) { self.segments.get(op.segment).start.op } else { op.number };
+        self.untrack(destination, number);
+        self.ops.resend(number, false);
+        self.counters.probes += 1;
+    }
+}
