@@ -21,7 +21,7 @@ use crate::time::Nanos;
 /// Share of the first timeout after which a probe leaves, before the first sample.
 const FIRST_PROBE: u64 = 4;
 /// Maximum number of doublings of the probe timer.
-const MAX_DOUBLINGS: u8 = 6;
+const MAX_DOUBLINGS: u8 = 10;
 
 /// Whether transmission `one` left before `other`; numbers wrap.
 const fn before(one: u32, other: u32) -> bool {
