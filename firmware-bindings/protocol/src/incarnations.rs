@@ -154,12 +154,7 @@ impl<P: Copy + Default> NodeTable<P> {
 
     /// Records that a user of this incarnation has ended, and its measurements of the path, if any. Users of an earlier
     /// incarnation are not counted.
-    pub(crate) fn end(
-        &mut self,
-        (node, incarnation): (NodeId, Incarnation),
-        now: Nanos,
-        path: Option<P>,
-    ) {
+    pub(crate) fn end(&mut self, (node, incarnation): (NodeId, Incarnation), now: Nanos, path: Option<P>) {
         if let Some(Some(known)) = self.find(node).and_then(|at| self.places.get_mut(at))
             && known.incarnation == incarnation
         {

@@ -12,8 +12,9 @@
 //! | receiver | registry | operation in progress; 32 bytes more where masks are wider than 64 bits | 82 | 656 |
 //! | receiver | escape channel | early packet | 120 and the packet | 960 and the packet |
 //! | receiver | transfers | transfer in progress | 80 | 640 |
-//! | receiver | senders | incarnation of a sending node | 56 | 448 |
+//! | receiver | senders | sending node with transfers in progress | 48 | 384 |
 //! | receiver | tombstones | range of completed transfers of a sending node, and one in reserve | 8 | 64 |
+//! | receiver | incarnations | sending node: its newest incarnation | 32 | 256 |
 //! | receiver | memory windows | window | 40 | 320 |
 //! | receiver | answers and events | answer or event to output; twice four for each operation, transfer and escape slot | 64 | 512 |
 //! | mirror | mirror of the registry | registry entry of the card | 112 | 896 |
