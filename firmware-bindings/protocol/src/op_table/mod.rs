@@ -384,6 +384,14 @@ impl OpTable {
         }
     }
 
+    /// Sets the time at which an entry in flight was sent, and its deadline.
+    pub fn depart(&mut self, number: OpNumber, sent: Nanos, deadline: Nanos) {
+        if let Some(Op { state: OpState::InFlight, .. }) = self.get(number) {
+            self.entries[usize::from(number.slot())].sent = sent;
+            self.timers.start(number.slot().into(), deadline);
+        }
+    }
+
     /// Frees a slot in use and increments its generation.
     #[inline]
     fn release(&mut self, now: Nanos, slot: u16) {

@@ -124,7 +124,8 @@ pub trait SchemeReceiver {
     fn access_mut(&mut self) -> &mut AccessTable;
 }
 
-/// Sender of the registry scheme, one packet at a time: it cuts transmit windows as a card's NI does.
+/// Sender of the registry scheme, one packet at a time: it cuts transmit windows as a card's NI does. Retransmissions leave before the
+/// rest of a window, as from an NI that has the op table itself.
 #[derive(Clone, Debug)]
 pub struct RegistrySender {
     sender: sender::Sender,
@@ -137,8 +138,8 @@ pub struct RegistrySender {
 impl RegistrySender {
     /// Creates a sender for `node`.
     #[must_use]
-    pub const fn new(node: NodeId, sender: sender::Sender) -> Self {
-        Self { sender, node, window: None, sent: 0 }
+    pub fn new(node: NodeId, sender: sender::Sender) -> Self {
+        Self { sender: sender.report_departures(), node, window: None, sent: 0 }
     }
 
     /// Returns the wrapped sender.
@@ -246,6 +247,14 @@ impl SchemeSender for RegistrySender {
     fn poll_packet(&mut self, now: Nanos) -> Option<OutgoingPacket> {
         loop {
             if let Some(transmit) = &self.window {
+                if let Some(again) = self.sender.poll_retransmission(now) {
+                    return packet_of(&again, self.node, self.sender.incarnation(), 0);
+                }
+                if let Some(op) =
+                    transmit.ops.as_slice().get(usize::from(self.sent)).filter(|_| transmit.tries == 1)
+                {
+                    self.sender.departed(now, *op);
+                }
                 let departure = packet_of(transmit, self.node, self.sender.incarnation(), self.sent);
                 self.sent += 1;
                 if departure.is_some() {

@@ -15,7 +15,7 @@ use fpga_registers::cast::{index, low16};
 
 use super::table::{Destination, LatestArrival};
 use super::{Sender, TimeoutPolicy};
-use crate::op_table::Op;
+use crate::op_table::{Op, OpState};
 use crate::time::Nanos;
 
 /// Share of the first timeout after which a probe leaves, before the first sample.
@@ -52,6 +52,35 @@ impl Sender {
             let record = self.destinations.get(destination);
             self.paths.start(destination, now.saturating_add(self.probe_wait(record)));
         }
+    }
+
+    /// Announces that the caller reports when each packet of a window leaves ([`Self::departed`]). Round trips then do
+    /// not include the time that a packet waits in its window, and a retransmission may leave before packets of a
+    /// window that was polled earlier.
+    #[must_use]
+    pub fn report_departures(mut self) -> Self {
+        self.reports_departures = true;
+        self
+    }
+
+    /// Records that a packet of a window of new packets leaves now. Retransmissions are not reported: they leave when
+    /// they are polled.
+    pub fn departed(&mut self, now: Nanos, number: OpNumber) {
+        let Some(op) = self.ops.get(number) else { return };
+        let sequence = self.sequences.get(usize::from(number.slot())).copied().unwrap_or(0);
+        if !self.reports_departures || op.state != OpState::InFlight || op.tries != 1 || sequence != 0 {
+            return;
+        }
+        let destination = self.destination_of(&op);
+        if op.sent != now {
+            let progress = self.transfers[index(self.segments.get(op.segment).transfer)].progress;
+            let deadline = self.retry.deadline(now, &self.destinations.get(destination).trip, 0, progress);
+            self.ops.depart(number, now, deadline);
+            if op.packet == 0 {
+                self.segments.get_mut(op.segment).start.first = now;
+            }
+        }
+        self.track(now, destination, number);
     }
 
     /// Removes a packet that is no longer in flight from the order of its destination.

@@ -50,6 +50,22 @@ impl Sender {
         if let Some(slot) = self.announcing.pop_front(&mut self.queue_links) {
             return Some(self.announce(now, slot));
         }
+        if let Some(retransmission) = self.poll_retransmission(now) {
+            return Some(retransmission);
+        }
+        while let Some((pool, chosen)) = self.choose(now) {
+            if !self.is_stale(now, chosen.slot) {
+                return self.issue(now, &pool, chosen);
+            }
+            let error = self.registry_expired_error(chosen.slot);
+            self.give_up(now, chosen.slot, error);
+        }
+        None
+    }
+
+    /// Returns the next packet to retransmit, alone in a window; `None` if none is due.
+    #[must_use]
+    pub fn poll_retransmission(&mut self, now: Nanos) -> Option<Transmit> {
         while self.ops.has_due() {
             let Self { ops, retry, segments, transfers, destinations, .. } = self;
             let due = ops.take_due(now, |op| {
@@ -63,13 +79,6 @@ impl Sender {
             }
             let error = self.forgotten(&Op { tries: op.tries.saturating_sub(1), ..op });
             self.give_up(now, self.segments.get(op.segment).transfer, error);
-        }
-        while let Some((pool, chosen)) = self.choose(now) {
-            if !self.is_stale(now, chosen.slot) {
-                return self.issue(now, &pool, chosen);
-            }
-            let error = self.registry_expired_error(chosen.slot);
-            self.give_up(now, chosen.slot, error);
         }
         None
     }
@@ -368,8 +377,10 @@ impl Sender {
             }
         }
         let sent = ops.len();
-        for number in ops.as_slice() {
-            self.track(now, destination, *number);
+        if !self.reports_departures {
+            for number in ops.as_slice() {
+                self.track(now, destination, *number);
+            }
         }
         let issued = self.segments.get_mut(record_slot);
         if let (0, Some(first)) = (issued.issued, ops.as_slice().first()) {

@@ -8,6 +8,9 @@
 //! * after each of them, [`Sender::poll_transmit`] while a transmit window is free, and [`Sender::poll_completion`],
 //!   each until it returns `None`.
 //!
+//! A caller that sends packet by packet calls [`Sender::departed`] for each packet and, between the packets of a window,
+//! [`Sender::poll_retransmission`] (see [`Sender::report_departures`]).
+//!
 //! A transfer ends with exactly one [`CommandCompletion`]: when its count of outstanding segments reaches zero [E1-8], or with
 //! an error. Every table is allocated in [`Sender::new`]; a full one is back-pressure.
 
@@ -72,6 +75,8 @@ pub struct Sender {
     order_links: ListLinks,
     sequences: Box<[u32]>,
     next_sequence: u32,
+    /// Whether the caller reports when each packet of a window leaves.
+    reports_departures: bool,
     /// Times of the next check of each destination.
     paths: Timers,
     counters: SenderCounters,
@@ -118,6 +123,7 @@ impl Sender {
             order_links: ListLinks::new(config.op_entries),
             sequences: alloc::vec![0; index(config.op_entries)].into_boxed_slice(),
             next_sequence: 1,
+            reports_departures: false,
             paths: Timers::new(config.destinations),
             counters: SenderCounters::default(),
             config,

@@ -17,6 +17,8 @@ use crate::{BitRate, Flow, Scenario, Scheme, Simulation, Topology, parallel};
 const WARM_UP: u64 = 64 << 10;
 /// Start of the measured transfers: long after the end of the first ones.
 const START: Nanos = Nanos::from_millis(20);
+/// Size with the fewest runs.
+const LARGEST: u64 = 16 << 20;
 /// First guess of the round trip.
 const GUESS: Nanos = Nanos::from_micros(100);
 /// Schemes that are compared; the first one is the default.
@@ -144,15 +146,23 @@ fn scenario(
 /// Result of one run: the time of the measured transfers in microseconds, packets sent, packets needed.
 type RunResult = (Option<f64>, u64, u64);
 
-/// Number of runs of a grid.
-#[must_use]
-pub const fn runs(axes: &GridAxes, options: &Options) -> u64 {
-    let GridAxes { sizes, losses, disorders, destinations } = axes;
-    let points = sizes.len() * losses.len() * disorders.len() * destinations.len();
-    points as u64 * (SCHEMES.len() as u64 + 1) * options.runs as u64
+/// Number of runs of a transfer of `size` bytes: the shorter it is, the more its times vary.
+fn runs_of(size: u64, options: &Options) -> usize {
+    let more = (LARGEST / size.clamp(1, LARGEST)).isqrt();
+    (options.runs.max(1) as usize).saturating_mul(usize::try_from(more).unwrap_or(usize::MAX))
 }
 
-/// Runs the grid. `runs`, seed and threads are those of `options`.
+/// Number of runs of a grid.
+#[must_use]
+pub fn runs(axes: &GridAxes, options: &Options) -> u64 {
+    let GridAxes { sizes, losses, disorders, destinations } = axes;
+    let points = losses.len() * disorders.len() * destinations.len();
+    let runs: usize = sizes.iter().map(|size| runs_of(*size, options)).sum();
+    (points * (SCHEMES.len() + 1) * runs) as u64
+}
+
+/// Runs the grid. Seed and threads are those of `options`; a transfer of 16 MiB has `runs` runs, a shorter one more by the square
+/// root of the ratio of the sizes.
 ///
 /// # Errors
 /// The first run that fails, in the order of points and seeds; [`FigureError::Stopped`].
@@ -181,10 +191,15 @@ pub fn run(
             }
         }
     }
-    let runs = options.runs.max(1) as usize;
+    let numbers = |(at, (_, scenario)): (usize, &(_, Scenario))| {
+        let size = scenario.flows.last().map_or(LARGEST, |flow| flow.length);
+        (0..runs_of(size, options)).map(move |run| (at, run as u64))
+    };
+    let all: Vec<(usize, u64)> = jobs.iter().enumerate().flat_map(numbers).collect();
     let job = |number: usize| -> Result<RunResult, FigureError> {
-        let Some((_, scenario)) = jobs.get(number / runs) else { return Ok((None, 0, 0)) };
-        let seed = seed_of(options.seed, (number % runs) as u64);
+        let found = all.get(number).and_then(|(at, run)| Some((jobs.get(*at)?, *run)));
+        let Some(((_, scenario), run)) = found else { return Ok((None, 0, 0)) };
+        let seed = seed_of(options.seed, run);
         let report =
             Simulation::new(&scenario.clone().seed(seed)).and_then(Simulation::run).map_err(|source| {
                 FigureError::Run { point: format!("grid {}", scheme_name(scenario.scheme)), seed, source }
@@ -196,9 +211,15 @@ pub fn run(
         let sent = needed + flows().map(|(report, _)| report.retransmits).sum::<u64>();
         Ok((last.map(|at| super::float(at.saturating_sub(START).get()) / 1000.0), sent, needed))
     };
-    let results = parallel::map(jobs.len() * runs, options.threads, job, |_| done(1));
+    let results = parallel::map(all.len(), options.threads, job, |_| done(1));
     let results = results.ok_or(FigureError::Stopped)?.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let cells = jobs.iter().zip(results.chunks(runs)).map(|(((scheme, literal), _), results)| {
+    let of = all.chunk_by(|one, other| one.0 == other.0).map(<[_]>::len);
+    let cells = jobs.iter().zip(of.scan(0, |end, count| {
+        *end += count;
+        Some(*end - count..*end)
+    }));
+    let cells = cells.map(|(((scheme, literal), _), range)| {
+        let results = results.get(range).unwrap_or_default();
         cell(if *literal { "registry-literal" } else { scheme_name(*scheme) }, results)
     });
     let cells: Vec<GridCell> = cells.collect();
