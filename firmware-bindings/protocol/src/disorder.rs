@@ -8,9 +8,9 @@ use crate::time::Nanos;
 /// Number of samples per epoch. After each epoch the older statistics count half.
 const EPOCH: u32 = 128;
 /// Means of the lateness after which a packet counts as lost in the first epoch: one exponential delay in a thousand
-/// is longer than seven, one in twenty longer than three.
+/// is longer than seven, one in seven longer than two.
 const MEANS: u64 = 7;
-const MEANS_IN_HASTE: u64 = 3;
+const MEANS_IN_HASTE: u64 = 2;
 
 /// Lateness of the packets of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -107,9 +107,9 @@ mod tests {
         for _ in 0..20 {
             disorder.sample(Nanos::ZERO);
         }
-        // One packet is missing for 1000 ns: 7 means of 1000 / 20.
-        assert_eq!(disorder.window(floor, 1000, false), Nanos::new(350));
-        assert_eq!(disorder.window(floor, 1000, true), Nanos::new(150));
+        // One packet is missing for 2000 ns: 7 means of 2000 / 20.
+        assert_eq!(disorder.window(floor, 2000, false), Nanos::new(700));
+        assert_eq!(disorder.window(floor, 2000, true), Nanos::new(200));
         for _ in 0..EPOCH {
             disorder.sample(Nanos::ZERO);
         }

@@ -3,7 +3,7 @@
 //! | side | table | one entry per | bytes | bits |
 //! |---|---|---|---|---|
 //! | sender | op table | packet in flight, its timer (16 bytes) and its place in the order of sending (12) included | 65 | 520 |
-//! | sender | segments | segment in progress | 74 | 592 |
+//! | sender | segments | segment in progress | 82 | 656 |
 //! | sender | transfers | transfer queued or in progress, its timer included | 288 | 2304 |
 //! | sender | queues | the same: its links in the regular queue or the big-transfer queue | 8 | 64 |
 //! | sender | destinations | destination node, with the heads of its queues, its timer and the statistics of its path | 240 | 1920 |

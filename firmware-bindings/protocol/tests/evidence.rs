@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
 
 use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::wire::{Ack, Common, Control, DataHeader};
 use fpga_protocol::Nanos;
+use fpga_protocol::scheme::traits::{Header, OutgoingPacket, RegistrySender, SchemeSender};
 use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, Transmit};
 use fpga_registers::CardAddr;
 
@@ -19,7 +21,12 @@ fn sender() -> Sender {
 }
 
 fn submit(sender: &mut Sender, now: Nanos, packets: u64) -> Transmit {
-    let command = Command {
+    sender.submit(now, command(packets)).unwrap();
+    sender.poll_transmit(now).unwrap()
+}
+
+fn command(packets: u64) -> Command {
+    Command {
         source: CardAddr::new(0x1000),
         node: NODE,
         destination: CardAddr::new(0x8000),
@@ -28,9 +35,7 @@ fn submit(sender: &mut Sender, now: Nanos, packets: u64) -> Transmit {
         notify: Notify::Receiver,
         deadline: None,
         priority: 0,
-    };
-    sender.submit(now, command).unwrap();
-    sender.poll_transmit(now).unwrap()
+    }
 }
 
 fn ack(sender: &mut Sender, now: Nanos, transmit: &Transmit, packet: usize, tries: u8) {
@@ -120,4 +125,63 @@ fn lost_start_is_probed_instead_of_packets_that_wait_for_it() {
     let packets = retransmitted(&mut sender, at(150));
     assert!(matches!(packets[..], [(120..140, 0, 2), ..]), "{packets:?}");
     assert!(packets.iter().all(|(_, packet, _)| *packet == 0), "{packets:?}");
+}
+
+#[test]
+fn lost_acknowledgement_waits_for_answer_to_segment_while_transfers_are_queued() {
+    // Segments of 32 packets: three of them stay in the queue.
+    let mut sender = RegistrySender::new(NODE, sender());
+    sender.submit(at(0), command(128)).unwrap();
+    let first: Vec<_> = (0..32).map(|number| sender.poll_packet(Nanos::new(100 * number)).unwrap()).collect();
+    for (number, packet) in (0..).zip(&first).take(20).filter(|(number, _)| *number != 5) {
+        acknowledge(&mut sender, Nanos::new(5_000 + 100 * number), packet);
+    }
+    assert_eq!(sender.inner().counters().overtaken, 0);
+    // The last packet left at 3.1 us, and the round trip is 5 us. The window is seven times the mean lateness.
+    let mut lost = None;
+    while let Some(now) = sender.poll_timeout().filter(|now| lost.is_none() && *now < at(20)) {
+        sender.handle_timeout(now);
+        lost = (sender.inner().counters().overtaken != 0).then_some(now);
+    }
+    let lost = lost.unwrap();
+    assert!((Nanos::new(8_100)..at(10)).contains(&lost), "{lost:?}");
+}
+
+#[test]
+fn retransmission_leaves_before_rest_of_window() {
+    let mut sender = RegistrySender::new(NODE, sender());
+    sender.submit(at(0), command(8)).unwrap();
+    sender.submit(at(0), command(32)).unwrap();
+    let first: Vec<_> = (0..8).map(|_| sender.poll_packet(at(0)).unwrap()).collect();
+    for packet in first.iter().skip(1) {
+        acknowledge(&mut sender, at(10), packet);
+    }
+    assert_eq!(index_of(&sender.poll_packet(at(11)).unwrap()), (0, 1));
+    sender.handle_timeout(at(12));
+    assert_eq!(index_of(&sender.poll_packet(at(12)).unwrap()), (0, 2), "the lost start");
+    assert_eq!(index_of(&sender.poll_packet(at(12)).unwrap()), (1, 1));
+}
+
+fn header_of(packet: &OutgoingPacket) -> DataHeader {
+    let data = if let Header::Data(header) = packet.header { Some(header) } else { None };
+    data.unwrap()
+}
+
+/// Number within the segment, and try, of a data packet.
+fn index_of(packet: &OutgoingPacket) -> (u64, u8) {
+    let header = header_of(packet);
+    ((header.address.get() - 0x8000) / 512, header.tries)
+}
+
+fn acknowledge(sender: &mut RegistrySender, now: Nanos, packet: &OutgoingPacket) {
+    let header = header_of(packet);
+    let ack = Ack {
+        common: Common { source: NODE, destination: NODE, ..Common::default() },
+        op: header.op,
+        transfer: header.transfer,
+        segment: header.segment,
+        peer_incarnation: INCARNATION,
+        tries: header.tries,
+    };
+    sender.handle_packet(now, &Header::Control(Control::Ack(ack)));
 }

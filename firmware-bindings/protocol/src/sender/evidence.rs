@@ -13,7 +13,7 @@
 use fpga_firmware::ids::OpNumber;
 use fpga_registers::cast::{index, low16};
 
-use super::table::{Destination, LatestArrival};
+use super::table::{Destination, LatestArrival, Segment};
 use super::{Sender, TimeoutPolicy};
 use crate::op_table::{Op, OpState};
 use crate::time::Nanos;
@@ -76,8 +76,10 @@ impl Sender {
             let progress = self.transfers[index(self.segments.get(op.segment).transfer)].progress;
             let deadline = self.retry.deadline(now, &self.destinations.get(destination).trip, 0, progress);
             self.ops.depart(number, now, deadline);
+            let record = self.segments.get_mut(op.segment);
+            record.latest = now;
             if op.packet == 0 {
-                self.segments.get_mut(op.segment).start.first = now;
+                record.start.first = now;
             }
         }
         self.track(now, destination, number);
@@ -98,10 +100,14 @@ impl Sender {
         self.transfers[index(self.segments.get(op.segment).transfer)].destination
     }
 
+    /// Whether everything was sent: a late retransmission delays the transfer, and a spurious one delays no other packet.
+    const fn is_hasty(&self) -> bool {
+        self.queued == 0
+    }
+
     /// Returns the reorder window of a destination, at least an eighth of its round trip.
     fn reorder_window(&self, record: &Destination, late: u64) -> Nanos {
-        // Everything was sent: a spurious retransmission delays no other packet.
-        let haste = record.regular.len() == 0 && record.big.len() == 0;
+        let haste = self.is_hasty();
         record.disorder.window(Nanos::new(record.trip.mean.get() / 8), late, haste)
     }
 
@@ -157,15 +163,18 @@ impl Sender {
     }
 
     /// Time at which a packet would be answered if its path were as fast as that of the latest arrival; `None` if it
-    /// cannot be answered before its segment's first packet.
-    fn expected_answer(&self, op: &Op, latest: &LatestArrival) -> Option<Nanos> {
-        let start = self.segments.get(op.segment).start;
+    /// cannot be answered before its segment's first packet. Unless in haste, this is the answer to the whole segment: it replaces lost
+    /// acknowledgements of packets.
+    fn expected_answer(&self, op: &Op, latest: &LatestArrival, haste: bool) -> Option<Nanos> {
+        let Segment { start, latest: last, .. } = *self.segments.get(op.segment);
         if op.packet == 0 {
             return Some(op.sent.saturating_add(latest.trip));
         }
         // The receiver answers packets in its escape channel when the first packet has arrived.
-        (start.known != Nanos::MAX)
-            .then(|| op.sent.max(start.again).saturating_add(latest.trip).max(start.known))
+        (start.known != Nanos::MAX).then(|| {
+            let sent = if haste { op.sent } else { op.sent.max(last) };
+            sent.max(start.again).saturating_add(latest.trip).max(start.known)
+        })
     }
 
     /// Makes lost packets due for retransmission, and sets the time of the next check.
@@ -179,12 +188,14 @@ impl Sender {
         let late = if record.disorder.is_new() {
             let slots = record.order.iter(&self.order_links).take_while(|slot| overtaken(*slot));
             let ops = slots.filter_map(|slot| self.ops.slot(low16(slot)));
-            let waits = ops.filter_map(|op| self.expected_answer(&op, &latest));
+            let waits = ops.filter_map(|op| self.expected_answer(&op, &latest, true));
             waits.map(|at| now.saturating_sub(at).get()).fold(0, u64::saturating_add)
         } else {
             0
         };
         let window = self.reorder_window(record, late);
+        // Waiting is free only as long as enough op numbers are left for new packets.
+        let haste = self.is_hasty() || self.ops.in_use() > self.config.op_entries / 2;
         let mut next = record.order.head();
         let mut lost_at = Nanos::MAX;
         while let Some(slot) = next {
@@ -194,7 +205,7 @@ impl Sender {
             }
             next = self.order_links.next(slot);
             let Some(op) = self.ops.slot(low16(slot)) else { continue };
-            let Some(at) = self.expected_answer(&op, &latest) else { continue };
+            let Some(at) = self.expected_answer(&op, &latest, haste) else { continue };
             let at = at.saturating_add(window);
             if at > now {
                 lost_at = lost_at.min(at);

@@ -393,6 +393,7 @@ impl Sender {
         if announcing {
             self.announcing.remove(&mut self.queue_links, slot);
         } else if queued {
+            self.queued -= 1;
             match class {
                 TransferClass::Regular => {
                     record.regular.remove(&mut self.queue_links, slot);

@@ -315,6 +315,7 @@ impl Sender {
             // The transfer is still in its queue.
             TransferClass::Big => return,
         };
+        self.queued += 1;
         let transfers = &self.transfers;
         queue.insert_sorted(&mut self.queue_links, slot, |other| {
             transfers[index(other)].state == TransferState::Queued
@@ -388,6 +389,7 @@ impl Sender {
             issued.start.first = now;
         }
         issued.issued += sent;
+        issued.latest = now;
         self.destinations.get_mut(destination).in_flight += u32::from(sent);
         self.counters.packets += u64::from(sent);
         let transfer = &mut self.transfers[index(slot)];
@@ -395,6 +397,7 @@ impl Sender {
         let whole = record.issued + sent == record.packets;
         transfer.partial = if whole { None } else { Some(record_slot) };
         let drained = whole && transfer.remaining == 0;
+        self.queued -= u32::from(drained);
         let queues = self.destinations.get_mut(destination);
         match class {
             TransferClass::Regular => {
@@ -462,6 +465,7 @@ impl Sender {
             issued: 0,
             acknowledged: 0,
             start: StartState::default(),
+            latest: Nanos::ZERO,
         })?;
         // The ends of both ranges were checked at submission.
         transfer.next_source = CardAddr::new(transfer.next_source.get() + u64::from(length));

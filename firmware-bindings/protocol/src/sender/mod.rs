@@ -69,6 +69,8 @@ pub struct Sender {
     /// Whether a regular command returned op numbers for a transfer in progress that has not been served yet.
     yielded_op_numbers: bool,
     arrivals: u64,
+    /// Number of transfers in the queues of destinations.
+    queued: u32,
     /// Deadlines of the transfers.
     deadlines: Timers,
     /// Links of the orders of destinations, and per op table slot the number of its transmission; 0: in no order.
@@ -119,6 +121,7 @@ impl Sender {
             last_was_regular: false,
             yielded_op_numbers: false,
             arrivals: 0,
+            queued: 0,
             deadlines: Timers::new(config.transfers),
             order_links: ListLinks::new(config.op_entries),
             sequences: alloc::vec![0; index(config.op_entries)].into_boxed_slice(),
@@ -214,6 +217,7 @@ impl Sender {
         } else {
             let record = self.destinations.get_mut(destination);
             record.transfers += 1;
+            self.queued += 1;
             let queue = match class {
                 TransferClass::Regular => &mut record.regular,
                 TransferClass::Big => &mut record.big,

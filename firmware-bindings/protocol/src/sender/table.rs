@@ -120,6 +120,8 @@ pub(super) struct Segment {
     pub(super) issued: u16,
     pub(super) acknowledged: u16,
     pub(super) start: StartState,
+    /// Time at which its latest new packet left.
+    pub(super) latest: Nanos,
 }
 
 impl Segment {

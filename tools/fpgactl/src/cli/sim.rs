@@ -140,7 +140,8 @@ pub struct SimFigureArgs {
                   threads.\n\n\
                   Examples:\n  \
                   fpgactl sim grid --quick\n  \
-                  fpgactl sim grid --size 32KiB --size 256KiB --loss 0.5% --json"
+                  fpgactl sim grid --size 32KiB --size 256KiB --loss 0.5% --json\n  \
+                  fpgactl sim grid --runs 9 --out figures"
 )]
 pub struct SimGridArgs {
     /// Only a part of the points: seconds instead of minutes
@@ -158,8 +159,11 @@ pub struct SimGridArgs {
     /// Number of destinations, may be repeated [default: 1, 8]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 32))]
     pub destinations: Vec<u32>,
-    /// Runs of each point, each with its own seed
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = whole::<u32>(1, 100_000))]
+    /// Output directory for grid.csv and grid.svg, created if it does not exist; -: only the CSV file, to standard output [default: none]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Runs of a transfer of 16 MiB, each with its own seed; shorter ones have more, by the square root of the ratio of the sizes
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole::<u32>(1, 100_000))]
     pub runs: u32,
     /// Seed of the first run, from which all others follow
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0, u64::MAX))]

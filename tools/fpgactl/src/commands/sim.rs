@@ -88,7 +88,7 @@ fn threads(wanted: Option<u16>) -> usize {
 }
 
 /// Creates the directory for results, unless they go to standard output.
-fn directory(out: &Path) -> Result<(), CliError> {
+pub(super) fn directory(out: &Path) -> Result<(), CliError> {
     if outfile::is_stdout(out) {
         return Ok(());
     }
@@ -96,7 +96,7 @@ fn directory(out: &Path) -> Result<(), CliError> {
 }
 
 /// Writes data and picture of `name` to `out`, and returns the paths; to standard output it writes only the data.
-fn write(
+pub(super) fn write(
     out: &Path,
     name: &str,
     csv: &str,

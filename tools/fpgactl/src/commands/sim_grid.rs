@@ -10,6 +10,7 @@ use fpga_registers::quantity;
 use serde::Serialize;
 
 use crate::cli::SimGridArgs;
+use crate::commands::sim;
 use crate::error::CliError;
 use crate::output::Report;
 use crate::progress::Progress;
@@ -29,6 +30,9 @@ pub struct GridReport {
     /// Points at which the ratio is above 1.1.
     above: u64,
     points: Vec<PointReport>,
+    /// Files written with `--out`.
+    csv: Option<String>,
+    svg: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -37,6 +41,7 @@ struct PointReport {
     loss: f64,
     disorder: u32,
     destinations: u32,
+    runs: u32,
     best: Option<&'static str>,
     ratio: Option<f64>,
     schemes: Vec<SchemeReport>,
@@ -72,6 +77,7 @@ impl From<&GridPoint> for PointReport {
             loss: point.loss,
             disorder: point.disorder,
             destinations: point.destinations,
+            runs: point.runs,
             best: point.best().map(|cell| cell.scheme),
             ratio: point.ratio(),
             schemes: point.cells.iter().map(Into::into).collect(),
@@ -107,12 +113,15 @@ impl Report for GridReport {
         let worst = self.worst_ratio.map_or_else(|| "-".to_owned(), |worst| format!("{worst:.2}"));
         let _ = writeln!(
             text,
-            "Median µs of {}, seed {}. Default / best scheme (without registry-literal): at most {worst}; above {AIM} at {} of {}.",
-            quantity(self.runs, "run"),
+            "Median µs of {} or more, seed {}. Default / best scheme (without registry-literal): at most {worst}; above {AIM} at {} of {}.",
+            quantity(self.points.iter().map(|point| point.runs).min().unwrap_or(0), "run"),
             self.seed,
             self.above,
             quantity(self.points.len(), "point"),
         );
+        for file in [&self.csv, &self.svg].into_iter().flatten() {
+            let _ = writeln!(text, "{file}");
+        }
         text
     }
 }
@@ -120,7 +129,7 @@ impl Report for GridReport {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Figure`], [`CliError::TimedOut`], [`CliError::Interrupted`].
+/// [`CliError::Figure`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Interrupted`].
 pub fn run(settings: &Settings, args: &SimGridArgs) -> Result<GridReport, CliError> {
     let mut axes = if args.quick { GridAxes::quick() } else { GridAxes::full() };
     fn chosen<T: Clone>(axis: &mut Vec<T>, wanted: &[T]) {
@@ -135,6 +144,9 @@ pub fn run(settings: &Settings, args: &SimGridArgs) -> Result<GridReport, CliErr
     let mut options = Options::new(args.runs, args.seed);
     options.threads = args.threads.map_or_else(parallel::processors, usize::from);
     stop::handle_signals()?;
+    if let Some(out) = &args.out {
+        sim::directory(out)?;
+    }
     let total = grid::runs(&axes, &options);
     let progress = Progress::counting(total, "runs", settings.progress);
     let what = || "sim grid".to_owned();
@@ -152,6 +164,14 @@ pub fn run(settings: &Settings, args: &SimGridArgs) -> Result<GridReport, CliErr
     drop(progress);
     stopped?;
     let points = points.map_err(|source| CliError::Figure { name: "grid", source })?;
+    let (csv, svg) = match &args.out {
+        None => (None, None),
+        Some(out) => {
+            let picture = grid::picture(&points, &options);
+            let (csv, svg) = sim::write(out, "grid", &grid::csv(&points), &picture, settings.deadline)?;
+            (Some(csv), svg)
+        }
+    };
     let ratios = points.iter().map(GridPoint::ratio);
     let worst = ratios.clone().try_fold(0.0, |worst: f64, ratio| ratio.map(|ratio| worst.max(ratio)));
     let above = ratios.filter(|ratio| ratio.is_none_or(|ratio| ratio > AIM)).count();
@@ -161,5 +181,7 @@ pub fn run(settings: &Settings, args: &SimGridArgs) -> Result<GridReport, CliErr
         worst_ratio: worst,
         above: above as u64,
         points: points.iter().map(Into::into).collect(),
+        csv,
+        svg,
     })
 }

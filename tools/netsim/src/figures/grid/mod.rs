@@ -7,11 +7,15 @@
 use fpga_netmodel::{Conditions, Delay, Loss, Probability};
 use fpga_protocol::Nanos;
 
+mod output;
+
 use super::disorder::{DelayDistribution, Delays};
 use super::{FigureError, Options, ProgressCallback};
 use crate::scenario::scheme_name;
 use crate::statistics::seed_of;
 use crate::{BitRate, Flow, Scenario, Scheme, Simulation, Topology, parallel};
+
+pub use output::{csv, picture};
 
 /// Transfer before the measured one, in bytes; it starts at time 0.
 const WARM_UP: u64 = 64 << 10;
@@ -96,6 +100,8 @@ pub struct GridPoint {
     pub disorder: u32,
     /// Number of destinations.
     pub destinations: u32,
+    /// Number of runs.
+    pub runs: u32,
     /// Times of the schemes: the default first, its literal form last.
     pub cells: Vec<GridCell>,
 }
@@ -186,7 +192,8 @@ pub fn run(
                     for variant in variants.chain([(Scheme::Registry, true)]) {
                         jobs.push((variant, scenario(size, loss, delay, destinations, variant)));
                     }
-                    points.push(GridPoint { size, loss, disorder, destinations, cells: Vec::new() });
+                    let runs = u32::try_from(runs_of(size, options)).unwrap_or(u32::MAX);
+                    points.push(GridPoint { size, loss, disorder, destinations, runs, cells: Vec::new() });
                 }
             }
         }
