@@ -99,7 +99,7 @@ impl StateFile {
         (number != 0).then(|| Incarnation::new(number))
     }
 
-    /// Stores a number. A failure is no error: the next start then takes the clock with its lead.
+    /// Stores a number. A failure is ignored: the next start then takes the clock with its lead.
     fn write(&self, number: Incarnation) {
         let content = format!("{:010}\n", number.get());
         let written = self.0.write_all_at(content.as_bytes(), 0).and_then(|()| self.0.sync_data());

@@ -59,7 +59,7 @@ pub struct EndpointOptions {
     /// [`incarnation_file`](Self::incarnation_file). Other nodes refuse an earlier one. Set it only if a run must be repeatable.
     pub incarnation: Option<u32>,
     /// File with the last incarnation number, which keeps the order of incarnations when the system clock is set back. It is created if
-    /// needed; a file that cannot be used is no error. `None`: `/var/lib/fpga/incarnation`, or `fpga/incarnation` in the user's state
+    /// needed; a file that cannot be used is ignored. `None`: `/var/lib/fpga/incarnation`, or `fpga/incarnation` in the user's state
     /// directory; for simulated cards, no file.
     pub incarnation_file: Option<PathBuf>,
     /// Report every packet that reaches the registry, so that the mirror can also follow the masks of its segments. Messages of other

@@ -4,11 +4,11 @@
 //!
 //! * A later one replaces it at once, and all operations and messages of the earlier one end. Only a packet that may
 //!   begin an operation or message, and that passed the check of memory window and key, makes an incarnation known: a
-//!   packet of a stranger, a HELLO or a damaged one cannot lock a node out.
+//!   packet of an unknown sender, a HELLO or a damaged one cannot lock a node out.
 //! * An earlier one is refused at any age, with the newest one in the answer. A node whose order was broken (a clock
 //!   that was set back and lost state, or 2^31 numbers passed) therefore learns above which number it has to start.
 //!
-//! The table is bounded. A record is replaced only while no free slot is left for another node, and only that of a node
+//! The table is bounded. A record is replaced only while no slot is free for another node, and only that of a node
 //! without operations or messages that has rested for longer than the packet lifetime. Of a node whose record was
 //! replaced, no packet of an incarnation before its last one can be in flight within the packet lifetime.
 
@@ -34,7 +34,7 @@ struct NodeRecord<P> {
     users: u32,
     /// Time at which the last of them began or ended.
     touched: Nanos,
-    /// What the node's users hand on to its later ones: measurements of the path from it.
+    /// Measurements of the path from the node, kept from one user to the next.
     path: P,
 }
 

@@ -325,7 +325,7 @@ fn mixed_schemes_small_tables_and_late_polls_deliver() {
         }
         net.poll(0).unwrap();
         // The receiver's host polls only occasionally.
-        if dice.below(200) == 0 {
+        if dice.below(100) == 0 {
             net.poll(1).unwrap();
             polls += 1;
         }

@@ -201,7 +201,7 @@ impl Sender {
 
     /// Returns the interval between two checks of the window.
     fn interval(&self) -> Nanos {
-        if self.trip.samples == 0 {
+        if self.trip.samples == 0 || self.config.patience == TimeoutRule::Literal {
             return self.config.walk;
         }
         let quarter = Nanos::new(self.trip.mean.get() / 4 + 1);

@@ -72,15 +72,13 @@ impl Sender {
             return;
         }
         let destination = self.destination_of(&op);
-        if op.sent != now {
-            let progress = self.transfers[index(self.segments.get(op.segment).transfer)].progress;
-            let deadline = self.retry.deadline(now, &self.destinations.get(destination).trip, 0, progress);
-            self.ops.depart(number, now, deadline);
-            let record = self.segments.get_mut(op.segment);
-            record.latest = now;
-            if op.packet == 0 {
-                record.start.first = now;
-            }
+        let progress = self.transfers[index(self.segments.get(op.segment).transfer)].progress;
+        let deadline = self.retry.deadline(now, &self.destinations.get(destination).trip, 0, progress);
+        self.ops.depart(number, now, deadline);
+        let record = self.segments.get_mut(op.segment);
+        record.latest = now;
+        if op.packet == 0 {
+            record.start.first = now;
         }
         self.track(now, destination, number);
     }

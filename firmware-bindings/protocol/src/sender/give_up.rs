@@ -76,7 +76,8 @@ impl Sender {
         for slot in (0..self.ops.capacity()).map(low16) {
             let Some(op) = self.ops.slot(slot) else { continue };
             let transfer = &self.transfers[index(self.segments.get(op.segment).transfer)];
-            if transfer.destination == destination {
+            // Without a deadline, it is due or has not left yet.
+            if transfer.destination == destination && op.deadline != Nanos::MAX {
                 let trip = &self.destinations.get(destination).trip;
                 let from = if trip.samples < FEW_SAMPLES { now } else { op.sent };
                 let deadline = self.retry.deadline(from, trip, op.silent, transfer.progress);

@@ -370,7 +370,11 @@ impl Sender {
         let count = u32::from(record.packets - record.issued).min(budget);
         let mut ops = Ops::NONE;
         let progress = self.transfers[index(slot)].progress;
-        let deadline = self.retry.deadline(now, &self.destinations.get(destination).trip, 0, progress);
+        // A packet that waits in its window has no deadline until it leaves.
+        let deadline = match self.reports_departures {
+            true => Nanos::MAX,
+            false => self.retry.deadline(now, &self.destinations.get(destination).trip, 0, progress),
+        };
         for packet in record.issued..record.issued + low16(count) {
             match self.ops.take(now, record_slot, packet, deadline) {
                 Some(number) => ops.push(number),

@@ -30,7 +30,7 @@ pub struct GridReport {
     /// Points at which the ratio is above 1.1.
     above: u64,
     points: Vec<PointReport>,
-    /// Files written with `--out`.
+    /// Files written.
     csv: Option<String>,
     svg: Option<String>,
 }
