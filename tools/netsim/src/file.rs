@@ -20,6 +20,7 @@
 //! disorder: {degree: 64, patience_ns: 4000}
 //! window: 128
 //! credit: false
+//! literal: false
 //! # controller: 33                 # host that receives reports of congested links (adaptive-window, selective)
 //! # routing: fixed                 # one route for each pair, which a controller can change; or adaptive, per packet
 //! # slow_links: [{from: 64, to: 80, number: 0, times: 4}]   # vertices: hosts, then switches from the lowest level up
@@ -200,6 +201,8 @@ struct File {
     window: Option<Within<1, 512>>,
     /// Credit mode of receiver-window (default: false).
     credit: Option<Switch>,
+    /// Whether sender-window has the literal form of source 004: constant timers, and the whole buffer is retransmitted (default false).
+    literal: Option<Switch>,
     /// Number of the host that collects reports of congested links and sets the senders' rates (adaptive-window and selective).
     controller: Option<Within<0, 65_535>>,
     /// Selection of routes (default: adaptive).
@@ -559,7 +562,8 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
             return Err(together("traffic", None, problem));
         }
     };
-    let tuned = tune(&scenario, file.window.map(Within::narrow), file.credit.map(|Switch(credit)| credit));
+    let switch = |given: Option<Switch>| given.map(|Switch(on)| on);
+    let tuned = tune(&scenario, file.window.map(Within::narrow), switch(file.credit), switch(file.literal));
     scenario.rules = tuned.map_err(|(key, problem)| together(key, None, problem.to_owned()))?;
     scenario.controller = file.controller.map(Within::narrow);
     scenario.validate().map_err(|error| match error {
@@ -592,8 +596,9 @@ fn tune(
     scenario: &Scenario,
     window: Option<u32>,
     credit: Option<bool>,
+    literal: Option<bool>,
 ) -> Result<Option<SchemeConfig>, (&'static str, &'static str)> {
-    if window.is_none() && credit.is_none() {
+    if window.is_none() && credit.is_none() && literal.is_none() {
         return Ok(None);
     }
     let mut rules = SchemeConfig::new(scenario.scheme, scenario.timers_for());
@@ -601,6 +606,14 @@ fn tune(
         match &mut rules {
             Some(SchemeConfig::ReceiverWindow(config)) => config.credit = credit,
             _ => return Err(("credit", "only receiver-window supports it: remove it, or change scheme")),
+        }
+    }
+    if let Some(literal) = literal {
+        match &mut rules {
+            Some(SchemeConfig::SenderWindow(config)) => {
+                (config.adaptive, config.whole_buffer) = (!literal, literal);
+            }
+            _ => return Err(("literal", "only sender-window supports it: remove it, or change scheme")),
         }
     }
     if let Some(window) = window {

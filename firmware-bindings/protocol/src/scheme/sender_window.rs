@@ -2,7 +2,8 @@
 //!
 //! The sender keeps a window of unacknowledged packets. The receiver acknowledges every packet. It writes payload
 //! directly to memory and keeps a bit per received packet. A timer runs for the oldest packet; when it expires, all
-//! unacknowledged packets are retransmitted.
+//! unacknowledged packets are retransmitted. In the literal form of source 004 the timer is constant, and the whole
+//! buffer is retransmitted: every packet from the oldest unacknowledged one on, also acknowledged ones.
 //!
 //! The timer follows the round trips of the packets that were sent once. A doubled timer stays doubled until such a
 //! packet is acknowledged (RFC 6298, 5): otherwise a timer shorter than the round trip would retransmit for ever.
@@ -26,9 +27,10 @@ pub struct SenderWindowConfig {
     pub timeout: Nanos,
     /// Maximum doubled timeout before the first sample (64 round trips).
     pub longest: Nanos,
-    /// Whether the timeout follows the measured round trips (true); otherwise it is constant, the literal form of
-    /// source 004.
+    /// Whether the timeout follows the measured round trips (true); otherwise it is constant.
     pub adaptive: bool,
+    /// Whether a timeout retransmits the whole buffer, acknowledged packets included (false).
+    pub whole_buffer: bool,
 }
 
 impl SenderWindowConfig {
@@ -40,7 +42,14 @@ impl SenderWindowConfig {
             timeout: round_trip.saturating_mul(2),
             longest: round_trip.saturating_mul(64),
             adaptive: true,
+            whole_buffer: false,
         }
+    }
+
+    /// Returns the literal form of source 004: a constant timeout, after which the whole buffer is retransmitted.
+    #[must_use]
+    pub const fn literal(round_trip: Nanos) -> Self {
+        Self { adaptive: false, whole_buffer: true, ..Self::new(round_trip) }
     }
 }
 
@@ -159,7 +168,9 @@ impl MessageSender for Sender {
             self.deadline = now.saturating_add(self.wait());
         }
         self.acknowledged |= bit(ahead);
-        self.retransmit &= !bit(ahead);
+        if !self.config.whole_buffer {
+            self.retransmit &= !bit(ahead);
+        }
         let slide = self.acknowledged.trailing_ones();
         if slide > 0 {
             self.base += slide;
@@ -179,7 +190,8 @@ impl MessageSender for Sender {
             return 0;
         }
         self.silent += 1;
-        self.retransmit = low(self.next - self.base) & !self.acknowledged;
+        let kept = if self.config.whole_buffer { self.acknowledged } else { 0 };
+        self.retransmit = low(self.next - self.base) & (!self.acknowledged | kept);
         self.deadline = now.saturating_add(self.wait());
         1
     }

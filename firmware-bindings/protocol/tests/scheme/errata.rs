@@ -244,6 +244,28 @@ fn receiver_window_long_timers_cost_nothing_after_first_sample() {
     assert!(constant > right.saturating_add(ROUND_TRIP.saturating_mul(5)), "{constant}, not {right}");
 }
 
+/// Source 004, 3.3: after the loss of one packet, its sender window retransmits the whole buffer.
+#[test]
+fn sender_window_literal_retransmits_whole_buffer() {
+    let again = |config: sender_window::SenderWindowConfig| {
+        let mut sender = sender_window::Sender::new(config, 64);
+        let sent: Vec<_> =
+            std::iter::from_fn(|| sender.poll_packet(START)).map(|packet| packet.index).collect();
+        assert_eq!(sent, (0..32).collect::<Vec<_>>());
+        for index in sent.iter().filter(|index| **index != 3) {
+            sender.handle_answer(START, &Answer::Received { index: *index });
+        }
+        let new = std::iter::from_fn(|| sender.poll_packet(START)).count();
+        assert_eq!(new, 3);
+        sender.handle_timeout(sender.poll_timeout().unwrap());
+        let packets = std::iter::from_fn(|| sender.poll_packet(START)).map(|packet| packet.index);
+        packets.collect::<Vec<_>>()
+    };
+    let trip = Nanos::from_micros(2);
+    assert_eq!(again(sender_window::SenderWindowConfig::new(trip)), [3, 32, 33, 34]);
+    assert_eq!(again(sender_window::SenderWindowConfig::literal(trip)), (3..35).collect::<Vec<_>>());
+}
+
 /// Timers shorter than the round trip retransmit at first; then they follow it.
 #[test]
 fn sender_window_short_timer_does_not_collapse() {

@@ -79,15 +79,20 @@ fn receiver_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
     kinds.iter().map(search).sum()
 }
 
+/// Sender windows with constant timers, which retransmit what is not acknowledged, or the whole buffer.
 fn sender_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
-    let config = sender_window::SenderWindowConfig {
+    let literal = sender_window::SenderWindowConfig {
         window,
-        adaptive: false,
-        ..sender_window::SenderWindowConfig::new(Nanos::ZERO)
+        ..sender_window::SenderWindowConfig::literal(Nanos::ZERO)
     };
-    search(&format!("sender window {window}"), count, mischief, || {
-        (sender_window::Sender::new(config, count), sender_window::Receiver::new(count))
-    })
+    let partial = sender_window::SenderWindowConfig { whole_buffer: false, ..literal };
+    let kinds = [("", partial), (", whole buffer", literal)];
+    let search = |(name, config): &(&str, sender_window::SenderWindowConfig)| {
+        search(&format!("sender window {window}{name}"), count, mischief, || {
+            (sender_window::Sender::new(*config, count), sender_window::Receiver::new(count))
+        })
+    };
+    kinds.iter().map(search).sum()
 }
 
 fn receiver_counters(count: u32, mischief: FaultBudget) -> usize {

@@ -71,7 +71,7 @@ pub struct SimCheckArgs {
                   # routing: fixed\n  \
                   # slow_links: [{from: 0, to: 1, number: 0, times: 4}]\n  \
                   # controller: 26\n  \
-                  # queue_bytes, packet_bytes, window, credit, contexts, round_trip_ns, limit_ns, seed: numbers\n\n\
+                  # queue_bytes, packet_bytes, window, credit, literal, contexts, round_trip_ns, limit_ns, seed: numbers\n\n\
                   Examples:\n  \
                   fpgactl sim run torus.yaml\n  \
                   fpgactl sim run torus.yaml --runs 1000 --seed 7 --out results --json"

@@ -111,11 +111,11 @@ impl Figure {
     #[must_use]
     pub const fn runs(self, options: &Options) -> u64 {
         let points = match self {
-            Self::LossFree | Self::Lossy => 28,
-            Self::LossSweep => 42,
+            Self::LossFree | Self::Lossy => 32,
+            Self::LossSweep => 48,
             Self::Reorder => 112,
             Self::StateBits | Self::Segmentation | Self::ReceiveNotify => 0,
-            Self::Selective => 80,
+            Self::Selective => 124,
             Self::Adaptive => 30,
         };
         points * options.runs as u64

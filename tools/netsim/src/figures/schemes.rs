@@ -2,7 +2,7 @@
 
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::scheme::any::SchemeConfig;
-use fpga_protocol::scheme::receiver_window;
+use fpga_protocol::scheme::{receiver_window, sender_window};
 
 use super::disorder::{DelayDistribution, Delays};
 use super::float;
@@ -26,16 +26,19 @@ pub(super) struct Variant {
     scheme: Scheme,
     window: Option<u32>,
     pub(super) colour: usize,
+    /// Whether it is the literal form of its source.
+    pub(super) literal: bool,
 }
 
 const fn variant(scheme: Scheme, window: Option<u32>, colour: usize) -> Variant {
-    Variant { scheme, window, colour }
+    Variant { scheme, window, colour, literal: false }
 }
 
-pub(super) const VARIANTS: [Variant; 7] = [
+pub(super) const VARIANTS: [Variant; 8] = [
     variant(Scheme::ReceiverWindow, Some(128), 0),
     variant(Scheme::ReceiverWindow, Some(64), 5),
     variant(Scheme::SenderWindow, Some(32), 1),
+    Variant { literal: true, ..variant(Scheme::SenderWindow, Some(32), 6) },
     variant(Scheme::ReceiverCounter, None, 7),
     variant(Scheme::AdaptiveWindow, Some(128), 3),
     variant(Scheme::Selective, Some(512), 2),
@@ -45,7 +48,8 @@ pub(super) const VARIANTS: [Variant; 7] = [
 impl Variant {
     pub(super) fn name(&self) -> String {
         let scheme = crate::scenario::scheme_name(self.scheme);
-        self.window.map_or_else(|| scheme.to_owned(), |window| format!("{scheme}, W = {window}"))
+        let literal = if self.literal { ", literal" } else { "" };
+        self.window.map_or_else(|| scheme.to_owned(), |window| format!("{scheme}, W = {window}{literal}"))
     }
 
     pub(super) fn apply(&self, scenario: Scenario) -> Scenario {
@@ -58,6 +62,13 @@ impl Variant {
                     ..receiver_window::ReceiverWindowConfig::new(trip)
                 }))
             }
+            (Scheme::SenderWindow, Some(window)) if self.literal => {
+                let literal = sender_window::SenderWindowConfig::literal(trip);
+                scenario.rules(SchemeConfig::SenderWindow(sender_window::SenderWindowConfig {
+                    window,
+                    ..literal
+                }))
+            }
             // All others use the windows of the specification.
             _ => scenario,
         }
@@ -68,6 +79,9 @@ impl Variant {
         Point::new(self.apply(scenario)).with(|row| {
             row.figure = figure.name();
             row.window = self.window;
+            if self.literal {
+                row.scheme.push_str("-literal");
+            }
             (row.loss, row.disorder) = (Some(loss), Some(disorder));
         })
     }

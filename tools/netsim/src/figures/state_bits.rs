@@ -3,6 +3,9 @@
 //!
 //! The fields that identify a context (node, incarnation, context, message number, address, key, length) are the same for all schemes but
 //! the registry's and are not listed: source 004 compares what the schemes add. The registry's tables are counted from their types.
+//!
+//! Two other counts stand beside it: `in memory`, the size of each type with its heap memory, and `source 004`, the fields that section 3.1
+//! of the source names for its three schemes, in the same widths. The cells of its table 5 are not preserved in the available copy.
 
 use std::fmt::Write as _;
 
@@ -10,8 +13,10 @@ use fpga_firmware::Incarnation;
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{Receiver, ReceiverConfig};
 use fpga_protocol::scheme::{
-    MAX_MESSAGE_PACKETS, adaptive_window, mapping, receiver_window, selective, sender_window,
+    MAX_MESSAGE_PACKETS, adaptive_window, mapping, receiver_counter, receiver_window, selective,
+    sender_window,
 };
+
 use fpga_protocol::sender::{Sender, SenderConfig};
 
 use super::float;
@@ -24,6 +29,11 @@ const HEADER: &str = "scheme,side,field,bits,per";
 /// Index of a packet, or a count of packets: 0 to 4096 [E0-11].
 const INDEX: u32 = MAX_MESSAGE_PACKETS.ilog2() + 1;
 const TIME: u32 = 32;
+/// Number of a context at its node; number of a round.
+const CONTEXT: u32 = u16::BITS;
+const ROUND: u32 = u8::BITS;
+/// Marks the fields that source 004 names.
+const PER_SOURCE: &str = "context as in source 004";
 const SEQUENCE: u32 = 32;
 /// Number of doublings of a wait: 0 to 4.
 const BACK_OFF: u32 = 3;
@@ -211,8 +221,66 @@ fn fields() -> Vec<Field> {
     add("adaptive-window", "receiver", &map(WIDTH));
     add("adaptive-window", "receiver", &[("highest seen now and before", 3 * INDEX), ("mark", TIME)]);
     add("selective", "receiver", &map(selective.window));
+    all.extend(in_memory());
+    all.extend(source());
     all.extend(registry());
     all
+}
+
+/// Sizes of the types of both ends in bits, with their heap memory: sets of packets, tables of times and of transmissions.
+fn types() -> [(&'static str, &'static str, usize); 12] {
+    let set = MAX_MESSAGE_PACKETS as usize;
+    let times = 128 * 64;
+    let flight = |window: u32| ((window * 8 + sendings(window) * 16) * 8) as usize;
+    [
+        ("receiver-window", "sender", size_of::<receiver_window::Sender>() * 8 + set),
+        ("receiver-window", "receiver", size_of::<receiver_window::Receiver>() * 8 + times),
+        ("receiver-window credit", "sender", size_of::<receiver_window::Sender>() * 8 + set),
+        ("receiver-window credit", "receiver", size_of::<receiver_window::Receiver>() * 8 + times),
+        ("sender-window", "sender", size_of::<sender_window::Sender>() * 8 + times),
+        ("sender-window", "receiver", size_of::<sender_window::Receiver>() * 8 + set),
+        ("receiver-counter", "sender", size_of::<receiver_counter::Sender>() * 8),
+        ("receiver-counter", "receiver", size_of::<receiver_counter::Receiver>() * 8 + set),
+        ("adaptive-window", "sender", size_of::<adaptive_window::Sender>() * 8 + flight(WIDTH) + 64 * 64),
+        ("adaptive-window", "receiver", size_of::<mapping::Receiver>() * 8),
+        ("selective", "sender", size_of::<selective::Sender>() * 8 + flight(512)),
+        ("selective", "receiver", size_of::<mapping::Receiver>() * 8),
+    ]
+}
+
+fn in_memory() -> impl Iterator<Item = Field> {
+    types().into_iter().map(|(scheme, side, bits)| Field {
+        scheme,
+        side,
+        field: "type",
+        bits: u32::try_from(bits).unwrap_or(u32::MAX),
+        per: "context in memory",
+    })
+}
+
+/// Fields that source 004, section 3.1, names.
+fn source() -> Vec<Field> {
+    let trip = Nanos::from_micros(2);
+    let window = receiver_window::ReceiverWindowConfig::new(trip).window;
+    let buffer = sender_window::SenderWindowConfig::new(trip).window * 512 * 8;
+    let fields = [
+        ("receiver-window", "receiver", "window base", INDEX),
+        ("receiver-window", "receiver", "receive vector", window),
+        ("receiver-window", "receiver", "timeout counter", TIME),
+        ("receiver-window", "receiver", "tail flag", 1),
+        ("receiver-counter", "receiver", "timeout counter", TIME),
+        ("receiver-counter", "receiver", "sender context", CONTEXT),
+        ("receiver-counter", "receiver", "number of packets", INDEX),
+        ("receiver-counter", "receiver", "packets received", INDEX),
+        ("receiver-counter", "receiver", "retry index", ROUND),
+        (
+            "sender-window",
+            "sender",
+            "retransmission buffer per receiving node (32 packets of 512 bytes)",
+            buffer,
+        ),
+    ];
+    fields.map(|(scheme, side, field, bits)| Field { scheme, side, field, bits, per: PER_SOURCE }).into()
 }
 
 /// Tables of the registry, with the sizes of their types.
@@ -253,24 +321,36 @@ pub(super) fn make(figure: Figure) -> RenderedFigure {
         // No field contains a comma or a quote.
         let _ = writeln!(csv, "{scheme},{side},{field},{bits},{per}");
     }
-    let sum = |scheme: &str, side: &str| -> u32 {
+    let sum = |scheme: &str, side: &str, per: &str| -> u32 {
         fields
             .iter()
-            .filter(|field| (field.scheme, field.side) == (scheme, side))
+            .filter(|field| (field.scheme, field.side, field.per) == (scheme, side, per))
             .map(|field| field.bits)
             .sum()
     };
     let curve = |side: &'static str, colour, apart: f64| {
         let points = (0_u32..)
             .zip(SCHEMES)
-            .map(|(at, scheme)| (f64::from(at) + apart, float(sum(scheme, side).into()), 0.0));
+            .map(|(at, scheme)| (f64::from(at) + apart, float(sum(scheme, side, "context").into()), 0.0));
         Curve::new(side, colour).style(CurveKind::Dots).points(points)
     };
     let findings = SCHEMES
         .iter()
         .map(|scheme| {
-            let (sender, receiver) = (sum(scheme, "sender"), sum(scheme, "receiver"));
-            format!("{scheme}: {sender} bits at the sender, {receiver} at the receiver, per context")
+            let [own, memory, source] = ["context", "context in memory", PER_SOURCE]
+                .map(|per| [sum(scheme, "sender", per), sum(scheme, "receiver", per)]);
+            let of = |text: &str, [sender, receiver]: [u32; 2]| match (sender, receiver) {
+                (0, 0) => String::new(),
+                (0, _) => format!("; {text} {receiver} at the receiver"),
+                (_, 0) => format!("; {text} {sender} at the sender"),
+                _ => format!("; {text} {sender} and {receiver}"),
+            };
+            let [sender, receiver] = own;
+            format!(
+                "{scheme}: {sender} bits at the sender, {receiver} at the receiver, per context{}{}",
+                of("in memory", memory),
+                of("the fields that source 004 names:", source)
+            )
         })
         .collect();
     let picture = Picture {
@@ -296,35 +376,30 @@ pub(super) fn make(figure: Figure) -> RenderedFigure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpga_protocol::scheme::receiver_counter;
+
+    /// The fields that source 004 names are a part of ours, except for its retransmission buffer: here the memory is read again.
+    #[test]
+    fn state_bits_of_source_004_stand_beside_ours() {
+        let sum = |scheme: &str| -> u32 {
+            let named =
+                fields().into_iter().filter(|field| (field.scheme, field.per) == (scheme, PER_SOURCE));
+            named.map(|field| field.bits).sum()
+        };
+        let sums = ["receiver-window", "receiver-counter", "sender-window"].map(sum);
+        assert_eq!(sums, [13 + 128 + 32 + 1, 32 + 16 + 13 + 13 + 8, 32 * 512 * 8]);
+    }
 
     /// The packed fields of an end are not wider than its type in memory: the list is complete.
     #[test]
     fn state_bits_fit_type_size() {
         let fields = fields();
         let sum = |scheme: &str, side: &str| -> usize {
-            let own = fields.iter().filter(|field| (field.scheme, field.side) == (scheme, side));
+            let own = fields
+                .iter()
+                .filter(|field| (field.scheme, field.side, field.per) == (scheme, side, "context"));
             own.map(|field| field.bits as usize).sum()
         };
-        // Heap memory of an end beside itself, in bits: sets, tables, samples.
-        let set = MAX_MESSAGE_PACKETS as usize;
-        // Times of the packets of a window.
-        let times = 128 * 64;
-        let flight = |window: u32| ((window * 8 + sendings(window) * 16) * 8) as usize;
-        let cases = [
-            ("receiver-window", "sender", size_of::<receiver_window::Sender>() * 8 + set),
-            ("receiver-window credit", "receiver", size_of::<receiver_window::Receiver>() * 8 + times),
-            ("receiver-window", "receiver", size_of::<receiver_window::Receiver>() * 8 + times),
-            ("sender-window", "sender", size_of::<sender_window::Sender>() * 8 + times),
-            ("sender-window", "receiver", size_of::<sender_window::Receiver>() * 8 + set),
-            ("receiver-counter", "sender", size_of::<receiver_counter::Sender>() * 8),
-            ("receiver-counter", "receiver", size_of::<receiver_counter::Receiver>() * 8 + set),
-            ("adaptive-window", "sender", size_of::<adaptive_window::Sender>() * 8 + flight(WIDTH) + 64 * 64),
-            ("adaptive-window", "receiver", size_of::<mapping::Receiver>() * 8),
-            ("selective", "sender", size_of::<selective::Sender>() * 8 + flight(512)),
-            ("selective", "receiver", size_of::<mapping::Receiver>() * 8),
-        ];
-        for (scheme, side, most) in cases {
+        for (scheme, side, most) in types() {
             let bits = sum(scheme, side);
             assert!(bits > 0 && bits <= most, "{scheme}, {side}: {bits} bits in {most}");
         }
