@@ -122,8 +122,8 @@ pub enum Advice {
     MatchTimeouts,
     /// Ask the node again if it was restarted: [`Endpoint::wait_peer`](crate::Endpoint::wait_peer).
     AskPeerAgain,
-    /// State an incarnation that this node has not used: [`endpoint::EndpointOptions`](crate::endpoint::EndpointOptions).
-    StateIncarnation,
+    /// Wait until the system has random numbers: keys of memory regions are random.
+    WaitForRandomNumbers,
     /// Open the endpoint before interrupts are enabled.
     OpenEndpointBeforeInterrupts,
     /// Wait for a read to end: there is a limit to reads in progress.
@@ -230,9 +230,7 @@ impl fmt::Display for Advice {
                 "set a shorter EndpointOptions::give_up here, or a longer EndpointOptions::registry_timeout at the node"
             }
             Self::AskPeerAgain => "if the node was restarted, ask it again with Endpoint::wait_peer",
-            Self::StateIncarnation => {
-                "wait until the system has random numbers, or state an incarnation that this node has not used (EndpointOptions)"
-            }
+            Self::WaitForRandomNumbers => "wait until the system has random numbers, which are the keys of regions",
             Self::OpenEndpointBeforeInterrupts => "open the endpoint before interrupts are enabled: it polls then",
             Self::WaitForRead => "wait for a read to end",
             Self::UseCopyEngine => "copy with Cdma, or use other addresses",

@@ -625,6 +625,7 @@ typedef struct fpga_endpoint_options {
     uint64_t give_up_ns;          /* time without an answer until a transfer fails. Default 1 s */
     uint64_t registry_timeout_ns; /* time for which a partly received transfer is kept. Default 2 s */
     uint64_t escape_timeout_ns;   /* time for which an early packet is kept. Default 1 ms */
+    const char *incarnation_file; /* file that keeps incarnations in order. Default /var/lib/fpga/incarnation, or one of the user */
 } fpga_endpoint_options;
 
 /* Notification of the receiving program. */

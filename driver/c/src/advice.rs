@@ -82,8 +82,8 @@ pub(crate) fn render(advice: &Advice) -> String {
             "set a shorter give_up_ns here, or a longer registry_timeout_ns at the node, in fpga_endpoint_options"
         }
         Advice::AskPeerAgain => "if the node was restarted, ask it again with fpga_endpoint_wait_peer",
-        Advice::StateIncarnation => {
-            "wait until the system has random numbers, or set an incarnation that this node has not used in fpga_endpoint_options"
+        Advice::WaitForRandomNumbers => {
+            "wait until the system has random numbers, which are the keys of regions"
         }
         Advice::OpenEndpointBeforeInterrupts => {
             "call fpga_endpoint_open before fpga_enable_interrupts: it polls then"

@@ -30,6 +30,7 @@ c_struct! {
         give_up_ns: u64,
         registry_timeout_ns: u64,
         escape_timeout_ns: u64,
+        incarnation_file: *const c_char,
     }
 }
 
@@ -100,6 +101,10 @@ impl COptions {
         options.event_entries = given(self.event_entries).unwrap_or(options.event_entries);
         options.event_line = crate::channel::number(self.event_line)?;
         options.incarnation = given(self.incarnation);
+        if !self.incarnation_file.is_null() {
+            options.incarnation_file =
+                Some(text(self.incarnation_file, "the name of the incarnation file")?.into());
+        }
         options.ops = given(self.packets);
         options.transfers = given(self.transfers);
         options.destinations = given(self.destinations);

@@ -77,7 +77,7 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::ShortenSegments => "use shorter segments: card.endpoint(segment=...)",
         Advice::MatchTimeouts => "use the same timeouts at both ends",
         Advice::AskPeerAgain => "ask the peer again",
-        Advice::StateIncarnation => "state the incarnation: card.endpoint(incarnation=...)",
+        Advice::WaitForRandomNumbers => "wait until the system has random numbers, which are the keys of regions",
         Advice::OpenEndpointBeforeInterrupts => "open the endpoint before the user interrupts",
         Advice::WaitForRead => "wait for a read to end, then read again",
         Advice::UseCopyEngine => "use a design with a CDMA engine",

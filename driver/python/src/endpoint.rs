@@ -765,7 +765,7 @@ impl Notifications {
 
 #[pymethods]
 impl Card {
-    #[pyo3(signature = (*, scheme = "registry", other_schemes = Vec::new(), channel = None, read_channel = None, segment = None, big_threshold = None, event_ring = 4096, event_line = 0, incarnation = None, packets = None, transfers = None, destinations = None, source_alignment = None, window = None, round_trip = None, timeout = None, give_up = None, registry_timeout = None, escape_timeout = None))]
+    #[pyo3(signature = (*, scheme = "registry", other_schemes = Vec::new(), channel = None, read_channel = None, segment = None, big_threshold = None, event_ring = 4096, event_line = 0, incarnation = None, incarnation_file = None, packets = None, transfers = None, destinations = None, source_alignment = None, window = None, round_trip = None, timeout = None, give_up = None, registry_timeout = None, escape_timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn endpoint(
         &self,
@@ -779,6 +779,7 @@ impl Card {
         event_ring: u32,
         event_line: u8,
         incarnation: Option<u32>,
+        incarnation_file: Option<std::path::PathBuf>,
         packets: Option<u32>,
         transfers: Option<u32>,
         destinations: Option<u32>,
@@ -798,6 +799,7 @@ impl Card {
         (options.segment_size, options.big_threshold) = (segment, big_threshold);
         (options.event_entries, options.event_line) = (event_ring, event_line);
         (options.incarnation, options.ops) = (incarnation, packets);
+        options.incarnation_file = incarnation_file;
         (options.transfers, options.destinations) = (transfers, destinations);
         options.source_alignment = source_alignment;
         options.tuning.window = window;

@@ -4,6 +4,7 @@ import asyncio
 import pickle
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,32 @@ def test_send_between_cards_arrives_with_notification(pair: Pair) -> None:
     assert pair.b.notifications.poll() is None
     assert pair.a.counters.completed == 1 and pair.b.counters.notifications == 1
     assert pair.a.transfers == []
+
+
+def test_incarnation_file_keeps_incarnations_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "incarnation"
+    network = fpga_rdma.sim.Network(2, seed=1)
+    near, far = network.open()
+    numbers = []
+    for _ in range(3):
+        with near.endpoint(incarnation_file=path) as endpoint:
+            numbers.append(endpoint.incarnation)
+    assert numbers == sorted(set(numbers))
+    assert int(path.read_text()) == numbers[-1]
+    # Another node knows the latest one, and refuses an earlier one.
+    receiver = far.endpoint()
+    for incarnation in (numbers[-1], numbers[-1] - 1):
+        with near.endpoint(incarnation=incarnation) as endpoint:
+            region = receiver.open_region(endpoint.node, TARGET, 64)
+            sent = endpoint.send(SOURCE, region.remote)
+            if incarnation == numbers[-1]:
+                sent.wait()
+                continue
+            with pytest.raises(fpga_rdma.SendFailedError, match=f"{numbers[-1]:#010x}") as refused:
+                sent.wait()
+            assert "later incarnation" in (refused.value.advice or "")
+    near.close()
+    far.close()
 
 
 def test_remote_region_survives_pickle_and_bytes(pair: Pair) -> None:

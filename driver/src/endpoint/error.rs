@@ -233,7 +233,7 @@ impl ErrorKind for EndpointError {
             Self::NoPeer { .. } => Advice::text(
                 "check that its endpoint is open, that packets get through, and that it has the same wire version",
             ),
-            Self::NoRandomSource | Self::Random { .. } => Advice::StateIncarnation,
+            Self::NoRandomSource | Self::Random { .. } => Advice::WaitForRandomNumbers,
             Self::Resource(error) => return error.advice(),
             Self::Cdma(error) => return error.advice(),
             Self::Channel(error) => return error.advice(),

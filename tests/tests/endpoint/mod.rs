@@ -7,6 +7,7 @@
 mod chain;
 mod drop_and_abort;
 mod floods;
+mod incarnations;
 mod lossy;
 mod mixed;
 mod nodes;

@@ -62,7 +62,7 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::ShortenSegments => "choose shorter segments with --segment",
         Advice::MatchTimeouts => "open the endpoint of the other node with a longer registry timeout",
         Advice::AskPeerAgain => "run the command again",
-        Advice::StateIncarnation => {
+        Advice::WaitForRandomNumbers => {
             "wait until the system has random numbers (`head -c1 /dev/random` returns then), or give the machine a source of them"
         }
         Advice::WaitForRead => "run fewer reads at a time",

@@ -125,6 +125,32 @@ static void read_memory(fpga_network network, fpga_endpoint near, fpga_endpoint 
     HOLDS(counters.events > 0);
 }
 
+/* Every start has a later incarnation than the one before; the file keeps it. */
+static void restart(fpga_card card)
+{
+    fpga_endpoint_options settings;
+    fpga_endpoint_info info;
+    fpga_endpoint endpoint;
+    unsigned long stored = 0;
+    uint32_t last = 0;
+    FILE *file;
+    int start;
+    memset(&settings, 0, sizeof settings);
+    settings.incarnation_file = "incarnation";
+    for (start = 0; start < 2; start++) {
+        DO(fpga_endpoint_open(card, &settings, sizeof settings, &endpoint));
+        DO(fpga_endpoint_get_info(endpoint, &info, sizeof info));
+        HOLDS(info.incarnation > last);
+        last = info.incarnation;
+        DO(fpga_endpoint_close(endpoint));
+    }
+    file = fopen("incarnation", "r");
+    HOLDS(file != NULL && fscanf(file, "%lu", &stored) == 1);
+    HOLDS(stored == last);
+    fclose(file);
+    remove("incarnation");
+}
+
 int main(void)
 {
     fpga_network_options options;
@@ -158,6 +184,7 @@ int main(void)
     DO(fpga_endpoint_close(near));
     DO(fpga_endpoint_close(far));
     EXPECT(fpga_endpoint_poll(far, NULL), FPGA_ERROR_HANDLE);
+    restart(cards[0]);
     settings.scheme = "selective";
     DO(fpga_endpoint_open(cards[0], &settings, sizeof settings, &near));
     DO(fpga_endpoint_open(cards[1], &settings, sizeof settings, &far));

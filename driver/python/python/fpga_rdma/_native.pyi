@@ -97,6 +97,7 @@ class Card:
         event_ring: int = 4096,
         event_line: int = 0,
         incarnation: int | None = None,
+        incarnation_file: str | PathLike[str] | None = None,
         packets: int | None = None,
         transfers: int | None = None,
         destinations: int | None = None,
@@ -114,7 +115,8 @@ class Card:
         ``"receiver-counter"``, ``"adaptive-window"``, ``"selective"`` (the card sends by itself). ``other_schemes``: schemes that single
         transfers may use. ``channel``, ``read_channel``: H2C channel that the endpoint takes, C2H channel that it takes to serve reads;
         ``None``: the last ones. ``segment``, ``big_threshold``: bytes. ``event_ring``: entries, a power of two from 64. ``event_line``: user
-        interrupt that ends a sleep. ``incarnation``: ``None`` is random. ``packets``: largest number in flight. ``transfers``,
+        interrupt that ends a sleep. ``incarnation``: ``None`` is later than every earlier one of
+        this node, which ``incarnation_file`` keeps (``None``: ``/var/lib/fpga/incarnation``, or one of the user). ``packets``: largest number in flight. ``transfers``,
         ``destinations``: largest numbers at a time. ``source_alignment``: bytes, for a copy engine without data realignment. ``window``: packets.
         ``round_trip``, ``escape_timeout``: seconds. ``timeout``: seconds without an answer after which a packet is sent again; ``None`` adapts
         it. ``give_up``: seconds without an answer after which a transfer fails. ``registry_timeout``: seconds that this card keeps a partly
