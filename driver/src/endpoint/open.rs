@@ -234,7 +234,7 @@ impl Endpoint {
         }
     }
 
-    /// Checks the capacity of the event ring and the registry timeout.
+    /// Checks the capacity of the event ring, the incarnation and the registry timeout.
     fn check_limits(options: &EndpointOptions, info: &NiInfo) -> Result<(), EndpointError> {
         let refuse = |what, found: u64, expected| Err(EndpointError::Option { what, found, expected });
         let entries = EventRing::entries_of(info, options.event_entries);
@@ -245,6 +245,10 @@ impl Endpoint {
         if let Some(ops) = options.ops.filter(|ops| *ops > options::max_ops(options, info)) {
             let expected = "at most about a quarter of the entries of the event ring, which must have space for the answers to all of them";
             return refuse("the number of packets in flight", ops.into(), expected);
+        }
+        if options.incarnation == Some(0) {
+            // Of an answer, 0 means "not given"; in the card's register, no incarnation since its hardware reset.
+            return refuse("the incarnation", 0, "above 0, and later than every earlier one of this node");
         }
         let least = options::sender_config(options, info).min_registry_timeout();
         match options.registry_timeout {

@@ -1,4 +1,4 @@
-//! Random numbers for keys and incarnations.
+//! Random numbers for keys.
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};

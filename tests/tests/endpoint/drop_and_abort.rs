@@ -146,6 +146,7 @@ fn contradictory_options_are_refused() {
         &(|options: &mut EndpointOptions| options.ops = Some(1025)) as &dyn Fn(&mut EndpointOptions),
         &|options| (options.ops, options.event_entries) = (Some(33), 128),
         &|options| options.registry_timeout = Some(Duration::from_millis(1029)),
+        &|options| options.incarnation = Some(0),
     ] {
         assert!(matches!(open(change), Error { kind: EndpointError::Option { .. }, .. }));
     }

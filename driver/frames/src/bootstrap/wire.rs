@@ -142,7 +142,7 @@ pub struct Hello {
 /// Parameters of the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Random number of this stream, new for each incarnation of the publisher.
+    /// Number of this stream, new for each incarnation of the publisher.
     pub stream: u64,
     /// Node of the publisher.
     pub node: u32,

@@ -143,11 +143,11 @@ impl Plan {
         options.segment_size = self.segment.or_else(|| {
             self.threshold.filter(|_| registry).map(|threshold| threshold.max(default_segment(ni)))
         });
-        // On simulated cards a run is repeatable to the last packet. Between real ones a reused incarnation number could be mistaken for
-        // the previous incarnation.
+        // On simulated cards a run is repeatable to the last packet. Other nodes may know a later incarnation of a real card.
         if opened.simulated {
             let mixed = self.seed.wrapping_mul(2).wrapping_add(salt);
-            options.incarnation = Some(u32::try_from(mixed & 0xFFFF_FFFF).unwrap_or(0));
+            // 0 stands for none.
+            options.incarnation = Some(u32::try_from(mixed & 0xFFFF_FFFF).unwrap_or(0).max(1));
         }
         Ok(options)
     }
