@@ -615,7 +615,7 @@ typedef struct fpga_endpoint_options {
     uint32_t window;              /* packets of a window, for schemes that have one. Default: of the scheme */
     uint32_t event_entries;       /* entries of the event ring, a power of two from 64. Default 4096 */
     uint32_t event_line;          /* user interrupt that ends the sleep of a wait */
-    uint32_t incarnation;         /* number of this incarnation. Default: later than the last */
+    uint32_t incarnation;         /* number of this incarnation, later than every earlier one. Default: chosen so */
     uint32_t packets;             /* packets in flight. Default 256 */
     uint32_t transfers;           /* transfers queued or in progress. Default 1024 */
     uint32_t destinations;        /* nodes with transfers at the same time. Default 64 */
@@ -625,7 +625,10 @@ typedef struct fpga_endpoint_options {
     uint64_t give_up_ns;          /* time without an answer until a transfer fails. Default 1 s */
     uint64_t registry_timeout_ns; /* time for which a partly received transfer is kept. Default 2 s */
     uint64_t escape_timeout_ns;   /* time for which an early packet is kept. Default 1 ms */
-    const char *incarnation_file; /* file that keeps incarnations in order. Default /var/lib/fpga/incarnation, or one of the user */
+    const char *incarnation_file; /* file with the last incarnation number, which keeps the order of the defaults when the clock is set
+                                   * back. It is created if needed, and ignored if it cannot be used. Default:
+                                   * /var/lib/fpga/incarnation, or fpga/incarnation in the user's state directory; none for
+                                   * simulated cards */
 } fpga_endpoint_options;
 
 /* Notification of the receiving program. */
@@ -662,7 +665,8 @@ typedef enum fpga_send_reason {
     FPGA_SEND_SCHEME = 5,       /* the node does not run the scheme */
     FPGA_SEND_OTHER = 6,
     FPGA_SEND_DEADLINE = 7,
-    FPGA_SEND_CANCELLED = 8
+    FPGA_SEND_CANCELLED = 8,
+    FPGA_SEND_SUPERSEDED = 9    /* the node knows a later incarnation of this node: open the endpoint again */
 } fpga_send_reason;
 
 typedef struct fpga_send_completion {

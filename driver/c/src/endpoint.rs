@@ -1,5 +1,7 @@
 //! Endpoints: transfers from card to card over the network.
 
+use std::borrow::Cow;
+
 use fpga_driver::endpoint::{
     EndpointCounters, EndpointError, Notification, ReadTicket, ReadableHandle, RegionHandle, RemoteRegion,
     Scheme, SendCompletion, SendError, SendFailure, SendOptions, SendTicket,
@@ -183,7 +185,18 @@ pub(crate) const fn send_failure(failure: &SendFailure) -> (Status, i32) {
         SendFailure::Scheme { .. } => (Status::Unsupported, 5),
         SendFailure::Deadline { .. } => (Status::TimedOut, 7),
         SendFailure::Cancelled { .. } => (Status::Cancelled, 8),
+        SendFailure::Superseded { .. } => (Status::Peer, 9),
         _ => (Status::Peer, 6),
+    }
+}
+
+/// Advice about a transfer that failed.
+pub(crate) fn send_advice(failure: &SendFailure) -> Option<Cow<'static, str>> {
+    match failure {
+        SendFailure::Superseded { .. } => Some(Cow::Borrowed(
+            "close the endpoint and open it again without an incarnation: it starts with a later one; check that no other node has this node id",
+        )),
+        other => other.help(),
     }
 }
 
@@ -317,7 +330,8 @@ fn complete(
     }
     match failed {
         Some((failure, (status, _))) => {
-            Err(Failure::on_card(status, failure, end.endpoint.card().name()).in_endpoint())
+            let failed = Failure::on_card(status, failure, end.endpoint.card().name()).in_endpoint();
+            Err(failed.advise_some(send_advice(failure)))
         }
         None => Ok(()),
     }

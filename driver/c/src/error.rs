@@ -1,6 +1,7 @@
 //! The last error of each thread.
 
 use core::ffi::{CStr, c_char};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::CString;
 
@@ -94,6 +95,11 @@ impl Failure {
 
     pub(crate) fn advise(self, advice: &str) -> Self {
         Self { advice: Some(advice.to_owned()), ..self }
+    }
+
+    /// The same, with this advice, if any.
+    pub(crate) fn advise_some(self, advice: Option<Cow<'static, str>>) -> Self {
+        Self { advice: advice.map(Cow::into_owned), ..self }
     }
 
     /// The same, with the advice of the driver if there is any.

@@ -4,7 +4,7 @@ use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadab
 use fpga_driver::{CardAddr, CardRange, NodeId};
 
 use crate::call::{array, bytes, bytes_mut, call, duration, set, set_if};
-use crate::endpoint::{CardEndpoint, nanoseconds, send_failure};
+use crate::endpoint::{CardEndpoint, nanoseconds, send_advice, send_failure};
 use crate::endpoint_options::{CSend, send_options};
 use crate::error::Failure;
 use crate::handle;
@@ -331,7 +331,11 @@ fn complete(
     }
     match failed {
         Some((failure, status)) => {
-            Err(Failure::on_card(status, failure, end.endpoint.card().name()).in_endpoint())
+            let failed = Failure::on_card(status, failure, end.endpoint.card().name()).in_endpoint();
+            Err(match failure {
+                ReadFailure::Request(request) => failed.advise_some(send_advice(request)),
+                _ => failed,
+            })
         }
         None => Ok(()),
     }

@@ -125,34 +125,94 @@ static void read_memory(fpga_network network, fpga_endpoint near, fpga_endpoint 
     HOLDS(counters.events > 0);
 }
 
-/* Every start has a later incarnation than the one before; the file keeps it. */
-static void restart(fpga_card card)
+static void read_file(const char *name, char *text, size_t size)
 {
-    fpga_endpoint_options settings;
-    fpga_endpoint_info info;
-    fpga_endpoint endpoint;
-    unsigned long stored = 0;
-    uint32_t last = 0;
-    FILE *file;
-    int start;
-    memset(&settings, 0, sizeof settings);
-    settings.incarnation_file = "incarnation";
-    for (start = 0; start < 2; start++) {
-        DO(fpga_endpoint_open(card, &settings, sizeof settings, &endpoint));
-        DO(fpga_endpoint_get_info(endpoint, &info, sizeof info));
-        HOLDS(info.incarnation > last);
-        last = info.incarnation;
-        DO(fpga_endpoint_close(endpoint));
-    }
-    file = fopen("incarnation", "r");
-    HOLDS(file != NULL && fscanf(file, "%lu", &stored) == 1);
-    HOLDS(stored == last);
+    FILE *file = fopen(name, "r");
+    size_t length;
+    HOLDS(file != NULL);
+    length = fread(text, 1, size - 1, file);
+    text[length] = 0;
     fclose(file);
-    remove("incarnation");
 }
 
-int main(void)
+static void write_file(const char *name, const char *text)
 {
+    FILE *file = fopen(name, "w");
+    HOLDS(file != NULL);
+    HOLDS(fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* Incarnations of a node are ordered. `file`: name of a file that does not exist. */
+static void incarnations(const char *file)
+{
+    static const uint32_t newest = 2000000000;
+    fpga_network_options options;
+    fpga_endpoint_options settings;
+    fpga_send_completion completion;
+    fpga_endpoint_info info;
+    fpga_endpoint near, far;
+    fpga_network network;
+    fpga_card cards[2];
+    fpga_region region;
+    uint64_t ticket;
+    char text[32], expected[32];
+    uint32_t first;
+    memset(&options, 0, sizeof options);
+    memset(&settings, 0, sizeof settings);
+    options.cards = 2;
+    DO(fpga_network_create(&options, sizeof options, &network));
+    DO(fpga_network_open(network, 0, &cards[0]));
+    DO(fpga_network_open(network, 1, &cards[1]));
+    /* By default, a number later than every earlier one, which the file keeps. */
+    settings.incarnation_file = file;
+    DO(fpga_endpoint_open(cards[0], &settings, sizeof settings, &near));
+    DO(fpga_endpoint_get_info(near, &info, sizeof info));
+    first = info.incarnation;
+    DO(fpga_endpoint_close(near));
+    snprintf(expected, sizeof expected, "%010lu\n", (unsigned long)first);
+    read_file(file, text, sizeof text);
+    HOLDS(strcmp(text, expected) == 0);
+    /* The clock is behind the file: the file decides. */
+    snprintf(text, sizeof text, "%010lu\n", (unsigned long)first + 5000);
+    write_file(file, text);
+    DO(fpga_endpoint_open(cards[0], &settings, sizeof settings, &near));
+    DO(fpga_endpoint_get_info(near, &info, sizeof info));
+    HOLDS(info.incarnation == first + 5001);
+    DO(fpga_endpoint_close(near));
+    settings.incarnation_file = "not UTF-8: \xff";
+    EXPECT(fpga_endpoint_open(cards[0], &settings, sizeof settings, &near), FPGA_ERROR_ARGUMENT);
+    settings.incarnation_file = NULL;
+    /* A stated number is the caller's responsibility: the other node refuses an earlier one. */
+    DO(fpga_endpoint_open(cards[1], NULL, 0, &far));
+    DO(fpga_region_open(far, FPGA_ANY_NODE, 0x200000, 100, &region));
+    settings.incarnation = newest;
+    DO(fpga_endpoint_open(cards[0], &settings, sizeof settings, &near));
+    DO(fpga_endpoint_send(near, 0x10000, &region, 0, 100, NULL, 0, &ticket));
+    DO(fpga_endpoint_wait(near, ticket, 10 * SECOND, &completion, sizeof completion));
+    DO(fpga_endpoint_close(near));
+    settings.incarnation = newest - 1;
+    DO(fpga_endpoint_open(cards[0], &settings, sizeof settings, &near));
+    DO(fpga_endpoint_send(near, 0x10000, &region, 0, 100, NULL, 0, &ticket));
+    EXPECT(fpga_endpoint_wait(near, ticket, 10 * SECOND, &completion, sizeof completion), FPGA_ERROR_PEER);
+    HOLDS(completion.result == FPGA_ERROR_PEER && completion.reason == FPGA_SEND_SUPERSEDED);
+    HOLDS(strstr(fpga_last_error()->message, "incarnation 0x77359400") != NULL);
+    HOLDS(strstr(fpga_last_error()->advice, "open it again without an incarnation") != NULL);
+    DO(fpga_endpoint_close(near));
+    DO(fpga_endpoint_open(cards[0], NULL, 0, &near));
+    DO(fpga_endpoint_get_info(near, &info, sizeof info));
+    HOLDS(info.incarnation > newest);
+    DO(fpga_endpoint_send(near, 0x10000, &region, 0, 100, NULL, 0, &ticket));
+    DO(fpga_endpoint_wait(near, ticket, 10 * SECOND, &completion, sizeof completion));
+    DO(fpga_endpoint_close(near));
+    DO(fpga_endpoint_close(far));
+    DO(fpga_close(cards[0]));
+    DO(fpga_close(cards[1]));
+    DO(fpga_network_close(network));
+}
+
+int main(int count, char **arguments)
+{
+    char file[4096];
     fpga_network_options options;
     fpga_endpoint_options settings;
     fpga_network network;
@@ -184,7 +244,6 @@ int main(void)
     DO(fpga_endpoint_close(near));
     DO(fpga_endpoint_close(far));
     EXPECT(fpga_endpoint_poll(far, NULL), FPGA_ERROR_HANDLE);
-    restart(cards[0]);
     settings.scheme = "selective";
     DO(fpga_endpoint_open(cards[0], &settings, sizeof settings, &near));
     DO(fpga_endpoint_open(cards[1], &settings, sizeof settings, &far));
@@ -194,6 +253,11 @@ int main(void)
     DO(fpga_close(cards[0]));
     DO(fpga_close(cards[1]));
     DO(fpga_network_close(network));
+    /* Beside this program. */
+    HOLDS(count > 0 && snprintf(file, sizeof file, "%s.incarnation", arguments[0]) < (int)sizeof file);
+    remove(file);
+    incarnations(file);
+    remove(file);
     puts("endpoints work");
     return 0;
 }
