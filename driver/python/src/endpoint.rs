@@ -5,6 +5,8 @@
 //!
 //! Longer than other files: one class per thing of the driver, and the keyword arguments of each call.
 
+use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -98,9 +100,20 @@ fn reason(failure: &SendFailure) -> (&'static str, u64) {
         SendFailure::NotTaken { address, .. } => ("not-taken", address),
         SendFailure::Deadline { address, .. } => ("deadline", address),
         SendFailure::Cancelled { address, .. } => ("cancelled", address),
+        SendFailure::Superseded { address, .. } => ("superseded", address),
         _ => return ("failed", 0),
     };
     (word, address.get())
+}
+
+/// Advice about a failed transfer.
+fn advice(failure: &SendFailure) -> Option<Cow<'static, str>> {
+    match failure {
+        SendFailure::Superseded { .. } => Some(Cow::Borrowed(
+            "close the endpoint and open it again without incarnation=...: it starts with a later one; check that no other node has this node id",
+        )),
+        other => other.help(),
+    }
 }
 
 /// Parses the name of a scheme: `registry`, `receiver-window`.
@@ -598,7 +611,7 @@ impl Pending {
                 let (word, address) = reason(failure);
                 let text = format!("{card}: {failure}");
                 let fields =
-                    (text, failure.help(), card, "endpoint", done.node.get(), address, word, completion);
+                    (text, advice(failure), card, "endpoint", done.node.get(), address, word, completion);
                 let error = record(py, "errors", "SendFailedError", fields)?;
                 Err(PyErr::from_value(error).into())
             }
@@ -613,8 +626,12 @@ impl Pending {
                     ReadFailure::NoAnswer { .. } => ("unanswered", 0),
                     _ => ("failed", 0),
                 };
-                let advice =
-                    "check that the node's endpoint is open and polled, and that the range is still readable";
+                let advice = match failure {
+                    ReadFailure::Request(failure @ SendFailure::Superseded { .. }) => advice(failure),
+                    _ => Some(Cow::Borrowed(
+                        "check that the node's endpoint is open and polled, and that the range is still readable",
+                    )),
+                };
                 let text = format!("{card}: {failure}");
                 let fields = (text, advice, card, "endpoint", done.node.get(), address, word, completion);
                 let error = record(py, "errors", "ReadFailedError", fields)?;
@@ -779,7 +796,7 @@ impl Card {
         event_ring: u32,
         event_line: u8,
         incarnation: Option<u32>,
-        incarnation_file: Option<std::path::PathBuf>,
+        incarnation_file: Option<PathBuf>,
         packets: Option<u32>,
         transfers: Option<u32>,
         destinations: Option<u32>,
@@ -798,8 +815,8 @@ impl Card {
         (options.channel, options.read_channel) = (channel, read_channel);
         (options.segment_size, options.big_threshold) = (segment, big_threshold);
         (options.event_entries, options.event_line) = (event_ring, event_line);
-        (options.incarnation, options.ops) = (incarnation, packets);
-        options.incarnation_file = incarnation_file;
+        (options.incarnation, options.incarnation_file) = (incarnation, incarnation_file);
+        options.ops = packets;
         (options.transfers, options.destinations) = (transfers, destinations);
         options.source_alignment = source_alignment;
         options.tuning.window = window;

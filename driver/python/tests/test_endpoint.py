@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fpga_rdma
-from fpga_rdma.endpoint import Endpoint, RemoteReadable, RemoteRegion
+from fpga_rdma.endpoint import ANY_NODE, Endpoint, RemoteReadable, RemoteRegion
 
 SOURCE, TARGET = 0x10_0000, 0x200_0000
 
@@ -51,32 +51,6 @@ def test_send_between_cards_arrives_with_notification(pair: Pair) -> None:
     assert pair.b.notifications.poll() is None
     assert pair.a.counters.completed == 1 and pair.b.counters.notifications == 1
     assert pair.a.transfers == []
-
-
-def test_incarnation_file_keeps_incarnations_in_order(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "incarnation"
-    network = fpga_rdma.sim.Network(2, seed=1)
-    near, far = network.open()
-    numbers = []
-    for _ in range(3):
-        with near.endpoint(incarnation_file=path) as endpoint:
-            numbers.append(endpoint.incarnation)
-    assert numbers == sorted(set(numbers))
-    assert int(path.read_text()) == numbers[-1]
-    # Another node knows the latest one, and refuses an earlier one.
-    receiver = far.endpoint()
-    for incarnation in (numbers[-1], numbers[-1] - 1):
-        with near.endpoint(incarnation=incarnation) as endpoint:
-            region = receiver.open_region(endpoint.node, TARGET, 64)
-            sent = endpoint.send(SOURCE, region.remote)
-            if incarnation == numbers[-1]:
-                sent.wait()
-                continue
-            with pytest.raises(fpga_rdma.SendFailedError, match=f"{numbers[-1]:#010x}") as refused:
-                sent.wait()
-            assert "later incarnation" in (refused.value.advice or "")
-    near.close()
-    far.close()
 
 
 def test_remote_region_survives_pickle_and_bytes(pair: Pair) -> None:
@@ -140,6 +114,44 @@ def test_lost_network_fails_transfer_as_unanswered() -> None:
         with pytest.raises(fpga_rdma.SendFailedError) as caught:
             send.wait()
         assert caught.value.reason == "unanswered"
+
+
+def test_earlier_incarnation_fails_transfer_as_superseded_until_endpoint_is_opened_again() -> None:
+    near, far = fpga_rdma.sim.Network(2).open()
+    with near, far:
+        b = far.endpoint()
+        remote = b.open_region(ANY_NODE, TARGET, 64).remote
+        with near.endpoint(incarnation=2_000_000_000) as a:
+            a.send(SOURCE, remote).wait()
+        with near.endpoint(incarnation=1_999_999_999) as a, pytest.raises(fpga_rdma.SendFailedError) as caught:
+            a.send(SOURCE, remote).wait()
+        error = caught.value
+        assert (error.reason, error.node, error.address) == ("superseded", b.node, TARGET)
+        assert f"incarnation {2_000_000_000:#010x}" in error.message
+        assert error.advice is not None and "open it again without incarnation=..." in error.advice
+        with near.endpoint() as a:
+            assert a.incarnation > 2_000_000_000
+            assert a.send(SOURCE, remote).wait().length == 64
+        with pytest.raises(fpga_rdma.RangeError, match="the incarnation is 0"):
+            near.endpoint(incarnation=0)
+
+
+def test_incarnation_file_keeps_order_when_clock_is_set_back(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "incarnation"
+    numbers = []
+    for path in (file, str(file)):
+        with fpga_rdma.open("mock") as card, card.endpoint(incarnation_file=path) as endpoint:
+            numbers.append(endpoint.incarnation)
+        assert file.read_text() == f"{numbers[-1]:010}\n"
+    assert numbers[0] < numbers[1]
+    # The number of the last start is a month ahead of the clock.
+    last = numbers[1] + 30 * 86_400
+    file.write_text(f"{last:010}\n")
+    with fpga_rdma.open("mock") as card, card.endpoint(incarnation_file=file) as endpoint:
+        assert endpoint.incarnation == last + 1
+    # A file that cannot be used is ignored.
+    with fpga_rdma.open("mock") as card, card.endpoint(incarnation_file=tmp_path) as endpoint:
+        assert endpoint.incarnation > last + 1
 
 
 def test_wait_that_times_out_leaves_transfer_in_progress_until_cancelled() -> None:

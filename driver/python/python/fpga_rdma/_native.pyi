@@ -115,9 +115,11 @@ class Card:
         ``"receiver-counter"``, ``"adaptive-window"``, ``"selective"`` (the card sends by itself). ``other_schemes``: schemes that single
         transfers may use. ``channel``, ``read_channel``: H2C channel that the endpoint takes, C2H channel that it takes to serve reads;
         ``None``: the last ones. ``segment``, ``big_threshold``: bytes. ``event_ring``: entries, a power of two from 64. ``event_line``: user
-        interrupt that ends a sleep. ``incarnation``: ``None`` is later than every earlier one of
-        this node, which ``incarnation_file`` keeps (``None``: ``/var/lib/fpga/incarnation``, or one of the user). ``packets``: largest number in flight. ``transfers``,
-        ``destinations``: largest numbers at a time. ``source_alignment``: bytes, for a copy engine without data realignment. ``window``: packets.
+        interrupt that ends a sleep. ``incarnation``: number of this incarnation; other nodes refuse one that is not later than every earlier
+        one. ``None`` chooses it from the clock, the card and ``incarnation_file``, the file with the last number, which keeps the order when
+        the clock is set back. The file is created if needed, and ignored if it cannot be used; ``None``: ``/var/lib/fpga/incarnation``, or
+        ``fpga/incarnation`` in the user's state directory, and no file for simulated cards. ``packets``: largest number in flight.
+        ``transfers``, ``destinations``: largest numbers at a time. ``source_alignment``: bytes, for a copy engine without data realignment. ``window``: packets.
         ``round_trip``, ``escape_timeout``: seconds. ``timeout``: seconds without an answer after which a packet is sent again; ``None`` adapts
         it. ``give_up``: seconds without an answer after which a transfer fails. ``registry_timeout``: seconds that this card keeps a partly
         received transfer of a silent sender.

@@ -134,7 +134,8 @@ class SendFailedError(FpgaError):
     address: int
     """Address in the memory of the other node that the failure is about; 0 if there is none."""
     reason: str
-    """``"unanswered"``, ``"refused"``, ``"not-ready"``, ``"forgotten"``, ``"scheme"``, ``"not-taken"``, ``"deadline"``, ``"cancelled"``."""
+    """``"unanswered"``, ``"refused"``, ``"not-ready"``, ``"forgotten"``, ``"scheme"``, ``"not-taken"``, ``"deadline"``, ``"cancelled"``,
+    ``"superseded"`` (the node knows a later incarnation of this one)."""
     completion: SendCompletion | ReadCompletion | None
     """What is known of the transfer."""
 
