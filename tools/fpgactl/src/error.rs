@@ -774,7 +774,7 @@ impl CliError {
                 _ => error.advice().map(|advice| advice::render(&advice).into()),
             },
             Self::Memory { source, .. } => source.help(),
-            Self::Network { source, .. } => source.help(),
+            Self::Network { source, .. } => machine_advice::transfer(source),
             Self::Mmio { source, .. } | Self::OutsideBar { source, .. } => source.help(),
             Self::Bar { source, .. } => source.help(),
             _ => self.advice().map(|advice| advice::render(&advice).into()),

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use fpga_host::bind::BindError;
 use fpga_host::{Fix, Hint, HostError};
 use fpga_pci::vfio::VfioOpenError;
+use fpga_protocol::sender::SendFailure;
 use fpga_vfio_user::VfioUserOpenError;
 use fpga_vfio_user::socket::ConnectError;
 
@@ -60,6 +61,17 @@ pub(crate) fn vfio_user(error: &VfioUserOpenError) -> Option<Cow<'static, str>> 
                 path.display()
             )
             .into(),
+        ),
+        other => other.help(),
+    }
+}
+
+/// Advice about a transfer between cards that failed.
+pub(crate) fn transfer(failure: &SendFailure) -> Option<Cow<'static, str>> {
+    match failure {
+        SendFailure::Superseded { .. } => Some(
+            "run the command again: it starts with a later incarnation; check that no other node has this node id"
+                .into(),
         ),
         other => other.help(),
     }
