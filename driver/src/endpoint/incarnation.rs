@@ -4,24 +4,35 @@
 //!
 //! | Source | Outlasts |
 //! |---|---|
-//! | seconds of the system clock since 1970, modulo 2^32 | everything, while the clock is not set back |
+//! | sixteenths of a second of the system clock since 1970, modulo 2^32 | everything, while the clock is not set back |
 //! | one more than the card's register `INCARNATION` | this program, until the card's hardware reset |
 //! | one more than the last number of this process | |
 //! | one more than the number in the state file | restarts of the host, and a clock that was set back |
 //!
 //! Without a usable state file, 2^16 is added to the clock: a lost file may have held a number that was ahead of the clock, because the node
-//! started more often than once per second. The file gets every number that is chosen, so that the lead does not grow.
+//! started more often than once per tick. The file gets every number that is chosen, so that the lead does not grow.
+//!
+//! Two starts with the *same* number would be one incarnation to other nodes, which would take new transfers for completed ones. A start
+//! whose number no file keeps therefore waits until the clock is past it, unless the card is simulated in virtual time: other nodes then
+//! end with this process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fpga_firmware::Incarnation;
 use rustix::fs::{FlockOperation, flock};
 
-/// Added to the clock when the state file may have been lost: starts beyond one per second since the clock was last ahead.
+/// Unit of the clock. The order holds for nodes that start at least once in 2^31 of them, four years; after that a refusal restores it.
+const TICK: Duration = Duration::from_millis(1000 / TICKS_PER_SECOND as u64);
+const TICKS_PER_SECOND: u32 = 16;
+
+/// Maximum wait for the clock, in ticks. A number is further ahead only if another node knows a later one, which then refuses a repetition.
+const MAX_WAIT: u32 = 8;
+
+/// Added to the clock when the state file may have been lost: starts beyond one per tick since the clock was last ahead.
 const LEAD: u32 = 1 << 16;
 
 /// Characters of the state file: ten digits and a line feed, so that every write replaces the whole content.
@@ -31,14 +42,41 @@ const CONTENT: usize = 11;
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the number of the next incarnation of the node whose card has had incarnation `card`, 0 for none. `files`: candidates for the
-/// state file, of which the first usable one is taken; empty: this node keeps no state.
-pub(super) fn next(card: Incarnation, files: &[PathBuf]) -> Incarnation {
-    next_at(clock(), card, files, &LAST)
+/// state file, of which the first usable one is taken; empty: this node keeps no state. `pause` waits; without it, other nodes do not
+/// outlast this process.
+pub(super) fn next(card: Incarnation, files: &[PathBuf], pause: Option<impl FnMut(Duration)>) -> Incarnation {
+    let chosen = next_at(clock(), card, files, &LAST);
+    if let Some(pause) = pause {
+        settle(&chosen, clock, pause);
+    }
+    chosen.number
 }
 
 /// Makes the next incarnation later than `newest`, which another node knows of this one.
 pub(super) fn raise(newest: Incarnation, files: &[PathBuf]) {
     next_at(newest, newest, files, &LAST);
+}
+
+/// Waits until a later start has a later number, unless a file ensures it.
+fn settle(chosen: &Chosen, mut clock: impl FnMut() -> Incarnation, mut pause: impl FnMut(Duration)) {
+    let Chosen { number, stored, lead } = *chosen;
+    for _ in 0..MAX_WAIT {
+        let next = Incarnation::new(clock().get().wrapping_add(lead));
+        if stored || number.is_earlier_than(next) {
+            return;
+        }
+        pause(TICK);
+    }
+}
+
+/// Number of an incarnation.
+#[derive(Clone, Copy, Debug)]
+struct Chosen {
+    number: Incarnation,
+    /// Whether the state file has it.
+    stored: bool,
+    /// What was added to the clock.
+    lead: u32,
 }
 
 /// Returns the default candidates for the state file.
@@ -51,10 +89,11 @@ pub(super) fn default_files() -> Vec<PathBuf> {
 
 fn clock() -> Incarnation {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Incarnation::new(u32::try_from(since.as_secs() & u64::from(u32::MAX)).unwrap_or(0))
+    let ticks = since.as_millis() * u128::from(TICKS_PER_SECOND) / 1000;
+    Incarnation::new(u32::try_from(ticks & u128::from(u32::MAX)).unwrap_or(0))
 }
 
-fn next_at(clock: Incarnation, card: Incarnation, files: &[PathBuf], last: &AtomicU32) -> Incarnation {
+fn next_at(clock: Incarnation, card: Incarnation, files: &[PathBuf], last: &AtomicU32) -> Chosen {
     let state = files.iter().find_map(|path| StateFile::open(path));
     let stored = state.as_ref().and_then(StateFile::read);
     let lead = if files.is_empty() || stored.is_some() { 0 } else { LEAD };
@@ -67,10 +106,8 @@ fn next_at(clock: Incarnation, card: Incarnation, files: &[PathBuf], last: &Atom
     let choose = |last: u32| Some(choose(last)).map(|chosen| chosen.get().max(1));
     let before = last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, choose);
     let number = Incarnation::new(before.ok().and_then(choose).unwrap_or(number.get()));
-    if let Some(state) = state {
-        state.write(number);
-    }
-    number
+    let stored = state.is_some_and(|state| state.write(number));
+    Chosen { number, stored, lead }
 }
 
 /// Returns the later one of two numbers.
@@ -99,14 +136,15 @@ impl StateFile {
         (number != 0).then(|| Incarnation::new(number))
     }
 
-    /// Stores a number. A failure is ignored: the next start then takes the clock with its lead.
-    fn write(&self, number: Incarnation) {
+    /// Stores a number; returns whether that worked. Otherwise the next start takes the clock with its lead.
+    fn write(&self, number: Incarnation) -> bool {
         let content = format!("{:010}\n", number.get());
         let written = self.0.write_all_at(content.as_bytes(), 0).and_then(|()| self.0.sync_data());
         if written.is_err() {
             // A number that is too small would be taken for the last one.
             let _ = self.0.set_len(0);
         }
+        written.is_ok()
     }
 }
 
@@ -122,7 +160,7 @@ mod tests {
 
     /// A run of a program on its own: the process knows no earlier number.
     fn run(clock: u32, card: Incarnation, files: &[PathBuf]) -> u32 {
-        next_at(at(clock), card, files, &AtomicU32::new(0)).get()
+        next_at(at(clock), card, files, &AtomicU32::new(0)).number.get()
     }
 
     fn file(name: &str) -> Vec<PathBuf> {
@@ -162,11 +200,44 @@ mod tests {
         assert_eq!(run(100, at(100), &[]), 101);
         assert_eq!(run(100, at(7), &[]), 100);
         let last = AtomicU32::new(0);
-        let numbers: Vec<_> = (0..3).map(|_| next_at(at(100), NONE, &[], &last).get()).collect();
+        let numbers: Vec<_> = (0..3).map(|_| next_at(at(100), NONE, &[], &last).number.get()).collect();
         assert_eq!(numbers, [100, 101, 102]);
         // No directory can be created below a file: the clock with its lead, in order all the same.
         let unusable = [PathBuf::from("/dev/null/incarnation")];
         assert_eq!(run(100, NONE, &unusable), 100 + LEAD);
+    }
+
+    /// Starts without state: each waits until the clock is past its number, so that the next process has a later one.
+    #[test]
+    fn start_without_state_waits_until_clock_is_past_number() {
+        let unusable = [PathBuf::from("/dev/null/incarnation")];
+        for files in [&[][..], &unusable] {
+            let now = std::cell::Cell::new(u32::MAX - 2);
+            let mut last = None;
+            for _ in 0..6 {
+                let chosen = next_at(at(now.get()), NONE, files, &AtomicU32::new(0));
+                assert!(
+                    last.is_none_or(|last: Incarnation| last.is_earlier_than(chosen.number)),
+                    "{chosen:?}"
+                );
+                settle(&chosen, || at(now.get()), |_| now.set(now.get().wrapping_add(1)));
+                last = Some(chosen.number);
+            }
+            // One tick each; the number 0 is skipped.
+            assert!((3..=4).contains(&now.get()), "{now:?}");
+        }
+    }
+
+    #[test]
+    fn start_with_state_or_known_newer_number_waits_no_longer_than_limit() {
+        let files = file("settle");
+        let stored = next_at(at(1_000), NONE, &files, &AtomicU32::new(0));
+        settle(&stored, || at(1_000), |_| unreachable!("the file has the number"));
+        std::fs::remove_dir_all(files[0].ancestors().nth(2).unwrap()).unwrap();
+        let ahead = next_at(at(1_000), at(5_000), &[], &AtomicU32::new(0));
+        let mut waits = 0;
+        settle(&ahead, || at(1_000), |_| waits += 1);
+        assert_eq!(waits, MAX_WAIT);
     }
 
     #[test]

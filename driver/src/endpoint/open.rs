@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fpga_firmware::Incarnation;
 use fpga_firmware::generated::{Scheme, ni as at};
-use fpga_pci::PciAddress;
+use fpga_pci::{Clock, PciAddress};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::Mirror;
 use fpga_protocol::scheme::commands::CommandTable;
@@ -93,7 +93,14 @@ impl Endpoint {
         let state_files = state_files(card, options);
         let incarnation = match options.incarnation {
             Some(number) => Incarnation::new(number),
-            None => incarnation::next(former, &state_files),
+            None => {
+                let lasts = card.shared.backend.clock() == Clock::Monotonic;
+                incarnation::next(
+                    former,
+                    &state_files,
+                    lasts.then_some(|span| card.shared.backend.pause(span)),
+                )
+            }
         };
         let sender = Self::sending(options, &info, incarnation)?;
         options::check_source_alignment(options, &info).map_err(|(found, expected)| {

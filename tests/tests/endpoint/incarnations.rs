@@ -6,6 +6,7 @@ use std::process::Command;
 
 use fpga_driver::endpoint::ReadFailure;
 use fpga_firmware::Incarnation;
+use fpga_sim::{SimNetwork, ThreadOptions};
 
 use super::*;
 
@@ -198,10 +199,24 @@ fn number_of_new_process(file: &Path) -> u32 {
 #[ignore = "child process of incarnation_default_of_new_process_is_later_with_clock_set_back"]
 fn incarnation_child_opens_endpoint() {
     let Some(file) = std::env::var_os(FILE) else { return };
-    let network = fpga_tests::cards::network(CardDescription::default());
+    let builder = SimNetwork::builder().card(CardDescription::default());
+    // Without a file, a card in real time: other processes may know its incarnations.
+    let (builder, options) = match file.is_empty() {
+        true => (builder.threaded(ThreadOptions::default()), EndpointOptions::default()),
+        false => (builder, with_file(Path::new(&file))),
+    };
+    let network = builder.build().unwrap();
     let card = Card::from_backend(network.backend(0)).unwrap();
-    let endpoint = Endpoint::open_with(&card, &with_file(Path::new(&file))).unwrap();
+    let endpoint = Endpoint::open_with(&card, &options).unwrap();
     println!("\nincarnation {}", endpoint.incarnation().get());
+}
+
+/// Nothing but the clock keeps the order: no file, no register of the card, no earlier number of the process. Without a wait at the start,
+/// two processes in one tick of the clock would have the same number, and peers would take new transfers for completed ones.
+#[test]
+fn incarnation_default_of_new_process_without_file_is_later() {
+    let numbers = [(); 4].map(|()| number_of_new_process(Path::new("")));
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
 }
 
 /// The system clock cannot be set by a test; a file that is ahead of it is the same to the endpoint.

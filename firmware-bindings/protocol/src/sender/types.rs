@@ -462,7 +462,7 @@ impl SendFailure {
             Self::Forgotten { .. } => "submit the transfer again",
             Self::Scheme { .. } => "open the endpoints of both cards with the same scheme",
             Self::Superseded { .. } => {
-                "open the endpoint again: it starts with a later incarnation; check that no other node has this node id"
+                "open the endpoint again without a stated incarnation, or with a later one; check that no other node has this node id"
             }
             Self::NotTaken { .. } => {
                 "check that the source is in card memory, and that the card's build has the slots that it reports"
