@@ -465,9 +465,9 @@ contract_blocks! {
             /// Requests for one gap before everything from there on is requested (K); 0: 3.
             [15:8] RESEND_AFTER RESEND_AFTER_SHIFT "resend_after";
         };
-        /// Further options of the scheme AdaptiveWindow.
+        /// Further options of the scheme AdaptiveWindow; LITERAL also of SenderWindow.
         rw ADAPTIVE_OPTIONS: 0x00dc "adaptive_options" = 0 fields adaptive_options {
-            /// Timeout = mean plus one deviation, which causes many spurious retransmissions, instead of the safe timeout.
+            /// Literal forms. AdaptiveWindow: timeout = mean plus one deviation, which causes many spurious retransmissions. SenderWindow: constant timeout, which retransmits the whole buffer.
             [0:0] LITERAL "literal";
             /// Number of delay samples in the estimate (N), 1 to 256; 0: 64.
             [16:8] SAMPLES SAMPLES_SHIFT "samples";

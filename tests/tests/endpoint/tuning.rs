@@ -99,6 +99,13 @@ fn tuning_wrong_round_trip_is_forgotten() {
 }
 
 #[test]
+fn tuning_literal_sender_window_retransmits_whole_buffer() {
+    let usual = tuned(Scheme::SenderWindow, 0.02, |_| {});
+    let literal = tuned(Scheme::SenderWindow, 0.02, |tuning| tuning.literal = true);
+    assert!(literal.1 > 4 * usual.1, "{usual:?} and {literal:?}");
+}
+
+#[test]
 fn tuning_invalid_value_is_refused_without_trace() {
     let network = fpga_tests::cards::network(CardDescription::default());
     let card = Card::from_backend(network.backend(0)).unwrap();

@@ -456,6 +456,9 @@ pub struct TransferArgs {
     /// Scheme receiver-window: number of requests for a gap alone before all packets after it are requested too, 1 to 255 [default: 3]
     #[arg(long, value_name = "K", value_parser = whole::<u8>(1, 255))]
     pub resend_after: Option<u8>,
+    /// Schemes sender-window and adaptive-window: rules of the source document as they are written, which retransmit more
+    #[arg(long)]
+    pub literal: bool,
     /// Round trip time as a first guess for the timers of schemes other than registry [default: 100us]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub round_trip: Option<Duration>,

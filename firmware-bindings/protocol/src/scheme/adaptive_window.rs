@@ -8,8 +8,10 @@
 use super::mapping::{InFlight, WIDTH, before, ones};
 use super::{Answer, MessageSender, Packet, UnhashedCount};
 use crate::sender::RoundTrip;
+use crate::state::{StateTable, state_fields};
 use crate::time::Nanos;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 pub use super::mapping::Receiver;
 
@@ -306,6 +308,14 @@ impl MessageSender for Sender {
 
     fn is_done(&self) -> bool {
         self.flight.is_done()
+    }
+}
+
+impl Sender {
+    /// Returns the fields of the state with their sizes in memory.
+    #[must_use]
+    pub fn state(&self) -> Vec<StateTable> {
+        state_fields!(self, without [config, delay, late, overdue], flight + flight.heap_bytes(), delays + size_of_val(&*delays.spans), trip, walk, active, silent, requested, inquire)
     }
 }
 

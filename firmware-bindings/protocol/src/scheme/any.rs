@@ -8,7 +8,9 @@ use super::{
     adaptive_window, mapping, receiver_counter, receiver_window, selective, sender_window,
 };
 use crate::sender::RoundTrip;
+use crate::state::StateTable;
 use crate::time::Nanos;
+use alloc::vec::Vec;
 
 /// Scheme with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -196,6 +198,12 @@ impl AnyMessageSender {
         }
     }
 
+    /// Returns the fields of the state with their sizes in memory. Parameters are not counted.
+    #[must_use]
+    pub fn state(&self) -> Vec<StateTable> {
+        sending!(self, end => end.state())
+    }
+
     /// Whether a context is requested before the first packet. In the other schemes any packet can begin its message.
     #[must_use]
     pub const fn requests_context(&self) -> bool {
@@ -265,6 +273,12 @@ impl AnyMessageReceiver {
             Self::ReceiverCounter(end) => end.begin(now, count, path),
             Self::Mapping(end) => end.begin(path),
         }
+    }
+
+    /// Returns the fields of the state with their sizes in memory. Parameters and pending answers are not counted.
+    #[must_use]
+    pub fn state(&self) -> Vec<StateTable> {
+        receiving!(self, end => end.state())
     }
 
     /// Returns the measurements of the path from the sender, for the next message; `None` where nothing is measured.

@@ -55,6 +55,12 @@ impl PacketSet {
         Self { words: alloc::vec![0; words].into_boxed_slice(), count: 0 }
     }
 
+    /// Returns the bytes of the heap memory.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+
     /// Returns the number of packets in the set.
     #[must_use]
     pub const fn count(&self) -> u32 {

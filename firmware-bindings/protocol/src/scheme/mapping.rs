@@ -8,8 +8,10 @@ use super::bits::{PacketWindow, down, low};
 use super::{AckMap, Answer, AnswerQueue, Disposition, MessageReceiver, Packet, ReceivePath, UnhashedCount};
 use crate::disorder::Disorder;
 use crate::sender::RoundTrip;
+use crate::state::{StateTable, state_fields};
 use crate::time::Nanos;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use fpga_registers::cast::index;
 
 /// Number of packets that a map covers.
@@ -541,6 +543,21 @@ pub(super) fn ones(mut bits: u128) -> impl Iterator<Item = u32> {
         bits &= bits - 1;
         Some(place)
     })
+}
+
+impl Receiver {
+    /// Returns the fields of the state with their sizes in memory.
+    #[must_use]
+    pub fn state(&self) -> Vec<StateTable> {
+        state_fields!(self, without [window, gap_timeout, answers], base, received, count, highest, mark, gaps + gaps.as_ref().map_or(0, |gaps| size_of_val(&*gaps.since)))
+    }
+}
+
+impl InFlight {
+    /// Returns the bytes of the heap memory.
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.packets) + size_of_val(&*self.sendings)
+    }
 }
 
 #[cfg(test)]

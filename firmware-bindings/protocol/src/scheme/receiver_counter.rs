@@ -14,7 +14,9 @@ use super::{
     backoff,
 };
 use crate::sender::RoundTrip;
+use crate::state::{StateTable, state_fields};
 use crate::time::Nanos;
+use alloc::vec::Vec;
 
 /// Counting rule of the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -272,5 +274,21 @@ impl MessageReceiver for Receiver {
 
     fn is_complete(&self) -> bool {
         self.complete
+    }
+}
+
+impl Sender {
+    /// Returns the fields of the state with their sizes in memory.
+    #[must_use]
+    pub fn state(&self) -> Vec<StateTable> {
+        state_fields!(self, without[config], count, next, round, deadline, silent, done, trip)
+    }
+}
+
+impl Receiver {
+    /// Returns the fields of the state with their sizes in memory.
+    #[must_use]
+    pub fn state(&self) -> Vec<StateTable> {
+        state_fields!(self, without [config, answers], count, round, received, here + here.heap_bytes(), deadline, complete, path, asked, shorts)
     }
 }

@@ -2,18 +2,22 @@
 //!
 //! The sender keeps a window of unacknowledged packets. The receiver acknowledges every packet. It writes payload
 //! directly to memory and keeps a bit per received packet. A timer runs for the oldest packet; when it expires, all
-//! unacknowledged packets are retransmitted. In the literal form of source 004 the timer is constant, and the whole
-//! buffer is retransmitted: every packet from the oldest unacknowledged one on, also acknowledged ones.
+//! unacknowledged packets are retransmitted.
 //!
 //! The timer follows the round trips of the packets that were sent once. A doubled timer stays doubled until such a
 //! packet is acknowledged (RFC 6298, 5): otherwise a timer shorter than the round trip would retransmit for ever.
+//!
+//! [`SenderWindowConfig::literal`] is the form of source 004: the timer is constant, and a timeout retransmits the whole
+//! buffer, acknowledged packets included.
 
 use super::bits::{PacketSet, bit, down, low, width};
 use super::mapping::ones;
 use super::{Answer, AnswerQueue, Disposition, MessageReceiver, MessageSender, Packet};
 use crate::sender::RoundTrip;
+use crate::state::{StateTable, state_fields};
 use crate::time::Nanos;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 /// Number of packets whose times are stored, by the low bits of their numbers: the maximum window.
 const SLOTS: usize = 128;
@@ -27,9 +31,11 @@ pub struct SenderWindowConfig {
     pub timeout: Nanos,
     /// Maximum doubled timeout before the first sample (64 round trips).
     pub longest: Nanos,
-    /// Whether the timeout follows the measured round trips (true); otherwise it is constant.
+    /// Whether the timeout follows the measured round trips (true); otherwise it is constant, the literal form of
+    /// source 004.
     pub adaptive: bool,
-    /// Whether a timeout retransmits the whole buffer, acknowledged packets included (false).
+    /// Whether a timeout retransmits every packet in the buffer, acknowledged or not, the literal form of source 004;
+    /// otherwise only the unacknowledged ones (false). Packets below the oldest unacknowledged one are not in the buffer.
     pub whole_buffer: bool,
 }
 
@@ -46,7 +52,7 @@ impl SenderWindowConfig {
         }
     }
 
-    /// Returns the literal form of source 004: a constant timeout, after which the whole buffer is retransmitted.
+    /// Returns the literal form of source 004 with the same values: constant timeout, whole buffer retransmitted.
     #[must_use]
     pub const fn literal(round_trip: Nanos) -> Self {
         Self { adaptive: false, whole_buffer: true, ..Self::new(round_trip) }
@@ -190,8 +196,8 @@ impl MessageSender for Sender {
             return 0;
         }
         self.silent += 1;
-        let kept = if self.config.whole_buffer { self.acknowledged } else { 0 };
-        self.retransmit = low(self.next - self.base) & (!self.acknowledged | kept);
+        let spared = if self.config.whole_buffer { 0 } else { self.acknowledged };
+        self.retransmit = low(self.next - self.base) & !spared;
         self.deadline = now.saturating_add(self.wait());
         1
     }
@@ -275,5 +281,21 @@ impl MessageReceiver for Receiver {
 
     fn is_complete(&self) -> bool {
         self.count == Some(self.here.count())
+    }
+}
+
+impl Sender {
+    /// Returns the fields of the state with their sizes in memory.
+    #[must_use]
+    pub fn state(&self) -> Vec<StateTable> {
+        state_fields!(self, without [config, delay], count, base, next, acknowledged, retransmit, repeated, sent + size_of_val(&**sent), deadline, silent, trip)
+    }
+}
+
+impl Receiver {
+    /// Returns the fields of the state with their sizes in memory.
+    #[must_use]
+    pub fn state(&self) -> Vec<StateTable> {
+        state_fields!(self, without[answers], here + here.heap_bytes(), count)
     }
 }

@@ -8,6 +8,7 @@ use super::adaptive_window::TimeoutRule;
 use super::any::SchemeConfig;
 use super::bits::PacketWindow;
 use super::mapping::WIDTH;
+use super::sender_window::SenderWindowConfig;
 use crate::time::Nanos;
 
 /// Differences from the specification's values; by default none. Parameters that a scheme does not have are ignored.
@@ -24,7 +25,8 @@ pub struct Tuning {
     pub samples: Option<u16>,
     /// Adaptive window: interval between two checks of the window (k), not 0.
     pub walk: Option<Duration>,
-    /// Adaptive window: timeout in the literal form of source 002 (docs/protocol.md 12), which causes many spurious retransmissions [E2-1].
+    /// Literal forms of the sources (docs/protocol.md 12). Adaptive window: timeout of source 002, which causes many spurious retransmissions
+    /// [E2-1]. Sender window: constant timeout after which the whole buffer is retransmitted, of source 004.
     pub literal: bool,
 }
 
@@ -62,7 +64,12 @@ impl SchemeConfig {
                 config.credit |= tuning.credit;
                 config.patience = tuning.resend_after.unwrap_or(config.patience);
             }
-            Self::SenderWindow(config) => config.window = tuning.window.unwrap_or(config.window),
+            Self::SenderWindow(config) => {
+                if tuning.literal {
+                    *config = SenderWindowConfig::literal(round_trip);
+                }
+                config.window = tuning.window.unwrap_or(config.window);
+            }
             Self::ReceiverCounter(_) => {}
             Self::AdaptiveWindow { sender, .. } => {
                 sender.window = tuning.window.unwrap_or(sender.window);
@@ -130,6 +137,8 @@ mod tests {
             (sender.window, sender.samples, sender.walk, sender.patience),
             (9, 11, walk.into(), TimeoutRule::Literal)
         );
+        let SchemeConfig::SenderWindow(config) = rules(Scheme::SenderWindow) else { panic!() };
+        assert_eq!((config.window, config.adaptive, config.whole_buffer), (9, false, true));
         for wrong in [
             Tuning { resend_after: Some(0), ..tuning },
             Tuning { samples: Some(0), ..tuning },

@@ -244,28 +244,6 @@ fn receiver_window_long_timers_cost_nothing_after_first_sample() {
     assert!(constant > right.saturating_add(ROUND_TRIP.saturating_mul(5)), "{constant}, not {right}");
 }
 
-/// Source 004, 3.3: after the loss of one packet, its sender window retransmits the whole buffer.
-#[test]
-fn sender_window_literal_retransmits_whole_buffer() {
-    let again = |config: sender_window::SenderWindowConfig| {
-        let mut sender = sender_window::Sender::new(config, 64);
-        let sent: Vec<_> =
-            std::iter::from_fn(|| sender.poll_packet(START)).map(|packet| packet.index).collect();
-        assert_eq!(sent, (0..32).collect::<Vec<_>>());
-        for index in sent.iter().filter(|index| **index != 3) {
-            sender.handle_answer(START, &Answer::Received { index: *index });
-        }
-        let new = std::iter::from_fn(|| sender.poll_packet(START)).count();
-        assert_eq!(new, 3);
-        sender.handle_timeout(sender.poll_timeout().unwrap());
-        let packets = std::iter::from_fn(|| sender.poll_packet(START)).map(|packet| packet.index);
-        packets.collect::<Vec<_>>()
-    };
-    let trip = Nanos::from_micros(2);
-    assert_eq!(again(sender_window::SenderWindowConfig::new(trip)), [3, 32, 33, 34]);
-    assert_eq!(again(sender_window::SenderWindowConfig::literal(trip)), (3..35).collect::<Vec<_>>());
-}
-
 /// Timers shorter than the round trip retransmit at first; then they follow it.
 #[test]
 fn sender_window_short_timer_does_not_collapse() {
@@ -281,6 +259,69 @@ fn sender_window_short_timer_does_not_collapse() {
     };
     assert!(sent(true) < 512 + 5 * 32, "{}", sent(true));
     assert!(sent(false) > 2 * 512, "{}", sent(false));
+}
+
+/// Packets that a timeout retransmits when eight were sent, and 1, 3 and 4 are acknowledged.
+fn retransmitted(config: sender_window::SenderWindowConfig, meanwhile: &[u32]) -> Vec<u32> {
+    let config = sender_window::SenderWindowConfig { window: 8, ..config };
+    let mut sender = sender_window::Sender::new(config, 20);
+    assert_eq!(all_of(&mut sender, START), (0..8).collect::<Vec<_>>());
+    for index in [1, 3, 4] {
+        sender.handle_answer(START, &Answer::Received { index });
+    }
+    assert_eq!(all_of(&mut sender, START), [], "the base is missing, so the window is closed");
+    let due = sender.poll_timeout().unwrap();
+    assert_eq!(sender.handle_timeout(due), 1);
+    // Two configured round trips, although the answers took no time.
+    assert!(config.adaptive || due == ROUND_TRIP.saturating_mul(2), "{due}");
+    for &index in meanwhile {
+        sender.handle_answer(due, &Answer::Received { index });
+    }
+    all_of(&mut sender, due)
+}
+
+#[test]
+fn sender_window_literal_timeout_retransmits_whole_buffer() {
+    let (usual, literal) = (
+        sender_window::SenderWindowConfig::new(ROUND_TRIP),
+        sender_window::SenderWindowConfig::literal(ROUND_TRIP),
+    );
+    assert_eq!(retransmitted(usual, &[]), [0, 2, 5, 6, 7]);
+    assert_eq!(retransmitted(literal, &[]), [0, 1, 2, 3, 4, 5, 6, 7]);
+    // Answers before the retransmission: only packets that leave the buffer with the base are spared.
+    assert_eq!(retransmitted(usual, &[5]), [0, 2, 6, 7]);
+    assert_eq!(retransmitted(literal, &[5]), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(retransmitted(usual, &[0]), [2, 5, 6, 7, 8, 9]);
+    assert_eq!(retransmitted(literal, &[0]), [2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+/// Every packet is acknowledged, the duplicates of a whole buffer too.
+#[test]
+fn sender_window_literal_receiver_acknowledges_every_packet() {
+    let mut receiver = sender_window::Receiver::new(4);
+    for index in [0, 2, 0, 1, 2, 3] {
+        take(&mut receiver, index, 4);
+        assert_eq!(receiver.poll_answer(), Some(Answer::Received { index }));
+        assert_eq!(receiver.poll_answer(), None);
+    }
+    assert!(receiver.is_complete());
+}
+
+/// One lost packet costs the literal form a whole window; the timer stays constant, whatever round trips it could measure.
+#[test]
+fn sender_window_literal_loss_costs_whole_window() {
+    let went = |config| {
+        let sender = sender_window::Sender::new(config, 512);
+        carry(sender, sender_window::Receiver::new(512), &[100], Nanos::from_millis(10))
+    };
+    let usual = went(sender_window::SenderWindowConfig::new(ROUND_TRIP));
+    let literal = went(sender_window::SenderWindowConfig::literal(ROUND_TRIP));
+    // The last packet of the window is spared: the answer to the first one arrives before its turn, after 30 packets, and empties
+    // the buffer.
+    assert_eq!((usual.sent, literal.sent), (512 + 1, 512 + 31), "{usual:?}, {literal:?}");
+    let slow = went(sender_window::SenderWindowConfig::literal(ROUND_TRIP.saturating_mul(50)));
+    let late = literal.done.unwrap().saturating_add(ROUND_TRIP.saturating_mul(98));
+    assert!(slow.done.unwrap() >= late, "{slow:?}, not {late}");
 }
 
 #[test]

@@ -79,20 +79,23 @@ fn receiver_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
     kinds.iter().map(search).sum()
 }
 
-/// Sender windows with constant timers, which retransmit what is not acknowledged, or the whole buffer.
+/// Sender windows that retransmit what is unacknowledged, and in the literal form of source 004; constant timers.
 fn sender_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
+    let config = sender_window::SenderWindowConfig {
+        window,
+        adaptive: false,
+        ..sender_window::SenderWindowConfig::new(Nanos::ZERO)
+    };
     let literal = sender_window::SenderWindowConfig {
         window,
         ..sender_window::SenderWindowConfig::literal(Nanos::ZERO)
     };
-    let partial = sender_window::SenderWindowConfig { whole_buffer: false, ..literal };
-    let kinds = [("", partial), (", whole buffer", literal)];
-    let search = |(name, config): &(&str, sender_window::SenderWindowConfig)| {
-        search(&format!("sender window {window}{name}"), count, mischief, || {
-            (sender_window::Sender::new(*config, count), sender_window::Receiver::new(count))
+    let search = |(name, config): (&str, sender_window::SenderWindowConfig)| {
+        search(&format!("{name} {window}"), count, mischief, || {
+            (sender_window::Sender::new(config, count), sender_window::Receiver::new(count))
         })
     };
-    kinds.iter().map(search).sum()
+    search(("sender window", config)) + search(("sender window, literal", literal))
 }
 
 fn receiver_counters(count: u32, mischief: FaultBudget) -> usize {

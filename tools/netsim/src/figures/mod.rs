@@ -115,7 +115,7 @@ impl Figure {
             Self::LossSweep => 48,
             Self::Reorder => 112,
             Self::StateBits | Self::Segmentation | Self::ReceiveNotify => 0,
-            Self::Selective => 124,
+            Self::Selective => 116,
             Self::Adaptive => 30,
         };
         points * options.runs as u64

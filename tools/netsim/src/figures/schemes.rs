@@ -25,13 +25,13 @@ const DISORDER: u32 = 32;
 pub(super) struct Variant {
     scheme: Scheme,
     window: Option<u32>,
-    pub(super) colour: usize,
     /// Whether it is the literal form of its source.
-    pub(super) literal: bool,
+    literal: bool,
+    pub(super) colour: usize,
 }
 
 const fn variant(scheme: Scheme, window: Option<u32>, colour: usize) -> Variant {
-    Variant { scheme, window, colour, literal: false }
+    Variant { scheme, window, literal: false, colour }
 }
 
 pub(super) const VARIANTS: [Variant; 8] = [
@@ -47,9 +47,19 @@ pub(super) const VARIANTS: [Variant; 8] = [
 
 impl Variant {
     pub(super) fn name(&self) -> String {
-        let scheme = crate::scenario::scheme_name(self.scheme);
-        let literal = if self.literal { ", literal" } else { "" };
-        self.window.map_or_else(|| scheme.to_owned(), |window| format!("{scheme}, W = {window}{literal}"))
+        let scheme = self.scheme_name();
+        self.window.map_or_else(|| scheme.clone(), |window| format!("{scheme}, W = {window}"))
+    }
+
+    /// Whether the scheme keeps a full queue full with its retransmissions.
+    pub(super) fn floods_queues(&self) -> bool {
+        self.literal || self.scheme == Scheme::ReceiverCounter
+    }
+
+    /// Name of the scheme in the data rows.
+    fn scheme_name(&self) -> String {
+        let form = if self.literal { " literal" } else { "" };
+        format!("{}{form}", crate::scenario::scheme_name(self.scheme))
     }
 
     pub(super) fn apply(&self, scenario: Scenario) -> Scenario {
@@ -62,12 +72,8 @@ impl Variant {
                     ..receiver_window::ReceiverWindowConfig::new(trip)
                 }))
             }
-            (Scheme::SenderWindow, Some(window)) if self.literal => {
-                let literal = sender_window::SenderWindowConfig::literal(trip);
-                scenario.rules(SchemeConfig::SenderWindow(sender_window::SenderWindowConfig {
-                    window,
-                    ..literal
-                }))
+            (Scheme::SenderWindow, _) if self.literal => {
+                scenario.rules(SchemeConfig::SenderWindow(sender_window::SenderWindowConfig::literal(trip)))
             }
             // All others use the windows of the specification.
             _ => scenario,
@@ -78,10 +84,8 @@ impl Variant {
     pub(super) fn point(&self, figure: Figure, scenario: Scenario, loss: f64, disorder: u32) -> Point {
         Point::new(self.apply(scenario)).with(|row| {
             row.figure = figure.name();
+            row.scheme = self.scheme_name();
             row.window = self.window;
-            if self.literal {
-                row.scheme.push_str("-literal");
-            }
             (row.loss, row.disorder) = (Some(loss), Some(disorder));
         })
     }

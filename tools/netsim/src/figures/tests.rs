@@ -88,6 +88,13 @@ fn figure_loss_sweep_ranks_schemes_as_document_004() {
         assert!(apart.windows(2).all(|pair| pair[0].1 < pair[1].0), "loss {loss}: {times:?}");
         assert!(times[2].1 > times[0].1, "loss {loss}: {times:?}");
     }
+    // Both forms of the sender window: the literal one retransmits whole windows. Without loss they are the same.
+    let form = |scheme, loss, column| field(&made, [scheme, loss, "32", "32"], column);
+    for loss in ["0.001", "0.002", "0.003", "0.004", "0.005"] {
+        let [usual, literal] = ["sender-window", "sender-window literal"]
+            .map(|scheme| form(scheme, loss, "packets_ratio") - 1.0);
+        assert!(literal > 8.0 * usual, "loss {loss}: {literal} and {usual} retransmissions per packet");
+    }
     // Slowdown relative to each scheme's own speed without loss.
     let growth = |scheme, window| {
         let mean = |loss| field(&made, [scheme, loss, "32", window], "mean_us");

@@ -11,7 +11,9 @@
 use super::bits::{PacketSet, width};
 use super::{Answer, MAX_DOUBLINGS, MessageSender, Packet, backoff};
 use crate::sender::RoundTrip;
+use crate::state::{StateTable, state_fields};
 use crate::time::Nanos;
+use alloc::vec::Vec;
 
 mod receiver;
 
@@ -202,5 +204,26 @@ impl MessageSender for Sender {
 
     fn is_done(&self) -> bool {
         self.done
+    }
+}
+
+impl Sender {
+    /// Returns the fields of the state with their sizes in memory.
+    #[must_use]
+    pub fn state(&self) -> Vec<StateTable> {
+        state_fields!(
+            self,
+            without[config],
+            count,
+            next,
+            fresh,
+            asked + asked.heap_bytes(),
+            limit,
+            active,
+            probing,
+            silent,
+            done,
+            trip
+        )
     }
 }

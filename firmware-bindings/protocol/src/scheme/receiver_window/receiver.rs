@@ -1,12 +1,14 @@
 //! Receiver of one message.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use super::{FIRST, RETRANSMISSION, ReceiverWindowConfig};
 use crate::scheme::bits::{bit, down, low, width};
 use crate::scheme::mapping::ones;
 use crate::scheme::{Answer, AnswerQueue, Disposition, MessageReceiver, Packet, ReceivePath};
 use crate::sender::RoundTrip;
+use crate::state::{StateTable, state_fields};
 use crate::time::Nanos;
 
 /// Number of packets whose times are stored, by the low bits of their numbers: the maximum window.
@@ -496,5 +498,13 @@ impl Receiver {
     #[must_use]
     pub const fn trip(&self) -> &RoundTrip {
         &self.path.trip
+    }
+}
+
+impl Receiver {
+    /// Returns the fields of the state with their sizes in memory.
+    #[must_use]
+    pub fn state(&self) -> Vec<StateTable> {
+        state_fields!(self, without [config, answers, allowance], base, here, requested, repeated, wanted, dropped, far, highest, count, announced, since + size_of_val(&**since), accepted, active, due, strikes, ranges, path)
     }
 }

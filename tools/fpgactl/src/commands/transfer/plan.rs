@@ -184,6 +184,7 @@ impl Plan {
 fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
     let mut tuning = Tuning::default();
     (tuning.window, tuning.credit, tuning.resend_after) = (args.window, args.credit, args.resend_after);
+    tuning.literal = args.literal;
     let usage = |option: &str, schemes: &str| {
         Err(CliError::Usage(format!(
             "{option} applies only to {schemes}\nhelp: omit it, or choose another --scheme"
@@ -199,6 +200,10 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
     }
     if args.resend_after.is_some() && !receiver_window {
         return usage("--resend-after", "receiver-window");
+    }
+    let has_literal = |scheme: &Scheme| matches!(scheme, Scheme::SenderWindow | Scheme::AdaptiveWindow);
+    if args.literal && !args.scheme.iter().any(has_literal) {
+        return usage("--literal", "sender-window and adaptive-window");
     }
     match args.scheme.iter().find(|scheme| !tuning.fits(scheme.rules())) {
         None => Ok(tuning),
