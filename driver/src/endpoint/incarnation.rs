@@ -75,7 +75,7 @@ struct Chosen {
     number: Incarnation,
     /// Whether the state file has it.
     stored: bool,
-    /// What was added to the clock.
+    /// Number of ticks added to the clock.
     lead: u32,
 }
 

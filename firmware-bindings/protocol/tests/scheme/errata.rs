@@ -221,6 +221,34 @@ fn e0_8_packets_beyond_window_are_requested_together() {
     assert_eq!(credit.sent, 512 + 3, "the lost packets, and no others");
 }
 
+/// A request for packets that are still beyond the window would only make the path drop more, if it drops them because it is full.
+#[test]
+fn receiver_window_retransmissions_beyond_window_wait_for_it() {
+    let mut receiver = receiver(64);
+    let dropped = |receiver: &mut Receiver, sequence| {
+        let mut answers = Vec::new();
+        for index in 64..80 {
+            let packet = Packet { sequence, ..packet(index, 512) };
+            assert_eq!(receiver.handle_packet(START, &packet), Disposition::Dropped);
+            answers.extend(std::iter::from_fn(|| receiver.poll_answer()));
+        }
+        answers
+    };
+    for index in 1..64 {
+        take(&mut receiver, index, 512);
+    }
+    // As soon as eight are remembered.
+    assert_eq!(
+        dropped(&mut receiver, 1),
+        [Answer::Resend { first: 64, last: 71 }, Answer::Resend { first: 72, last: 79 }]
+    );
+    for _ in 0..100 {
+        assert_eq!(dropped(&mut receiver, 2), []);
+    }
+    assert_eq!(take(&mut receiver, 0, 512), Disposition::Write);
+    assert_eq!(receiver.poll_answer(), Some(Answer::Resend { first: 64, last: 79 }));
+}
+
 /// The round trip is measured, so configured timers are a first guess; with a constant timer, each loss costs one.
 #[test]
 fn receiver_window_long_timers_cost_nothing_after_first_sample() {

@@ -268,7 +268,7 @@ impl Receiver {
     }
 
     /// Remembers a packet dropped beyond the window.
-    fn note_dropped(&mut self, index: u32) {
+    fn note_dropped(&mut self, index: u32, sequence: u32) {
         let beyond = index - self.base - self.window();
         if beyond < 128 {
             self.dropped |= bit(beyond);
@@ -277,7 +277,8 @@ impl Receiver {
             self.far = Some((first.min(index), last.max(index)));
         }
         // A copy sent now arrives a round trip later. By then the window has moved, if the packet at its base was late.
-        if self.dropped.count_ones() + u32::from(self.far.is_some()) >= BATCH {
+        // After a retransmission that came too early nothing is known about that time: it waits for the window.
+        if sequence != RETRANSMISSION && self.dropped.count_ones() + u32::from(self.far.is_some()) >= BATCH {
             self.request_dropped();
         }
     }
@@ -337,9 +338,10 @@ impl Receiver {
             self.request_rest(now);
             return;
         }
+        let first = lost & !self.requested & 1 != 0;
         self.request(now, lost);
         self.due = self.due.min(now.saturating_add(wait));
-        if lost & 1 != 0 {
+        if first {
             self.request_dropped();
         }
     }
@@ -409,7 +411,7 @@ impl MessageReceiver for Receiver {
                 // The sender knows its limit, or the answer with the limit was lost.
                 self.answers.queue_answer(Answer::Limit(self.base + self.window()));
             } else {
-                self.note_dropped(index);
+                self.note_dropped(index, packet.sequence);
             }
             self.note_highest(now, index);
             return Disposition::Dropped;
