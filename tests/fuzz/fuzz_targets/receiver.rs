@@ -66,6 +66,7 @@ fn causes(receiver: &Receiver) -> u64 {
         + counters.bad_packets
         + counters.violations
         + counters.tombstone_hits
+        + counters.superseded
         + counters.unpolled
 }
 

@@ -29,6 +29,8 @@ fn sender(shape: u8) -> Sender {
     config.destinations = 2;
     config.live_per_destination = 1 + u32::from(shape >> 6);
     config.packet_lifetime = Nanos::from_micros(1);
+    // Silent nodes are probed about once per millisecond until then.
+    config.retry.give_up = Nanos::from_micros(50_000);
     config.first_transfer = TransferId::new(u32::MAX - 1);
     Sender::new(config, INCARNATION).expect("a good configuration")
 }

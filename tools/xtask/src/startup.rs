@@ -64,7 +64,7 @@ const COMMANDS: &str = include_str!("../../fpgactl/tests/commands.txt");
 /// Line of the list.
 struct Listed {
     status: i32,
-    /// Whether it moves data or computes: then the limits do not apply.
+    /// Whether it moves data, computes or waits (a node without a state file, for its incarnation): then the limits do not apply.
     works: bool,
     words: &'static str,
 }
@@ -140,7 +140,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), StartupError> {
         }
     };
     let place = CommandEnvironment::new(&program)?;
-    // Commands that move data or compute take long, and have no limit.
+    // Commands that move data, compute or wait have no limit.
     let list: Vec<Listed> = commands().filter(|listed| !(options.busy && listed.works)).collect();
     let mut spans: Vec<Vec<Duration>> = vec![Vec::new(); list.len()];
     let mut wrong = Vec::new();
