@@ -43,6 +43,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-driver", &["fpga-ring", "fpga-protocol", "fpga-vfio-user", "fpga-sim"]),
     ("fpga-diag", &["fpga-driver"]),
     ("fpga-frames", &["fpga-driver"]),
+    // Its code uses the standard library alone; the others are for its tests.
+    ("fpga-frames-subscriber", &["fpga-frames"]),
     ("fpga-python", &["fpga-frames", "fpga-register-map"]),
     ("fpga-c", &["fpga-frames", "fpga-register-map"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),

@@ -1,0 +1,215 @@
+//! Joining: the link is opened first, then the conversation over TCP.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::blocks::BLOCK_BYTES;
+use crate::bootstrap::{Conversation, Offer, is_waiting};
+use crate::credit::CreditSender;
+use crate::error::JoinError;
+use crate::fields::Writer;
+use crate::node::{Identity, ReceivingNode};
+use crate::packet::{self, NO_NODE, Packet};
+use crate::slots::{Memory, Slots};
+use crate::stream::{Joined, Numbers, Stream};
+use crate::subscriber::{MAX_DATAGRAM, Shared, Subscriber};
+
+/// Alignment of slots in bytes.
+const ALIGNMENT: u64 = 64;
+/// Maximum number of slots.
+const MAX_SLOTS: u32 = 4096;
+/// Interval at which an unanswered HELLO is repeated.
+const HELLO_INTERVAL: Duration = Duration::from_millis(20);
+/// Packet size in a HELLO before that of the publisher's card is known, as a power of two: 512 bytes, the default of cards.
+const USUAL_PACKET_SIZE_LOG2: u8 = 9;
+
+/// Options for joining.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SubscriberOptions {
+    /// Node number of this subscriber, unique in the network of cards.
+    pub node: u32,
+    /// UDP address of the publisher's link (`fpgactl card serve --link`, `fpgactl stream publish --link`).
+    pub link: SocketAddr,
+    /// Local UDP address; the publisher's link must accept it as a peer. Default: any address of the family of `link`, any port.
+    pub local: Option<SocketAddr>,
+    /// Maximum number of frames that wait or are being read: a power of two. The publisher skips a subscriber without a free slot. Default
+    /// 8.
+    pub slots: u32,
+    /// Limit of the memory for slots, in bytes. Default 1 GiB.
+    pub max_memory: u64,
+    /// Time limit for joining. Default 2 s.
+    pub timeout: Duration,
+    /// Number of missing heartbeats after which the publisher counts as failed. Default 6.
+    pub missed_heartbeats: u32,
+    /// Incarnation of this node: later than that of an earlier run with the same node number. Default: sixteenths of a second of the
+    /// system clock.
+    pub incarnation: Option<u32>,
+}
+
+impl SubscriberOptions {
+    /// Creates options for node `node` and the publisher's link address.
+    #[must_use]
+    pub const fn new(node: u32, link: SocketAddr) -> Self {
+        Self {
+            node,
+            link,
+            local: None,
+            slots: 8,
+            max_memory: 1 << 30,
+            timeout: Duration::from_secs(2),
+            missed_heartbeats: 6,
+            incarnation: None,
+        }
+    }
+}
+
+impl Subscriber {
+    /// Joins the stream of the publisher whose bootstrap port is `publisher`. Waits at most [`timeout`](SubscriberOptions::timeout).
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn join(publisher: SocketAddr, options: &SubscriberOptions) -> Result<Self, JoinError> {
+        check(options)?;
+        let until = Instant::now() + options.timeout;
+        let (socket, local) = open(options)?;
+        let failed = |cause| JoinError::Socket { local, cause };
+        let incarnation = options.incarnation.unwrap_or_else(clock);
+        let (mut talk, offer) = Conversation::begin(publisher, options.node, incarnation, until)?;
+        if offer.node == NO_NODE || offer.node == options.node {
+            return Err(JoinError::Option { what: "node", expected: "a number that no other node has" });
+        }
+        let (peer_incarnation, packet_size_log2) = greet(&socket, options, incarnation, &offer, until)?;
+        let (stride, slots) = (stride(options, &offer)?, options.slots);
+        let count = usize::try_from(slots).unwrap_or(usize::MAX);
+        let too_large =
+            JoinError::Memory { needed: stride as u64 * u64::from(slots), limit: options.max_memory };
+        let memory = Memory::new(count, stride).ok_or(too_large)?;
+        let window = (0, memory.length(), random());
+        let identity = Identity {
+            node: options.node,
+            incarnation,
+            peer: offer.node,
+            peer_incarnation,
+            packet_size_log2,
+            key: window.2,
+        };
+        let heartbeat = Duration::from_millis(offer.heartbeat_ms.into());
+        let silence = heartbeat.saturating_mul(options.missed_heartbeats.max(1));
+        let numbers = Numbers { stream: offer.stream, heartbeat, silence, slots };
+        let node = ReceivingNode::new(identity, memory, count);
+        // The node works before the join: the publisher may ask it whether an earlier subscriber with its number still exists.
+        let shared = Arc::new(Shared::new(socket, Stream::new(node, numbers, Instant::now())));
+        let subscriber = Self::start(shared).map_err(failed)?;
+        let accepted = talk.join(&offer, window, slots)?;
+        let (address, length, key) = accepted.credit;
+        if length < BLOCK_BYTES {
+            return Err(JoinError::Message { publisher, what: "a window too small for a credit" });
+        }
+        let mut stream = subscriber.shared().lock();
+        stream.joined = Some(Joined {
+            slots: Slots::new(count, stride, accepted.position),
+            credit: CreditSender::new(address, key, accepted.position),
+            expected: accepted.sequence,
+        });
+        // Frames may have arrived before the acceptance.
+        stream.take_notices();
+        drop(stream);
+        Ok(subscriber)
+    }
+}
+
+const fn check(options: &SubscriberOptions) -> Result<(), JoinError> {
+    if options.node == NO_NODE {
+        return Err(JoinError::Option { what: "node", expected: "0 to 4294967294" });
+    }
+    if !options.slots.is_power_of_two() || options.slots > MAX_SLOTS {
+        return Err(JoinError::Option { what: "slots", expected: "a power of two up to 4096" });
+    }
+    Ok(())
+}
+
+fn open(options: &SubscriberOptions) -> Result<(UdpSocket, SocketAddr), JoinError> {
+    let any: SocketAddr = if options.link.is_ipv4() {
+        (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+    } else {
+        (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+    };
+    let local = options.local.unwrap_or(any);
+    // Connected: the system drops datagrams from other addresses.
+    let opened = UdpSocket::bind(local).and_then(|socket| socket.connect(options.link).map(|()| socket));
+    opened.map(|socket| (socket, local)).map_err(|cause| JoinError::Socket { local, cause })
+}
+
+/// Exchanges HELLO with the publisher's card, which thereby learns this node's address. Returns its incarnation and packet size.
+fn greet(
+    socket: &UdpSocket,
+    options: &SubscriberOptions,
+    incarnation: u32,
+    offer: &Offer,
+    until: Instant,
+) -> Result<(u32, u8), JoinError> {
+    let failed = |cause| JoinError::Socket { local: options.link, cause };
+    let common = packet::Common { source: options.node, destination: offer.node, incarnation };
+    let mut out = Writer::default();
+    packet::hello(&mut out, common, USUAL_PACKET_SIZE_LOG2, false);
+    let mut buffer = vec![0; MAX_DATAGRAM];
+    let mut again = Instant::now();
+    loop {
+        let now = Instant::now();
+        if now >= until {
+            return Err(JoinError::NoLink { node: offer.node, link: options.link });
+        }
+        if now >= again {
+            let _ = socket.send(&out.0);
+            again = now + HELLO_INTERVAL;
+        }
+        let left = again.min(until).saturating_duration_since(now).max(Duration::from_millis(1));
+        socket.set_read_timeout(Some(left)).map_err(failed)?;
+        let length = match socket.recv(&mut buffer) {
+            Ok(length) => length,
+            Err(error) => {
+                if !is_waiting(error.kind()) {
+                    // A report that the last HELLO met no receiver: the link may open later.
+                    std::thread::sleep(left);
+                }
+                continue;
+            }
+        };
+        let answer = packet::parse(buffer.get(..length).unwrap_or_default());
+        let ours = answer.filter(|(from, _)| (from.source, from.destination) == (offer.node, options.node));
+        if let Some((from, Packet::HelloReply { packet_size_log2, registry })) = ours {
+            if !registry || !(6..=12).contains(&packet_size_log2) {
+                return Err(JoinError::Scheme { node: offer.node });
+            }
+            return Ok((from.incarnation, packet_size_log2));
+        }
+    }
+}
+
+/// Length of a slot in bytes.
+fn stride(options: &SubscriberOptions, offer: &Offer) -> Result<usize, JoinError> {
+    let whole = offer.max_data_length.checked_add(BLOCK_BYTES + u64::from(offer.max_value_length));
+    let stride = whole.and_then(|whole| whole.checked_next_multiple_of(ALIGNMENT)).unwrap_or(u64::MAX);
+    let needed = stride.saturating_mul(options.slots.into());
+    let limit = options.max_memory;
+    usize::try_from(stride)
+        .ok()
+        .filter(|_| needed <= limit && isize::try_from(needed).is_ok())
+        .ok_or(JoinError::Memory { needed, limit })
+}
+
+/// Sixteenths of a second of the system clock, modulo 2^32.
+fn clock() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let ticks = since.as_millis() * 16 / 1000;
+    u32::try_from(ticks & u128::from(u32::MAX)).unwrap_or(1).max(1)
+}
+
+/// Unpredictable number: the seed of the standard library's hash maps, which it takes from the operating system.
+fn random() -> u64 {
+    RandomState::new().hash_one(Instant::now())
+}

@@ -1,0 +1,54 @@
+//! Subscriber of frame streams for programs on any operating system: a receiving node in software, over UDP.
+//!
+//! The publisher is `fpga_frames::Publisher` on a card whose network link speaks UDP. This package takes the place of a card at the other
+//! end: it acknowledges packets, writes them into its own memory, returns credits, and delivers frames with explicit gaps. It uses the
+//! standard library alone.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use fpga_frames_subscriber::{Event, Subscriber, SubscriberOptions};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let options = SubscriberOptions::new(2, "10.0.0.1:7001".parse()?);
+//!     let mut subscriber = Subscriber::join("10.0.0.1:7400".parse()?, &options)?;
+//!     loop {
+//!         match subscriber.next(Duration::from_secs(1))? {
+//!             Some(Event::Frame(frame)) => println!("frame {}: {} bytes", frame.sequence(), frame.data().len()),
+//!             Some(Event::Gap { missed, .. }) => println!("{missed} frames missed"),
+//!             Some(Event::Ended { .. }) => return Ok(()),
+//!             Some(other) => println!("{other:?}"),
+//!             None => println!("no frame for a second"),
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! | Module | Content |
+//! |---|---|
+//! | `join`, `bootstrap` | link, conversation over TCP |
+//! | `packet`, `blocks`, `crc`, `fields` | formats |
+//! | `node` | receiving node: what a card's network interface does |
+//! | `slots`, `credit`, `stream` | state of a stream |
+//! | `subscriber` | public types, the receiving thread |
+#![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing)]
+
+mod blocks;
+mod bootstrap;
+mod crc;
+mod credit;
+mod error;
+mod fields;
+mod join;
+mod node;
+mod packet;
+mod slots;
+mod stream;
+mod subscriber;
+
+pub use blocks::{FrameHeader, InvalidData, VERSION};
+pub use error::{JoinError, StreamError};
+pub use join::SubscriberOptions;
+pub use node::NodeCounts;
+pub use subscriber::{Counts, Event, Frame, Subscriber};

@@ -1,0 +1,264 @@
+//! State of one stream: the receiving node, slots, status, credit and gaps. No I/O: datagrams go to a caller's function.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::blocks::{BLOCK_BYTES, FrameHeader, InvalidData, Status};
+use crate::credit::{CreditSender, Outcome, Progress};
+use crate::error::StreamError;
+use crate::fields::Writer;
+use crate::node::ReceivingNode;
+use crate::packet::{self, Packet};
+use crate::slots::Slots;
+
+/// Interval at which credits are checked while a frame is unread or with its reader, or a credit is in flight.
+const ACTIVE_INTERVAL: Duration = Duration::from_millis(1);
+/// Interval without either.
+const IDLE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Numbers of a stream that the bootstrap has agreed upon.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    pub(crate) stream: u64,
+    pub(crate) heartbeat: Duration,
+    /// Silence after which the publisher counts as failed.
+    pub(crate) silence: Duration,
+    /// Number of slots.
+    pub(crate) slots: u32,
+}
+
+/// Part of the state that exists once the publisher has accepted the subscriber.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) slots: Slots,
+    pub(crate) credit: CreditSender,
+    /// Expected sequence number.
+    pub(crate) expected: u64,
+}
+
+/// Event without the types of the public interface.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Frame { position: u32, header: FrameHeader, memory: Vec<u8> },
+    Gap { missed: u64, first: u64 },
+    Fault(InvalidData),
+    Ended { next: u64 },
+}
+
+/// State of a subscriber, shared by the receiving thread, the reader and its frames.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) node: ReceivingNode,
+    pub(crate) numbers: Numbers,
+    pub(crate) joined: Option<Joined>,
+    faults: VecDeque<InvalidData>,
+    /// Number of the last status that was read.
+    heard_status: u32,
+    ended: Option<Status>,
+    /// Time of the last packet of the publisher, and of the last check for silence.
+    heard: Instant,
+    looked: Instant,
+    leaving: bool,
+    pub(crate) left: bool,
+    pub(crate) failed: Option<StreamError>,
+    /// The receiving thread ends.
+    pub(crate) stop: bool,
+    out: Writer,
+}
+
+impl Stream {
+    pub(crate) fn new(node: ReceivingNode, numbers: Numbers, now: Instant) -> Self {
+        Self {
+            node,
+            numbers,
+            joined: None,
+            faults: VecDeque::new(),
+            heard_status: 0,
+            ended: None,
+            heard: now,
+            looked: now,
+            leaving: false,
+            left: false,
+            failed: None,
+            stop: false,
+            out: Writer::default(),
+        }
+    }
+
+    /// Handles one datagram.
+    pub(crate) fn receive(&mut self, now: Instant, datagram: &[u8], send: &mut impl FnMut(&[u8])) {
+        let identity = self.node.identity;
+        let parsed = packet::parse(datagram)
+            .filter(|(from, _)| (from.source, from.destination) == (identity.peer, identity.node));
+        let Some((from, packet)) = parsed else {
+            self.node.counts.foreign += 1;
+            return;
+        };
+        match packet {
+            Packet::Data(data) => {
+                if from.incarnation == identity.peer_incarnation {
+                    self.heard = now;
+                }
+                self.node.data(now, from, &data, datagram, send);
+                self.take_notices();
+            }
+            Packet::Hello => {
+                packet::hello(&mut self.out, identity.common(), identity.packet_size_log2, true);
+                send(&self.out.0);
+            }
+            Packet::Answer(answer) => {
+                let credit = self.joined.as_mut().map(|joined| &mut joined.credit);
+                match credit.and_then(|credit| credit.answered(answer, identity.incarnation)) {
+                    Some(Outcome::Left) => self.left = true,
+                    Some(Outcome::Closed(reason)) if self.ended.is_none() => {
+                        self.failed = Some(StreamError::Removed { reason });
+                    }
+                    _ => {}
+                }
+            }
+            Packet::HelloReply { .. } | Packet::Other => {}
+        }
+    }
+
+    /// Processes completed transfers.
+    pub(crate) fn take_notices(&mut self) {
+        let Some(joined) = &mut self.joined else { return };
+        while let Some((address, length)) = self.node.notices.pop_front() {
+            let is_status = address == self.node.memory.status_address() && length == BLOCK_BYTES;
+            if !is_status {
+                if let Err(error) = joined.slots.arrived(address, length) {
+                    self.faults.push_back(error);
+                }
+                continue;
+            }
+            match Status::decode(self.node.memory.status(), self.numbers.stream) {
+                Ok(status) => {
+                    self.heard_status = status.number;
+                    if let Err(error) = joined.slots.settled(status.settled) {
+                        self.faults.push_back(error);
+                    }
+                    if status.ended {
+                        self.ended = Some(status);
+                    }
+                }
+                Err(error) => self.faults.push_back(error),
+            }
+        }
+    }
+
+    /// Repeats and sends credits that are due. `soon`: also those that could wait for further frames.
+    pub(crate) fn tick(&mut self, now: Instant, soon: bool, send: &mut impl FnMut(&[u8])) {
+        let away = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
+        // A process that was stopped cannot tell its own silence from the publisher's.
+        if away > self.numbers.heartbeat {
+            self.heard = (self.heard + away - self.numbers.heartbeat).min(now);
+        }
+        let Some(joined) = &mut self.joined else { return };
+        let identity = self.node.identity;
+        joined.credit.tick(now, &identity, send);
+        if !joined.credit.is_idle() || self.left || (self.ended.is_some() && !self.leaving) {
+            return;
+        }
+        let progress =
+            Progress { consumed: joined.slots.consumed(), heard: self.heard_status, leaving: self.leaving };
+        let sent = joined.credit.sent;
+        let returned = progress.consumed.wrapping_sub(sent.consumed);
+        let due = returned >= (self.numbers.slots / 2).max(1)
+            || (soon && returned > 0)
+            || progress.heard != sent.heard
+            || progress.leaving != sent.leaving;
+        if due {
+            joined.credit.send(now, &identity, progress, send);
+        }
+    }
+
+    /// Time after which [`tick`](Self::tick) is due.
+    pub(crate) fn interval(&self) -> Duration {
+        let busy = self.joined.as_ref().is_some_and(|joined| {
+            let news = joined.slots.consumed() != joined.credit.sent.consumed;
+            news || !joined.slots.is_idle() || !joined.credit.is_idle()
+        });
+        if busy { ACTIVE_INTERVAL } else { IDLE_INTERVAL.min(self.numbers.heartbeat) }
+    }
+
+    /// Whether a waiting reader has something to do.
+    pub(crate) fn has_news(&self) -> bool {
+        let unread = self.joined.as_ref().is_some_and(|joined| joined.slots.has_unread());
+        unread || !self.faults.is_empty() || self.ended.is_some() || self.left || self.failed.is_some()
+    }
+
+    /// Returns the memory of a frame that its reader has dropped.
+    pub(crate) fn give_back(&mut self, position: u32, memory: Vec<u8>) {
+        let Some(joined) = &mut self.joined else { return };
+        let index = joined.slots.index(position);
+        self.node.memory.give_back(index, memory);
+        joined.slots.release(position);
+    }
+
+    /// Returns the next event in the order of the stream.
+    pub(crate) fn next_event(&mut self) -> Option<Found> {
+        if let Some(fault) = self.faults.pop_front() {
+            return Some(Found::Fault(fault));
+        }
+        let joined = self.joined.as_mut()?;
+        let Some(arrival) = joined.slots.peek() else {
+            let status = self.ended.filter(|status| status.sent == joined.slots.next())?;
+            let missed = status.next.wrapping_sub(joined.expected);
+            if missed == 0 {
+                return Some(Found::Ended { next: status.next });
+            }
+            if missed > u64::MAX / 2 {
+                self.ended = Some(Status { next: joined.expected, ..status });
+                let (found, expected) = (status.next, joined.expected);
+                return Some(Found::Fault(InvalidData::Sequence { found, expected }));
+            }
+            let first = std::mem::replace(&mut joined.expected, status.next);
+            return Some(Found::Gap { missed, first });
+        };
+        let index = joined.slots.index(arrival.position);
+        let frame = self.node.memory.slot(index).and_then(|slot| slot.get(..arrival.length));
+        let header = FrameHeader::decode(frame.unwrap_or_default(), self.numbers.stream);
+        let in_order = header.and_then(|header| {
+            let missed = header.sequence.wrapping_sub(joined.expected);
+            let (found, expected) = (header.sequence, joined.expected);
+            let is_later = missed <= u64::MAX / 2;
+            if is_later { Ok((header, missed)) } else { Err(InvalidData::Sequence { found, expected }) }
+        });
+        match in_order {
+            Ok((header, missed @ 1..)) => {
+                let first = std::mem::replace(&mut joined.expected, header.sequence);
+                Some(Found::Gap { missed, first })
+            }
+            Ok((header, 0)) => {
+                joined.slots.read();
+                joined.expected = header.sequence.wrapping_add(1);
+                let memory = self.node.memory.take(index).unwrap_or_default();
+                Some(Found::Frame { position: arrival.position, header, memory })
+            }
+            Err(error) => {
+                joined.slots.read();
+                joined.slots.release(arrival.position);
+                Some(Found::Fault(error))
+            }
+        }
+    }
+
+    /// Returns a failure of the stream, each one once.
+    pub(crate) fn take_failure(&mut self, now: Instant) -> Option<StreamError> {
+        if self.ended.is_some() {
+            return None;
+        }
+        let silence = now.saturating_duration_since(self.heard);
+        if silence >= self.numbers.silence {
+            self.heard = now;
+            return Some(StreamError::Silent { silence });
+        }
+        self.failed
+    }
+
+    /// Requests the leave message. Without need for one, the subscriber has left.
+    pub(crate) fn begin_leaving(&mut self) {
+        self.leaving = true;
+        self.left |= self.ended.is_some() || self.failed.is_some() || self.joined.is_none();
+    }
+}
