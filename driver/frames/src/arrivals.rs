@@ -91,6 +91,21 @@ impl Arrivals {
         Ok(())
     }
 
+    /// Records that `length` bytes are in the slots from `slot` on, each of `stride` bytes: a frame in each of them.
+    ///
+    /// # Errors
+    /// [`ArrivalError`]. Nothing changes for the slot that it names and for those after it.
+    pub fn arrived_from(&mut self, slot: u32, length: u64, stride: u64) -> Result<(), ArrivalError> {
+        let (mut slot, mut rest) = (slot, length);
+        loop {
+            self.arrived(slot, rest.min(stride))?;
+            if rest <= stride || stride == 0 {
+                return Ok(());
+            }
+            (slot, rest) = (slot.saturating_add(1), rest - stride);
+        }
+    }
+
     /// Records that every position before `settled` has ended: frames that have not arrived count as returned. Returns their number. An
     /// older value that arrives late changes nothing.
     ///

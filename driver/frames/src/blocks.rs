@@ -13,6 +13,9 @@
 //!
 //! A frame's value follows its header in a space of fixed size, and the data follows the value. Both are therefore written in place, in any
 //! order.
+//!
+//! A transfer carries one frame, or several that lie in adjacent slots: all slots of its range but the last are transferred whole, and the
+//! bytes after the frames in them mean nothing.
 
 use fpga_driver::SharedSlice;
 use fpga_firmware::crc::crc32c;
@@ -21,7 +24,7 @@ use fpga_registers::quantity;
 use crate::sequence::Sequence;
 
 /// Version of everything that is exchanged: these blocks and the messages of [`bootstrap`](crate::bootstrap).
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Length of a block in bytes.
 pub const BLOCK: usize = 64;
@@ -217,7 +220,8 @@ impl FrameHeader {
         })
     }
 
-    /// Parses the header of a frame of `length` bytes, header included.
+    /// Parses the header of a frame at the start of `length` received bytes, header included. More bytes than the frame has are received
+    /// if another frame follows in the same transfer.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -229,7 +233,8 @@ impl FrameHeader {
         let max_value_length = reader.u32().ok_or(BlockError::Lengths)?;
         let time = reader.u64().ok_or(BlockError::Lengths)?;
         let whole = data_length.checked_add(BLOCK_BYTES + u64::from(max_value_length));
-        if whole != u64::try_from(length).ok() || value_length > max_value_length {
+        let fits = whole.is_some_and(|whole| usize::try_from(whole).is_ok_and(|whole| whole <= length));
+        if !fits || value_length > max_value_length {
             return Err(BlockError::Lengths);
         }
         Ok(Self { stream, sequence, data_length, value_length, max_value_length, time })
@@ -334,8 +339,8 @@ mod tests {
             let mut frame = header.encode().to_vec();
             frame.resize(BLOCK + space as usize + data, 7);
             prop_assert_eq!(FrameHeader::decode(&frame, frame.len(), stream), Ok(header));
-            frame.push(0);
-            prop_assert_eq!(FrameHeader::decode(&frame, frame.len(), stream), Err(BlockError::Lengths));
+            prop_assert_eq!(FrameHeader::decode(&frame, frame.len() + 1, stream), Ok(header));
+            prop_assert_eq!(FrameHeader::decode(&frame, frame.len() - 1, stream), Err(BlockError::Lengths));
             let status = StatusBlock { stream, next: Sequence::new(number), settled: a, sent: b, ended: flag, number: b };
             prop_assert_eq!(StatusBlock::decode(&status.encode(), stream), Ok(status));
             let credit = CreditBlock { key: stream, consumed: a, leaving: flag, heard: b };

@@ -77,6 +77,8 @@ pub struct PublisherStatistics {
     pub arrived: u64,
     /// Frames whose transfer failed.
     pub failed: u64,
+    /// Transfers of frames that were started. Small frames that wait together for one subscriber share a transfer.
+    pub transfers: u64,
     /// Internal errors that were repaired.
     pub internal: InternalErrors,
 }
@@ -108,8 +110,17 @@ struct PendingSends {
 /// Purpose of a transfer.
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
-    Frame { slot: usize, member: usize, position: u32 },
-    Status { member: usize, ended: bool },
+    /// `count` frames, from `slot` of the pool and position `position` on.
+    Frames {
+        slot: usize,
+        count: u32,
+        member: usize,
+        position: u32,
+    },
+    Status {
+        member: usize,
+        ended: bool,
+    },
 }
 
 /// Publisher of frames. One per card: it owns the card's endpoint.

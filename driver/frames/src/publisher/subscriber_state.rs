@@ -280,6 +280,10 @@ impl SubscriberSet {
         self.0 >> (id.index % 64) & 1 != 0
     }
 
+    pub(super) const fn contains_index(self, index: usize) -> bool {
+        self.0 >> (index % 64) & 1 != 0
+    }
+
     pub(super) const fn insert(&mut self, index: usize) {
         self.0 |= 1 << (index % 64);
     }

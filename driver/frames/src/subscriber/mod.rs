@@ -443,7 +443,9 @@ impl Subscriber {
             match (layout.slot_at(notice.address), layout.block_at(notice.address)) {
                 (Some(slot), _) if from_publisher => {
                     self.silence.heard = self.endpoint.now();
-                    if let Err(error) = self.arrivals.arrived(slot, notice.length) {
+                    let stride = self.stream_parameters.geometry.stride();
+                    let arrived = self.arrivals.arrived_from(slot, notice.length, stride);
+                    if let Err(error) = arrived {
                         self.frames.ready.push_back(Err(error.into()));
                     }
                 }

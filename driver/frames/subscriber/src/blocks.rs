@@ -8,7 +8,7 @@ use crate::crc::crc32c;
 use crate::fields::{Reader, Writer};
 
 /// Version of the blocks and of the bootstrap.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Length of a block in bytes.
 pub(crate) const BLOCK: usize = 64;
@@ -110,7 +110,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Parses the header of a frame in `frame`, which is as long as the frame.
+    /// Parses the header of a frame at the start of `frame`, which is longer if another frame follows in the same transfer.
     pub(crate) fn decode(frame: &[u8], stream: u64) -> Result<Self, InvalidData> {
         let mut reader = open(frame, FRAME, stream)?;
         let mut number = || reader.u64().ok_or(InvalidData::Lengths);
@@ -119,7 +119,8 @@ impl FrameHeader {
         let max_value_length = reader.u32().ok_or(InvalidData::Lengths)?;
         let time = reader.u64().ok_or(InvalidData::Lengths)?;
         let whole = data_length.checked_add(BLOCK_BYTES + u64::from(max_value_length));
-        if whole != u64::try_from(frame.len()).ok() || value_length > max_value_length {
+        let fits = whole.is_some_and(|whole| usize::try_from(whole).is_ok_and(|whole| whole <= frame.len()));
+        if !fits || value_length > max_value_length {
             return Err(InvalidData::Lengths);
         }
         Ok(Self { stream, sequence, data_length, value_length, max_value_length, time })

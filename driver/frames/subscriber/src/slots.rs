@@ -63,19 +63,27 @@ impl Slots {
         self.states.get_mut(index)
     }
 
-    /// Records a transfer of `length` bytes to `address`.
+    /// Records a transfer of `length` bytes to `address`: a frame in each slot of the range.
     pub(crate) fn arrived(&mut self, address: u64, length: u64) -> Result<(), InvalidData> {
         let wrong = InvalidData::Slot { address, length };
-        let (at, bytes) = match (usize::try_from(address), usize::try_from(length)) {
-            (Ok(at), Ok(bytes)) if at % self.stride == 0 && (1..=self.stride).contains(&bytes) => (at, bytes),
-            _ => return Err(wrong),
+        let (Ok(at), Ok(mut rest)) = (usize::try_from(address), usize::try_from(length)) else {
+            return Err(wrong);
         };
-        match self.states.get_mut(at / self.stride) {
-            Some(state @ State::Empty) => *state = State::Arrived(bytes),
-            _ => return Err(wrong),
+        if at % self.stride != 0 || rest == 0 {
+            return Err(wrong);
         }
-        self.unread += 1;
-        Ok(())
+        for state in self.states.iter_mut().skip(at / self.stride) {
+            if *state != State::Empty {
+                break;
+            }
+            *state = State::Arrived(rest.min(self.stride));
+            self.unread += 1;
+            rest = rest.saturating_sub(self.stride);
+            if rest == 0 {
+                return Ok(());
+            }
+        }
+        Err(wrong)
     }
 
     /// Records that every position before `settled` has ended: frames that have not arrived by then will not arrive. An older number
@@ -243,5 +251,38 @@ impl Memory {
             (at, bytes) = (at + now.len(), later);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_shared_transfer_fills_adjacent_slots() {
+        let mut slots = Slots::new(4, 100, 6);
+        assert_eq!(slots.arrived(200, 150), Ok(()));
+        let mut found = Vec::new();
+        while let Some(arrival) = slots.peek() {
+            found.push((arrival.position, arrival.length));
+            slots.read();
+        }
+        assert_eq!(found, [(6, 100), (7, 50)]);
+        assert!(!slots.has_unread() && !slots.is_idle());
+        slots.release(7);
+        assert_eq!(slots.consumed(), 6, "in order");
+        slots.release(6);
+        assert_eq!((slots.consumed(), slots.is_idle()), (8, true));
+        for (address, length) in [(300, 101), (1, 10), (0, 0), (400, 1), (u64::MAX, 1), (0, u64::MAX)] {
+            let mut slots = Slots::new(4, 100, 0);
+            let wrong = InvalidData::Slot { address, length };
+            assert_eq!(slots.arrived(address, length), Err(wrong));
+        }
+        let mut slots = Slots::new(4, 100, 0);
+        assert_eq!(slots.arrived(100, 1), Ok(()));
+        assert!(slots.arrived(100, 1).is_err(), "not returned");
+        assert_eq!(slots.settled(2), Ok(()), "the frame at position 0 will not come");
+        assert_eq!(slots.peek(), Some(Arrival { position: 1, length: 1 }));
+        assert_eq!(slots.settled(6), Err(InvalidData::Settled { found: 6 }));
     }
 }

@@ -137,6 +137,11 @@ impl Bed {
     pub(crate) fn publish(&mut self) -> Published {
         let room = self.publisher.geometry().max_data_length();
         let length = usize::try_from(self.random.next_u64() % (room + 1)).unwrap();
+        self.publish_of(length)
+    }
+
+    /// Publishes a frame of `length` bytes.
+    pub(crate) fn publish_of(&mut self, length: usize) -> Published {
         let mut data = vec![0; length];
         self.random.fill_bytes(&mut data);
         let mut frame = self.publisher.take().unwrap();

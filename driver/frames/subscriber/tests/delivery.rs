@@ -55,6 +55,26 @@ fn software_subscriber_receives_all_frames_through_loss_and_reordering() {
     assert!(node.early > 0, "{node:?}");
 }
 
+/// Frames that fill their slots and are published together share transfers, as many as are in the card at one poll.
+#[test]
+fn software_subscriber_receives_shared_transfers() {
+    let mut options = options();
+    (options.max_data_length, options.slots) = (4000, 32);
+    let mut bed = Bed::new(1, Impairments::default(), options);
+    let mut subscriber = bed.join(10);
+    let mut seen = Seen::default();
+    for round in 1..=20 {
+        for _ in 0..6 {
+            bed.publish_of(4000);
+        }
+        bed.until("all are read and returned", |publisher| {
+            seen.read(&mut subscriber);
+            seen.frames.len() == 6 * round && publisher.subscribers().all(|view| view.room == view.slots)
+        });
+    }
+    assert_eq!((seen.frames, seen.gaps), ((0..120).collect(), vec![]));
+}
+
 #[test]
 fn stalled_software_subscriber_sees_gap_of_exactly_missed_count() {
     const FRAMES: u64 = 100;

@@ -4,6 +4,7 @@
 #![expect(clippy::indexing_slicing, reason = "a panic is the failure report")]
 
 mod bad_input;
+mod batches;
 pub(crate) mod bed;
 mod delivery;
 mod drop_and_abort;
