@@ -1,31 +1,54 @@
 //! Eight subscribers on the in-process network, compared with transfers on the same network: all from host memory to host memory, all cards
 //! in this thread.
 //!
-//! The stream is compared with two kinds of transfers. One moves all bytes at once, as `fpgactl transfer` does: its segments are full, and
-//! it has one notification. The others are as long as the frames, and as many of them are in flight as a subscriber has slots. The cost of
-//! a stream beyond these is that of the stream itself (credits, statuses, sequence numbers); their cost beyond the long transfer is that of
-//! messages of their size.
+//! The stream is compared with a stream to one subscriber, and with two kinds of transfers. One moves all bytes at once, as `fpgactl
+//! transfer` does: its segments are full, and it has one notification. The others are as long as the frames, and as many of them are in
+//! flight as a subscriber has slots. The cost of a stream beyond these is that of the stream itself (credits, statuses, sequence numbers);
+//! their cost beyond the long transfer is that of messages of their size.
+//!
+//! Rates are bytes per processor time of this thread, which does all the work: other load on the machine then disturbs them little.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::Duration;
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::{C2hChannel, CardRange, DmaBuffer, Endpoint, H2cChannel, NodeId};
 use fpga_frames::{Event, Publisher, Subscriber, SubscriberOptions};
 use fpga_sim::SimNetwork;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::{endpoint, median, network, stream};
 
 const SUBSCRIBERS: usize = 8;
 /// Bytes that each of the two moves per round; those of the stream arrive eight times.
 const BYTES: u64 = 16 << 20;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 /// Frame size in bytes, and slots of a subscriber, which is also the number of transfers in flight. The default of 8 slots is small for
-/// small frames: a program or a card then handles only a few of them per poll.
-const CASES: [(u64, u32); 6] =
-    [(4 << 10, 8), (4 << 10, 64), (64 << 10, 8), (64 << 10, 32), (256 << 10, 8), (1 << 20, 8)];
+/// small frames: a program or a card then handles only a few of them per poll. Four frames of 4032 bytes with their headers fill a segment.
+const CASES: [(u64, u32); 8] = [
+    (4032, 8),
+    (4 << 10, 8),
+    (4 << 10, 16),
+    (4 << 10, 64),
+    (64 << 10, 8),
+    (64 << 10, 32),
+    (256 << 10, 8),
+    (1 << 20, 8),
+];
 /// Length in bytes of the parts in which a transfer is loaded and unloaded.
 const CHUNK_BYTES: usize = 1 << 20;
+
+/// Processor time of this thread since its start.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).expect("a time");
+    Duration::new(seconds, u32::try_from(time.tv_nsec).expect("nanoseconds"))
+}
+
+/// Gigabytes per second of processor time since `began`.
+fn rate(began: Duration) -> f64 {
+    BYTES as f64 / processor_time().saturating_sub(began).as_secs_f64() / 1e9
+}
 
 /// Work of all cards of a network. It is the same in every run, so the cost of a message can be told from disturbances of the machine.
 #[derive(Clone, Copy, Default)]
@@ -89,7 +112,7 @@ impl Transfer {
 
     /// Runs one round. Returns gigabytes per second.
     fn round(&mut self) -> f64 {
-        let began = Instant::now();
+        let began = processor_time();
         let (mut up, mut down) = self.buffers.take().expect("both buffers are idle");
         let source = self.from.usable_memory().start;
         let at = |start: fpga_driver::CardAddr, offset: u64| start.checked_add(offset).expect("card memory");
@@ -109,7 +132,7 @@ impl Transfer {
             down = self.c2h.read(down, at(self.region.address, offset)).expect("a read");
         }
         self.buffers = Some((up, down));
-        BYTES as f64 / began.elapsed().as_secs_f64() / 1e9
+        rate(began)
     }
 }
 
@@ -146,7 +169,7 @@ impl Messages {
 
     /// Runs one round. Returns gigabytes per second.
     fn round(&mut self) -> f64 {
-        let began = Instant::now();
+        let began = processor_time();
         let count = BYTES / self.bytes;
         let source = self.from.usable_memory().start;
         let at = |start: fpga_driver::CardAddr, slot: usize| {
@@ -194,7 +217,7 @@ impl Messages {
             }
             self.from.relax();
         }
-        BYTES as f64 / began.elapsed().as_secs_f64() / 1e9
+        rate(began)
     }
 }
 
@@ -206,20 +229,21 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(data: u64, slots: u32) -> Self {
+    fn new(count: usize, data: u64, slots: u32) -> Self {
         let network = network(SUBSCRIBERS + 1);
         let mut each = SubscriberOptions::default();
         each.slots = slots;
-        let (publisher, subscribers) = stream(&network, SUBSCRIBERS, data, 2 * slots, each);
+        let (publisher, subscribers) = stream(&network, count, data, 2 * slots, each);
         Self { network, publisher, subscribers, data }
     }
 
     /// Runs one round. Returns gigabytes per second of the slowest subscriber.
     fn round(&mut self) -> f64 {
-        let began = Instant::now();
+        let began = processor_time();
         let frames = BYTES / self.data;
         let (mut published, mut read) = (0, [0_u64; SUBSCRIBERS]);
-        while read.iter().any(|count| *count < frames) {
+        let count = self.subscribers.len();
+        while read.iter().take(count).any(|count| *count < frames) {
             while published < frames && self.publisher.subscribers().all(|view| view.room > 0) {
                 let frame = self.publisher.take().expect("a free slot: every subscriber has one");
                 self.publisher.publish(frame).expect("a free slot");
@@ -233,48 +257,63 @@ impl Stream {
             }
             self.publisher.relax();
         }
-        BYTES as f64 / began.elapsed().as_secs_f64() / 1e9
+        rate(began)
     }
 }
 
-pub(super) fn run() {
+/// Median, minimum and maximum of ratios.
+fn spread(mut values: Vec<f64>) -> String {
+    let middle = median(&mut values);
+    let (least, most) = (values.first().unwrap_or(&f64::NAN), values.last().unwrap_or(&f64::NAN));
+    format!("{middle:.2} ({least:.2}-{most:.2})")
+}
+
+/// Runs all cases, or only `case`: bytes of a frame, and slots.
+pub(super) fn run(case: Option<(u64, u32)>) {
+    let cases = case.map_or_else(|| CASES.to_vec(), |case| vec![case]);
     println!(
         "fan-out to {SUBSCRIBERS} subscribers, host memory to host memory, {ROUNDS} alternating rounds of {} MiB, all in one thread",
         BYTES >> 20
     );
     println!(
-        "{:>12}  {:>5}  {:>14}  {:>14}  {:>22}  {:>15}  {:>15}",
+        "{:>12}  {:>5}  {:>12}  {:>12}  {:>13}  {:>21}  {:>17}  {:>17}  {:>19}",
         "frame, bytes",
         "slots",
         "one transfer",
         "transfers",
+        "stream to one",
         "each subscriber, GB/s",
         "of 1/8 of one",
-        "of 1/8 of many"
+        "of 1/8 of many",
+        "of 1/8 of stream"
     );
     let mut transfer = Transfer::new();
     transfer.round();
-    for (data, slots) in CASES {
-        let mut stream = Stream::new(data, slots);
+    for (data, slots) in cases.iter().copied() {
+        let mut stream = Stream::new(SUBSCRIBERS, data, slots);
+        let mut single = Stream::new(1, data, slots);
         let mut messages = Messages::new(data, slots);
-        stream.round();
-        messages.round();
-        let [mut alone, mut many, mut each, mut shares, mut fair] = [(); 5].map(|()| Vec::new());
-        for _ in 0..ROUNDS {
-            let (transfer, messages, stream) = (transfer.round(), messages.round(), stream.round());
-            alone.push(transfer);
-            many.push(messages);
-            each.push(stream);
-            shares.push(stream / (transfer / SUBSCRIBERS as f64));
-            fair.push(stream / (messages / SUBSCRIBERS as f64));
+        for _ in 0..2 {
+            stream.round();
+            single.round();
+            messages.round();
         }
+        let mut rates = [(); 4].map(|()| Vec::new());
+        let mut shares = [(); 3].map(|()| Vec::new());
+        for _ in 0..ROUNDS {
+            let each = stream.round();
+            let references = [transfer.round(), messages.round(), single.round()];
+            for (rates, rate) in rates.iter_mut().zip(references.into_iter().chain([each])) {
+                rates.push(rate);
+            }
+            for (shares, reference) in shares.iter_mut().zip(references) {
+                shares.push(each / (reference / SUBSCRIBERS as f64));
+            }
+        }
+        let [alone, many, one, each] = rates.map(|mut rates| median(&mut rates));
+        let [of_one, of_many, of_stream] = shares.map(spread);
         println!(
-            "{data:>12}  {slots:>5}  {:>14.3}  {:>14.3}  {:>22.4}  {:>15.2}  {:>15.2}",
-            median(&mut alone),
-            median(&mut many),
-            median(&mut each),
-            median(&mut shares),
-            median(&mut fair)
+            "{data:>12}  {slots:>5}  {alone:>12.3}  {many:>12.3}  {one:>13.3}  {each:>21.4}  {of_one:>17}  {of_many:>17}  {of_stream:>19}"
         );
     }
     println!("(target: at least 0.80)");
@@ -283,8 +322,8 @@ pub(super) fn run() {
         "{:>12}  {:>5}  {:<16} {:>11}  {:>10}  {:>15}  {:>6}  {:>15}",
         "bytes", "slots", "", "descriptors", "CDMA's", "packets, answers", "events", "register writes"
     );
-    for (data, slots) in CASES {
-        let (mut messages, mut stream) = (Messages::new(data, slots), Stream::new(data, slots));
+    for (data, slots) in cases {
+        let (mut messages, mut stream) = (Messages::new(data, slots), Stream::new(SUBSCRIBERS, data, slots));
         let count = BYTES / data;
         let before = Work::of(&messages.network);
         messages.round();

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo bench -p fpga-frames -- stalled            one stalled subscriber of eight: the publisher's rate with and without it
 //! cargo bench -p fpga-frames -- publish [FRAMES]   processor time of publish() and of all work per frame, at 10,000 frames a second
-//! cargo bench -p fpga-frames -- fan-out            goodput of eight subscribers against a transfer's, by size of frames
+//! cargo bench -p fpga-frames -- fan-out [BYTES SLOTS]  goodput of eight subscribers against transfers and a stream to one, by frame size
 //! ```
 //!
 //! Without a name: all of them. Frames carry no checksum here, because only the stream is measured.
@@ -81,6 +81,7 @@ fn main() {
         publish::run(arguments.get(1).map_or(100_000, |text| text.parse().expect("a number of frames")));
     }
     if wanted("fan-out") {
-        fan_out::run();
+        let number = |at: usize| arguments.get(at).map(|text| text.parse::<u32>().expect("a number"));
+        fan_out::run(number(1).zip(number(2)).map(|(bytes, slots)| (bytes.into(), slots)));
     }
 }
