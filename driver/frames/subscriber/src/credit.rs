@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::blocks::Credit;
 use crate::fields::Writer;
 use crate::node::Identity;
-use crate::packet::{self, SinglePacket, is_passing};
+use crate::packet::{self, SUPERSEDED, SinglePacket, is_passing};
 
 /// Time until the first repetition; doubled at each further one.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(5);
@@ -23,7 +23,7 @@ struct Flight {
     leaving: bool,
 }
 
-/// What an answer of the publisher means.
+/// Effect of an answer of the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Arrived,
@@ -31,6 +31,8 @@ pub(crate) enum Outcome {
     Left,
     /// The window is closed: reason of the refusal.
     Closed(u8),
+    /// The publisher's card knows this later incarnation of the node.
+    Superseded(u32),
 }
 
 /// Progress that is reported to the publisher.
@@ -110,6 +112,10 @@ impl CreditSender {
 
     /// Handles an answer of the publisher. `None`: it does not end the credit in flight.
     pub(crate) fn answered(&mut self, answer: packet::Answer, incarnation: u32) -> Option<Outcome> {
+        if answer.reason == SUPERSEDED && answer.peer_incarnation == incarnation {
+            self.flight = None;
+            return Some(Outcome::Superseded(answer.op));
+        }
         let is_ours = answer.op == self.number && answer.peer_incarnation == incarnation;
         if !is_ours || is_passing(answer.reason) {
             return None;

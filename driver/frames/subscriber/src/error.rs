@@ -130,6 +130,11 @@ pub enum StreamError {
         /// Reason in the negative acknowledgement.
         reason: u8,
     },
+    /// The publisher's card knows a later incarnation of this node and refuses credits of this one.
+    Superseded {
+        /// Newest incarnation that it knows.
+        newest: u32,
+    },
     /// The publisher did not accept the leave message in time. The subscriber has left in any case.
     TimedOut,
     /// The socket failed.
@@ -148,6 +153,10 @@ impl fmt::Display for StreamError {
             Self::Removed { reason } => {
                 write!(f, "the publisher has removed this subscriber (reason {reason}); join again")
             }
+            Self::Superseded { newest } => write!(
+                f,
+                "the publisher knows incarnation {newest} of this node, which is later; join with a later one, or with another node number"
+            ),
             Self::TimedOut => f.write_str("the publisher did not accept the leave message in time"),
             Self::Socket(kind) => write!(f, "the UDP socket failed: {kind}; join again"),
         }

@@ -4,13 +4,14 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::blocks::BLOCK_BYTES;
 use crate::bootstrap::{Conversation, Offer, is_waiting};
 use crate::credit::CreditSender;
 use crate::error::JoinError;
-use crate::fields::Writer;
+use crate::fields::{Writer, is_before};
 use crate::node::{Identity, ReceivingNode};
 use crate::packet::{self, NO_NODE, Packet};
 use crate::slots::{Memory, Slots};
@@ -23,6 +24,11 @@ const ALIGNMENT: u64 = 64;
 const MAX_SLOTS: u32 = 4096;
 /// Interval at which an unanswered HELLO is repeated.
 const HELLO_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum time limit: a year. It keeps times in the range of the clock.
+const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Maximum number of waits for the clock's next tick, each of [`CLOCK_WAIT`].
+const MAX_CLOCK_WAITS: u32 = 100;
+const CLOCK_WAIT: Duration = Duration::from_millis(5);
 /// Packet size in a HELLO before that of the publisher's card is known, as a power of two: 512 bytes, the default of cards.
 const USUAL_PACKET_SIZE_LOG2: u8 = 9;
 
@@ -46,7 +52,7 @@ pub struct SubscriberOptions {
     /// Number of missing heartbeats after which the publisher counts as failed. Default 6.
     pub missed_heartbeats: u32,
     /// Incarnation of this node: later than that of an earlier run with the same node number. Default: sixteenths of a second of the
-    /// system clock.
+    /// system clock; joining then waits for the next one.
     pub incarnation: Option<u32>,
 }
 
@@ -74,10 +80,11 @@ impl Subscriber {
     /// See [`JoinError`].
     pub fn join(publisher: SocketAddr, options: &SubscriberOptions) -> Result<Self, JoinError> {
         check(options)?;
-        let until = Instant::now() + options.timeout;
+        let until = Instant::now().checked_add(options.timeout.min(MAX_TIMEOUT));
+        let until = until.unwrap_or_else(Instant::now);
         let (socket, local) = open(options)?;
         let failed = |cause| JoinError::Socket { local, cause };
-        let incarnation = options.incarnation.unwrap_or_else(clock);
+        let incarnation = options.incarnation.unwrap_or_else(next_incarnation);
         let (mut talk, offer) = Conversation::begin(publisher, options.node, incarnation, until)?;
         if offer.node == NO_NODE || offer.node == options.node {
             return Err(JoinError::Option { what: "node", expected: "a number that no other node has" });
@@ -202,6 +209,23 @@ fn stride(options: &SubscriberOptions, offer: &Offer) -> Result<usize, JoinError
         .ok_or(JoinError::Memory { needed, limit })
 }
 
+/// Returns an incarnation later than every one that this process has used, and waits until the clock is past it, so that the next process
+/// has a later one, too. Two runs with the same number would be one to the publisher's card, which would take new credits for old ones.
+fn next_incarnation() -> u32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let now = clock();
+    let choose = |last: u32| if last != 0 && !is_before(last, now) { last.wrapping_add(1) } else { now };
+    let before = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(choose(last)));
+    let number = choose(before.unwrap_or(0));
+    for _ in 0..MAX_CLOCK_WAITS {
+        if is_before(number, clock()) {
+            break;
+        }
+        std::thread::sleep(CLOCK_WAIT);
+    }
+    number
+}
+
 /// Sixteenths of a second of the system clock, modulo 2^32.
 fn clock() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -209,7 +233,7 @@ fn clock() -> u32 {
     u32::try_from(ticks & u128::from(u32::MAX)).unwrap_or(1).max(1)
 }
 
-/// Unpredictable number: the seed of the standard library's hash maps, which it takes from the operating system.
+/// Unpredictable number from the seed of the standard library's hash maps, which the operating system provides.
 fn random() -> u64 {
     RandomState::new().hash_one(Instant::now())
 }

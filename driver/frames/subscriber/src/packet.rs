@@ -44,7 +44,10 @@ pub(crate) enum Refusal {
     BadPacket = 4,
 }
 
-/// Whether a refused packet may be sent again: registry or event ring full.
+/// Reason of a refusal: the receiver knows a later incarnation of the sender, which takes the place of the op number.
+pub(crate) const SUPERSEDED: u8 = 8;
+
+/// Whether the refusal passes, so that the packet is retransmitted: registry or event ring full.
 pub(crate) const fn is_passing(reason: u8) -> bool {
     matches!(reason, 1 | 2 | 7)
 }
@@ -377,6 +380,7 @@ mod tests {
             let packet = control(&|out| answer(out, OURS, &data, 9, Some(refusal)));
             assert!(matches!(packet, Control::Nack(nack) if nack.reason == reason));
         }
+        assert_eq!(SUPERSEDED, NackReason::Superseded.value());
         let passing = [NackReason::Busy, NackReason::EscapeFull, NackReason::NotReady];
         assert!(
             (0..=255).all(|reason| is_passing(reason) == passing.map(NackReason::value).contains(&reason))

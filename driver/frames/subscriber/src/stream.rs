@@ -113,6 +113,9 @@ impl Stream {
                     Some(Outcome::Closed(reason)) if self.ended.is_none() => {
                         self.failed = Some(StreamError::Removed { reason });
                     }
+                    Some(Outcome::Superseded(newest)) => {
+                        self.failed = Some(StreamError::Superseded { newest });
+                    }
                     _ => {}
                 }
             }
@@ -156,7 +159,11 @@ impl Stream {
         let Some(joined) = &mut self.joined else { return };
         let identity = self.node.identity;
         joined.credit.tick(now, &identity, send);
-        if !joined.credit.is_idle() || self.left || (self.ended.is_some() && !self.leaving) {
+        if !joined.credit.is_idle() || self.left || self.failed.is_some() {
+            return;
+        }
+        // At the end no credit is needed, and the publisher may be gone.
+        if self.ended.is_some() && !self.leaving {
             return;
         }
         let progress =

@@ -55,7 +55,7 @@ pub struct Counts {
     pub node: NodeCounts,
 }
 
-/// What the receiving thread, the reader and its frames share.
+/// State shared by the receiving thread, the reader and its frames.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) socket: UdpSocket,

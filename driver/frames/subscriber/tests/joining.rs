@@ -55,6 +55,35 @@ fn subscriber_replaces_one_that_ended_without_notice() {
     assert_eq!(events.map(replaced).filter(|replaced| *replaced).count(), 1);
 }
 
+/// A node whose clock was set back.
+#[test]
+fn subscriber_of_earlier_incarnation_is_reported_as_superseded() {
+    let mut bed = Bed::new(1, Impairments::default(), options());
+    let mut options = bed.options(10);
+    for incarnation in [7, 6] {
+        options.incarnation = Some(incarnation);
+        let mut subscriber = bed.try_join(&options).unwrap();
+        bed.publish();
+        let (mut seen, first) = (Vec::new(), bed.publisher.next_sequence().get() - 1);
+        let mut error = None;
+        bed.until("the frame is read and its credit is answered", |publisher| {
+            match subscriber.poll() {
+                Ok(Some(Event::Frame(frame))) => seen.push(frame.sequence()),
+                Ok(other) => assert!(other.is_none(), "{other:?}"),
+                Err(reported) => error = Some(reported),
+            }
+            error.is_some() || (incarnation == 7 && publisher.subscribers().all(|view| view.room == 8))
+        });
+        let superseded = (incarnation == 6).then_some(StreamError::Superseded { newest: 7 });
+        assert_eq!((seen, error), (vec![first], superseded));
+        std::thread::scope(|scope| {
+            let leaving = scope.spawn(move || subscriber.leave(TIMEOUT).map(|counts| counts.frames));
+            bed.until("the subscriber has left", |_| leaving.is_finished());
+            assert_eq!(leaving.join().unwrap(), Ok(1));
+        });
+    }
+}
+
 #[test]
 fn publisher_gone_without_close_is_reported_after_its_frames() {
     let mut options = options();
