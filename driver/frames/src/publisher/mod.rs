@@ -16,6 +16,7 @@ pub(crate) mod frame;
 mod options;
 mod status;
 mod subscriber_state;
+mod transfers;
 
 use std::time::Duration;
 

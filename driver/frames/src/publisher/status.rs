@@ -119,7 +119,7 @@ impl Publisher {
             Err(error) => {
                 member.carrier = ControlBlock::Idle(buffer);
                 member.probes.end(false);
-                if super::drive::is_busy(&error.kind) {
+                if super::transfers::is_busy(&error.kind) {
                     // It is built again at the next poll.
                     member.status_due = true;
                     self.statistics.internal.postponed += 1;
