@@ -106,14 +106,8 @@ impl fmt::Display for JoinError {
     }
 }
 
-impl Error for JoinError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Socket { cause, .. } | Self::Connection { cause, .. } => Some(cause),
-            _ => None,
-        }
-    }
-}
+// The texts contain the cause, so `source` does not return it.
+impl Error for JoinError {}
 
 /// Reason why the stream failed. Frames that had arrived are returned first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
