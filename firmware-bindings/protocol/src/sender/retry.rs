@@ -129,16 +129,13 @@ impl RoundTrip {
     /// Minimum of a timer: the paths of this protocol take no less, and a timer without length would retransmit for
     /// ever.
     pub const MIN_TIMEOUT: Nanos = Nanos::from_micros(1);
-    /// Minimum sample. Two nodes of one simulation may answer each other without any time; timers derived from that would expire in
-    /// every nanosecond.
-    pub const MIN_SAMPLE: Nanos = Nanos::new(500);
     /// No sample.
     pub const UNKNOWN: Self =
         Self { samples: 0, mean: Nanos::ZERO, deviation: Nanos::ZERO, max_sample: Nanos::ZERO };
 
-    /// Adds a sample: a packet was answered after `span`, at least [`Self::MIN_SAMPLE`].
+    /// Adds a sample: a packet was answered after `span`.
     pub(crate) fn sample(&mut self, span: Nanos) {
-        let span = span.max(Self::MIN_SAMPLE).get();
+        let span = span.get();
         if self.samples == 0 {
             self.mean = Nanos::new(span);
             self.deviation = Nanos::new(span / 2);
