@@ -1,5 +1,6 @@
 //! Host of any scheme.
 
+use fpga_firmware::wire::Message;
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{self, AccessTable, MemoryFault, ReceiveMemory};
 use fpga_protocol::scheme::messages;
@@ -108,6 +109,32 @@ pub(crate) struct Host {
     pub(crate) wake: WakeTimer,
     /// Wake timer for deliveries of its link.
     pub(crate) deliver: WakeTimer,
+    pub(crate) jumps: Jumps,
+}
+
+/// Largest jump between the indices of data packets that arrive one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Jumps {
+    last: Option<u16>,
+    largest: u16,
+}
+
+impl Jumps {
+    pub(crate) const fn note(&mut self, header: &Header) {
+        let Header::Message(Message::Data(data)) = header else { return };
+        if let Some(last) = self.last {
+            let jump = last.abs_diff(data.index);
+            if jump > self.largest {
+                self.largest = jump;
+            }
+        }
+        self.last = Some(data.index);
+    }
+
+    /// Degree of disorder: the largest jump, less one.
+    pub(crate) fn disorder(self) -> u32 {
+        self.largest.saturating_sub(1).into()
+    }
 }
 
 /// Times at which a host is polled again: the earliest two such events in the queue, in picoseconds. Two, because a packet that leaves now

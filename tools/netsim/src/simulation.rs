@@ -23,7 +23,7 @@ use fpga_registers::CardAddr;
 pub use report::{FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report};
 
 use crate::event_queue::{Event, EventAction, EventQueue};
-use crate::host::{AnyReceiver, AnySender, Counting, Host, WakeTimer};
+use crate::host::{AnyReceiver, AnySender, Counting, Host, Jumps, WakeTimer};
 use crate::scenario::{Scenario, ScenarioError, incarnation_of, message_configs, node_of};
 use crate::topology::SwitchFabric;
 use links::Feedback;
@@ -232,6 +232,7 @@ impl Simulation {
             memory: Counting::default(),
             wake: WakeTimer::NONE,
             deliver: WakeTimer::NONE,
+            jumps: Jumps::default(),
         })
     }
 
@@ -283,6 +284,7 @@ impl Simulation {
         }
         for (host, report) in self.hosts.iter().zip(&mut self.report.hosts) {
             report.written = host.memory.bytes;
+            report.disorder = host.jumps.disorder();
             (report.timeouts, report.refusals) = match &host.sender {
                 AnySender::Registry(sender) => {
                     let counters = sender.inner().counters();
@@ -566,6 +568,7 @@ impl Simulation {
         }
         let Some(node) = self.hosts.get_mut(host as usize) else { return };
         let Some(packet) = self.packets.get(at as usize) else { return };
+        node.jumps.note(&packet.header);
         let payload = PAYLOAD.get(..packet.payload as usize).unwrap_or(&PAYLOAD);
         node.sender.handle_packet(now, &packet.header);
         node.receiver.handle_packet(now, &packet.header, payload, &mut node.memory);

@@ -186,6 +186,14 @@ pub enum FigureName {
     LossSweep,
     /// Speed by disorder and window (004, figure 7)
     Reorder,
+    /// As loss-free, on the paper's network: a 3D torus with adaptive routing
+    TorusLossFree,
+    /// As lossy, on the 3D torus
+    TorusLossy,
+    /// As loss-sweep, on the 3D torus
+    TorusLossSweep,
+    /// As reorder, on the 3D torus
+    TorusReorder,
     /// Bits of state per context (004, table 5)
     StateBits,
     /// Time by segment size, with the closed form and the tuner (001, figure 5)
@@ -208,6 +216,10 @@ impl FigureName {
             Self::Lossy => Figure::Lossy,
             Self::LossSweep => Figure::LossSweep,
             Self::Reorder => Figure::Reorder,
+            Self::TorusLossFree => Figure::TorusLossFree,
+            Self::TorusLossy => Figure::TorusLossy,
+            Self::TorusLossSweep => Figure::TorusLossSweep,
+            Self::TorusReorder => Figure::TorusReorder,
             Self::StateBits => Figure::StateBits,
             Self::Segmentation => Figure::Segmentation,
             Self::ReceiveNotify => Figure::ReceiveNotify,

@@ -206,7 +206,7 @@ pub(super) fn make(
         title: "Adaptive window, incast and flow control".to_owned(),
         caption: vec![
             "Spurious retransmissions: retransmissions of packets that were not lost; 1 MiB between two hosts, disorder 64, no loss. The other panels: 32 hosts to one through a switch; incast: 128 KiB from each host; flow control: queue of 256 KiB. Rates: those that flow control allows while 31 of 32 transfers of 1 MiB end and one continues; one run. Links of 10 GB/s and 800 ns, packets of 512 bytes, of which headers leave 0.9275 of the link rate as goodput.".to_owned(),
-            format!("T and d: mean and standard deviation of the last delays that the sender measured. RTT: round-trip time without load. W: window in packets. Jain's index: 1 if all flows have the same rate, 1/32 if one flow uses the whole rate. {} {MARKER_NOTE}", runs(options)),
+            format!("T and d: mean and standard deviation of the last delays that the sender measured. RTT: round-trip time without load. W: window in packets. Jain's index: 1 if all flows have the same rate, 1/32 if one flow uses the whole rate. {} {MARKER_NOTE}", runs(options.runs, options)),
             "Not shown: receiver-counter under incast, because it retransmits the whole message for one lost packet, so the queue never empties; flow control for the other schemes, which do not support it; selective without flow control is in the incast panels.".to_owned(),
             "Flow control: a port reports while its queue is above 3/4, which halves the rate; a sender checks once per RTT and doubles its rate (by 1/8 of the link rate at most) where the path is free, or adds 1/256 below the median of its delays. 128 KiB from each sender take about 130 RTT; during much of that time the senders search for their rates.".to_owned(),
         ],
@@ -343,7 +343,7 @@ mod tests {
     /// 21 % for uniform delays. The default timeout retransmits almost none. The accuracy of twenty runs of 2048 packets is 0.5 % at 14 %.
     #[test]
     fn e2_1_mean_plus_deviation_retransmits_late_packets() {
-        let options = Options { runs: 20, seed: 1, threads: 2 };
+        let options = Options { threads: 2, ..Options::new(20, 1) };
         let mut delays = Delays::new(options.seed);
         let [literal, .., default, _] = timeouts(reference_parameters(SIZE).timers_for());
         let mut points = Vec::new();

@@ -4,9 +4,12 @@
 //! the largest |k' - k| - 1 over all packets k, k' that arrive one after the other, averaged over runs of 512 packets that leave at the
 //! rate of the link. The mean of the delay is found by bisection, with the same random numbers for each mean.
 
+use std::ops::ControlFlow;
+
 use fpga_netmodel::{Class, Conditions, Delay, Frame, ImpairedLink, Impairments, OrderError};
 use fpga_protocol::Nanos;
 
+use crate::parallel;
 use crate::statistics::seed_of;
 
 /// Distribution of the travel time beyond the distance.
@@ -95,6 +98,22 @@ pub(super) struct Delays {
 impl Delays {
     pub(super) const fn new(seed: u64) -> Self {
         Self { seed, known: Vec::new() }
+    }
+
+    /// Finds several delays, on several threads.
+    pub(super) fn prepare(
+        &mut self,
+        wanted: &[(DelayDistribution, u32)],
+        threads: usize,
+    ) -> Result<(), OrderError> {
+        let find = |number: usize| {
+            wanted.get(number).map(|&(law, degree)| Ok((law, degree, Self::new(self.seed).of(law, degree)?)))
+        };
+        let found = parallel::map(wanted.len(), threads, find, |_| ControlFlow::Continue(()));
+        for delay in found.into_iter().flatten().flatten() {
+            self.known.push(delay?);
+        }
+        Ok(())
     }
 
     /// Delay of the distribution whose degree is `wanted`; none for 0.

@@ -3,12 +3,21 @@
 use fpga_netmodel::{Delay, Loss, Order};
 use fpga_protocol::Nanos;
 
-use super::{FigureError, Options, ProgressCallback, Row};
+use super::{FigureError, Options, ProgressCallback, Row, torus};
 use crate::statistics::{self, Summary, seed_of};
-use crate::{Report, Scenario, Simulation, parallel};
+use crate::{FlowReport, Report, Scenario, Simulation, parallel};
 
 /// Runs per job: enough to make the cost of distributing jobs negligible.
 pub(super) const BLOCK: usize = 20;
+/// Runs of a point before its interval is examined for the first time: of one flow, and of several.
+const FIRST_RUNS: [usize; 2] = [30, 8];
+/// Divisor of the runs of a point with several flows: a run has 32 or 64 of them, which are not independent of each other.
+const SEVERAL: u32 = 40;
+/// Minimum number of runs from which an interval is computed.
+const MIN_RUNS: u32 = 3;
+/// Sufficient width of the interval of retransmissions per packet needed, relative to that of the time: the interval is absolute, because
+/// the retransmissions of many points are almost none.
+const NARROW_AGAIN: f64 = 0.4;
 
 /// Point of a figure before it is run.
 #[derive(Clone, Debug)]
@@ -18,6 +27,8 @@ pub(super) struct Point {
     pub(super) scenario: Scenario,
     /// Whether the point is deterministic: one run is sufficient.
     pub(super) certain: bool,
+    /// Whether each run draws the pairs of hosts anew, and its result is the mean of its flows: a torus.
+    pub(super) pairs: bool,
 }
 
 impl Point {
@@ -37,7 +48,44 @@ impl Point {
                 && quiet(scenario.data.delay)
                 && quiet(scenario.control.delay)
                 && scenario.order == Order::InOrder;
-        Self { row, scenario, certain }
+        Self { row, scenario, certain, pairs: false }
+    }
+
+    /// Maximum number of runs.
+    fn runs(&self, options: &Options) -> usize {
+        let most = if self.certain {
+            1
+        } else if self.scenario.flows.len() > 1 {
+            most_of_several(options)
+        } else {
+            options.runs
+        };
+        most as usize
+    }
+
+    /// Runs before the interval is examined.
+    const fn first_runs(&self) -> usize {
+        let [single, several] = FIRST_RUNS;
+        if self.scenario.flows.len() > 1 { several } else { single }
+    }
+
+    /// Runs per job.
+    const fn block(&self) -> usize {
+        if self.scenario.flows.len() > 1 { 1 } else { BLOCK }
+    }
+
+    /// One run.
+    fn run(&self, seed: u64) -> Result<Outcome, FigureError> {
+        let mut scenario = self.scenario.clone().seed(seed);
+        if self.pairs {
+            scenario = torus::pairs(scenario, self.row.size_bytes.unwrap_or(1), seed);
+        }
+        let run = Simulation::new(&scenario).and_then(Simulation::run);
+        run.map(|report| outcome(&report, self.pairs)).map_err(|source| FigureError::Run {
+            point: format!("{} {}", self.row.figure, self.row.scheme),
+            seed,
+            source,
+        })
     }
 
     pub(super) fn with(mut self, change: impl FnOnce(&mut Row)) -> Self {
@@ -46,11 +94,21 @@ impl Point {
     }
 }
 
+/// Maximum number of runs of a point with several flows.
+pub(super) const fn most_of_several(options: &Options) -> u32 {
+    let runs = options.runs / SEVERAL;
+    let least = if options.runs < MIN_RUNS { options.runs } else { MIN_RUNS };
+    if runs > least { runs } else { least }
+}
+
 /// Result of one run.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Outcome {
-    /// Time from the first submission until the last receiving application was notified; `None` if that did not happen.
-    whole: Option<Nanos>,
+    /// Microseconds from the first submission until the last receiving application was notified, or the mean of the flows' own times;
+    /// `None` if that did not happen.
+    time: Option<f64>,
+    /// Times of the flows, if `time` is their mean.
+    each: Vec<f64>,
     needed: u64,
     sent: u64,
     failures: u64,
@@ -105,18 +163,27 @@ impl Measured {
     }
 }
 
-fn outcome(report: &Report) -> Outcome {
+fn micros(span: Nanos) -> f64 {
+    float(span.get()) / 1000.0
+}
+
+fn outcome(report: &Report, is_mean: bool) -> Outcome {
     let received = report.flows.iter().filter_map(|flow| flow.received).max();
     let begun = report.flows.iter().map(|flow| flow.begun).min().unwrap_or(Nanos::ZERO);
     let failures = report.failures() as u64;
     let needed = report.flows.iter().map(|flow| flow.packets).sum::<u64>();
-    let rates: Vec<f64> = report
-        .flows
-        .iter()
-        .map(|flow| flow.latency().map_or(0.0, |span| 1.0 / float(span.get().max(1))))
-        .collect();
+    let latencies = || report.flows.iter().map(FlowReport::latency);
+    let rates: Vec<f64> =
+        latencies().map(|span| span.map_or(0.0, |span| 1.0 / float(span.get().max(1)))).collect();
+    let each: Vec<f64> = if is_mean { latencies().flatten().map(micros).collect() } else { Vec::new() };
+    let time = if is_mean {
+        Some(each.iter().sum::<f64>() / float(each.len().max(1) as u64))
+    } else {
+        received.map(|at| micros(at.saturating_sub(begun)))
+    };
     Outcome {
-        whole: received.filter(|_| failures == 0).map(|at| at.saturating_sub(begun)),
+        time: time.filter(|_| failures == 0),
+        each,
         needed,
         sent: needed + report.flows.iter().map(|flow| flow.retransmits).sum::<u64>(),
         failures,
@@ -129,7 +196,8 @@ pub(crate) const fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Runs every point as often as the options specify.
+/// Runs every point until its interval is narrow ([`Options::narrow`]), at most as often as the options specify. The number of runs follows from the
+/// results of the runs with the lowest numbers, so it does not depend on threads.
 ///
 /// # Errors
 /// The first run that fails, in the order of points and seeds; [`FigureError::Stopped`].
@@ -138,37 +206,42 @@ pub(super) fn measure(
     options: &Options,
     done: &mut ProgressCallback<'_>,
 ) -> Result<Vec<Measured>, FigureError> {
-    let runs = |point: &Point| if point.certain { 1 } else { options.runs as usize };
-    // Blocks of runs: point, and its first run.
-    let jobs: Vec<(usize, usize)> = points
-        .iter()
-        .enumerate()
-        .flat_map(|(number, point)| (0..runs(point)).step_by(BLOCK).map(move |first| (number, first)))
-        .collect();
-    let job = |number: usize| {
-        let Some(&(number, first)) = jobs.get(number) else { return Ok(Vec::new()) };
-        let Some(point) = points.get(number) else { return Ok(Vec::new()) };
-        (first..runs(point).min(first + BLOCK))
-            .map(|run| {
-                let seed = seed_of(options.seed, run as u64);
-                let run = Simulation::new(&point.scenario.clone().seed(seed)).and_then(Simulation::run);
-                run.map(|report| outcome(&report)).map_err(|source| FigureError::Run {
-                    point: format!("{} {}", point.row.figure, point.row.scheme),
-                    seed,
-                    source,
-                })
-            })
-            .collect::<Result<Vec<_>, _>>()
-    };
-    let on_result = |result: &Result<Vec<Outcome>, FigureError>| {
-        done(result.as_ref().map_or(0, |runs| runs.len() as u64))
-    };
-    let results = parallel::map(jobs.len(), options.threads, job, on_result).ok_or(FigureError::Stopped)?;
     let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); points.len()];
-    for (result, (number, _)) in results.into_iter().zip(&jobs) {
-        if let Some(place) = outcomes.get_mut(*number) {
-            place.extend(result?);
+    let first = |point: &Point| point.first_runs().min(point.runs(options));
+    let mut wanted: Vec<usize> = points.iter().map(first).collect();
+    loop {
+        // Blocks of runs: point, first run, end.
+        let mut jobs: Vec<(usize, usize, usize)> = Vec::new();
+        for (number, ((point, runs), end)) in points.iter().zip(&outcomes).zip(&wanted).enumerate() {
+            let starts = (runs.len()..*end).step_by(point.block());
+            jobs.extend(starts.map(|start| (number, start, (*end).min(start + point.block()))));
         }
+        if jobs.is_empty() {
+            break;
+        }
+        let job = |number: usize| {
+            let Some(&(number, start, end)) = jobs.get(number) else { return Ok(Vec::new()) };
+            let Some(point) = points.get(number) else { return Ok(Vec::new()) };
+            (start..end).map(|run| point.run(seed_of(options.seed, run as u64))).collect()
+        };
+        let on_result = |result: &Result<Vec<Outcome>, FigureError>| {
+            done(result.as_ref().map_or(0, |runs| runs.len() as u64))
+        };
+        let results =
+            parallel::map(jobs.len(), options.threads, job, on_result).ok_or(FigureError::Stopped)?;
+        for (result, (number, ..)) in results.into_iter().zip(&jobs) {
+            if let Some(place) = outcomes.get_mut(*number) {
+                place.extend(result?);
+            }
+        }
+        for ((point, runs), end) in points.iter().zip(&outcomes).zip(&mut wanted) {
+            *end = sufficient(runs, point.runs(options), options.narrow);
+        }
+    }
+    // The omitted runs count as done.
+    let omitted = points.iter().zip(&outcomes).map(|(point, runs)| point.runs(options) - runs.len());
+    if done(omitted.sum::<usize>() as u64).is_break() {
+        return Err(FigureError::Stopped);
     }
     Ok(points
         .into_iter()
@@ -177,15 +250,37 @@ pub(super) fn measure(
         .collect())
 }
 
+/// Number of runs that a point needs, by the runs that it has: as many as it has if its intervals are narrow, at most `most`.
+fn sufficient(runs: &[Outcome], most: usize, narrow: f64) -> usize {
+    let times: Vec<f64> = runs.iter().filter_map(|run| run.time).collect();
+    let (mean, half) = statistics::mean(&times);
+    let (_, half_again) = statistics::mean(&again(runs));
+    // Both intervals narrow with the root of the number of runs.
+    let over = (half / (mean * narrow)).max(half_again / (narrow * NARROW_AGAIN));
+    if !(over > 1.0) {
+        return runs.len();
+    }
+    // At most four times as many at once: the first estimate of a rare event is poor.
+    let factor = (over * over * 1.05).clamp(1.1, 4.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
+    let more = (factor * float(runs.len() as u64)).ceil() as usize;
+    more.next_multiple_of(BLOCK).min(most).max(runs.len())
+}
+
+/// Retransmissions of each run, divided by the packets needed.
+fn again(runs: &[Outcome]) -> Vec<f64> {
+    let runs = runs.iter().filter(|run| run.needed > 0);
+    runs.map(|run| float(run.sent - run.needed) / float(run.needed)).collect()
+}
+
 fn measured(mut row: Row, runs: &[Outcome], several: bool, seed: u64) -> Measured {
-    let samples: Vec<f64> =
-        runs.iter().filter_map(|run| run.whole).map(|span| float(span.get()) / 1000.0).collect();
-    let summary = statistics::summarise(&samples, seed);
-    let again: Vec<f64> = runs
-        .iter()
-        .filter(|run| run.needed > 0)
-        .map(|run| float(run.sent - run.needed) / float(run.needed))
-        .collect();
+    let samples: Vec<f64> = runs.iter().filter_map(|run| run.time).collect();
+    let mut summary = statistics::summarise(&samples, seed);
+    let each: Vec<f64> = runs.iter().flat_map(|run| &run.each).copied().collect();
+    if let (Some(summary), Some(flows)) = (&mut summary, statistics::summarise(&each, seed)) {
+        summary.p99 = flows.p99;
+    }
+    let again = again(runs);
     let repeated = statistics::summarise(&again, seed).unwrap_or_default();
     row.mean_us = summary.map(|summary| summary.mean);
     row.ci95_us = summary.map(|summary| summary.half_width);

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `loss-free`, `lossy`, `loss-sweep` | time of a transfer by size, and by loss (source 004, figures 4 to 6) | `schemes` |
 //! | `reorder` | speed by disorder and window (004, figure 7), with a band over what 004 leaves open | `reorder` |
+//! | `torus-loss-free`, `torus-lossy`, `torus-loss-sweep` | the same as without `torus-`, on 004's network | `schemes`, `torus` |
+//! | `torus-reorder` | speed by disorder and window on 004's network | `torus_reorder` |
 //! | `selective` | every scheme over loss and disorder | `schemes` |
 //! | `state-bits` | bits of state per context (004, table 5) | `state_bits` |
 //! | `segmentation` | time by segment size, with the closed form and the tuner (001, figure 5) | `segmentation` |
@@ -32,9 +34,12 @@ mod reorder;
 mod schemes;
 mod segmentation;
 mod state_bits;
+mod torus;
+mod torus_reorder;
 
 pub(crate) use measure::float;
 use picture::Picture;
+use torus::Network;
 
 /// Figure to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +50,10 @@ pub enum Figure {
     Lossy,
     LossSweep,
     Reorder,
+    TorusLossFree,
+    TorusLossy,
+    TorusLossSweep,
+    TorusReorder,
     StateBits,
     Segmentation,
     ReceiveNotify,
@@ -57,11 +66,15 @@ pub type ProgressCallback<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 impl Figure {
     /// All figures.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::LossFree,
         Self::Lossy,
         Self::LossSweep,
         Self::Reorder,
+        Self::TorusLossFree,
+        Self::TorusLossy,
+        Self::TorusLossSweep,
+        Self::TorusReorder,
         Self::StateBits,
         Self::Segmentation,
         Self::ReceiveNotify,
@@ -77,6 +90,10 @@ impl Figure {
             Self::Lossy => "lossy",
             Self::LossSweep => "loss-sweep",
             Self::Reorder => "reorder",
+            Self::TorusLossFree => "torus-loss-free",
+            Self::TorusLossy => "torus-lossy",
+            Self::TorusLossSweep => "torus-loss-sweep",
+            Self::TorusReorder => "torus-reorder",
             Self::StateBits => "state-bits",
             Self::Segmentation => "segmentation",
             Self::ReceiveNotify => "receive-notify",
@@ -95,10 +112,11 @@ impl Figure {
         done: &mut ProgressCallback<'_>,
     ) -> Result<RenderedFigure, FigureError> {
         match self {
-            Self::LossFree => schemes::by_size(self, options, 0.0, done),
-            Self::Lossy => schemes::by_size(self, options, 0.005, done),
-            Self::LossSweep => schemes::by_loss(self, options, done),
+            Self::LossFree | Self::TorusLossFree => schemes::by_size(self, options, 0.0, done),
+            Self::Lossy | Self::TorusLossy => schemes::by_size(self, options, 0.005, done),
+            Self::LossSweep | Self::TorusLossSweep => schemes::by_loss(self, options, done),
             Self::Reorder => reorder::make(self, options, done),
+            Self::TorusReorder => torus_reorder::make(self, options, done),
             Self::StateBits => Ok(state_bits::make(self)),
             Self::Segmentation => Ok(segmentation::make(self)),
             Self::ReceiveNotify => notify::make(self),
@@ -107,27 +125,34 @@ impl Figure {
         }
     }
 
-    /// Approximate number of simulated runs, for a progress bar.
+    /// Approximate number of simulated runs, for a progress bar. Runs that are omitted because an interval is narrow count as done.
     #[must_use]
     pub const fn runs(self, options: &Options) -> u64 {
         let points = match self {
             Self::LossFree | Self::Lossy => 32,
+            Self::TorusLossFree | Self::TorusLossy => 28,
             Self::LossSweep => 48,
+            Self::TorusLossSweep => 42,
             Self::Reorder => 112,
+            Self::TorusReorder => 28,
             Self::StateBits | Self::Segmentation | Self::ReceiveNotify => 0,
             Self::Selective => 116,
             Self::Adaptive => 30,
         };
-        points * options.runs as u64
+        points * Network::of(self, options).most_runs(options) as u64
     }
 }
 
 /// Options for making figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Runs of each point that is not deterministic.
+    /// Maximum number of runs of each point. A point of several transfers has a fortieth of it, at least 3.
     pub runs: u32,
+    /// A point has enough runs when half the width of the 95 % interval of its mean, divided by the mean, is below this.
+    pub narrow: f64,
+    /// Hosts along each edge of the torus.
+    pub torus_side: u32,
     /// Seed of all runs: run n has the same random numbers at every point of every figure.
     pub seed: u64,
     /// Number of threads; the result does not depend on it.
@@ -140,10 +165,11 @@ impl Options {
     /// Runs per point of a quick preview.
     pub const QUICK_RUNS: u32 = 100;
 
-    /// Creates options with as many threads as there are CPUs.
+    /// Creates options with as many threads as there are CPUs, and with intervals of ± 0.5 %, or of ± 1 % for a preview.
     #[must_use]
     pub fn new(runs: u32, seed: u64) -> Self {
-        Self { runs, seed, threads: parallel::processors() }
+        let narrow = if runs > Self::QUICK_RUNS { 0.005 } else { 0.01 };
+        Self { runs, narrow, torus_side: 4, seed, threads: parallel::processors() }
     }
 }
 
@@ -330,22 +356,25 @@ fn network(loss: f64, delay: Delay) -> Conditions {
 }
 
 /// Parameters common to all figures of the frozen set, and definitions of their symbols.
-fn caption(options: &Options, more: &str, symbols: &str) -> Vec<String> {
+fn caption(net: Network, options: &Options, more: &str, symbols: &str) -> Vec<String> {
     vec![
         format!(
-            "Two hosts, 10 GB/s, 800 ns one way, packets of 512 bytes and their real headers; {more}. Time: from the submission to the \
-             receiver's notification. {}",
-            runs(options)
+            "{}, packets of 512 bytes and their real headers; {more}. {} {}",
+            net.caption(),
+            net.time(),
+            runs(net.most_runs(options), options)
         ),
         format!("{symbols} {MARKER_NOTE}"),
     ]
 }
 
 /// Number of runs, seed, and resulting confidence.
-fn runs(options: &Options) -> String {
+fn runs(most: u32, options: &Options) -> String {
     format!(
-        "{} runs per point, seed {}; shaded bands and bars: 95 % confidence interval of the mean.",
-        options.runs, options.seed
+        "At most {most} runs per point, fewer where the interval is narrower than ± {} % of the mean; seed {}. Bars and shaded bands: 95 % \
+         confidence interval of the mean.",
+        options.narrow * 100.0,
+        options.seed
     )
 }
 

@@ -8,20 +8,21 @@ use fpga_protocol::scheme::receiver_window;
 use super::disorder::{DelayDistribution, Delays};
 use super::measure::{Measured, Point, measure};
 use super::picture::{Curve, CurveKind, Extent, Mark, Panel, Picture};
+use super::torus::Network;
 use super::{
     Figure, FigureError, Options, ProgressCallback, RenderedFigure, SYMBOLS, caption, made, network,
     reference_parameters,
 };
 
-const SIZE: u64 = 256 << 10;
+pub(super) const SIZE: u64 = 256 << 10;
 const DEGREES: [u32; 10] = [0, 8, 16, 32, 48, 64, 80, 96, 112, 128];
-const WINDOWS: [(u32, usize); 3] = [(32, 1), (64, 0), (128, 2)];
+pub(super) const WINDOWS: [(u32, usize); 3] = [(32, 1), (64, 0), (128, 2)];
 /// Degrees of disorder at which the band is measured; 0 is the reference speed.
 const BAND: [u32; 5] = [0, 32, 64, 96, 128];
 /// One-way delays in nanoseconds: round trips of 20, 31 and 38 packets.
 const DISTANCES: [u64; 3] = [500, 800, 1000];
 /// Measured values of the sources: degree, window, speed.
-const PAPER: [(u32, u32, f64); 2] = [(64, 32, 0.70), (64, 64, 0.95)];
+pub(super) const PAPER: [(u32, u32, f64); 2] = [(64, 32, 0.70), (64, 64, 0.95)];
 
 fn point(
     figure: Figure,
@@ -52,7 +53,11 @@ pub(super) fn make(
     options: &Options,
     done: &mut ProgressCallback<'_>,
 ) -> Result<RenderedFigure, FigureError> {
+    let laws = [DelayDistribution::Exponential, DelayDistribution::Uniform, DelayDistribution::LogNormal];
     let (mut delays, mut points) = (Delays::new(options.seed), Vec::new());
+    let main = DEGREES.map(|degree| (DelayDistribution::Exponential, degree));
+    let band = laws.into_iter().skip(1).flat_map(|law| BAND.map(|degree| (law, degree)));
+    delays.prepare(&main.into_iter().chain(band).collect::<Vec<_>>(), options.threads)?;
     for (window, _) in WINDOWS {
         for degree in DEGREES {
             points.push(point(figure, window, degree, 800, DelayDistribution::Exponential, &mut delays)?);
@@ -68,7 +73,6 @@ pub(super) fn make(
     }
     let curves = points.len() / DEGREES.len();
     // The band: every distribution at every distance, for the windows of the paper's points.
-    let laws = [DelayDistribution::Exponential, DelayDistribution::Uniform, DelayDistribution::LogNormal];
     let mut others = Vec::new();
     for (window, _) in WINDOWS.into_iter().take(2) {
         for (distance, law) in DISTANCES.into_iter().flat_map(|distance| laws.map(|law| (distance, law))) {
@@ -143,6 +147,7 @@ pub(super) fn make(
     let picture = Picture {
         title: "Transfer of 256 KiB without loss: speed by disorder".to_owned(),
         caption: caption(
+            Network::PointToPoint,
             options,
             "no loss, exponential delay; missing packets are requested after 2 RTT, K = 3; packets beyond the window are requested once per RTT. \
              Wide bands: all of 500 to 1000 ns one way with exponential, uniform and log-normal delay (not measured for W = 128 and for selective). \

@@ -4,10 +4,10 @@ use fpga_firmware::generated::Scheme;
 use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::{receiver_window, sender_window};
 
-use super::disorder::{DelayDistribution, Delays};
 use super::float;
 use super::measure::{Measured, Point, measure};
 use super::picture::{Curve, Extent, Panel, Picture, Scale};
+use super::torus::Network;
 use super::{
     Figure, FigureError, Options, ProgressCallback, RenderedFigure, SYMBOLS, caption, made, network,
     reference_parameters,
@@ -91,6 +91,13 @@ impl Variant {
     }
 }
 
+/// Schemes of the figures by size and by loss. The torus figures omit one of two windows of the same scheme, whose effect `torus-reorder`
+/// shows.
+fn variants(net: Network) -> Vec<Variant> {
+    let shown = |variant: &Variant| net == Network::PointToPoint || variant.window != Some(64);
+    VARIANTS.into_iter().filter(shown).collect()
+}
+
 /// Time by size, every scheme (source 004, figures 4 and 5).
 pub(super) fn by_size(
     figure: Figure,
@@ -98,11 +105,13 @@ pub(super) fn by_size(
     loss: f64,
     done: &mut ProgressCallback<'_>,
 ) -> Result<RenderedFigure, FigureError> {
-    let delay = Delays::new(options.seed).of(DelayDistribution::Exponential, DISORDER)?;
-    let points = VARIANTS.iter().flat_map(|variant| {
+    let net = Network::of(figure, options);
+    let delay = net.delay(DISORDER, options)?;
+    let variants = variants(net);
+    let points = variants.iter().flat_map(|variant| {
         SIZES.map(|size| {
-            let scenario = reference_parameters(size).data(network(loss, delay));
-            variant.point(figure, scenario, loss, DISORDER)
+            let scenario = net.parameters(size).data(network(loss, delay));
+            net.point(variant.point(figure, scenario, loss, DISORDER))
         })
     });
     let measured = measure(points.collect(), options, done)?;
@@ -114,7 +123,7 @@ pub(super) fn by_size(
         ..Panel::default()
     };
     let mut findings = Vec::new();
-    for (variant, points) in VARIANTS.iter().zip(measured.chunks(SIZES.len())) {
+    for (variant, points) in variants.iter().zip(measured.chunks(SIZES.len())) {
         let curve = Curve::new(variant.name(), variant.colour);
         panel.curves.push(curve.points(points.iter().map(|point| {
             let half = point.row.ci95_us.unwrap_or(0.0);
@@ -126,8 +135,9 @@ pub(super) fn by_size(
     let loss_text =
         if loss > 0.0 { format!("loss {} ‰ of data packets", loss * 1000.0) } else { "no loss".to_owned() };
     let picture = Picture {
-        title: format!("Time of a transfer by size, {loss_text}"),
+        title: format!("{}time of a transfer by size, {loss_text}", net.title()),
         caption: caption(
+            net,
             options,
             &format!("{loss_text}, exponential delay of disorder {DISORDER}, timeouts 2 RTT, K = 3"),
             SYMBOLS,
@@ -158,11 +168,13 @@ pub(super) fn by_loss(
     options: &Options,
     done: &mut ProgressCallback<'_>,
 ) -> Result<RenderedFigure, FigureError> {
-    let delay = Delays::new(options.seed).of(DelayDistribution::Exponential, DISORDER)?;
-    let points = VARIANTS.iter().flat_map(|variant| {
+    let net = Network::of(figure, options);
+    let delay = net.delay(DISORDER, options)?;
+    let variants = variants(net);
+    let points = variants.iter().flat_map(|variant| {
         LOSSES.map(|loss| {
-            let scenario = reference_parameters(MAX_MESSAGE_BYTES).data(network(loss, delay));
-            variant.point(figure, scenario, loss, DISORDER)
+            let scenario = net.parameters(MAX_MESSAGE_BYTES).data(network(loss, delay));
+            net.point(variant.point(figure, scenario, loss, DISORDER))
         })
     });
     let measured = measure(points.collect(), options, done)?;
@@ -176,7 +188,7 @@ pub(super) fn by_loss(
     let mut times_panel = panel("mean time", "mean time (µs)", Scale::Decades);
     let mut packets = panel("packets sent", "packets sent / needed", Scale::Decades);
     let mut findings = Vec::new();
-    for (variant, points) in VARIANTS.iter().zip(measured.chunks(LOSSES.len())) {
+    for (variant, points) in variants.iter().zip(measured.chunks(LOSSES.len())) {
         let x = |point: &Measured| point.row.loss.unwrap_or(0.0) * 1000.0;
         let curve = Curve::new(variant.name(), variant.colour);
         times_panel.curves.push(
@@ -198,8 +210,9 @@ pub(super) fn by_loss(
         }
     }
     let picture = Picture {
-        title: "Transfer of 256 KiB by loss".to_owned(),
+        title: format!("{}transfer of 256 KiB by loss", net.title()),
         caption: caption(
+            net,
             options,
             &format!("exponential delay of disorder {DISORDER}, timeouts 2 RTT, K = 3"),
             SYMBOLS,
@@ -227,10 +240,8 @@ pub(super) fn by_loss_and_disorder(
     options: &Options,
     done: &mut ProgressCallback<'_>,
 ) -> Result<RenderedFigure, FigureError> {
-    let (mut known, mut delays) = (Delays::new(options.seed), Vec::new());
-    for disorder in DISORDERS {
-        delays.push((disorder, known.of(DelayDistribution::Exponential, disorder)?));
-    }
+    let delays = Network::PointToPoint.delays(&DISORDERS, options)?;
+    let delays: Vec<_> = DISORDERS.into_iter().zip(delays).collect();
     // 512 packets with 1 % loss: the receiver counter would take 172 rounds each.
     let feasible = |variant: &Variant, loss: f64| variant.scheme != Scheme::ReceiverCounter || loss < 0.01;
     let mut points = Vec::new();
@@ -290,6 +301,7 @@ pub(super) fn by_loss_and_disorder(
     let picture = Picture {
         title: "Speed of every scheme by loss and disorder".to_owned(),
         caption: caption(
+            Network::PointToPoint,
             options,
             "256 KiB; exponential delay; timeouts 2 RTT, K = 3. Relative speed: mean time of the same scheme without loss and disorder / mean time",
             SYMBOLS,

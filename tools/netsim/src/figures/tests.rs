@@ -5,7 +5,7 @@ use super::*;
 fn make(figure: Figure, runs: u32, seed: u64, threads: usize) -> RenderedFigure {
     let mut done = 0;
     let made = figure
-        .make(&Options { runs, seed, threads }, &mut |runs| {
+        .make(&Options { threads, torus_side: 2, ..Options::new(runs, seed) }, &mut |runs| {
             done += runs;
             ControlFlow::Continue(())
         })
@@ -201,4 +201,38 @@ fn figure_axis_labels_differ() {
         assert!(from < low && to > high && to - from > 0.049 * low.abs(), "{from} {to}");
     }
     assert_eq!(Scale::Decades.widened(1.0, 1.0), (1.0, 1.0));
+}
+
+/// Source 004's ranking at 5 ‰ of loss on its own network; and its two points of figure 7, of which the torus reaches the one of the larger
+/// window. A torus of 27 hosts, because larger ones take longer.
+#[test]
+fn figure_torus_ranks_schemes_as_document_004() {
+    let options = Options { threads: 2, torus_side: 3, ..Options::new(3, 1) };
+    let make = |figure: Figure| figure.make(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let column = |name: &str| HEADER.split(',').position(|column| column == name).unwrap();
+    let value = |made: &RenderedFigure, keys: [(&str, &str); 3], name: &str| -> f64 {
+        let line = made.csv.lines().find(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            keys.iter().all(|(key, wanted)| fields[column(key)] == *wanted)
+        });
+        line.unwrap().split(',').nth(column(name)).unwrap().parse().unwrap()
+    };
+    let lossy = make(Figure::TorusLossy);
+    assert_eq!(lossy.failures, 0);
+    let time = |scheme, window| {
+        value(&lossy, [("scheme", scheme), ("window", window), ("size_bytes", "262144")], "mean_us")
+    };
+    let [window, sender, counter] =
+        [time("receiver-window", "128"), time("sender-window", "32"), time("receiver-counter", "")];
+    assert!(1.5 * window < sender && 2.0 * sender < counter, "{window} {sender} {counter}");
+    let reorder = make(Figure::TorusReorder);
+    let speed = |window| {
+        value(
+            &reorder,
+            [("scheme", "receiver-window"), ("window", window), ("disorder", "64")],
+            "speed_ratio",
+        )
+    };
+    let [small, large] = [speed("32"), speed("64")];
+    assert!((large - 0.95).abs() < 0.05 && small < large - 0.2, "{small} {large}");
 }

@@ -54,6 +54,9 @@ pub struct HostReport {
     pub timeouts: u64,
     /// Answers to it that a receiver had no free slot: in its registry, its escape channel or its contexts.
     pub refusals: u64,
+    /// Largest difference between the indices of two data packets that arrived one after the other, less one (message schemes only):
+    /// the degree of disorder of a message, if the host receives only one and nothing is retransmitted.
+    pub disorder: u32,
     /// Maximum number of registry entries in use at once (registry only).
     pub registry_high_water: u32,
     /// Maximum number of packets that waited at once for the start packet of their segment (registry only).
