@@ -652,6 +652,14 @@ pub enum CliError {
         /// Reason.
         r#source: fpga_netsim::figures::FigureError,
     },
+    /// A figure could not be converted to PNG.
+    #[error("figure {name}, PNG: {source}")]
+    Png {
+        /// Name of the figure.
+        name: &'static str,
+        /// Reason.
+        r#source: fpga_netsim::figures::picture::PngError,
+    },
     /// Publishing frames failed.
     #[error(transparent)]
     Publisher(#[from] fpga_frames::PublisherError),

@@ -231,7 +231,7 @@ impl<F> DeliveryPath<F> {
     #[must_use]
     pub fn poll(&mut self, now: Nanos) -> Option<F> {
         let frame = match &self.order {
-            Order::InOrder => self.held.pop_front()?.frame,
+            Order::InOrder => self.pop_front()?,
             Order::Random { depth, patience } => {
                 let oldest = self.held.iter().map(|held| held.since).min()?;
                 if self.held.len() < *depth && oldest.saturating_add(*patience) > now {
@@ -259,7 +259,7 @@ impl<F> DeliveryPath<F> {
     #[must_use]
     pub fn poll_any(&mut self) -> Option<F> {
         let frame = match &self.order {
-            Order::InOrder => self.held.pop_front()?.frame,
+            Order::InOrder => self.pop_front()?,
             Order::Random { .. } => self.pick()?,
             Order::Degree { .. } => self.ranked.pop_place(|_| true)?,
             Order::Script(_) => match self.next_scripted() {
@@ -307,6 +307,16 @@ impl<F> DeliveryPath<F> {
     #[must_use]
     pub const fn delivered(&self) -> u64 {
         self.delivered
+    }
+
+    /// Removes the oldest frame.
+    fn pop_front(&mut self) -> Option<F> {
+        let frame = self.held.pop_front()?.frame;
+        if self.held.is_empty() {
+            // Starts again at the beginning of the buffer. Otherwise frames would pass through all of its memory, which caches do not hold.
+            self.held.clear();
+        }
+        Some(frame)
     }
 
     fn pick(&mut self) -> Option<F> {

@@ -111,9 +111,14 @@ pub(super) fn write(
     Ok((csv, Some(write_file(out, &format!("{name}.svg"), &picture.svg(), deadline)?)))
 }
 
-fn write_file(out: &Path, name: &str, text: &str, deadline: Deadline) -> Result<String, CliError> {
+fn write_file(
+    out: &Path,
+    name: &str,
+    content: impl AsRef<[u8]>,
+    deadline: Deadline,
+) -> Result<String, CliError> {
     let path = out.join(name);
-    OutFile::write_whole(&path, text.as_bytes(), deadline)?;
+    OutFile::write_whole(&path, content.as_ref(), deadline)?;
     Ok(path.display().to_string())
 }
 
@@ -209,6 +214,8 @@ struct FigureReport {
     csv: String,
     /// Null if the data went to standard output.
     svg: Option<String>,
+    /// Null if the data went to standard output.
+    png: Option<String>,
     /// Path of its intervals; a figure without measurements has none.
     intervals: Option<String>,
     points: u64,
@@ -222,8 +229,11 @@ impl Report for FiguresReport {
     fn text(&self) -> String {
         let mut text = String::new();
         for figure in &self.figures {
-            let svg = figure.svg.as_ref().map_or_else(String::new, |svg| format!(", {svg}"));
-            text += &format!("{}: {}{svg}\n", figure.name, figure.csv);
+            text += &format!("{}: {}", figure.name, figure.csv);
+            for file in [&figure.svg, &figure.png].into_iter().flatten() {
+                text += &format!(", {file}");
+            }
+            text.push('\n');
             for finding in &figure.findings {
                 text += &format!("  {finding}\n");
             }
@@ -293,12 +303,19 @@ fn written(
 ) -> Result<FigureReport, CliError> {
     let (csv, svg) = write(&args.out, figure.name(), &made.csv, &made.picture, settings.deadline)?;
     let chart = chart::text_beside_report(&made.picture, args.chart, settings);
-    let RenderedFigure { points, failures, findings, intervals, .. } = made;
+    let RenderedFigure { points, failures, findings, intervals, picture, .. } = made;
     let name = figure.name();
     let intervals = if intervals.is_empty() || svg.is_none() {
         None
     } else {
         Some(write_file(&args.out, &format!("{name}-intervals.csv"), &intervals, settings.deadline)?)
     };
-    Ok(FigureReport { name, csv, svg, intervals, points, failures, findings, chart })
+    let png = match &svg {
+        Some(_) => {
+            let image = picture.png().map_err(|source| CliError::Png { name, source })?;
+            Some(write_file(&args.out, &format!("{name}.png"), image, settings.deadline)?)
+        }
+        None => None,
+    };
+    Ok(FigureReport { name, csv, svg, png, intervals, points, failures, findings, chart })
 }

@@ -10,7 +10,7 @@ use fpga_protocol::scheme::any::SchemeConfig;
 
 use super::disorder::{DelayDistribution, Delays};
 use super::float;
-use super::measure::{Measured, Point, measure};
+use super::measure::{Measured, Point, measure, most_of_several};
 use super::picture::{Curve, CurveKind, Extent, Mark, Panel, Picture, Scale};
 use super::schemes::VARIANTS;
 use super::{
@@ -160,7 +160,8 @@ pub(super) fn make(
         );
         fairness.curves.push(
             Curve::new(variant.name(), variant.colour)
-                .points(along().map(|(x, point)| (x, point.jain, point.jain_half_width))),
+                .points(along().map(|(x, point)| (x, point.jain, point.jain_half_width)))
+                .at_most(1.0),
         );
         let one = |point: &Measured| {
             format!(
@@ -187,7 +188,7 @@ pub(super) fn make(
             .map(|(x, point)| (x, point.row.speed_ratio.unwrap_or(f64::NAN), point.speed_half_width()));
         carried.curves.push(Curve::new(name.as_str(), colour).points(speeds));
         let shares = along().map(|(x, point)| (x, point.jain, point.jain_half_width));
-        shared.curves.push(Curve::new(name.as_str(), colour).points(shares));
+        shared.curves.push(Curve::new(name.as_str(), colour).points(shares).at_most(1.0));
         let one = |point: &Measured| {
             format!(
                 "goodput {:.3} ± {:.3}, Jain {:.3}, {:.2}x packets",
@@ -202,11 +203,12 @@ pub(super) fn make(
     }
     let Recovery { panel: rates, rows, finding } = recovery(figure, options)?;
     findings.push(finding);
+    let most = format!("{} (of several transfers: {})", options.runs, most_of_several(options));
     let picture = Picture {
         title: "Adaptive window, incast and flow control".to_owned(),
         caption: vec![
             "Spurious retransmissions: retransmissions of packets that were not lost; 1 MiB between two hosts, disorder 64, no loss. The other panels: 32 hosts to one through a switch; incast: 128 KiB from each host; flow control: queue of 256 KiB. Rates: those that flow control allows while 31 of 32 transfers of 1 MiB end and one continues; one run. Links of 10 GB/s and 800 ns, packets of 512 bytes, of which headers leave 0.9275 of the link rate as goodput.".to_owned(),
-            format!("T and d: mean and standard deviation of the last delays that the sender measured. RTT: round-trip time without load. W: window in packets. Jain's index: 1 if all flows have the same rate, 1/32 if one flow uses the whole rate. {} {MARKER_NOTE}", runs(options.runs, options)),
+            format!("T and d: mean and standard deviation of the last delays that the sender measured. RTT: round-trip time without load. W: window in packets. Jain's index: 1 if all flows have the same rate, 1/32 if one flow uses the whole rate. {} {MARKER_NOTE}", runs(&most, options)),
             "Not shown: receiver-counter under incast, because it retransmits the whole message for one lost packet, so the queue never empties; flow control for the other schemes, which do not support it; selective without flow control is in the incast panels.".to_owned(),
             "Flow control: a port reports while its queue is above 3/4, which halves the rate; a sender checks once per RTT and doubles its rate (by 1/8 of the link rate at most) where the path is free, or adds 1/256 below the median of its delays. 128 KiB from each sender take about 130 RTT; during much of that time the senders search for their rates.".to_owned(),
         ],

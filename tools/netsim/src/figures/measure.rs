@@ -11,8 +11,9 @@ use crate::{FlowReport, Report, Scenario, Simulation, parallel};
 pub(super) const BLOCK: usize = 20;
 /// Runs of a point before its interval is examined for the first time: of one flow, and of several.
 const FIRST_RUNS: [usize; 2] = [30, 8];
-/// Divisor of the runs of a point with several flows: a run has 32 or 64 of them, which are not independent of each other.
-const SEVERAL: u32 = 40;
+/// Divisors of the runs of a point with several flows, which take longer: incast, and random pairs in a torus, whose mean differs less.
+const SEVERAL: u32 = 16;
+const PAIRS: u32 = 40;
 /// Minimum number of runs from which an interval is computed.
 const MIN_RUNS: u32 = 3;
 /// Sufficient width of the interval of retransmissions per packet needed, relative to that of the time: the interval is absolute, because
@@ -55,6 +56,8 @@ impl Point {
     fn runs(&self, options: &Options) -> usize {
         let most = if self.certain {
             1
+        } else if self.pairs {
+            most_of_pairs(options)
         } else if self.scenario.flows.len() > 1 {
             most_of_several(options)
         } else {
@@ -96,7 +99,16 @@ impl Point {
 
 /// Maximum number of runs of a point with several flows.
 pub(super) const fn most_of_several(options: &Options) -> u32 {
-    let runs = options.runs / SEVERAL;
+    part(options, SEVERAL)
+}
+
+/// Maximum number of runs of a point of random pairs.
+pub(super) const fn most_of_pairs(options: &Options) -> u32 {
+    part(options, PAIRS)
+}
+
+const fn part(options: &Options, divisor: u32) -> u32 {
+    let runs = options.runs / divisor;
     let least = if options.runs < MIN_RUNS { options.runs } else { MIN_RUNS };
     if runs > least { runs } else { least }
 }

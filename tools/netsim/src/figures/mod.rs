@@ -147,7 +147,8 @@ impl Figure {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Maximum number of runs of each point. A point of several transfers has a fortieth of it, at least 3.
+    /// Maximum number of runs of each point. A point of incast has a sixteenth of it, a point of the torus a fortieth, at
+    /// least 3.
     pub runs: u32,
     /// A point has enough runs when half the width of the 95 % interval of its mean, divided by the mean, is below this.
     pub narrow: f64,
@@ -362,14 +363,14 @@ fn caption(net: Network, options: &Options, more: &str, symbols: &str) -> Vec<St
             "{}, packets of 512 bytes and their real headers; {more}. {} {}",
             net.caption(),
             net.time(),
-            runs(net.most_runs(options), options)
+            runs(&net.most_runs(options).to_string(), options)
         ),
         format!("{symbols} {MARKER_NOTE}"),
     ]
 }
 
 /// Number of runs, seed, and resulting confidence.
-fn runs(most: u32, options: &Options) -> String {
+fn runs(most: &str, options: &Options) -> String {
     format!(
         "At most {most} runs per point, fewer where the interval is narrower than ± {} % of the mean; seed {}. Bars and shaded bands: 95 % \
          confidence interval of the mean.",

@@ -135,7 +135,7 @@ pub(super) fn by_size(
     let loss_text =
         if loss > 0.0 { format!("loss {} ‰ of data packets", loss * 1000.0) } else { "no loss".to_owned() };
     let picture = Picture {
-        title: format!("{}time of a transfer by size, {loss_text}", net.title()),
+        title: net.title(&format!("Time of a transfer by size, {loss_text}")),
         caption: caption(
             net,
             options,
@@ -210,7 +210,7 @@ pub(super) fn by_loss(
         }
     }
     let picture = Picture {
-        title: format!("{}transfer of 256 KiB by loss", net.title()),
+        title: net.title("Transfer of 256 KiB by loss"),
         caption: caption(
             net,
             options,

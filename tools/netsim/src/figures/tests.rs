@@ -204,10 +204,10 @@ fn figure_axis_labels_differ() {
 }
 
 /// Source 004's ranking at 5 ‰ of loss on its own network; and its two points of figure 7, of which the torus reaches the one of the larger
-/// window. A torus of 27 hosts, because larger ones take longer.
+/// window. A torus of 8 hosts, because larger ones take longer.
 #[test]
 fn figure_torus_ranks_schemes_as_document_004() {
-    let options = Options { threads: 2, torus_side: 3, ..Options::new(3, 1) };
+    let options = Options { threads: 2, torus_side: 2, ..Options::new(3, 1) };
     let make = |figure: Figure| figure.make(&options, &mut |_| ControlFlow::Continue(())).unwrap();
     let column = |name: &str| HEADER.split(',').position(|column| column == name).unwrap();
     let value = |made: &RenderedFigure, keys: [(&str, &str); 3], name: &str| -> f64 {

@@ -12,7 +12,7 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::disorder::{DelayDistribution, Delays};
-use super::measure::{Point, float, most_of_several};
+use super::measure::{Point, float, most_of_pairs};
 use super::{Figure, FigureError, Options, network, reference_parameters};
 use crate::statistics::seed_of;
 use crate::{Flow, Scenario, Simulation, Topology, parallel};
@@ -73,7 +73,7 @@ impl Network {
     pub(super) const fn most_runs(self, options: &Options) -> u32 {
         match self {
             Self::PointToPoint => options.runs,
-            Self::Torus { .. } => most_of_several(options),
+            Self::Torus { .. } => most_of_pairs(options),
         }
     }
 
@@ -154,11 +154,11 @@ impl Network {
         }
     }
 
-    /// First words of a figure's title.
-    pub(super) const fn title(self) -> &'static str {
+    /// Title of a figure of this network; `text` begins with a capital letter.
+    pub(super) fn title(self, text: &str) -> String {
         match self {
-            Self::PointToPoint => "",
-            Self::Torus { .. } => "3D torus: ",
+            Self::PointToPoint => text.to_owned(),
+            Self::Torus { .. } => format!("{text}, on a 3D torus"),
         }
     }
 

@@ -87,7 +87,7 @@ pub(super) fn make(
         panel.marks.push(Mark::new(f64::from(degree), speed, format!("004: W = {window}, {speed}")));
     }
     let picture = Picture {
-        title: format!("{}transfer of 256 KiB without loss, speed by disorder", net.title()),
+        title: net.title("Transfer of 256 KiB without loss: speed by disorder"),
         caption: caption(
             net,
             options,

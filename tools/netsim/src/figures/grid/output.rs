@@ -85,7 +85,7 @@ fn panel(points: &[GridPoint], (disorder, destinations): (u32, u32)) -> Panel {
         y_label: "time / best time".to_owned(),
         x_scale: Scale::Bytes,
         y_scale: Scale::Decades,
-        y_extent: Extent::Between(0.9, 20.0),
+        y_extent: Extent::Between(0.9, 30.0),
         curves: curves.collect(),
         ..Panel::default()
     }

@@ -18,6 +18,8 @@ use crate::statistics::count;
 
 /// Half the size of a marker.
 const RADIUS: f64 = 2.6;
+/// Half the length of the stroke across the end of an error bar.
+const CAP: f64 = 1.8;
 const FONT: &str = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif";
 const GREY: &str = "#555555";
 const GRID: &str = "#dddddd";
@@ -175,10 +177,10 @@ fn panel(placed: &PlacedPanel<'_>) -> Element {
         let style = curve.look();
         let Some(shape) = style.marker else { continue };
         let mut group = group("markers");
-        if curve.style == CurveKind::Dots {
-            for ((x, _), [value, _, low, high]) in at.iter().zip(&curve.points) {
-                let [low, high] = [low, high].map(|end| (*x, placed.at(*value, *end).1));
-                group.append(line(&[low, high], style.colour, 0.9, ""));
+        for ((x, _), [value, _, low, high]) in at.iter().zip(&curve.points) {
+            if high > low {
+                let [low, high] = [low, high].map(|end| placed.at(*value, *end).1);
+                group.append(error_bar(*x, low, high, style.colour));
             }
         }
         at.iter().for_each(|at| group.append(marker(shape, *at, style.colour)));
@@ -276,6 +278,24 @@ fn band(placed: &PlacedPanel<'_>, curve: &Curve) -> Option<Element> {
         return Some(series);
     }
     Some(band)
+}
+
+/// Interval of a point: a bar with a stroke across each end.
+fn error_bar(x: f64, low: f64, high: f64, colour: &str) -> Element {
+    let mut path = format!("M{},{}L{},{}", number(x), number(low), number(x), number(high));
+    for end in [low, high] {
+        let _ = write!(path, "M{},{}L{},{}", number(x - CAP), number(end), number(x + CAP), number(end));
+    }
+    element(
+        "path",
+        &[
+            ("class", "interval".to_owned()),
+            ("d", path),
+            ("fill", "none".to_owned()),
+            ("stroke", colour.to_owned()),
+            ("stroke-width", "0.7".to_owned()),
+        ],
+    )
 }
 
 /// Dash patterns of bands' outlines.

@@ -8,12 +8,14 @@ mod curve_style;
 mod draw;
 mod label;
 mod layout;
+mod raster;
 mod scale;
 
 mod text;
 
 pub use curve_style::{CurveStyle, Marker};
 pub use layout::WIDTH;
+pub use raster::{PIXELS_PER_UNIT, PngError};
 pub use scale::binary;
 
 /// Picture: panels in rows of `columns`, a title above, a legend and the caption below.
@@ -97,7 +99,7 @@ pub struct Curve {
 /// Kind of drawing of a curve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CurveKind {
-    /// A line with a marker at each point, and its band.
+    /// A line with a marker and an error bar at each point, and its band.
     #[default]
     Line,
     /// A thin line without markers: for computed curves, or too many points for markers.
@@ -143,6 +145,15 @@ impl Curve {
         self
     }
 
+    /// Limits the upper ends of the intervals: for a quantity that has a maximum.
+    #[must_use]
+    pub fn at_most(mut self, limit: f64) -> Self {
+        for [_, y, _, high] in &mut self.points {
+            *high = high.min(limit).max(*y);
+        }
+        self
+    }
+
     /// Its colour, dash pattern and marker.
     #[must_use]
     pub const fn look(&self) -> CurveStyle {
@@ -178,6 +189,15 @@ impl Picture {
     #[must_use]
     pub fn svg(&self) -> String {
         draw::document(self)
+    }
+
+    /// Returns the picture as a PNG image of [`PIXELS_PER_UNIT`] pixels per unit: 406 dots per inch in a paper's column. Its font is built in,
+    /// so the bytes do not depend on the fonts of the machine.
+    ///
+    /// # Errors
+    /// [`PngError`].
+    pub fn png(&self) -> Result<Vec<u8>, PngError> {
+        raster::png(&self.svg())
     }
 }
 
