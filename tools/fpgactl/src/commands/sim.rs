@@ -108,7 +108,7 @@ pub(super) fn write(
         return Ok((out.display().to_string(), None));
     }
     let csv = write_file(out, &format!("{name}.csv"), csv, deadline)?;
-    Ok((csv, Some(write_file(out, &format!("{name}.svg"), &picture.svg(), deadline)?)))
+    Ok((csv, Some(write_file(out, &format!("{name}.svg"), picture.svg(), deadline)?)))
 }
 
 fn write_file(

@@ -3,7 +3,8 @@
 use fpga_netmodel::{Delay, Loss, Order};
 use fpga_protocol::Nanos;
 
-use super::{FigureError, Options, ProgressCallback, Row, torus};
+use super::pairs::pairs;
+use super::{FigureError, Options, ProgressCallback, Row};
 use crate::statistics::{self, Summary, seed_of};
 use crate::{FlowReport, Report, Scenario, Simulation, parallel};
 
@@ -16,9 +17,9 @@ const SEVERAL: u32 = 16;
 const PAIRS: u32 = 40;
 /// Minimum number of runs from which an interval is computed.
 const MIN_RUNS: u32 = 3;
-/// Sufficient width of the interval of retransmissions per packet needed, relative to that of the time: the interval is absolute, because
-/// the retransmissions of many points are almost none.
-const NARROW_AGAIN: f64 = 0.4;
+/// Sufficient width of the interval of retransmissions per packet needed, in widths of the time's interval: a constant, because the
+/// retransmissions of many points are almost none, and a multiple of the retransmissions.
+const NARROW_AGAIN: (f64, f64) = (0.4, 4.0);
 
 /// Point of a figure before it is run.
 #[derive(Clone, Debug)]
@@ -81,7 +82,7 @@ impl Point {
     fn run(&self, seed: u64) -> Result<Outcome, FigureError> {
         let mut scenario = self.scenario.clone().seed(seed);
         if self.pairs {
-            scenario = torus::pairs(scenario, self.row.size_bytes.unwrap_or(1), seed);
+            scenario = pairs(scenario, self.row.size_bytes.unwrap_or(1), seed);
         }
         let run = Simulation::new(&scenario).and_then(Simulation::run);
         run.map(|report| outcome(&report, self.pairs)).map_err(|source| FigureError::Run {
@@ -266,10 +267,11 @@ pub(super) fn measure(
 fn sufficient(runs: &[Outcome], most: usize, narrow: f64) -> usize {
     let times: Vec<f64> = runs.iter().filter_map(|run| run.time).collect();
     let (mean, half) = statistics::mean(&times);
-    let (_, half_again) = statistics::mean(&again(runs));
+    let (mean_again, half_again) = statistics::mean(&again(runs));
+    let narrow_again = narrow * mean_again.mul_add(NARROW_AGAIN.1, NARROW_AGAIN.0);
     // Both intervals narrow with the root of the number of runs.
-    let over = (half / (mean * narrow)).max(half_again / (narrow * NARROW_AGAIN));
-    if !(over > 1.0) {
+    let over = (half / (mean * narrow)).max(half_again / narrow_again);
+    if over.is_nan() || over <= 1.0 {
         return runs.len();
     }
     // At most four times as many at once: the first estimate of a rare event is poor.

@@ -29,6 +29,7 @@ mod disorder;
 pub mod grid;
 mod measure;
 mod notify;
+mod pairs;
 pub mod picture;
 mod reorder;
 mod schemes;
@@ -134,7 +135,7 @@ impl Figure {
             Self::LossSweep => 48,
             Self::TorusLossSweep => 42,
             Self::Reorder => 112,
-            Self::TorusReorder => 28,
+            Self::TorusReorder => 32,
             Self::StateBits | Self::Segmentation | Self::ReceiveNotify => 0,
             Self::Selective => 116,
             Self::Adaptive => 30,

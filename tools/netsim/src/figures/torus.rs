@@ -8,14 +8,13 @@
 use fpga_firmware::generated::Scheme;
 use fpga_netmodel::Delay;
 use fpga_protocol::Nanos;
-use rand_pcg::Pcg32;
-use rand_pcg::rand_core::Rng;
 
 use super::disorder::{DelayDistribution, Delays};
 use super::measure::{Point, float, most_of_pairs};
+use super::pairs::pairs;
 use super::{Figure, FigureError, Options, network, reference_parameters};
 use crate::statistics::seed_of;
-use crate::{Flow, Scenario, Simulation, Topology, parallel};
+use crate::{Scenario, Simulation, Topology, parallel};
 
 /// Travel time of a link in nanoseconds.
 const LINK_NS: u64 = 200;
@@ -77,24 +76,31 @@ impl Network {
         }
     }
 
-    /// Exponential delay that, with this network's routing, causes a degree of disorder.
+    /// Exponential delays that, with this network's routing, cause degrees of disorder.
     pub(super) fn delays(self, degrees: &[u32], options: &Options) -> Result<Vec<Delay>, FigureError> {
+        let wanted: Vec<_> = degrees.iter().map(|degree| (DelayDistribution::Exponential, *degree)).collect();
+        self.delays_of(&wanted, options)
+    }
+
+    /// Delays of several distributions that cause degrees of disorder.
+    pub(super) fn delays_of(
+        self,
+        wanted: &[(DelayDistribution, u32)],
+        options: &Options,
+    ) -> Result<Vec<Delay>, FigureError> {
         match self {
             Self::PointToPoint => {
                 let mut delays = Delays::new(options.seed);
-                let wanted: Vec<_> =
-                    degrees.iter().map(|degree| (DelayDistribution::Exponential, *degree)).collect();
-                delays.prepare(&wanted, options.threads)?;
-                let of = |degree: &u32| Ok(delays.of(DelayDistribution::Exponential, *degree)?);
-                degrees.iter().map(of).collect()
+                delays.prepare(wanted, options.threads)?;
+                wanted.iter().map(|(law, degree)| Ok(delays.of(*law, *degree)?)).collect()
             }
             Self::Torus { .. } => {
-                let job = |number: usize| match degrees.get(number) {
-                    Some(degree) => self.delay_of(*degree, options.seed),
+                let job = |number: usize| match wanted.get(number) {
+                    Some((law, degree)) => self.delay_of(*law, *degree, options.seed),
                     None => Ok(Delay::default()),
                 };
                 let go_on = |_: &Result<Delay, FigureError>| std::ops::ControlFlow::Continue(());
-                parallel::map(degrees.len(), options.threads, job, go_on)
+                parallel::map(wanted.len(), options.threads, job, go_on)
                     .ok_or(FigureError::Stopped)?
                     .into_iter()
                     .collect()
@@ -124,12 +130,11 @@ impl Network {
         Ok(float(sum) / float(count.max(1)))
     }
 
-    /// Exponential delay whose degree is within half a packet of `wanted`, or as close as whole nanoseconds permit; none for 0.
-    fn delay_of(self, wanted: u32, seed: u64) -> Result<Delay, FigureError> {
+    /// Delay whose degree is within half a packet of `wanted`, or as close as whole nanoseconds permit; none for 0.
+    fn delay_of(self, law: DelayDistribution, wanted: u32, seed: u64) -> Result<Delay, FigureError> {
         if wanted == 0 {
             return Ok(Delay::Constant(Nanos::ZERO));
         }
-        let law = DelayDistribution::Exponential;
         let (mut low, mut high) = (0, MAX_MEAN_NS);
         let mut middle = (u64::from(wanted) * NS_PER_DEGREE).min(high - 1);
         loop {
@@ -184,36 +189,9 @@ impl Network {
     }
 }
 
-/// Replaces the flows by `length` bytes from each host, all at once, to another one that receives only these: a random cycle of all hosts.
-pub(super) fn pairs(scenario: Scenario, length: u64, seed: u64) -> Scenario {
-    let mut numbers = Pcg32::new(seed, 0x7A1F_0C0B);
-    let mut to: Vec<u32> = (0..scenario.topology.hosts()).collect();
-    // Sattolo's shuffle: one cycle, so that no host sends to itself.
-    for last in (1..to.len()).rev() {
-        let drawn = (u64::from(numbers.next_u32()) * last as u64) >> 32;
-        to.swap(last, usize::try_from(drawn).unwrap_or(0));
-    }
-    scenario.flows((0..).zip(to).map(|(from, to)| Flow::new(from, to, length)).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Every host sends once and receives once, never to itself; other seeds give other pairs.
-    #[test]
-    fn torus_pairs_are_cycle_of_all_hosts() {
-        let of = |seed| pairs(Network::Torus { side: 4 }.parameters(512), 512, seed);
-        for seed in 0..20 {
-            let scenario = of(seed);
-            scenario.validate().unwrap();
-            let mut to: Vec<u32> = scenario.flows.iter().map(|flow| flow.to).collect();
-            to.sort_unstable();
-            assert_eq!(to, (0..64).collect::<Vec<_>>());
-            assert_eq!(of(seed).flows, scenario.flows);
-        }
-        assert_ne!(of(1).flows, of(2).flows);
-    }
 
     #[test]
     fn torus_random_delay_increases_disorder_of_adaptive_routing() {
