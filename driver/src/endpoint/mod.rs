@@ -271,6 +271,7 @@ impl Endpoint {
             Withdrawal::Interface(number) => {
                 // If the card does not accept the write, it is gone, which the next poll reports.
                 let _ = self.ni.write(at::COMMAND_CANCEL, number);
+                self.transmit.note_cancel(number);
                 true
             }
         }

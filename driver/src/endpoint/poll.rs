@@ -1,6 +1,7 @@
 //! Polling: events, retransmissions, transmit windows and completions, in this order.
 
 use fpga_firmware::event::{EventKind, FaultReason};
+use fpga_firmware::generated::ni as at;
 use fpga_protocol::Nanos;
 
 use super::{Endpoint, EndpointError, Notification, SendCompletion, SendFailure, incarnation};
@@ -58,7 +59,14 @@ impl Endpoint {
                 continue;
             }
             match event.kind {
-                EventKind::WindowFree => self.transmit.window_free(event.index, now)?,
+                EventKind::WindowFree => {
+                    self.transmit.window_free(event.index, now)?;
+                    let ni = &self.ni;
+                    // If the card does not accept the write, it is gone, which the next access reports.
+                    self.transmit.repeat_cancels(|number| {
+                        let _ = ni.write(at::COMMAND_CANCEL, number);
+                    });
+                }
                 EventKind::Hello => self.peers.answer(&event),
                 EventKind::Notice => {
                     let notification = Notification::of(&event);

@@ -70,6 +70,8 @@ pub(super) struct TransmitPath {
     looked: u64,
     /// Completions of header block transfers that were not processed yet.
     ended: VecDeque<Completion>,
+    /// Commands to cancel that may still be on the way to the NI, each with the number of windows that were out at the request.
+    cancels: Vec<(u32, u32)>,
     /// Transfer of the user on the same channel.
     user: Option<(Ticket, Option<Completion>)>,
     scratch: Box<[u8; STAGING_BYTES]>,
@@ -119,6 +121,7 @@ impl TransmitPath {
             watched: 0,
             looked: 0,
             ended: VecDeque::with_capacity(2 * windows.count as usize),
+            cancels: Vec::new(),
             user: None,
             scratch: Box::new([0; STAGING_BYTES]),
         };
@@ -251,6 +254,23 @@ impl TransmitPath {
         }
         self.filled += 1;
         Ok(())
+    }
+
+    /// Notes a request to cancel command `number`, which overtakes the command if that is still on the way: the NI ignores it then.
+    pub(super) fn note_cancel(&mut self, number: u32) {
+        let out = self.busy.count_ones();
+        if out != 0 {
+            self.cancels.push((number, out));
+        }
+    }
+
+    /// Repeats the requests to cancel after a window was released, each until all windows that were out before it have been released.
+    pub(super) fn repeat_cancels(&mut self, mut request: impl FnMut(u32)) {
+        self.cancels.retain_mut(|(number, out)| {
+            request(*number);
+            *out -= 1;
+            *out != 0
+        });
     }
 
     /// Handles a window that the NI has sent and released.
