@@ -21,6 +21,7 @@ mod simulator_allocations;
 mod state_bytes;
 mod stream;
 mod teardown;
+mod time;
 mod timeouts;
 mod transfer;
 mod validate;

@@ -84,7 +84,7 @@ fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
                 assert!(is_replaced, "incarnation {number}, frame {at}: {id} {reason}, {statistics:?}");
             }
         }
-        for _ in 0..bed.random.next_u32() % 24 {
+        for _ in 0..bed.random.next_u32() % 96 {
             bed.turn();
         }
     }

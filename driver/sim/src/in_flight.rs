@@ -29,12 +29,22 @@ impl FramesInFlight {
         Ok(Self { path: ImpairedLink::new(impairments, CAPACITY, seed)?, timed, undeliverable: 0 })
     }
 
+    /// Whether the impairments give frames a delay or a rate.
+    pub(crate) const fn is_timed(&self) -> bool {
+        self.timed
+    }
+
+    /// Whether frames are on the way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.path.is_empty()
+    }
+
     /// Takes frames that card `sender` has to send while there is space.
     pub(crate) fn fill(&mut self, sender: usize, card: &mut Card, now: Nanos) {
         // Copies and lost frames of the network use the sender's buffers, too: no allocation.
         let mut spare = None;
         while self.path.len() < CAPACITY {
-            let Some(frame) = card.take_frame() else { break };
+            let Some((frame, now)) = card.take_frame_at(now) else { break };
             if spare.is_none() {
                 spare = Some((sender, card.spare_frame()));
             }

@@ -32,6 +32,7 @@ mod signals;
 mod state;
 mod sync;
 mod threaded;
+mod time;
 
 pub use backend::SimBackend;
 pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};
@@ -45,3 +46,4 @@ pub use fpga_card::{
 pub use network::{SimNetwork, SimNetworkBuilder};
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;
+pub use time::TimeSpent;

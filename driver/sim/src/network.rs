@@ -7,6 +7,7 @@ use crate::link::{LinkCounters, LinkEvents, UdpLink, WRAPPER_LENGTH};
 use crate::state::{CardFailure, Slot, State};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::threaded::{LockRequest, Shared, ThreadOptions, Worker, WorkerState};
+use crate::time::TimeSpent;
 use fpga_card::{Card, CardDescription};
 use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
 use fpga_netmodel::Impairments;
@@ -17,9 +18,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Default virtual time of one unit of work.
-const UNIT_TIME: Nanos = Nanos::new(100);
-/// Virtual time of one poll when no card has anything to do.
+/// Default virtual time of one poll.
+const POLL_TIME: Nanos = Nanos::new(50);
+/// Maximum virtual time of one poll when no card has anything to do.
 const IDLE_TIME: Nanos = Nanos::new(1_000);
 /// Time for which an expired timer that causes no work is ignored.
 const STALE_TIMER_BACKOFF: Duration = Duration::from_millis(1);
@@ -89,10 +90,10 @@ impl SimNetworkBuilder {
         self
     }
 
-    /// Sets the virtual time of one unit of work, and of one poll without work.
+    /// Sets the virtual time of one poll by software, and its maximum if no card has anything to do: such a poll ends with the next event.
     #[must_use]
-    pub const fn time(mut self, unit: Nanos, idle: Nanos) -> Self {
-        (self.unit_time, self.idle_time) = (unit, idle);
+    pub const fn time(mut self, poll: Nanos, idle: Nanos) -> Self {
+        (self.unit_time, self.idle_time) = (poll, idle);
         self
     }
 
@@ -147,8 +148,11 @@ impl SimNetworkBuilder {
             if let Some(link) = &self.link {
                 check_mtu(number, description.ni.packet_size, link)?;
             }
-            let card =
+            let mut card =
                 Card::new(description).map_err(|problem| SimNetworkError::Card { card: number, problem })?;
+            if self.thread.is_none() && self.link.is_none() {
+                card.set_pacing(true);
+            }
             slots.push(Slot::new(card));
         }
         let state = State {
@@ -157,6 +161,7 @@ impl SimNetworkBuilder {
             epoch: self.link.is_some().then(Instant::now),
             link: self.link,
             now: Nanos::ZERO,
+            spent: TimeSpent::default(),
             unit_time: self.unit_time,
             idle_time: self.idle_time,
             units_per_relax: self.units_per_relax,
@@ -184,7 +189,7 @@ impl SimNetwork {
             cards: Vec::new(),
             impairments: Impairments::default(),
             seed: 0,
-            unit_time: UNIT_TIME,
+            unit_time: POLL_TIME,
             idle_time: IDLE_TIME,
             units_per_relax: UNITS_PER_RELAX,
             thread: None,
@@ -280,15 +285,21 @@ impl SimNetwork {
         let mut state = self.lock();
         let end = state.now.saturating_add(span);
         loop {
-            while state.now < end && state.step() {}
+            while state.step_until(end) {}
             // A deadline in the past that causes no work must not stop time.
             match state.next_deadline_after(state.now) {
-                Some(deadline) if deadline < end => state.now = deadline,
+                Some(deadline) if deadline < end => state.pass(deadline),
                 _ => break,
             }
         }
-        state.now = state.now.max(end);
-        while state.step() {}
+        state.pass(end);
+        while state.step_until(end) {}
+    }
+
+    /// Where the virtual time went since the simulated network was built; zero in real time.
+    #[must_use]
+    pub fn time_spent(&self) -> TimeSpent {
+        self.lock().spent
     }
 
     /// Virtual time; with a thread of its own, the time since the simulated network was built.
@@ -354,6 +365,13 @@ impl SimNetwork {
             } else {
                 std::thread::sleep(YIELD_PAUSE);
             }
+        }
+    }
+
+    /// From now on time is the system's: work lasts as long as it does here, unless a card's description asks for pacing.
+    pub(crate) fn stop_virtual_time(&self) {
+        for slot in &mut self.lock().slots {
+            slot.card.set_pacing(false);
         }
     }
 

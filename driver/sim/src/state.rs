@@ -5,7 +5,8 @@ use crate::host::HostSide;
 use crate::in_flight::{FramesInFlight, Sent};
 use crate::link::UdpLink;
 use crate::threaded::posted::{Cursor, PostedWrite};
-use fpga_card::{Card, CardCounters};
+use crate::time::TimeSpent;
+use fpga_card::{Card, CardCounters, TimePart};
 use fpga_firmware::NodeId;
 use fpga_protocol::time::Nanos;
 use fpga_registers::bytes::u32_at;
@@ -143,6 +144,8 @@ pub(crate) struct State {
     /// Start of time in a simulated network that shares it with other processes: time is real there.
     pub(crate) epoch: Option<Instant>,
     pub(crate) now: Nanos,
+    /// Where the virtual time went.
+    pub(crate) spent: TimeSpent,
     pub(crate) unit_time: Nanos,
     pub(crate) idle_time: Nanos,
     pub(crate) units_per_relax: u32,
@@ -164,13 +167,22 @@ impl State {
             self.now = self.now.max(since(epoch));
             return self.burst() > 0;
         }
-        for _ in 0..self.units_per_relax {
-            if !self.step() {
-                self.advance_time(self.idle_time);
-                return false;
-            }
+        // The poll itself takes time; the cards work meanwhile.
+        let began = self.now;
+        let end = began.saturating_add(self.unit_time);
+        let mut units = 0;
+        while units < self.units_per_relax && self.step_until(end) {
+            units += 1;
         }
-        true
+        if units == 0 {
+            // Nothing to do: up to the next event, which a poll does not miss.
+            let end = began.saturating_add(self.idle_time);
+            let next = self.next_deadline_after(self.now).map_or(end, |next| next.min(end));
+            self.pass(next.max(self.now));
+        } else if units < self.units_per_relax {
+            self.pass(end);
+        }
+        units > 0
     }
 
     /// Advances virtual time to the next timer, or to `limit`: there was nothing to do at time `before`, and a pause of the driver lasts no
@@ -179,11 +191,50 @@ impl State {
         if self.epoch.is_none() {
             // Timers that were due before have caused no work, and must not stop time. Timers that fall due in the last step are next.
             let next = self.next_deadline_after(before);
-            self.now = self.now.max(next.map_or(limit, |next| next.min(limit)));
+            self.pass(next.map_or(limit, |next| next.min(limit)));
         }
     }
 
+    /// Does one unit of work, also one that is in progress and ends later. Returns whether there was any.
     pub(crate) fn step(&mut self) -> bool {
+        self.step_until(Nanos::MAX)
+    }
+
+    /// Does one unit of work that ends by `limit`; time passes until its end. Timers that are due later do not count as work.
+    pub(crate) fn step_until(&mut self, limit: Nanos) -> bool {
+        loop {
+            if self.step_now() {
+                return true;
+            }
+            match self.work_deadline() {
+                Some(end) if end <= limit && end > self.now => self.pass(end),
+                Some(end) if end > limit => return false,
+                // Also if a deadline has passed without work.
+                _ => return self.epoch.is_none() && self.deliver_held(),
+            }
+        }
+    }
+
+    /// Next end of work in progress: of a unit of a card, or of a frame's way through a network that holds no frames back.
+    fn work_deadline(&self) -> Option<Nanos> {
+        if self.epoch.is_some() {
+            return None;
+        }
+        let cards = self.slots.iter().filter(|slot| slot.failure != CardFailure::Gone);
+        let cards = cards.filter_map(|slot| slot.card.work_deadline());
+        let frames = self.network.next_deadline().filter(|_| !self.network.is_timed());
+        cards.chain(frames).min()
+    }
+
+    /// Part that is working; `None` if nothing is in progress.
+    fn part_in_progress(&self) -> Option<TimePart> {
+        let cards = self.slots.iter().filter(|slot| slot.failure != CardFailure::Gone);
+        let part = cards.filter_map(|slot| slot.card.part_in_progress()).max();
+        part.or_else(|| self.network.is_busy().then_some(TimePart::Network))
+    }
+
+    /// Does one unit of work at the current time.
+    fn step_now(&mut self) -> bool {
         if let Some(epoch) = self.epoch {
             self.now = self.now.max(since(epoch));
         }
@@ -210,22 +261,24 @@ impl State {
                 },
             };
             if worked {
-                self.advance_time(self.unit_time);
                 return true;
             }
         }
-        // Frames held for reordering would otherwise never be delivered.
+        self.epoch.is_some() && self.deliver_held()
+    }
+
+    /// Delivers a frame held for reordering, which would otherwise never be delivered. Returns `false` if there is none.
+    fn deliver_held(&mut self) -> bool {
         let Some((sender, frame)) = self.network.next_when_idle() else { return false };
         self.deliver(sender, frame);
-        self.advance_time(self.unit_time);
         true
     }
 
-    /// Lets virtual time pass.
-    fn advance_time(&mut self, span: Nanos) {
-        if self.epoch.is_none() {
-            self.now = self.now.saturating_add(span);
-        }
+    /// Lets virtual time pass until `end`; all work that was due is done.
+    pub(crate) fn pass(&mut self, end: Nanos) {
+        let span = end.saturating_sub(self.now);
+        self.spent.add(self.part_in_progress(), span);
+        self.now = self.now.max(end);
     }
 
     /// Receives up to `most` frames from other processes.
@@ -310,11 +363,7 @@ impl State {
         }
         done += u64::from(self.receive(BURST_FRAMES));
         done += self.deliver_burst();
-        if done == 0
-            && let Some((sender, frame)) = self.network.next_when_idle()
-        {
-            // As in `step`.
-            self.deliver(sender, frame);
+        if done == 0 && self.deliver_held() {
             done = 1;
         }
         self.worked += done;

@@ -69,11 +69,11 @@ fn cdma_ring_threshold_saves_interrupts() {
         let mut ring: CdmaRing<u64> = ring(&card, DescriptorRoute::Bypass, options);
         let mut last = None;
         for n in 0..12 {
-            // Long enough for the waiter to sleep again between two copies.
-            last = Some(ring.copy(at(0x20_0000), at(0x400_0000), 4 << 20, n).unwrap());
+            // Long enough for the waiter to sleep again between two copies (62 us), and shorter than the interrupt delay.
+            last = Some(ring.copy(at(0x20_0000), at(0x400_0000), 512 << 10, n).unwrap());
         }
         let done = ring.wait(last.unwrap(), long_wait().mode(WaitMode::Interrupt)).unwrap();
-        assert_eq!(done.outcome, Ok(4 << 20));
+        assert_eq!(done.outcome, Ok(512 << 10));
         counts.push(card.counters().unwrap().interrupts);
     }
     assert_eq!(counts[0], 12, "one interrupt per descriptor");

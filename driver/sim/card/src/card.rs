@@ -7,14 +7,14 @@ use crate::cdma::Cdma;
 use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
 use crate::counters::USER_INTERRUPTS;
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
-use crate::description::CardDescription;
+use crate::description::{CardDescription, LinkRate};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::{Plan, StreamWritebackFault};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::interrupt_messages::DeliveryContext;
 use crate::ni::Ni;
-use crate::pacer::LinkPacer;
+use crate::pacer::{BusyTimes, Pacer};
 use crate::scheduler::EngineScheduler;
 use crate::space::CardSpace;
 use crate::stream::Streams;
@@ -65,7 +65,7 @@ pub struct Card {
     log: AccessLog,
     pub(crate) now: Nanos,
     pub(crate) turns: EngineScheduler,
-    pub(crate) pace: LinkPacer,
+    pub(crate) pace: Pacer,
     /// Quirk: the next read of the DMA BAR fails.
     read_fails: bool,
     /// Lines of `usr_irq_req` that user logic outside the model holds high.
@@ -98,7 +98,7 @@ impl Card {
             log: AccessLog::Off,
             now: Nanos::ZERO,
             turns: EngineScheduler::new(),
-            pace: LinkPacer::new(&description),
+            pace: Pacer::new(&description),
             read_fails: false,
             user_lines: 0,
             user_pulses: 0,
@@ -243,7 +243,7 @@ impl Card {
     pub fn next_deadline(&self) -> Option<Nanos> {
         let deadlines =
             [self.cdma.deadline(), self.ni.deadline(), self.xdma.deadline(), self.xdma.messages.deadline()];
-        deadlines.into_iter().flatten().chain(self.pace_deadline()).min()
+        deadlines.into_iter().flatten().chain(self.work_deadline()).min()
     }
 
     /// Returns the next deadline after `time`. A deadline that has passed without work does not hide a later one of another unit.
@@ -251,7 +251,22 @@ impl Card {
     pub fn next_deadline_after(&self, time: Nanos) -> Option<Nanos> {
         let deadlines =
             [self.cdma.deadline(), self.ni.deadline(), self.xdma.deadline(), self.xdma.messages.deadline()];
-        deadlines.into_iter().flatten().filter(|deadline| *deadline > time).min()
+        deadlines.into_iter().flatten().chain(self.work_deadline()).filter(|deadline| *deadline > time).min()
+    }
+
+    /// Sets whether every unit of work lasts as long as on the described hardware. Without a call, the description decides
+    /// (`link.rate`); with `link.rate: described`, `false` has no effect.
+    pub fn set_pacing(&mut self, on: bool) {
+        self.pace.set(on || self.description.link.rate == LinkRate::Described);
+        if !self.pace.is_on() {
+            self.turns.awake |= std::mem::take(&mut self.turns.paced);
+        }
+    }
+
+    /// Time that parts of the card have been moving data; zero without pacing.
+    #[must_use]
+    pub fn busy_times(&self) -> BusyTimes {
+        self.pace.busy()
     }
 
     /// Current node id of the NI.
@@ -262,10 +277,21 @@ impl Card {
 
     /// Takes the next frame that the card sends into the network. Return its buffer with [`Self::recycle_frame`].
     pub fn take_frame(&mut self) -> Option<Vec<u8>> {
+        self.take_frame_at(self.now).map(|(frame, _)| frame)
+    }
+
+    /// Takes the next frame at time `now`, and returns the time at which it reaches the network. With pacing there is none while the port
+    /// is busy with the one before.
+    pub fn take_frame_at(&mut self, now: Nanos) -> Option<(Vec<u8>, Nanos)> {
+        if !self.pace.is_port_free(now) {
+            return None;
+        }
         let frame = self.ni.take_frame()?;
         // The transmitter may have waited for space.
         self.turns.awake |= self.beyond_channels();
-        Some(frame)
+        let left = self.pace.sent(frame.len() as u64, now);
+        let latency = if self.pace.is_on() { self.description.ni.latency_ns } else { 0 };
+        Some((frame, left.saturating_add(Nanos::new(latency.into()))))
     }
 
     /// Returns a buffer for a copy of one of the card's frames. Return it with [`Self::recycle_frame`].
@@ -296,6 +322,7 @@ impl Card {
         self.set_now(now);
         self.turns.awake |= self.beyond_channels();
         self.counters.frames_received += 1;
+        self.pace.received(frame.len() as u64, self.now);
         self.counters.frames_sent += self.ni.receive(self.now, frame, &mut self.space, &mut self.faults);
     }
 

@@ -45,6 +45,7 @@ mod space;
 mod step;
 mod stream;
 pub mod validate;
+mod work;
 mod xdma;
 
 pub use boards::Builtin;
@@ -55,5 +56,6 @@ pub use description::CardDescription;
 pub use fault_log::{Fault, FaultKind, FaultLog, Unit};
 pub use fault_plan::{FaultPlan, InjectedFault, PlannedFault, StreamWritebackFault};
 pub use host::{DmaFault, DmaPart, DmaSpace, ErrorMessage, HostPort, Interrupt, NoHost};
+pub use pacer::{BusyTimes, TimePart};
 pub use reading::DescriptionError;
 pub use validate::Problem;

@@ -15,6 +15,8 @@ pub(crate) struct EngineContext<'a, H: HostPort + ?Sized + 'a> {
     pub(crate) space: &'a mut CardSpace,
     pub(crate) streams: &'a mut Streams,
     pub(crate) now: Nanos,
+    /// Maximum number of bytes of a unit of work.
+    pub(crate) quantum: usize,
 }
 
 /// Access to the host, with the card's counters and logs.

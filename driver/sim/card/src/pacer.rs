@@ -1,96 +1,308 @@
-//! Pacing of DMA to the rate of the described link (`link.rate: described`).
+//! Time that moving bytes takes: the PCIe link, card memory, the network port and the engines that use them.
 //!
-//! Without it, data moves in zero time and an engine executes all its descriptors in one turn; a circular ring then completes in bursts of
-//! 64. With it, an engine executes one unit at a time (a descriptor, or 64 KiB of a long one), and its direction of the link is busy for
-//! the duration of the unit's packets.
+//! With pacing, a unit of work (a descriptor fetch, up to 4 KiB of a channel's data or 64 KiB of the CDMA's, an event) is first given its time and takes effect
+//! at the end of it. Each of the parts below has a rate and moves one unit after the other; units of different parts overlap. An engine
+//! keeps its requests in flight: it pays a latency when it begins after a pause, and none between units that follow each other.
+//!
+//! | Part | Rate | Latency |
+//! |---|---|---|
+//! | PCIe, per direction | `link.speed` x `link.width` after the line code, with 24 bytes per packet, at most `xdma.data_width` at 250 MHz | `link.read_latency_ns` (read and its completion), `link.write_latency_ns` |
+//! | XDMA engine | one descriptor per `xdma.descriptor_ns` | |
+//! | card memory, all accesses together | `memory.megabytes_per_second` | `memory.latency_ns` |
+//! | CDMA | `cdma.data_width` at 250 MHz, `cdma.descriptor_ns` per descriptor | |
+//! | network port, outgoing | `ni.megabits_per_second`, with 24 bytes per frame | `ni.latency_ns` |
+//!
+//! Simplifications: descriptor fetches of a running engine overlap with its data; a packet from the network is in memory when it arrives,
+//! and its bytes delay later accesses only; register accesses take no time.
 
 use crate::description::{CardDescription, LinkRate};
+use crate::scheduler::ENGINES;
+use crate::work::Work;
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 
 /// Bytes of a packet beside its payload: framing, sequence number, header with a 64-bit address, LCRC (PCIe 3.0, 2.2 and 3.5).
 const OVERHEAD: u64 = 24;
-/// AXI clock of the model, 250 MHz: the data path moves its width in each cycle.
+/// Bytes of an Ethernet frame beside its content: preamble, frame check sequence, gap (IEEE 802.3, 3.2 and 4.4.2).
+const FRAME_OVERHEAD: u64 = 24;
+/// AXI clock of the model, 250 MHz: a data path moves its width in each cycle.
 const CLOCKS_PER_MICROSECOND: u64 = 250;
 /// Picoseconds per nanosecond. Time is kept in picoseconds: 64 bytes take 4 ns on the widest link.
 const PICOS: u64 = 1000;
 
-/// Time at which the link becomes free, per direction.
-#[derive(Debug)]
-pub(crate) struct LinkPacer {
-    /// Bytes per microsecond; `None`: no limit.
-    rate: Option<u64>,
-    ways: [DirectionPacer; 2],
+/// A part of the card that moves one unit after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// PCIe towards the card.
+    ToCard,
+    /// PCIe towards the host.
+    ToHost,
+    /// Card memory.
+    Memory,
+    /// The CDMA's data path.
+    Cdma,
+    /// The network port, outgoing.
+    Network,
 }
 
+const PARTS: usize = 5;
+
+impl From<Direction> for Part {
+    fn from(direction: Direction) -> Self {
+        match direction {
+            Direction::C2h => Self::ToHost,
+            _ => Self::ToCard,
+        }
+    }
+}
+
+/// Time that parts of the card have been moving data, since it was built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BusyTimes {
+    /// PCIe towards the card.
+    pub to_card: Nanos,
+    /// PCIe towards the host.
+    pub to_host: Nanos,
+    /// Card memory.
+    pub memory: Nanos,
+    /// The CDMA's data path.
+    pub cdma: Nanos,
+    /// The network port, outgoing.
+    pub network: Nanos,
+}
+
+/// Part of the hardware that is working, in ascending order: time in which several work belongs to the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum TimePart {
+    /// The PCIe link.
+    Pcie,
+    /// Card memory and the CDMA.
+    Card,
+    /// The network port.
+    Network,
+}
+
+/// Duration of a byte per part, in picoseconds times 1024, and latencies in picoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    byte: [u64; PARTS],
+    read: u64,
+    write: u64,
+    memory: u64,
+    descriptor: u64,
+    copy: u64,
+}
+
+/// State of one engine.
 #[derive(Clone, Copy, Debug, Default)]
-struct DirectionPacer {
-    /// Time at which the direction becomes free, in picoseconds.
-    free: u64,
-    /// A unit has waited for the direction: the next one begins when the link becomes free, even if that is noticed later.
-    wanted: bool,
+struct EngineClock {
+    /// End of the unit in progress, or of the last one.
+    end: u64,
+    /// A unit is in progress.
+    started: bool,
+    /// The last unit is followed at once: the next one begins at its end, even if that is noticed later.
+    follows: bool,
+    /// Data is in flight: the next unit needs no latency.
+    filled: bool,
 }
 
-const fn place(direction: Direction) -> usize {
-    match direction {
-        Direction::C2h => 1,
-        _ => 0,
-    }
+/// Pacing of a card; off unless the description or the simulated network asks for it.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    is_on: bool,
+    costs: Costs,
+    /// Time at which each part becomes free.
+    free: [u64; PARTS],
+    busy: [u64; PARTS],
+    engines: [EngineClock; ENGINES],
 }
 
-impl LinkPacer {
+const fn picos(time: Nanos) -> u64 {
+    time.get().saturating_mul(PICOS)
+}
+
+const fn nanos(picos: u64) -> Nanos {
+    Nanos::new(picos.div_ceil(PICOS))
+}
+
+impl Pacer {
     pub(crate) fn new(description: &CardDescription) -> Self {
-        let rate = match description.link.rate {
-            LinkRate::Unlimited => None,
-            LinkRate::Described => {
-                let path = u64::from(description.xdma.data_width / 8) * CLOCKS_PER_MICROSECOND;
-                Some(description.link.bytes_per_microsecond().min(path).max(1))
-            }
+        let CardDescription { link, xdma, cdma, memory, ni, .. } = description;
+        let path = |width: u16| u64::from(width / 8) * CLOCKS_PER_MICROSECOND;
+        let pcie = link.bytes_per_microsecond().min(path(xdma.data_width));
+        let network = ni.megabits_per_second / 8;
+        // Bytes per microsecond are megabytes per second.
+        let rates = [pcie, pcie, memory.megabytes_per_second, path(cdma.data_width), network];
+        let costs = Costs {
+            byte: rates.map(|rate| (1024 * 1000 * PICOS) / rate.max(1)),
+            read: u64::from(link.read_latency_ns) * PICOS,
+            write: u64::from(link.write_latency_ns) * PICOS,
+            memory: u64::from(memory.latency_ns) * PICOS,
+            descriptor: u64::from(xdma.descriptor_ns) * PICOS,
+            copy: u64::from(cdma.descriptor_ns) * PICOS,
         };
-        Self { rate, ways: [DirectionPacer::default(); 2] }
+        Self {
+            is_on: link.rate == LinkRate::Described,
+            costs,
+            free: [0; PARTS],
+            busy: [0; PARTS],
+            engines: [EngineClock::default(); ENGINES],
+        }
     }
 
-    pub(crate) fn reset(&mut self) {
-        self.ways = [DirectionPacer::default(); 2];
+    pub(crate) fn set(&mut self, on: bool) {
+        if self.is_on != on {
+            self.reset();
+        }
+        self.is_on = on;
     }
 
     pub(crate) const fn is_on(&self) -> bool {
-        self.rate.is_some()
+        self.is_on
     }
 
-    /// Whether the next unit can begin. If not, the direction is marked as wanted.
-    pub(crate) fn is_free(&mut self, direction: Direction, now: Nanos) -> bool {
-        let Some(way) = self.ways.get_mut(place(direction)) else { return true };
-        let free = way.free <= now.get().saturating_mul(PICOS);
-        way.wanted |= !free;
-        free
+    pub(crate) fn reset(&mut self) {
+        self.free = [0; PARTS];
+        self.engines = [EngineClock::default(); ENGINES];
     }
 
-    /// Marks the direction as unused: none of its engines has work, so the next unit begins when it is submitted.
-    pub(crate) fn unused(&mut self, direction: Direction) {
-        if let Some(way) = self.ways.get_mut(place(direction)) {
-            way.wanted = false;
+    pub(crate) fn busy(&self) -> BusyTimes {
+        let [to_card, to_host, memory, cdma, network] = self.busy.map(|picos| Nanos::new(picos / PICOS));
+        BusyTimes { to_card, to_host, memory, cdma, network }
+    }
+
+    /// Occupies `part` for `bytes` from `began` on or when it becomes free. Returns the end.
+    fn occupy(&mut self, part: Part, bytes: u64, began: u64) -> u64 {
+        let index = part as usize;
+        let (Some(free), Some(busy), Some(byte)) =
+            (self.free.get_mut(index), self.busy.get_mut(index), self.costs.byte.get(index))
+        else {
+            return began;
+        };
+        let took = bytes.saturating_mul(*byte) >> 10;
+        *busy = busy.saturating_add(took);
+        *free = began.max(*free).saturating_add(took);
+        *free
+    }
+
+    /// Whether `unit`, the next one of `engine`, has ended by `now`; starts it if it is not in progress. `payload`: maximum payload of a
+    /// PCIe packet.
+    pub(crate) fn has_ended(&mut self, engine: u32, unit: Work, payload: u64, now: Nanos) -> bool {
+        let Some(clock) = engine_clock(&self.engines, engine).copied() else { return true };
+        if unit == Work::Instant {
+            return true;
+        }
+        let clock = if clock.started { clock } else { self.start(clock, unit, payload, now) };
+        if let Some(slot) = self.slot(engine) {
+            *slot = clock;
+        }
+        clock.end <= picos(now)
+    }
+
+    fn start(&mut self, clock: EngineClock, unit: Work, payload: u64, now: Nanos) -> EngineClock {
+        let on_link = |bytes: u64| bytes + bytes.div_ceil(payload.max(1)) * OVERHEAD;
+        let costs = self.costs;
+        let began = if clock.follows { clock.end } else { picos(now) };
+        let filled = clock.follows && clock.filled;
+        let after = |latency: u64, hidden: bool| if hidden { began } else { began + latency };
+        let (end, fills) = match unit {
+            Work::Instant => (began, filled),
+            Work::Fetch { bytes } => {
+                // After a pause: the latency of the doorbell write, then the read. A running engine fetches in advance.
+                let end =
+                    self.occupy(Part::ToCard, on_link(bytes), after(costs.write + costs.read, clock.follows));
+                (if clock.follows { began } else { end }, filled)
+            }
+            Work::Dma { direction, bytes, first } => {
+                let latency = match direction {
+                    Direction::C2h => costs.memory + costs.write,
+                    _ => costs.read + costs.memory,
+                };
+                let began = after(latency, filled);
+                // The engine prepares a descriptor while the data of the one before moves.
+                let prepared = began + if first { costs.descriptor } else { 0 };
+                let link = self.occupy(direction.into(), on_link(bytes), began);
+                (self.occupy(Part::Memory, bytes, began).max(link).max(prepared), true)
+            }
+            Work::Stream { direction } => (self.occupy(direction.into(), 0, began), true),
+            Work::Copy { bytes, first } => {
+                // After a pause: the latency of the doorbell write, a descriptor from memory, then the data.
+                let began =
+                    after(costs.write + 2 * costs.memory, filled) + if first { costs.copy } else { 0 };
+                let path = self.occupy(Part::Cdma, bytes, began);
+                // Memory is read and written.
+                (self.occupy(Part::Memory, 2 * bytes, began).max(path), true)
+            }
+            Work::Event { bytes, to_host } => {
+                let began = after(if to_host { costs.write } else { costs.memory }, filled);
+                let end = if to_host {
+                    self.occupy(Part::ToHost, on_link(bytes), began)
+                } else {
+                    self.occupy(Part::Memory, bytes, began)
+                };
+                (end, true)
+            }
+        };
+        EngineClock { end, started: true, follows: clock.follows, filled: fills }
+    }
+
+    /// Ends the unit of `engine`, which has been executed. `follows`: the engine continues at once.
+    pub(crate) fn executed(&mut self, engine: u32, follows: bool) {
+        if let Some(clock) = self.slot(engine) {
+            (clock.started, clock.follows) = (false, follows);
+            clock.filled &= follows;
         }
     }
 
-    /// Accounts for a unit of `bytes` in packets of at most `payload` bytes.
-    pub(crate) fn moved(&mut self, direction: Direction, bytes: u64, payload: u64, now: Nanos) {
-        let (Some(rate), Some(way)) = (self.rate, self.ways.get_mut(place(direction))) else { return };
-        if bytes == 0 {
-            // No data, for example a fetch of descriptors.
-            return;
-        }
-        let on_the_link = bytes + bytes.div_ceil(payload.max(1)) * OVERHEAD;
-        let took = on_the_link.saturating_mul(1000 * PICOS) / rate;
-        let began = if way.wanted { way.free } else { way.free.max(now.get().saturating_mul(PICOS)) };
-        let free = began.saturating_add(took);
-        // The next unit could have begun by now, too.
-        *way = DirectionPacer { free, wanted: way.wanted && free <= now.get().saturating_mul(PICOS) };
+    /// Accounts for `bytes` of a stream, moved from `now` on.
+    pub(crate) fn streamed(
+        &mut self,
+        direction: Direction,
+        bytes: u64,
+        payload: u64,
+        engine: u32,
+        now: Nanos,
+    ) {
+        let began = engine_clock(&self.engines, engine).filter(|clock| clock.follows);
+        let began = began.map_or_else(|| picos(now), |clock| clock.end);
+        self.occupy(direction.into(), bytes + bytes.div_ceil(payload.max(1)) * OVERHEAD, began);
     }
 
-    /// Earliest time at which a wanted direction becomes free.
-    pub(crate) fn deadline(&self) -> Option<Nanos> {
-        let wanted = self.ways.iter().filter(|way| way.wanted);
-        wanted.map(|way| Nanos::new(way.free.div_ceil(PICOS))).min()
+    /// Accounts for `bytes` that arrived from the network.
+    pub(crate) fn received(&mut self, bytes: u64, now: Nanos) {
+        if self.is_on {
+            self.occupy(Part::Memory, bytes, picos(now));
+        }
     }
+
+    /// Whether the network port can take a frame.
+    pub(crate) fn is_port_free(&self, now: Nanos) -> bool {
+        !self.is_on || self.port_free() <= now
+    }
+
+    /// Time at which the network port becomes free.
+    pub(crate) fn port_free(&self) -> Nanos {
+        self.free.get(Part::Network as usize).map_or(Nanos::ZERO, |free| nanos(*free))
+    }
+
+    /// Sends a frame of `bytes` through the port. Returns the time at which its last bit has left; `now` without pacing.
+    pub(crate) fn sent(&mut self, bytes: u64, now: Nanos) -> Nanos {
+        if self.is_on { nanos(self.occupy(Part::Network, bytes + FRAME_OVERHEAD, picos(now))) } else { now }
+    }
+
+    /// Earliest end of a unit in progress among `engines`, one bit each.
+    pub(crate) fn deadline(&self, engines: u32) -> Option<Nanos> {
+        let waiting = (0_u32..).zip(&self.engines).filter(|(engine, _)| engines >> engine & 1 != 0);
+        waiting.map(|(_, clock)| nanos(clock.end)).min()
+    }
+
+    fn slot(&mut self, engine: u32) -> Option<&mut EngineClock> {
+        self.engines.get_mut(usize::try_from(engine).ok()?)
+    }
+}
+
+fn engine_clock(engines: &[EngineClock; ENGINES], engine: u32) -> Option<&EngineClock> {
+    engines.get(usize::try_from(engine).ok()?)
 }

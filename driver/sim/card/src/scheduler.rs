@@ -13,15 +13,15 @@ pub(crate) struct EngineScheduler {
     pub(crate) awake: u32,
     /// Time at which a timer gives work to a stream channel, the CDMA or the NI.
     pub(crate) alarm: Nanos,
-    /// Channels that wait for the link, one bit each.
+    /// Engines whose unit in progress has not ended, one bit each.
     pub(crate) paced: u32,
-    /// With a rate limit: the turn at which each engine worked last.
+    /// With pacing: the turn at which each engine worked last.
     worked: [u64; ENGINES],
     turn: u64,
 }
 
 /// Maximum number of engines of a card: eight channels, the CDMA, the engines of the NI.
-const ENGINES: usize = 8 + 1 + Ni::ENGINES as usize;
+pub(crate) const ENGINES: usize = 8 + 1 + Ni::ENGINES as usize;
 
 impl EngineScheduler {
     /// State in which no engine has work.
@@ -35,7 +35,7 @@ impl EngineScheduler {
         if ahead != 0 { ahead } else { self.awake }.trailing_zeros()
     }
 
-    /// Awake engine that has not worked for longest: channels that wait for the link do not follow the round.
+    /// Awake engine that has not worked for longest: engines whose units take time do not follow the round.
     pub(crate) fn least_recently_run(&self) -> u32 {
         let awake = (0..).zip(self.worked).filter(|(engine, _)| self.awake & 1 << engine != 0);
         awake.min_by_key(|(_, worked)| *worked).map_or_else(|| self.following(), |(engine, _)| engine)

@@ -3,10 +3,12 @@
 use crate::card::Card;
 use crate::host::HostPort;
 use crate::link::{EngineContext, Upstream};
+use crate::memory::PAGE;
 use crate::ni::Ni;
+use crate::pacer::TimePart;
+use crate::work::{QUANTUM, Work};
 use crate::xdma::StepResult;
 use fpga_protocol::time::Nanos;
-use fpga_registers::xdma::Direction;
 
 /// Maximum number of units of work that one engine does in a row before the next one is served.
 const BURST: u32 = 64;
@@ -68,14 +70,14 @@ impl Card {
             }
             self.turns.alarm = Nanos::MAX;
         }
-        if self.turns.paced != 0 && self.pace.deadline().is_none_or(|free| free <= self.now) {
+        if self.turns.paced != 0 && self.pace.deadline(self.turns.paced).is_none_or(|end| end <= self.now) {
             self.turns.awake |= std::mem::take(&mut self.turns.paced);
         }
         while self.turns.awake != 0 {
             let paced = self.pace.is_on();
             let engine = if paced { self.turns.least_recently_run() } else { self.turns.following() };
-            let StepResult { units, waiting } = if paced && engine < self.xdma.channels() {
-                let Some(turn) = self.rate_limited_work(engine, host) else {
+            let StepResult { units, waiting } = if paced {
+                let Some(turn) = self.paced_work(engine, host) else {
                     self.turns.awake &= !(1 << engine);
                     self.turns.paced |= 1 << engine;
                     continue;
@@ -108,31 +110,58 @@ impl Card {
         0
     }
 
-    /// Lets a channel do one unit of work at the rate of the link. Returns `None` if the link is busy.
+    /// Lets an engine do one unit of work once its duration is over. Returns `None` before that.
     #[inline(never)]
-    fn rate_limited_work<H: HostPort>(&mut self, engine: u32, host: &mut H) -> Option<StepResult> {
-        let to_card = engine < u32::from(self.description.xdma.h2c_channels);
-        let direction = if to_card { Direction::H2c } else { Direction::C2h };
-        if !self.pace.is_free(direction, self.now) {
+    fn paced_work<H: HostPort>(&mut self, engine: u32, host: &mut H) -> Option<StepResult> {
+        let unit = self.next_unit(engine);
+        let payload = 128 << self.config.max_payload();
+        if !self.pace.has_ended(engine, unit, payload, self.now) {
             return None;
         }
         let moved = |card: &Self| card.counters.h2c_bytes.wrapping_add(card.counters.c2h_bytes);
         let before = moved(self);
         let turn = self.engine_work(engine, host, 1);
-        let bytes = moved(self).wrapping_sub(before);
-        let h2c = (1_u32 << self.description.xdma.h2c_channels) - 1;
-        let way = if to_card { h2c } else { self.all_channels() & !h2c };
-        if turn.units == 0 && (self.turns.awake | self.turns.paced) & way & !(1 << engine) == 0 {
-            self.pace.unused(direction);
+        if let Work::Stream { direction } = unit {
+            let bytes = moved(self).wrapping_sub(before);
+            self.pace.streamed(direction, bytes, payload, engine, self.now);
         }
-        let payload = 128 << self.config.max_payload();
-        self.pace.moved(direction, bytes, payload, self.now);
+        if unit != Work::Instant || turn.units == 0 {
+            self.pace.executed(engine, turn.units > 0);
+        }
         Some(turn)
     }
 
-    /// Time at which the link becomes free for a channel that waits for it.
-    pub(crate) fn pace_deadline(&self) -> Option<Nanos> {
-        self.pace.deadline().filter(|_| self.turns.paced != 0)
+    /// Returns the next unit of an engine.
+    fn next_unit(&self, engine: u32) -> Work {
+        let channels = self.xdma.channels();
+        if engine < channels {
+            self.xdma.next_unit(engine)
+        } else if engine == channels {
+            self.cdma.next_unit(&self.space)
+        } else {
+            self.ni.next_unit(engine - channels - 1)
+        }
+    }
+
+    /// Time at which work in progress ends: a unit of an engine, or the frame in the network port.
+    #[must_use]
+    pub fn work_deadline(&self) -> Option<Nanos> {
+        let port = (self.pace.is_on() && self.ni.has_frames()).then(|| self.pace.port_free());
+        self.pace.deadline(self.turns.paced).into_iter().chain(port).min()
+    }
+
+    /// Part that is working; of several the last in the order PCIe, card, network.
+    #[must_use]
+    pub fn part_in_progress(&self) -> Option<TimePart> {
+        let pcie =
+            if self.description.ni.event_push { !(1 << self.xdma.channels()) } else { self.all_channels() };
+        if self.pace.port_free() > self.now {
+            Some(TimePart::Network)
+        } else if self.turns.paced & !pcie != 0 {
+            Some(TimePart::Card)
+        } else {
+            (self.turns.paced != 0).then_some(TimePart::Pcie)
+        }
     }
 
     fn engines(&self) -> u32 {
@@ -145,9 +174,10 @@ impl Card {
         let channels = self.xdma.channels();
         let Self { config, space, streams, counters, faults, plan, now, xdma, .. } = self;
         let (bus_master, now) = (config.bus_master(), *now);
+        let quantum = if self.pace.is_on() { QUANTUM } else { PAGE };
         if engine < channels {
             let upstream = Upstream { host, bus_master, counters, faults, plan };
-            let mut lanes = EngineContext { upstream, space, streams, now };
+            let mut lanes = EngineContext { upstream, space, streams, now, quantum };
             let turn = xdma.work(engine, &mut lanes, most);
             if self.description.xdma.stream {
                 // Channels create work for each other, and so do timers.
@@ -162,7 +192,7 @@ impl Card {
         }
         let host: &mut dyn HostPort = host;
         let upstream = Upstream { host, bus_master, counters, faults, plan };
-        let mut lanes = EngineContext { upstream, space, streams, now };
+        let mut lanes = EngineContext { upstream, space, streams, now, quantum };
         if engine == channels {
             let turn = times(most, || self.cdma.step(&mut lanes));
             if turn.waiting {

@@ -10,6 +10,8 @@ use std::borrow::Cow;
 
 /// Maximum card memory size: it is one mapping, and this size exceeds any card's.
 const MAX_MEMORY: u64 = 1 << 44;
+/// Maximum rate, in megabytes or megabits per second: beyond any memory or port.
+const MAX_RATE: u64 = 100_000_000;
 /// Maximum size of the FIFO between stream ports, and maximum length of a generated packet.
 const MAX_STREAM: u64 = 16 << 20;
 /// Granularity of memory and windows.
@@ -197,6 +199,7 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
         return Err(Problem::NotModelled { key: "cdma.dre", instead: "false (PG034: up to 512 bit)" });
     }
     let memory = &description.memory;
+    range("memory.megabytes_per_second", memory.megabytes_per_second, 1, MAX_RATE)?;
     range("memory.size", memory.size, GRANULE, MAX_MEMORY)?;
     aligned("memory.size", memory.size, GRANULE, "multiple of 64 KiB")?;
     aligned("memory.base", memory.base, GRANULE, "multiple of 64 KiB")?;
@@ -274,6 +277,7 @@ fn stream(stream: &StreamDescription) -> Result<(), Problem> {
 fn network(description: &CardDescription) -> Result<(), Problem> {
     let ni = &description.ni;
     range("ni.node_id", ni.node_id.into(), 0, u64::from(u32::MAX) - 1)?;
+    range("ni.megabits_per_second", ni.megabits_per_second, 8, MAX_RATE)?;
     one_of("ni.packet_size", ni.packet_size.into(), &[64, 128, 256, 512, 1024, 2048, 4096])?;
     range("ni.mask_bits", ni.mask_bits.into(), 1, 256)?;
     range("ni.registry_entries", ni.registry_entries.into(), 1, 4096)?;

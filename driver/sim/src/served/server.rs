@@ -248,6 +248,7 @@ impl CardServer {
         // Keeps the card open, so that no other user in this process can close it.
         let opened = network.backend(card);
         let link = network.link_events();
+        network.stop_virtual_time();
         let began = Instant::now();
         let base = network.now();
         let (mut client, mut stranger): (Option<Client>, Option<ExcessClient>) = (None, None);

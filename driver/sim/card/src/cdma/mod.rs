@@ -13,7 +13,8 @@ use crate::host::HostPort;
 use crate::link::{EngineContext, Upstream};
 use crate::memory::PAGE;
 use crate::offsets::cdma as at;
-use crate::space::advance;
+use crate::space::{CardSpace, advance};
+use crate::work::Work;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 use fpga_registers::cast::{high32, low32};
@@ -317,6 +318,24 @@ impl Cdma {
             return true;
         }
         self.step_sg(lanes)
+    }
+
+    /// Returns the next unit of [`step`](Self::step), with its amount of data.
+    pub(crate) fn next_unit(&self, space: &CardSpace) -> Work {
+        let copy = |remaining: u32, first| {
+            let bytes = u64::from(remaining).min(PAGE as u64);
+            Work::Copy { bytes, first }
+        };
+        if self.hangs || self.control & control::RESET != 0 {
+            return Work::Instant;
+        }
+        match self.simple {
+            Some(simple) => copy(simple.remaining, simple.remaining == self.length),
+            None => match self.sg.next_copy(space) {
+                Some((length, first)) => copy(length & self.length_mask, first),
+                None => Work::Instant,
+            },
+        }
     }
 
     fn halt(&mut self, error: u32, address: u64, lanes: &mut EngineContext<'_, dyn HostPort>) {

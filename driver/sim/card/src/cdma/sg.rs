@@ -4,8 +4,10 @@ use super::{Cdma, CopyInProgress, CopyStep, control, status};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::link::{EngineContext, Upstream};
+use crate::space::CardSpace;
 use fpga_registers::CardAddr;
 
+const LENGTH_OFFSET: u64 = 0x18;
 const STATUS_OFFSET: u64 = 0x1C;
 const COMPLETED: u32 = 1 << 31;
 const FAILED_DECODE: u32 = 1 << 30;
@@ -35,6 +37,19 @@ impl ScatterGather {
             self.reload = false;
         }
         self.running = true;
+    }
+
+    /// Remaining length of the descriptor in execution, or length of the next one, and whether that one begins; `None` if the engine rests.
+    pub(super) fn next_copy(&self, space: &CardSpace) -> Option<(u32, bool)> {
+        if !self.running {
+            return None;
+        }
+        if let Some(copy) = self.copy {
+            return Some((copy.remaining, false));
+        }
+        let mut length = [0; 4];
+        let read = space.read(CardAddr::new(self.next.wrapping_add(LENGTH_OFFSET)), &mut length);
+        Some((read.map_or(0, |()| u32::from_le_bytes(length)), true))
     }
 
     pub(super) const fn stop(&mut self) {

@@ -14,6 +14,7 @@ use crate::counters::CardCounters;
 use crate::fault_log::{FaultKind, Unit};
 use crate::host::HostPort;
 use crate::link::EngineContext;
+use crate::work::Work;
 use fpga_firmware::event::{self, Event, FaultReason};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EVENT_RING_ENTRIES_MIN, EventKind, ni};
 use fpga_protocol::receiver::UNLIMITED_SLOTS;
@@ -305,6 +306,14 @@ impl EventRing {
         let first = self.unreported_overflows == 0;
         self.lose();
         Some(first.then(|| Fault { detail: 1, ..Fault::new(FaultReason::EventLost) }))
+    }
+
+    /// Returns the next unit of [`step`](Self::step), with its amount of data.
+    pub(super) fn next_unit(&self) -> Work {
+        if self.queue.is_empty() && self.unreported_overflows == 0 {
+            return Work::Instant;
+        }
+        Work::Event { bytes: event::SIZE as u64, to_host: self.push }
     }
 
     fn write_event(&mut self, event: &Event, lanes: &mut EngineContext<'_, dyn HostPort>) -> Option<Fault> {

@@ -36,6 +36,10 @@ impl FrameQueue {
         self.queue.len() < WAITING
     }
 
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     pub(super) fn take(&mut self) -> Option<Vec<u8>> {
         self.queue.pop_front()
     }

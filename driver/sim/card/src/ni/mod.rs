@@ -28,6 +28,7 @@ use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::host::HostPort;
 use crate::link::EngineContext;
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET, payload_size, window_stride};
+use crate::work::Work;
 use events::EventRing;
 use faults::{Fault, FaultBlock};
 use fpga_firmware::event::{Event, EventKind, FaultReason};
@@ -222,6 +223,16 @@ impl Ni {
 
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.exchange.poll_timeout()
+    }
+
+    /// Returns the next unit of an engine, with its amount of data. The time of packets is the port's.
+    pub(crate) fn next_unit(&self, engine: u32) -> Work {
+        if engine == 1 { self.events.next_unit() } else { Work::Instant }
+    }
+
+    /// Whether frames wait for the network port.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.frames.is_waiting()
     }
 
     pub(crate) fn take_frame(&mut self) -> Option<Vec<u8>> {

@@ -25,6 +25,7 @@ use crate::fault_log::FaultKind;
 use crate::fault_plan::{DescriptorFault, WritebackFault};
 use crate::host::HostPort;
 use crate::link::{EngineContext, Upstream};
+use crate::work::{QUANTUM, Work};
 use fpga_registers::Iova;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::StatusError;
@@ -70,6 +71,30 @@ impl Channel {
             Head::Empty => return false,
         }
         true
+    }
+
+    /// Returns the next unit of [`unit`](Self::unit), with its amount of data.
+    pub(super) fn next_unit(&self) -> Work {
+        let engine = &self.engine;
+        if !engine.active || engine.hangs || engine.stopping && engine.flight.is_none() {
+            return Work::Instant;
+        }
+        if !engine.stopping && self.may_fetch() {
+            return Work::Fetch { bytes: self.fetch_bytes() };
+        }
+        let direction = self.direction;
+        if self.stream {
+            return Work::Stream { direction };
+        }
+        let dma = |length: u32, first| {
+            let bytes = u64::from(length).min(QUANTUM as u64);
+            Work::Dma { direction, bytes, first }
+        };
+        match (engine.flight, engine.prefetch.head()) {
+            (Some(flight), _) => dma(flight.remaining, false),
+            (None, Some(fetched)) if fetched.control >> 16 == MAGIC => dma(fetched.length, true),
+            _ => Work::Instant,
+        }
     }
 
     fn begin_descriptor<H: HostPort + ?Sized>(

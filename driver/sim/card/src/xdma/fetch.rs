@@ -35,6 +35,11 @@ impl Channel {
         !prefetch.ended && count > 0 && prefetch.len() + count <= prefetch.capacity
     }
 
+    /// Number of bytes that the next fetch reads.
+    pub(super) fn fetch_bytes(&self) -> u64 {
+        (self.fetch_count() * DESCRIPTOR_BYTES) as u64
+    }
+
     /// Reads the next block, or the part of it for which there are credits.
     pub(super) fn fetch<H: HostPort + ?Sized>(
         &mut self,

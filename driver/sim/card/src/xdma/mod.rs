@@ -18,6 +18,7 @@ use crate::interrupt_messages::InterruptMessages;
 use crate::irq::IrqBlock;
 use crate::link::EngineContext;
 use crate::offsets::{config as at, sgdma_common};
+use crate::work::Work;
 use channel::Channel;
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
@@ -134,6 +135,12 @@ impl Xdma {
         let turn = channel.work(self.rules, lanes, most);
         set_line(&mut self.lines, place, channel);
         turn
+    }
+
+    /// Returns the next unit of a channel.
+    pub(crate) fn next_unit(&self, number: u32) -> Work {
+        let channel = usize::try_from(number).ok().and_then(|place| self.channels.get(place));
+        channel.map_or(Work::Instant, Channel::next_unit)
     }
 
     /// Channel whose completed count is at `offset` of the DMA BAR.

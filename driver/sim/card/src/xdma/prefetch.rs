@@ -129,6 +129,11 @@ impl Prefetch {
         if self.ended || count == 0 { self.len() } else { (self.len() + count).saturating_sub(self.capacity) }
     }
 
+    /// Descriptor that [`pop`](Self::pop) returns next, if one was fetched.
+    pub(super) fn head(&self) -> Option<Fetched> {
+        (self.filled != self.taken).then(|| self.slots.get(self.place(self.taken)).map(Fetched::new))?
+    }
+
     pub(super) fn pop(&mut self) -> Head {
         if self.filled != self.taken {
             let fetched = self.slots.get(self.place(self.taken)).map(Fetched::new);

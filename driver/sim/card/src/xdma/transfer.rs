@@ -6,7 +6,6 @@ use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::link::{EngineContext, Upstream};
-use crate::memory::PAGE;
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
 
@@ -38,14 +37,14 @@ impl Failure {
 }
 
 impl Channel {
-    /// Moves up to a page of the descriptor in flight, and completes it when no data remains.
+    /// Moves up to a page (with pacing, a quantum) of the descriptor in flight, and completes it when no data remains.
     pub(super) fn transfer<H: HostPort + ?Sized>(
         &mut self,
         flight: ActiveDescriptor,
         rules: EngineOptions,
         lanes: &mut EngineContext<'_, H>,
     ) {
-        let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(PAGE);
+        let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(lanes.quantum);
         let watched = lanes.upstream.plan.watches_channels();
         let moved = if watched && self.refuses(&flight, most, &mut lanes.upstream) {
             match self.direction {

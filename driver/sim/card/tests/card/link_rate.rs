@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use crate::xdma::{DATA, DESCRIPTORS, H2C0};
+use fpga_card::CardDescription;
 use fpga_card::description::LinkRate;
 use fpga_protocol::time::Nanos;
 
@@ -12,12 +13,23 @@ const LENGTH: u32 = 4096;
 const RATE: u64 = 15_753;
 /// Time of a descriptor on the link, in nanoseconds: 32 packets of 128 bytes, each with 24 bytes besides its payload.
 const DESCRIPTOR_TIME_NS: u64 = (LENGTH as u64 + 32 * 24) * 1000 / RATE;
+/// Time of the fetch of a descriptor.
+const FETCH_TIME_PS: u64 = (32 + 24) * 1_000_000 / RATE;
 /// Run, without interrupts.
 const RUN: u32 = 1;
 
+/// Card whose PCIe link alone takes time.
+fn link_alone() -> CardDescription {
+    let mut description = small();
+    description.link.rate = LinkRate::Described;
+    (description.link.read_latency_ns, description.link.write_latency_ns) = (0, 0);
+    (description.memory.megabytes_per_second, description.memory.latency_ns) = (1_000_000, 0);
+    description
+}
+
 /// Channel that runs a circular ring of descriptors without end.
 fn cyclic(rate: LinkRate) -> CardTestbed {
-    let mut description = small();
+    let mut description = link_alone();
     description.link.rate = rate;
     let mut testbed = CardTestbed::with(description);
     for n in 0..RING {
@@ -61,7 +73,8 @@ fn cyclic_ring_with_rate_completes_singly() {
             seen.push(now);
         }
     }
-    assert!((99..=101).contains(&seen.len()), "{} in the time of 100", seen.len());
+    // Descriptor fetches take some of the time.
+    assert!((96..=101).contains(&seen.len()), "{} in the time of 100", seen.len());
     let gaps: Vec<u64> = seen.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.iter().all(|gap| gap.abs_diff(DESCRIPTOR_TIME_NS) <= 20), "{gaps:?}");
 }
@@ -71,16 +84,18 @@ fn cyclic_ring_with_rate_completes_singly() {
 #[test]
 fn link_rate_late_wake_up_loses_and_gains_nothing() {
     let mut testbed = cyclic(LinkRate::Described);
-    // The channel's buffer is filled, and the first descriptor moves.
+    // The first fetch begins.
     work(&mut testbed, 0, 1000);
-    assert_eq!(completed(&mut testbed), 1);
+    assert_eq!(completed(&mut testbed), 0);
     for now in (1..=20).map(|n| n * 50_000) {
         let due = testbed.card.next_deadline().expect("the link will be free");
         assert!(due.get() <= now, "{due:?} at {now}");
         for _ in 0..100 {
             work(&mut testbed, now, 64);
         }
-        let (done, expected) = (completed(&mut testbed), now / DESCRIPTOR_TIME_NS);
+        // Fetches share the link with the data: 32 bytes and a header per descriptor.
+        let (done, expected) =
+            (completed(&mut testbed), now * 1000 / (DESCRIPTOR_TIME_NS * 1000 + FETCH_TIME_PS));
         assert!(done.abs_diff(expected) <= 1 + expected / 100, "{done} after {now} ns, not {expected}");
         let beats = u64::from(testbed.read(DMA, H2C0 + 0xCC));
         assert!(beats <= now / 4 + u64::from(LENGTH) / 64, "{beats} beats in {} clocks", now / 4);
@@ -98,8 +113,7 @@ fn link_rate_late_wake_up_loses_and_gains_nothing() {
 
 #[test]
 fn link_rate_channels_share_direction() {
-    let mut description = small();
-    description.link.rate = LinkRate::Described;
+    let description = link_alone();
     let mut testbed = CardTestbed::with(description);
     for n in 0..RING {
         let next = DESCRIPTORS + (n + 1) % RING * 32;
@@ -122,7 +136,7 @@ fn link_rate_channels_share_direction() {
     }
     let counts = [H2C0, H2C0 + 0x100, 0x1000].map(|base| u64::from(testbed.read(DMA, base + 0x48)));
     assert!(
-        (98..=102).contains(&(counts[0] + counts[1])) && counts[0].abs_diff(counts[1]) <= 1,
+        (93..=102).contains(&(counts[0] + counts[1])) && counts[0].abs_diff(counts[1]) <= 1,
         "{counts:?}"
     );
     assert!((98..=102).contains(&counts[2]), "{counts:?}");
