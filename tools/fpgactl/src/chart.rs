@@ -21,6 +21,8 @@ use crate::style::{self, OutputStyle};
 /// Minimum and maximum width of a chart, in columns. A narrower chart shows nothing useful.
 const MIN_WIDTH: u16 = 40;
 const MAX_WIDTH: u16 = 110;
+/// Columns of a bar that means all.
+const BAR: u16 = 40;
 /// Height of a panel, in lines.
 const HEIGHT: u16 = 18;
 /// Colours in the order of the SVG's, as close as a terminal has them.
@@ -58,6 +60,15 @@ pub fn text_beside_report(picture: &Picture, asked: bool, settings: &Settings) -
         return String::new();
     }
     text(picture, style::width(80), settings.style)
+}
+
+/// Returns a bar of [`BAR`] columns at most for a `share` of 0 to 1. A share above 0 has at least half a column.
+#[must_use]
+pub fn bar(share: f64, manner: OutputStyle) -> String {
+    let halves = (0..2 * BAR).filter(|half| (f64::from(*half) + 0.5) / f64::from(2 * BAR) < share).count();
+    let halves = halves.max(usize::from(share > 0.0));
+    let (whole, half) = if manner.unicode { ("━", "╸") } else { ("#", "+") };
+    whole.repeat(halves / 2) + if halves % 2 == 1 { half } else { "" }
 }
 
 fn panel_text(panel: &Panel, width: u16, manner: OutputStyle) -> String {

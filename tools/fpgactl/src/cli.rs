@@ -441,6 +441,9 @@ pub struct TransferArgs {
     /// File for the received data; -: standard output
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Draw a chart of where the time of simulated cards went, too [default: on a terminal]
+    #[arg(long)]
+    pub chart: bool,
     /// Number of packets that the simulated network holds back and releases in random order, 0 to 4096; 0: in order [default: 64]
     #[arg(long, value_name = "N", value_parser = reorder_depth)]
     pub reorder: Option<u16>,

@@ -367,6 +367,8 @@ pub struct Opened {
     pub backend: Arc<dyn Backend>,
     /// Whether the card is simulated, so that its time is virtual.
     pub simulated: bool,
+    /// Network of a simulated card whose time is virtual, if several cards of this process share it.
+    pub network: Option<SimNetwork>,
     /// Whether another process serves it.
     pub served: bool,
     /// Register map of its user BAR.
@@ -404,7 +406,7 @@ impl Opened {
     pub(crate) fn of(choice: &impl CardOpener, card: Card, backend: Arc<dyn Backend>) -> Self {
         let target = choice.target();
         let (simulated, served) = (target.is_simulated(), target.is_served());
-        let opened = Self { card, backend, simulated, served, map: choice.map() };
+        let opened = Self { card, backend, simulated, network: None, served, map: choice.map() };
         choice.opened(&opened);
         opened
     }
@@ -566,8 +568,10 @@ fn simulated_pair(
     let network = SimNetwork::builder().card(first).card(second);
     let network = network.impairments(sim.impairments).seed(sim.seed).build()?;
     let options = choice.design().options();
-    let first = Opened::new(choice, choice.with_observer(network.backend(0)), options.clone())?;
-    Ok((first, Opened::new(&Target::default(), network.backend(1), options)?))
+    let mut first = Opened::new(choice, choice.with_observer(network.backend(0)), options.clone())?;
+    let mut second = Opened::new(&Target::default(), network.backend(1), options)?;
+    (first.network, second.network) = (Some(network.clone()), Some(network));
+    Ok((first, second))
 }
 
 #[cfg(test)]

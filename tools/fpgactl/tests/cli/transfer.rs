@@ -40,6 +40,34 @@ fn transfer_json_has_contract_keys() {
     assert!(report["remote_notification_us"]["mean"].as_f64().unwrap() > 0.0);
 }
 
+/// A slower part of the cards takes a larger share of the time.
+#[test]
+fn transfer_reports_where_time_went() {
+    let dir = tempfile::tempdir().unwrap();
+    let share = |part: &str, sections: &str| {
+        let card = file(dir.path(), "card.yaml", format!("schema_version: 3\n{sections}\n").as_bytes());
+        let card = format!("mock:{}", card.display());
+        let report = transfer(&["--size", "1MiB", "--reorder", "0", "--card", &card]);
+        let time = report["time"].as_object().unwrap();
+        let all: f64 = time.values().map(|part| part.as_f64().unwrap()).sum();
+        assert!(all > 1e6 * report["card_seconds"].as_f64().unwrap(), "{report}");
+        time[part].as_f64().unwrap() / all
+    };
+    for (part, slow) in [
+        ("pcie_us", "link: { speed: 1, width: 1 }"),
+        ("card_us", "cdma: { data_width: 32 }"),
+        ("network_us", "ni: { megabits_per_second: 1000 }"),
+    ] {
+        let (usual, slow) = (share(part, ""), share(part, slow));
+        assert!(slow > 0.6 && slow > 1.5 * usual, "{part}: {usual} -> {slow}");
+    }
+    let text = fpgactl(&["transfer", "--size", "1MiB", "--chart"]).ok().stdout;
+    for name in ["time in PCIe", "time in cards", "time in network", "time in hosts"] {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.contains(" µs ") && line.contains(" %  "), "{line}");
+    }
+}
+
 #[test]
 fn transfer_every_scheme_over_lossy_network_verifies() {
     let dir = tempfile::tempdir().unwrap();

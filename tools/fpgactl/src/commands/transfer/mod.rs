@@ -12,9 +12,11 @@ pub mod load;
 mod plan;
 mod report;
 
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use fpga_driver::CardAddr;
+use fpga_sim::SimNetwork;
 
 use crate::cli::TransferArgs;
 use crate::error::CliError;
@@ -57,6 +59,7 @@ pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, C
         plan: &plan,
         source: &source,
         out,
+        chart: args.chart,
         progress: Progress::new(source.length(), settings.progress),
     };
     let report = job.run(&mut sending, &mut receiving)?;
@@ -105,6 +108,8 @@ struct TransferJob<'a> {
     plan: &'a Plan,
     source: &'a Source,
     out: Option<OutFile>,
+    /// Whether a chart was requested.
+    chart: bool,
     progress: Progress,
 }
 
@@ -124,12 +129,16 @@ impl TransferJob<'_> {
         sending: &mut SendingHost,
         receiving: &mut ReceivingHost,
     ) -> Result<TransferReport, CliError> {
-        let mut report = TransferReport::new(sending, receiving, self.source, self.plan, self.out.is_some());
+        let chart = (self.chart || std::io::stdout().is_terminal()).then_some(self.settings.style);
+        let mut report =
+            TransferReport::new(sending, receiving, self.source, self.plan, self.out.is_some(), chart);
         let mut first = self.source.open(self.settings.deadline)?;
         let mut second = self.source.open(self.settings.deadline)?;
         let mut counters = NiCounters::new(receiving.endpoint())?;
         let mut sent = NiCounters::new(sending.endpoint())?;
         let began = Instant::now();
+        let network = sending.opened().network.clone();
+        let before = network.as_ref().map(SimNetwork::time_spent);
         let chunk = self.plan.chunk_size(self.source.length(), hosts::ends(sending, receiving))?;
         let (mut number, mut start) = (1, 0);
         let mut length = self.source.next_part(start, chunk)?;
@@ -155,7 +164,8 @@ impl TransferJob<'_> {
         let span = began.elapsed();
         self.source.check_unchanged()?;
         check_nothing_allocated(sending, receiving)?;
-        report.finish(span, &counters, sent.sent());
+        let time = network.zip(before).map(|(network, before)| network.time_spent().since(&before));
+        report.finish(span, time, &counters, sent.sent());
         Ok(report)
     }
 

@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use fpga_registers::quantity;
+use fpga_sim::TimeSpent;
 use serde::Serialize;
 
 use super::counters::NiCounters;
 use super::hosts::{Arrival, ReceivingHost, SendingHost};
 use super::plan::{Plan, REORDER};
+use crate::chart;
 use crate::cli::Notifier;
 use crate::impair::ImpairReport;
 use crate::output::{Report, pairs};
 use crate::stream::Source;
+use crate::style::OutputStyle;
 use crate::units::{binary_size, gigabytes_per_second, micros, rate};
 
 /// Report of a successful transfer. The keys are a contract with scripts.
@@ -31,6 +34,8 @@ pub struct TransferReport {
     /// Time on the network only, all transfers together, by the card's clock.
     card_seconds: f64,
     card_goodput_gb_per_s: f64,
+    /// Where the virtual time of the simulated cards went, host to host; `null` between real cards.
+    time: Option<TimeReport>,
     transfers: u64,
     segments: u64,
     silent_segments: u64,
@@ -59,6 +64,56 @@ pub struct TransferReport {
     span: Duration,
     #[serde(skip)]
     card_span: Duration,
+    /// Characters of a bar chart of the times; `None`: no chart.
+    #[serde(skip)]
+    chart: Option<OutputStyle>,
+}
+
+/// Parts of the virtual time, in µs. They add up to the whole: time in which several parts work belongs to a network port, otherwise to
+/// a card.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct TimeReport {
+    /// PCIe links: data, descriptors, events, and the latency of requests.
+    pcie_us: f64,
+    /// Inside cards: the CDMA and card memory.
+    card_us: f64,
+    /// Network ports and the way between the cards.
+    network_us: f64,
+    /// Nothing was in progress: software, or everybody waited for a timer.
+    host_us: f64,
+}
+
+impl From<TimeSpent> for TimeReport {
+    fn from(spent: TimeSpent) -> Self {
+        let us = |part: fpga_protocol::Nanos| micros(part.get());
+        Self {
+            pcie_us: us(spent.pcie),
+            card_us: us(spent.card),
+            network_us: us(spent.network),
+            host_us: us(spent.host),
+        }
+    }
+}
+
+impl TimeReport {
+    /// The parts as lines of the report, each with its share and, with a chart, a bar.
+    fn lines(self, chart: Option<OutputStyle>) -> Vec<(&'static str, String)> {
+        let parts = [
+            ("time in PCIe", self.pcie_us),
+            ("time in cards", self.card_us),
+            ("time in network", self.network_us),
+            ("time in hosts", self.host_us),
+        ];
+        let all: f64 = parts.iter().map(|(_, part)| part).sum();
+        parts
+            .into_iter()
+            .map(|(name, part)| {
+                let share = if all > 0.0 { part / all } else { 0.0 };
+                let bar = chart.map_or_else(String::new, |style| chart::bar(share, style));
+                (name, format!("{part:>10.1} µs {:>5.1} %  {bar}", share * 100.0).trim_end().to_owned())
+            })
+            .collect()
+    }
 }
 
 /// Latencies of several transfers in µs; `null` if there was none.
@@ -102,6 +157,7 @@ impl TransferReport {
         source: &Source,
         plan: &Plan,
         written: bool,
+        chart: Option<OutputStyle>,
     ) -> Self {
         let simulated = sending.opened().simulated;
         Self {
@@ -117,6 +173,7 @@ impl TransferReport {
             card_clock: if simulated { "virtual" } else { "host" },
             card_seconds: 0.0,
             card_goodput_gb_per_s: 0.0,
+            time: None,
             transfers: 0,
             segments: 0,
             silent_segments: 0,
@@ -142,6 +199,7 @@ impl TransferReport {
             impairments: simulated.then(|| plan.impair.report()),
             span: Duration::ZERO,
             card_span: Duration::ZERO,
+            chart,
         }
     }
 
@@ -160,8 +218,15 @@ impl TransferReport {
         self.card_span += arrival.local.max(arrival.remote);
     }
 
-    pub(super) fn finish(&mut self, span: Duration, counters: &NiCounters, sent: u64) {
+    pub(super) fn finish(
+        &mut self,
+        span: Duration,
+        time: Option<TimeSpent>,
+        counters: &NiCounters,
+        sent: u64,
+    ) {
         self.span = span;
+        self.time = time.map(TimeReport::from);
         self.seconds = span.as_secs_f64();
         self.goodput_gb_per_s = gigabytes_per_second(self.bytes, span);
         self.card_seconds = self.card_span.as_secs_f64();
@@ -184,7 +249,7 @@ impl Report for TransferReport {
             Some(depth) => format!("at random among {} held back", quantity(depth, "packet")),
         };
         let written = if self.written { ", written" } else { "" };
-        pairs(&[
+        let mut lines = vec![
             ("transfer", format!("{}: {} -> {}", self.source, self.sender, self.receiver)),
             ("bytes", format!("{} ({}), every byte verified{written}", self.bytes, binary_size(self.bytes))),
             ("goodput", format!("{} ({:.3} s, host to host)", rate(self.bytes, self.span), self.seconds)),
@@ -192,6 +257,9 @@ impl Report for TransferReport {
                 "on the network",
                 format!("{} ({:.6} s of {clock})", rate(self.bytes, self.card_span), self.card_seconds),
             ),
+        ];
+        lines.extend(self.time.into_iter().flat_map(|time| time.lines(self.chart)));
+        lines.extend([
             ("transfers", self.transfers.to_string()),
             ("segments", format!("{} ({} without a completion event)", self.segments, self.silent_segments)),
             (
@@ -230,6 +298,7 @@ impl Report for TransferReport {
             ("scheme", self.scheme.clone()),
             ("delivery", order),
             ("seed", self.seed.to_string()),
-        ])
+        ]);
+        pairs(&lines)
     }
 }
