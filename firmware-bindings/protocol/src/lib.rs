@@ -11,6 +11,7 @@
 //! | [`mirror`] | host copy of a card's registry, built from events alone |
 //! | [`state`] | size of the state in the tables |
 //! | [`timers`] | hierarchical timer wheel |
+//! | [`tuner`] | segment length of a transfer, chosen from rates and latencies |
 //!
 //! # Contract of every state machine in this package
 //!
@@ -44,5 +45,6 @@ pub mod segment;
 pub mod sender;
 pub mod state;
 pub mod timers;
+pub mod tuner;
 
 pub use fpga_firmware::time::{self, Nanos};

@@ -4,7 +4,7 @@
 //! |---|---|---|---|---|
 //! | sender | op table | packet in flight, its timer (16 bytes) and its place in the order of sending (12) included | 65 | 520 |
 //! | sender | segments | segment in progress | 82 | 656 |
-//! | sender | transfers | transfer queued or in progress, its timer included | 288 | 2304 |
+//! | sender | transfers | transfer queued or in progress, its timer included | 296 | 2368 |
 //! | sender | queues | the same: its links in the regular queue or the big-transfer queue | 8 | 64 |
 //! | sender | destinations | destination node, with the heads of its queues, its timer and the statistics of its path | 240 | 1920 |
 //! | sender | sheets of timers | timer; above 754 timers, every fifteenth timer plus 704: numbers of timers in one slot | 64 | 512 |

@@ -85,7 +85,9 @@ impl SenderConfig {
         1 << self.packet_size_log2
     }
 
-    pub(super) const fn destination_share(&self) -> u32 {
+    /// Returns the maximum number of packets in flight to one destination.
+    #[must_use]
+    pub const fn packets_per_destination(&self) -> u32 {
         let share = if self.ops_per_destination == 0 {
             self.op_entries - self.op_entries / 4
         } else {

@@ -187,7 +187,7 @@ impl Sender {
         if transfer.partial.is_none() {
             let begins = transfer.state == TransferState::Queued;
             // Half of the slots and op numbers are for transfers that do not need a host that is not ready.
-            let places = self.config.live_per_destination.min(self.config.destination_share());
+            let places = self.config.live_per_destination.min(self.config.packets_per_destination());
             if begins && notifies && record.not_ready >= (places / 2).max(1) {
                 return 0;
             }
@@ -198,7 +198,7 @@ impl Sender {
                 return 0;
             }
         }
-        self.config.destination_share().saturating_sub(record.in_flight.saturating_sub(waiting))
+        self.config.packets_per_destination().saturating_sub(record.in_flight.saturating_sub(waiting))
     }
 
     fn has_claim(&self, destination: u32, wanted: Claim) -> bool {
@@ -252,7 +252,7 @@ impl Sender {
         if op.packet != 0 || record.issued != 1 {
             return false;
         }
-        let full = self.destinations.get(destination).in_flight >= self.config.destination_share();
+        let full = self.destinations.get(destination).in_flight >= self.config.packets_per_destination();
         let none = self.ops.available(now) == 0;
         if !full && !none {
             return false;
@@ -456,7 +456,7 @@ impl Sender {
     /// copied (docs/protocol.md 4.2).
     fn cut(&mut self, slot: u32) -> Option<u16> {
         let transfer = &mut self.transfers[index(slot)];
-        let length = low32(transfer.remaining.min(u64::from(self.config.segment_size)));
+        let length = low32(transfer.remaining.min(u64::from(transfer.segment_size)));
         let packets = low16(packet_count(length, self.config.packet_size_log2));
         let record = self.segments.take(Segment {
             in_use: true,

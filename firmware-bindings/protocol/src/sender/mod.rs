@@ -175,6 +175,20 @@ impl Sender {
     /// # Errors
     /// See [`CommandError`]; the sender is unchanged.
     pub fn submit(&mut self, now: Nanos, command: Command) -> Result<SendTicket, CommandError> {
+        self.submit_segmented(now, command, self.config.segment_size)
+    }
+
+    /// Queues a transfer with segments of `segment_size` bytes, at least 1 and at most the configured length. A transfer up
+    /// to the threshold is one segment in any case.
+    ///
+    /// # Errors
+    /// See [`CommandError`]; the sender is unchanged.
+    pub fn submit_segmented(
+        &mut self,
+        now: Nanos,
+        command: Command,
+        segment_size: u32,
+    ) -> Result<SendTicket, CommandError> {
         if command.node == NodeId::ANY {
             return Err(CommandError::Node { node: command.node });
         }
@@ -183,8 +197,11 @@ impl Sender {
             start.checked_add(length).ok_or(CommandError::Address { start, length })?;
         }
         let class = classify(length, self.config.big_threshold);
-        let segments =
-            segment_count(length, self.config.segment_size).ok_or(CommandError::TooLong { length })?;
+        let segment_size = match class {
+            TransferClass::Regular => self.config.segment_size,
+            TransferClass::Big => segment_size.clamp(1, self.config.segment_size),
+        };
+        let segments = segment_count(length, segment_size).ok_or(CommandError::TooLong { length })?;
         let full = CommandError::Full { capacity: self.config.transfers };
         let slot = self.free.head().ok_or(full)?;
         let destination = if length == 0 {
@@ -206,6 +223,7 @@ impl Sender {
             next_source: command.source,
             next_base: command.destination,
             remaining: length,
+            segment_size,
             segments,
             arrival: self.arrivals,
             big_issues_at_arrival: self.big_segments_issued,

@@ -42,6 +42,8 @@ pub(super) struct Transfer {
     pub(super) next_source: CardAddr,
     pub(super) next_base: CardAddr,
     pub(super) remaining: u64,
+    /// Length of its full segments.
+    pub(super) segment_size: u32,
     pub(super) next_segment: u32,
     pub(super) segments: u32,
     /// Segment of which some packets have no op number yet.
@@ -87,6 +89,7 @@ impl Transfer {
         next_source: CardAddr::ZERO,
         next_base: CardAddr::ZERO,
         remaining: 0,
+        segment_size: 0,
         next_segment: 0,
         segments: 0,
         partial: None,
