@@ -9,8 +9,8 @@ use fpga_registers::pci::{command, header, power};
 
 use crate::config::{ConfigSpace, identity, power_control, read_u16};
 use crate::{
-    AccessCounters, Bar, BarError, BarInfo, Clock, ConfigSpaceError, DeviceEvents, DmaAccess, DmaMapError,
-    Interrupt, InterruptError, MemoryKind, ResetError, ResetLevel, SharedMemory,
+    AccessCounters, Bar, BarError, BarInfo, CardTiming, Clock, ConfigSpaceError, DeviceEvents, DmaAccess,
+    DmaMapError, Interrupt, InterruptError, MemoryKind, ResetError, ResetLevel, SharedMemory,
 };
 
 /// One opened PCI function.
@@ -150,6 +150,11 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Rates and latencies of the card, if the backend knows them.
+    fn timing(&self) -> Option<CardTiming> {
+        None
+    }
+
     /// Switches bus mastering (the permission of the device to do DMA and to send interrupts) on or off. Devices are opened with it off:
     /// the driver switches it on when it is ready.
     ///
@@ -219,6 +224,7 @@ macro_rules! forward_backend {
     (@pause $f:ident) => { $crate::forward_backend!($f fn pause(span: core::time::Duration) -> ()); };
     (@wait_interrupt $f:ident) => { $crate::forward_backend!($f fn wait_interrupt(interrupt: &$crate::Interrupt, timeout: core::time::Duration) -> Result<Option<u64>, $crate::InterruptError>); };
     (@counters $f:ident) => { $crate::forward_backend!($f fn counters() -> Option<$crate::AccessCounters>); };
+    (@timing $f:ident) => { $crate::forward_backend!($f fn timing() -> Option<$crate::CardTiming>); };
     (@set_bus_master $f:ident) => { $crate::forward_backend!($f fn set_bus_master(on: bool) -> Result<(), $crate::ConfigSpaceError>); };
     ($field:ident fn $method:ident($($argument:ident: $kind:ty),*) -> $result:ty) => {
         fn $method(&self $(, $argument: $kind)*) -> $result {

@@ -88,6 +88,27 @@ pub struct AccessCounters {
     pub dma_bytes: u64,
 }
 
+/// Rates and latencies of a card, which no register reports. Simulated cards know them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CardTiming {
+    /// Nanoseconds from a read request of the card to its completion.
+    pub read_latency_ns: u32,
+    /// Nanoseconds of a posted write, in either direction.
+    pub write_latency_ns: u32,
+    /// Nanoseconds of an access of card memory.
+    pub memory_latency_ns: u32,
+    /// Rate of all accesses of card memory together, in MB/s.
+    pub memory_megabytes_per_second: u64,
+    /// Rate of the CDMA's data path, in MB/s.
+    pub copy_megabytes_per_second: u64,
+    /// Nanoseconds of the CDMA per descriptor, in addition to its data.
+    pub copy_descriptor_ns: u32,
+    /// Rate of the network port, in Mbit/s.
+    pub network_megabits_per_second: u64,
+    /// Nanoseconds from one card's port to another card's, without the network between them.
+    pub network_latency_ns: u32,
+}
+
 /// The clock that [`Backend::now`](crate::Backend::now) reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {

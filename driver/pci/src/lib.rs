@@ -73,7 +73,7 @@ pub use events::{DeviceEvent, DeviceEvents};
 pub use fpga_host::{self as host, Holder, OtherFunction, ParsePciAddressError, PciAddress};
 #[doc(hidden)]
 pub use fpga_registers::Iova;
-pub use function::{AccessCounters, BarInfo, BarKind, Clock, DmaAccess, ResetLevel};
+pub use function::{AccessCounters, BarInfo, BarKind, CardTiming, Clock, DmaAccess, ResetLevel};
 pub use interrupt::{Interrupt, InterruptTrigger};
 pub use iova::IovaAllocator;
 pub use lock::lock;

@@ -5,8 +5,10 @@ use crate::dma::{PAGE, ranges};
 use crate::network::SimNetwork;
 use crate::signals::Kind;
 use crate::state::CardFailure;
+use fpga_card::CardDescription;
+use fpga_card::description::LinkRate;
 use fpga_pci::{
-    AccessCounters, Backend, Bar, BarError, BarInfo, BarKind, Clock, ConfigSpaceError, DmaAccess,
+    AccessCounters, Backend, Bar, BarError, BarInfo, BarKind, CardTiming, Clock, ConfigSpaceError, DmaAccess,
     DmaMapError, Interrupt, InterruptError, ResetError, ResetLevel, SharedMemory,
 };
 use fpga_protocol::Nanos;
@@ -271,6 +273,23 @@ impl Backend for SimBackend {
             user_interrupts: counters.user_interrupts,
             descriptors: counters.descriptors,
             dma_bytes: counters.h2c_bytes + counters.c2h_bytes,
+        })
+    }
+    fn timing(&self) -> Option<CardTiming> {
+        let real_time = self.network.is_real_time();
+        let state = self.network.lock();
+        let CardDescription { link, memory, cdma, ni, .. } = state.slots.get(self.card)?.card.description();
+        // In real time, only described rates apply.
+        (!real_time || link.rate == LinkRate::Described).then(|| CardTiming {
+            read_latency_ns: link.read_latency_ns,
+            write_latency_ns: link.write_latency_ns,
+            memory_latency_ns: memory.latency_ns,
+            memory_megabytes_per_second: memory.megabytes_per_second,
+            // Its data path moves `data_width` at 250 MHz.
+            copy_megabytes_per_second: u64::from(cdma.data_width / 8) * 250,
+            copy_descriptor_ns: cdma.descriptor_ns,
+            network_megabits_per_second: ni.megabits_per_second,
+            network_latency_ns: ni.latency_ns,
         })
     }
 }

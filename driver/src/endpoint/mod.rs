@@ -28,6 +28,7 @@ mod read;
 mod region;
 mod resync;
 mod schemes;
+mod segment_choice;
 mod segments;
 mod sending;
 mod transmit;
@@ -63,6 +64,7 @@ pub use fpga_firmware::generated::{Capabilities, NackReason, Scheme};
 pub use fpga_firmware::{SegmentIndex, TransferId};
 pub use fpga_protocol::scheme::tuning::Tuning;
 pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, SendTicket};
+pub use fpga_protocol::tuner::PathTiming;
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
 pub use inspect::EndpointCounters;
 pub use mismatch::Mismatch;
@@ -247,7 +249,8 @@ impl Endpoint {
             deadline,
             priority: options.priority,
         };
-        let submitted = self.sender.submit(now, command, options.scheme);
+        let mask = self.mask_of(target.node);
+        let submitted = self.sender.submit(now, command, options.scheme, mask);
         submitted.map_err(SendError::Sender)
     }
 

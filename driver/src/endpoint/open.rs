@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fpga_firmware::Incarnation;
 use fpga_firmware::generated::{Scheme, ni as at};
-use fpga_pci::{Clock, PciAddress};
+use fpga_pci::{CardTiming, Clock, PciAddress};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::Mirror;
 use fpga_protocol::scheme::commands::CommandTable;
@@ -21,6 +21,7 @@ use super::inspect::ReceiveTables;
 use super::peers::Peers;
 use super::read::Reads;
 use super::resync::Resync;
+use super::segment_choice::SegmentChoice;
 use super::sending::SenderSet;
 use super::transmit::TransmitPath;
 use super::{
@@ -102,7 +103,7 @@ impl Endpoint {
                 )
             }
         };
-        let sender = Self::sending(options, &info, incarnation)?;
+        let sender = Self::sending(options, &info, incarnation, card.shared.backend.timing())?;
         options::check_source_alignment(options, &info).map_err(|(found, expected)| {
             EndpointError::Option { what: "the alignment of sources", found: found.into(), expected }
         })?;
@@ -272,7 +273,10 @@ impl Endpoint {
         options: &EndpointOptions,
         info: &NiInfo,
         incarnation: Incarnation,
+        timing: Option<CardTiming>,
     ) -> Result<SenderSet, EndpointError> {
+        let config = options::sender_config(options, info);
+        let segments = SegmentChoice::new(options, info, &config, timing);
         let schemes = options::schemes(options);
         let card_sends = schemes.has_messages().then(|| {
             // Never more than the card's capacity, so that the card refuses none.
@@ -280,10 +284,9 @@ impl Endpoint {
             CommandTable::new(capacity, info.packet_size_log2, options::message_packets(options, info))
         });
         if !schemes.contains(Scheme::Registry) {
-            return Ok(SenderSet::new(None, card_sends, options.scheme));
+            return Ok(SenderSet::new(None, segments, card_sends, options.scheme));
         }
-        let sender =
-            Sender::new(options::sender_config(options, info), incarnation).map_err(EndpointError::Config)?;
+        let sender = Sender::new(config, incarnation).map_err(EndpointError::Config)?;
         // A segment is sent from one window.
         let segment = sender.config().segment_size;
         if segment > info.windows.payload_size {
@@ -293,7 +296,7 @@ impl Endpoint {
                 expected: "at most what a transmit window of the card holds",
             });
         }
-        Ok(SenderSet::new(Some(sender), card_sends, options.scheme))
+        Ok(SenderSet::new(Some(sender), segments, card_sends, options.scheme))
     }
 }
 

@@ -202,6 +202,11 @@ impl Endpoint {
         self.mismatch(node, length, scheme).map_or(Ok(()), |mismatch| Err(SendError::Peer { node, mismatch }))
     }
 
+    /// Width of a node's receive mask, if it has reported one.
+    pub(super) fn mask_of(&self, node: NodeId) -> Option<u16> {
+        self.peer(node).map(|peer| peer.mask_bits)
+    }
+
     fn mismatch(&self, node: NodeId, length: u64, scheme: Scheme) -> Option<Mismatch> {
         let peer = self.peer(node)?;
         if !peer.schemes.contains(scheme) {
@@ -217,8 +222,9 @@ impl Endpoint {
             return Some(Mismatch::Timeout { ours: least, theirs: patience });
         }
         // Messages have no mask.
-        let sender = self.sender.host().filter(|_| scheme == Scheme::Registry)?;
-        let longest = u32::try_from(length).unwrap_or(u32::MAX).min(sender.config().segment_size);
+        self.sender.host().filter(|_| scheme == Scheme::Registry)?;
+        let segment = self.sender.segment_of(length, Some(peer.mask_bits));
+        let longest = u32::try_from(length).unwrap_or(u32::MAX).min(segment);
         let packets = packet_count(longest, ours);
         (packets > peer.mask_bits.into())
             .then_some(Mismatch::Segment { ours: packets, theirs: peer.mask_bits })

@@ -8,10 +8,14 @@ use fpga_protocol::sender::{
     Command, CommandCompletion, CommandError, SendTicket, Sender, SenderCounters, TransferView, Transmit,
 };
 
+use super::segment_choice::SegmentChoice;
+
 /// Host sender, table of the card's transfers, or both. Their tickets are distinct.
 #[derive(Debug)]
 pub(super) struct SenderSet {
     host: Option<Box<Sender>>,
+    /// Rule for the host's segment lengths.
+    segments: SegmentChoice,
     card: Option<Box<CommandTable>>,
     default: Scheme,
     /// The card is served next, so that neither side blocks the other from windows.
@@ -19,8 +23,13 @@ pub(super) struct SenderSet {
 }
 
 impl SenderSet {
-    pub(super) fn new(host: Option<Sender>, card: Option<CommandTable>, default: Scheme) -> Self {
-        Self { host: host.map(Box::new), card: card.map(Box::new), default, card_is_next: false }
+    pub(super) fn new(
+        host: Option<Sender>,
+        segments: SegmentChoice,
+        card: Option<CommandTable>,
+        default: Scheme,
+    ) -> Self {
+        Self { host: host.map(Box::new), segments, card: card.map(Box::new), default, card_is_next: false }
     }
 
     /// Returns the host sender, if any transfer may use it.
@@ -28,17 +37,19 @@ impl SenderSet {
         self.host.as_deref()
     }
 
-    /// Queues a transfer under `scheme`, or under the endpoint's default scheme.
+    /// Queues a transfer under `scheme`, or under the endpoint's default scheme. `mask_bits`: width of the receiver's mask, if known.
     pub(super) fn submit(
         &mut self,
         now: Nanos,
         command: Command,
         scheme: Option<Scheme>,
+        mask_bits: Option<u16>,
     ) -> Result<SendTicket, CommandError> {
         let chosen = scheme.unwrap_or(self.default);
         let not_on = CommandError::Scheme { scheme: chosen };
         if chosen == Scheme::Registry {
-            self.host.as_mut().ok_or(not_on)?.submit(now, command)
+            let segment = self.segments.of(command.length, mask_bits);
+            self.host.as_mut().ok_or(not_on)?.submit_segmented(now, command, segment)
         } else {
             self.card.as_mut().ok_or(not_on)?.submit(now, command, scheme)
         }
@@ -92,6 +103,11 @@ impl SenderSet {
     pub(super) fn counters(&self) -> SenderCounters {
         let host = self.host.as_ref().map(|sender| *sender.counters()).unwrap_or_default();
         self.card.as_ref().map_or(host, |commands| host.merged(commands.counters()))
+    }
+
+    /// Returns the segment length of a transfer of `length` bytes under the registry scheme to a node with a mask of `mask_bits`.
+    pub(super) fn segment_of(&self, length: u64, mask_bits: Option<u16>) -> u32 {
+        self.segments.of(length, mask_bits)
     }
 
     /// Returns the size of a full segment or message in bytes; the smaller one if both are active.

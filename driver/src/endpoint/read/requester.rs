@@ -207,7 +207,8 @@ impl Endpoint {
             priority,
         };
         let now = self.time();
-        self.sender.submit(now, command, Some(request.scheme)).map_err(ReadError::Sender)
+        let mask = self.mask_of(source.node);
+        self.sender.submit(now, command, Some(request.scheme), mask).map_err(ReadError::Sender)
     }
 
     /// Withdraws a read; its completion reports this. Returns whether the read had not ended before. Data that the other node has already

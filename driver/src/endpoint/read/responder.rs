@@ -213,8 +213,9 @@ impl Endpoint {
                 None => self.reads.responder.refused += 1,
             }
         }
-        while let Some((command, scheme)) = self.reads.responder.unanswered.front() {
-            match self.sender.submit(now, *command, Some(*scheme)) {
+        while let Some(&(command, scheme)) = self.reads.responder.unanswered.front() {
+            let mask = self.mask_of(command.node);
+            match self.sender.submit(now, command, Some(scheme), mask) {
                 Ok(ticket) => self.reads.responder.answers.push(ticket),
                 // Back-pressure: retry in a later poll.
                 Err(sender::CommandError::Full { .. } | sender::CommandError::Destinations { .. }) => break,
