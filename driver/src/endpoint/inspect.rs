@@ -335,6 +335,19 @@ impl Endpoint {
         self.sender.segment_size()
     }
 
+    /// Returns the segment length of a transfer of `length` bytes to `node`
+    /// ([`EndpointOptions::segment_size`](super::EndpointOptions::segment_size)); of a message, if the card sends and messages are shorter.
+    #[must_use]
+    pub fn segment_length(&self, node: NodeId, length: u64) -> u32 {
+        let longest = u32::try_from(length).unwrap_or(u32::MAX).max(1);
+        let most = self.sender.segment_size();
+        let segment = match self.sender.host() {
+            Some(_) => self.sender.segment_of(length, self.mask_of(node)).min(most),
+            None => most,
+        };
+        segment.min(longest)
+    }
+
     /// Returns the number of events that the card can keep for this host:
     /// [`EndpointOptions::event_entries`](super::EndpointOptions::event_entries), or fewer if the ring is in card memory and has less
     /// space. Half of them is for notifications of arrivals and for mirror events: while that half is full, transfers to this node that

@@ -62,7 +62,7 @@ impl AdmissionControl for Publisher {
             max_value_length: self.geometry.max_value_length(),
             max_data_length: self.geometry.max_data_length(),
             slots: self.options.slots,
-            segment: self.endpoint.segment_size(),
+            segment: self.endpoint.segment_length(NodeId::new(hello.node), self.geometry.stride()),
             challenge: 0,
             heartbeat_ms: u32::try_from(self.options.heartbeat.as_millis()).unwrap_or(u32::MAX).max(1),
         })
