@@ -27,7 +27,6 @@
 //! | [`topology`] | point to point, torus, tree of switches; the routes through them |
 //! | [`simulation`] | the event loop and its report |
 //! | [`figures`] | the figures of the published schemes |
-//! | [`tuner`] | the size of a transfer's segments, found by trial |
 //! | [`sweep`] | a scenario over many seeds |
 //! | [`parallel`], [`statistics`] | many runs at a time, and their combined results |
 //! | [`notice`] | time saved by the receiver's own completion, by hops |
@@ -38,7 +37,8 @@
 //! # Limitations
 //!
 //! * Hosts and cards take no time: no PCIe, no CDMA, no transmit windows, no event ring. A sender hands over its next packet when its link
-//!   is free. So a figure is an upper bound of what hardware can do.
+//!   is free. So a figure is an upper bound of what hardware can do. A scenario can add copies into transmit windows
+//!   ([`Scenario::copy`]).
 //! * Switches forward whole packets and have a queue per link. A controller reroutes pairs of hosts around links if routes are fixed
 //!   ([`Routing::Fixed`]), and only to other shortest routes. With adaptive routing, each packet chooses its route and there is nothing to
 //!   reroute.
@@ -60,7 +60,6 @@ pub mod soak;
 pub mod statistics;
 pub mod sweep;
 pub mod topology;
-pub mod tuner;
 
 pub use fpga_firmware::generated::Scheme;
 pub use fpga_netmodel::BitRate;

@@ -117,8 +117,22 @@ pub struct Scenario {
     /// Maximum number of messages that a host may send, and may receive, at once; `None`: 16 and 64, which is the specification's number. A
     /// sender's context is large, a receiver's is not.
     pub contexts: Option<u32>,
+    /// Copy stage of each host's card (registry only): a segment is copied into a transmit window before its first packet leaves. `None`:
+    /// hosts take no time. Default: none.
+    pub copy: Option<CopyStage>,
     /// Host with the controller of link feedback (adaptive window and selective only); `None`: links report nothing. Default: none.
     pub controller: Option<u32>,
+}
+
+/// Copy engine of a host's card, and its transmit windows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CopyStage {
+    /// Time of a segment beside its bytes.
+    pub command: Nanos,
+    /// Rate of the copies.
+    pub rate: BitRate,
+    /// Number of transmit windows.
+    pub windows: u32,
 }
 
 impl Scenario {
@@ -147,6 +161,7 @@ impl Scenario {
             round_trip: None,
             rules: None,
             contexts: None,
+            copy: None,
             controller: None,
         }
     }

@@ -3,6 +3,7 @@
 //! Time is in whole picoseconds, because at 100 Gbit/s a byte takes 80 of them; the schemes see whole nanoseconds. A run depends only on
 //! its scenario: simultaneous events happen in the order in which they were created.
 
+mod copying;
 mod links;
 mod report;
 
@@ -16,7 +17,9 @@ use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow;
 use fpga_protocol::receiver::MemoryWindow;
 use fpga_protocol::scheme::messages;
-use fpga_protocol::scheme::traits::{Action, Header, RegistrySender, SchemeReceiver, SchemeSender};
+use fpga_protocol::scheme::traits::{
+    Action, Header, OutgoingPacket, RegistrySender, SchemeReceiver, SchemeSender,
+};
 use fpga_protocol::sender::{Command, CommandError};
 use fpga_protocol::{receiver, sender};
 use fpga_registers::CardAddr;
@@ -26,6 +29,7 @@ use crate::event_queue::{Event, EventAction, EventQueue};
 use crate::host::{AnyReceiver, AnySender, Counting, Host, Jumps, WakeTimer};
 use crate::scenario::{Scenario, ScenarioError, incarnation_of, message_configs, node_of};
 use crate::topology::SwitchFabric;
+use copying::Copying;
 use links::Feedback;
 
 const PICOS: u64 = 1000;
@@ -122,6 +126,8 @@ pub struct Simulation {
     /// Number of queued events about packets.
     on_way: usize,
     left: usize,
+    /// Copy stage of each host; empty if the scenario has none.
+    copying: Vec<Copying>,
     /// Hops and controller, if links report their load.
     feedback: Option<Feedback>,
     report: Report,
@@ -183,6 +189,7 @@ impl Simulation {
             now: 0,
             tickets,
             on_way: 0,
+            copying: scenario.copy.iter().flat_map(|_| &hosts).map(|_| Copying::default()).collect(),
             feedback,
             hosts,
             left: scenario.flows.len(),
@@ -388,8 +395,7 @@ impl Simulation {
         }
         let mut more = true;
         while self.network.free_at(host) <= self.now {
-            let departure = self.hosts.get_mut(host as usize).and_then(|node| node.sender.poll_packet(now));
-            let Some(departure) = departure else {
+            let Some(departure) = self.next_packet(host, now) else {
                 more = false;
                 break;
             };
@@ -415,7 +421,13 @@ impl Simulation {
         if self.feedback.is_some() {
             self.note_rates(host);
         }
-        let free_at = if more { self.network.free_at(host) } else { u64::MAX };
+        let free_at = self.network.free_at(host);
+        let copied = self.copying.get(host as usize).and_then(Copying::ready);
+        let free_at = match copied {
+            Some(ready) => ready.max(free_at),
+            None if more => free_at,
+            None => u64::MAX,
+        };
         let Some(node) = self.hosts.get_mut(host as usize) else { return };
         let due = [node.sender.poll_timeout(), node.receiver.poll_timeout()].into_iter().flatten().min();
         let due = due.map_or(u64::MAX, |due| due.get().saturating_mul(PICOS));
@@ -424,6 +436,16 @@ impl Simulation {
         if node.wake.set(due) {
             self.push(Event::new(due, EventAction::Wake, host));
         }
+    }
+
+    /// Next packet of a host that can leave now.
+    fn next_packet(&mut self, host: u32, now: Nanos) -> Option<OutgoingPacket> {
+        let sender = &mut self.hosts.get_mut(host as usize)?.sender;
+        let (Some(copying), Some(stage)) = (self.copying.get_mut(host as usize), &self.scenario.copy) else {
+            return sender.poll_packet(now);
+        };
+        copying.fill(stage, self.now, || sender.poll_packet(now));
+        copying.take(self.now)
     }
 
     fn noticed(&mut self, event: &NiEvent) {

@@ -8,7 +8,8 @@
 //! | `torus-reorder` | speed by disorder and window on 004's network | `torus_reorder` |
 //! | `selective` | every scheme over loss and disorder | `schemes` |
 //! | `state-bits` | bits of state per context (004, table 5) | `state_bits` |
-//! | `segmentation` | time by segment size, with the closed form and the tuner (001, figure 5) | `segmentation` |
+//! | `segmentation` | time by segment size: closed form, packets, cards (001, figure 5) | `segmentation`, `cards` |
+//! | `segment-tuner` | segment sizes chosen by the driver, against a sweep on three cards and three networks | `segment_tuner`, `cards` |
 //! | `receive-notify` | time saved by the receiver's own completion (001) | `notify` |
 //! | `adaptive` | spurious retransmissions, and many senders to one receiver (002) | `adaptive` |
 //!
@@ -25,6 +26,7 @@ use crate::notice::NoticeError;
 use crate::{Scenario, SimulationError, parallel};
 
 mod adaptive;
+pub mod cards;
 mod disorder;
 pub mod grid;
 mod measure;
@@ -33,11 +35,13 @@ mod pairs;
 pub mod picture;
 mod reorder;
 mod schemes;
+pub mod segment_tuner;
 mod segmentation;
 mod state_bits;
 mod torus;
 mod torus_reorder;
 
+use cards::CardRunner;
 pub(crate) use measure::float;
 use picture::Picture;
 use torus::Network;
@@ -57,6 +61,7 @@ pub enum Figure {
     TorusReorder,
     StateBits,
     Segmentation,
+    SegmentTuner,
     ReceiveNotify,
     Selective,
     Adaptive,
@@ -67,7 +72,7 @@ pub type ProgressCallback<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 impl Figure {
     /// All figures.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::LossFree,
         Self::Lossy,
         Self::LossSweep,
@@ -78,6 +83,7 @@ impl Figure {
         Self::TorusReorder,
         Self::StateBits,
         Self::Segmentation,
+        Self::SegmentTuner,
         Self::ReceiveNotify,
         Self::Selective,
         Self::Adaptive,
@@ -97,6 +103,7 @@ impl Figure {
             Self::TorusReorder => "torus-reorder",
             Self::StateBits => "state-bits",
             Self::Segmentation => "segmentation",
+            Self::SegmentTuner => "segment-tuner",
             Self::ReceiveNotify => "receive-notify",
             Self::Selective => "selective",
             Self::Adaptive => "adaptive",
@@ -119,7 +126,8 @@ impl Figure {
             Self::Reorder => reorder::make(self, options, done),
             Self::TorusReorder => torus_reorder::make(self, options, done),
             Self::StateBits => Ok(state_bits::make(self)),
-            Self::Segmentation => Ok(segmentation::make(self)),
+            Self::Segmentation => segmentation::make(self, options),
+            Self::SegmentTuner => segment_tuner::make(self, options, done),
             Self::ReceiveNotify => notify::make(self),
             Self::Selective => schemes::by_loss_and_disorder(self, options, done),
             Self::Adaptive => adaptive::make(self, options, done),
@@ -137,6 +145,7 @@ impl Figure {
             Self::Reorder => 112,
             Self::TorusReorder => 32,
             Self::StateBits | Self::Segmentation | Self::ReceiveNotify => 0,
+            Self::SegmentTuner => return if options.cards.is_some() { segment_tuner::POINTS } else { 0 },
             Self::Selective => 116,
             Self::Adaptive => 30,
         };
@@ -145,7 +154,7 @@ impl Figure {
 }
 
 /// Options for making figures.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
     /// Maximum number of runs of each point. A point of incast has a sixteenth of it, a point of the torus a fortieth, at
@@ -159,6 +168,8 @@ pub struct Options {
     pub seed: u64,
     /// Number of threads; the result does not depend on it.
     pub threads: usize,
+    /// Runner of transfers between simulated cards. `None`: figures have no values of cards.
+    pub cards: Option<CardRunner>,
 }
 
 impl Options {
@@ -171,7 +182,7 @@ impl Options {
     #[must_use]
     pub fn new(runs: u32, seed: u64) -> Self {
         let narrow = if runs > Self::QUICK_RUNS { 0.005 } else { 0.01 };
-        Self { runs, narrow, torus_side: 4, seed, threads: parallel::processors() }
+        Self { runs, narrow, torus_side: 4, seed, threads: parallel::processors(), cards: None }
     }
 }
 
@@ -334,12 +345,21 @@ pub enum FigureError {
         /// Reason.
         r#source: SimulationError,
     },
+    /// A transfer between simulated cards failed.
+    #[error("simulated cards: {0}")]
+    Cards(String),
     /// See [`NoticeError`].
     #[error(transparent)]
     Notice(#[from] NoticeError),
     /// See [`OrderError`].
     #[error(transparent)]
     Order(#[from] OrderError),
+}
+
+impl FigureError {
+    const fn cards(text: String) -> Self {
+        Self::Cards(text)
+    }
 }
 
 /// Frozen set of the parameters that the sources 000 and 004 leave open: 10 GB/s, 800 ns one way, packets of 512 bytes, timeouts of two round

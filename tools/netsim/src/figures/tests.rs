@@ -1,14 +1,32 @@
 use std::sync::LazyLock;
 
+use fpga_protocol::tuner::{PathTiming, SegmentLimits};
+
+use super::cards::{CardTime, CardTransfer};
 use super::*;
+
+/// Stands for the simulated cards: the times that the tuner predicts, and its choice. Loss costs a nanosecond per seed.
+fn predicted(transfer: &CardTransfer) -> Result<CardTime, String> {
+    let CardTransfer { design, length, .. } = *transfer;
+    let longest = u32::try_from(design.longest()).map_err(|error| error.to_string())?;
+    let limits = SegmentLimits { packet: design.packet, longest, in_flight: 192 };
+    let timing = PathTiming::default();
+    let segment = transfer.segment.unwrap_or_else(|| timing.best_segment(length, &limits).into());
+    let lost = if transfer.network.loss > 0.0 { transfer.seed } else { 0 };
+    let time = Nanos::new(timing.transfer_time(length, segment, &limits) / 1000 + lost);
+    Ok(CardTime { time, segment, retransmits: 0 })
+}
 
 fn make(figure: Figure, runs: u32, seed: u64, threads: usize) -> RenderedFigure {
     let mut done = 0;
     let made = figure
-        .make(&Options { threads, torus_side: 2, ..Options::new(runs, seed) }, &mut |runs| {
-            done += runs;
-            ControlFlow::Continue(())
-        })
+        .make(
+            &Options { threads, torus_side: 2, cards: Some(predicted), ..Options::new(runs, seed) },
+            &mut |runs| {
+                done += runs;
+                ControlFlow::Continue(())
+            },
+        )
         .unwrap();
     assert_eq!(made.failures, 0, "{figure:?}: {}", made.csv);
     made
@@ -235,4 +253,39 @@ fn figure_torus_ranks_schemes_as_document_004() {
     };
     let [small, large] = [speed("32"), speed("64")];
     assert!((large - 0.95).abs() < 0.05 && small < large - 0.2, "{small} {large}");
+}
+
+/// Number of points that the progress bar expects, and values of both sources of times in each picture.
+#[test]
+fn figure_segments_have_values_of_cards() {
+    let of = |wanted| rendered().iter().find(|(figure, _)| *figure == wanted).map(|(_, made)| made).unwrap();
+    let tuner = of(Figure::SegmentTuner);
+    assert_eq!(tuner.points, segment_tuner::POINTS);
+    assert_eq!(tuner.picture.panels.len(), segment_tuner::CARDS.len() * segment_tuner::NETWORKS.len());
+    let segmentation = of(Figure::Segmentation);
+    for panel in &segmentation.picture.panels {
+        assert_eq!(panel.drawn().count(), 3, "{}", panel.title);
+    }
+    // Without a runner, the other curves remain.
+    let bare = Figure::Segmentation.make(&Options::new(2, 7), &mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(bare.picture.panels.iter().all(|panel| panel.drawn().count() == 2));
+}
+
+/// Every segment is copied before it leaves: two segments overlap, a single one does not.
+#[test]
+fn figure_segmentation_packets_are_near_closed_form_less_one_stage() {
+    let made = make(Figure::Segmentation, 2, 7, 1);
+    let lines: Vec<Vec<&str>> = made.csv.lines().map(|line| line.split(',').collect()).collect();
+    let place = |name: &str| HEADER.split(',').position(|column| column == name).unwrap();
+    let time = |topology: &str, size: u64, segment: u64| -> f64 {
+        let keys = [topology.to_owned(), size.to_string(), segment.to_string()];
+        let columns = ["topology", "size_bytes", "segment_bytes"].map(place);
+        let line = lines.iter().find(|line| columns.iter().zip(&keys).all(|(at, key)| line[*at] == key));
+        line.unwrap()[place("mean_us")].parse().unwrap()
+    };
+    for (size, segment) in [(1 << 20, 1 << 20), (1 << 20, 64 << 10), (256 << 10, 32 << 10)] {
+        let packets = time("packet simulation", size, segment);
+        let closed = time("three stages", size, segment) - float(segment) / 1e4;
+        assert!((packets / closed - 1.0).abs() < 0.05, "{size} in {segment}: {packets}, {closed}");
+    }
 }
