@@ -407,6 +407,23 @@ impl Scheme {
     }
 }
 
+/// Argument of `--segment`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SegmentLength {
+    /// Chosen by the driver.
+    Auto,
+    /// Bytes.
+    Bytes(u64),
+}
+
+/// Parses a segment length: `auto`, or a size.
+///
+/// # Errors
+/// As [`units::bytes`].
+pub fn segment_length(text: &str) -> Result<SegmentLength, units::UnitError> {
+    if text == "auto" { Ok(SegmentLength::Auto) } else { units::bytes(text).map(SegmentLength::Bytes) }
+}
+
 /// Options of `transfer`.
 #[derive(Debug, Clone, Args)]
 pub struct TransferArgs {
@@ -422,10 +439,10 @@ pub struct TransferArgs {
     /// Transfer length above which a transfer is cut into segments [default: 16KiB, at most a segment]
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub threshold: Option<u64>,
-    /// Bytes of a segment, or of a message in schemes other than registry [default: of a segment, what a mask covers, at most 16KiB; of a
-    /// message, 256 packets]
-    #[arg(long, value_name = "N", value_parser = units::bytes)]
-    pub segment: Option<u64>,
+    /// Bytes of a segment, or of a message in schemes other than registry; auto: chosen by the length of the transfer and the rates and
+    /// latencies of the card, for a message 256 packets [default: auto]
+    #[arg(long, value_name = "N|auto", value_parser = segment_length)]
+    pub segment: Option<SegmentLength>,
     /// Payload bytes of a packet, 64 to 4096, a power of two [default: the card's packet size]
     #[arg(long, value_name = "N", value_parser = packet_size)]
     pub packet: Option<u32>,

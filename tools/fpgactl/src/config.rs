@@ -22,7 +22,7 @@ use serde::de::{Deserializer, Error as _};
 use fpga_input::plain_message;
 use fpga_netmodel::{BitRate, Blackout};
 
-use crate::cli::{self, Notifier};
+use crate::cli::{self, Notifier, SegmentLength};
 use crate::impair::{self, ImpairArgs, JitterDistribution, ReorderModel};
 use crate::style::ColourChoice;
 use crate::target::Target;
@@ -83,8 +83,8 @@ pub struct TransferDefaults {
     #[serde(default, deserialize_with = "bytes")]
     pub threshold: Option<u64>,
     /// `--segment`.
-    #[serde(default, deserialize_with = "bytes")]
-    pub segment: Option<u64>,
+    #[serde(default, deserialize_with = "segment")]
+    pub segment: Option<SegmentLength>,
     /// `--packet`.
     #[serde(default, deserialize_with = "packet")]
     pub packet: Option<u32>,
@@ -256,6 +256,10 @@ fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
     written(deserializer, units::bytes)
 }
 
+fn segment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SegmentLength>, D::Error> {
+    written(deserializer, cli::segment_length)
+}
+
 fn chunk<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     written(deserializer, cli::chunk_size)
 }
@@ -331,7 +335,7 @@ mod tests {
         let transfer = config.transfer;
         assert_eq!(
             (transfer.size, transfer.threshold, transfer.segment, transfer.packet, transfer.chunk),
-            (Some(4096), Some(4096), Some(8192), Some(1024), Some(1 << 20))
+            (Some(4096), Some(4096), Some(SegmentLength::Bytes(8192)), Some(1024), Some(1 << 20))
         );
         assert_eq!(
             (transfer.notify, transfer.seed, transfer.reorder),

@@ -23,6 +23,7 @@
 
 mod advice;
 pub mod bars;
+pub mod card_runs;
 pub mod chart;
 pub mod cli;
 pub mod commands;

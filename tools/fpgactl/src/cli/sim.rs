@@ -198,8 +198,10 @@ pub enum FigureName {
     TorusReorder,
     /// Bits of state per context (004, table 5)
     StateBits,
-    /// Time by segment size, with the closed form and the tuner (001, figure 5)
+    /// Time by segment size: closed form, packet simulation and simulated cards (001, figure 5)
     Segmentation,
+    /// Segment sizes that the driver chooses, against a sweep on three cards and three networks
+    SegmentTuner,
     /// Time saved by the receiver's own completion (001)
     ReceiveNotify,
     /// Spurious retransmissions and incast (002)
@@ -224,6 +226,7 @@ impl FigureName {
             Self::TorusReorder => Figure::TorusReorder,
             Self::StateBits => Figure::StateBits,
             Self::Segmentation => Figure::Segmentation,
+            Self::SegmentTuner => Figure::SegmentTuner,
             Self::ReceiveNotify => Figure::ReceiveNotify,
             Self::Adaptive => Figure::Adaptive,
             Self::Selective => Figure::Selective,

@@ -14,6 +14,7 @@ use fpga_netsim::{SimulationError, file, parallel};
 use fpga_registers::quantity;
 use serde::Serialize;
 
+use crate::card_runs;
 use crate::chart;
 use crate::cli::{SimFigureArgs, SimRunArgs};
 use crate::error::CliError;
@@ -254,6 +255,7 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
     let usual = if args.quick { Options::QUICK_RUNS } else { Options::PUBLISHED_RUNS };
     let mut options = Options::new(args.runs.unwrap_or(usual), args.seed);
     options.threads = threads(args.threads);
+    options.cards = Some(card_runs::run);
     let wanted = args.name.figures();
     if outfile::is_stdout(&args.out) && wanted.len() > 1 {
         return Err(CliError::Usage(format!(

@@ -418,7 +418,7 @@ impl Report for QueuesReport {
     fn text(&self) -> String {
         let mut text = match (self.big_threshold, self.segment_size) {
             (Some(threshold), Some(segment)) => format!(
-                "{}, node {}: transfers above {} join the big queue, in segments of {}\n",
+                "{}, node {}: transfers above {} join the big queue, in segments of at most {}\n",
                 self.card,
                 self.node,
                 binary_size(threshold.into()),

@@ -17,6 +17,8 @@ use crate::target::Opened;
 /// Limits of the wait until nothing of a withdrawn transfer is in flight to the card: polls, and wall-clock time.
 const MAX_WITHDRAW_POLLS: u32 = 100_000;
 const WITHDRAWAL_TIME: Duration = Duration::from_secs(1);
+/// Maximum wait for the answer to a query, on the card's clock.
+const ANSWER_TIME: Duration = Duration::from_millis(20);
 /// Bytes written at once through an endpoint's own channel.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -71,6 +73,13 @@ impl SendingHost {
 
     pub(in crate::commands) const fn node(&self) -> NodeId {
         self.endpoint.node()
+    }
+
+    /// Asks `node` for its mask. Without an answer, segments have the usual length at most.
+    pub(super) fn ask(&mut self, node: NodeId) {
+        if let Err(error) = self.endpoint.wait_peer(node, ANSWER_TIME) {
+            tracing::debug!(%error, "the receiver's mask is not known");
+        }
     }
 
     pub(in crate::commands) const fn endpoint(&self) -> &Endpoint {

@@ -91,13 +91,16 @@ fn open_ends(
     plan.check_packet(&b)?;
     plan.check_segment(&a)?;
     let receiving = ReceivingHost::open(b, plan)?;
-    let sending = SendingHost::open(a, plan)?;
+    let mut sending = SendingHost::open(a, plan)?;
     if sending.node() == receiving.node() {
         return Err(CliError::SameNode {
             first: sending.name(),
             second: receiving.name(),
             node: sending.node().get(),
         });
+    }
+    if plan.needs_mask(sending.opened()) {
+        sending.ask(receiving.node());
     }
     Ok((source, sending, receiving))
 }

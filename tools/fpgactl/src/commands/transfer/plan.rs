@@ -6,7 +6,7 @@ use fpga_driver::NiInfo;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions, Tuning};
 use fpga_protocol::scheme::tuning::max_window;
 
-use crate::cli::{Notifier, Scheme, TransferArgs};
+use crate::cli::{Notifier, Scheme, SegmentLength, TransferArgs};
 use crate::config::TransferDefaults;
 use crate::error::CliError;
 use crate::impair::ImpairArgs;
@@ -25,8 +25,8 @@ const SERVED_ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
 const SEED: u64 = 1;
 /// Default of `--reorder`.
 pub(super) const REORDER: u16 = 64;
-/// Default of `--segment`, if a mask and a transmit window can hold it.
-const SEGMENT: u32 = 16 << 10;
+/// Maximum segment length that the driver chooses for a node whose mask it does not know.
+const USUAL_SEGMENT: u32 = 16 << 10;
 
 /// Options of a transfer.
 #[derive(Debug)]
@@ -48,6 +48,7 @@ pub(super) struct Plan {
     /// Whether the card raises an event for every packet, so that the mirror has masks.
     pub(super) packet_events: bool,
     threshold: Option<u32>,
+    /// `None`: chosen by the driver.
     segment: Option<u32>,
     /// `None`: the default, or the size of card memory if that is less.
     chunk: Option<u64>,
@@ -69,7 +70,10 @@ impl Plan {
             priority: args.priority.or(defaults.priority).unwrap_or(0),
             packet_events: false,
             threshold: narrow("--threshold", args.threshold.or(defaults.threshold))?,
-            segment: narrow("--segment", args.segment.or(defaults.segment))?,
+            segment: match args.segment.or(defaults.segment) {
+                Some(SegmentLength::Bytes(bytes)) => narrow("--segment", Some(bytes))?,
+                Some(SegmentLength::Auto) | None => None,
+            },
             chunk: args.chunk.or(defaults.chunk),
         })
     }
@@ -113,6 +117,12 @@ impl Plan {
         Err(CliError::Usage(format!("--segment {segment} {wrong}\nhelp: give {range}, or omit --segment")))
     }
 
+    /// Returns whether the choice of segment lengths needs the receiver's mask: the card could send longer segments than usual.
+    pub(super) fn needs_mask(&self, opened: &Opened) -> bool {
+        let longest = opened.card.info().ni.as_ref().map_or(0, longest_segment);
+        self.segment.is_none() && self.schemes.contains(&Scheme::Registry) && longest > USUAL_SEGMENT
+    }
+
     /// Options of an endpoint; `salt` distinguishes the two ends.
     ///
     /// # Errors
@@ -128,7 +138,6 @@ impl Plan {
         options.round_trip = self.round_trip.unwrap_or(options.round_trip);
         options.packet_events = self.packet_events;
         options.big_threshold = self.threshold;
-        // With only a threshold, segments are made long enough for it, up to the limit of the card's mask.
         let registry = self.schemes.contains(&Scheme::Registry);
         let ni = opened.card.info().ni.as_ref();
         if let (true, Some(threshold), Some(ni)) = (registry, self.threshold, ni)
@@ -140,9 +149,7 @@ impl Plan {
                 opened.card.name(),
             )));
         }
-        options.segment_size = self.segment.or_else(|| {
-            self.threshold.filter(|_| registry).map(|threshold| threshold.max(default_segment(ni)))
-        });
+        options.segment_size = self.segment;
         // On simulated cards a run is repeatable to the last packet. Other nodes may know a later incarnation of a real card.
         if opened.simulated {
             let mixed = self.seed.wrapping_mul(2).wrapping_add(salt);
@@ -215,11 +222,6 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
             )))
         }
     }
-}
-
-/// Segment size that the driver would choose.
-fn default_segment(ni: Option<&NiInfo>) -> u32 {
-    ni.map_or(SEGMENT, |ni| longest_segment(ni).min(SEGMENT))
 }
 
 /// Maximum segment length in bytes: what a registry entry's mask covers and a transmit window holds.
