@@ -18,6 +18,7 @@ mod realignment;
 mod regions;
 mod registry;
 mod schemes;
+mod segment_choice;
 mod shapes;
 mod shared;
 mod small;
