@@ -132,7 +132,8 @@ pub mod sim {
     pub use fpga_sim::link::{LinkCounters, LinkError, UdpLink, UdpLinkOptions};
     pub use fpga_sim::{
         Builtin, CardDescription, CardError, CardFailure, DescriptionError, FaultPlan, PlannedFault, Problem,
-        RefusedAccesses, SimBackend, SimNetwork, SimNetworkBuilder, SimNetworkError, TimeSpent, ThreadOptions,
+        RefusedAccesses, SimBackend, SimNetwork, SimNetworkBuilder, SimNetworkError, ThreadOptions,
+        TimeSpent,
     };
 }
 

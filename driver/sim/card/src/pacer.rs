@@ -17,7 +17,7 @@
 
 use crate::description::{CardDescription, LinkRate};
 use crate::scheduler::ENGINES;
-use crate::work::Work;
+use crate::work::{QUANTUM, Work};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 
@@ -102,6 +102,8 @@ struct EngineClock {
     end: u64,
     /// A unit is in progress.
     started: bool,
+    /// Bytes of a copy that follow after `end`, before the unit ends.
+    rest: u64,
     /// The last unit is followed at once: the next one begins at its end, even if that is noticed later.
     follows: bool,
     /// Data is in flight: the next unit needs no latency.
@@ -194,11 +196,23 @@ impl Pacer {
         if unit == Work::Instant {
             return true;
         }
-        let clock = if clock.started { clock } else { self.start(clock, unit, payload, now) };
+        let mut clock = if clock.started { clock } else { self.start(clock, unit, payload, now) };
+        while clock.rest > 0 && clock.end <= picos(now) {
+            (clock.end, clock.rest) = self.copy(clock.rest, clock.end);
+        }
         if let Some(slot) = self.slot(engine) {
             *slot = clock;
         }
         clock.end <= picos(now)
+    }
+
+    /// Starts a part of a copy of `bytes` at `began`. Returns its end, and the bytes after it. Other accesses of memory come between the
+    /// parts.
+    fn copy(&mut self, bytes: u64, began: u64) -> (u64, u64) {
+        let part = bytes.min(QUANTUM as u64);
+        let path = self.occupy(Part::Cdma, part, began);
+        // Memory is read and written.
+        (self.occupy(Part::Memory, 2 * part, began).max(path), bytes - part)
     }
 
     fn start(&mut self, clock: EngineClock, unit: Work, payload: u64, now: Nanos) -> EngineClock {
@@ -207,6 +221,7 @@ impl Pacer {
         let began = if clock.follows { clock.end } else { picos(now) };
         let filled = clock.follows && clock.filled;
         let after = |latency: u64, hidden: bool| if hidden { began } else { began + latency };
+        let mut rest = 0;
         let (end, fills) = match unit {
             Work::Instant => (began, filled),
             Work::Fetch { bytes } => {
@@ -231,9 +246,9 @@ impl Pacer {
                 // After a pause: the latency of the doorbell write, a descriptor from memory, then the data.
                 let began =
                     after(costs.write + 2 * costs.memory, filled) + if first { costs.copy } else { 0 };
-                let path = self.occupy(Part::Cdma, bytes, began);
-                // Memory is read and written.
-                (self.occupy(Part::Memory, 2 * bytes, began).max(path), true)
+                let end;
+                (end, rest) = self.copy(bytes, began);
+                (end, true)
             }
             Work::Event { bytes, to_host } => {
                 let began = after(if to_host { costs.write } else { costs.memory }, filled);
@@ -245,7 +260,7 @@ impl Pacer {
                 (end, true)
             }
         };
-        EngineClock { end, started: true, follows: clock.follows, filled: fills }
+        EngineClock { end, started: true, rest, follows: clock.follows, filled: fills }
     }
 
     /// Ends the unit of `engine`, which has been executed. `follows`: the engine continues at once.

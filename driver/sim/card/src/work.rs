@@ -2,7 +2,7 @@
 
 use fpga_registers::xdma::Direction;
 
-/// Maximum number of bytes of one paced unit of a channel, so that long descriptors of one channel do not delay short ones of another.
+/// Maximum number of bytes of one paced unit of a channel, and of a part of a copy, so that long descriptors of one channel do not delay short ones of another.
 pub(crate) const QUANTUM: usize = 4096;
 
 /// Next unit of an engine, with its amount of data.
