@@ -39,17 +39,20 @@ impl FileKind {
     pub const FAULT_PLAN: Self = Self { name: "plan of faults", limit: MIB };
     /// A scenario of the simulator.
     pub const SCENARIO: Self = Self { name: "scenario", limit: 16 * MIB };
+    /// A list of flows of a scenario.
+    pub const FLOW_LIST: Self = Self { name: "flow list", limit: 64 * MIB };
     /// A register map (`--map`).
     pub const REGISTER_MAP: Self = Self { name: "register map", limit: 64 * MIB };
     /// A register log (`--record`, `replay`).
     pub const REGISTER_LOG: Self = Self { name: "register log", limit: GIB };
 
     /// Every kind; docs/guide/command-line.md lists the limits.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::CONFIGURATION,
         Self::CARD,
         Self::FAULT_PLAN,
         Self::SCENARIO,
+        Self::FLOW_LIST,
         Self::REGISTER_MAP,
         Self::REGISTER_LOG,
     ];

@@ -38,6 +38,8 @@ pub(crate) enum EventAction {
     Arrive,
     /// A packet arrives at its host.
     Receive,
+    /// A port with priorities has sent a packet.
+    Sent,
 }
 
 impl EventAction {
@@ -75,7 +77,8 @@ impl Event {
             2 => EventAction::Leave,
             3 => EventAction::Deliver,
             4 => EventAction::Arrive,
-            _ => EventAction::Receive,
+            5 => EventAction::Receive,
+            _ => EventAction::Sent,
         }
     }
 

@@ -5,7 +5,7 @@
 //! ```yaml
 //! schema_version: 1
 //! scheme: receiver-window
-//! topology: {torus: {side: 4}}     # or point-to-point, or {tree: {arity: 8, levels: 2, up: 4}}
+//! topology: {torus: {side: 4}}     # or point-to-point, {tree: {arity: 8, levels: 2, up: 4}}, {fat-tree: {radix: 8, tiers: 3}}, {clos: ...}
 //! rate_gbps: 80                    # of each link
 //! delay_ns: 800                    # along each link
 //! queue_bytes: 65536               # for each link of a switch
@@ -42,8 +42,28 @@
 //! throttle: {rate_mbps: 40000, queue_ns: 50000}
 //! blackouts: [{from_ns: 100000, length_ns: 20000}]
 //! ```
+//!
+//! Networks of switches:
+//!
+//! ```yaml
+//! topology:
+//!   clos:                          # 2 tiers: leaves, spines; 3 tiers: leaves, aggregation switches, cores
+//!     tiers:                       # rate_gbps, delay_ns, queue_bytes, switch_ns, bundle: optional
+//!       - {down: 8, up: 2, rate_gbps: 100}      # or oversubscription: 4 instead of up
+//!       - {down: 4, rate_gbps: 100, delay_ns: 500}
+//! routing: ecmp                    # adaptive, adaptive-flow, round-robin, fixed
+//! ecn: {min_bytes: 30000, max_bytes: 90000}     # or {threshold_bytes: 60000}
+//! control_first: true
+//! trimming: true
+//! link_failures: [{from: 32, to: 36, at_ns: 10000, for_ns: 5000, every_ns: 20000}]   # times: 4: slow instead of failed
+//! reroute_ns: 1000
+//! series_ns: 1000
+//! ```
+
+mod flow_list;
 
 mod impairments;
+mod network;
 #[cfg(test)]
 mod schema;
 
@@ -57,6 +77,9 @@ use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::mapping::WIDTH;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, de};
+
+pub use flow_list::FlowListError;
+use network::{ClosEntry, EcnEntry, FatTreeEntry, LinkFailureEntry};
 
 use impairments::{BlackoutEntry, ConditionsEntry, Disorder, Shuffle, Throttle};
 
@@ -209,14 +232,31 @@ struct File {
     routing: Option<RoutingName>,
     /// Links that are slower than the others, each in one direction.
     slow_links: Option<Vec<SlowLinkEntry>>,
+    /// Links that are removed, fail, or become slow at stated times.
+    link_failures: Option<Vec<LinkFailureEntry>>,
+    /// Time in nanoseconds after which switches avoid a failed link (default: 0).
+    reroute_ns: Option<Span>,
+    /// Marks of congestion (ECN) on data packets that find a long queue at a switch (default: none).
+    ecn: Option<EcnEntry>,
+    /// Whether control packets leave a switch before all data packets that wait there (default: false).
+    control_first: Option<Switch>,
+    /// Whether a full queue cuts the payload of a data packet and forwards its header, so that the receiver requests it again (default: false;
+    /// registry, with control_first).
+    trimming: Option<Switch>,
+    /// Interval in nanoseconds of the series of queue lengths and rates in the JSON output (default: no series).
+    series_ns: Option<Within<1, 60_000_000_000>>,
 }
 
-/// Selection of routes: for each packet among all shortest paths, or one fixed path for each pair of hosts.
+/// Selection of routes: the shortest path that is free first for each packet (adaptive) or each flow (adaptive-flow), a hash of the flow
+/// (ecmp), all paths in turn (round-robin), or one fixed path for each pair of hosts.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 enum RoutingName {
     Adaptive,
+    AdaptiveFlow,
+    Ecmp,
+    RoundRobin,
     Fixed,
 }
 
@@ -279,7 +319,7 @@ struct TreeEntry {
 }
 
 /// A topology with parameters.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("minProperties" = 1, "maxProperties" = 1)))]
 #[serde(deny_unknown_fields)]
@@ -288,6 +328,11 @@ struct TopologyEntry {
     torus: Option<TorusEntry>,
     /// A tree of switches.
     tree: Option<TreeEntry>,
+    /// A Clos network with parameters for each tier.
+    clos: Option<ClosEntry>,
+    /// A fat tree of equal switches with full bisection.
+    #[serde(rename = "fat-tree")]
+    fat_tree: Option<FatTreeEntry>,
 }
 
 /// Name, or name with parameters.
@@ -296,7 +341,7 @@ struct TopologyName(Topology);
 
 impl<'de> Deserialize<'de> for TopologyName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const ALLOWED: &str = "point-to-point, {torus: {side: N}} or {tree: {arity: N, levels: N, up: N}}";
+        const ALLOWED: &str = "point-to-point, {torus: {side: N}}, {tree: {arity: N, levels: N, up: N}}, {fat-tree: {radix: N, tiers: N}} or {clos: {tiers: [...]}}";
         struct Either;
         impl<'de> de::Visitor<'de> for Either {
             type Value = Topology;
@@ -313,13 +358,17 @@ impl<'de> Deserialize<'de> for TopologyName {
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Topology, A::Error> {
                 let entry = TopologyEntry::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                match (entry.torus, entry.tree) {
-                    (Some(TorusEntry { side }), None) => Ok(Topology::Torus { side: side.narrow() }),
-                    (None, Some(TreeEntry { arity, levels, up })) => Ok(Topology::Tree {
+                match (entry.torus, entry.tree, entry.clos, entry.fat_tree) {
+                    (Some(TorusEntry { side }), None, None, None) => {
+                        Ok(Topology::Torus { side: side.narrow() })
+                    }
+                    (None, Some(TreeEntry { arity, levels, up }), None, None) => Ok(Topology::Tree {
                         arity: arity.narrow(),
                         levels: levels.narrow(),
                         up: up.map_or(1, Within::narrow),
                     }),
+                    (None, None, Some(clos), None) => clos.topology().map_err(A::Error::custom),
+                    (None, None, None, Some(entry)) => entry.topology().map_err(A::Error::custom),
                     _ => Err(A::Error::custom(format!("not one topology: give {ALLOWED}"))),
                 }
             }
@@ -349,11 +398,14 @@ impl<'de> Deserialize<'de> for PacketBytes {
 #[cfg_attr(test, schemars(extend("minProperties" = 1, "maxProperties" = 1)))]
 #[serde(
     deny_unknown_fields,
-    expecting = "one of {flows: [{from: N, to: N, bytes: N}]}, {permutation: {bytes: N}} and {incast: {senders: N, bytes: N}}"
+    expecting = "one of {flows: [{from: N, to: N, bytes: N}]}, {file: NAME}, {permutation: {bytes: N}} and {incast: {senders: N, bytes: N}}"
 )]
 struct Traffic {
     /// A list of transfers.
     flows: Option<Vec<FlowEntry>>,
+    /// A file with a list of transfers: CSV with the columns at_ns, from, to and bytes, or a connection matrix of htsim. The name is relative to
+    /// the scenario.
+    file: Option<String>,
     /// Each host sends to one other host.
     permutation: Option<Permutation>,
     /// Many hosts send to one.
@@ -414,6 +466,9 @@ pub enum FileError {
         /// Key and error, in the parser's words.
         message: String,
     },
+    /// The list of transfers cannot be used.
+    #[error(transparent)]
+    Flows(#[from] FlowListError),
     /// Values that are valid alone but not together.
     #[error("scenario {name}:{line}:{column}: {key}: {problem}")]
     Combination {
@@ -428,6 +483,16 @@ pub enum FileError {
         /// Reason, and the allowed values.
         problem: String,
     },
+}
+
+/// Parses a list of transfers: CSV or a connection matrix of htsim; `name` identifies it in errors.
+///
+/// The formats are described in the scenarios' manual (`examples/scenarios/README.md`).
+///
+/// # Errors
+/// [`FlowListError`].
+pub fn parse_flows(name: &str, text: &str) -> Result<Vec<Flow>, FlowListError> {
+    flow_list::parse(name, text).map(|list| list.flows)
 }
 
 /// Reads a scenario from a file.
@@ -527,6 +592,9 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     scenario.blackouts = file.blackouts.iter().flatten().map(blackout).collect();
     scenario.routing = match file.routing {
         Some(RoutingName::Fixed) => Routing::Fixed,
+        Some(RoutingName::Ecmp) => Routing::Ecmp,
+        Some(RoutingName::AdaptiveFlow) => Routing::AdaptiveFlow,
+        Some(RoutingName::RoundRobin) => Routing::RoundRobin,
         Some(RoutingName::Adaptive) | None => Routing::Adaptive,
     };
     let slow = |entry: &SlowLinkEntry| SlowLink {
@@ -536,8 +604,28 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
         times: entry.times.narrow(),
     };
     scenario.slow = file.slow_links.iter().flatten().map(slow).collect();
+    let set = |given: &Option<Switch>| given.as_ref().is_some_and(|Switch(on)| *on);
+    scenario.outages = file.link_failures.iter().flatten().map(LinkFailureEntry::outage).collect();
+    scenario.detection = file.reroute_ns.map_or(Nanos::ZERO, |Within(span)| Nanos::new(span));
+    scenario.marking = match &file.ecn {
+        Some(entry) => Some(entry.marking().map_err(|problem| together("ecn", None, problem))?),
+        None => None,
+    };
+    (scenario.control_first, scenario.trimming) = (set(&file.control_first), set(&file.trimming));
+    scenario.series = file.series_ns.map(|Within(span)| Nanos::new(span));
+    let mut from_list = None;
     scenario = match file.traffic {
-        Traffic { flows: Some(flows), permutation: None, incast: None } => {
+        Traffic { flows: None, file: Some(list), permutation: None, incast: None } => {
+            let path = Path::new(name).parent().unwrap_or(Path::new("")).join(&list);
+            let shown = path.display().to_string();
+            let text = FileKind::FLOW_LIST.read(&path)?;
+            let list = flow_list::parse(&shown, &text)?;
+            let hosts = scenario.topology.hosts();
+            list.check(&shown, hosts)?;
+            from_list = Some(shown);
+            scenario.flows(list.flows)
+        }
+        Traffic { flows: Some(flows), file: None, permutation: None, incast: None } => {
             let flow = |entry: &FlowEntry| Flow {
                 from: entry.from.narrow(),
                 to: entry.to.narrow(),
@@ -546,10 +634,10 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
             };
             scenario.flows(flows.iter().map(flow).collect())
         }
-        Traffic { flows: None, permutation: Some(Permutation { bytes }), incast: None } => {
+        Traffic { flows: None, file: None, permutation: Some(Permutation { bytes }), incast: None } => {
             scenario.permutation(bytes.0)
         }
-        Traffic { flows: None, permutation: None, incast: Some(Incast { senders, bytes }) } => {
+        Traffic { flows: None, file: None, permutation: None, incast: Some(Incast { senders, bytes }) } => {
             let last = u64::from(scenario.topology.hosts() - 1);
             if senders.0 > last {
                 let problem = format!("senders = {}: give 1 to {last} (host 0 is the receiver)", senders.0);
@@ -558,7 +646,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
             scenario.incast(senders.narrow(), bytes.0)
         }
         _ => {
-            let problem = "give one of flows, permutation and incast".to_owned();
+            let problem = "give one of flows, file, permutation and incast".to_owned();
             return Err(together("traffic", None, problem));
         }
     };
@@ -570,6 +658,18 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
         ScenarioError::Controller { .. } | ScenarioError::NoDelays { .. } => {
             together("controller", None, error.to_string())
         }
+        // The list's own check names the line.
+        ScenarioError::Host { .. } | ScenarioError::Itself { .. } | ScenarioError::Length { .. }
+            if from_list.is_some() =>
+        {
+            together("file", None, error.to_string())
+        }
+        ScenarioError::Phases { number } | ScenarioError::Outage { number, .. } => {
+            together("link_failures", Some(number), error.to_string())
+        }
+        ScenarioError::Marking => together("ecn", None, error.to_string()),
+        ScenarioError::Trimming => together("trimming", None, error.to_string()),
+        ScenarioError::Interval => together("series_ns", None, error.to_string()),
         ScenarioError::Host { number, .. }
         | ScenarioError::Itself { number, .. }
         | ScenarioError::Length { number, .. } => together("flows", Some(number), error.to_string()),

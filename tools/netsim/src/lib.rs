@@ -24,9 +24,10 @@
 //! |---|---|
 //! | [`scenario`] | what is simulated |
 //! | [`mod@file`] | the same as YAML |
-//! | [`topology`] | point to point, torus, tree of switches; the routes through them |
+//! | [`topology`] | point to point, torus, tree of switches, Clos; the routes through them |
 //! | [`simulation`] | the event loop and its report |
 //! | [`figures`] | the figures of the published schemes |
+//! | [`explain`] | causes of slow flows |
 //! | [`sweep`] | a scenario over many seeds |
 //! | [`parallel`], [`statistics`] | many runs at a time, and their combined results |
 //! | [`notice`] | time saved by the receiver's own completion, by hops |
@@ -39,7 +40,7 @@
 //! * Hosts and cards take no time: no PCIe, no CDMA, no transmit windows, no event ring. A sender hands over its next packet when its link
 //!   is free. So a figure is an upper bound of what hardware can do. A scenario can add copies into transmit windows
 //!   ([`Scenario::copy`]).
-//! * Switches forward whole packets and have a queue per link. A controller reroutes pairs of hosts around links if routes are fixed
+//! * Switches forward whole packets and have a queue per link, or two with priorities. A controller reroutes pairs of hosts around links if routes are fixed
 //!   ([`Routing::Fixed`]), and only to other shortest routes. With adaptive routing, each packet chooses its route and there is nothing to
 //!   reroute.
 //! * Payload bytes are not carried, only counted. The tests of the state machines and of the whole stack show that they arrive at the right
@@ -48,6 +49,7 @@
 #![forbid(unsafe_code)]
 
 mod event_queue;
+pub mod explain;
 pub mod figures;
 pub mod file;
 mod frame;
@@ -67,4 +69,4 @@ pub use scenario::{Flow, Scenario, ScenarioError};
 pub use simulation::{
     FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report, Simulation, SimulationError,
 };
-pub use topology::{Routing, SlowLink, Topology, TopologyError};
+pub use topology::{Clos, Marking, Outage, Routing, SlowLink, Tier, Topology, TopologyError};

@@ -12,7 +12,7 @@ use fpga_protocol::scheme::messages::{self, MessageConfigError};
 use fpga_protocol::sender::{Notify, SenderConfig, SenderConfigError};
 use fpga_registers::quantity;
 
-use crate::topology::{Routing, SlowLink, SwitchFabric, Topology, TopologyError};
+use crate::topology::{Marking, Outage, Routing, SlowLink, SwitchFabric, Tier, Topology, TopologyError};
 
 /// Sending node of a pair.
 pub const SENDER: NodeId = node_of(0);
@@ -82,6 +82,21 @@ pub struct Scenario {
     pub routing: Routing,
     /// Links that are slower than the others. Default: none.
     pub slow: Vec<SlowLink>,
+    /// Links that fail or become slow at stated times. Default: none.
+    pub outages: Vec<Outage>,
+    /// Time after which switches use other shortest routes than those over a failed link. Default 0.
+    pub detection: Nanos,
+    /// Marks of congestion (ECN) on data packets. Default: none.
+    pub marking: Option<Marking>,
+    /// Whether control packets leave a switch before the data packets that wait there. Default: first in, first out.
+    pub control_first: bool,
+    /// Whether a full queue cuts the payload of a data packet and forwards its header with priority, so that the receiver requests the packet
+    /// again (registry scheme, with `control_first`). Default: it drops the packet.
+    pub trimming: bool,
+    /// Whether the report names queues and flows that caused delays ([`crate::Report::queues`]). Default: no.
+    pub observe: bool,
+    /// Interval of the report's series of queue lengths and rates (with `observe`). Default: none.
+    pub series: Option<Nanos>,
     /// Traffic.
     pub flows: Vec<Flow>,
     /// Rate of each link. Default 100 Gbit/s.
@@ -144,6 +159,13 @@ impl Scenario {
             topology: Topology::PointToPoint,
             routing: Routing::Adaptive,
             slow: Vec::new(),
+            outages: Vec::new(),
+            detection: Nanos::ZERO,
+            marking: None,
+            control_first: false,
+            trimming: false,
+            observe: false,
+            series: None,
             flows: vec![Flow::new(0, 1, length)],
             rate: BitRate::from_gbps(100),
             delay: Nanos::from_micros(1),
@@ -314,12 +336,26 @@ impl Scenario {
     #[must_use]
     pub fn timers_for(&self) -> Nanos {
         self.round_trip.unwrap_or_else(|| {
+            let packet = u64::from(self.sender.packet_size()) + 40;
             let links = match self.topology {
                 Topology::PointToPoint => 1,
                 Topology::Torus { side } => 3 * (side / 2),
                 Topology::Tree { levels, .. } => 2 * levels,
+                Topology::Clos(clos) => {
+                    // Each tier's links are passed upwards and downwards, in both directions.
+                    let tier = |tier: &Tier| {
+                        let (rate, delay) =
+                            (tier.rate.unwrap_or(self.rate), tier.delay.unwrap_or(self.delay));
+                        delay
+                            .saturating_add(rate.time_of(packet))
+                            .saturating_add(tier.forwarding)
+                            .saturating_mul(4)
+                    };
+                    let sum = clos.tiers().iter().map(tier).fold(Nanos::ZERO, Nanos::saturating_add);
+                    return sum.max(Nanos::new(1));
+                }
             };
-            let packet = self.rate.time_of(u64::from(self.sender.packet_size()) + 40);
+            let packet = self.rate.time_of(packet);
             self.delay.saturating_add(packet).saturating_mul(2 * u64::from(links)).max(Nanos::new(1))
         })
     }
@@ -417,6 +453,33 @@ impl Scenario {
         if found > MAX_EVENTS {
             return Err(ScenarioError::Events { found });
         }
+        if self.marking.is_some_and(|marking| marking.min > marking.max) {
+            return Err(ScenarioError::Marking);
+        }
+        if self.trimming && (self.scheme != Scheme::Registry || !self.control_first) {
+            return Err(ScenarioError::Trimming);
+        }
+        if self.series.is_some_and(|interval| interval == Nanos::ZERO) {
+            return Err(ScenarioError::Interval);
+        }
+        for (number, outage) in self.outages.iter().enumerate() {
+            let overlap =
+                outage.period.is_some_and(|period| outage.length.is_none_or(|length| length > period));
+            if overlap
+                || outage.length == Some(Nanos::ZERO)
+                || outage.times.is_some_and(|times| !(1..=1000).contains(&times))
+            {
+                return Err(ScenarioError::Phases { number });
+            }
+        }
+        if !self.outages.is_empty() {
+            let mut network = self.network();
+            for (number, outage) in self.outages.iter().enumerate() {
+                if !network.add_outage(outage, self.detection) {
+                    return Err(ScenarioError::Outage { number, from: outage.from, to: outage.to });
+                }
+            }
+        }
         if !self.slow.is_empty() {
             let mut network = self.network();
             for (number, link) in self.slow.iter().enumerate() {
@@ -432,7 +495,14 @@ impl Scenario {
     pub(crate) fn network(&self) -> SwitchFabric {
         let delay = self.delay.get().saturating_mul(1000);
         let mut network = SwitchFabric::new(self.topology, self.rate, delay, self.queue);
-        network.set_routing(self.routing);
+        network.set_routing(self.routing, self.seed);
+        network.set_marking(self.marking, self.seed);
+        if self.control_first {
+            network.set_priorities();
+        }
+        if self.observe {
+            network.set_statistics();
+        }
         network
     }
 
@@ -560,6 +630,37 @@ pub enum ScenarioError {
         /// Given link.
         link: SlowLink,
     },
+    /// A failure's times contradict each other.
+    #[error(
+        "link failure {number}: give a duration of at least 1 ns and at most the period, and a factor from 1 to 1000"
+    )]
+    Phases {
+        /// Number of the failure, from 0.
+        number: usize,
+    },
+    /// A failed link does not exist.
+    #[error(
+        "link failure {number}: there is no such link from {from} to {to}: give a link of the topology (hosts first, then switches from the lowest level up)"
+    )]
+    Outage {
+        /// Number of the failure, from 0.
+        number: usize,
+        /// Given vertex.
+        from: u32,
+        /// Given vertex.
+        to: u32,
+    },
+    /// The marks' limits are in the wrong order.
+    #[error(
+        "ECN marks begin above the length at which all packets are marked: give a minimum of at most the maximum"
+    )]
+    Marking,
+    /// Trimming needs a receiver that requests single packets, and priorities.
+    #[error("trimming needs the scheme registry and control packets first: set both, or no trimming")]
+    Trimming,
+    /// The sampling interval is 0.
+    #[error("the sampling interval is 0: give at least 1 ns")]
+    Interval,
     /// The link rate is 0.
     #[error("the link rate is 0 bit/s: give at least 1 bit/s")]
     NoRate,

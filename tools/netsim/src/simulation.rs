@@ -6,12 +6,14 @@
 mod copying;
 mod links;
 mod report;
+mod watch;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpga_firmware::NodeId;
 use fpga_firmware::event::{Event as NiEvent, EventKind};
-use fpga_firmware::generated::Permissions;
+use fpga_firmware::generated::{NackReason, Permissions};
+use fpga_firmware::wire::{Common, Control, Flags, Nack};
 use fpga_netmodel::{Class, ImpairedLink};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow;
@@ -28,7 +30,7 @@ pub use report::{FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report}
 use crate::event_queue::{Event, EventAction, EventQueue};
 use crate::host::{AnyReceiver, AnySender, Counting, Host, Jumps, WakeTimer};
 use crate::scenario::{Scenario, ScenarioError, incarnation_of, message_configs, node_of};
-use crate::topology::SwitchFabric;
+use crate::topology::{FlowKey, Offer, Queued, SwitchFabric, Way};
 use copying::Copying;
 use links::Feedback;
 
@@ -82,6 +84,20 @@ struct Packet {
     payload: u32,
     length: u32,
     damaged: bool,
+    /// Whether a switch has marked it because of a long queue (ECN).
+    marked: bool,
+    /// Whether a switch has cut its payload.
+    trimmed: bool,
+    /// Number of its flow; [`NONE`] for a control packet.
+    flow: u32,
+    /// Time that it has waited at switches, in picoseconds.
+    waited: u64,
+}
+
+impl Packet {
+    const fn new(header: Header, payload: u32, length: u32, flow: u32) -> Self {
+        Self { header, payload, length, damaged: false, marked: false, trimmed: false, flow, waited: 0 }
+    }
 }
 
 /// Destination host of a packet.
@@ -130,6 +146,10 @@ pub struct Simulation {
     copying: Vec<Copying>,
     /// Hops and controller, if links report their load.
     feedback: Option<Feedback>,
+    /// Delays by flow and port, if the scenario observes them.
+    watch: Option<Box<watch::Watch>>,
+    /// Whether queues distinguish packets, or their waits are recorded.
+    observes: bool,
     report: Report,
 }
 
@@ -159,6 +179,9 @@ impl Simulation {
         for link in &scenario.slow {
             // Validated above: the link exists.
             let _ = network.slow_down(link);
+        }
+        for outage in &scenario.outages {
+            let _ = network.add_outage(outage, scenario.detection);
         }
         let feedback = Feedback::new(scenario, network.ports())?;
         let capacity = scenario.expected_packets();
@@ -191,6 +214,8 @@ impl Simulation {
             on_way: 0,
             copying: scenario.copy.iter().flat_map(|_| &hosts).map(|_| Copying::default()).collect(),
             feedback,
+            watch: scenario.observe.then(|| Box::new(watch::Watch::new(scenario))),
+            observes: scenario.observe || scenario.marking.is_some() || scenario.control_first,
             hosts,
             left: scenario.flows.len(),
             report,
@@ -272,6 +297,9 @@ impl Simulation {
                 break;
             }
             self.on_way -= usize::from(event.what().is_about_a_packet());
+            if let Some(watch) = &mut self.watch {
+                watch.sample_until(&self.network, event.at);
+            }
             self.now = event.at.max(self.now);
             self.report.events += 1;
             if self.report.events.is_multiple_of(EVENTS_PER_STOP_CHECK) && stop.load(Ordering::Relaxed) {
@@ -305,6 +333,9 @@ impl Simulation {
                 report.escape_high_water = counters.escape_high_water;
             }
         }
+        if let Some(watch) = self.watch.take() {
+            watch.finish(&self.scenario, &self.network, &mut self.report);
+        }
         Ok(self.report)
     }
 
@@ -326,6 +357,7 @@ impl Simulation {
             }
             EventAction::Arrive => self.arrive(event),
             EventAction::Receive => self.take(place, packet),
+            EventAction::Sent => self.sent(place),
         }
         Ok(())
     }
@@ -389,7 +421,7 @@ impl Simulation {
             self.hosts.get_mut(host as usize).and_then(|node| node.receiver.poll_action())
         {
             match action {
-                Action::Send(header) => self.inject(host, header, 0),
+                Action::Send(header) => self.inject(host, header, 0, NONE),
                 Action::Event(event) => self.noticed(&event),
             }
         }
@@ -399,7 +431,10 @@ impl Simulation {
                 more = false;
                 break;
             };
-            self.inject(host, departure.header, departure.payload);
+            // Each flow has its own address range.
+            let flow = u32::try_from((departure.source.get() >> 31).wrapping_sub(1)).unwrap_or(NONE);
+            let flow = if departure.payload == 0 { NONE } else { flow };
+            self.inject(host, departure.header, departure.payload, flow);
         }
         while let Some(completion) =
             self.hosts.get_mut(host as usize).and_then(|node| node.sender.poll_completion())
@@ -475,14 +510,17 @@ impl Simulation {
     }
 
     /// Gives a packet to the host's link.
-    fn inject(&mut self, host: u32, header: Header, payload: u32) {
+    fn inject(&mut self, host: u32, header: Header, payload: u32, flow: u32) {
         let length = u32::try_from(header.length()).unwrap_or(0) + payload;
         let Some((at, vertex)) = self.network.send(host, self.now, length.into()) else { return };
         if let Some(report) = self.report.hosts.get_mut(host as usize) {
             report.bytes += u64::from(length);
         }
         let to = host_of(&header);
-        let packet = self.keep(Packet { header, payload, length, damaged: false });
+        let packet = self.keep(Packet::new(header, payload, length, flow));
+        if let Some(watch) = &mut self.watch {
+            watch.note_sent(flow, length - payload);
+        }
         if self.links.is_empty() {
             self.push(Event::new(at, EventAction::Arrive, vertex).of(packet).bound(to, length));
         } else {
@@ -550,29 +588,106 @@ impl Simulation {
         self.report.packet_events += 1;
         let Event { packet, to, length, .. } = event;
         let vertex = event.place();
-        let port = if self.network.is_fixed() {
-            let from = self.packets.get(packet as usize).map_or(0, |packet| source_of(&packet.header));
-            self.network.route_fixed(vertex, from, to)
-        } else {
-            self.network.route(vertex, to)
-        };
-        let Some(port) = port else {
-            return self.take(vertex, packet);
+        let of = if self.network.needs_flow() { self.packets.get(packet as usize) } else { None };
+        let (from, flow) = of.map_or((0, NONE), |packet| (source_of(&packet.header), packet.flow));
+        let port = match self.network.way(vertex, FlowKey { from, to, flow }, self.now) {
+            Way::Through(port) => port,
+            Way::Here => return self.take(vertex, packet),
+            Way::Lost => {
+                self.report.cut += 1;
+                self.free.push(packet);
+                return;
+            }
         };
         if self.feedback.is_some() {
             self.at_hop(vertex, port, packet);
         }
-        match self.network.send(port, self.now, length.into()) {
-            Some((at, place)) => {
+        let queued = Queued { packet, to, length, since: self.now };
+        // Only queues that treat them differently need the packet's kind.
+        let of = if self.observes { self.packets.get(packet as usize) } else { None };
+        let data = of.is_some_and(|packet| packet.payload > 0);
+        match self.network.offer(port, self.now, queued, data) {
+            Offer::Full if data && self.scenario.trimming => self.trim(port, queued),
+            offer => self.offered(port, queued, offer),
+        }
+    }
+
+    /// Handles what became of a packet at a port.
+    fn offered(&mut self, port: u32, queued: Queued, offer: Offer) {
+        let Queued { packet, to, length, since } = queued;
+        match offer {
+            Offer::Leaves { at, vertex, waited, marked } => {
+                self.note_wait(port, packet, since, waited, marked);
                 let what =
                     if self.network.is_host_port(port) { EventAction::Receive } else { EventAction::Arrive };
-                self.push(Event::new(at, what, place).of(packet).bound(to, length));
+                self.push(Event::new(at, what, vertex).of(packet).bound(to, length));
             }
-            None => {
+            Offer::Queued { sends, marked } => {
+                self.note_wait(port, packet, since, 0, marked);
+                if let Some(at) = sends {
+                    self.push(Event::new(at, EventAction::Sent, port));
+                }
+            }
+            Offer::Full => {
                 self.report.dropped += 1;
+                self.note_loss(port, packet);
+                self.free.push(packet);
+            }
+            Offer::Cut => {
+                self.report.cut += 1;
+                self.note_loss(port, packet);
                 self.free.push(packet);
             }
         }
+    }
+
+    /// Handles the end of a transmission of a port with priorities.
+    fn sent(&mut self, port: u32) {
+        let (sent, next) = self.network.sent(port, self.now);
+        if let Some((queued, offer)) = sent {
+            self.offered(port, queued, offer);
+        }
+        if let Some(at) = next {
+            self.push(Event::new(at, EventAction::Sent, port));
+        }
+    }
+
+    /// Cuts a packet's payload, and forwards its header with priority.
+    fn trim(&mut self, port: u32, queued: Queued) {
+        let Some(packet) = self.packets.get_mut(queued.packet as usize) else { return };
+        packet.length -= packet.payload;
+        (packet.payload, packet.trimmed) = (0, true);
+        let queued = Queued { length: packet.length, ..queued };
+        self.report.trimmed += 1;
+        self.network.note(port, |stats| {
+            stats.dropped = stats.dropped.saturating_sub(1);
+            stats.trimmed += 1;
+        });
+        let offer = self.network.offer(port, self.now, queued, false);
+        self.offered(port, queued, offer);
+    }
+
+    /// Requests a packet again whose payload a switch has cut: the receiver refuses it as if it had no space for it.
+    fn request_again(&mut self, host: u32, packet: u32) {
+        let Some(Header::Data(header)) = self.packets.get(packet as usize).map(|packet| packet.header) else {
+            return;
+        };
+        let common = Common {
+            source: node_of(host),
+            destination: header.common.source,
+            incarnation: incarnation_of(host),
+            flags: Flags::NONE,
+        };
+        let nack = Nack {
+            common,
+            peer_incarnation: header.common.incarnation,
+            transfer: header.transfer,
+            segment: header.segment,
+            op: header.op,
+            tries: header.tries,
+            reason: NackReason::EscapeFull,
+        };
+        self.inject(host, Header::Control(Control::Nack(nack)), 0, NONE);
     }
 
     fn take(&mut self, host: u32, at: u32) {
@@ -590,6 +705,18 @@ impl Simulation {
         }
         let Some(node) = self.hosts.get_mut(host as usize) else { return };
         let Some(packet) = self.packets.get(at as usize) else { return };
+        if packet.flow != NONE
+            && let Some(flow) = self.report.flows.get_mut(packet.flow as usize)
+        {
+            let waited = Nanos::new(packet.waited / PICOS);
+            flow.arrived += 1;
+            flow.marked += u64::from(packet.marked);
+            flow.queueing = flow.queueing.saturating_add(waited);
+            flow.max_queueing = flow.max_queueing.max(waited);
+        }
+        if packet.trimmed {
+            return self.request_again(host, at);
+        }
         node.jumps.note(&packet.header);
         let payload = PAYLOAD.get(..packet.payload as usize).unwrap_or(&PAYLOAD);
         node.sender.handle_packet(now, &packet.header);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fpga_protocol::Nanos;
 use fpga_registers::quantity;
 
+use crate::explain::{Explanation, QueueReport, SeriesReport, explain};
 use crate::figures::picture::{Curve, CurveKind, Extent, Panel, Picture};
 use crate::scenario::scheme_name;
 use crate::statistics::{self, Summary, count, seed_of};
@@ -46,6 +47,20 @@ pub struct Sweep {
     pub simulated: Nanos,
     /// First error of a flow, in words.
     pub first_error: Option<String>,
+    /// Packets lost because a link failed, or no route was left.
+    pub cut: u64,
+    /// Packets whose payload a full queue cut.
+    pub trimmed: u64,
+    /// Data packets that arrived with a mark of congestion (ECN).
+    pub marked: u64,
+    /// Seed of the run that is explained: the one with the largest delay of a flow.
+    pub explained_seed: u64,
+    /// Causes of its slow flows.
+    pub explanation: Explanation,
+    /// Its queues, the one with the longest waits first; at most 16.
+    pub queues: Vec<QueueReport>,
+    /// Series of the first run.
+    pub series: Option<SeriesReport>,
     /// One line for each flow of each run, with a header.
     pub csv: String,
     /// Distribution of the flows' times.
@@ -82,7 +97,9 @@ pub fn run(
 ) -> Result<Sweep, SweepError> {
     let job = |number: usize| {
         let seed = seed_of_run(scenario, number as u64);
-        let report = Simulation::new(&scenario.clone().seed(seed)).and_then(|run| run.run_with_stop(stop));
+        let mut scenario = scenario.clone().seed(seed);
+        scenario.observe = true;
+        let report = Simulation::new(&scenario).and_then(|run| run.run_with_stop(stop));
         report.map_err(|source| SweepError { seed, source })
     };
     let on_result = |_: &Result<Report, SweepError>| {
@@ -158,9 +175,25 @@ fn summarise(scenario: &Scenario, reports: &[Report]) -> Sweep {
             );
         }
         sweep.dropped += report.dropped;
+        sweep.cut += report.cut;
+        sweep.trimmed += report.trimmed;
+        sweep.marked += report.flows.iter().map(|flow| flow.marked).sum::<u64>();
+        let explanation = explain(scenario, report);
+        let worst = |of: &Explanation| of.slow.first().map(|flow| flow.excess);
+        if number == 0 || worst(&explanation) > worst(&sweep.explanation) {
+            (sweep.explained_seed, sweep.explanation) = (seed, explanation);
+            sweep.queues.clone_from(&report.queues);
+        }
+        if number == 0 {
+            sweep.series.clone_from(&report.series);
+        }
         sweep.packet_events += report.packet_events;
         sweep.simulated = sweep.simulated.saturating_add(report.ended);
     }
+    sweep
+        .queues
+        .sort_by_key(|queue| (core::cmp::Reverse((queue.waited, queue.dropped + queue.cut)), queue.port));
+    sweep.queues.truncate(16);
     sweep.latency_us = statistics::summarise(&samples, scenario.seed);
     // An empty sum of floats is -0.
     sweep.goodput_gb_per_s = rates.iter().fold(0.0, |sum, rate| sum + rate) / count(rates.len().max(1));

@@ -8,6 +8,18 @@ use std::collections::BTreeMap;
 use fpga_netmodel::BitRate;
 use fpga_registers::quantity;
 
+mod clos;
+mod outages;
+mod queues;
+mod routes;
+
+pub use clos::{Clos, Tier};
+pub use outages::Outage;
+pub(crate) use outages::Way;
+pub use queues::Marking;
+pub(crate) use queues::{Offer, Queued};
+pub(crate) use routes::FlowKey;
+
 /// Connections of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -28,6 +40,8 @@ pub enum Topology {
         /// Links from each switch to the one above, 1 to 256.
         up: u32,
     },
+    /// A Clos network of two or three tiers: leaf-spine, fat tree.
+    Clos(Clos),
 }
 
 /// Choice among several shortest routes.
@@ -39,6 +53,13 @@ pub enum Routing {
     Adaptive,
     /// One route for each pair of hosts, chosen by their numbers, until a controller reroutes them around a link.
     Fixed,
+    /// ECMP: one route for each flow, chosen by a hash of hosts, flow and seed. Packets that belong to no flow, such as acknowledgements, use
+    /// the hash of their hosts.
+    Ecmp,
+    /// At each switch the port that is free first when the flow's first packet arrives; later packets of the flow use the same port.
+    AdaptiveFlow,
+    /// At each switch the ports in turn, packet by packet.
+    RoundRobin,
 }
 
 /// Link that is slower than the others.
@@ -61,6 +82,7 @@ impl core::fmt::Display for Topology {
             Self::PointToPoint => f.write_str("point-to-point"),
             Self::Torus { side } => write!(f, "torus {side}x{side}x{side}"),
             Self::Tree { arity, levels, up } => write!(f, "tree {arity}^{levels} up {up}"),
+            Self::Clos(clos) => clos.fmt(f),
         }
     }
 }
@@ -92,6 +114,36 @@ pub enum TopologyError {
         /// Levels.
         levels: u32,
     },
+    /// A Clos network has another number of tiers.
+    #[error("{found} tiers: give 2 (leaves, spines) or 3 (leaves, aggregation, cores)")]
+    Tiers {
+        /// Given number.
+        found: usize,
+    },
+    /// A fat tree needs switches with as many ports upwards as downwards.
+    #[error("radix {found}: give an even number from 2 to 128")]
+    Radix {
+        /// Given radix.
+        found: u32,
+    },
+    /// Ports cannot be divided into bundles of parallel links.
+    #[error("tier {tier}: {found} ports {ports} in bundles of {bundle}: give a multiple of the bundle")]
+    Bundle {
+        /// Tier, from 1.
+        tier: usize,
+        /// Name of the ports.
+        ports: &'static str,
+        /// Number of ports.
+        found: u32,
+        /// Parallel links.
+        bundle: u32,
+    },
+    /// The Clos network has too few or too many hosts or links.
+    #[error("{found} from these tiers: 2 to 65536 hosts and 1048576 links of leaves are allowed, so give other radixes", found = quantity(*hosts, "host"))]
+    Large {
+        /// Number of hosts.
+        hosts: u64,
+    },
 }
 
 impl Topology {
@@ -119,16 +171,19 @@ impl Topology {
                     _ => Err(TopologyError::Hosts { arity, levels }),
                 }
             }
+            // Its constructor has checked it.
+            Self::Clos(_) => Ok(()),
         }
     }
 
     /// Number of hosts.
     #[must_use]
-    pub const fn hosts(&self) -> u32 {
+    pub fn hosts(&self) -> u32 {
         match *self {
             Self::PointToPoint => 2,
             Self::Torus { side } => side * side * side,
             Self::Tree { arity, levels, .. } => arity.saturating_pow(levels),
+            Self::Clos(clos) => clos.hosts(),
         }
     }
 
@@ -147,6 +202,7 @@ impl Topology {
                 let apart = (1..=levels).find(|level| from / arity.pow(*level) == to / arity.pow(*level));
                 if from == to { 0 } else { 2 * apart.unwrap_or(levels) }
             }
+            Self::Clos(clos) => clos.hops(from, to),
         }
     }
 }
@@ -178,6 +234,25 @@ pub(crate) struct Port {
     delay: u64,
     /// Factor by which a packet takes longer than on other links.
     times: u64,
+    /// Time of a byte in units of 1/65536 ps, without the factor.
+    byte: u64,
+    /// Maximum wait for the port, in picoseconds, without the factor.
+    queue: u64,
+}
+
+/// Time of a byte in units of 1/65536 ps.
+fn byte_time(rate: BitRate) -> u64 {
+    let byte = ((8_u128 * 1_000_000_000_000) << 16).div_ceil(u128::from(rate.get().max(1)));
+    u64::try_from(byte).unwrap_or(u64::MAX)
+}
+
+/// Time in picoseconds for `bytes`, each of which takes `byte`.
+#[inline]
+fn time(byte: u64, bytes: u64) -> u64 {
+    match bytes.checked_mul(byte) {
+        Some(product) => product >> 16,
+        None => u64::try_from((u128::from(bytes) * u128::from(byte)) >> 16).unwrap_or(u64::MAX),
+    }
 }
 
 /// Maximum number of pairs and vertices whose route a controller has changed.
@@ -192,11 +267,14 @@ pub(crate) struct SwitchFabric {
     coordinates: Vec<[u32; 3]>,
     /// By host: into the network, then out of it (a torus only), then by vertex.
     ports: Vec<Port>,
-    /// Time of a byte in units of 1/65536 ps.
-    byte: u64,
-    /// Maximum wait for a port, in picoseconds.
-    queue: u64,
+    /// By switch: its first port, and its role; a Clos network only.
+    nodes: Vec<(u32, clos::Place)>,
     routing: Routing,
+    routes: routes::Choices,
+    /// Failed and slow links; `None`: no link ever fails.
+    outages: Option<Box<outages::Outages>>,
+    /// Marks, priorities and statistics of queues.
+    queues: queues::Queues,
     /// Alternative port by vertex and pair.
     detours: BTreeMap<(u32, u32, u32), u32>,
     /// Total time that packets waited at switches, in picoseconds.
@@ -210,8 +288,10 @@ impl SwitchFabric {
     /// Creates the network; `delay` is in picoseconds, `queue_bytes` in bytes.
     pub(crate) fn new(topology: Topology, rate: BitRate, delay: u64, queue_bytes: u64) -> Self {
         let hosts = topology.hosts();
-        let port = |to, delay| Port { to, free_at: 0, delay, times: 1 };
-        let mut ports = Vec::new();
+        let byte = byte_time(rate);
+        let queue = time(byte, queue_bytes);
+        let port = |to, delay| Port { to, free_at: 0, delay, times: 1, byte, queue };
+        let (mut ports, mut nodes) = (Vec::new(), Vec::new());
         match topology {
             Topology::PointToPoint => ports.extend([port(1, delay), port(0, delay)]),
             Topology::Torus { side } => {
@@ -254,38 +334,60 @@ impl SwitchFabric {
                     below = switches;
                 }
             }
+            Topology::Clos(clos) => {
+                let tiered = |to: u32, tier: usize| {
+                    let of = clos.tier(tier);
+                    let forwarding = to.checked_sub(hosts).map_or(0, |switch| {
+                        clos.tier(clos.tier_of(switch).0).forwarding.get().saturating_mul(1000)
+                    });
+                    let delay = of.delay.map_or(delay, |own| own.get().saturating_mul(1000));
+                    let byte = of.rate.map_or(byte, byte_time);
+                    let queue = time(byte, of.queue.unwrap_or(queue_bytes));
+                    Port { byte, queue, ..port(to, delay.saturating_add(forwarding)) }
+                };
+                let leaf = clos.tier(0).down.max(1);
+                ports.extend((0..hosts).map(|host| tiered(hosts + host / leaf, 0)));
+                let switches = (0..=clos.top()).map(|tier| clos.switches(tier)).sum();
+                for switch in 0..switches {
+                    nodes.push((u32::try_from(ports.len()).unwrap_or(u32::MAX), clos.place(switch)));
+                    ports.extend(clos.ports(switch).into_iter().map(|(to, tier)| tiered(to, tier)));
+                }
+            }
         }
-        let byte = ((8_u128 * 1_000_000_000_000) << 16).div_ceil(u128::from(rate.get().max(1)));
-        let byte = u64::try_from(byte).unwrap_or(u64::MAX);
         let coordinates = match topology {
             Topology::Torus { side } => {
                 (0..hosts).map(|host| [0, 1, 2].map(|axis| coordinate(side, host, axis))).collect()
             }
             _ => Vec::new(),
         };
-        let routing = Routing::default();
-        let detours = BTreeMap::new();
-        let mut network =
-            Self { topology, hosts, coordinates, ports, byte, queue: 0, routing, detours, waited: 0 };
-        network.queue = network.time_of(queue_bytes);
-        network
+        Self {
+            topology,
+            hosts,
+            coordinates,
+            ports,
+            nodes,
+            routing: Routing::default(),
+            routes: routes::Choices::default(),
+            outages: None,
+            queues: queues::Queues::default(),
+            detours: BTreeMap::new(),
+            waited: 0,
+        }
     }
 
-    /// Sets the choice of routes.
-    pub(crate) const fn set_routing(&mut self, routing: Routing) {
-        self.routing = routing;
+    /// Ports of the links from one vertex to another: all of them, or one by its number.
+    fn between(&self, from: u32, to: u32, number: Option<u32>) -> Vec<u32> {
+        let own = (0..).take(self.ports.len()).filter(|port| self.owner(*port) == Some(from));
+        let between = own.filter(|port| self.port(*port).is_some_and(|port| port.to == to));
+        let numbered =
+            (0..).zip(between).filter(|(at, _): &(u32, u32)| number.is_none_or(|wanted| wanted == *at));
+        numbered.map(|(_, port)| port).collect()
     }
 
     /// Slows a link down. Returns whether there is such a link.
     pub(crate) fn slow_down(&mut self, link: &SlowLink) -> bool {
-        let from: Vec<u32> =
-            (0..).take(self.ports.len()).filter(|port| self.owner(*port) == Some(link.from)).collect();
-        let between = from.into_iter().filter(|port| self.port(*port).is_some_and(|port| port.to == link.to));
-        let numbered: Vec<(u32, u32)> = (0..).zip(between).collect();
         let mut any = false;
-        for (_, port) in
-            numbered.into_iter().filter(|(number, _)| link.number.is_none_or(|wanted| wanted == *number))
-        {
+        for port in self.between(link.from, link.to, link.number) {
             if let Some(port) = self.ports.get_mut(port as usize) {
                 port.times = link.times.max(1).into();
                 any = true;
@@ -295,7 +397,7 @@ impl SwitchFabric {
     }
 
     /// Vertex that sends through a port. A torus' host hands its packets to itself, so the port out of the network is its own.
-    fn owner(&self, port: u32) -> Option<u32> {
+    pub(crate) fn owner(&self, port: u32) -> Option<u32> {
         match self.topology {
             Topology::PointToPoint => Some(port),
             Topology::Torus { .. } if port < 2 * self.hosts => None,
@@ -316,6 +418,11 @@ impl SwitchFabric {
                 }
                 None
             }
+            Topology::Clos(_) if port < self.hosts => Some(port),
+            Topology::Clos(_) => {
+                let switch = self.nodes.partition_point(|(first, _)| *first <= port);
+                u32::try_from(switch).ok().map(|switch| self.hosts + switch - 1)
+            }
         }
     }
 
@@ -332,7 +439,7 @@ impl SwitchFabric {
     /// Reroutes packets from host `from` to host `to` around a port from now on, over the other shortest route that is free first. Returns
     /// whether there is one that is less full.
     pub(crate) fn avoid(&mut self, port: u32, from: u32, to: u32, now: u64) -> bool {
-        if self.routing == Routing::Adaptive || self.detours.len() >= MAX_DETOURS {
+        if self.routing != Routing::Fixed || self.detours.len() >= MAX_DETOURS {
             return false;
         }
         let Some(vertex) = self.owner(port) else { return false };
@@ -357,20 +464,12 @@ impl SwitchFabric {
         true
     }
 
-    /// Time in picoseconds for `bytes`.
-    #[inline]
-    pub(crate) fn time_of(&self, bytes: u64) -> u64 {
-        match bytes.checked_mul(self.byte) {
-            Some(product) => product >> 16,
-            None => u64::try_from((u128::from(bytes) * u128::from(self.byte)) >> 16).unwrap_or(u64::MAX),
-        }
-    }
-
     /// Maximum time that a packet waits for a link and travels on it, in picoseconds.
     pub(crate) fn max_queueing_time(&self) -> u64 {
         let delay = self.ports.iter().map(|port| port.delay).max().unwrap_or(0);
         // Queues in use are shorter: a host's 128 packets, four times over, are far longer.
-        delay.saturating_add(self.queue.min(self.time_of(512 << 10)))
+        let queue = self.ports.iter().map(|port| port.queue.min(time(port.byte, 512 << 10))).max();
+        delay.saturating_add(queue.unwrap_or(0))
     }
 
     #[inline]
@@ -392,13 +491,14 @@ impl SwitchFabric {
     /// Sends through a port. Returns the time of arrival at its end, and the vertex there; `None` if the queue has no space.
     #[inline]
     pub(crate) fn send(&mut self, port: u32, now: u64, bytes: u64) -> Option<(u64, u32)> {
-        let (time, queue, hosts) = (self.time_of(bytes), self.queue, self.hosts);
+        let hosts = self.hosts;
         let at = port;
         let port = self.ports.get_mut(port as usize)?;
+        let time = time(port.byte, bytes);
         let start = port.free_at.max(now);
         // A host's own port accepts everything that its host hands over.
         if at >= hosts {
-            if start - now > queue {
+            if start - now > port.queue.saturating_mul(port.times) {
                 return None;
             }
             self.waited = self.waited.saturating_add(start - now);
@@ -413,31 +513,6 @@ impl SwitchFabric {
         let mut best = (u64::MAX, u32::MAX);
         self.for_each_path(vertex, to, |port| best = best.min((self.free_at(port), port)));
         (best.1 != u32::MAX).then_some(best.1)
-    }
-
-    /// Returns whether a packet's route depends on its source.
-    #[inline]
-    pub(crate) const fn is_fixed(&self) -> bool {
-        matches!(self.routing, Routing::Fixed)
-    }
-
-    /// Port of the pair's fixed route at `vertex`; `None`: it is there.
-    pub(crate) fn route_fixed(&self, vertex: u32, from: u32, to: u32) -> Option<u32> {
-        if let Some(port) = self.detours.get(&(vertex, from, to)) {
-            return Some(*port);
-        }
-        let mut ways = 0;
-        self.for_each_path(vertex, to, |_| ways += 1);
-        let pair = u64::from(from) << 32 | u64::from(to);
-        let chosen = crate::statistics::seed_of(pair, vertex.into()).checked_rem(ways)?;
-        let (mut at, mut found) = (0, None);
-        self.for_each_path(vertex, to, |port| {
-            if at == chosen {
-                found = Some(port);
-            }
-            at += 1;
-        });
-        found
     }
 
     /// Calls `each` with the ports of all shortest routes from `vertex` to the host `to`; with none if this is its vertex.
@@ -491,6 +566,14 @@ impl SwitchFabric {
                     }
                 }
             }
+            Topology::Clos(clos) => {
+                let Some((first, place)) =
+                    vertex.checked_sub(self.hosts).and_then(|at| self.nodes.get(at as usize))
+                else {
+                    return;
+                };
+                clos.ways(*place, to).for_each(|way| each(first + way));
+            }
         }
     }
 
@@ -508,7 +591,8 @@ impl SwitchFabric {
     /// Fill level of a port's queue at `now`, in thousandths.
     pub(crate) fn filled(&self, port: u32, now: u64) -> u16 {
         let wait = self.free_at(port).saturating_sub(now);
-        let part = u128::from(wait) * 1000 / u128::from(self.queue.max(1));
+        let queue = self.port(port).map_or(1, |port| port.queue.saturating_mul(port.times).max(1));
+        let part = u128::from(wait) * 1000 / u128::from(queue);
         u16::try_from(part).unwrap_or(u16::MAX)
     }
 

@@ -48,16 +48,16 @@ pub struct SimCheckArgs {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Writes DIR/SCENARIO.csv, a line for each flow of each run, and DIR/SCENARIO.svg, the distribution of the flows' times. \
-                  A flow that a scheme gives up is counted as a failure; the command still succeeds.\n\n\
+                  The report names the causes of slow flows: queues, links, retransmissions. A flow that a scheme gives up is counted as a failure; the command still succeeds.\n\n\
                   `fpgactl sim schema` describes every key; the samples are in /usr/share/doc/fpgactl/examples/scenarios (in the sources: \
                   examples/scenarios).\n\n\
                   A scenario (all keys but the first one and traffic are optional):\n  \
                   schema_version: 1\n  \
                   scheme: selective  # or registry, receiver-window, sender-window, receiver-counter, adaptive-window\n  \
                   topology: {torus: {side: 3}}\n  \
-                  # or point-to-point, {tree: {arity: 8, levels: 2, up: 4}}\n  \
+                  # or point-to-point, {tree: {arity: 8, levels: 2, up: 4}}, {fat-tree: {radix: 4, tiers: 3}}, {clos: {tiers: [{down: 8, up: 4}, {down: 4}]}}\n  \
                   traffic: {permutation: {bytes: 65536}}\n  \
-                  # or {incast: {senders: 32, bytes: 65536}}, {flows: [{from: 0, to: 5, bytes: 9000, at_ns: 0}]}\n  \
+                  # or {incast: {senders: 32, bytes: 65536}}, {flows: [{from: 0, to: 5, bytes: 9000, at_ns: 0}]}, {file: flows.csv}\n  \
                   rate_gbps: 80\n  \
                   delay_ns: 800\n  \
                   data: {loss: 0.001, duplicate: 0, corrupt: 0, jitter_ns: 300}\n  \
@@ -68,10 +68,13 @@ pub struct SimCheckArgs {
                   # disorder: {degree: 64, patience_ns: 4000}\n  \
                   # throttle: {rate_mbps: 40000, queue_ns: 50000}\n  \
                   # blackouts: [{from_ns: 100000, length_ns: 20000}]\n  \
-                  # routing: fixed\n  \
+                  # routing: ecmp\n  \
                   # slow_links: [{from: 0, to: 1, number: 0, times: 4}]\n  \
                   # controller: 26\n  \
-                  # queue_bytes, packet_bytes, window, credit, literal, contexts, round_trip_ns, limit_ns, seed: numbers\n\n\
+                  # ecn: {threshold_bytes: 60000}\n  \
+                  # link_failures: [{from: 0, to: 1, at_ns: 1000, for_ns: 500, every_ns: 9000}]\n  \
+                  # control_first: true\n  \
+                  # queue_bytes, packet_bytes, window, credit, literal, contexts, round_trip_ns, limit_ns, reroute_ns, series_ns, seed: numbers\n\n\
                   Examples:\n  \
                   fpgactl sim run torus.yaml\n  \
                   fpgactl sim run torus.yaml --runs 1000 --seed 7 --out results --json"

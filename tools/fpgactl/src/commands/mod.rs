@@ -25,6 +25,7 @@ pub mod serve;
 pub mod shell;
 pub mod sim;
 pub mod sim_check;
+pub mod sim_explain;
 pub mod sim_grid;
 pub mod top;
 pub mod transfer;

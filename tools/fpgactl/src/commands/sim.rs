@@ -14,6 +14,7 @@ use fpga_netsim::{SimulationError, file, parallel};
 use fpga_registers::quantity;
 use serde::Serialize;
 
+use super::sim_explain::ExplainedReport;
 use crate::card_runs;
 use crate::chart;
 use crate::cli::{SimFigureArgs, SimRunArgs};
@@ -48,6 +49,8 @@ pub struct RunReport {
     dropped: u64,
     packet_events: u64,
     simulated_s: f64,
+    #[serde(flatten)]
+    explained: ExplainedReport,
     csv: String,
     /// Null if the data went to standard output.
     svg: Option<String>,
@@ -66,7 +69,7 @@ impl Report for RunReport {
             self.first_error.as_ref().map(|error| format!("first failure: {error}\n")).unwrap_or_default();
         format!(
             "{} on {}: {} in {}, {}; {times}; {:.3} GB/s a run, fairness {:.3}, {:.4} packets sent per packet needed, \
-             {} dropped, {}\n{error}{}\n{}\n{}",
+             {} dropped, {}\n{error}{}{}\n{}\n{}",
             self.scheme,
             self.topology,
             quantity(self.flows, "flow"),
@@ -77,6 +80,7 @@ impl Report for RunReport {
             self.packets_ratio,
             self.dropped,
             quantity(self.packet_events, "packet event"),
+            self.explained.text(),
             self.csv,
             self.svg.as_deref().unwrap_or_default(),
             self.chart
@@ -168,10 +172,18 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
     let name = name.file_stem().unwrap_or_default().to_string_lossy();
     let (csv, svg) = write(&args.out, &name, &sweep.csv, &sweep.picture, settings.deadline)?;
     let chart = chart::text_beside_report(&sweep.picture, args.chart, settings);
-    Ok(RunReport { chart, ..report(args, scenario.seed, sweep, csv, svg) })
+    let explained = ExplainedReport::of(&scenario, &sweep);
+    Ok(RunReport { chart, ..report(args, scenario.seed, sweep, explained, csv, svg) })
 }
 
-fn report(args: &SimRunArgs, seed: u64, sweep: Sweep, csv: String, svg: Option<String>) -> RunReport {
+fn report(
+    args: &SimRunArgs,
+    seed: u64,
+    sweep: Sweep,
+    explained: ExplainedReport,
+    csv: String,
+    svg: Option<String>,
+) -> RunReport {
     let latency = sweep.latency_us;
     RunReport {
         scenario: args.scenario.display().to_string(),
@@ -193,6 +205,7 @@ fn report(args: &SimRunArgs, seed: u64, sweep: Sweep, csv: String, svg: Option<S
         dropped: sweep.dropped,
         packet_events: sweep.packet_events,
         simulated_s: std::time::Duration::from(sweep.simulated).as_secs_f64(),
+        explained,
         csv,
         svg,
         chart: String::new(),

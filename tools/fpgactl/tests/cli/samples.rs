@@ -32,7 +32,7 @@ fn samples(name: &str, least: usize) -> Vec<String> {
 fn scenario_samples_run_without_failures() {
     let out = tempfile::tempdir().unwrap();
     let mut networks = Vec::new();
-    for scenario in samples("scenarios", 3) {
+    for scenario in samples("scenarios", 5) {
         let checked = fpgactl(&["sim", "check", &scenario, "--json"]).ok().json();
         let checked = &checked["scenarios"][0];
         assert_eq!(checked["valid"], true);
@@ -42,7 +42,7 @@ fn scenario_samples_run_without_failures() {
         assert_eq!((&ran["failures"], &ran["flows"]), (&0.into(), &checked["flows"]), "{scenario}");
     }
     networks.sort();
-    assert_eq!(networks, ["point-to-point", "torus", "tree"]);
+    assert_eq!(networks, ["clos", "clos", "point-to-point", "torus", "tree"]);
 }
 
 #[test]

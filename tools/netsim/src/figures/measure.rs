@@ -209,6 +209,12 @@ pub(crate) const fn float(number: u64) -> f64 {
     number as f64
 }
 
+/// Nearest whole number of a value that is not negative.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the conversion saturates")]
+pub(crate) const fn nearest(value: f64) -> u64 {
+    value.round() as u64
+}
+
 /// Runs every point until its interval is narrow ([`Options::narrow`]), at most as often as the options specify. The number of runs follows from the
 /// results of the runs with the lowest numbers, so it does not depend on threads.
 ///

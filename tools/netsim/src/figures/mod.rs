@@ -42,7 +42,7 @@ mod torus;
 mod torus_reorder;
 
 use cards::CardRunner;
-pub(crate) use measure::float;
+pub(crate) use measure::{float, nearest};
 use picture::Picture;
 use torus::Network;
 

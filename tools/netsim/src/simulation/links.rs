@@ -10,7 +10,7 @@ use fpga_protocol::feedback::hop::{self, Hop};
 use fpga_protocol::feedback::{Limits, LinkLoad, LinkPacket, Word};
 use fpga_protocol::scheme::traits::Header;
 
-use super::{LinkFeedbackCounts, Packet, RateChange, Simulation};
+use super::{LinkFeedbackCounts, NONE, Packet, RateChange, Simulation};
 use crate::event_queue::{Event, EventAction};
 use crate::host::AnySender;
 use crate::scenario::{Scenario, ScenarioError, incarnation_of, node_of};
@@ -113,7 +113,7 @@ impl Simulation {
         };
         let header = Header::Link(LinkPacket { common, word });
         let length = u32::try_from(header.length()).unwrap_or(0);
-        let packet = Packet { header, payload: 0, length, damaged: false };
+        let packet = Packet::new(header, 0, length, NONE);
         let now = self.nanos();
         if let Some(feedback) = &mut self.feedback {
             let _ = feedback.loss.offer(now, packet);
@@ -147,7 +147,7 @@ impl Simulation {
                 incarnation: incarnation_of(host),
                 flags: Flags::NONE,
             };
-            self.inject(host, Header::Link(LinkPacket { common, word }), 0);
+            self.inject(host, Header::Link(LinkPacket { common, word }), 0, NONE);
         }
         true
     }

@@ -18,6 +18,14 @@ pub struct FlowReport {
     pub packets: u64,
     /// Retransmissions of data packets.
     pub retransmits: u64,
+    /// Data packets that arrived, trimmed ones included.
+    pub arrived: u64,
+    /// Those with a mark of congestion (ECN).
+    pub marked: u64,
+    /// Total time that its data packets waited at switches; only if the scenario observes queues, marks packets or has priorities.
+    pub queueing: Nanos,
+    /// Longest time that one of them waited.
+    pub max_queueing: Nanos,
     /// Reason of its failure.
     pub error: Option<SendFailure>,
 }
@@ -115,6 +123,16 @@ pub struct Report {
     pub packet_events: u64,
     /// Packets dropped because a switch's queue was full.
     pub dropped: u64,
+    /// Packets lost because a link failed, or no route was left.
+    pub cut: u64,
+    /// Packets whose payload a full queue cut.
+    pub trimmed: u64,
+    /// Queues that packets passed, by port; empty unless the scenario observes.
+    pub queues: Vec<crate::explain::QueueReport>,
+    /// Delays of flows, by number; empty unless the scenario observes.
+    pub delays: Vec<crate::explain::FlowDelay>,
+    /// Series of queue lengths and rates, if the scenario has an interval.
+    pub series: Option<crate::explain::SeriesReport>,
     /// Packets that arrived with a wrong checksum.
     pub damaged: u64,
     /// Time of the last event.

@@ -1,5 +1,13 @@
 use super::*;
 
+/// Port of the pair's fixed route.
+fn fixed(network: &mut SwitchFabric, vertex: u32, from: u32, to: u32) -> Option<u32> {
+    match network.way(vertex, FlowKey { from, to, flow: u32::MAX }, 0) {
+        Way::Through(port) => Some(port),
+        _ => None,
+    }
+}
+
 fn network(topology: Topology) -> SwitchFabric {
     SwitchFabric::new(topology, BitRate::from_gbps(100), 1000, 1 << 20)
 }
@@ -65,27 +73,27 @@ fn topology_adaptive_routing_alternates_equal_paths() {
 fn topology_fixed_route_changes_only_on_reroute() {
     for topology in [Topology::Tree { arity: 2, levels: 3, up: 4 }, Topology::Torus { side: 4 }] {
         let mut network = network(topology);
-        network.set_routing(Routing::Fixed);
+        network.set_routing(Routing::Fixed, 0);
         let last = topology.hosts() - 1;
         for (from, to) in [(0, last), (1, last / 2), (last, 0)] {
             let (_, mut vertex) = network.send(from, 0, 100).unwrap();
             let mut alone = 0;
-            while let Some(port) = network.route_fixed(vertex, from, to) {
+            while let Some(port) = fixed(&mut network, vertex, from, to) {
                 assert_eq!(network.owner(port).unwrap_or(to), vertex);
                 network.send(port, 0, 100);
                 assert_eq!(
-                    network.route_fixed(vertex, from, to),
+                    fixed(&mut network, vertex, from, to),
                     Some(port),
                     "queued packets change the route"
                 );
                 if network.avoid(port, from, to, 0) {
-                    let other = network.route_fixed(vertex, from, to).unwrap();
+                    let other = fixed(&mut network, vertex, from, to).unwrap();
                     assert_ne!(other, port);
                     assert_eq!(network.owner(other), Some(vertex));
                 } else {
                     alone += 1;
                 }
-                let port = network.route_fixed(vertex, from, to).unwrap();
+                let port = fixed(&mut network, vertex, from, to).unwrap();
                 vertex = network.next_hop(port).1;
                 if network.is_host_port(port) {
                     break;
