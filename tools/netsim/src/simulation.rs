@@ -685,7 +685,7 @@ impl Simulation {
             segment: header.segment,
             op: header.op,
             tries: header.tries,
-            reason: NackReason::EscapeFull,
+            reason: NackReason::NotReady,
         };
         self.inject(host, Header::Control(Control::Nack(nack)), 0, NONE);
     }
