@@ -667,7 +667,8 @@ impl Simulation {
         self.offered(port, queued, offer);
     }
 
-    /// Requests a packet again whose payload a switch has cut: the receiver refuses it as if it had no space for it.
+    /// Requests a packet again whose payload a switch has cut: the receiver refuses it as "not ready". "No space" would tell the sender that
+    /// the receiver has forgotten the segment.
     fn request_again(&mut self, host: u32, packet: u32) {
         let Some(Header::Data(header)) = self.packets.get(packet as usize).map(|packet| packet.header) else {
             return;
