@@ -46,7 +46,7 @@ pub struct QueueReport {
     pub flows: u64,
     /// Sum of their waits.
     pub waited: Nanos,
-    /// Longest wait of a flow.
+    /// Maximum wait of a flow.
     pub max_wait: Nanos,
 }
 
@@ -155,7 +155,7 @@ pub struct Cause {
     pub flows: u64,
     /// All flows of the run.
     pub of: u64,
-    /// Longest wait or excess over the ideal time of such a flow.
+    /// Maximum wait or excess over the ideal time of such a flow.
     pub time: Nanos,
     /// Total excess of these flows over their ideal times.
     pub excess: Nanos,

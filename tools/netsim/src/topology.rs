@@ -23,6 +23,7 @@ pub(crate) use routes::FlowKey;
 /// Connections of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "a scenario has one topology, and its users copy it")]
 pub enum Topology {
     /// Two hosts and a cable.
     PointToPoint,

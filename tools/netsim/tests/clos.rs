@@ -1,4 +1,4 @@
-//! Clos networks, routing, marks, priorities, trimming, link failures, flow lists and explanations, against results calculated by hand.
+//! Clos networks, routing, marks, priorities, trimming, link failures, flow lists and explanations, against calculated results.
 
 use fpga_netsim::explain::{CauseKind, explain, vertex_name};
 use fpga_netsim::{
@@ -7,6 +7,7 @@ use fpga_netsim::{
 };
 use fpga_protocol::Nanos;
 
+#[expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 fn run(scenario: &Scenario) -> Report {
     Simulation::new(scenario).unwrap().run().unwrap()
 }
@@ -17,6 +18,7 @@ fn observed(mut scenario: Scenario) -> Scenario {
 }
 
 /// 4 leaves of 4 hosts, `up` spines.
+#[expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 fn leaf_spine(up: u32) -> Scenario {
     let clos = Clos::new(&[Tier::new(4, up), Tier::new(4, 0)]).unwrap();
     Scenario::new(1).topology(Topology::Clos(clos)).rate(BitRate::from_gbps(80))
@@ -256,7 +258,7 @@ fn link_flapping_loses_packets_and_is_named() {
     );
 }
 
-/// A link that is 4 times slower from 10 us on takes 4 times as long for what is left.
+/// A link that is 4 times slower from 10 us on takes 4 times as long for the rest.
 #[test]
 fn link_slow_phase_lasts_as_stated() {
     let mut scenario = observed(leaf_spine(1)).queue(1 << 24).flows(vec![Flow::new(0, 15, 400_000)]);

@@ -24,7 +24,7 @@ pub struct FlowReport {
     pub marked: u64,
     /// Total time that its data packets waited at switches; only if the scenario observes queues, marks packets or has priorities.
     pub queueing: Nanos,
-    /// Longest time that one of them waited.
+    /// Maximum time that one of them waited.
     pub max_queueing: Nanos,
     /// Reason of its failure.
     pub error: Option<SendFailure>,

@@ -74,14 +74,14 @@ pub(crate) struct PortStats {
     pub(crate) cut: u64,
     /// Integral of the time that the queue needs to drain, in square picoseconds.
     pub(crate) work: u128,
-    /// Longest time to drain in picoseconds.
+    /// Maximum time to drain in picoseconds.
     pub(crate) max: u64,
     /// Time in picoseconds during which an arriving packet would not have been accepted.
     pub(crate) full: u64,
     full_until: u64,
 }
 
-/// What became of a packet at a port.
+/// Result of offering a packet to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
     /// It arrives at a vertex.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{Routing, SwitchFabric, Way};
 use crate::statistics::seed_of;
 
-/// What a switch knows of a packet.
+/// Properties of a packet that a switch uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowKey {
     /// Source host.
