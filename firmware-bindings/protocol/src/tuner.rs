@@ -21,8 +21,6 @@ use crate::time::Nanos;
 
 /// Picoseconds of a byte at 1 MB/s.
 const PICOS_PER_BYTE: u64 = 1_000_000;
-/// A predicted time above the least by at most this fraction counts as equal: the prediction is not more exact.
-const TOLERANCE: u64 = 80;
 /// Maximum number of equal parts that are tried.
 const MAX_PARTS: u64 = 16;
 
@@ -101,8 +99,8 @@ impl PathTiming {
         turnaround.saturating_add(before_last).saturating_add(last_wire)
     }
 
-    /// Returns the longest segment length whose predicted time is within 1.25 % of the least: equal parts of the transfer, or a
-    /// power of two packets; in whole packets, at most `limits.longest`. Longer segments have fewer events.
+    /// Returns the segment length with the least predicted time: equal parts of the transfer, or a power of two packets; in
+    /// whole packets, at most `limits.longest`. Of equal times, the longest segment, which has the fewest events.
     #[must_use]
     pub fn best_segment(&self, length: u64, limits: &SegmentLimits) -> u32 {
         let packet = u64::from(limits.packet.max(1));
@@ -111,10 +109,11 @@ impl PathTiming {
         let powers = (0..32).map(|log2| 1_u64 << log2);
         let parts = (1..=MAX_PARTS).map(|parts| all.div_ceil(parts));
         let candidates = powers.chain(parts).chain([longest]).filter(|packets| *packets <= longest.min(all));
-        let timed = candidates.map(|packets| (self.transfer_time(length, packets * packet, limits), packets));
-        let least = timed.clone().map(|(time, _)| time).min().unwrap_or(0);
-        let enough = least.saturating_add(least / TOLERANCE);
-        let best = timed.filter(|(time, _)| *time <= enough).map(|(_, packets)| packets).max().unwrap_or(1);
+        let best = candidates
+            .min_by_key(|packets| {
+                (self.transfer_time(length, packets * packet, limits), core::cmp::Reverse(*packets))
+            })
+            .unwrap_or(1);
         u32::try_from(best * packet).unwrap_or(limits.longest)
     }
 
@@ -175,7 +174,7 @@ mod tests {
                 let best = u64::from(source(command).best_segment(length, &LIMITS));
                 let square = length * command * 10;
                 assert!(
-                    best * best * 3 >= square && best * best <= square * 3 || best == 128 << 10,
+                    best * best * 2 >= square && best * best <= square * 2 || best == 128 << 10,
                     "{best}"
                 );
             }

@@ -1,8 +1,9 @@
 //! Time that moving bytes takes: the PCIe link, card memory, the network port and the engines that use them.
 //!
-//! With pacing, a unit of work (a descriptor fetch, up to 4 KiB of a channel's data or 64 KiB of the CDMA's, an event) is first given its time and takes effect
-//! at the end of it. Each of the parts below has a rate and moves one unit after the other; units of different parts overlap. An engine
-//! keeps its requests in flight: it pays a latency when it begins after a pause, and none between units that follow each other.
+//! With pacing, a unit of work (a descriptor fetch, up to 4 KiB of a channel's data or 64 KiB of the CDMA's, an event) is first given its
+//! time and takes effect at the end of it. Each of the parts below has a rate and moves one unit after the other, up to 4 KiB at a time;
+//! units of different parts overlap. An engine keeps its requests in flight: it pays a latency when it begins after a pause, and none
+//! between units that follow each other.
 //!
 //! | Part | Rate | Latency |
 //! |---|---|---|
@@ -108,6 +109,8 @@ struct EngineClock {
     follows: bool,
     /// Data is in flight: the next unit needs no latency.
     filled: bool,
+    /// Bytes whose time has been accounted for, but that have not been moved: a unit can end earlier than it was expected to.
+    paid: u64,
 }
 
 /// Pacing of a card; off unless the description or the simulated network asks for it.
@@ -221,7 +224,12 @@ impl Pacer {
         let began = if clock.follows { clock.end } else { picos(now) };
         let filled = clock.follows && clock.filled;
         let after = |latency: u64, hidden: bool| if hidden { began } else { began + latency };
-        let mut rest = 0;
+        let (mut rest, mut paid) = (0, clock.paid);
+        let mut pay = |bytes: u64| {
+            let new = bytes.saturating_sub(paid);
+            paid += new;
+            new
+        };
         let (end, fills) = match unit {
             Work::Instant => (began, filled),
             Work::Fetch { bytes } => {
@@ -236,6 +244,7 @@ impl Pacer {
                     _ => costs.read + costs.memory,
                 };
                 let began = after(latency, filled);
+                let bytes = pay(bytes);
                 // The engine prepares a descriptor while the data of the one before moves.
                 let prepared = began + if first { costs.descriptor } else { 0 };
                 let link = self.occupy(direction.into(), on_link(bytes), began);
@@ -247,7 +256,7 @@ impl Pacer {
                 let began =
                     after(costs.write + 2 * costs.memory, filled) + if first { costs.copy } else { 0 };
                 let end;
-                (end, rest) = self.copy(bytes, began);
+                (end, rest) = self.copy(pay(bytes), began);
                 (end, true)
             }
             Work::Event { bytes, to_host } => {
@@ -260,14 +269,15 @@ impl Pacer {
                 (end, true)
             }
         };
-        EngineClock { end, started: true, rest, follows: clock.follows, filled: fills }
+        EngineClock { end, started: true, rest, follows: clock.follows, filled: fills, paid }
     }
 
-    /// Ends the unit of `engine`, which has been executed. `follows`: the engine continues at once.
-    pub(crate) fn executed(&mut self, engine: u32, follows: bool) {
+    /// Ends the unit of `engine`, which has been executed and has moved `bytes`. `follows`: the engine continues at once.
+    pub(crate) fn executed(&mut self, engine: u32, bytes: u64, follows: bool) {
         if let Some(clock) = self.slot(engine) {
             (clock.started, clock.follows) = (false, follows);
             clock.filled &= follows;
+            clock.paid = if follows { clock.paid.saturating_sub(bytes) } else { 0 };
         }
     }
 

@@ -118,15 +118,18 @@ impl Card {
         if !self.pace.has_ended(engine, unit, payload, self.now) {
             return None;
         }
-        let moved = |card: &Self| card.counters.h2c_bytes.wrapping_add(card.counters.c2h_bytes);
+        let moved = |card: &Self| {
+            let counters = &card.counters;
+            counters.h2c_bytes.wrapping_add(counters.c2h_bytes).wrapping_add(counters.cdma_bytes)
+        };
         let before = moved(self);
         let turn = self.engine_work(engine, host, 1);
+        let bytes = moved(self).wrapping_sub(before);
         if let Work::Stream { direction } = unit {
-            let bytes = moved(self).wrapping_sub(before);
             self.pace.streamed(direction, bytes, payload, engine, self.now);
         }
         if unit != Work::Instant || turn.units == 0 {
-            self.pace.executed(engine, turn.units > 0);
+            self.pace.executed(engine, bytes, turn.units > 0);
         }
         Some(turn)
     }

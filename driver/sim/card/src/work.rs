@@ -1,8 +1,9 @@
-//! What the next unit of an engine does, as the pacer needs it.
+//! Kind and amount of an engine's next unit of work, for the pacer.
 
 use fpga_registers::xdma::Direction;
 
-/// Maximum number of bytes of one paced unit of a channel, and of a part of a copy, so that long descriptors of one channel do not delay short ones of another.
+/// Maximum number of bytes of one paced unit of a channel, and of a part of a copy, so that long descriptors of one channel do not delay
+/// short ones of another.
 pub(crate) const QUANTUM: usize = 4096;
 
 /// Next unit of an engine, with its amount of data.
