@@ -120,8 +120,8 @@ pub mod backend {
     pub use fpga_pci::interrupt::Unmask;
     pub use fpga_pci::wait::BackoffStep;
     pub use fpga_pci::{
-        AccessCounters, Backend, Backoff, BarInfo, BarKind, Bounced, Clock, DeviceEvent, DeviceEvents,
-        DmaPoolStats, Interrupt, InterruptTrigger, IovaRange, MemoryKind, Mmio, ResetLevel,
+        AccessCounters, Backend, Backoff, BarInfo, BarKind, Bounced, CardTiming, Clock, DeviceEvent,
+        DeviceEvents, DmaPoolStats, Interrupt, InterruptTrigger, IovaRange, MemoryKind, Mmio, ResetLevel,
     };
 }
 

@@ -64,7 +64,7 @@ pub use fpga_firmware::generated::{Capabilities, NackReason, Scheme};
 pub use fpga_firmware::{SegmentIndex, TransferId};
 pub use fpga_protocol::scheme::tuning::Tuning;
 pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, SendTicket};
-pub use fpga_protocol::tuner::PathTiming;
+pub use fpga_protocol::tuner::{PathTiming, SegmentLimits};
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
 pub use inspect::EndpointCounters;
 pub use mismatch::Mismatch;

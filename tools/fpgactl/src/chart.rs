@@ -62,7 +62,7 @@ pub fn text_beside_report(picture: &Picture, asked: bool, settings: &Settings) -
     text(picture, style::width(80), settings.style)
 }
 
-/// Returns a bar of [`BAR`] columns at most for a `share` of 0 to 1. A share above 0 has at least half a column.
+/// Returns a bar of at most 40 columns for a `share` of 0 to 1. A share above 0 has at least half a column.
 #[must_use]
 pub fn bar(share: f64, manner: OutputStyle) -> String {
     let halves = (0..2 * BAR).filter(|half| (f64::from(*half) + 0.5) / f64::from(2 * BAR) < share).count();

@@ -27,7 +27,7 @@
 //! | [`topology`] | point to point, torus, tree of switches, Clos; the routes through them |
 //! | [`simulation`] | the event loop and its report |
 //! | [`figures`] | the figures of the published schemes |
-//! | [`explain`] | causes of slow flows |
+//! | [`explain`], [`queue_report`] | causes of slow flows; queues |
 //! | [`sweep`] | a scenario over many seeds |
 //! | [`parallel`], [`statistics`] | many runs at a time, and their combined results |
 //! | [`notice`] | time saved by the receiver's own completion, by hops |
@@ -55,7 +55,9 @@ pub mod file;
 mod frame;
 mod host;
 pub mod notice;
+mod numbers;
 pub mod parallel;
+pub mod queue_report;
 pub mod scenario;
 pub mod simulation;
 pub mod soak;

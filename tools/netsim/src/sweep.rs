@@ -114,7 +114,7 @@ pub fn run(
 }
 
 fn micros(span: Nanos) -> f64 {
-    crate::figures::float(span.get()) / 1000.0
+    crate::numbers::float(span.get()) / 1000.0
 }
 
 fn line(csv: &mut String, scenario: &Scenario, seed: u64, number: usize, report: &FlowReport) {
@@ -163,7 +163,7 @@ fn summarise(scenario: &Scenario, reports: &[Report]) -> Sweep {
         samples.extend(report.flows.iter().filter_map(FlowReport::latency).map(micros));
         let shares = report.flows.iter().zip(&scenario.flows);
         let shares: Vec<f64> =
-            shares.map(|(of, flow)| crate::figures::float(of.goodput(flow.length).get())).collect();
+            shares.map(|(of, flow)| crate::numbers::float(of.goodput(flow.length).get())).collect();
         fair += statistics::jain(&shares);
         let begun = report.flows.iter().map(|flow| flow.begun).min().unwrap_or(Nanos::ZERO);
         let last = report.flows.iter().filter_map(|flow| flow.received).max();
@@ -171,7 +171,7 @@ fn summarise(scenario: &Scenario, reports: &[Report]) -> Sweep {
             let bytes: u64 = scenario.flows.iter().map(|flow| flow.length).sum();
             // Bytes per nanosecond are GB/s.
             rates.push(
-                crate::figures::float(bytes) / crate::figures::float(last.saturating_sub(begun).get().max(1)),
+                crate::numbers::float(bytes) / crate::numbers::float(last.saturating_sub(begun).get().max(1)),
             );
         }
         sweep.dropped += report.dropped;
@@ -198,7 +198,7 @@ fn summarise(scenario: &Scenario, reports: &[Report]) -> Sweep {
     // An empty sum of floats is -0.
     sweep.goodput_gb_per_s = rates.iter().fold(0.0, |sum, rate| sum + rate) / count(rates.len().max(1));
     sweep.fairness = fair / count(reports.len().max(1));
-    sweep.packets_ratio = crate::figures::float(needed + again) / crate::figures::float(needed.max(1));
+    sweep.packets_ratio = crate::numbers::float(needed + again) / crate::numbers::float(needed.max(1));
     sweep.picture = distribution(scenario, &sweep, samples);
     sweep
 }

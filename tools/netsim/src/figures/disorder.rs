@@ -91,7 +91,7 @@ fn degree_in(runs: u64, delay: Delay, seed: u64) -> Result<f64, OrderError> {
         }
         sum += u64::from(most);
     }
-    Ok(super::measure::float(sum) / super::measure::float(runs))
+    Ok(crate::numbers::float(sum) / crate::numbers::float(runs))
 }
 
 /// Delays by distribution and degree, each found once.

@@ -5,6 +5,7 @@ use fpga_protocol::Nanos;
 
 use super::pairs::pairs;
 use super::{FigureError, Options, ProgressCallback, Row};
+use crate::numbers::float;
 use crate::statistics::{self, Summary, seed_of};
 use crate::{FlowReport, Report, Scenario, Simulation, parallel};
 
@@ -202,17 +203,6 @@ fn outcome(report: &Report, is_mean: bool) -> Outcome {
         failures,
         jain: statistics::jain(&rates),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds far below 2^53")]
-pub(crate) const fn float(number: u64) -> f64 {
-    number as f64
-}
-
-/// Nearest whole number of a value that is not negative.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the conversion saturates")]
-pub(crate) const fn nearest(value: f64) -> u64 {
-    value.round() as u64
 }
 
 /// Runs every point until its interval is narrow ([`Options::narrow`]), at most as often as the options specify. The number of runs follows from the

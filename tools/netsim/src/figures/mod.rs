@@ -41,8 +41,8 @@ mod state_bits;
 mod torus;
 mod torus_reorder;
 
+pub(crate) use crate::numbers::float;
 use cards::CardRunner;
-pub(crate) use measure::{float, nearest};
 use picture::Picture;
 use torus::Network;
 

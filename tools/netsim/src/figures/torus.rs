@@ -10,7 +10,8 @@ use fpga_netmodel::Delay;
 use fpga_protocol::Nanos;
 
 use super::disorder::{DelayDistribution, Delays};
-use super::measure::{Point, float, most_of_pairs};
+use super::float;
+use super::measure::{Point, most_of_pairs};
 use super::pairs::pairs;
 use super::{Figure, FigureError, Options, network, reference_parameters};
 use crate::statistics::seed_of;

@@ -177,7 +177,7 @@ fn matrix_line(
         if !(0.0..=1e15).contains(&start) {
             return Err(format!("start = {start}: give picoseconds from 0 to 6e13"));
         }
-        return list.push(at, from, to, size, crate::figures::nearest((start / 1000.0).floor()));
+        return list.push(at, from, to, size, crate::numbers::nearest((start / 1000.0).floor()));
     }
     match head {
         "Nodes" => list.nodes = Some((number("Nodes", value(head)?)?, at)),

@@ -128,11 +128,11 @@ pub struct Report {
     /// Packets whose payload a full queue cut.
     pub trimmed: u64,
     /// Queues that packets passed, by port; empty unless the scenario observes.
-    pub queues: Vec<crate::explain::QueueReport>,
+    pub queues: Vec<crate::queue_report::QueueReport>,
     /// Delays of flows, by number; empty unless the scenario observes.
-    pub delays: Vec<crate::explain::FlowDelay>,
+    pub delays: Vec<crate::queue_report::FlowDelay>,
     /// Series of queue lengths and rates, if the scenario has an interval.
-    pub series: Option<crate::explain::SeriesReport>,
+    pub series: Option<crate::queue_report::SeriesReport>,
     /// Packets that arrived with a wrong checksum.
     pub damaged: u64,
     /// Time of the last event.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use fpga_protocol::Nanos;
 
 use super::{NONE, PICOS, Packet, Report, Simulation};
-use crate::explain::{FlowDelay, QueueReport, QueueSeries, SeriesReport};
+use crate::queue_report::{FlowDelay, QueueReport, QueueSeries, SeriesReport};
 use crate::scenario::Scenario;
 use crate::topology::SwitchFabric;
 
@@ -107,7 +107,7 @@ impl Watch {
             let Some((from, to)) = network.owner(port).map(|from| (from, network.next_hop(port).1)) else {
                 continue;
             };
-            let bytes = |picos: f64| crate::figures::nearest(network.bytes_in(port, picos));
+            let bytes = |picos: f64| crate::numbers::nearest(network.bytes_in(port, picos));
             #[expect(clippy::cast_precision_loss, reason = "a mean")]
             let work = stats.work as f64;
             queues.push(QueueReport {
@@ -117,8 +117,8 @@ impl Watch {
                 to,
                 packets: stats.packets,
                 bytes: stats.bytes,
-                mean_bytes: bytes(work / (crate::figures::float(span) * 1000.0)),
-                max_bytes: bytes(crate::figures::float(stats.max)),
+                mean_bytes: bytes(work / (crate::numbers::float(span) * 1000.0)),
+                max_bytes: bytes(crate::numbers::float(stats.max)),
                 full: Nanos::new(stats.full / PICOS),
                 observed: Nanos::new(span),
                 dropped: stats.dropped,
@@ -152,7 +152,8 @@ impl Watch {
         }
         for ((delay, flow), header) in delays.iter_mut().zip(&scenario.flows).zip(&self.headers) {
             let header = if *header == u32::MAX { 0 } else { *header };
-            delay.ideal = network.ideal(flow, scenario.sender.packet_size(), header);
+            delay.ideal =
+                network.ideal((flow.from, flow.to), flow.length, scenario.sender.packet_size(), header);
         }
         report.series = (self.interval > 0).then(|| self.series(&queues));
         report.queues = queues;

@@ -153,7 +153,7 @@ impl Clos {
     pub fn oversubscription(&self, tier: usize, rate: BitRate) -> Option<f64> {
         let upper = self.tiers().get(tier + 1)?;
         let of = |ports: u32, own: Option<BitRate>| {
-            f64::from(ports) * crate::figures::float(own.unwrap_or(rate).get())
+            f64::from(ports) * crate::numbers::float(own.unwrap_or(rate).get())
         };
         let tier = self.tier(tier);
         Some(of(tier.down, tier.rate) / of(tier.up, upper.rate).max(1.0))

@@ -11,7 +11,6 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::{SwitchFabric, time};
-use crate::Flow;
 
 /// Queue length above which data packets are marked (explicit congestion notification, ECN).
 ///
@@ -143,7 +142,7 @@ impl SwitchFabric {
     pub(crate) fn bytes_in(&self, port: u32, span: f64) -> f64 {
         self.port(port).map_or(0.0, |port| {
             span * 65536.0
-                / (crate::figures::float(port.byte.max(1)) * crate::figures::float(port.times.max(1)))
+                / (crate::numbers::float(port.byte.max(1)) * crate::numbers::float(port.times.max(1)))
         })
     }
 
@@ -159,12 +158,12 @@ impl SwitchFabric {
         u32::try_from(before.count()).unwrap_or(u32::MAX)
     }
 
-    /// Time of a flow on an idle network.
-    pub(crate) fn ideal(&self, flow: &Flow, packet: u32, header: u32) -> Nanos {
+    /// Time of a flow of `length` bytes on an idle network, in packets of `packet` bytes with `header` more.
+    pub(crate) fn ideal(&self, (from, to): (u32, u32), length: u64, packet: u32, header: u32) -> Nanos {
         let (packet, header) = (u64::from(packet), u64::from(header));
-        let first = flow.length.min(packet) + header;
-        let rest = flow.length + flow.length.div_ceil(packet.max(1)) * header - first;
-        let (mut port, mut sum, mut slowest) = (flow.from, 0_u64, 0_u64);
+        let first = length.min(packet) + header;
+        let rest = length + length.div_ceil(packet.max(1)) * header - first;
+        let (mut port, mut sum, mut slowest) = (from, 0_u64, 0_u64);
         // The longest route has far fewer links.
         for _ in 0..256 {
             let (span, delay) = self.link(port, first);
@@ -172,7 +171,7 @@ impl SwitchFabric {
             slowest = slowest.max(self.link(port, rest).0);
             let mut next = None;
             if !self.is_host_port(port) {
-                self.for_each_path(self.next_hop(port).1, flow.to, |way| next = next.or(Some(way)));
+                self.for_each_path(self.next_hop(port).1, to, |way| next = next.or(Some(way)));
             }
             let Some(way) = next else { break };
             port = way;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{GUESS, GridCell, GridPoint, Options};
-use crate::figures::float;
 use crate::figures::picture::{Curve, Extent, Panel, Picture, Scale};
+use crate::numbers::float;
 
 /// Colours of the cells of a point, in their order; those of the other figures.
 const COLOURS: [usize; 6] = [4, 0, 1, 3, 2, 7];

@@ -114,5 +114,5 @@ fn bytes(value: f64) -> String {
 /// Formats a number of bytes in the largest binary unit.
 #[must_use]
 pub fn binary(size: u64) -> String {
-    bytes(crate::figures::float(size))
+    bytes(crate::numbers::float(size))
 }
