@@ -14,8 +14,8 @@ use fpga_frames::{Event, Publisher, PublisherOptions, Subscriber, SubscriberOpti
 
 const FRAMES: u64 = 200;
 const SIZE: u64 = 16_000;
-/// Interval of the frames, in rounds of this program: long enough for a frame to reach all subscribers in virtual time.
-const INTERVAL: u64 = 400;
+/// Rounds of this program between two frames: long enough for a frame to reach all subscribers in virtual time.
+const ROUNDS_PER_FRAME: u64 = 400;
 /// Interval in which the slow subscriber polls, in rounds.
 const SLOW: u64 = 16_000;
 
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut published, mut round) = (0, 0_u64);
     while !subscribers.iter().all(|(_, seen)| seen.ended) {
         round += 1;
-        if published < FRAMES && round.is_multiple_of(INTERVAL) {
+        if published < FRAMES && round.is_multiple_of(ROUNDS_PER_FRAME) {
             let mut frame = publisher.take()?;
             let value = u8::try_from(published % 251)?;
             let data = frame.data();
