@@ -13,6 +13,7 @@ use crate::generated::layout::event as at;
 pub use crate::generated::{EventKind, FaultReason, NackReason, Outcome};
 use crate::generated::{Flags, Scheme};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
+use crate::wire::SEGMENT_FLAGS;
 
 /// Bytes of an event.
 pub const SIZE: usize = at::LAYOUT_SIZE;
@@ -69,14 +70,14 @@ pub struct Registration {
 
 impl Registration {
     /// Flags that are reported.
-    const TOLD: u8 = low_byte(Flags::SILENT.with(Flags::NOTIFY_RECEIVER).with(Flags::NO_NOTICE));
+    const TOLD: u8 = SEGMENT_FLAGS.low_byte();
 
     /// Returns the byte for a segment that is received with `scheme`, of packets with these flags.
     #[must_use]
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "there are fewer schemes than bits have values")]
     pub const fn byte(flags: Flags, scheme: Scheme) -> u8 {
-        low_byte(flags) & Self::TOLD | (scheme.value() as u8 & SCHEME_MASK) << SCHEME_SHIFT
+        flags.low_byte() & Self::TOLD | (scheme.value() as u8 & SCHEME_MASK) << SCHEME_SHIFT
     }
 
     fn of(byte: u8) -> Self {
@@ -85,11 +86,6 @@ impl Registration {
             scheme: Scheme::try_from(u32::from(byte >> SCHEME_SHIFT & SCHEME_MASK)).ok(),
         }
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the reported flags are in the low byte")]
-const fn low_byte(flags: Flags) -> u8 {
-    flags.bits() as u8
 }
 
 /// Reason why 64 bytes are not a valid event.

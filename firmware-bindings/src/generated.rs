@@ -12,7 +12,7 @@ pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0003_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x678f_9a1d;
+pub const CONTRACT_CHECKSUM: u32 = 0x7761_18b5;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
@@ -20,7 +20,7 @@ pub const IDENTITY_MAX_BLOCKS: u32 = 62;
 /// Size of the smallest user BAR that holds every block at its default offset, in bytes.
 pub const USER_BAR_MIN_SIZE: u32 = 0x0001_0000;
 /// Version of the packet formats: first byte of every packet.
-pub const WIRE_VERSION: u8 = 3;
+pub const WIRE_VERSION: u8 = 4;
 /// Smallest packet size, as a power of two: 64 payload bytes.
 pub const PACKET_SIZE_LOG2_MIN: u8 = 6;
 /// Largest packet size, as a power of two: 4096 payload bytes.
@@ -29,6 +29,8 @@ pub const PACKET_SIZE_LOG2_MAX: u8 = 12;
 pub const SEGMENT_PACKETS_MAX: u16 = 256;
 /// 32-bit words of the widest reception mask.
 pub const MASK_WORDS: u32 = 8;
+/// Unit of DELAY in ACK, NACK and MESSAGE_ANSWER, in nanoseconds.
+pub const DELAY_UNIT_NS: u32 = 64;
 /// Full scale of the fractions in link packets: 1000 is the whole rate or the whole queue.
 pub const LINK_WHOLE: u16 = 1000;
 /// Maximum number of transmit windows: one bit each in WINDOW_FREE.
@@ -153,7 +155,7 @@ contract_enums! {
 
     /// Kind of an event of the event ring.
     pub enum EventKind: u8 {
-        /// An acknowledgement arrived: node, op, transfer, segment, tries, generation = incarnation of the node that sent it (0: not known).
+        /// An acknowledgement arrived: node, op, transfer, segment, tries, generation = incarnation of the node that sent it (0: not known), index = DELAY, count = its REASON (ACK) or 0 in bits 7:0, its ECHO in bit 8, its PATH in bits 23:16.
         Ack = 1,
         /// A negative acknowledgement arrived: as Ack, and reason (NackReason); with Superseded, op = newest incarnation of this node that the receiver knows.
         Nack = 2,
@@ -265,6 +267,10 @@ contract_bits! {
         [2] NOTIFY_RECEIVER;
         /// The receiver posts no notification when the whole transfer has arrived. Not together with NOTIFY_RECEIVER. Without either flag, the sender reports the arrival with an ARRIVED packet; messages have no such packet, so the receiver notifies unless this flag is set.
         [3] NO_NOTICE;
+        /// A switch on the way had a long queue. Switches set it, in any packet, and renew the checksum; nodes do not.
+        [6] MARKED;
+        /// The packet that is answered was MARKED. Only in ACK, NACK, MESSAGE_ANSWER and MESSAGE_MAP.
+        [7] ECHO;
     }
 
     /// Access that a memory window allows.
@@ -739,7 +745,7 @@ pub mod layout {
         pub mod window_header [128] {
             /// Nonzero; the commit word must equal it.
             u32 SEQUENCE: 0;
-            /// Flags for the packets (bit set Flags).
+            /// Flags for the packets (bit set Flags): SILENT, NOTIFY_RECEIVER, NO_NOTICE.
             u32 FLAGS: 4;
             /// Destination node.
             u32 DESTINATION: 8;
@@ -777,8 +783,8 @@ pub mod layout {
             u8 PRIORITY: 73;
             /// Command: the Scheme of the transfer, which must be active; 0: the one in SCHEME. Else 0.
             u8 SCHEME: 74;
-            /// 0.
-            u8 RESERVED: 75;
+            /// PATH of the packets.
+            u8 PATH: 75;
             /// Command: its number, which comes back in Sent events; else 0.
             u32 COMMAND: 76;
             /// Command: timeout in nanoseconds from its acceptance by the NI, after which it is given up regardless of progress; 0: none. 0 for all other kinds.
@@ -830,7 +836,9 @@ pub mod layout {
             /// A PacketKind.
             u8 KIND: 1;
             /// Bit set Flags.
-            u16 FLAGS: 2;
+            u8 FLAGS: 2;
+            /// Path identifier: switches that choose between equal routes hash it. An answer repeats that of the packet that it answers; 0 where no path is chosen.
+            u8 PATH: 3;
             /// Node that made the packet.
             u32 SOURCE: 4;
             /// Destination node of the packet.
@@ -891,10 +899,10 @@ pub mod layout {
             u32 PEER_INCARNATION: 28;
             /// Try count that the packet carried.
             u8 TRIES: 32;
-            /// NACK: a NackReason. ACK: 0.
+            /// NACK: a NackReason. ACK: number of nodes that send to the receiver, 255 for more; 0: not known.
             u8 REASON: 33;
-            /// 0.
-            u16 RESERVED: 34;
+            /// ACK: time between arrival and answer. NACK: time until the next try has a chance. In units of DELAY_UNIT_NS, 65535 for more; 0: not known.
+            u16 DELAY: 34;
         }
 
         /// SEGMENT_DONE: every packet of a segment is in the receiver's memory.
@@ -1019,11 +1027,11 @@ pub mod layout {
             u32 CONTEXT: 24;
             /// Meaning depends on ANSWER, else 0. Refused with REASON Superseded: the newest incarnation of the sender that the receiver knows.
             u32 FIRST: 28;
-            /// Meaning depends on ANSWER, else 0. Map: SEQUENCE of the packet that is answered.
+            /// Meaning depends on ANSWER, else 0. Map: SEQUENCE of the packet that is answered. Refused: as DELAY of NACK; 0 with REASON Superseded.
             u32 LAST: 32;
             /// An AnswerKind.
             u8 ANSWER: 36;
-            /// Refused, ReadRefused: a NackReason. Map: 1 if the packet is a duplicate. Else 0.
+            /// Refused, ReadRefused: a NackReason. ReadAccepted: 0. Else bits 6:0: number of nodes that send to the receiver, 127 for more, 0: not known. Map: bit 7: the packet is a duplicate.
             u8 REASON: 37;
             /// Map: HERE begins with packet FIRST + AHEAD. Else 0.
             u16 AHEAD: 38;

@@ -64,6 +64,8 @@ pub struct WindowHeader {
     pub segment_packets: u16,
     /// Try count of the packets.
     pub tries: u8,
+    /// Path identifier of the packets.
+    pub path: u8,
     /// Fields that only a [`WindowKind::Command`] has; for other kinds, [`CommandFields::NONE`].
     pub command: CommandFields,
 }
@@ -248,7 +250,7 @@ impl WindowHeader {
         if self.destination == NodeId::ANY {
             return Err(WindowError::Destination);
         }
-        if !self.flags.unknown().is_empty() || crate::wire::contradicts(self.flags) {
+        if !crate::wire::SEGMENT_FLAGS.contains(self.flags) || crate::wire::contradicts(self.flags) {
             return Err(WindowError::Flags { found: self.flags.bits().into() });
         }
         if self.kind != WindowKind::Command && self.command != CommandFields::NONE {
@@ -348,6 +350,7 @@ impl WindowHeader {
         put_u8::<{ at::KIND }, _>(&mut bytes, self.kind.value());
         put_u16::<{ at::SEGMENT_PACKETS }, _>(&mut bytes, self.segment_packets);
         put_u8::<{ at::TRIES }, _>(&mut bytes, self.tries);
+        put_u8::<{ at::PATH }, _>(&mut bytes, self.path);
         put_u8::<{ at::PRIORITY }, _>(&mut bytes, self.command.priority);
         put_u8::<{ at::SCHEME }, _>(&mut bytes, scheme_byte(self.command.scheme));
         put_u32::<{ at::COMMAND }, _>(&mut bytes, self.command.number);
@@ -370,7 +373,7 @@ impl WindowHeader {
         let found = u8_at::<{ at::KIND }, _>(head);
         let kind = WindowKind::try_from(found).map_err(|_| WindowError::Kind { found })?;
         let rest_is_zero = head.split_at(at::RESERVED2).1.iter().all(|byte| *byte == 0);
-        if u8_at::<{ at::RESERVED }, _>(head) != 0 || !rest_is_zero {
+        if !rest_is_zero {
             return Err(WindowError::Reserved);
         }
         let scheme = match u8_at::<{ at::SCHEME }, _>(head) {
@@ -396,6 +399,7 @@ impl WindowHeader {
             kind,
             segment_packets: u16_at::<{ at::SEGMENT_PACKETS }, _>(head),
             tries: u8_at::<{ at::TRIES }, _>(head),
+            path: u8_at::<{ at::PATH }, _>(head),
             command: CommandFields {
                 number: u32_at::<{ at::COMMAND }, _>(head),
                 priority: u8_at::<{ at::PRIORITY }, _>(head),
@@ -482,6 +486,6 @@ impl WindowHeader {
     }
 
     const fn common(&self, source: NodeId, incarnation: Incarnation, flags: Flags) -> Common {
-        Common { source, destination: self.destination, incarnation, flags }
+        Common { source, destination: self.destination, incarnation, flags, path: self.path }
     }
 }

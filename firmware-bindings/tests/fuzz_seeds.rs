@@ -44,6 +44,7 @@ fn window(kind: WindowKind, packet_count: u16) -> Vec<u8> {
         kind,
         segment_packets: 5,
         tries: 1,
+        path: 0,
         command: if kind == WindowKind::Command { COMMAND } else { CommandFields::NONE },
     };
     let ops: Vec<_> = (0..packet_count).map(|slot| OpNumber::from_parts(slot, 1)).collect();

@@ -13,6 +13,7 @@ const COMMON: Common = Common {
     destination: NodeId::new(2),
     incarnation: Incarnation::new(0),
     flags: Flags::NONE,
+    path: 0,
 };
 
 /// The first packet of a message that is a transfer by itself, in packets of 64 bytes.

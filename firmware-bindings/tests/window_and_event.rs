@@ -32,6 +32,7 @@ fn window() -> WindowHeader {
         kind: WindowKind::Data,
         segment_packets: 4,
         tries: 3,
+        path: 0x4b,
         command: fpga_firmware::window::CommandFields::NONE,
     }
 }
@@ -39,7 +40,7 @@ fn window() -> WindowHeader {
 const OPS: [OpNumber; 2] = [OpNumber::new(0x3433_3231), OpNumber::new(0x3837_3635)];
 
 #[rustfmt::skip]
-const WINDOW_START: [u8; 73] = [
+const WINDOW_START: [u8; 76] = [
     0x01, 0x02, 0x03, 0x04, // sequence
     0x06, 0, 0, 0, // flags
     0x05, 0x06, 0x07, 0x08, // destination
@@ -54,7 +55,7 @@ const WINDOW_START: [u8; 73] = [
     1, 0, 2, 0, // first packet, packet count
     6, 0, // packet size, kind
     4, 0, // segment packets
-    3, // tries
+    3, 0, 0, 0x4b, // tries, no command, path
 ];
 
 fn golden_window() -> Vec<u8> {
@@ -125,7 +126,7 @@ fn window_header_rules_are_checked() {
     bytes[69] = 3;
     assert_eq!(WindowHeader::decode(&bytes), Err(WindowError::Kind { found: 3 }));
     bytes[69] = 0;
-    for place in 73..128 {
+    for place in (73..128).filter(|place| *place != 75) {
         bytes[place] = 1;
         assert_eq!(WindowHeader::decode(&bytes), Err(WindowError::Reserved));
         bytes[place] = 0;
@@ -195,7 +196,7 @@ fn window_header_command_describes_transfer() {
     assert_eq!(buffer[69], 2);
     assert_eq!(
         buffer[73..88],
-        [0x55, 5, 0, 0x11, 0x22, 0x33, 0x44, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]
+        [0x55, 5, 0x4b, 0x11, 0x22, 0x33, 0x44, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]
     );
     assert_eq!(WindowHeader::decode(&buffer).unwrap().0, command);
     let refused = |command: WindowHeader| command.encode(&[], &mut [0; 128]).unwrap_err();
@@ -212,7 +213,7 @@ fn window_header_command_describes_transfer() {
     }
     let own = CommandFields { scheme: Some(fpga_firmware::generated::Scheme::Registry), ..fields };
     assert_eq!(refused(WindowHeader { command: own, ..command }), WindowError::Scheme { found: 0 });
-    for place in [75, 88, 127] {
+    for place in [88, 127] {
         let mut bytes = buffer;
         bytes[place] = 1;
         assert_eq!(WindowHeader::decode(&bytes).unwrap_err(), WindowError::Reserved, "byte {place}");
@@ -346,4 +347,15 @@ fn event_registration_round_trips_in_one_byte() {
         unknown.registration(),
         Some(Registration { flags: both.with(Flags::NO_NOTICE), scheme: None })
     );
+}
+
+#[test]
+fn event_notes_survive_their_fields() {
+    for (senders, path, delay) in [(0, 0, 0), (3, 200, 65535), (255, 1, 7), (1, 255, 1)] {
+        for marked in [false, true] {
+            let notes = fpga_firmware::wire::AnswerNotes { path, marked, senders, delay };
+            let (index, count) = notes.event_fields();
+            assert_eq!(fpga_firmware::wire::AnswerNotes::from_event(index, count), notes);
+        }
+    }
 }

@@ -229,13 +229,13 @@ fn payload_packet_small_size_limits() {
     assert!(matches!(arrived(1, u64::MAX), Err(EncodeError::Invalid(WireError::Geometry(_)))));
     assert_eq!(arrived(0, u64::MAX), Ok(52));
     for (packet_size_log2, wire_version, mask_bits, legal) in [
-        (6, 3, 1, true),
+        (6, 4, 1, true),
         (12, 255, 256, true),
-        (5, 3, 32, false),
-        (13, 3, 32, false),
-        (9, 2, 32, false),
-        (9, 3, 0, false),
-        (9, 3, 257, false),
+        (5, 4, 32, false),
+        (13, 4, 32, false),
+        (9, 3, 32, false),
+        (9, 4, 0, false),
+        (9, 4, 257, false),
     ] {
         let hello = Hello {
             common,
@@ -256,14 +256,15 @@ fn payload_packet_small_size_limits() {
 }
 
 fn common(flags: impl Strategy<Value = u16>) -> impl Strategy<Value = Common> {
-    (0..u32::MAX, 0..u32::MAX, any::<u32>(), flags).prop_map(|(source, destination, incarnation, flags)| {
-        Common {
+    (0..u32::MAX, 0..u32::MAX, any::<u32>(), flags, any::<u8>()).prop_map(
+        |(source, destination, incarnation, flags, path)| Common {
             source: source.into(),
             destination: destination.into(),
             incarnation: Incarnation::new(incarnation),
             flags: Flags::from_bits(flags),
-        }
-    })
+            path,
+        },
+    )
 }
 
 prop_compose! {
@@ -331,16 +332,38 @@ fn control() -> impl Strategy<Value = Control> {
                 let hello = Hello {
                     common,
                     packet_size_log2: log2,
-                    wire_version: tries.max(3),
+                    wire_version: tries.max(4),
                     mask_bits,
                     capabilities: Capabilities::from_bits(segment),
                     schemes: peer,
                     registry_timeout_us: segment ^ peer,
                 };
                 match kind {
-                    0 => Control::Ack(Ack { common, op, transfer, segment, peer_incarnation, tries }),
+                    0 => {
+                        let (senders, delay) = (tries ^ log2, mask_bits);
+                        Control::Ack(Ack {
+                            common,
+                            op,
+                            transfer,
+                            segment,
+                            peer_incarnation,
+                            tries,
+                            senders,
+                            delay,
+                        })
+                    }
                     1 => {
-                        Control::Nack(Nack { common, op, transfer, segment, peer_incarnation, tries, reason })
+                        let delay = mask_bits;
+                        Control::Nack(Nack {
+                            common,
+                            op,
+                            transfer,
+                            segment,
+                            peer_incarnation,
+                            tries,
+                            reason,
+                            delay,
+                        })
                     }
                     2 => Control::SegmentDone(SegmentDone { common, transfer, segment, peer_incarnation }),
                     3 => {
@@ -380,7 +403,7 @@ proptest! {
             2 => LinkFeedback::Active { sender, receiver, state },
             _ => LinkFeedback::Slow { receiver },
         };
-        let common = Common { source, destination, incarnation: Incarnation::new(incarnation), flags: Flags::NONE };
+        let common = Common { source, destination, incarnation: Incarnation::new(incarnation), flags: Flags::NONE, path: 0 };
         let packet = LinkPacket { common, word };
         let mut buffer = [0xa5; 64];
         let length = packet.encode(&mut buffer).unwrap();

@@ -214,24 +214,28 @@ fn ack_any_two_bit_flip_is_refused() {
 fn packet_unknown_version_kind_or_flag_is_refused() {
     for (kind, body) in GOLDEN {
         let mut changed = body.to_vec();
-        for version in (0..=u8::MAX).filter(|version| *version != 3) {
+        for version in (0..=u8::MAX).filter(|version| *version != 4) {
             changed[0] = version;
-            assert_eq!(refusal(&changed), WireError::Version { found: version, supported: 3 });
+            assert_eq!(refusal(&changed), WireError::Version { found: version, supported: 4 });
         }
-        changed[0] = 3;
+        changed[0] = 4;
         for found in (0..=u8::MAX).filter(|found| !(1..=18).contains(found)) {
             changed[1] = found;
             assert_eq!(refusal(&changed), WireError::Kind { found });
         }
         changed[1] = kind.value();
-        // Silent, notify receiver, no notice.
-        let known = match kind {
-            PacketKind::Data | PacketKind::Start => 0b1110,
-            PacketKind::MessageRequest | PacketKind::MessageStart => 0b1000,
-            _ => 0,
-        };
-        for flags in 0..=u16::MAX {
-            changed[2..4].copy_from_slice(&flags.to_le_bytes());
+        // Silent, notify receiver, no notice; marked; echo.
+        let known = 0b100_0000
+            | match kind {
+                PacketKind::Data | PacketKind::Start => 0b1110,
+                PacketKind::MessageRequest | PacketKind::MessageStart => 0b1000,
+                PacketKind::Ack | PacketKind::Nack | PacketKind::MessageAnswer | PacketKind::MessageMap => {
+                    0b1000_0000
+                }
+                _ => 0,
+            };
+        for flags in 0..=u16::from(u8::MAX) {
+            changed[2] = flags.to_le_bytes()[0];
             let allowed = flags & !known == 0 && flags & 0b1100 != 0b1100;
             match Packet::parse(&with_crc(&changed)) {
                 Ok(packet) => assert!(allowed && packet.common().flags.bits() == flags),
@@ -257,8 +261,6 @@ fn packet_reserved_node_is_refused() {
 fn packet_nonzero_reserved_field_is_refused() {
     for (kind, places) in [
         (PacketKind::Start, 70..72),
-        (PacketKind::Ack, 34..36),
-        (PacketKind::Nack, 34..36),
         (PacketKind::SegmentDone, 28..32),
         (PacketKind::Arrived, 20..24),
         (PacketKind::MessageRequest, 70..72),
@@ -277,11 +279,14 @@ fn packet_nonzero_reserved_field_is_refused() {
 }
 
 #[test]
-fn packet_reason_outside_nack_is_refused() {
+fn packet_reason_is_number_of_senders_in_ack() {
     for reason in 0..=u8::MAX {
         let mut ack = GOLDEN[2].1.to_vec();
         ack[33] = reason;
-        assert_eq!(Packet::parse(&with_crc(&ack)).is_ok(), reason == 0);
+        let Ok(Packet::Control(Control::Ack(parsed))) = Packet::parse(&with_crc(&ack)) else {
+            panic!("{reason}")
+        };
+        assert_eq!(parsed.senders, reason);
         ack[1] = PacketKind::Nack.value();
         match Packet::parse(&with_crc(&ack)) {
             Ok(Packet::Control(Control::Nack(nack))) => assert_eq!(nack.reason.value(), reason),
@@ -351,7 +356,7 @@ fn message_answer_unused_fields_must_be_zero() {
             }
         }
     }
-    for (place, answer) in [(28, AnswerKind::Done), (32, AnswerKind::Limit), (37, AnswerKind::Resend)] {
+    for (place, answer) in [(28, AnswerKind::Done), (32, AnswerKind::Limit), (37, AnswerKind::ReadAccepted)] {
         let mut body = golden(PacketKind::MessageAnswer);
         body[28..38].fill(0);
         body[36] = answer.value();
@@ -425,5 +430,53 @@ fn encode_refuses_packets_that_parse_refuses() {
 fn packet_checksum_matches_crc_module() {
     for (_, body) in GOLDEN {
         assert_eq!(bitwise_crc(body), fpga_firmware::crc::crc32c(body));
+    }
+}
+
+#[test]
+fn packet_mark_sets_one_flag_in_every_kind() {
+    for (kind, body) in GOLDEN {
+        let mut packet = with_crc(body);
+        assert!(fpga_firmware::wire::mark(&mut packet), "{kind}");
+        let marked = Packet::parse(&packet).unwrap();
+        assert!(marked.common().flags.contains(fpga_firmware::wire::Flags::MARKED), "{kind}");
+        let mut expected = body.to_vec();
+        expected[2] |= 1 << 6;
+        assert_eq!(packet, with_crc(&expected), "{kind}");
+        // A damaged packet stays damaged.
+        packet[5] ^= 1;
+        let damaged = packet.clone();
+        assert!(!fpga_firmware::wire::mark(&mut packet));
+        assert_eq!(packet, damaged);
+    }
+    assert!((0..20).all(|length| !fpga_firmware::wire::mark(&mut vec![0; length])));
+}
+
+#[test]
+fn answer_senders_only_where_there_is_place() {
+    use fpga_firmware::wire::{AnswerBody, Message, MessageAnswer, NackReason, SENDERS_MAX};
+    let packet = with_crc(&golden(PacketKind::MessageAnswer));
+    let Ok(Packet::Message(bytes)) = Packet::parse(&packet) else { panic!("no message") };
+    let (Message::Answer(answer), _) = bytes.read().unwrap() else { panic!("no answer") };
+    let mut buffer = [0; 100];
+    for (body, most) in [
+        (AnswerBody::Done, SENDERS_MAX),
+        (AnswerBody::Limit(3), SENDERS_MAX),
+        (AnswerBody::Refused(NackReason::Busy, 77), 0),
+        (AnswerBody::ReadAccepted, 0),
+    ] {
+        for senders in 0..=u8::MAX {
+            let packet = Message::Answer(MessageAnswer { body, senders, ..answer });
+            match packet.encode(&[], &mut buffer) {
+                Ok(length) => {
+                    assert!(senders <= most);
+                    let Ok(Packet::Message(back)) = Packet::parse(&buffer[..length]) else {
+                        panic!("{body:?}")
+                    };
+                    assert_eq!(back.read().unwrap().0, packet);
+                }
+                Err(error) => assert!(senders > most, "{error}"),
+            }
+        }
     }
 }

@@ -145,6 +145,7 @@ fn transfer_in(network: &SimNetwork, data: &[u8]) {
             kind: WindowKind::Data,
             segment_packets: packets,
             tries: 0,
+            path: 0,
             command: fpga_firmware::window::CommandFields::NONE,
         };
         let ops: Vec<_> = (0..packets).map(|slot| OpNumber::from_parts(slot, index as u16)).collect();

@@ -419,6 +419,7 @@ fn header(transmit: &Transmit, sequence: u32) -> WindowHeader {
         kind,
         segment_packets: transmit.segment_packets,
         tries: transmit.tries,
+        path: transmit.path,
         command,
     }
 }

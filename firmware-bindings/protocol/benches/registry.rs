@@ -33,6 +33,7 @@ fn packet(transfer: u32, index: u16) -> DataHeader {
             destination: NodeId::new(2),
             incarnation: Incarnation::new(3),
             flags: Flags::NOTIFY_RECEIVER,
+            path: 0,
         },
         transfer: TransferId::new(transfer),
         oldest_live: TransferId::new(0),

@@ -56,7 +56,16 @@ const KINDS: [Kind; 8] = [
 fn answer(transmit: &Transmit, packet: usize) -> Answer {
     let op = transmit.ops.as_slice()[packet];
     let Transmit { node, transfer, segment, tries, .. } = *transmit;
-    Answer { node, incarnation: INCARNATION, op, transfer, segment, tries, peer_incarnation: PEER }
+    Answer {
+        node,
+        incarnation: INCARNATION,
+        op,
+        transfer,
+        segment,
+        tries,
+        peer_incarnation: PEER,
+        notes: fpga_firmware::wire::AnswerNotes::default(),
+    }
 }
 
 /// One transfer of two segments of 4 packets, in progress, and its packets that were sent: all of them with 8 op numbers or more.

@@ -133,6 +133,7 @@ impl Testbed {
             destination: transmit.node,
             incarnation: INCARNATION,
             flags: transmit.notice_flags(),
+            path: 0,
         };
         let mut buffer = [0; 8192];
         if transmit.kind == TransmitKind::Arrival {
@@ -229,6 +230,7 @@ impl Testbed {
             segment,
             tries,
             peer_incarnation: peer,
+            notes: fpga_firmware::wire::AnswerNotes::default(),
         };
         match control {
             Control::Ack(ack) => {

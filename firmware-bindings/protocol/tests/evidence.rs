@@ -47,6 +47,7 @@ fn ack(sender: &mut Sender, now: Nanos, transmit: &Transmit, packet: usize, trie
         segment: transmit.segment,
         tries,
         peer_incarnation: Incarnation::new(0),
+        notes: fpga_firmware::wire::AnswerNotes::default(),
     };
     sender.handle_ack(now, answer);
 }
@@ -182,6 +183,8 @@ fn acknowledge(sender: &mut RegistrySender, now: Nanos, packet: &OutgoingPacket)
         segment: header.segment,
         peer_incarnation: INCARNATION,
         tries: header.tries,
+        senders: 0,
+        delay: 0,
     };
     sender.handle_packet(now, &Header::Control(Control::Ack(ack)));
 }

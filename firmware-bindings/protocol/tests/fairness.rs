@@ -162,6 +162,7 @@ fn max_passed(load: Load) -> u64 {
                 segment,
                 tries,
                 peer_incarnation: incarnation,
+                notes: fpga_firmware::wire::AnswerNotes::default(),
             };
             if start && load.busy != 0 && dice.roll(load.busy) == 0 {
                 sender.handle_nack(now, answer, NackReason::Busy);

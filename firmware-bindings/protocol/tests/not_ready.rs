@@ -44,6 +44,7 @@ fn answer(transmit: &Transmit) -> Answer {
         segment: transmit.segment,
         tries: transmit.tries,
         peer_incarnation: Incarnation::new(0),
+        notes: fpga_firmware::wire::AnswerNotes::default(),
     }
 }
 

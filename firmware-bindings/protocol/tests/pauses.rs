@@ -110,6 +110,7 @@ impl Pair {
                 segment,
                 tries,
                 peer_incarnation: incarnation,
+                notes: fpga_firmware::wire::AnswerNotes::default(),
             };
             match control {
                 Control::Ack(_) => self.sender.handle_ack(now, answer),
@@ -149,6 +150,7 @@ fn packets(transmit: &Transmit) -> Vec<Packet> {
         destination: RECEIVER,
         incarnation: INCARNATION,
         flags: Flags::NOTIFY_RECEIVER,
+        path: 0,
     };
     (transmit.first_packet..)
         .zip(transmit.ops.as_slice())

@@ -50,6 +50,7 @@ fn answer(transmit: &Transmit, op: OpNumber) -> Answer {
         segment: transmit.segment,
         tries: transmit.tries,
         peer_incarnation: Incarnation::new(0),
+        notes: fpga_firmware::wire::AnswerNotes::default(),
     }
 }
 

@@ -79,6 +79,7 @@ impl RunOutcome {
             segment,
             tries,
             peer_incarnation: common.incarnation,
+            notes: fpga_firmware::wire::AnswerNotes::default(),
         };
         let now = self.bed.now;
         for output in outputs {
@@ -134,6 +135,7 @@ fn packet(transmit: &Transmit) -> Packet {
             destination: RECEIVER,
             incarnation: INCARNATION,
             flags: Flags::NOTIFY_RECEIVER,
+            path: 0,
         },
         transfer: transmit.transfer,
         oldest_live: transmit.oldest_live,
@@ -224,6 +226,7 @@ fn answer(transmit: &Transmit) -> Answer {
         segment: transmit.segment,
         tries: transmit.tries,
         peer_incarnation: Incarnation::new(0),
+        notes: fpga_firmware::wire::AnswerNotes::default(),
     }
 }
 

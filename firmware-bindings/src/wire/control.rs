@@ -24,6 +24,10 @@ pub struct Ack {
     pub peer_incarnation: Incarnation,
     /// Try count in the packet (erratum E2-2: identifies the try that an answer belongs to).
     pub tries: u8,
+    /// Number of nodes that send to the receiver, 255 for more; 0: not known.
+    pub senders: u8,
+    /// Time between arrival and answer, in units of [`DELAY_UNIT_NS`](crate::generated::DELAY_UNIT_NS).
+    pub delay: u16,
 }
 
 /// NACK: one packet was refused.
@@ -43,6 +47,8 @@ pub struct Nack {
     pub tries: u8,
     /// Reason of the refusal.
     pub reason: NackReason,
+    /// Time until the next try has a chance, in units of [`DELAY_UNIT_NS`](crate::generated::DELAY_UNIT_NS); 0: not known.
+    pub delay: u16,
 }
 
 /// SEGMENT_DONE: every packet of a segment is in memory (erratum E1-11).
@@ -118,14 +124,12 @@ struct Answer {
     peer_incarnation: Incarnation,
     tries: u8,
     reason: u8,
+    delay: u16,
 }
 
 impl Answer {
-    fn parse(kind: PacketKind, bytes: &[u8; ack::LAYOUT_SIZE]) -> Result<Self, WireError> {
-        if u16_at::<{ ack::RESERVED }, _>(bytes) != 0 {
-            return Err(WireError::Reserved { kind });
-        }
-        Ok(Self {
+    fn parse(bytes: &[u8; ack::LAYOUT_SIZE]) -> Self {
+        Self {
             common: Common::read(bytes),
             op: OpNumber::new(u32_at::<{ ack::OP }, _>(bytes)),
             transfer: TransferId::new(u32_at::<{ ack::TRANSFER }, _>(bytes)),
@@ -133,7 +137,8 @@ impl Answer {
             peer_incarnation: Incarnation::new(u32_at::<{ ack::PEER_INCARNATION }, _>(bytes)),
             tries: u8_at::<{ ack::TRIES }, _>(bytes),
             reason: u8_at::<{ ack::REASON }, _>(bytes),
-        })
+            delay: u16_at::<{ ack::DELAY }, _>(bytes),
+        }
     }
 
     fn encode(&self, kind: PacketKind, buffer: &mut [u8]) -> Result<usize, EncodeError> {
@@ -144,6 +149,7 @@ impl Answer {
             image.put::<{ ack::PEER_INCARNATION }, _>(self.peer_incarnation.get());
             image.put::<{ ack::TRIES }, _>(self.tries);
             image.put::<{ ack::REASON }, _>(self.reason);
+            image.put::<{ ack::DELAY }, _>(self.delay);
         })
     }
 }
@@ -272,10 +278,7 @@ impl Control {
     /// Parses a packet without payload, except its checksum.
     pub(super) fn parse(kind: PacketKind, body: &[u8]) -> Result<Self, WireError> {
         match kind {
-            PacketKind::Ack | PacketKind::Nack => {
-                let answer = Answer::parse(kind, exact(kind, body)?)?;
-                Self::from_answer(kind, &answer)
-            }
+            PacketKind::Ack | PacketKind::Nack => Self::from_answer(kind, &Answer::parse(exact(kind, body)?)),
             PacketKind::SegmentDone => SegmentDone::parse(exact(kind, body)?).map(Self::SegmentDone),
             PacketKind::Arrived => Arrived::parse(exact(kind, body)?).map(Self::Arrived),
             PacketKind::Hello => Hello::parse(exact(kind, body)?).map(Self::Hello),
@@ -286,16 +289,15 @@ impl Control {
     }
 
     fn from_answer(kind: PacketKind, answer: &Answer) -> Result<Self, WireError> {
-        let Answer { common, op, transfer, segment, peer_incarnation, tries, reason } = *answer;
-        let wrong = WireError::Reason { kind, found: reason };
+        let Answer { common, op, transfer, segment, peer_incarnation, tries, reason, delay } = *answer;
         if kind == PacketKind::Nack {
-            let reason = NackReason::try_from(reason).map_err(|_| wrong)?;
-            return Ok(Self::Nack(Nack { common, op, transfer, segment, peer_incarnation, tries, reason }));
+            let reason =
+                NackReason::try_from(reason).map_err(|_| WireError::Reason { kind, found: reason })?;
+            let nack = Nack { common, op, transfer, segment, peer_incarnation, tries, reason, delay };
+            return Ok(Self::Nack(nack));
         }
-        if reason != 0 {
-            return Err(wrong);
-        }
-        Ok(Self::Ack(Ack { common, op, transfer, segment, peer_incarnation, tries }))
+        let senders = reason;
+        Ok(Self::Ack(Ack { common, op, transfer, segment, peer_incarnation, tries, senders, delay }))
     }
 
     /// Kind of the packet.
@@ -323,6 +325,17 @@ impl Control {
         }
     }
 
+    /// Common header, for changes.
+    pub const fn common_mut(&mut self) -> &mut Common {
+        match self {
+            Self::Ack(packet) => &mut packet.common,
+            Self::Nack(packet) => &mut packet.common,
+            Self::SegmentDone(packet) => &mut packet.common,
+            Self::Arrived(packet) => &mut packet.common,
+            Self::Hello(packet) | Self::HelloReply(packet) => &mut packet.common,
+        }
+    }
+
     /// Length of the packet in bytes, checksum included.
     #[must_use]
     pub const fn length(&self) -> usize {
@@ -337,13 +350,14 @@ impl Control {
     pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         let kind = self.kind();
         match *self {
-            Self::Ack(Ack { common, op, transfer, segment, peer_incarnation, tries }) => {
-                Answer { common, op, transfer, segment, peer_incarnation, tries, reason: 0 }
+            Self::Ack(Ack { common, op, transfer, segment, peer_incarnation, tries, senders, delay }) => {
+                Answer { common, op, transfer, segment, peer_incarnation, tries, reason: senders, delay }
                     .encode(kind, buffer)
             }
-            Self::Nack(Nack { common, op, transfer, segment, peer_incarnation, tries, reason }) => {
+            Self::Nack(Nack { common, op, transfer, segment, peer_incarnation, tries, reason, delay }) => {
                 let reason = reason.value();
-                Answer { common, op, transfer, segment, peer_incarnation, tries, reason }.encode(kind, buffer)
+                Answer { common, op, transfer, segment, peer_incarnation, tries, reason, delay }
+                    .encode(kind, buffer)
             }
             Self::SegmentDone(packet) => packet.encode(buffer),
             Self::Arrived(packet) => packet.encode(buffer),

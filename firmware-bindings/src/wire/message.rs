@@ -16,7 +16,7 @@ use crate::generated::layout::{
 };
 use crate::geometry::{packet_size, range_end};
 use crate::ids::{MessageId, TransferId};
-pub use answer::{AnswerBody, MessageAnswer};
+pub use answer::{AnswerBody, MessageAnswer, SENDERS_MAX};
 
 /// Maximum number of packets of a message: a window's base has 13 bits (erratum E0-11).
 pub const MESSAGE_PACKETS_MAX: u32 = 4096;
@@ -424,6 +424,16 @@ impl Message {
             Self::Data(packet) => packet.common,
             Self::Answer(packet) => packet.common,
             Self::Read(packet) => packet.common,
+        }
+    }
+
+    /// Common header, for changes.
+    pub const fn common_mut(&mut self) -> &mut Common {
+        match self {
+            Self::Request(packet) => &mut packet.common,
+            Self::Data(packet) => &mut packet.common,
+            Self::Answer(packet) => &mut packet.common,
+            Self::Read(packet) => &mut packet.common,
         }
     }
 

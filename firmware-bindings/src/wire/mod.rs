@@ -51,6 +51,7 @@ mod data;
 mod error;
 mod link;
 mod message;
+mod notes;
 
 pub use control::{Ack, Arrived, Control, Hello, Nack, SegmentDone};
 pub use data::{Data, DataHeader, SegmentName, StartFields};
@@ -58,12 +59,14 @@ pub use error::{EncodeError, WireError};
 pub use link::{LinkFeedback, LinkLoad, LinkPacket};
 pub use message::{
     Announcement, AnswerBody, MESSAGE_PACKETS_MAX, Message, MessageAnswer, MessageBytes, MessageHeader,
-    MessageRequest, ReadRequest,
+    MessageRequest, ReadRequest, SENDERS_MAX,
 };
+
+pub use notes::AnswerNotes;
 
 pub use crate::generated::{Flags, LINK_WHOLE, NackReason, PacketKind, WIRE_VERSION};
 
-use crate::bytes::{ByteImage, u8_at, u16_at, u32_at};
+use crate::bytes::{ByteImage, u8_at, u32_at};
 use crate::crc::{crc32c, crc32c_after};
 use crate::generated::layout::{ack, arrived, common, data as data_at, hello, segment_done, start};
 use crate::generated::{PACKET_SIZE_LOG2_MAX, layout};
@@ -93,18 +96,37 @@ pub struct Common {
     pub destination: NodeId,
     /// Incarnation of `source`.
     pub incarnation: Incarnation,
-    /// Flags of the segment, in DATA and START. MESSAGE_REQUEST and MESSAGE_START may carry [`Flags::NO_NOTICE`]; others carry none.
+    /// Flags of the segment, in DATA and START. MESSAGE_REQUEST and MESSAGE_START may carry [`Flags::NO_NOTICE`], answers
+    /// [`Flags::ECHO`], and all packets [`Flags::MARKED`].
     pub flags: Flags,
+    /// Path identifier: switches that choose between equal routes hash it. Answers repeat it.
+    pub path: u8,
 }
 
 impl Common {
+    /// Common header of an answer to this packet: with its path, its mark as [`Flags::ECHO`], and incarnation 0, which the answering
+    /// node replaces.
+    #[must_use]
+    pub const fn answer(&self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+            incarnation: Incarnation::new(0),
+            flags: if self.flags.contains(Flags::MARKED) { Flags::ECHO } else { Flags::NONE },
+            path: self.path,
+        }
+    }
+
     #[inline]
     fn check(&self, kind: PacketKind) -> Result<(), WireError> {
-        let allowed = match kind {
-            PacketKind::Data | PacketKind::Start => Flags::ALL,
+        let allowed = Flags::MARKED.with(match kind {
+            PacketKind::Data | PacketKind::Start => SEGMENT_FLAGS,
             PacketKind::MessageRequest | PacketKind::MessageStart => Flags::NO_NOTICE,
+            PacketKind::Ack | PacketKind::Nack | PacketKind::MessageAnswer | PacketKind::MessageMap => {
+                Flags::ECHO
+            }
             _ => Flags::NONE,
-        };
+        });
         if !allowed.contains(self.flags) || contradicts(self.flags) {
             return Err(WireError::Flags { kind, found: self.flags });
         }
@@ -121,7 +143,8 @@ impl Common {
             source: NodeId::new(u32_at::<{ common::SOURCE }, _>(bytes)),
             destination: NodeId::new(u32_at::<{ common::DESTINATION }, _>(bytes)),
             incarnation: Incarnation::new(u32_at::<{ common::INCARNATION }, _>(bytes)),
-            flags: Flags::from_bits(u16_at::<{ common::FLAGS }, _>(bytes)),
+            flags: Flags::from_bits(u8_at::<{ common::FLAGS }, _>(bytes).into()),
+            path: u8_at::<{ common::PATH }, _>(bytes),
         }
     }
 
@@ -129,11 +152,40 @@ impl Common {
     fn put<const LENGTH: usize>(&self, kind: PacketKind, image: &mut ByteImage<LENGTH>) {
         image.put::<{ common::VERSION }, _>(WIRE_VERSION);
         image.put::<{ common::KIND }, _>(kind.value());
-        image.put::<{ common::FLAGS }, _>(self.flags.bits());
+        // Bits beyond the low byte are refused by `check`.
+        image.put::<{ common::FLAGS }, _>(self.flags.low_byte());
+        image.put::<{ common::PATH }, _>(self.path);
         image.put::<{ common::SOURCE }, _>(self.source.get());
         image.put::<{ common::DESTINATION }, _>(self.destination.get());
         image.put::<{ common::INCARNATION }, _>(self.incarnation.get());
     }
+}
+
+/// Flags that describe a segment: those of a window header.
+pub(crate) const SEGMENT_FLAGS: Flags = Flags::SILENT.with(Flags::NOTIFY_RECEIVER).with(Flags::NO_NOTICE);
+
+impl Flags {
+    #[expect(clippy::cast_possible_truncation, reason = "a packet's flags are its low byte")]
+    pub(crate) const fn low_byte(self) -> u8 {
+        self.bits() as u8
+    }
+}
+
+/// Marks a packet as a switch with a long queue does: sets [`Flags::MARKED`] and renews the checksum. Returns whether the packet was
+/// marked: bytes that are too short or damaged stay as they are.
+pub fn mark(packet: &mut [u8]) -> bool {
+    let Some((body, crc)) = packet.split_last_chunk_mut::<CRC_LENGTH>() else { return false };
+    if crc32c(body) != u32::from_le_bytes(*crc) {
+        return false;
+    }
+    let Some(flags) =
+        body.first_chunk_mut::<{ common::LAYOUT_SIZE }>().and_then(|head| head.get_mut(common::FLAGS))
+    else {
+        return false;
+    };
+    *flags |= Flags::MARKED.low_byte();
+    *crc = crc32c(body).to_le_bytes();
+    true
 }
 
 /// Whether the flags ask both for a notification by the receiver and for no notification.

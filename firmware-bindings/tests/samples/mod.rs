@@ -42,7 +42,7 @@ pub(crate) const GOLDEN: [(PacketKind, &[u8]); 18] = [
 
 #[rustfmt::skip]
 const LINK_INQUIRY: [u8; 20] = [
-    3, 15, 0x00, 0x00, // version, kind, flags
+    4, 15, 0x00, 0x35, // version, kind, flags, path
     0x04, 0x03, 0x02, 0x01, // source
     0x08, 0x07, 0x06, 0x05, // destination
     0x0c, 0x0b, 0x0a, 0x09, // incarnation
@@ -51,7 +51,7 @@ const LINK_INQUIRY: [u8; 20] = [
 
 #[rustfmt::skip]
 const LINK_PASSIVE: [u8; 32] = [
-    3, 16, 0x00, 0x00, // version, kind, flags
+    4, 16, 0x00, 0x35, // version, kind, flags, path
     0x04, 0x03, 0x02, 0x01, // source
     0x08, 0x07, 0x06, 0x05, // destination
     0x0c, 0x0b, 0x0a, 0x09, // incarnation
@@ -64,7 +64,7 @@ const LINK_PASSIVE: [u8; 32] = [
 
 #[rustfmt::skip]
 const LINK_ACTIVE: [u8; 32] = [
-    3, 17, 0x00, 0x00, // version, kind, flags
+    4, 17, 0x00, 0x35, // version, kind, flags, path
     0x04, 0x03, 0x02, 0x01, // source
     0x08, 0x07, 0x06, 0x05, // destination
     0x0c, 0x0b, 0x0a, 0x09, // incarnation
@@ -77,7 +77,7 @@ const LINK_ACTIVE: [u8; 32] = [
 
 #[rustfmt::skip]
 const LINK_SLOW: [u8; 20] = [
-    3, 18, 0x00, 0x00, // version, kind, flags
+    4, 18, 0x00, 0x35, // version, kind, flags, path
     0x04, 0x03, 0x02, 0x01, // source
     0x08, 0x07, 0x06, 0x05, // destination
     0x0c, 0x0b, 0x0a, 0x09, // incarnation
@@ -86,7 +86,7 @@ const LINK_SLOW: [u8; 20] = [
 
 #[rustfmt::skip]
 const DATA: [u8; 64] = [
-    3, 1, 0x06, 0x00, // version, kind, flags: silent, notify receiver
+    4, 1, 0x06, 0x35, // version, kind, flags, path: silent, notify receiver
     0x04, 0x03, 0x02, 0x01, // source
     0x08, 0x07, 0x06, 0x05, // destination
     0x0c, 0x0b, 0x0a, 0x09, // incarnation
@@ -104,7 +104,7 @@ const DATA: [u8; 64] = [
 
 #[rustfmt::skip]
 const START: [u8; 96] = [
-    3, 2, 0x04, 0x00, // version, kind, flags: notify receiver
+    4, 2, 0x04, 0x35, // version, kind, flags, path: notify receiver
     0x04, 0x03, 0x02, 0x01, // source
     0x08, 0x07, 0x06, 0x05, // destination
     0x0c, 0x0b, 0x0a, 0x09, // incarnation
@@ -128,7 +128,7 @@ const START: [u8; 96] = [
 
 #[rustfmt::skip]
 const ACK: [u8; 36] = [
-    3, 3, 0x00, 0x00,
+    4, 3, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
@@ -136,12 +136,12 @@ const ACK: [u8; 36] = [
     0x14, 0x13, 0x12, 0x11, // transfer
     0x02, 0x00, 0x00, 0x00, // segment
     0x4c, 0x4b, 0x4a, 0x49, // peer incarnation
-    3, 0, 0, 0, // tries, no reason, reserved
+    3, 2, 0x54, 0x53, // tries, senders, delay
 ];
 
 #[rustfmt::skip]
 const NACK: [u8; 36] = [
-    3, 4, 0x00, 0x00,
+    4, 4, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
@@ -149,12 +149,12 @@ const NACK: [u8; 36] = [
     0x14, 0x13, 0x12, 0x11, // transfer
     0x02, 0x00, 0x00, 0x00, // segment
     0x4c, 0x4b, 0x4a, 0x49, // peer incarnation
-    3, 2, 0, 0, // tries, escape buffer full, reserved
+    3, 2, 0x54, 0x53, // tries, escape buffer full, delay
 ];
 
 #[rustfmt::skip]
 const SEGMENT_DONE: [u8; 32] = [
-    3, 5, 0x00, 0x00,
+    4, 5, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
@@ -166,7 +166,7 @@ const SEGMENT_DONE: [u8; 32] = [
 
 #[rustfmt::skip]
 const ARRIVED: [u8; 48] = [
-    3, 6, 0x00, 0x00,
+    4, 6, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
@@ -179,11 +179,11 @@ const ARRIVED: [u8; 48] = [
 
 #[rustfmt::skip]
 const HELLO: [u8; 32] = [
-    3, 7, 0x00, 0x00,
+    4, 7, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
-    12, 3, // packet size, wire version
+    12, 4, // packet size, wire version
     0x00, 0x01, // mask bits: 256
     0x05, 0x00, 0x00, 0x80, // capabilities: event push, packet events, an unknown one
     0x21, 0x00, 0x00, 0x00, // schemes 0 and 5
@@ -192,11 +192,11 @@ const HELLO: [u8; 32] = [
 
 #[rustfmt::skip]
 const HELLO_REPLY: [u8; 32] = [
-    3, 8, 0x00, 0x00,
+    4, 8, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
-    12, 3,
+    12, 4,
     0x00, 0x01,
     0x05, 0x00, 0x00, 0x80,
     0x21, 0x00, 0x00, 0x00,
@@ -205,7 +205,7 @@ const HELLO_REPLY: [u8; 32] = [
 
 #[rustfmt::skip]
 const MESSAGE_REQUEST: [u8; 72] = [
-    3, 9, 0x00, 0x00,
+    4, 9, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
@@ -223,7 +223,7 @@ const MESSAGE_REQUEST: [u8; 72] = [
 
 #[rustfmt::skip]
 const MESSAGE_DATA: [u8; 44] = [
-    3, 10, 0x00, 0x00,
+    4, 10, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
@@ -237,7 +237,7 @@ const MESSAGE_DATA: [u8; 44] = [
 
 #[rustfmt::skip]
 const MESSAGE_START: [u8; 92] = [
-    3, 11, 0x00, 0x00,
+    4, 11, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
@@ -259,7 +259,7 @@ const MESSAGE_START: [u8; 92] = [
 
 #[rustfmt::skip]
 const MESSAGE_ANSWER: [u8; 40] = [
-    3, 12, 0x00, 0x00,
+    4, 12, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
@@ -268,12 +268,12 @@ const MESSAGE_ANSWER: [u8; 40] = [
     0x07, 0x00, 0x00, 0x00, // the receiver's context
     0x05, 0x00, 0x00, 0x00, // first
     0x09, 0x00, 0x00, 0x00, // last
-    4, 0, 0, 0, // resend, no reason, reserved
+    4, 0x23, 0, 0, // resend, senders, reserved
 ];
 
 #[rustfmt::skip]
 const MESSAGE_MAP: [u8; 72] = [
-    3, 13, 0x00, 0x00,
+    4, 13, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
@@ -282,7 +282,7 @@ const MESSAGE_MAP: [u8; 72] = [
     0x07, 0x00, 0x00, 0x00, // the receiver's context
     0x05, 0x00, 0x00, 0x00, // base
     0x64, 0x63, 0x62, 0x61, // sequence that is answered
-    8, 1, // map, duplicate
+    8, 0xa3, // map, duplicate and senders
     0x03, 0x02, // ahead
     0x06, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // here: base + ahead + 1 and 2,
     0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // and base + ahead + 64
@@ -292,7 +292,7 @@ const MESSAGE_MAP: [u8; 72] = [
 
 #[rustfmt::skip]
 const READ_REQUEST: [u8; 64] = [
-    3, 14, 0x00, 0x00,
+    4, 14, 0x00, 0x35,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
     0x0c, 0x0b, 0x0a, 0x09,
@@ -325,6 +325,7 @@ pub(crate) fn sample(kind: PacketKind) -> Sample {
         destination: NodeId::new(0x0506_0708),
         incarnation: Incarnation::new(0x090a_0b0c),
         flags: Flags::NONE,
+        path: 0x35,
     };
     let transfer = TransferId::new(0x1112_1314);
     let op = OpNumber::new(0xbeef_0042);
@@ -360,7 +361,7 @@ pub(crate) fn sample(kind: PacketKind) -> Sample {
     let hello = Hello {
         common,
         packet_size_log2: 12,
-        wire_version: 3,
+        wire_version: 4,
         mask_bits: 256,
         capabilities: Capabilities::from_bits(0x8000_0005),
         schemes: 0x21,
@@ -401,6 +402,7 @@ pub(crate) fn sample(kind: PacketKind) -> Sample {
         message,
         peer_incarnation,
         context: Some(7),
+        senders: 0x23,
         body: AnswerBody::Resend { first: 5, last: 9 },
     };
     let map = AnswerBody::Map {
@@ -453,6 +455,8 @@ pub(crate) fn sample(kind: PacketKind) -> Sample {
             segment: 2,
             peer_incarnation,
             tries: 3,
+            senders: 2,
+            delay: 0x5354,
         })),
         PacketKind::Nack => Sample::Control(Control::Nack(Nack {
             common,
@@ -462,6 +466,7 @@ pub(crate) fn sample(kind: PacketKind) -> Sample {
             peer_incarnation,
             tries: 3,
             reason: NackReason::EscapeFull,
+            delay: 0x5354,
         })),
         PacketKind::SegmentDone => Sample::Control(Control::SegmentDone(SegmentDone {
             common,

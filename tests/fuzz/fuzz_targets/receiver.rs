@@ -117,7 +117,7 @@ fn plausible(bytes: &[u8; 8]) -> (DataHeader, usize) {
             source: NodeId::new(small(3 + who % 3)),
             destination: if odd & 16 != 0 { NodeId::new(8) } else { NODE },
             incarnation: Incarnation::new(small((who >> 2) & 1)),
-            flags: if count & 0x80 != 0 { Flags::NOTIFY_RECEIVER } else { Flags::NONE },
+            flags: if count & 0x80 != 0 { Flags::NOTIFY_RECEIVER } else { Flags::NONE }, path: 0,
         },
         transfer: TransferId::new(small(transfer % 6)),
         oldest_live: TransferId::new(small((transfer >> 4).min(transfer % 6))),
@@ -168,7 +168,7 @@ fuzz_target!(|input: &[u8]| {
                     source: NodeId::new(3 + u32::from(what >> 3) % 3),
                     destination: NODE,
                     incarnation: Incarnation::new(0),
-                    flags: Flags::NONE,
+                    flags: Flags::NONE, path: 0,
                 };
                 let transfer = TransferId::new(u32::from(what >> 5));
                 let address = CardAddr::new(BASE);

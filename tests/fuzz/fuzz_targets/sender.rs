@@ -108,6 +108,7 @@ impl TestBed {
             segment: transmit.segment ^ u32::from(odd >> 5 & 1),
             tries: if odd & 8 != 0 { packet } else { transmit.tries },
             peer_incarnation: Incarnation::new(if odd & 16 != 0 { u32::from(packet) } else { 5 }),
+ notes: fpga_firmware::wire::AnswerNotes::default(),
         };
         match what % 8 {
             0..=3 => self.sender.handle_ack(self.now, answer),

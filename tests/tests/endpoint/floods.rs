@@ -85,6 +85,7 @@ fn bad_packet_flood_without_polling_loses_no_event() {
         destination: own,
         incarnation: Incarnation::new(6),
         flags: Flags::NONE,
+        path: 0,
     };
     let (op, transfer, foreign) = (OpNumber::new(1), TransferId::new(2), Incarnation::new(7));
     let hello = Hello {
@@ -97,7 +98,16 @@ fn bad_packet_flood_without_polling_loses_no_event() {
         registry_timeout_us: 1,
     };
     let mut frames: Vec<_> = [
-        Control::Ack(Ack { common, op, transfer, segment: 0, peer_incarnation: foreign, tries: 1 }),
+        Control::Ack(Ack {
+            common,
+            op,
+            transfer,
+            segment: 0,
+            peer_incarnation: foreign,
+            tries: 1,
+            senders: 0,
+            delay: 0,
+        }),
         Control::Nack(Nack {
             common,
             op,
@@ -106,6 +116,7 @@ fn bad_packet_flood_without_polling_loses_no_event() {
             peer_incarnation: foreign,
             tries: 1,
             reason: NackReason::Busy,
+            delay: 0,
         }),
         Control::SegmentDone(SegmentDone { common, transfer, segment: 0, peer_incarnation: foreign }),
         Control::HelloReply(hello),

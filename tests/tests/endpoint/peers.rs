@@ -38,7 +38,7 @@ fn peer_query_returns_capabilities() {
         different("ni: { mask_bits: 32 }", "ni: { mask_bits: 7, packet_size: 1024, commands: 0 }");
     assert_eq!(a.peer(b.node()), None, "the peer was not queried yet");
     let peer = a.wait_peer(b.node(), TIMEOUT).unwrap();
-    assert_eq!((peer.node, peer.incarnation, peer.wire_version), (b.node(), b.incarnation(), 3));
+    assert_eq!((peer.node, peer.incarnation, peer.wire_version), (b.node(), b.incarnation(), 4));
     assert_eq!((peer.packet_size_log2, peer.mask_bits, peer.schemes.0), (10, 7, 1));
     assert!(peer.capabilities.contains(Capabilities::EVENT_PUSH));
     assert_eq!(a.peer(b.node()), Some(peer));
@@ -161,12 +161,17 @@ fn peer_unsolicited_answer_is_dropped() {
     let mut net = Testbed::new(DeliveryOrder::InOrder);
     let (own, node) = (net.end(0).node(), net.end(1).node());
     let answer = |net: &mut Testbed, from: NodeId, mask_bits| {
-        let common =
-            Common { source: from, destination: own, incarnation: Incarnation::new(9), flags: Flags::NONE };
+        let common = Common {
+            source: from,
+            destination: own,
+            incarnation: Incarnation::new(9),
+            flags: Flags::NONE,
+            path: 0,
+        };
         let hello = Hello {
             common,
             packet_size_log2: 9,
-            wire_version: 3,
+            wire_version: 4,
             mask_bits,
             capabilities: Capabilities::NONE,
             schemes: 1,

@@ -120,6 +120,8 @@ fn threaded_endpoints(way: Nanos) -> (SimNetwork, Vec<(SharedEndpoint, Arc<Fault
 fn wait_many_threads_miss_no_event() {
     const THREADS: usize = 4;
     const EACH: usize = 2500;
+    // If a sender fails, the receivers end, and the report shows why.
+    const LIMIT: Duration = Duration::from_secs(60);
     let (network, ends) = threaded_endpoints(Nanos::from_micros(60));
     let region = ends[1].0.open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
     poke(&network, 0, SOURCE, &bytes(3, 1 << 20));
@@ -133,7 +135,7 @@ fn wait_many_threads_miss_no_event() {
                     let (place, length) = ((thread as u64) << 16, 1 + (dice >> 33) % 2000);
                     let mut sent =
                         end.send(at(SOURCE, place), region, place, length, SendOptions::default()).unwrap();
-                    assert_eq!(sent.wait(Duration::from_secs(600)).unwrap().result, Ok(()), "{n}");
+                    assert_eq!(sent.wait(LIMIT).unwrap().result, Ok(()), "{n}");
                 }
             });
         }
@@ -141,7 +143,7 @@ fn wait_many_threads_miss_no_event() {
             let end = &ends[1].0;
             scope.spawn(move || {
                 for _ in 0..EACH {
-                    end.wait_notification(Duration::from_secs(600)).unwrap();
+                    end.wait_notification(LIMIT).unwrap();
                 }
             });
         }

@@ -1,7 +1,7 @@
 //! Packets of the registry scheme as the soak test carries them.
 
 use fpga_firmware::event::NackReason;
-use fpga_firmware::wire::{Common, Control, DataHeader};
+use fpga_firmware::wire::{AnswerNotes, Common, Control, DataHeader};
 use fpga_firmware::{Incarnation, OpNumber};
 use fpga_protocol::scheme::traits::{Header, packet_of};
 use fpga_protocol::sender::{Answer, Transmit};
@@ -37,18 +37,20 @@ pub(crate) enum AnswerKind {
 /// Converts a control packet to the sender's form; `None` if it is not an answer to a sender.
 pub(crate) fn answer(control: &Control) -> Option<(Answer, AnswerKind)> {
     let Common { source: node, incarnation: peer_incarnation, .. } = control.common();
-    let (incarnation, (transfer, segment), op, tries, kind) = match control {
+    let (incarnation, (transfer, segment), op, tries, notes, kind) = match control {
         Control::Ack(ack) => {
-            (ack.peer_incarnation, (ack.transfer, ack.segment), ack.op, ack.tries, AnswerKind::Acknowledged)
+            let about = (ack.transfer, ack.segment);
+            (ack.peer_incarnation, about, ack.op, ack.tries, ack.into(), AnswerKind::Acknowledged)
         }
         Control::Nack(nack) => {
             let kind = AnswerKind::Refused(nack.reason);
-            (nack.peer_incarnation, (nack.transfer, nack.segment), nack.op, nack.tries, kind)
+            (nack.peer_incarnation, (nack.transfer, nack.segment), nack.op, nack.tries, nack.into(), kind)
         }
         Control::SegmentDone(done) => {
-            (done.peer_incarnation, (done.transfer, done.segment), OpNumber::new(0), 0, AnswerKind::Done)
+            let about = (done.transfer, done.segment);
+            (done.peer_incarnation, about, OpNumber::new(0), 0, AnswerNotes::default(), AnswerKind::Done)
         }
         _ => return None,
     };
-    Some((Answer { node, incarnation, op, transfer, segment, tries, peer_incarnation }, kind))
+    Some((Answer { node, incarnation, op, transfer, segment, tries, peer_incarnation, notes }, kind))
 }

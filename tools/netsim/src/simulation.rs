@@ -678,6 +678,7 @@ impl Simulation {
             destination: header.common.source,
             incarnation: incarnation_of(host),
             flags: Flags::NONE,
+            path: 0,
         };
         let nack = Nack {
             common,
@@ -687,6 +688,7 @@ impl Simulation {
             op: header.op,
             tries: header.tries,
             reason: NackReason::NotReady,
+            delay: 0,
         };
         self.inject(host, Header::Control(Control::Nack(nack)), 0, NONE);
     }
@@ -720,8 +722,12 @@ impl Simulation {
         }
         node.jumps.note(&packet.header);
         let payload = PAYLOAD.get(..packet.payload as usize).unwrap_or(&PAYLOAD);
-        node.sender.handle_packet(now, &packet.header);
-        node.receiver.handle_packet(now, &packet.header, payload, &mut node.memory);
+        let mut header = packet.header;
+        if packet.marked {
+            header.mark();
+        }
+        node.sender.handle_packet(now, &header);
+        node.receiver.handle_packet(now, &header, payload, &mut node.memory);
         self.pump(host);
     }
 }

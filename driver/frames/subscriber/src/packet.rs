@@ -7,7 +7,7 @@ use crate::crc::crc32c;
 use crate::fields::{Reader, Writer};
 
 /// Version of the packet format.
-const WIRE_VERSION: u8 = 3;
+const WIRE_VERSION: u8 = 4;
 const WRAPPER_MAGIC: [u8; 4] = *b"FPLK";
 const WRAPPER_VERSION: u8 = 1;
 const WRAPPER_LENGTH: usize = 16;
@@ -26,6 +26,12 @@ const HELLO_REPLY: u8 = 8;
 const NOTIFY_RECEIVER: u16 = 1 << 2;
 /// Packet flag: the receiver posts no notification.
 const NO_NOTICE: u16 = 1 << 3;
+/// Flag of a packet that a switch has marked.
+const MARKED: u16 = 1 << 6;
+/// Flag of the answer to such a packet.
+const ECHO: u16 = 1 << 7;
+/// Path identifier: the byte after the flags.
+const PATH: u16 = 0xff00;
 
 /// Maximum number of packets of a segment.
 pub(crate) const MAX_SEGMENT_PACKETS: u16 = 256;
@@ -84,6 +90,8 @@ pub(crate) struct Data<'a> {
     pub(crate) packet_size_log2: u8,
     /// The receiver posts a notification.
     pub(crate) notify: bool,
+    /// Flags and path of the answer.
+    pub(crate) way: u16,
     pub(crate) start: Option<Start>,
     pub(crate) payload: &'a [u8],
 }
@@ -134,7 +142,9 @@ pub(crate) fn parse(datagram: &[u8]) -> Option<(Common, Packet<'_>)> {
         ACK | NACK => {
             let (op, _transfer, _segment) = (reader.u32()?, reader.u32()?, reader.u32()?);
             let (peer_incarnation, _tries, reason) = (reader.u32()?, reader.u8()?, reader.u8()?);
-            if (kind == ACK) != (reason == 0) {
+            // An acknowledgement has a number of senders there.
+            let reason = if kind == ACK { 0 } else { reason };
+            if kind == NACK && reason == 0 {
                 return None;
             }
             Packet::Answer(Answer { op, peer_incarnation, reason })
@@ -177,6 +187,7 @@ fn data<'a>(reader: &mut Reader<'a>, is_start: bool, flags: u16) -> Option<Data<
         tries,
         packet_size_log2,
         notify,
+        way: flags & PATH | if flags & MARKED == 0 { 0 } else { ECHO },
         start,
         payload,
     };
@@ -208,7 +219,7 @@ pub(crate) fn answer(
     reason: Option<Refusal>,
 ) {
     let kind = if reason.is_some() { NACK } else { ACK };
-    encode(out, common, kind, 0, |out| {
+    encode(out, common, kind, to.way, |out| {
         out.u32(to.op).u32(to.transfer).u32(to.segment).u32(peer_incarnation);
         out.u8(to.tries).u8(reason.map_or(0, |reason| reason as u8)).u16(0);
     });

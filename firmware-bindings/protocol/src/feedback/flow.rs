@@ -227,8 +227,13 @@ impl FlowControl {
     }
 
     fn queue_feedback(&mut self, to: NodeId, word: Word) {
-        let common =
-            Common { source: self.node, destination: to, incarnation: self.incarnation, flags: Flags::NONE };
+        let common = Common {
+            source: self.node,
+            destination: to,
+            incarnation: self.incarnation,
+            flags: Flags::NONE,
+            path: 0,
+        };
         // Without a free slot the packet is dropped, as if lost in the network.
         if let Some(place) = self.words.iter_mut().find(|place| place.is_none()) {
             *place = Some(LinkPacket { common, word });

@@ -325,38 +325,37 @@ impl Receiver {
         self.outputs.push(Output::Event(Event { time: now.get(), ..event }));
     }
 
-    fn common_to(&self, node: NodeId) -> Common {
-        Common {
-            source: self.config.node,
-            destination: node,
-            incarnation: self.config.incarnation,
-            flags: Flags::NONE,
-        }
+    /// Common header of an answer to a packet: it repeats the packet's path and mark.
+    fn common_for(&self, packet: &Common) -> Common {
+        Common { source: self.config.node, incarnation: self.config.incarnation, ..packet.answer() }
     }
 
     #[inline(always)]
     fn acknowledge(&mut self, header: &DataHeader) {
         self.counters.acks += 1;
         self.outputs.push(Output::Send(Control::Ack(Ack {
-            common: self.common_to(header.common.source),
+            common: self.common_for(&header.common),
             op: header.op,
             transfer: header.transfer,
             segment: header.segment,
             peer_incarnation: header.common.incarnation,
             tries: header.tries,
+            senders: 0,
+            delay: 0,
         })));
     }
 
     fn refuse(&mut self, header: &DataHeader, reason: NackReason) {
         self.counters.nacks += 1;
         self.outputs.push(Output::Send(Control::Nack(Nack {
-            common: self.common_to(header.common.source),
+            common: self.common_for(&header.common),
             op: header.op,
             transfer: header.transfer,
             segment: header.segment,
             peer_incarnation: header.common.incarnation,
             tries: header.tries,
             reason,
+            delay: 0,
         })));
     }
 
@@ -417,7 +416,13 @@ impl Receiver {
 
     fn segment_done(&mut self, key: SegmentKey) {
         self.outputs.push(Output::Send(Control::SegmentDone(SegmentDone {
-            common: self.common_to(key.source),
+            common: Common {
+                source: self.config.node,
+                destination: key.source,
+                incarnation: self.config.incarnation,
+                flags: Flags::NONE,
+                path: 0,
+            },
             transfer: key.transfer,
             segment: key.segment,
             peer_incarnation: key.incarnation,

@@ -209,6 +209,7 @@ impl CommandTable {
                 ops: Ops::NONE,
                 packet_size_log2: self.packet_size_log2,
                 tries: 0,
+                path: 0,
                 silent: false,
                 notify: command.notify,
                 transfer_base: address,

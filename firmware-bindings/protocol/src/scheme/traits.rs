@@ -5,7 +5,9 @@
 
 use fpga_firmware::event::Event;
 use fpga_firmware::ids::{Incarnation, NodeId};
-use fpga_firmware::wire::{Arrived, CRC_LENGTH, Common, Control, DataHeader, Flags, Message, StartFields};
+use fpga_firmware::wire::{
+    AnswerNotes, Arrived, CRC_LENGTH, Common, Control, DataHeader, Flags, Message, StartFields,
+};
 use fpga_registers::CardAddr;
 
 use crate::feedback::LinkPacket;
@@ -36,6 +38,21 @@ impl Header {
             Self::Message(message) => message.common(),
             Self::Link(packet) => packet.common,
         }
+    }
+
+    const fn common_mut(&mut self) -> &mut Common {
+        match self {
+            Self::Data(header) => &mut header.common,
+            Self::Control(control) => control.common_mut(),
+            Self::Message(message) => message.common_mut(),
+            Self::Link(packet) => &mut packet.common,
+        }
+    }
+
+    /// Marks the packet as a switch with a long queue does.
+    pub const fn mark(&mut self) {
+        let common = self.common_mut();
+        common.flags = common.flags.with(Flags::MARKED);
     }
 
     /// Returns the length on the wire in bytes, without payload, with checksum.
@@ -159,7 +176,7 @@ pub fn packet_of(
     number: u16,
 ) -> Option<OutgoingPacket> {
     let flags = transmit.notice_flags();
-    let common = Common { source, destination: transmit.node, incarnation, flags };
+    let common = Common { source, destination: transmit.node, incarnation, flags, path: transmit.path };
     if transmit.kind == TransmitKind::Arrival {
         let arrived = Arrived {
             common: Common { flags: Flags::NONE, ..common },
@@ -216,15 +233,18 @@ impl SchemeSender for RegistrySender {
             segment,
             tries,
             peer_incarnation,
+            notes: AnswerNotes::default(),
         };
         match control {
             Control::Ack(ack) => {
                 let about = (ack.transfer, ack.segment);
-                self.sender.handle_ack(now, answer(ack.peer_incarnation, about, ack.op, ack.tries));
+                let answer = answer(ack.peer_incarnation, about, ack.op, ack.tries);
+                self.sender.handle_ack(now, sender::Answer { notes: ack.into(), ..answer });
             }
             Control::Nack(nack) => {
                 let about = (nack.transfer, nack.segment);
                 let answer = answer(nack.peer_incarnation, about, nack.op, nack.tries);
+                let answer = sender::Answer { notes: nack.into(), ..answer };
                 self.sender.handle_nack(now, answer, nack.reason);
             }
             Control::SegmentDone(done) => {

@@ -532,6 +532,7 @@ impl Sender {
             ops,
             packet_size_log2: self.config.packet_size_log2,
             tries,
+            path: 0,
             silent: record.index + 1 < transfer.segments,
             notify: transfer.command.notify,
             transfer_base: transfer.command.destination,

@@ -16,6 +16,7 @@
 
 use fpga_firmware::event::{Event, EventKind, NackReason};
 use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
+use fpga_firmware::wire::AnswerNotes;
 
 mod config;
 mod evidence;
@@ -256,9 +257,10 @@ impl Sender {
 
     /// Processes an event of the NI if it answers this sender's packets; returns whether it did.
     pub fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
-        let Event { node, incarnation, op, transfer, segment, tries, generation, .. } = *event;
+        let Event { node, incarnation, op, transfer, segment, tries, generation, index, count, .. } = *event;
         let peer_incarnation = Incarnation::new(generation);
-        let answer = Answer { node, incarnation, op, transfer, segment, tries, peer_incarnation };
+        let notes = AnswerNotes::from_event(index, count);
+        let answer = Answer { node, incarnation, op, transfer, segment, tries, peer_incarnation, notes };
         match (event.kind, event.nack_reason()) {
             (EventKind::Ack, _) => self.handle_ack(now, answer),
             (EventKind::Nack, Some(reason)) => self.handle_nack(now, answer, reason),

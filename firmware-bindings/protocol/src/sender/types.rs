@@ -5,6 +5,7 @@ use alloc::borrow::Cow;
 use fpga_firmware::event::NackReason;
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
+use fpga_firmware::wire::AnswerNotes;
 use fpga_registers::{CardAddr, quantity};
 
 use crate::time::Nanos;
@@ -239,6 +240,8 @@ pub struct Transmit {
     pub packet_size_log2: u8,
     /// Number of times that these packets have been sent, including this time.
     pub tries: u8,
+    /// Path identifier of the packets.
+    pub path: u8,
     /// Whether the segment's completion raises no local event: every segment but a transfer's last.
     pub silent: bool,
     /// Notification of the receiving application.
@@ -266,6 +269,8 @@ pub struct Answer {
     pub tries: u8,
     /// Incarnation of the answering node; 0 if not given.
     pub peer_incarnation: Incarnation,
+    /// Congestion signals that came with the answer.
+    pub notes: AnswerNotes,
 }
 
 /// Completion of a transfer: exactly one per accepted command.

@@ -113,6 +113,7 @@ impl Shape {
                 destination: RECEIVER,
                 incarnation: INCARNATION,
                 flags: if self.notify { Flags::NOTIFY_RECEIVER } else { Flags::NONE },
+                path: 0,
             },
             transfer: TransferId::new(self.transfer),
             oldest_live: TransferId::new(self.oldest_live),

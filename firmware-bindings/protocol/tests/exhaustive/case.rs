@@ -197,7 +197,13 @@ impl Case {
             transfer_length: self.length(),
         };
         let header = DataHeader {
-            common: Common { source: SENDER, destination: RECEIVER, incarnation: self.number(name.0), flags },
+            common: Common {
+                source: SENDER,
+                destination: RECEIVER,
+                incarnation: self.number(name.0),
+                flags,
+                path: 0,
+            },
             transfer: TransferId::new(name.1),
             oldest_live: TransferId::new(oldest_live),
             segment,

@@ -214,6 +214,7 @@ impl Machine for ReceiverMachine {
                         destination: RECEIVER,
                         incarnation: case.number(name.0),
                         flags: Flags::NONE,
+                        path: 0,
                     },
                     transfer: TransferId::new(name.1),
                     address: CardAddr::new(base(name)),

@@ -71,6 +71,7 @@ impl SenderMachine {
             segment,
             tries,
             peer_incarnation: config().incarnation,
+            notes: fpga_firmware::wire::AnswerNotes::default(),
         }
     }
 

@@ -98,8 +98,9 @@ fn answer(departure: &OutgoingPacket, body: AnswerBody) -> MessageAnswer {
         destination: to.source,
         incarnation: Incarnation::new(77),
         flags: Flags::NONE,
+        path: 0,
     };
-    MessageAnswer { common, message, peer_incarnation: to.incarnation, context: None, body }
+    MessageAnswer { common, message, peer_incarnation: to.incarnation, senders: 0, context: None, body }
 }
 
 fn hear(sender: &mut Sender, now: Nanos, answer: MessageAnswer) {
@@ -134,7 +135,7 @@ fn answers_to_other_messages_counted_as_stale_and_ignored() {
 
 #[test]
 fn message_refused_as_busy_begins_again_after_doubled_wait() {
-    let busy = AnswerBody::Refused(NackReason::Busy);
+    let busy = AnswerBody::Refused(NackReason::Busy, 0);
     // Each request counts as a try, and so does each refusal.
     for (scheme, waits) in [(Scheme::SenderWindow, [20, 40]), (Scheme::ReceiverCounter, [40, 160])] {
         let mut sender = sender(scheme);

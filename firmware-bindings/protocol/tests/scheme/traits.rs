@@ -38,11 +38,18 @@ fn registry_sender_sends_its_notice_once_after_data() {
             segment: header.segment,
             peer_incarnation: INCARNATION,
             tries: header.tries,
+            senders: 0,
+            delay: 0,
         };
         sender.handle_packet(NOW, &Header::Control(Control::Ack(ack)));
     }
-    let common =
-        Common { source: SENDER, destination: RECEIVER, incarnation: INCARNATION, flags: Flags::NONE };
+    let common = Common {
+        source: SENDER,
+        destination: RECEIVER,
+        incarnation: INCARNATION,
+        flags: Flags::NONE,
+        path: 0,
+    };
     let Header::Data(first) = data[0].header else { panic!("{data:?}") };
     let arrived = Arrived {
         common,

@@ -13,8 +13,9 @@ use crate::ids::{Incarnation, MessageId};
 pub enum AnswerBody {
     /// See [`AnswerKind::Accepted`].
     Accepted,
-    /// See [`AnswerKind::Refused`].
-    Refused(NackReason),
+    /// See [`AnswerKind::Refused`], with the time until the next try has a chance, in units of
+    /// [`DELAY_UNIT_NS`](crate::generated::DELAY_UNIT_NS); 0: not known.
+    Refused(NackReason, u16),
     /// See [`NackReason::Superseded`]: the newest incarnation of the sender that the receiver knows.
     Superseded(Incarnation),
     /// See [`AnswerKind::Done`].
@@ -35,6 +36,19 @@ pub enum AnswerBody {
     ReadRefused(NackReason),
 }
 
+impl AnswerBody {
+    /// Whether REASON has no place for a number of senders.
+    const fn has_no_senders(&self) -> bool {
+        matches!(self, Self::Refused(..) | Self::Superseded(_) | Self::ReadAccepted | Self::ReadRefused(_))
+    }
+}
+
+/// Maximum number of senders in an answer.
+pub const SENDERS_MAX: u8 = 127;
+
+/// Bit of REASON in MESSAGE_MAP: the packet is a duplicate.
+const AGAIN: u8 = 1 << 7;
+
 /// MESSAGE_ANSWER or MESSAGE_MAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MessageAnswer {
@@ -46,6 +60,8 @@ pub struct MessageAnswer {
     pub peer_incarnation: Incarnation,
     /// Context of the receiver, if it has one.
     pub context: Option<u32>,
+    /// Number of nodes that send to the receiver, [`SENDERS_MAX`] for more; 0: not known, in every refusal, and for reads.
+    pub senders: u8,
     /// Content of the answer.
     pub body: AnswerBody,
 }
@@ -64,7 +80,7 @@ impl MessageAnswer {
     const fn fields(&self) -> (AnswerKind, u32, u32, u8) {
         match self.body {
             AnswerBody::Accepted => (AnswerKind::Accepted, 0, 0, 0),
-            AnswerBody::Refused(reason) => (AnswerKind::Refused, 0, 0, reason.value()),
+            AnswerBody::Refused(reason, delay) => (AnswerKind::Refused, 0, delay as u32, reason.value()),
             AnswerBody::Superseded(newest) => {
                 (AnswerKind::Refused, newest.get(), 0, NackReason::Superseded.value())
             }
@@ -73,7 +89,9 @@ impl MessageAnswer {
             AnswerBody::Limit(first) => (AnswerKind::Limit, first, 0, 0),
             AnswerBody::Received(index) => (AnswerKind::Received, index, 0, 0),
             AnswerBody::Short { round } => (AnswerKind::Short, round as u32, 0, 0),
-            AnswerBody::Map { base, echo, again, .. } => (AnswerKind::Map, base, echo, again as u8),
+            AnswerBody::Map { base, echo, again, .. } => {
+                (AnswerKind::Map, base, echo, if again { AGAIN } else { 0 })
+            }
             AnswerBody::ReadAccepted => (AnswerKind::ReadAccepted, 0, 0, 0),
             AnswerBody::ReadRefused(reason) => (AnswerKind::ReadRefused, 0, 0, reason.value()),
         }
@@ -108,7 +126,7 @@ impl MessageAnswer {
                 base: first,
                 echo: last,
                 ahead,
-                again: reason == 1,
+                again: reason & AGAIN != 0,
                 here: [u64_at::<{ map_at::HERE_LOW }, _>(map), u64_at::<{ map_at::HERE_HIGH }, _>(map)],
                 wanted: [u64_at::<{ map_at::WANTED_LOW }, _>(map), u64_at::<{ map_at::WANTED_HIGH }, _>(map)],
             },
@@ -116,7 +134,10 @@ impl MessageAnswer {
             (AnswerKind::Accepted, None) => AnswerBody::Accepted,
             (AnswerKind::Refused, None) => match refused()? {
                 NackReason::Superseded => AnswerBody::Superseded(Incarnation::new(first)),
-                reason => AnswerBody::Refused(reason),
+                reason => AnswerBody::Refused(
+                    reason,
+                    u16::try_from(last).map_err(|_| WireError::Reserved { kind })?,
+                ),
             },
             (AnswerKind::Done, None) => AnswerBody::Done,
             (AnswerKind::Resend, None) => AnswerBody::Resend { first, last },
@@ -126,16 +147,18 @@ impl MessageAnswer {
             (AnswerKind::ReadAccepted, None) => AnswerBody::ReadAccepted,
             (AnswerKind::ReadRefused, None) => AnswerBody::ReadRefused(refused()?),
         };
+        let senders = if body.has_no_senders() { 0 } else { reason & SENDERS_MAX };
         let answer = Self {
             common: Common::read(head),
             message: MessageId::new(u32_at::<{ answer_at::MESSAGE }, _>(head)),
             peer_incarnation: Incarnation::new(u32_at::<{ answer_at::PEER_INCARNATION }, _>(head)),
             context: context(u32_at::<{ answer_at::CONTEXT }, _>(head)),
+            senders,
             body,
         };
         // Fields that a kind of answer does not use are 0.
         let (_, expected_first, expected_last, expected_reason) = answer.fields();
-        let expected = (expected_first, expected_last, expected_reason, answer.ahead());
+        let expected = (expected_first, expected_last, expected_reason | senders, answer.ahead());
         if expected != (first, last, reason, ahead) {
             return Err(WireError::Reserved { kind });
         }
@@ -150,11 +173,15 @@ impl MessageAnswer {
         image.put::<{ answer_at::FIRST }, _>(first);
         image.put::<{ answer_at::LAST }, _>(last);
         image.put::<{ answer_at::ANSWER }, _>(answer.value());
-        image.put::<{ answer_at::REASON }, _>(reason);
+        image.put::<{ answer_at::REASON }, _>(reason | self.senders);
         image.put::<{ answer_at::AHEAD }, _>(self.ahead());
     }
 
     pub(super) fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        let most = if self.body.has_no_senders() { 0 } else { SENDERS_MAX };
+        if self.senders > most {
+            return Err(EncodeError::Invalid(WireError::Reserved { kind: self.kind() }));
+        }
         if let AnswerBody::Map { here, wanted, .. } = self.body {
             let mut image = ByteImage::<{ map_at::LAYOUT_SIZE }>::new();
             self.put(&mut image);

@@ -110,6 +110,7 @@ impl Simulation {
             destination: to,
             incarnation: incarnation_of(of.get().wrapping_sub(1)),
             flags: Flags::NONE,
+            path: 0,
         };
         let header = Header::Link(LinkPacket { common, word });
         let length = u32::try_from(header.length()).unwrap_or(0);
@@ -146,6 +147,7 @@ impl Simulation {
                 destination: to,
                 incarnation: incarnation_of(host),
                 flags: Flags::NONE,
+                path: 0,
             };
             self.inject(host, Header::Link(LinkPacket { common, word }), 0, NONE);
         }

@@ -25,6 +25,7 @@ fn packet(transfer: u32, index: u64, payload: &[u8]) -> Data<'_> {
         tries: 1,
         packet_size_log2: 6,
         notify: true,
+        way: 0,
         start: (index == 0).then_some(start),
         payload,
     }

@@ -10,7 +10,7 @@ const OURS: Common = Common { source: 2, destination: 1, incarnation: 5 };
 
 fn theirs() -> wire::Common {
     let (source, destination) = (NodeId::new(1), NodeId::new(2));
-    wire::Common { source, destination, incarnation: Incarnation::new(9), flags: Flags::NONE }
+    wire::Common { source, destination, incarnation: Incarnation::new(9), path: 0x70, flags: Flags::MARKED }
 }
 
 /// The wrapper around a packet of the cards' codec.
@@ -66,6 +66,7 @@ fn packet_from_card_is_parsed() {
         registry_timeout_us: 4,
     };
     let nack = wire::Nack {
+        delay: 0,
         common: theirs(),
         op: OpNumber::new(4),
         transfer: TransferId::new(5),

@@ -36,8 +36,8 @@ use fpga_firmware::generated::{Capabilities, Scheme, ni};
 use fpga_firmware::identity;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{
-    Ack, AnswerBody, Common, Control, Flags, Hello, Nack, NackReason, Packet, SegmentDone, SegmentName,
-    WIRE_VERSION,
+    Ack, AnswerBody, AnswerNotes, Common, Control, Flags, Hello, Nack, NackReason, Packet, SegmentDone,
+    SegmentName, WIRE_VERSION,
 };
 use fpga_protocol::receiver::{MemoryFault, Output, ReceiveMemory, ReceiverConfigError, SegmentKey};
 use fpga_protocol::scheme::traits::Header;
@@ -550,7 +550,7 @@ impl Ni {
             (Packet::Message(bytes), ActiveSchemes::Registry(_)) => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
                 let answer = bytes.read().ok().and_then(|(message, _)| {
-                    nack_message(&message, AnswerBody::Refused(NackReason::Scheme), &self.settings)
+                    nack_message(&message, AnswerBody::Refused(NackReason::Scheme, 0), &self.settings)
                 });
                 return answer.map_or(0, |answer| {
                     u64::from(self.frames.send(|buffer| answer.encode(&[], buffer)).is_ok())
@@ -574,6 +574,11 @@ impl Ni {
     fn answer(&mut self, control: &Control) -> u64 {
         let Common { source: from, incarnation, .. } = control.common();
         let ours = Incarnation::new(self.settings.incarnation);
+        let (index, count) = match control {
+            Control::Ack(ack) => AnswerNotes::from(ack).event_fields(),
+            Control::Nack(nack) => AnswerNotes::from(nack).event_fields(),
+            _ => (0, 0),
+        };
         let event = match control {
             // An answer to a packet of an earlier incarnation, or to none: no operation waits for it.
             Control::Ack(Ack { peer_incarnation, .. })
@@ -591,6 +596,8 @@ impl Ni {
                 op: ack.op,
                 tries: ack.tries,
                 generation: incarnation.get(),
+                index,
+                count,
                 ..Event::new(EventKind::Ack)
             },
             Control::Nack(nack) => Event {
@@ -602,6 +609,8 @@ impl Ni {
                 op: nack.op,
                 tries: nack.tries,
                 generation: incarnation.get(),
+                index,
+                count,
                 ..Event::new(EventKind::Nack)
             },
             Control::SegmentDone(done) => Event {
@@ -647,6 +656,7 @@ impl Ni {
                 destination: to,
                 incarnation: Incarnation::new(self.settings.incarnation),
                 flags: Flags::NONE,
+                path: 0,
             },
             packet_size_log2: self.build.packet_size_log2,
             wire_version: WIRE_VERSION,

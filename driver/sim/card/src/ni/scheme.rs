@@ -464,7 +464,7 @@ impl MessageNode {
                 Action::Send(header) => {
                     let refused = matches!(
                         &header,
-                        Header::Message(Message::Answer(MessageAnswer { body: AnswerBody::Refused(_), .. }))
+                        Header::Message(Message::Answer(MessageAnswer { body: AnswerBody::Refused(..), .. }))
                     );
                     let count = if refused { &mut self.negative } else { &mut self.positive };
                     *count = count.wrapping_add(1);
@@ -543,6 +543,7 @@ pub(super) fn nack_message(message: &Message, answer: AnswerBody, settings: &Set
         message: number,
         peer_incarnation: incarnation,
         context: None,
+        senders: 0,
         body,
     }))
 }
@@ -557,6 +558,7 @@ pub(super) fn refuse_segment(data: &Data<'_>, newest: Option<Incarnation>, setti
         segment: header.segment,
         peer_incarnation: header.common.incarnation,
         tries: header.tries,
+        delay: 0,
         reason: if newest.is_some() { NackReason::Superseded } else { NackReason::Scheme },
     })
 }
@@ -567,5 +569,6 @@ fn answering(to: NodeId, settings: &Settings) -> Common {
         destination: to,
         incarnation: Incarnation::new(settings.incarnation),
         flags: Flags::NONE,
+        path: 0,
     }
 }

@@ -105,6 +105,7 @@ fn header(sequence: u32, to: u32, length: u32) -> WindowHeader {
         kind: WindowKind::Data,
         segment_packets: packets,
         tries: 0,
+        path: 0,
         command: fpga_firmware::window::CommandFields::NONE,
     }
 }
@@ -375,9 +376,10 @@ fn ni_arrived_and_hello_packets_become_events() {
             destination: NodeId::new(2),
             incarnation: Incarnation::new(1),
             flags: Flags::NONE,
+            path: 0,
         },
         packet_size_log2: 9,
-        wire_version: 3,
+        wire_version: 4,
         mask_bits: 32,
         capabilities: fpga_firmware::generated::Capabilities::NONE,
         schemes: 1,
@@ -400,7 +402,7 @@ fn ni_hello_register_queries_node() {
     exchange(&mut a, &mut b, |_| 0);
     let [hello] = a.events().try_into().expect("one event");
     assert_eq!((hello.kind, hello.node, hello.generation), (EventKind::Hello, NodeId::new(2), 0x100));
-    assert_eq!((hello.op.get(), hello.tries, hello.index), (3, 9, 7));
+    assert_eq!((hello.op.get(), hello.tries, hello.index), (4, 9, 7));
     assert_eq!((hello.segment, hello.count), (1, b.read(USER, 0x10)));
     assert!(b.events().is_empty(), "a question is answered without its host");
     assert_eq!(a.ni_read(ni::HELLO), 0);

@@ -327,12 +327,14 @@ impl Reads {
                 destination: node,
                 incarnation: self.config.incarnation,
                 flags: Flags::NONE,
+                path: 0,
             };
             let message = request.read;
             self.answers.push_back(MessageAnswer {
                 common,
                 message,
                 peer_incarnation: incarnation,
+                senders: 0,
                 context: None,
                 body,
             });
@@ -401,6 +403,7 @@ impl Reads {
                 destination: read.node,
                 incarnation: self.config.incarnation,
                 flags: Flags::NONE,
+                path: 0,
             },
             read: MessageId::from_parts(at, slot.number),
             source: read.source,

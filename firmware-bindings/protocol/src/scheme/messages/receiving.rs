@@ -73,6 +73,8 @@ pub struct Receiver {
     reserved: u32,
     /// Maximum number of outputs of one call.
     burst: usize,
+    /// Path of the packet that is being processed, and the flags of its answers.
+    way: (u8, Flags),
     /// Lower bound of the time at which a sender's silence expires; it may be early, never late.
     next_sweep: Nanos,
     counters: ReceiverCounters,
@@ -135,6 +137,7 @@ impl Receiver {
             incarnations: NodeTable::new(config.peers.min(DEFAULT_NODES)),
             actions: VecDeque::with_capacity(2 * burst),
             burst,
+            way: (0, Flags::NONE),
             next_sweep: Nanos::MAX,
             counters: ReceiverCounters::default(),
             config,
@@ -246,14 +249,16 @@ impl Receiver {
     }
 
     fn queue_answer(&mut self, key: &ContextKey, message: MessageId, context: Option<u16>, body: AnswerBody) {
+        let (path, flags) = self.way;
         let common = Common {
             source: self.config.node,
             destination: key.node,
             incarnation: self.config.incarnation,
-            flags: Flags::NONE,
+            flags,
+            path,
         };
-        let context = context.map(u32::from);
-        let answer = MessageAnswer { common, message, peer_incarnation: key.incarnation, context, body };
+        let (context, peer_incarnation) = (context.map(u32::from), key.incarnation);
+        let answer = MessageAnswer { common, message, peer_incarnation, context, senders: 0, body };
         self.actions.push_back(Action::Send(Header::Message(Message::Answer(answer))));
     }
 
@@ -310,7 +315,7 @@ impl Receiver {
             }
             Some(_) => {
                 self.counters.delayed_duplicates += 1;
-                self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Unknown));
+                self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Unknown, 0));
             }
             // Of an earlier message: its answer is not awaited any more.
             None => self.counters.delayed_duplicates += 1,
@@ -330,7 +335,7 @@ impl Receiver {
         if packet_size_log2 != self.config.packet_size_log2 {
             self.counters.bad_packets += 1;
             self.fault(now, FaultReason::BadPacket, key, announcement.base, announcement.length.into());
-            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::BadPacket));
+            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::BadPacket, 0));
             return None;
         }
         let Announcement { base, length, key: window_key, .. } = *announcement;
@@ -338,7 +343,7 @@ impl Receiver {
         let Some(window) = window else {
             self.counters.violations += 1;
             self.fault(now, FaultReason::Violation, key, base, length.into());
-            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Violation));
+            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Violation, 0));
             return None;
         };
         let sender = match self.sender(now, key) {
@@ -360,14 +365,14 @@ impl Receiver {
         let reserves = notifies && announcement.left == 0;
         if reserves && self.reserved >= self.notice_slots {
             self.counters.not_ready += 1;
-            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::NotReady));
+            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::NotReady, 0));
             return None;
         }
         let place = known.or_else(|| self.peers.find_free(key, rested));
         // A context is taken only if everything else is available.
         let Some((place, slot)) = place.and_then(|place| Some((place, self.free.pop()?))) else {
             self.counters.busy += 1;
-            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Busy));
+            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Busy, 0));
             return None;
         };
         let count = announcement.packets(packet_size_log2);
@@ -422,7 +427,7 @@ impl Receiver {
             }
             Admission::Full => {
                 self.counters.busy += 1;
-                Err(AnswerBody::Refused(NackReason::Busy))
+                Err(AnswerBody::Refused(NackReason::Busy, 0))
             }
         }
     }
@@ -491,7 +496,7 @@ impl Receiver {
         let key = key_of(&request.common, request.message);
         if !self.uses(request.scheme) {
             self.counters.bad_packets += 1;
-            self.queue_answer(&key, request.message, None, AnswerBody::Refused(NackReason::Scheme));
+            self.queue_answer(&key, request.message, None, AnswerBody::Refused(NackReason::Scheme, 0));
             return;
         }
         let slot = match self.find(&key, request.message, None) {
@@ -545,7 +550,7 @@ impl Receiver {
         let (key, message) = (key_of(&header.common, header.message), header.message);
         if !self.uses(header.scheme) {
             self.counters.bad_packets += 1;
-            self.queue_answer(&key, message, None, AnswerBody::Refused(NackReason::Scheme));
+            self.queue_answer(&key, message, None, AnswerBody::Refused(NackReason::Scheme, 0));
             return;
         }
         let slot = match (self.find(&key, message, header.context), &header.announcement) {
@@ -558,7 +563,7 @@ impl Receiver {
             (Lookup::Unknown, None) => {
                 // An earlier incarnation of this node knew it, or a delayed duplicate has outlived its tombstone.
                 self.counters.delayed_duplicates += 1;
-                return self.queue_answer(&key, message, None, AnswerBody::Refused(NackReason::Unknown));
+                return self.queue_answer(&key, message, None, AnswerBody::Refused(NackReason::Unknown, 0));
             }
         };
         let Some(slot) = slot else { return };
@@ -597,7 +602,7 @@ impl Receiver {
                         &key,
                         message,
                         None,
-                        AnswerBody::Refused(NackReason::Violation),
+                        AnswerBody::Refused(NackReason::Violation, 0),
                     );
                 }
                 self.counters.written += 1;
@@ -681,6 +686,8 @@ impl SchemeReceiver for Receiver {
         }
         self.counters.packets += 1;
         let common = message.common();
+        let Common { path, flags, .. } = common.answer();
+        self.way = (path, flags);
         if common.destination != self.config.node || common.source == NodeId::ANY {
             self.counters.bad_packets += 1;
             return;
@@ -696,6 +703,7 @@ impl SchemeReceiver for Receiver {
         if !self.has_space() {
             return;
         }
+        self.way = (0, Flags::NONE);
         while let Some(timer) = self.timers.expired(now) {
             let Ok(slot) = u16::try_from(timer) else { continue };
             if let Some(context) = self.contexts.get_mut(usize::from(slot)) {

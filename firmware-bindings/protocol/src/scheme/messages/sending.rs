@@ -551,6 +551,7 @@ impl Sender {
             destination: node,
             incarnation: self.incarnation,
             flags: Flags::NONE,
+            path: 0,
         }
     }
 

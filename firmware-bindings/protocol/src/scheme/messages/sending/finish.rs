@@ -60,7 +60,7 @@ impl Sender {
                     context.end.begin(now, context.count, false, &self.paths.trip(context.path));
                 }
             }
-            AnswerBody::Refused(NackReason::Busy | NackReason::EscapeFull) => {
+            AnswerBody::Refused(NackReason::Busy | NackReason::EscapeFull, _) => {
                 self.counters.busy += 1;
                 // A packet may have been accepted since: then there is a context.
                 if context.peer_context.is_none() && !matches!(context.stage, Stage::BackedOff(_)) {
@@ -68,7 +68,7 @@ impl Sender {
                     context.stage = Stage::BackedOff(held_until(now, &self.config, context.tries));
                 }
             }
-            AnswerBody::Refused(NackReason::NotReady) => {
+            AnswerBody::Refused(NackReason::NotReady, _) => {
                 self.counters.not_ready += 1;
                 if context.peer_context.is_none() {
                     let record = self.transfers.get_mut(transfer);
@@ -90,7 +90,7 @@ impl Sender {
                 self.fail(now, transfer, SendFailure::Superseded { node, address, newest });
                 return;
             }
-            AnswerBody::Refused(reason) => {
+            AnswerBody::Refused(reason, _) => {
                 let error = self.refused(slot, reason);
                 self.fail(now, transfer, error);
                 return;
