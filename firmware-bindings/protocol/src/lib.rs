@@ -43,6 +43,7 @@ pub mod receiver;
 pub mod scheme;
 pub mod segment;
 pub mod sender;
+pub mod spray;
 pub mod state;
 pub mod timers;
 pub mod tuner;

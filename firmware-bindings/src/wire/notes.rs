@@ -1,4 +1,4 @@
-//! What an answer tells about the way of the packet that it answers, and about its receiver.
+//! Congestion signals of answers: the path of the packet that is answered, and the load of its receiver.
 
 use super::{Ack, Common, Flags, Nack};
 

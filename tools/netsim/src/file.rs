@@ -22,6 +22,7 @@
 //! credit: false
 //! literal: false
 //! # controller: 33                 # host that receives reports of congested links (adaptive-window, selective)
+//! # paths: 64                      # path identifiers of each sender; with routing: ecmp, switches hash them
 //! # routing: fixed                 # one route for each pair, which a controller can change; or adaptive, per packet
 //! # slow_links: [{from: 64, to: 80, number: 0, times: 4}]   # vertices: hosts, then switches from the lowest level up
 //! ```
@@ -228,6 +229,9 @@ struct File {
     literal: Option<Switch>,
     /// Number of the host that collects reports of congested links and sets the senders' rates (adaptive-window and selective).
     controller: Option<Within<0, 65_535>>,
+    /// Number of path identifiers that each sender uses in turn towards a receiver (default: 1). Switches with the routing ecmp hash them;
+    /// the sender avoids those whose packets are lost or late.
+    paths: Option<Within<1, 256>>,
     /// Selection of routes (default: adaptive).
     routing: Option<RoutingName>,
     /// Links that are slower than the others, each in one direction.
@@ -654,6 +658,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     let tuned = tune(&scenario, file.window.map(Within::narrow), switch(file.credit), switch(file.literal));
     scenario.rules = tuned.map_err(|(key, problem)| together(key, None, problem.to_owned()))?;
     scenario.controller = file.controller.map(Within::narrow);
+    scenario.paths = file.paths.map_or(1, |paths| u16::try_from(paths.0).unwrap_or(1));
     scenario.validate().map_err(|error| match error {
         ScenarioError::Controller { .. } | ScenarioError::NoDelays { .. } => {
             together("controller", None, error.to_string())

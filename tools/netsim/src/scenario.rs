@@ -137,6 +137,8 @@ pub struct Scenario {
     pub copy: Option<CopyStage>,
     /// Host with the controller of link feedback (adaptive window and selective only); `None`: links report nothing. Default: none.
     pub controller: Option<u32>,
+    /// Number of path identifiers that each sender uses towards a receiver, 1 to 256; with [`Routing::Ecmp`], switches hash them. Default: 1.
+    pub paths: u16,
 }
 
 /// Copy engine of a host's card, and its transmit windows.
@@ -185,6 +187,7 @@ impl Scenario {
             contexts: None,
             copy: None,
             controller: None,
+            paths: 1,
         }
     }
 
@@ -207,6 +210,13 @@ impl Scenario {
     #[must_use]
     pub fn controller(mut self, host: u32) -> Self {
         self.controller = Some(host);
+        self
+    }
+
+    /// Sets the number of path identifiers of each sender, 1 to 256.
+    #[must_use]
+    pub fn paths(mut self, paths: u16) -> Self {
+        self.paths = paths;
         self
     }
 
@@ -728,6 +738,7 @@ pub(crate) fn message_configs(
     sender.message_packets = MAX_MESSAGE_PACKETS;
     sender.ask = scenario.timers_for();
     sender.transfers = 256;
+    sender.paths = scenario.paths;
     (receiver.windows, receiver.peers) = (1, 1024);
     (sender, receiver)
 }

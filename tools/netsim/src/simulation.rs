@@ -230,7 +230,9 @@ impl Simulation {
                 (config.node, config.incarnation) = (node_of(host), incarnation_of(host));
                 config.packet_size_log2 = scenario.sender.packet_size_log2;
                 config.mask_bits = scenario.sender.mask_bits;
-                let sender = sender::Sender::new(scenario.sender, incarnation_of(host))?;
+                let mut sender = scenario.sender;
+                sender.paths = scenario.paths;
+                let sender = sender::Sender::new(sender, incarnation_of(host))?;
                 let receiver = receiver::Receiver::new(config)?;
                 (
                     AnySender::Registry(Box::new(RegistrySender::new(node_of(host), sender))),
@@ -589,8 +591,10 @@ impl Simulation {
         let Event { packet, to, length, .. } = event;
         let vertex = event.place();
         let of = if self.network.needs_flow() { self.packets.get(packet as usize) } else { None };
-        let (from, flow) = of.map_or((0, NONE), |packet| (source_of(&packet.header), packet.flow));
-        let port = match self.network.way(vertex, FlowKey { from, to, flow }, self.now) {
+        let (from, flow, path) = of.map_or((0, NONE, 0), |packet| {
+            (source_of(&packet.header), packet.flow, packet.header.common().path)
+        });
+        let port = match self.network.way(vertex, FlowKey { from, to, flow, path }, self.now) {
             Way::Through(port) => port,
             Way::Here => return self.take(vertex, packet),
             Way::Lost => {

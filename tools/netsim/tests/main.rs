@@ -9,3 +9,4 @@ mod networks;
 mod one_path;
 mod oracles;
 mod soak;
+mod spraying;

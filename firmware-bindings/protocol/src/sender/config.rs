@@ -54,6 +54,9 @@ pub struct SenderConfig {
     /// Maximum number of packets in flight to one destination (default: three quarters of `op_entries`), so that an
     /// unreachable node cannot fill the op table. 0 selects the default.
     pub ops_per_destination: u32,
+    /// Number of path identifiers towards each node, 1..=256 (default 1): transmit windows use them in turn, and avoid those whose
+    /// packets are lost or late ([`crate::spray`]). Worth it where switches choose routes by the identifier.
+    pub paths: u16,
     /// Id of the first transfer to a node (default 0). Ids wrap, so every value is valid.
     pub first_transfer: TransferId,
 }
@@ -73,6 +76,7 @@ impl Default for SenderConfig {
             destinations: 64,
             live_per_destination: 64,
             ops_per_destination: 0,
+            paths: 1,
             first_transfer: TransferId::new(0),
         }
     }
@@ -128,6 +132,7 @@ impl SenderConfig {
             ("destinations", self.destinations, 1 << 13),
             ("live_per_destination", self.live_per_destination, 1 << 16),
             ("op_entries", self.op_entries, 1 << 15),
+            ("paths", self.paths.into(), crate::spray::MAX_PATHS.into()),
         ] {
             if found == 0 || found > most {
                 return Err(SenderConfigError::Size { name, found, most });

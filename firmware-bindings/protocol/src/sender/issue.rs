@@ -424,7 +424,8 @@ impl Sender {
                 }
             }
         }
-        Some(self.transmit(&record, record.issued, ops, 1))
+        let path = self.route(destination, &ops);
+        Some(Transmit { path, ..self.transmit(&record, record.issued, ops, 1) })
     }
 
     /// Ends the pass of a regular command that has left its queue, if it let a big segment pass.
@@ -485,12 +486,14 @@ impl Sender {
             self.segments.get_mut(op.segment).start.again = now;
         }
         let record = *self.segments.get(op.segment);
-        self.track(now, self.destination_of(op), op.number);
+        let destination = self.destination_of(op);
+        self.track(now, destination, op.number);
+        let path = self.other_route(now, destination, op);
         self.transfers[index(record.transfer)].retransmits += 1;
         self.counters.retransmits += 1;
         let mut ops = Ops::NONE;
         ops.push(op.number);
-        self.transmit(&record, op.packet, ops, op.tries)
+        Transmit { path, ..self.transmit(&record, op.packet, ops, op.tries) }
     }
 
     /// Sends the arrival notice of a transfer with notification by the sender, and ends the transfer.

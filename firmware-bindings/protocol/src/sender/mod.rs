@@ -24,6 +24,7 @@ mod give_up;
 mod hash;
 mod issue;
 mod retry;
+mod routes;
 mod table;
 mod types;
 mod views;
@@ -77,6 +78,8 @@ pub struct Sender {
     /// Links of the orders of destinations, and per op table slot the number of its transmission; 0: in no order.
     order_links: ListLinks,
     sequences: Box<[u32]>,
+    /// Path identifiers, with spraying.
+    routes: routes::Routes,
     next_sequence: u32,
     /// Whether the caller reports when each packet of a window leaves.
     reports_departures: bool,
@@ -125,6 +128,7 @@ impl Sender {
             queued: 0,
             deadlines: Timers::new(config.transfers),
             order_links: ListLinks::new(config.op_entries),
+            routes: routes::Routes::new(&config),
             sequences: alloc::vec![0; index(config.op_entries)].into_boxed_slice(),
             next_sequence: 1,
             reports_departures: false,
@@ -210,8 +214,10 @@ impl Sender {
         } else {
             let capacity = self.config.destinations;
             let node = command.node;
-            self.destinations.find_or_make(node).ok_or(CommandError::Destinations { capacity, node })?
+            let at = self.destinations.find_or_make(node);
+            at.ok_or(CommandError::Destinations { capacity, node })?
         };
+        self.renew_routes(destination);
         self.free.remove(&mut self.queue_links, slot);
         let generation = self.transfers[index(slot)].generation;
         self.arrivals += 1;
@@ -286,6 +292,7 @@ impl Sender {
         }
         let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent));
         self.note_arrival(now, &op, answer.tries, trip);
+        self.note_route(now, self.destination_of(&op), &answer, trip);
         self.acknowledged(now, op.segment, 1, op.sent, trip);
     }
 

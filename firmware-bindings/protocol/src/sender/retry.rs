@@ -159,6 +159,12 @@ impl RoundTrip {
         (samples != 0).then(|| usual.max(mean.saturating_mul(2)).max(Self::MIN_TIMEOUT))
     }
 
+    /// Returns the smoothed mean; `None` without a sample.
+    #[must_use]
+    pub fn known_mean(&self) -> Option<Nanos> {
+        (self.samples != 0).then_some(self.mean)
+    }
+
     /// Like [`Self::usual`], at least 1.5 x the recent maximum: for timers that cost many packets if they are early.
     #[must_use]
     pub fn careful(&self) -> Option<Nanos> {

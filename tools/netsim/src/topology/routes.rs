@@ -14,6 +14,8 @@ pub(crate) struct FlowKey {
     pub(crate) to: u32,
     /// Flow, or `u32::MAX` for a packet that belongs to none.
     pub(crate) flow: u32,
+    /// Path identifier of the packet.
+    pub(crate) path: u8,
 }
 
 /// Maximum number of flows and switches whose choice is kept; beyond it, the choice is made per packet.
@@ -55,7 +57,7 @@ impl SwitchFabric {
 
     fn choose(&mut self, vertex: u32, key: FlowKey, now: u64) -> Way {
         self.renew_outages(now);
-        let FlowKey { from, to, flow } = key;
+        let FlowKey { from, to, flow, path } = key;
         let (mut all, mut count) = (0_u32, 0_u32);
         let mut best = (u64::MAX, u32::MAX);
         let pair = (vertex, (from, to, flow));
@@ -83,7 +85,7 @@ impl SwitchFabric {
             Routing::Fixed => seed_of(u64::from(from) << 32 | u64::from(to), vertex.into()),
             Routing::Ecmp => {
                 let pair = seed_of(u64::from(from) << 32 | u64::from(to), self.routes.seed);
-                seed_of(pair ^ u64::from(flow), vertex.into())
+                seed_of(pair ^ u64::from(flow) ^ u64::from(path) << 32, vertex.into())
             }
             Routing::RoundRobin => {
                 let at = vertex as usize;

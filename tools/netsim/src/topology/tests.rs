@@ -2,7 +2,7 @@ use super::*;
 
 /// Port of the pair's fixed route.
 fn fixed(network: &mut SwitchFabric, vertex: u32, from: u32, to: u32) -> Option<u32> {
-    match network.way(vertex, FlowKey { from, to, flow: u32::MAX }, 0) {
+    match network.way(vertex, FlowKey { from, to, flow: u32::MAX, path: 0 }, 0) {
         Way::Through(port) => Some(port),
         _ => None,
     }

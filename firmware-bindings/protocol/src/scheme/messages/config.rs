@@ -36,6 +36,9 @@ pub struct SenderConfig {
     pub rest: Nanos,
     /// Number of bits of the message numbers in use, 3..=20 (default 20). Fewer only for tests.
     pub number_bits: u32,
+    /// Number of path identifiers towards each node, 1..=256 (default 1): packets use them in turn, and avoid those whose
+    /// packets are lost or late ([`crate::spray`]). Worth it where switches choose routes by the identifier.
+    pub paths: u16,
 }
 
 impl SenderConfig {
@@ -55,6 +58,7 @@ impl SenderConfig {
             give_up: Nanos::from_secs(1),
             rest: Nanos::from_millis(1200),
             number_bits: 20,
+            paths: 1,
         }
     }
 
@@ -82,6 +86,7 @@ impl SenderConfig {
             ("contexts", self.contexts, 1, MessageId::CONTEXTS),
             ("transfers", self.transfers, 1, 1 << 20),
             ("number_bits", self.number_bits, 3, 20),
+            ("paths", self.paths.into(), 1, crate::spray::MAX_PATHS.into()),
         ])?;
         if self.ask == Nanos::ZERO || self.give_up == Nanos::ZERO {
             return Err(MessageConfigError::Timeout);

@@ -27,7 +27,7 @@ use crate::state::StateTable;
 use crate::time::Nanos;
 use crate::timers::Timers;
 use fpga_registers::cast::{index, low16};
-use paths::Paths;
+use paths::{MessageRoutes, Paths};
 pub use views::{ContextView, Progress, SenderCounters};
 
 /// Number of parts of a context's message numbers, each with a time stamp.
@@ -57,6 +57,8 @@ struct Context {
     left: [Nanos; PARTS],
     /// Index of the path to the node.
     path: u32,
+    /// Path identifiers of the message.
+    routes: MessageRoutes,
     /// Context of the receiver, once it is known.
     peer_context: Option<u32>,
     transfer: u32,
@@ -132,6 +134,7 @@ impl Sender {
             stage: Stage::Idle,
             node: NodeId::ANY,
             path: 0,
+            routes: MessageRoutes::default(),
             number: 0,
             left: [Nanos::ZERO; PARTS],
             peer_context: None,
@@ -165,7 +168,7 @@ impl Sender {
             contexts: (0..config.contexts).map(|_| blank()).collect(),
             links,
             idle,
-            paths: Paths::new(config.contexts),
+            paths: Paths::new(config.contexts, config.paths),
             timers: Timers::new(config.contexts + config.transfers),
             ready: PacketSet::new(config.contexts),
             low: PacketSet::new(config.contexts),
@@ -505,11 +508,13 @@ impl Sender {
         let new_node = self.take_end(slot, scheme) != command.node;
         let path = self.paths.take(command.node);
         let trip = self.paths.trip(path);
+        let routes = self.paths.begin_routes(path, length.div_ceil(size), scheme);
         let context = &mut self.contexts[index(slot)];
         let asks = context.end.requests_context();
         context.stage = if asks { Stage::RequestDue } else { Stage::Sending };
         context.node = command.node;
         context.path = path;
+        context.routes = routes;
         context.number = number;
         context.peer_context = None;
         context.transfer = transfer;
@@ -586,11 +591,12 @@ impl Sender {
             }
             Stage::Sending => {
                 let packet = context.end.poll_packet(now)?;
+                let route = self.paths.choose_route(now, context.path, &mut context.routes, packet.index);
                 let offset = packet.index * size;
                 let announcement = context.peer_context.is_none().then_some(context.announcement);
                 let flags = if announcement.is_some() { flags } else { Flags::NONE };
                 let header = MessageHeader {
-                    common: Common { flags, ..common },
+                    common: Common { flags, path: route, ..common },
                     message,
                     context: context.peer_context,
                     sequence: packet.sequence,

@@ -1,6 +1,6 @@
 //! Effects of answers and timeouts on contexts and transfers.
 
-use fpga_firmware::wire::{AnswerBody, MessageAnswer, NackReason};
+use fpga_firmware::wire::{AnswerBody, Flags, MessageAnswer, NackReason};
 
 use super::{Context, MAX_DOUBLINGS, Sender, SenderConfig, Stage};
 use crate::scheme::MessageSender;
@@ -111,6 +111,8 @@ impl Sender {
                 if let (Stage::Sending, Some(said)) = (context.stage, super::super::from_wire(&answer.body)) {
                     context.end.handle_answer(now, &said);
                     let (delay, node) = (context.end.take_delay(), context.node);
+                    let (path, notes) = (context.path, answer.common);
+                    self.paths.note_route(now, path, notes.path, notes.flags.contains(Flags::ECHO), delay);
                     if let Some(delay) = delay {
                         if let Some(flow) = &mut self.flow {
                             flow.sample(now, node, delay);

@@ -2,9 +2,11 @@
 
 use alloc::boxed::Box;
 
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::NodeId;
 
 use crate::sender::RoundTrip;
+use crate::spray::PathSet;
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
@@ -14,27 +16,58 @@ struct Path {
     /// Number of contexts that send to the node.
     contexts: u32,
     trip: RoundTrip,
+    /// Path identifiers of the packets.
+    routes: PathSet,
+}
+
+/// Path identifiers of one message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MessageRoutes {
+    /// Identifier of packet 0.
+    start: u8,
+    /// Whether all packets of a round have the same identifier: the answers of the receiver counter do not tell which
+    /// packet is lost.
+    is_single: bool,
+    /// Whether every packet is answered.
+    answers_each: bool,
+    /// Packet that was sent last, and the first one that was never sent.
+    last: u32,
+    fresh: u32,
+}
+
+impl Default for MessageRoutes {
+    fn default() -> Self {
+        Self { start: 0, is_single: false, answers_each: false, last: u32::MAX, fresh: 0 }
+    }
 }
 
 /// One record per node, at most as many as contexts. A record without contexts may be replaced.
 #[derive(Clone, Debug)]
-pub(super) struct Paths(Box<[Path]>);
+pub(super) struct Paths {
+    records: Box<[Path]>,
+    /// Number of path identifiers.
+    routes: u16,
+}
 
 impl Paths {
-    pub(super) fn new(contexts: u32) -> Self {
-        let none = Path { node: NodeId::ANY, contexts: 0, trip: RoundTrip::UNKNOWN };
-        Self(alloc::vec![none; index(contexts)].into_boxed_slice())
+    pub(super) fn new(contexts: u32, routes: u16) -> Self {
+        let none = Self::record(NodeId::ANY, routes);
+        Self { records: alloc::vec![none; index(contexts)].into_boxed_slice(), routes }
+    }
+
+    const fn record(node: NodeId, routes: u16) -> Path {
+        Path { node, contexts: 0, trip: RoundTrip::UNKNOWN, routes: PathSet::new(routes, node.get()) }
     }
 
     /// Returns the record of `node` for one more context. There is one: not all of them have contexts.
     pub(super) fn take(&mut self, node: NodeId) -> u32 {
-        let known = self.0.iter().position(|path| path.node == node);
-        let unused = || self.0.iter().position(|path| path.node == NodeId::ANY);
-        let free = || self.0.iter().position(|path| path.contexts == 0);
+        let known = self.records.iter().position(|path| path.node == node);
+        let unused = || self.records.iter().position(|path| path.node == NodeId::ANY);
+        let free = || self.records.iter().position(|path| path.contexts == 0);
         let at = known.or_else(unused).or_else(free).unwrap_or(0);
-        if let Some(path) = self.0.get_mut(at) {
+        if let Some(path) = self.records.get_mut(at) {
             if path.node != node {
-                *path = Path { node, contexts: 0, trip: RoundTrip::UNKNOWN };
+                *path = Self::record(node, self.routes);
             }
             path.contexts += 1;
         }
@@ -43,18 +76,75 @@ impl Paths {
 
     /// Records that a context no longer sends to a node.
     pub(super) fn give_back(&mut self, path: u32) {
-        if let Some(path) = self.0.get_mut(index(path)) {
+        if let Some(path) = self.records.get_mut(index(path)) {
             path.contexts = path.contexts.saturating_sub(1);
         }
     }
 
     pub(super) fn trip(&self, path: u32) -> RoundTrip {
-        self.0.get(index(path)).map_or(RoundTrip::UNKNOWN, |path| path.trip)
+        self.records.get(index(path)).map_or(RoundTrip::UNKNOWN, |path| path.trip)
+    }
+
+    /// Returns the path identifier of packet `number` of a message, which is sent now.
+    pub(super) fn choose_route(
+        &mut self,
+        now: Nanos,
+        path: u32,
+        message: &mut MessageRoutes,
+        number: u32,
+    ) -> u8 {
+        let Some(Path { trip, routes, .. }) = self.records.get_mut(index(path)) else { return 0 };
+        if routes.count() == 1 {
+            return 0;
+        }
+        let follows = number == message.last.wrapping_add(1);
+        let again = number < message.fresh;
+        message.last = number;
+        message.fresh = message.fresh.max(number.saturating_add(1));
+        if message.is_single {
+            if again && !follows {
+                routes.note_lost(now, message.start, trip.known_mean());
+                message.start = routes.choose();
+            }
+            return message.start;
+        }
+        let first = routes.first_of(message.start, number);
+        // Of packets that are repeated in a row, perhaps only the first is lost: the receiver had no place for the others, or
+        // the scheme repeats a whole window.
+        if again && (!follows || message.answers_each && routes.is_unanswered(first)) {
+            routes.note_lost(now, first, trip.known_mean());
+        }
+        let chosen = if again || routes.is_evicted(first) { routes.choose() } else { first };
+        routes.note_sent(chosen);
+        chosen
+    }
+
+    /// Returns the path identifiers of a message of `count` packets.
+    pub(super) fn begin_routes(&mut self, path: u32, count: u32, scheme: Scheme) -> MessageRoutes {
+        let is_single = scheme == Scheme::ReceiverCounter;
+        let Some(path) = self.records.get_mut(index(path)) else { return MessageRoutes::default() };
+        let start = if is_single { path.routes.choose() } else { path.routes.reserve(count) };
+        let answers_each = !matches!(scheme, Scheme::ReceiverWindow | Scheme::ReceiverCounter);
+        MessageRoutes { start, is_single, answers_each, ..MessageRoutes::default() }
+    }
+
+    /// Records an answer about a packet with path identifier `route`, and its delay if that was measured.
+    pub(super) fn note_route(
+        &mut self,
+        now: Nanos,
+        path: u32,
+        route: u8,
+        marked: bool,
+        delay: Option<Nanos>,
+    ) {
+        if let Some(Path { trip, routes, .. }) = self.records.get_mut(index(path)) {
+            routes.note_answer(now, route, marked, delay, trip.known_mean());
+        }
     }
 
     /// Adds a sample. Returns whether it is the first.
     pub(super) fn sample(&mut self, path: u32, delay: Nanos) -> bool {
-        let Some(path) = self.0.get_mut(index(path)) else { return false };
+        let Some(path) = self.records.get_mut(index(path)) else { return false };
         path.trip.sample(delay);
         path.trip.samples == 1
     }

@@ -1,0 +1,88 @@
+//! Path identifiers of transmit windows (docs/protocol.md 9.6).
+//!
+//! All packets of a window have one identifier; a retransmission gets another one. Without spraying (one identifier)
+//! there are no records.
+
+use alloc::boxed::Box;
+
+use fpga_registers::cast::index;
+
+use super::types::{Answer, Ops};
+use super::{Sender, SenderConfig};
+use crate::op_table::Op;
+use crate::spray::PathSet;
+use crate::time::Nanos;
+
+/// Path identifiers towards each destination, and that of each packet in flight.
+#[derive(Clone, Debug)]
+pub(super) struct Routes {
+    sets: Box<[PathSet]>,
+    /// By slot of the op number: identifier of the last transmission.
+    last: Box<[u8]>,
+}
+
+impl Routes {
+    pub(super) fn new(config: &SenderConfig) -> Self {
+        if config.paths <= 1 {
+            return Self { sets: Box::default(), last: Box::default() };
+        }
+        let set = PathSet::new(config.paths, 0);
+        Self {
+            sets: alloc::vec![set; index(config.destinations)].into_boxed_slice(),
+            last: alloc::vec![0; index(config.op_entries)].into_boxed_slice(),
+        }
+    }
+}
+
+impl Sender {
+    /// Begins with all identifiers towards a destination whose record is new.
+    pub(super) fn renew_routes(&mut self, destination: u32) {
+        let record = self.destinations.get(destination);
+        if record.transfers != 0 || record.trip.samples != 0 {
+            return;
+        }
+        let node = record.node;
+        if let Some(set) = self.routes.sets.get_mut(index(destination)) {
+            *set = PathSet::new(self.config.paths, node.get());
+        }
+    }
+
+    /// Returns the identifier of a window of new packets.
+    pub(super) fn route(&mut self, destination: u32, ops: &Ops) -> u8 {
+        let Some(set) = self.routes.sets.get_mut(index(destination)) else { return 0 };
+        let route = set.choose();
+        for op in ops.as_slice() {
+            if let Some(last) = self.routes.last.get_mut(usize::from(op.slot())) {
+                *last = route;
+            }
+        }
+        route
+    }
+
+    /// Returns the identifier of a packet that is sent again. If it was not refused, it seems lost.
+    pub(super) fn other_route(&mut self, now: Nanos, destination: u32, op: &Op) -> u8 {
+        let trip = self.destinations.get(destination).trip.known_mean();
+        let Some(set) = self.routes.sets.get_mut(index(destination)) else { return 0 };
+        let Some(last) = self.routes.last.get_mut(usize::from(op.number.slot())) else { return 0 };
+        if op.busy == 0 {
+            set.note_lost(now, *last, trip);
+        }
+        *last = set.choose();
+        *last
+    }
+
+    /// Records what an acknowledgement tells about the path of its packet. `delay`: its round trip, if it is certain.
+    pub(super) fn note_route(&mut self, now: Nanos, destination: u32, answer: &Answer, delay: Option<Nanos>) {
+        let trip = self.destinations.get(destination).trip.known_mean();
+        if let Some(set) = self.routes.sets.get_mut(index(destination)) {
+            set.note_answer(now, answer.notes.path, answer.notes.marked, delay, trip);
+        }
+    }
+
+    /// Returns the path identifiers towards a destination; `None` without spraying or for an unknown node.
+    #[must_use]
+    pub fn paths_to(&self, node: fpga_firmware::ids::NodeId) -> Option<&PathSet> {
+        let at = (0..self.destinations.used()).find(|at| self.destinations.get(*at).node == node)?;
+        self.routes.sets.get(index(at))
+    }
+}

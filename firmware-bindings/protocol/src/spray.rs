@@ -1,0 +1,341 @@
+//! Packet spraying: the choice among the path identifiers towards one destination.
+//!
+//! A switch that chooses between equal routes hashes the path identifier of a packet (docs/protocol.md 9.6). A sender
+//! that uses many identifiers in turn spreads one transfer over all routes, and it avoids a bad route without knowing
+//! it: the identifiers that lead there are *evicted* for a while.
+//!
+//! | Evidence | Reaction |
+//! |---|---|
+//! | a packet is retransmitted because it seems lost | its identifier is evicted |
+//! | an answer took more than twice the mean round trip | the packet's identifier is evicted |
+//! | an answer says that the packet was marked | its identifier is used less until an unmarked answer |
+//! | more than half of the identifiers are evicted | all return: the losses have nothing to do with routes |
+//!
+//! An eviction ends after one to two epochs of 64 round trips. Then the identifier is tried again: if its route is still
+//! bad, that costs one packet. Records of evictions are two sets of identifiers, one per epoch, so that the state of a
+//! destination is small and independent of the number of its packets.
+
+use crate::time::Nanos;
+
+/// Maximum number of path identifiers.
+pub const MAX_PATHS: u16 = 256;
+/// Round trips of an epoch.
+const EPOCH: u64 = 64;
+/// Length of an epoch before a round trip is known.
+const FIRST_EPOCH: Nanos = Nanos::from_micros(1000);
+/// Of this many choices, one may be an identifier with marked packets: otherwise its end of congestion is never seen.
+const SHY_TURN: u8 = 8;
+
+/// Set of path identifiers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct PathBits([u64; 4]);
+
+impl PathBits {
+    const fn parts(id: u8) -> (usize, u64) {
+        ((id >> 6) as usize, 1 << (id & 63))
+    }
+
+    fn contains(&self, id: u8) -> bool {
+        let (word, bit) = Self::parts(id);
+        self.0.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    fn set(&mut self, id: u8, present: bool) {
+        let (word, bit) = Self::parts(id);
+        if let Some(word) = self.0.get_mut(word) {
+            *word = if present { *word | bit } else { *word & !bit };
+        }
+    }
+
+    fn union(&self, other: &Self) -> Self {
+        let mut all = *self;
+        for (one, more) in all.0.iter_mut().zip(other.0) {
+            *one |= more;
+        }
+        all
+    }
+
+    fn len(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+}
+
+/// Path identifiers towards one destination; see [the module](self).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PathSet {
+    /// Number of identifiers: 0 to `count - 1` are used.
+    count: u16,
+    /// Next identifier in turn.
+    next: u8,
+    turns: u8,
+    /// Evicted in this epoch and in the last one.
+    evicted: [PathBits; 2],
+    /// Identifiers whose last answer was about a marked packet.
+    marked: PathBits,
+    /// Identifiers whose last use was not answered.
+    unanswered: PathBits,
+    epoch: Nanos,
+    evictions: u32,
+}
+
+impl PathSet {
+    /// Creates a set of `count` identifiers, 1 to [`MAX_PATHS`]; other values count as the nearest of them. Senders with
+    /// different `seed`s begin with different identifiers.
+    #[must_use]
+    pub const fn new(count: u16, seed: u32) -> Self {
+        let count = if count == 0 { 1 } else { count };
+        let count = if count > MAX_PATHS { MAX_PATHS } else { count };
+        let start = seed.wrapping_mul(0x9E37_79B9) >> 16;
+        Self {
+            count,
+            next: low8(start % count as u32),
+            turns: 0,
+            evicted: [PathBits([0; 4]); 2],
+            marked: PathBits([0; 4]),
+            unanswered: PathBits([0; 4]),
+            epoch: Nanos::ZERO,
+            evictions: 0,
+        }
+    }
+
+    /// Number of identifiers.
+    #[must_use]
+    pub const fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// Number of identifiers that are evicted now.
+    #[must_use]
+    pub fn evicted(&self) -> u32 {
+        self.gone().len()
+    }
+
+    /// Number of evictions so far.
+    #[must_use]
+    pub const fn evictions(&self) -> u32 {
+        self.evictions
+    }
+
+    fn gone(&self) -> PathBits {
+        let [now, before] = &self.evicted;
+        now.union(before)
+    }
+
+    const fn after(&self, id: u8) -> u8 {
+        if id as u16 + 1 >= self.count { 0 } else { id + 1 }
+    }
+
+    /// Returns the first identifier in turn that is not in `avoid`.
+    fn next_outside(&self, avoid: &PathBits) -> Option<u8> {
+        let mut id = self.next;
+        for _ in 0..self.count {
+            if !avoid.contains(id) {
+                return Some(id);
+            }
+            id = self.after(id);
+        }
+        None
+    }
+
+    /// Returns the identifier of the next packet: the next in turn that is not evicted.
+    pub fn choose(&mut self) -> u8 {
+        if self.count == 1 {
+            return 0;
+        }
+        let gone = self.gone();
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(SHY_TURN) {
+            let unmarked = PathBits(self.marked.0.map(|word| !word));
+            if let Some(id) = self.next_outside(&gone.union(&unmarked)).filter(|id| *id != self.next) {
+                // The turn of the others does not change.
+                return id;
+            }
+        }
+        let chosen = self.next_outside(&gone.union(&self.marked)).or_else(|| self.next_outside(&gone));
+        let id = chosen.unwrap_or(self.next);
+        self.next = self.after(id);
+        id
+    }
+
+    /// Returns the identifier for the first of `count` packets that use consecutive ones ([`Self::first_of`]); the next
+    /// choice continues behind them.
+    pub const fn reserve(&mut self, count: u32) -> u8 {
+        let first = self.next;
+        self.next = self.first_of(first, count);
+        first
+    }
+
+    /// Returns the identifier for the first transmission of packet `index` of a sequence that began with identifier `start`. It is
+    /// known without a record, so that [`Self::note_lost`] can be told about the packet later.
+    #[must_use]
+    pub const fn first_of(&self, start: u8, index: u32) -> u8 {
+        low8((start as u32).wrapping_add(index) % self.count as u32)
+    }
+
+    /// Records that a packet with identifier `id` is sent.
+    pub fn note_sent(&mut self, id: u8) {
+        self.unanswered.set(id, true);
+    }
+
+    /// Whether no packet with identifier `id` was answered since one was last sent. Only where every packet is answered.
+    #[must_use]
+    pub fn is_unanswered(&self, id: u8) -> bool {
+        self.unanswered.contains(id)
+    }
+
+    /// Whether an identifier is evicted.
+    #[must_use]
+    pub fn is_evicted(&self, id: u8) -> bool {
+        self.evicted.iter().any(|bits| bits.contains(id))
+    }
+
+    /// Begins the next epoch if it is time.
+    fn renew(&mut self, now: Nanos, trip: Option<Nanos>) {
+        if now < self.epoch {
+            return;
+        }
+        // After a long pause, both epochs are over.
+        let span = trip.map_or(FIRST_EPOCH, |trip| trip.saturating_mul(EPOCH)).max(Nanos::new(1));
+        let [now_gone, _] = self.evicted;
+        let kept = if self.epoch.saturating_add(span) < now { PathBits::default() } else { now_gone };
+        self.evicted = [PathBits::default(), kept];
+        self.epoch = now.saturating_add(span);
+    }
+
+    /// Records that a packet with identifier `id` seems lost. `trip`: mean round trip, if it is known.
+    pub fn note_lost(&mut self, now: Nanos, id: u8, trip: Option<Nanos>) {
+        if self.count == 1 || u16::from(id) >= self.count {
+            return;
+        }
+        self.renew(now, trip);
+        if self.is_evicted(id) {
+            return;
+        }
+        self.evictions = self.evictions.saturating_add(1);
+        let [now_gone, _] = &mut self.evicted;
+        now_gone.set(id, true);
+        if self.gone().len() > u32::from(self.count) / 2 {
+            self.evicted = [PathBits::default(); 2];
+        }
+    }
+
+    /// Records an answer about a packet with identifier `id`: its delay, if that was measured, and whether it was marked.
+    pub fn note_answer(
+        &mut self,
+        now: Nanos,
+        id: u8,
+        marked: bool,
+        delay: Option<Nanos>,
+        trip: Option<Nanos>,
+    ) {
+        if self.count == 1 || u16::from(id) >= self.count {
+            return;
+        }
+        self.renew(now, trip);
+        self.marked.set(id, marked);
+        self.unanswered.set(id, false);
+        if let (Some(delay), Some(trip)) = (delay, trip)
+            && delay > trip.saturating_mul(2)
+        {
+            self.note_lost(now, id, Some(trip));
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "identifiers are below 256")]
+const fn low8(id: u32) -> u8 {
+    id as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const TRIP: Nanos = Nanos::new(1000);
+
+    fn at(round_trips: u64) -> Nanos {
+        TRIP.saturating_mul(round_trips)
+    }
+
+    fn used(set: &mut PathSet, packets: usize) -> Vec<u32> {
+        let mut used = alloc::vec![0; 256];
+        for _ in 0..packets {
+            used[usize::from(set.choose())] += 1;
+        }
+        used
+    }
+
+    #[test]
+    fn spray_uses_every_path_equally() {
+        for count in [1, 2, 3, 7, 64, 255, 256] {
+            let mut set = PathSet::new(count, 17);
+            let used = used(&mut set, usize::from(count) * 5);
+            assert!(used[..usize::from(count)].iter().all(|times| *times == 5), "{count}: {used:?}");
+        }
+        assert_eq!((PathSet::new(0, 1).count(), PathSet::new(1000, 1).count()), (1, 256));
+        let starts: alloc::collections::BTreeSet<_> =
+            (0..64).map(|seed| PathSet::new(256, seed).choose()).collect();
+        assert!(starts.len() > 50, "{starts:?}");
+    }
+
+    #[test]
+    fn spray_evicted_path_returns_after_one_to_two_epochs() {
+        for start in [0, 1, 63] {
+            let mut set = PathSet::new(16, 0);
+            // Begins the first epoch.
+            set.note_answer(at(0), 0, false, None, Some(TRIP));
+            set.note_lost(at(start), 5, Some(TRIP));
+            let mut back = None;
+            for now in start..400 {
+                set.note_answer(at(now), 0, false, Some(TRIP), Some(TRIP));
+                let found = used(&mut set, 32)[5] != 0;
+                assert_eq!(found, !set.is_evicted(5));
+                if found {
+                    back = back.or(Some(now - start));
+                }
+            }
+            assert!((EPOCH..=2 * EPOCH).contains(&back.unwrap()), "{start}: {back:?}");
+            assert_eq!(set.evictions(), 1);
+        }
+    }
+
+    #[test]
+    fn spray_losses_of_all_paths_evict_none() {
+        let mut set = PathSet::new(64, 3);
+        for id in 0..32 {
+            set.note_lost(at(1), id, Some(TRIP));
+            assert_eq!(set.evicted(), u32::from(id) + 1);
+        }
+        set.note_lost(at(1), 40, Some(TRIP));
+        assert_eq!(set.evicted(), 0);
+        // Identifiers outside the set change nothing.
+        let before = set;
+        set.note_lost(at(1), 64, Some(TRIP));
+        set.note_answer(at(1), 200, true, Some(at(100)), Some(TRIP));
+        assert_eq!(set, before);
+        let mut single = PathSet::new(1, 3);
+        single.note_lost(at(1), 0, Some(TRIP));
+        assert_eq!((single.choose(), single.evicted()), (0, 0));
+    }
+
+    #[test]
+    fn spray_slow_path_is_evicted_and_marked_path_used_less() {
+        let mut set = PathSet::new(8, 0);
+        set.note_answer(at(1), 2, false, Some(at(2)), Some(TRIP));
+        assert!(!set.is_evicted(2), "not more than twice the mean");
+        set.note_answer(at(1), 2, false, Some(Nanos::new(2001)), Some(TRIP));
+        assert!(set.is_evicted(2));
+        set.note_answer(at(1), 3, true, Some(TRIP), Some(TRIP));
+        let times = used(&mut set, 600);
+        assert_eq!(times[2], 0);
+        assert!((60..=80).contains(&times[3]), "{times:?}");
+        set.note_answer(at(1), 3, false, Some(TRIP), Some(TRIP));
+        assert!(used(&mut set, 700)[3] >= 90);
+        // Where all paths are marked, all are used.
+        for id in 0..8 {
+            set.note_answer(at(1), id, true, Some(TRIP), Some(TRIP));
+        }
+        assert!(used(&mut set, 700).iter().take(8).enumerate().all(|(id, times)| (id == 2) == (*times == 0)));
+    }
+}

@@ -1,0 +1,74 @@
+//! Path identifiers: one transfer over all routes of a network whose switches hash them, and around routes that fail or become slow.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+
+use fpga_netsim::{
+    BitRate, Clos, Flow, Outage, Report, Routing, Scenario, Scheme, Simulation, Tier, Topology,
+};
+use fpga_protocol::Nanos;
+
+/// 4 leaves of 4 hosts, 4 spines; switches hash the path identifier, and never learn of a failure.
+fn network(scheme: Scheme, paths: u16) -> Scenario {
+    let clos = Clos::new(&[Tier::new(4, 4), Tier::new(4, 0)]).unwrap();
+    let mut scenario = Scenario::new(5).scheme(scheme).topology(Topology::Clos(clos)).paths(paths);
+    scenario = scenario.rate(BitRate::from_gbps(80)).routing(Routing::Ecmp);
+    scenario.detection = Nanos::from_secs(1);
+    scenario.observe = true;
+    scenario
+}
+
+fn run(scenario: &Scenario) -> Report {
+    let report = Simulation::new(scenario).unwrap().run().unwrap();
+    assert_eq!(report.failures(), 0, "{report:?}");
+    report
+}
+
+/// Leaf 0 is vertex 16, spine 0 vertex 20.
+fn trouble(at: Nanos, times: Option<u32>) -> Outage {
+    Outage { from: 16, to: 21, number: None, one_way: false, at, length: None, period: None, times }
+}
+
+/// Round trip of a packet without queues in nanoseconds: 8 links, and the times of packet and answer on each.
+const ROUND_TRIP: u64 = 8 * 800 + 4 * (572 + 40) / 10;
+
+/// One transfer of 2048 packets; after 20 us, one of four routes loses all packets, or forwards a tenth of them.
+#[test]
+fn spraying_failed_or_slow_route_costs_few_round_trips() {
+    for &scheme in Scheme::ALL {
+        let scenario = network(scheme, 64).flows(vec![Flow::new(0, 4, 1 << 20)]);
+        let time = |report: &Report| report.flows[0].latency().unwrap().get();
+        let clean = time(&run(&scenario));
+        for times in [None, Some(10)] {
+            let mut bad = scenario.clone();
+            bad.limit = Nanos::from_secs(1);
+            bad.outages = vec![trouble(Nanos::from_micros(20), times)];
+            let cost = time(&run(&bad)) - clean;
+            // The others repeat a window, a message, or what the receiver had no place for.
+            let selective = matches!(scheme, Scheme::Registry | Scheme::AdaptiveWindow | Scheme::Selective);
+            let most = if selective { 3 * ROUND_TRIP } else { 2 * clean };
+            assert!(cost <= most, "{scheme} {times:?}: {cost} ns");
+        }
+    }
+}
+
+/// With one identifier a transfer takes one route; with 64 it takes all four about equally.
+#[test]
+fn spraying_uses_all_routes() {
+    for &scheme in Scheme::ALL {
+        let busiest = |paths| {
+            let report = run(&network(scheme, paths).flows(vec![Flow::new(0, 4, 1 << 20)]));
+            let uplinks = report.queues.iter().filter(|queue| queue.from == 16 && queue.to >= 20);
+            let bytes: Vec<u64> = uplinks.map(|queue| queue.bytes).collect();
+            let most = bytes.iter().max().copied().unwrap();
+            most as f64 / bytes.iter().sum::<u64>() as f64
+        };
+        // One round of the receiver counter has one identifier.
+        let most = if scheme == Scheme::ReceiverCounter { 1.0 } else { 0.35 };
+        assert!(busiest(1) > 0.99 && busiest(64) <= most, "{scheme}: {}", busiest(64));
+    }
+}
+
+#[test]
+fn spraying_scenario_file_names_paths() {
+    let text = "{schema_version: 1, routing: ecmp, paths: 64, traffic: {permutation: {bytes: 4096}}}";
+    assert_eq!(fpga_netsim::file::parse("paths.yaml", text).unwrap().paths, 64);
+}
