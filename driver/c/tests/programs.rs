@@ -64,6 +64,8 @@ fn programs_valgrind_finds_no_error_and_no_leak() {
         toolchain.compile(&source, &program, &["-g"]);
         run(installed("valgrind")
             .args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=all"])
+            // Half of the time of a short program; the suppressions name functions that are not inlined.
+            .arg("--read-inline-info=no")
             .arg("--errors-for-leak-kinds=all")
             .arg(format!("--suppressions={}", here("tests/valgrind.supp").display()))
             .arg(&program));

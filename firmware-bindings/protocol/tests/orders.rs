@@ -139,9 +139,8 @@ fn orders_seven_packets_one_duplicated_match_oracle() {
     }
 }
 
-#[test]
-fn states_up_to_seven_packets_once_or_twice_match_oracle() {
-    for n in 1..=7u8 {
+fn states_once_or_twice_match_oracle(counts: impl IntoIterator<Item = u8>) {
+    for n in counts {
         let shape = Shape::single(0, u16::from(n));
         let mut seen = HashSet::new();
         let mut frontier = vec![State::new()];
@@ -160,6 +159,17 @@ fn states_up_to_seven_packets_once_or_twice_match_oracle() {
         assert_eq!(ends, 1, "every sequence of all packets twice ends in the same state");
         assert!(seen.len() >= 3usize.pow(u32::from(n)) - 1);
     }
+}
+
+#[test]
+fn states_up_to_six_packets_once_or_twice_match_oracle() {
+    states_once_or_twice_match_oracle(1..=6);
+}
+
+#[test]
+#[ignore = "a quarter of a minute without optimisation"]
+fn states_of_seven_packets_once_or_twice_match_oracle() {
+    states_once_or_twice_match_oracle([7]);
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn search_receiver_window_keeps_invariants() {
 #[test]
 fn search_sender_window_keeps_invariants() {
     every(1..=8, 1..=4, &ALL, sender_windows);
-    every(1..=8, 5..=7, &ALL[..1], sender_windows);
+    every(1..=8, 5..=6, &ALL[..1], sender_windows);
 }
 
 #[test]
@@ -223,7 +223,13 @@ fn search_selective_keeps_invariants() {
 }
 
 // The specification requires messages of seven packets, two losses and a copy, windows of 1 to 8. A plain `cargo test` searches them for
-// the schemes above; the ignored tests here search them for the schemes that measure delays, and larger budgets for the others.
+// the receiver window and the receiver counter; the ignored tests here search them for the other schemes, and larger budgets.
+
+#[test]
+#[ignore = "half a minute without optimisation"]
+fn search_sender_window_seven_packets() {
+    every(1..=8, 7..=7, &ALL[..1], sender_windows);
+}
 
 #[test]
 #[ignore = "minutes: 7,183,381 states of seven packets with a window of 6, a third of that with each one less"]
