@@ -5,8 +5,9 @@
 //!
 //! | stage | effect |
 //! |---|---|
-//! | [`Blackout`] | every frame offered meanwhile is lost |
+//! | [`Blackout`], [`FailedRoute`] | every frame offered meanwhile is lost; those of one route are |
 //! | [`Rate`] | the frame waits for earlier ones; if the queue is full, it is dropped |
+//! | marks | a frame that has to wait too long is marked (ECN) |
 //! | [`Loss`] | the frame is lost, independently or in bursts |
 //! | damage | up to three bits are flipped |
 //! | copies | a duplicate is sent, with its own delay |
@@ -117,6 +118,14 @@ pub trait Frame: Clone {
     /// Inverts bit `bit` of the frame, counted from 0.
     fn flip_bit(&mut self, bit: u64);
 
+    /// Path identifier, which selects the route among several; 0 for frames without one.
+    fn path(&self) -> u8 {
+        0
+    }
+
+    /// Marks the frame because of a long queue. Frames without a place for the mark stay as they are.
+    fn mark(&mut self) {}
+
     /// Copies the frame into `spare`, an unused frame, to avoid the allocation of a clone.
     #[must_use]
     fn copy_into(&self, mut spare: Self) -> Self {
@@ -148,6 +157,14 @@ impl Frame for Vec<u8> {
             *byte ^= 1 << (bit & 7);
         }
     }
+
+    fn path(&self) -> u8 {
+        self.get(fpga_firmware::generated::layout::common::PATH).copied().unwrap_or(0)
+    }
+
+    fn mark(&mut self) {
+        let _ = fpga_firmware::wire::mark(self);
+    }
 }
 
 /// A frame with a tag of the caller, for example its owner.
@@ -164,6 +181,14 @@ impl<T: Copy, F: Frame> Frame for (T, F) {
         self.1.flip_bit(bit);
     }
 
+    fn path(&self) -> u8 {
+        self.1.path()
+    }
+
+    fn mark(&mut self) {
+        self.1.mark();
+    }
+
     fn copy_into(&self, spare: Self) -> Self {
         (self.0, self.1.copy_into(spare.1))
     }
@@ -176,6 +201,25 @@ pub struct Blackout {
     pub from: Nanos,
     /// Duration.
     pub length: Nanos,
+}
+
+/// One of several routes of equal length that loses all its frames. The path identifier of a frame selects its route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FailedRoute {
+    /// Number of routes; 0 counts as 1.
+    pub routes: u8,
+    /// The failed one, from 0.
+    pub failed: u8,
+    /// Time span of the failure.
+    pub span: Blackout,
+}
+
+impl FailedRoute {
+    /// Route of a path identifier: a hash, as switches compute it.
+    fn loses(&self, now: Nanos, path: u8) -> bool {
+        let hash = u32::from(path).wrapping_add(1).wrapping_mul(0x9E37_79B1) >> 16;
+        self.span.covers(now) && hash % u32::from(self.routes.max(1)) == u32::from(self.failed)
+    }
 }
 
 impl Blackout {
@@ -200,6 +244,10 @@ pub struct Impairments {
     pub distance: Nanos,
     /// Periods in which no frame enters the link.
     pub blackouts: Vec<Blackout>,
+    /// Routes that lose their frames.
+    pub failed_routes: Vec<FailedRoute>,
+    /// Time of waiting in the queue from which a frame is marked (ECN). Default: none is.
+    pub mark_after: Option<Nanos>,
 }
 
 impl Impairments {
@@ -220,6 +268,13 @@ impl Impairments {
     #[must_use]
     pub const fn rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
+        self
+    }
+
+    /// Marks frames that wait in the queue for at least `wait`.
+    #[must_use]
+    pub const fn mark_after(mut self, wait: Nanos) -> Self {
+        self.mark_after = Some(wait);
         self
     }
 
@@ -246,8 +301,10 @@ pub struct ClassCounters {
     pub offered: u64,
     /// Frames lost by [`Loss`].
     pub lost: u64,
-    /// Frames lost in a [`Blackout`].
+    /// Frames lost in a [`Blackout`] or on a [`FailedRoute`].
     pub blacked_out: u64,
+    /// Frames that were marked.
+    pub marked: u64,
     /// Frames dropped because the queue was full.
     pub overflowed: u64,
     /// Frames with flipped bits.
@@ -306,6 +363,8 @@ pub struct ImpairedLink<F> {
     serializer: Serializer,
     distance: Nanos,
     blackouts: Vec<Blackout>,
+    failed_routes: Vec<FailedRoute>,
+    mark_after: Option<Nanos>,
     travelling: BinaryHeap<InTransit<F>>,
     arrived: DeliveryPath<F>,
     capacity: usize,
@@ -319,13 +378,16 @@ impl<F: Frame> ImpairedLink<F> {
     /// # Errors
     /// [`OrderError`]; distributions were checked when they were created.
     pub fn new(impairments: Impairments, capacity: usize, seed: u64) -> Result<Self, OrderError> {
-        let Impairments { data, control, order, rate, distance, blackouts } = impairments;
+        let Impairments { data, control, order, rate, distance, blackouts, failed_routes, mark_after } =
+            impairments;
         Ok(Self {
             data: ImpairmentRng::new(data, Class::Data, seed),
             control: ImpairmentRng::new(control, Class::Control, seed),
             serializer: Serializer::new(rate),
             distance,
             blackouts,
+            failed_routes,
+            mark_after,
             travelling: BinaryHeap::with_capacity(capacity.saturating_add(1)),
             arrived: DeliveryPath::new(order, capacity, seed)?,
             capacity,
@@ -358,15 +420,22 @@ impl<F: Frame> ImpairedLink<F> {
         counters.offered += 1;
         // Drawn first and for every frame, so that the result of one cause does not affect another.
         let fate = dice.decide(frame.length());
-        if self.blackouts.iter().any(|blackout| blackout.covers(now)) {
+        if self.blackouts.iter().any(|blackout| blackout.covers(now))
+            || self.failed_routes.iter().any(|route| route.loses(now, frame.path()))
+        {
             counters.blacked_out += 1;
             return Ok(Some(frame));
         }
+        let wait = self.serializer.free_at().saturating_sub(now);
         let Some(departure) = self.serializer.send(now, frame.length()) else {
             counters.overflowed += 1;
             return Ok(Some(frame));
         };
         self.counters.bytes += frame.length();
+        if self.mark_after.is_some_and(|limit| wait >= limit) {
+            counters.marked += 1;
+            frame.mark();
+        }
         if fate.lost {
             counters.lost += 1;
             return Ok(Some(frame));

@@ -308,3 +308,56 @@ fn rate_display_and_from_bytes_and_time() {
     assert_eq!(BitRate::new(2_500_000).to_string(), "2.500 Mbit/s");
     assert_eq!(BitRate::new(9).to_string(), "9 bit/s");
 }
+
+/// An encoded packet with a path identifier.
+fn packet(path: u8) -> Vec<u8> {
+    use fpga_firmware::wire::{Ack, Common, Control};
+    let common = Common { source: 1.into(), destination: 2.into(), path, ..Common::default() };
+    let mut bytes = alloc::vec![0; 40];
+    Control::Ack(Ack { common, ..Ack::default() }).encode(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn link_failed_route_loses_the_frames_of_its_paths() {
+    let (from, length) = (Nanos::from_micros(1), Nanos::from_micros(1));
+    let mut share = Vec::new();
+    for failed in 0..4 {
+        let mut impairments = Impairments::default();
+        impairments.failed_routes.push(FailedRoute { routes: 4, failed, span: Blackout { from, length } });
+        let mut link = ImpairedLink::new(impairments, 1000, 0).unwrap();
+        for (now, lost) in [(0, false), (1, true), (2, false)] {
+            let now = Nanos::from_micros(now);
+            for path in 0..=255 {
+                link.offer(now, packet(path)).unwrap();
+            }
+            let arrived: Vec<u8> = core::iter::from_fn(|| link.poll(now)).map(|frame| frame.path()).collect();
+            if lost {
+                share.extend((0..=255).filter(|path| !arrived.contains(path)));
+            } else {
+                assert_eq!(arrived.len(), 256);
+            }
+        }
+    }
+    // Each path has exactly one route.
+    share.sort_unstable();
+    assert_eq!(share, (0..=255).collect::<Vec<u8>>());
+}
+
+#[test]
+fn link_marks_frames_that_wait_too_long() {
+    use fpga_firmware::wire::{Flags, Packet};
+    // 40 bytes take 40 ns.
+    let rate = Rate { rate: BitRate::from_gbps(8), queue: Nanos::MAX };
+    let impairments = Impairments::default().rate(rate).mark_after(Nanos::new(100));
+    let mut link = ImpairedLink::new(impairments, 16, 0).unwrap();
+    for path in 0..5 {
+        link.offer(Nanos::ZERO, packet(path)).unwrap();
+    }
+    let marks: Vec<bool> = core::iter::from_fn(|| link.poll(Nanos::from_micros(1)))
+        .map(|frame| Packet::parse(&frame).unwrap().common().flags == Flags::MARKED)
+        .collect();
+    // They wait 0, 40, 80, 120 and 160 ns.
+    assert_eq!(marks, [false, false, false, true, true]);
+    assert_eq!(link.counters().control.marked, 2);
+}
