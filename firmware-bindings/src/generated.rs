@@ -12,7 +12,7 @@ pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0003_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x7761_18b5;
+pub const CONTRACT_CHECKSUM: u32 = 0xfed6_2600;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
@@ -33,6 +33,8 @@ pub const MASK_WORDS: u32 = 8;
 pub const DELAY_UNIT_NS: u32 = 64;
 /// Full scale of the fractions in link packets: 1000 is the whole rate or the whole queue.
 pub const LINK_WHOLE: u16 = 1000;
+/// Maximum number of path identifiers: values of PATH.
+pub const PATHS_MAX: u16 = 256;
 /// Maximum number of transmit windows: one bit each in WINDOW_FREE.
 pub const WINDOWS_MAX: u32 = 32;
 /// Reserved node id; no node may use it. In a memory window it means: every node.
@@ -480,6 +482,8 @@ contract_blocks! {
         };
         /// Scheme AdaptiveWindow: time between two walks of the window (k), in nanoseconds; 0: a quarter of ROUND_TRIP_NS.
         rw ADAPTIVE_WALK_NS: 0x00e0 "adaptive_walk_ns" = 0;
+        /// Number of path identifiers that the NI's message sender uses towards each node: 1 to PATHS_MAX. Writable only while CONTROL.ENABLE is 0.
+        rw PATHS: 0x00f4 "paths" = 1;
     }
 
     /// Running counts since reset; each wraps at 2^32. Reading clears nothing.

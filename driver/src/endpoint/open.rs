@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_firmware::Incarnation;
-use fpga_firmware::generated::{Scheme, ni as at};
+use fpga_firmware::generated::{PATHS_MAX, Scheme, ni as at};
 use fpga_pci::{CardTiming, Clock, PciAddress};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::Mirror;
@@ -192,6 +192,7 @@ impl Endpoint {
             let trip = u32::try_from(options.round_trip.as_nanos()).unwrap_or(u32::MAX).max(1);
             ni.write(at::ROUND_TRIP_NS, trip)?;
             ni.write(at::MESSAGE_PACKETS, options::message_packets(options, info))?;
+            ni.write(at::PATHS, options.paths.into())?;
             for (register, value) in parameters {
                 ni.write(register, value)?;
             }
@@ -253,6 +254,9 @@ impl Endpoint {
         if let Some(ops) = options.ops.filter(|ops| *ops > options::max_ops(options, info)) {
             let expected = "at most about a quarter of the entries of the event ring, which must have space for the answers to all of them";
             return refuse("the number of packets in flight", ops.into(), expected);
+        }
+        if !(1..=PATHS_MAX).contains(&options.paths) {
+            return refuse("the number of paths", options.paths.into(), "1 to 256");
         }
         if options.incarnation == Some(0) {
             // Of an answer, 0 means "not given"; in the card's register, no incarnation since its hardware reset.

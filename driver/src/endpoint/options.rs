@@ -49,6 +49,9 @@ pub struct EndpointOptions {
     /// First guess of the round trip time, for the timers of message schemes. The schemes measure round trips and forget it with the first
     /// answer; it costs time only if one of the first packets to a node is lost. Default 100 us.
     pub round_trip: Duration,
+    /// Number of path identifiers towards each node, 1 to 256. Packets of all schemes use them in turn, and avoid those whose packets are
+    /// lost or late (docs/protocol.md 9.6). Worth it in networks whose switches choose routes by the identifier. Default 1.
+    pub paths: u16,
     /// Parameters of message schemes that replace those of the specification; peers must use the same ones. A given window applies to each
     /// active scheme that has one.
     pub tuning: Tuning,
@@ -119,6 +122,7 @@ impl Default for EndpointOptions {
             scheme: Scheme::Registry,
             other_schemes: SchemeList::NONE,
             round_trip: Duration::from_micros(100),
+            paths: 1,
             tuning: Tuning::default(),
             event_entries: 4096,
             event_line: 0,
@@ -236,6 +240,7 @@ pub(super) fn message_packets(options: &EndpointOptions, info: &NiInfo) -> u32 {
 
 pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderConfig {
     let mut config = SenderConfig::default();
+    config.paths = options.paths;
     let whole_mask = u32::from(info.mask_bits).checked_shl(u32::from(info.packet_size_log2)).unwrap_or(0);
     // A window carries a segment, so a segment is no longer than a window's payload.
     let longest = whole_mask.min(info.windows.payload_size);

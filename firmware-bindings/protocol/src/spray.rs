@@ -18,7 +18,7 @@
 use crate::time::Nanos;
 
 /// Maximum number of path identifiers.
-pub const MAX_PATHS: u16 = 256;
+pub const MAX_PATHS: u16 = fpga_firmware::generated::PATHS_MAX;
 /// Round trips of an epoch.
 const EPOCH: u64 = 64;
 /// Length of an epoch before a round trip is known.

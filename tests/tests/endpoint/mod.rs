@@ -12,6 +12,7 @@ mod lossy;
 mod mixed;
 mod nodes;
 mod one_sided;
+mod paths;
 mod peers;
 mod reads;
 mod realignment;

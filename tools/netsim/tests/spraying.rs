@@ -42,15 +42,16 @@ fn spraying_failed_or_slow_route_costs_few_round_trips() {
             bad.limit = Nanos::from_secs(1);
             bad.outages = vec![trouble(Nanos::from_micros(20), times)];
             let cost = time(&run(&bad)) - clean;
-            // The others repeat a window, a message, or what the receiver had no place for.
+            // The others repeat a window, a message, or what the receiver had no place for; and a quarter of their requests for
+            // packets is lost, too.
             let selective = matches!(scheme, Scheme::Registry | Scheme::AdaptiveWindow | Scheme::Selective);
-            let most = if selective { 3 * ROUND_TRIP } else { 2 * clean };
+            let most = if selective { 3 * ROUND_TRIP } else { 6 * clean };
             assert!(cost <= most, "{scheme} {times:?}: {cost} ns");
         }
     }
 }
 
-/// With one identifier a transfer takes one route; with 64 it takes all four about equally.
+/// With one identifier all packets of a transfer have one route; with 64 they are spread over all four about equally.
 #[test]
 fn spraying_uses_all_routes() {
     for &scheme in Scheme::ALL {

@@ -507,6 +507,7 @@ impl Sender {
         };
         let mut transmit = self.transmit(&notice, 0, Ops::NONE, 1);
         transmit.kind = TransmitKind::Arrival;
+        transmit.path = self.route(self.transfers[index(slot)].destination, &Ops::NONE);
         self.finish(now, slot, Ok(()));
         transmit
     }

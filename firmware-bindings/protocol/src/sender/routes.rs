@@ -59,7 +59,7 @@ impl Sender {
         route
     }
 
-    /// Returns the identifier of a packet that is sent again. If it was not refused, it seems lost.
+    /// Returns the identifier of a retransmission. If the packet was not refused, it seems lost.
     pub(super) fn other_route(&mut self, now: Nanos, destination: u32, op: &Op) -> u8 {
         let trip = self.destinations.get(destination).trip.known_mean();
         let Some(set) = self.routes.sets.get_mut(index(destination)) else { return 0 };

@@ -5,7 +5,8 @@ use super::parameters::Parameters;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
 use fpga_firmware::generated::{
-    Capabilities, NODE_ANY, Scheme, counters, escape, fault_log, identity, memory, ni, registry, sending,
+    Capabilities, NODE_ANY, PATHS_MAX, Scheme, counters, escape, fault_log, identity, memory, ni, registry,
+    sending,
 };
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_protocol::time::Nanos;
@@ -102,6 +103,7 @@ impl Ni {
             ni::GIVE_UP_US => settings.give_up_us,
             ni::ROUND_TRIP_NS => settings.round_trip_ns,
             ni::MESSAGE_PACKETS => settings.message_packets,
+            ni::PATHS => settings.paths,
             _ => settings.parameters.read(register).unwrap_or_else(|| self.events.read(register)),
         }
     }
@@ -192,7 +194,7 @@ impl Ni {
             ni::REGISTRY_TIMEOUT_US => settings.registry_timeout_us = value,
             ni::PACKET_LIFETIME_US => settings.packet_lifetime_us = value,
             ni::GIVE_UP_US if value > 0 => settings.give_up_us = value,
-            ni::SCHEME | ni::SCHEMES_ON | ni::ROUND_TRIP_NS | ni::MESSAGE_PACKETS => {
+            ni::SCHEME | ni::SCHEMES_ON | ni::ROUND_TRIP_NS | ni::MESSAGE_PACKETS | ni::PATHS => {
                 return self.choose(register, value);
             }
             ni::COMMAND_CANCEL => {
@@ -236,6 +238,7 @@ impl Ni {
             ni::MESSAGE_PACKETS => {
                 (&mut settings.message_packets, (1..=MESSAGE_PACKETS_MAX).contains(&value))
             }
+            ni::PATHS => (&mut settings.paths, (1..=u32::from(PATHS_MAX)).contains(&value)),
             _ => {
                 let Some(place) = settings.parameters.place(register) else { return false };
                 (place, Parameters::allows(register, value))

@@ -109,6 +109,7 @@ impl MessageNode {
         config.others = others;
         config.packet_size_log2 = build.packet_size_log2;
         config.message_packets = settings.message_packets;
+        config.paths = u16::try_from(settings.paths).unwrap_or(1);
         config.contexts = build.sending_contexts.into();
         config.transfers = build.commands.into();
         config.ask = trip;

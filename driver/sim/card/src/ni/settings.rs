@@ -20,6 +20,7 @@ pub(crate) struct Settings {
     pub(super) give_up_us: u32,
     pub(super) round_trip_ns: u32,
     pub(super) message_packets: u32,
+    pub(super) paths: u32,
     pub(super) parameters: Parameters,
 }
 
@@ -39,6 +40,7 @@ impl Settings {
             give_up_us: 1_000_000,
             round_trip_ns: 100_000,
             message_packets: 256,
+            paths: 1,
             parameters: Parameters::NONE,
         }
     }

@@ -403,7 +403,8 @@ impl Reads {
                 destination: read.node,
                 incarnation: self.config.incarnation,
                 flags: Flags::NONE,
-                path: 0,
+                // A repeated request takes another route.
+                path: slot.tries - 1,
             },
             read: MessageId::from_parts(at, slot.number),
             source: read.source,

@@ -43,6 +43,9 @@ struct Context {
     window: u16,
     /// Whether the host is notified when the transfer is complete.
     notifies: bool,
+    /// Path identifiers of its last packets, the newest first. Answers without a packet use them in turn: a route may work in one
+    /// direction only.
+    paths: [u8; 4],
     /// Scheme of its current or last message.
     scheme: Scheme,
     end: AnyMessageReceiver,
@@ -118,6 +121,7 @@ impl Receiver {
             count: 0,
             window: 0,
             notifies: false,
+            paths: [0; 4],
             scheme: config.rules.scheme(),
             end: config.rules.receiving(),
         };
@@ -534,8 +538,10 @@ impl Receiver {
     }
 
     fn note_activity(&mut self, now: Nanos, slot: u16) {
-        let place = self.contexts.get(usize::from(slot)).and_then(|context| context.peer);
-        if let Some(peer) = place.and_then(|place| self.peers.get_mut(place)) {
+        let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
+        context.paths.rotate_right(1);
+        (context.paths[0], _) = self.way;
+        if let Some(peer) = context.peer.and_then(|place| self.peers.get_mut(place)) {
             peer.last_heard = now;
         }
     }
@@ -703,11 +709,12 @@ impl SchemeReceiver for Receiver {
         if !self.has_space() {
             return;
         }
-        self.way = (0, Flags::NONE);
         while let Some(timer) = self.timers.expired(now) {
             let Ok(slot) = u16::try_from(timer) else { continue };
             if let Some(context) = self.contexts.get_mut(usize::from(slot)) {
                 context.end.handle_timeout(now);
+                context.paths.rotate_left(1);
+                self.way = (context.paths[0], Flags::NONE);
             }
             self.emit_answers(now, slot);
         }

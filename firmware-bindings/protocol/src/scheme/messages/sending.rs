@@ -578,7 +578,9 @@ impl Sender {
                 }
                 context.stage = Stage::RequestSent(now.saturating_add(wait));
                 let announcement = context.announcement;
-                let common = Common { flags, ..common };
+                let again = context.tries > 1;
+                let path = self.paths.request_route(now, context.path, &mut context.routes, again);
+                let common = Common { flags, path, ..common };
                 let request = MessageRequest { common, message, scheme, packet_size_log2, announcement };
                 self.counters.requests += 1;
                 let source = context.source;

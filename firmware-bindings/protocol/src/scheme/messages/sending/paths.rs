@@ -30,6 +30,8 @@ pub(super) struct MessageRoutes {
     is_single: bool,
     /// Whether every packet is answered.
     answers_each: bool,
+    /// Identifier of the last request for a context.
+    request: u8,
     /// Packet that was sent last, and the first one that was never sent.
     last: u32,
     fresh: u32,
@@ -37,7 +39,7 @@ pub(super) struct MessageRoutes {
 
 impl Default for MessageRoutes {
     fn default() -> Self {
-        Self { start: 0, is_single: false, answers_each: false, last: u32::MAX, fresh: 0 }
+        Self { start: 0, is_single: false, answers_each: false, request: 0, last: u32::MAX, fresh: 0 }
     }
 }
 
@@ -126,6 +128,22 @@ impl Paths {
         let start = if is_single { path.routes.choose() } else { path.routes.reserve(count) };
         let answers_each = !matches!(scheme, Scheme::ReceiverWindow | Scheme::ReceiverCounter);
         MessageRoutes { start, is_single, answers_each, ..MessageRoutes::default() }
+    }
+
+    /// Returns the path identifier of a request for a context. A repeated request avoids that of the last one.
+    pub(super) fn request_route(
+        &mut self,
+        now: Nanos,
+        path: u32,
+        message: &mut MessageRoutes,
+        again: bool,
+    ) -> u8 {
+        let Some(Path { trip, routes, .. }) = self.records.get_mut(index(path)) else { return 0 };
+        if again {
+            routes.note_lost(now, message.request, trip.known_mean());
+        }
+        message.request = routes.choose();
+        message.request
     }
 
     /// Records an answer about a packet with path identifier `route`, and its delay if that was measured.
