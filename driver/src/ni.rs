@@ -35,6 +35,10 @@ pub struct NiInfo {
     pub command_entries: u32,
     /// Number of messages that the NI can send at once under message schemes.
     pub sending_contexts: u32,
+    /// The NI takes part in link feedback.
+    pub link_feedback: bool,
+    /// Number of receivers whose rate the NI can control at the same time.
+    pub rate_entries: u32,
     /// Card memory that transfers use.
     pub memory: CardRange,
     /// Transmit windows.
@@ -45,6 +49,7 @@ pub struct NiInfo {
     pub(crate) escape_base: BarOffset,
     pub(crate) counters_base: BarOffset,
     pub(crate) sending_base: BarOffset,
+    pub(crate) rates_base: BarOffset,
 }
 
 /// Location of the transmit windows: window `i` starts at `base + i * stride`.
@@ -130,6 +135,7 @@ impl NiInfo {
             commit_offset: ni.read(at::WINDOW_COMMIT_OFFSET)?,
         };
         let small = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
+        let link_feedback = identity.capabilities().contains(generated::Capabilities::LINK_FEEDBACK);
         Ok(Self {
             node: NodeId::new(ni.read(at::NODE_ID)?),
             packet_size_log2: u8::try_from(ni.read(at::PACKET_SIZE_LOG2)?).unwrap_or(u8::MAX),
@@ -145,6 +151,8 @@ impl NiInfo {
                 Ok(_) => ni.read(at::SENDING_CONTEXTS)?,
                 Err(_) => 0,
             },
+            link_feedback,
+            rate_entries: if link_feedback { ni.read(at::RATE_ENTRIES)? } else { 0 },
             event_push: identity.capabilities().contains(generated::Capabilities::EVENT_PUSH),
             mixed: identity.capabilities().contains(generated::Capabilities::MIXED),
             memory: CardRange::new(
@@ -158,6 +166,7 @@ impl NiInfo {
             escape_base: base(BlockType::Escape),
             counters_base: base(BlockType::Counters),
             sending_base: base(BlockType::Sending),
+            rates_base: base(BlockType::Rates),
         })
     }
 

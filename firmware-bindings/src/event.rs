@@ -11,9 +11,9 @@ use fpga_registers::CardAddr;
 use crate::bytes::{put_u8, put_u16, put_u32, put_u64, u8_at, u16_at, u32_at, u64_at};
 use crate::generated::layout::event as at;
 pub use crate::generated::{EventKind, FaultReason, NackReason, Outcome};
-use crate::generated::{Flags, Scheme};
+use crate::generated::{Flags, PacketKind, Scheme};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
-use crate::wire::SEGMENT_FLAGS;
+use crate::wire::{LinkFeedback, LinkLoad, SEGMENT_FLAGS};
 
 /// Bytes of an event.
 pub const SIZE: usize = at::LAYOUT_SIZE;
@@ -190,6 +190,45 @@ impl Event {
     #[must_use]
     pub fn registration(&self) -> Option<Registration> {
         (self.kind == EventKind::Registered).then(|| Registration::of(self.tries))
+    }
+
+    /// Creates the event about link feedback for this node; `None` for packets that raise no event.
+    #[must_use]
+    pub fn of_link(word: &LinkFeedback) -> Option<Self> {
+        let event = Self::new(EventKind::Link);
+        match *word {
+            LinkFeedback::Passive { number, receiver, state: LinkLoad { link, rate, queue } } => Some(Self {
+                index: PacketKind::LinkPassive.value().into(),
+                node: receiver,
+                op: OpNumber::new(number),
+                segment: link,
+                count: u32::from(rate) | u32::from(queue) << 16,
+                ..event
+            }),
+            LinkFeedback::Slow { receiver } => {
+                Some(Self { index: PacketKind::LinkSlow.value().into(), node: receiver, ..event })
+            }
+            LinkFeedback::Inquiry { .. } | LinkFeedback::Active { .. } => None,
+        }
+    }
+
+    /// Link feedback of a [`EventKind::Link`] event; `None` for another kind or an unknown packet kind.
+    #[must_use]
+    pub fn link_feedback(&self) -> Option<LinkFeedback> {
+        if self.kind != EventKind::Link {
+            return None;
+        }
+        let receiver = self.node;
+        match u8::try_from(self.index).ok().and_then(|kind| PacketKind::try_from(kind).ok())? {
+            PacketKind::LinkPassive => {
+                let [low, more, high, most] = self.count.to_le_bytes();
+                let (rate, queue) = (u16::from_le_bytes([low, more]), u16::from_le_bytes([high, most]));
+                let state = LinkLoad { link: self.segment, rate, queue };
+                Some(LinkFeedback::Passive { number: self.op.get(), receiver, state })
+            }
+            PacketKind::LinkSlow => Some(LinkFeedback::Slow { receiver }),
+            _ => None,
+        }
     }
 
     /// Encodes the event.

@@ -8,11 +8,11 @@
 /// Major version of the contract.
 pub const CONTRACT_MAJOR: u16 = 3;
 /// Minor version of the contract.
-pub const CONTRACT_MINOR: u16 = 0;
+pub const CONTRACT_MINOR: u16 = 1;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
-pub const CONTRACT_VERSION: u32 = 0x0003_0000;
+pub const CONTRACT_VERSION: u32 = 0x0003_0001;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0xfed6_2600;
+pub const CONTRACT_CHECKSUM: u32 = 0x029b_3c23;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
@@ -69,6 +69,8 @@ contract_enums! {
         FaultLog = 8,
         /// Messages that the NI sends, one at a time.
         Sending = 9,
+        /// Rates of the NI's message sender towards receivers, one at a time.
+        Rates = 10,
     }
 
     /// Format of a packet: second byte of every packet.
@@ -187,6 +189,8 @@ contract_enums! {
         Dropped = 15,
         /// Capabilities of a node (HELLO_REPLY): node, generation = its incarnation, op = newest wire version, tries = packet size as a power of two, index = mask bits, count = Capabilities, segment = its schemes, bit n for Scheme n, length = its REGISTRY_TIMEOUT_US. At most one for each HELLO that was sent.
         Hello = 14,
+        /// Link feedback for this node arrived (only if LINK_CONTROL.ENABLE, and only while the registry is active, whose sender is the host): index = PacketKind, LinkPassive or LinkSlow; node = RECEIVER. LinkPassive: op = NUMBER, segment = LINK, count = RATE in bits 15:0 and QUEUE in bits 31:16.
+        Link = 16,
     }
 
     /// Progress or end of a transfer that the NI executes for a command.
@@ -257,6 +261,10 @@ contract_enums! {
         Arrival = 1,
         /// A whole transfer, which the NI executes itself from its memory, by the rules of the header's SCHEME (not Registry); no payload, no op numbers. Ends in a Sent event.
         Command = 2,
+        /// One LINK_INQUIRY packet to DESTINATION; no payload, no op numbers.
+        LinkInquiry = 3,
+        /// One LINK_ACTIVE packet about this node to DESTINATION, the controller; no payload, no op numbers.
+        LinkActive = 4,
     }
 }
 
@@ -297,6 +305,8 @@ contract_bits! {
         [4] COMMANDS;
         /// The NI can run several schemes at once (SCHEMES_ON).
         [5] MIXED;
+        /// The NI takes part in link feedback (LINK_CONTROL).
+        [6] LINK_FEEDBACK;
     }
 }
 
@@ -306,7 +316,7 @@ contract_blocks! {
         /// IDENTITY_MAGIC.
         ro MAGIC: 0x0000 "magic" = 0x464e_4943;
         /// Version of this contract. Software refuses any version but its own; the two halves tell an incompatible change from an addition.
-        ro CONTRACT_VERSION: 0x0004 "contract_version" = 0x0002_0000 fields contract_version {
+        ro CONTRACT_VERSION: 0x0004 "contract_version" = 0x0003_0001 fields contract_version {
             /// Changes when old software would misread the card.
             [31:16] MAJOR MAJOR_SHIFT "major";
             /// Changes when something was added: newer software may choose to support older cards.
@@ -330,6 +340,8 @@ contract_blocks! {
             [4:4] COMMANDS "commands";
             /// The NI can run several schemes at once.
             [5:5] MIXED "mixed";
+            /// The NI takes part in link feedback.
+            [6:6] LINK_FEEDBACK "link_feedback";
         };
         /// Entries of the block table, at most IDENTITY_MAX_BLOCKS.
         ro BLOCK_COUNT: 0x0014 "block_count";
@@ -482,6 +494,17 @@ contract_blocks! {
         };
         /// Scheme AdaptiveWindow: time between two walks of the window (k), in nanoseconds; 0: a quarter of ROUND_TRIP_NS.
         rw ADAPTIVE_WALK_NS: 0x00e0 "adaptive_walk_ns" = 0;
+        /// Link feedback (capability LINK_FEEDBACK). Its round trip is ROUND_TRIP_NS.
+        rw LINK_CONTROL: 0x00e4 "link_control" = 0 fields link_control {
+            /// The NI takes part: its message sender controls the rates of schemes whose answers give delays, the host gets Link events for the registry, and the controller works. While 0, link packets are ignored.
+            [0:0] ENABLE "enable";
+        };
+        /// Node of the controller, which gets reports of congested links; NODE_ANY: none. If it is this node, the NI is the controller: it has no other routes, and answers each report with LINK_SLOW.
+        rw LINK_CONTROLLER: 0x00e8 "link_controller" = 0xffff_ffff;
+        /// Line rate in Mbit/s, to which the rates of link feedback refer; not 0.
+        rw LINK_RATE_MBPS: 0x00ec "link_rate_mbps" = 0x0001_86a0;
+        /// Maximum number of receivers whose rate the NI controls at the same time: entries of the rates block; 0 without COMMANDS or LINK_FEEDBACK.
+        ro RATE_ENTRIES: 0x00f0 "rate_entries";
         /// Number of path identifiers that the NI's message sender uses towards each node: 1 to PATHS_MAX. Writable only while CONTROL.ENABLE is 0.
         rw PATHS: 0x00f4 "paths" = 1;
     }
@@ -518,6 +541,24 @@ contract_blocks! {
         ro NACKS_SENT: 0x0034 "nacks_sent" = 0;
         /// Acknowledgements sent.
         ro ACKS_SENT: 0x0038 "acks_sent" = 0;
+        /// LINK_INQUIRY packets sent, by the NI or from transmit windows.
+        ro LINK_INQUIRIES_SENT: 0x003c "link_inquiries_sent" = 0;
+        /// LINK_PASSIVE packets received. This counter and those below count only while LINK_CONTROL.ENABLE is 1.
+        ro LINK_PASSIVE_RECEIVED: 0x0040 "link_passive_received" = 0;
+        /// LINK_ACTIVE packets sent, by the NI or from transmit windows.
+        ro LINK_ACTIVE_SENT: 0x0044 "link_active_sent" = 0;
+        /// LINK_ACTIVE packets received as the controller.
+        ro LINK_ACTIVE_RECEIVED: 0x0048 "link_active_received" = 0;
+        /// LINK_SLOW packets sent as the controller.
+        ro LINK_SLOW_SENT: 0x004c "link_slow_sent" = 0;
+        /// LINK_SLOW packets received.
+        ro LINK_SLOW_RECEIVED: 0x0050 "link_slow_received" = 0;
+        /// Rates that the NI's message sender lowered.
+        ro RATES_LOWERED: 0x0054 "rates_lowered" = 0;
+        /// Rates that the NI's message sender raised again.
+        ro RATES_RAISED: 0x0058 "rates_raised" = 0;
+        /// Link events that were dropped because their share of the event ring was full.
+        ro LINK_EVENTS_DROPPED: 0x005c "link_events_dropped" = 0;
     }
 
     /// The receive registry, the receive contexts of the other schemes, or both (REGISTRY_ENTRIES describes the division of the indices): write INDEX, then read the shadow words, which keep their values until INDEX is written again. The index is opaque: its value has no meaning.
@@ -726,6 +767,35 @@ contract_blocks! {
         /// Commands that have not ended.
         ro QUEUED: 0x0084 "queued" = 0;
     }
+
+    /// Rates of the NI's message sender towards receivers (capability LINK_FEEDBACK), read like the registry: write INDEX, then read the shadow words. The receivers with CONTROLLED are the controlled list.
+    pub mod rates: BlockType::Rates, version 1, offset 0x9000, size 0x1000 {
+        /// Latches the entry of this index into the shadow words. An index that is out of range latches an entry that is not valid.
+        rw INDEX: 0x0000 "index" = 0;
+        /// State of the entry. If VALID is 0 all other shadow words read 0.
+        ro FLAGS: 0x0004 "flags" = 0 fields flags {
+            /// The entry describes a receiver.
+            [0:0] VALID "valid";
+            /// The rate is lowered: the receiver is on the controlled list.
+            [1:1] CONTROLLED "controlled";
+        };
+        /// Receiver.
+        ro NODE: 0x0008 "node" = 0;
+        /// Rate towards it; 1024 is the line rate.
+        ro RATE: 0x000c "rate" = 0;
+        /// Minimum delay of its answers, in nanoseconds; stops at 2^32-1; 0: none yet.
+        ro MIN_DELAY_NS: 0x0010 "min_delay_ns" = 0;
+        /// Recent maximum delay of its answers, in nanoseconds; stops at 2^32-1.
+        ro MAX_DELAY_NS: 0x0014 "max_delay_ns" = 0;
+        /// NUMBER of the last LINK_INQUIRY on its path; 0: none yet.
+        ro INQUIRY: 0x0018 "inquiry" = 0;
+        /// Different congested links that answered it.
+        ro CONGESTED: 0x001c "congested" = 0;
+        /// Number of valid entries.
+        ro OCCUPANCY: 0x0080 "occupancy" = 0;
+        /// Number of receivers on the controlled list.
+        ro CONTROLLED: 0x0084 "controlled" = 0;
+    }
 }
 
 /// Byte offsets of everything that lies in memory or on the wire. All integers are little-endian.
@@ -794,7 +864,17 @@ pub mod layout {
             /// Command: timeout in nanoseconds from its acceptance by the NI, after which it is given up regardless of progress; 0: none. 0 for all other kinds.
             u64 PATIENCE: 80;
             /// 0.
-            bytes[40] RESERVED2: 88;
+            bytes[24] RESERVED2: 88;
+            /// LinkInquiry: NUMBER of the packet. LinkActive: LINK of the packet. Else 0, as the three fields below.
+            u32 NUMBER: 112;
+            /// LinkActive: RECEIVER of the packet.
+            u32 RECEIVER: 116;
+            /// LinkActive: RATE of the packet.
+            u16 RATE: 120;
+            /// LinkActive: QUEUE of the packet.
+            u16 QUEUE: 122;
+            /// 0.
+            u32 RESERVED3: 124;
         }
 
         /// One event. SEQUENCE is the last word so that it is written last. Fields that a kind does not use are 0.

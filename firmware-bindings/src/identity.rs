@@ -26,7 +26,8 @@ pub const HEAD_WORDS: usize = at::BLOCK_TABLE as usize / 4;
 /// 32-bit words of one entry of the block table.
 pub const ENTRY_WORDS: usize = block_entry::LAYOUT_SIZE / 4;
 
-/// Blocks that the NI needs. The fault log and the sending block are optional (capabilities FAULT_LOG and COMMANDS).
+/// Blocks that the NI needs. The fault log, the sending block and the rates block are optional (capabilities FAULT_LOG, COMMANDS and
+/// LINK_FEEDBACK).
 pub const REQUIRED: [BlockType; 7] = [
     BlockType::Identity,
     BlockType::Cdma,
@@ -394,7 +395,8 @@ impl Identity {
         let of = |capability, block_type| self.capabilities.contains(capability).then_some(block_type);
         let fault_log = of(Capabilities::FAULT_LOG, BlockType::FaultLog);
         let sending = of(Capabilities::COMMANDS, BlockType::Sending);
-        for block_type in REQUIRED.into_iter().chain(fault_log).chain(sending) {
+        let rates = of(Capabilities::LINK_FEEDBACK, BlockType::Rates);
+        for block_type in REQUIRED.into_iter().chain(fault_log).chain(sending).chain(rates) {
             self.block(block_type)?;
         }
         Ok(())

@@ -14,10 +14,10 @@ use fpga_registers::{CardAddr, quantity};
 use crate::bytes::{put_u8, put_u16, put_u32, put_u64, u8_at, u16_at, u32_at, u64_at};
 pub use crate::generated::WindowKind;
 use crate::generated::layout::window_header as at;
-use crate::generated::{Flags, SEGMENT_PACKETS_MAX, Scheme};
+use crate::generated::{Flags, LINK_WHOLE, SEGMENT_PACKETS_MAX, Scheme};
 use crate::geometry::{Geometry, GeometryError, range_end};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
-use crate::wire::{Arrived, Common, DataHeader, StartFields};
+use crate::wire::{Arrived, Common, DataHeader, LinkFeedback, LinkLoad, LinkPacket, StartFields};
 
 /// Length of the header in bytes, without the op numbers.
 pub const HEADER_LENGTH: usize = at::LAYOUT_SIZE;
@@ -68,6 +68,26 @@ pub struct WindowHeader {
     pub path: u8,
     /// Fields that only a [`WindowKind::Command`] has; for other kinds, [`CommandFields::NONE`].
     pub command: CommandFields,
+    /// Fields that only a [`WindowKind::LinkInquiry`] or a [`WindowKind::LinkActive`] has; for other kinds, [`LinkFields::NONE`].
+    pub link: LinkFields,
+}
+
+/// Fields of the kinds with one link packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct LinkFields {
+    /// Number of the inquiry, or of the link.
+    pub number: u32,
+    /// [`WindowKind::LinkActive`]: node that this node sends to.
+    pub receiver: u32,
+    /// [`WindowKind::LinkActive`]: rate of the link, at most [`LINK_WHOLE`].
+    pub rate: u16,
+    /// [`WindowKind::LinkActive`]: fill level of the link's queue, at most [`LINK_WHOLE`].
+    pub queue: u16,
+}
+
+impl LinkFields {
+    /// Value for windows of other kinds.
+    pub const NONE: Self = Self { number: 0, receiver: 0, rate: 0, queue: 0 };
 }
 
 /// Fields of a [`WindowKind::Command`] besides source, destination and length.
@@ -173,6 +193,18 @@ pub enum WindowError {
         /// Oldest live transfer.
         oldest_live: TransferId,
     },
+    /// A link packet with an invalid receiver, or fractions above the whole.
+    #[error(
+        "link packet about receiver {receiver}, rate {rate}, queue {queue}: give a node, and fractions up to {LINK_WHOLE}"
+    )]
+    Link {
+        /// Receiver found.
+        receiver: u32,
+        /// Rate found.
+        rate: u16,
+        /// Queue level found.
+        queue: u16,
+    },
     /// A notice of arrival or a command for an empty transfer.
     #[error("window for an empty transfer: do not send packets for it")]
     EmptyTransfer,
@@ -259,8 +291,11 @@ impl WindowHeader {
         if self.command.scheme == Some(Scheme::Registry) {
             return Err(WindowError::Scheme { found: scheme_byte(self.command.scheme) });
         }
-        if self.kind != WindowKind::Data {
-            return self.check_transfer();
+        match self.kind {
+            WindowKind::LinkInquiry | WindowKind::LinkActive => return self.check_link(),
+            _ if self.link != LinkFields::NONE => return Err(WindowError::Reserved),
+            WindowKind::Data => {}
+            WindowKind::Arrival | WindowKind::Command => return self.check_transfer(),
         }
         if self.transfer.is_older_than(self.oldest_live) {
             return Err(WindowError::OldestLive { transfer: self.transfer, oldest_live: self.oldest_live });
@@ -280,6 +315,22 @@ impl WindowHeader {
             u32::from(self.first_packet) + u32::from(self.packet_count) > self.segment_packets.into();
         if self.packet_count == 0 || beyond {
             return Err(self.packet_range());
+        }
+        Ok(())
+    }
+
+    /// Checks a link packet, whose transfer, segment and packet fields are ignored.
+    const fn check_link(&self) -> Result<(), WindowError> {
+        let LinkFields { receiver, rate, queue, .. } = self.link;
+        if self.packet_count != 0 {
+            return Err(self.packet_range());
+        }
+        let is_inquiry = matches!(self.kind, WindowKind::LinkInquiry);
+        if is_inquiry && (receiver != 0 || rate != 0 || queue != 0) {
+            return Err(WindowError::Reserved);
+        }
+        if receiver == NodeId::ANY.get() || rate > LINK_WHOLE || queue > LINK_WHOLE {
+            return Err(WindowError::Link { receiver, rate, queue });
         }
         Ok(())
     }
@@ -355,6 +406,10 @@ impl WindowHeader {
         put_u8::<{ at::SCHEME }, _>(&mut bytes, scheme_byte(self.command.scheme));
         put_u32::<{ at::COMMAND }, _>(&mut bytes, self.command.number);
         put_u64::<{ at::PATIENCE }, _>(&mut bytes, self.command.timeout_ns);
+        put_u32::<{ at::NUMBER }, _>(&mut bytes, self.link.number);
+        put_u32::<{ at::RECEIVER }, _>(&mut bytes, self.link.receiver);
+        put_u16::<{ at::RATE }, _>(&mut bytes, self.link.rate);
+        put_u16::<{ at::QUEUE }, _>(&mut bytes, self.link.queue);
         bytes
     }
 
@@ -372,7 +427,9 @@ impl WindowHeader {
         let flags = u16::try_from(found).map(Flags::from_bits).map_err(|_| WindowError::Flags { found })?;
         let found = u8_at::<{ at::KIND }, _>(head);
         let kind = WindowKind::try_from(found).map_err(|_| WindowError::Kind { found })?;
-        let rest_is_zero = head.split_at(at::RESERVED2).1.iter().all(|byte| *byte == 0);
+        let reserved = head.get(at::RESERVED2..at::NUMBER).unwrap_or_default();
+        let rest_is_zero =
+            reserved.iter().all(|byte| *byte == 0) && u32_at::<{ at::RESERVED3 }, _>(head) == 0;
         if !rest_is_zero {
             return Err(WindowError::Reserved);
         }
@@ -405,6 +462,12 @@ impl WindowHeader {
                 priority: u8_at::<{ at::PRIORITY }, _>(head),
                 timeout_ns: u64_at::<{ at::PATIENCE }, _>(head),
                 scheme,
+            },
+            link: LinkFields {
+                number: u32_at::<{ at::NUMBER }, _>(head),
+                receiver: u32_at::<{ at::RECEIVER }, _>(head),
+                rate: u16_at::<{ at::RATE }, _>(head),
+                queue: u16_at::<{ at::QUEUE }, _>(head),
             },
         };
         header.check()?;
@@ -483,6 +546,22 @@ impl WindowHeader {
             length: self.transfer_length,
             key: self.key,
         })
+    }
+
+    /// Link packet of a window with one, about the node `source`. `None` for other kinds of window.
+    #[must_use]
+    pub fn link_packet(&self, source: NodeId, incarnation: Incarnation) -> Option<LinkPacket> {
+        let LinkFields { number, receiver, rate, queue } = self.link;
+        let word = match self.kind {
+            WindowKind::LinkInquiry => LinkFeedback::Inquiry { number },
+            WindowKind::LinkActive => LinkFeedback::Active {
+                sender: source,
+                receiver: NodeId::new(receiver),
+                state: LinkLoad { link: number, rate, queue },
+            },
+            WindowKind::Data | WindowKind::Arrival | WindowKind::Command => return None,
+        };
+        Some(LinkPacket { common: self.common(source, incarnation, Flags::NONE), word })
     }
 
     const fn common(&self, source: NodeId, incarnation: Incarnation, flags: Flags) -> Common {

@@ -46,6 +46,7 @@ fn window(kind: WindowKind, packet_count: u16) -> Vec<u8> {
         tries: 1,
         path: 0,
         command: if kind == WindowKind::Command { COMMAND } else { CommandFields::NONE },
+        link: fpga_firmware::window::LinkFields::NONE,
     };
     let ops: Vec<_> = (0..packet_count).map(|slot| OpNumber::from_parts(slot, 1)).collect();
     let mut buffer = [0; MAX_HEADER_BLOCK];

@@ -47,7 +47,7 @@ fn identity_golden_words_match() {
     let words = identity::encode(0xb, Capabilities::EVENT_PUSH, &[entry]);
     assert_eq!(
         words,
-        [0x464e_4943, 0x0003_0000, CONTRACT_CHECKSUM, 0xb, 1, 1, 0x0001_0003, 0x2000, 0x1000, 0]
+        [0x464e_4943, 0x0003_0001, CONTRACT_CHECKSUM, 0xb, 1, 1, 0x0001_0003, 0x2000, 0x1000, 0]
     );
     assert_eq!(words[0].to_le_bytes(), *b"CINF");
 }
@@ -61,13 +61,13 @@ fn identity_other_contract_is_refused() {
     };
     assert_eq!(refused(0, u32::MAX), IdentityError::AllOnes);
     assert_eq!(refused(0, 0), IdentityError::WrongMagic { found: 0 });
-    let newer = refused(1, 0x0003_0001);
-    assert_eq!(newer, IdentityError::WrongVersion { found: 0x0003_0001, supported: CONTRACT_VERSION });
+    let newer = refused(1, 0x0003_0002);
+    assert_eq!(newer, IdentityError::WrongVersion { found: 0x0003_0002, supported: CONTRACT_VERSION });
     assert_eq!(
         newer.to_string(),
-        "the bitstream speaks contract 3.1, this software 3.0: update the software"
+        "the bitstream speaks contract 3.2, this software 3.1: update the software"
     );
-    assert!(refused(1, 0x0000_0009).to_string().ends_with("this software 3.0: update the bitstream"));
+    assert!(refused(1, 0x0000_0009).to_string().ends_with("this software 3.1: update the bitstream"));
     let found = !CONTRACT_CHECKSUM;
     assert_eq!(refused(2, found), IdentityError::WrongChecksum { found, supported: CONTRACT_CHECKSUM });
     assert_eq!(refused(5, 63), IdentityError::BlockCount { count: 63 });
@@ -90,10 +90,10 @@ fn identity_invalid_block_table_is_refused() {
         matches!(refused_blocks(|blocks| blocks[2].size = 0), E::MisplacedBlock { block } if block.type_number == 3)
     );
     assert!(matches!(refused_blocks(|blocks| blocks[2].offset += 2), E::MisplacedBlock { .. }));
-    assert!(matches!(refused_blocks(|blocks| blocks[7].size = 0x9004), E::OutsideBar { bar_size: BAR, .. }));
+    assert!(matches!(refused_blocks(|blocks| blocks[7].size = 0xa004), E::OutsideBar { bar_size: BAR, .. }));
     let mut blocks = identity::usual_blocks();
-    blocks[7].offset = 0x9000;
-    blocks[7].size = 0x7000;
+    blocks[7].offset = 0xa000;
+    blocks[7].size = 0x6000;
     assert_eq!(identity::check(&words_of(&blocks), BAR).map(drop), Ok(()), "a block that ends with the BAR");
     assert!(matches!(refused_blocks(|blocks| blocks[7].offset = u32::MAX - 3), E::OutsideBar { .. }));
     let overlap = refused_blocks(|blocks| blocks[3].offset = 0x2ffc);
@@ -106,7 +106,7 @@ fn identity_invalid_block_table_is_refused() {
         refused_blocks(|blocks| blocks[2].version = 2),
         E::WrongBlockVersion { supported: 1, .. }
     ));
-    let twice = refused_blocks(|blocks| blocks.push(Block { offset: 0x9000, ..blocks[2] }));
+    let twice = refused_blocks(|blocks| blocks.push(Block { offset: 0xa000, ..blocks[2] }));
     assert_eq!(twice, E::Duplicate { block_type: BlockType::Ni });
     for (place, info) in BLOCKS.iter().enumerate() {
         let missing = refused_blocks(|blocks| {
@@ -122,7 +122,7 @@ fn identity_permitted_block_tables_are_accepted() {
         |capabilities, blocks: &[Block]| identity::check(&identity::encode(0, capabilities, blocks), BAR);
     let mut blocks = identity::usual_blocks();
     // A type of a newer build, and a second CDMA engine.
-    blocks.push(Block { type_number: 0x99, version: 9, offset: 0x9000, size: 4 });
+    blocks.push(Block { type_number: 0x99, version: 9, offset: 0xb000, size: 4 });
     blocks.push(Block { offset: 0xa000, ..blocks[1] });
     let identity = accepted(Capabilities::ALL, &blocks).unwrap();
     assert_eq!(identity.blocks_of(BlockType::Cdma).count(), 2);
@@ -133,7 +133,7 @@ fn identity_permitted_block_tables_are_accepted() {
         full.push(Block {
             type_number: 0x100 + number,
             version: 1,
-            offset: 0xb000 + u32::from(number) * 4,
+            offset: 0xc000 + u32::from(number) * 4,
             size: 4,
         });
     }
@@ -246,6 +246,7 @@ fn contract_offsets_match_table() {
             ("memory", 0x6000),
             ("fault_log", 0x7000),
             ("sending", 0x8000),
+            ("rates", 0x9000),
         ]
     );
     assert_eq!((registry::MASK, registry::MASK_COUNT, registry::OCCUPANCY), (0x40, 8, 0x80));
@@ -269,8 +270,8 @@ fn contract_enums_and_bit_sets_match_table() {
     assert_eq!(some.to_string(), "EVENT_PUSH|FAULT_LOG");
     assert_eq!(Capabilities::from_bits(0x8000_0001).to_string(), "EVENT_PUSH|0x80000000");
     assert_eq!(
-        (Capabilities::NONE.to_string(), Capabilities::from_bits(0x40).unknown().bits()),
-        ("-".into(), 0x40)
+        (Capabilities::NONE.to_string(), Capabilities::from_bits(0x80).unknown().bits()),
+        ("-".into(), 0x80)
     );
     assert!(some.contains(Capabilities::FAULT_LOG) && !some.contains(Capabilities::OP_TABLE));
 }

@@ -4,9 +4,9 @@ use fpga_firmware::event::{self, Event, EventError, EventKind, FaultReason, Nack
 use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::geometry::GeometryError;
 use fpga_firmware::window::{
-    CommandFields, HEADER_LENGTH, MAX_HEADER_BLOCK, WindowError, WindowHeader, WindowKind,
+    CommandFields, HEADER_LENGTH, LinkFields, MAX_HEADER_BLOCK, WindowError, WindowHeader, WindowKind,
 };
-use fpga_firmware::wire::{Control, MAX_PACKET_LENGTH, Packet};
+use fpga_firmware::wire::{Control, LinkFeedback, LinkLoad, MAX_PACKET_LENGTH, Packet};
 use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
 use proptest::prelude::*;
@@ -34,6 +34,7 @@ fn window() -> WindowHeader {
         tries: 3,
         path: 0x4b,
         command: fpga_firmware::window::CommandFields::NONE,
+        link: fpga_firmware::window::LinkFields::NONE,
     }
 }
 
@@ -123,8 +124,8 @@ fn window_header_rules_are_checked() {
         WindowError::Geometry(GeometryError::PacketSize { log2: 5 })
     ));
     let mut bytes = golden_window();
-    bytes[69] = 3;
-    assert_eq!(WindowHeader::decode(&bytes), Err(WindowError::Kind { found: 3 }));
+    bytes[69] = 5;
+    assert_eq!(WindowHeader::decode(&bytes), Err(WindowError::Kind { found: 5 }));
     bytes[69] = 0;
     for place in (73..128).filter(|place| *place != 75) {
         bytes[place] = 1;
@@ -220,6 +221,58 @@ fn window_header_command_describes_transfer() {
     }
 }
 
+#[test]
+fn link_windows_encode_and_become_packets() {
+    let fields = LinkFields { number: 0x0403_0201, receiver: 9, rate: 0x0102, queue: 0x0201 };
+    let kind = WindowKind::LinkActive;
+    let active = WindowHeader { kind, packet_count: 0, transfer_length: 0, link: fields, ..window() };
+    let mut buffer = [0xa5; 128];
+    assert_eq!(active.encode(&[], &mut buffer), Ok(128));
+    assert_eq!((buffer[69], buffer[88..112].iter().any(|byte| *byte != 0)), (4, false));
+    assert_eq!(buffer[112..], [1, 2, 3, 4, 9, 0, 0, 0, 2, 1, 1, 2, 0, 0, 0, 0]);
+    assert_eq!(WindowHeader::decode(&buffer).unwrap().0, active);
+    let (node, incarnation) = (NodeId::new(1), Incarnation::new(7));
+    let packet = active.link_packet(node, incarnation).unwrap();
+    let state = LinkLoad { link: fields.number, rate: fields.rate, queue: fields.queue };
+    assert_eq!(packet.word, LinkFeedback::Active { sender: node, receiver: NodeId::new(9), state });
+    assert_eq!((packet.common.source, packet.common.destination), (node, active.destination));
+    let number = LinkFields { number: 5, ..LinkFields::NONE };
+    let inquiry = WindowHeader { kind: WindowKind::LinkInquiry, link: number, ..active };
+    let packet = inquiry.link_packet(node, incarnation).unwrap();
+    assert_eq!(packet.word, LinkFeedback::Inquiry { number: 5 });
+    // Invalid fields, and fields of other kinds.
+    let refused = |header: WindowHeader| header.encode(&[], &mut [0; 128]).unwrap_err();
+    assert_eq!(refused(WindowHeader { kind: WindowKind::LinkInquiry, ..active }), WindowError::Reserved);
+    assert_eq!(refused(WindowHeader { kind: WindowKind::Arrival, ..active }), WindowError::Reserved);
+    for (receiver, rate, queue) in [(u32::MAX, 0, 0), (9, 1001, 0), (9, 0, 1001)] {
+        let link = LinkFields { receiver, rate, queue, ..fields };
+        assert_eq!(refused(WindowHeader { link, ..active }), WindowError::Link { receiver, rate, queue });
+    }
+    assert!(matches!(
+        refused(WindowHeader { packet_count: 1, ..active }),
+        WindowError::PacketRange { count: 1, .. }
+    ));
+    for at in [75, 88, 111, 124, 127] {
+        let mut bytes = buffer;
+        bytes[at] = 1;
+        assert_eq!(WindowHeader::decode(&bytes).unwrap_err(), WindowError::Reserved, "{at}");
+    }
+}
+
+#[test]
+fn link_event_carries_passive_and_slow() {
+    let state = LinkLoad { link: 7, rate: 1000, queue: 751 };
+    let receiver = NodeId::new(2);
+    for word in [LinkFeedback::Passive { number: 5, receiver, state }, LinkFeedback::Slow { receiver }] {
+        let event = Event { sequence: 1, ..Event::of_link(&word).unwrap() };
+        let decoded = Event::decode(&event.encode()).unwrap();
+        assert_eq!((decoded.node, decoded.link_feedback()), (receiver, Some(word)));
+        assert_eq!(Event { index: 15, ..decoded }.link_feedback(), None);
+        assert_eq!(Event { kind: EventKind::Ack, ..decoded }.link_feedback(), None);
+    }
+    assert_eq!(Event::of_link(&LinkFeedback::Inquiry { number: 5 }), None);
+}
+
 fn sample_event() -> Event {
     Event {
         reason: 3,
@@ -277,7 +330,7 @@ fn event_invalid_bytes_are_refused() {
                 2 => (1..=8).contains(&reason),
                 10 => (1..=9).contains(&reason),
                 13 => (1..=9).contains(&reason),
-                1..=15 => reason == 0,
+                1..=16 => reason == 0,
                 _ => false,
             };
             assert_eq!(Event::decode(&bytes).is_ok(), legal, "kind {kind}, reason {reason}");

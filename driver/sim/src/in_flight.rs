@@ -1,8 +1,10 @@
 //! Network between the cards, with its impairments.
 
+use crate::hop::{HopQueue, SimHop};
 use fpga_card::Card;
 use fpga_netmodel::{ImpairedLink, Impairments, LinkCounters, OrderError};
 use fpga_protocol::time::Nanos;
+use fpga_registers::bytes::u32_at;
 
 /// Maximum number of frames on the wire; beyond it the cards get back-pressure.
 const CAPACITY: usize = 4096;
@@ -14,19 +16,23 @@ pub(crate) type Sent = (usize, Vec<u8>);
 #[derive(Debug)]
 pub(crate) struct FramesInFlight {
     path: ImpairedLink<Sent>,
+    /// Hops in the order in which frames pass them.
+    pub(crate) hops: Vec<HopQueue>,
     /// Whether frames take time: a frame that is not due is not delivered early.
     timed: bool,
     pub(crate) undeliverable: u64,
 }
 
 impl FramesInFlight {
-    pub(crate) fn new(impairments: Impairments, seed: u64) -> Result<Self, OrderError> {
+    pub(crate) fn new(impairments: Impairments, hops: Vec<SimHop>, seed: u64) -> Result<Self, OrderError> {
         let plain = Impairments::default();
-        let timed = impairments.distance != plain.distance
+        let timed = !hops.is_empty()
+            || impairments.distance != plain.distance
             || impairments.rate != plain.rate
             || impairments.data.delay != plain.data.delay
             || impairments.control.delay != plain.control.delay;
-        Ok(Self { path: ImpairedLink::new(impairments, CAPACITY, seed)?, timed, undeliverable: 0 })
+        let hops = hops.into_iter().map(|hop| HopQueue::new(hop, seed)).collect::<Result<_, _>>()?;
+        Ok(Self { path: ImpairedLink::new(impairments, CAPACITY, seed)?, hops, timed, undeliverable: 0 })
     }
 
     /// Whether the impairments give frames a delay or a rate.
@@ -36,19 +42,69 @@ impl FramesInFlight {
 
     /// Whether frames are on the way.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.path.is_empty()
+        self.len() != 0
+    }
+
+    fn len(&self) -> usize {
+        self.hops.iter().fold(self.path.len(), |sum, hop| sum.saturating_add(hop.frames.len()))
+    }
+
+    /// Gives a frame to the next hop on its way from hop `first` on, or to the network behind them. Returns a frame that is lost.
+    ///
+    /// # Errors
+    /// The frame, if there is no space for it.
+    fn admit(
+        &mut self,
+        first: usize,
+        now: Nanos,
+        sent: Sent,
+        spare: &mut Option<Sent>,
+    ) -> Result<Option<Sent>, Sent> {
+        if self.hops.is_empty() {
+            return self.path.offer_with(now, sent, spare);
+        }
+        let node = u32_at(&sent.1, 8);
+        let hop = self.hops.iter_mut().skip(first).find(|hop| node.is_some_and(|node| hop.is_for(node)));
+        let Some(hop) = hop else { return self.path.offer_with(now, sent, spare) };
+        let action = hop.arrive(now, &sent.1);
+        let owner = sent.0;
+        let taken = if action.forwards {
+            let before = hop.frames.counters().data.overflowed + hop.frames.counters().control.overflowed;
+            let taken = hop.frames.offer_with(now, sent, spare);
+            let after = hop.frames.counters().data.overflowed + hop.frames.counters().control.overflowed;
+            hop.counters.overflowed += after - before;
+            taken
+        } else {
+            Ok(Some(sent))
+        };
+        if let Some(frame) = action.sends {
+            // It leaves at the hop's own switch, and takes the way of any frame. Without space it is lost.
+            let _ = self.admit(0, now, (owner, frame), &mut None);
+        }
+        taken
+    }
+
+    /// Moves frames that have left a hop on.
+    fn pass_hops(&mut self, now: Nanos) {
+        for at in 0..self.hops.len() {
+            while let Some(sent) = self.hops.get_mut(at).and_then(|hop| hop.frames.poll(now)) {
+                if self.admit(at + 1, now, sent, &mut None).is_err() {
+                    self.undeliverable += 1;
+                }
+            }
+        }
     }
 
     /// Takes frames that card `sender` has to send while there is space.
     pub(crate) fn fill(&mut self, sender: usize, card: &mut Card, now: Nanos) {
         // Copies and lost frames of the network use the sender's buffers, too: no allocation.
         let mut spare = None;
-        while self.path.len() < CAPACITY {
+        while self.len() < CAPACITY {
             let Some((frame, now)) = card.take_frame_at(now) else { break };
             if spare.is_none() {
                 spare = Some((sender, card.spare_frame()));
             }
-            match self.path.offer_with(now, (sender, frame), &mut spare) {
+            match self.admit(0, now, (sender, frame), &mut spare) {
                 Ok(None) => {}
                 Ok(Some((_, lost))) => card.recycle_frame(lost),
                 // Excluded by the check above.
@@ -65,6 +121,7 @@ impl FramesInFlight {
 
     /// Returns the next frame that is due.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Sent> {
+        self.pass_hops(now);
         self.path.poll(now)
     }
 
@@ -76,7 +133,8 @@ impl FramesInFlight {
 
     /// Deadline of the next frame.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
-        self.path.poll_timeout()
+        let hops = self.hops.iter().filter_map(|hop| hop.frames.poll_timeout());
+        hops.chain(self.path.poll_timeout()).min()
     }
 
     pub(crate) const fn counters(&self) -> &LinkCounters {

@@ -23,6 +23,7 @@ mod backend;
 mod bar;
 mod dma;
 mod error;
+mod hop;
 mod host;
 mod in_flight;
 pub mod link;
@@ -43,6 +44,7 @@ pub use fpga_card::{
     BarLayout, BarRole, Builtin, CardDescription, CardError, DescriptionError, FaultPlan, PlannedFault,
     Problem, USER_INTERRUPTS,
 };
+pub use hop::{HopCounters, HopFeedback, SimHop};
 pub use network::{SimNetwork, SimNetworkBuilder};
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;

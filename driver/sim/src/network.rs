@@ -2,6 +2,7 @@
 
 use crate::dma::RefusedAccesses;
 use crate::error::SimNetworkError;
+use crate::hop::{HopCounters, SimHop};
 use crate::in_flight::FramesInFlight;
 use crate::link::{LinkCounters, LinkEvents, UdpLink, WRAPPER_LENGTH};
 use crate::state::{CardFailure, Slot, State};
@@ -48,6 +49,7 @@ pub struct SimNetwork {
 pub struct SimNetworkBuilder {
     cards: Vec<CardDescription>,
     impairments: Impairments,
+    hops: Vec<SimHop>,
     seed: u64,
     unit_time: Nanos,
     idle_time: Nanos,
@@ -80,6 +82,13 @@ impl SimNetworkBuilder {
     #[must_use]
     pub fn impairments(mut self, impairments: impl Into<Impairments>) -> Self {
         self.impairments = impairments.into();
+        self
+    }
+
+    /// Adds a hop in front of one card, before the impairments. Frames pass the hops of a card in the order in which they were added.
+    #[must_use]
+    pub fn hop(mut self, hop: SimHop) -> Self {
+        self.hops.push(hop);
         self
     }
 
@@ -157,7 +166,7 @@ impl SimNetworkBuilder {
         }
         let state = State {
             slots,
-            network: FramesInFlight::new(self.impairments, self.seed)?,
+            network: FramesInFlight::new(self.impairments, self.hops, self.seed)?,
             epoch: self.link.is_some().then(Instant::now),
             link: self.link,
             now: Nanos::ZERO,
@@ -188,6 +197,7 @@ impl SimNetwork {
         SimNetworkBuilder {
             cards: Vec::new(),
             impairments: Impairments::default(),
+            hops: Vec::new(),
             seed: 0,
             unit_time: POLL_TIME,
             idle_time: IDLE_TIME,
@@ -328,6 +338,12 @@ impl SimNetwork {
     #[must_use]
     pub fn network_counters(&self) -> fpga_netmodel::LinkCounters {
         *self.lock().network.counters()
+    }
+
+    /// Counters of hop `number`, in the order in which hops were added; `None` if there is no such hop.
+    #[must_use]
+    pub fn hop_counters(&self, number: usize) -> Option<HopCounters> {
+        self.lock().network.hops.get(number).map(|hop| hop.counters)
     }
 
     /// Counters of the link to other processes; `None` without one.

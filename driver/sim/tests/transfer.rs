@@ -147,6 +147,7 @@ fn transfer_in(network: &SimNetwork, data: &[u8]) {
             tries: 0,
             path: 0,
             command: fpga_firmware::window::CommandFields::NONE,
+            link: fpga_firmware::window::LinkFields::NONE,
         };
         let ops: Vec<_> = (0..packets).map(|slot| OpNumber::from_parts(slot, index as u16)).collect();
         let mut block = [0; 1152];

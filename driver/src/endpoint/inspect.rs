@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fpga_firmware::generated::{Scheme, counters, escape, ni, registry, sending};
+use fpga_firmware::generated::{Scheme, counters, escape, ni, rates, registry, sending};
 use fpga_firmware::{Incarnation, NodeId, TransferId};
 use fpga_pci::{Bar, MmioError};
 use fpga_registers::{BarOffset, CardAddr};
@@ -11,6 +11,7 @@ use fpga_registers::{BarOffset, CardAddr};
 pub use fpga_firmware::event::{Event, EventKind, FaultReason, Outcome, Registration};
 pub use fpga_firmware::generated::Flags;
 pub use fpga_firmware::{MessageId, Nanos, OpNumber};
+pub use fpga_protocol::feedback::flow::{FULL as FULL_RATE, RateView};
 pub use fpga_protocol::mirror::{Difference, EscapedPacket, Field, Mirror, MirrorError, Operation, Table};
 pub use fpga_protocol::op_table::{Op, OpState};
 pub use fpga_protocol::receiver::{EntryView, Mask};
@@ -24,6 +25,9 @@ use super::{Endpoint, EndpointError, SchemeList};
 use crate::card::Card;
 use crate::error::{At as _, CardPart, Error};
 use crate::ni::{Block, NiInfo};
+
+/// Maximum number of entries of a card's table of rates that are read.
+const MAX_RATE_ENTRIES: u32 = 4096;
 
 /// Counters of an endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -117,6 +121,24 @@ receive_counters! {
     nacks_sent = NACKS_SENT;
     /// Acknowledgements sent.
     acks_sent = ACKS_SENT;
+    /// Inquiries about links sent, by the card or by its host.
+    link_inquiries_sent = LINK_INQUIRIES_SENT;
+    /// Answers of links to them.
+    link_passive_received = LINK_PASSIVE_RECEIVED;
+    /// Reports of congested links sent to the controller.
+    link_active_sent = LINK_ACTIVE_SENT;
+    /// Reports of congested links received as the controller.
+    link_active_received = LINK_ACTIVE_RECEIVED;
+    /// Requests to slow down sent as the controller.
+    link_slow_sent = LINK_SLOW_SENT;
+    /// Requests to slow down received.
+    link_slow_received = LINK_SLOW_RECEIVED;
+    /// Rates that the card's sender lowered.
+    rates_lowered = RATES_LOWERED;
+    /// Rates that the card's sender raised again.
+    rates_raised = RATES_RAISED;
+    /// Events about link feedback dropped because their share of the event ring was full.
+    link_events_dropped = LINK_EVENTS_DROPPED;
 }
 
 /// Message that the card sends under a message scheme.
@@ -272,6 +294,38 @@ impl ReceiveTables {
         })
     }
 
+    /// Reads the rates of the card's message sender towards receivers; empty without link feedback. Those that [are
+    /// controlled](RateView::is_controlled) are the controlled list. Those of the host are in
+    /// [`Endpoint::rates`](super::Endpoint::rates).
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn rates(&self) -> Result<Vec<RateView>, Error<EndpointError>> {
+        // A number from a device is not trusted.
+        let entries = self.info.rate_entries.min(MAX_RATE_ENTRIES);
+        if entries == 0 {
+            return Ok(Vec::new());
+        }
+        self.window(self.info.rates_base, |block| {
+            let valid = block.read(rates::OCCUPANCY)?;
+            let all = (0..if valid == 0 { 0 } else { entries }).map(|index| read_rate(block, index));
+            all.filter_map(Result::transpose).collect()
+        })
+    }
+
+    /// Returns whether the NI takes part in link feedback now.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn link_feedback(&self) -> Result<bool, Error<EndpointError>> {
+        if !self.info.link_feedback {
+            return Ok(false);
+        }
+        self.window(self.info.ni_base, |block| {
+            Ok(block.read(ni::LINK_CONTROL)? & ni::link_control::ENABLE != 0)
+        })
+    }
+
     /// Reads the time that a registry entry, or a context, waits for its sender's next packet. Then the card releases it.
     ///
     /// # Errors
@@ -377,6 +431,20 @@ impl Endpoint {
         }
         Ok(differences)
     }
+}
+
+fn read_rate(block: &Block, index: u32) -> Result<Option<RateView>, MmioError> {
+    block.write(rates::INDEX, index)?;
+    if block.read(rates::FLAGS)? & rates::flags::VALID == 0 {
+        return Ok(None);
+    }
+    let nanos = |register| block.read(register).map(|span| Nanos::new(span.into()));
+    let mut view = RateView::new(NodeId::new(block.read(rates::NODE)?), block.read(rates::RATE)?);
+    view.min_delay = Some(nanos(rates::MIN_DELAY_NS)?).filter(|delay| *delay != Nanos::ZERO);
+    view.max_delay = nanos(rates::MAX_DELAY_NS)?;
+    view.inquiry = block.read(rates::INQUIRY)?;
+    view.congested = block.read(rates::CONGESTED)?;
+    Ok(Some(view))
 }
 
 fn read_slot(block: &Block, index: u16) -> Result<Option<EscapeSlot>, MmioError> {

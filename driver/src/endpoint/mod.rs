@@ -18,6 +18,7 @@ mod faults;
 mod handle;
 mod incarnation;
 pub mod inspect;
+mod link;
 mod mismatch;
 mod open;
 mod options;
@@ -67,6 +68,7 @@ pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, SendTicket};
 pub use fpga_protocol::tuner::{PathTiming, SegmentLimits};
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
 pub use inspect::EndpointCounters;
+pub use link::LinkFeedback;
 pub use mismatch::Mismatch;
 pub use options::{EndpointOptions, SendOptions};
 pub use peers::Peer;
@@ -133,6 +135,7 @@ struct Settings {
     /// All active schemes.
     schemes: SchemeList,
     incarnation: Incarnation,
+    link_feedback: Option<LinkFeedback>,
     /// Candidates for the file with the last incarnation.
     state_files: Vec<std::path::PathBuf>,
     info: NiInfo,

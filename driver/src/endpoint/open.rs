@@ -26,7 +26,7 @@ use super::sending::SenderSet;
 use super::transmit::TransmitPath;
 use super::{
     Endpoint, EndpointCounters, EndpointError, EndpointGuard, EndpointOptions, Queues, RESERVED_CARD_BYTES,
-    Receiving, SchemeList, Settings, options, region, wait,
+    Receiving, SchemeList, Settings, link, options, region, wait,
 };
 use crate::card::Card;
 use crate::channel::{ChannelOptions, WaitOptions};
@@ -88,6 +88,7 @@ impl Endpoint {
         }
         let parameters = options::parameters(options).map_err(|scheme| EndpointError::Tuning { scheme })?;
         Self::check_limits(options, &info)?;
+        link::check(options, &info)?;
         let ni = Block::new(bar.clone(), info.ni_base);
         // A hardware reset takes longer than any packet stays in the network (PCIe: 100 ms), and sets this register to 0.
         let former = Incarnation::new(ni.read(at::INCARNATION)?);
@@ -159,6 +160,7 @@ impl Endpoint {
                 scheme,
                 schemes,
                 incarnation,
+                link_feedback: options.link_feedback,
                 state_files,
                 info,
             },
@@ -197,6 +199,7 @@ impl Endpoint {
                 ni.write(register, value)?;
             }
         }
+        link::configure(ni, options, info)?;
         // Overrides the choice of an earlier owner. A single scheme first: two schemes, of which one is not requested, may need more space
         // than there is.
         if info.mixed {
@@ -290,7 +293,10 @@ impl Endpoint {
         if !schemes.contains(Scheme::Registry) {
             return Ok(SenderSet::new(None, segments, card_sends, options.scheme));
         }
-        let sender = Sender::new(config, incarnation).map_err(EndpointError::Config)?;
+        let mut sender = Sender::new(config, incarnation).map_err(EndpointError::Config)?;
+        if let Some(feedback) = options.link_feedback {
+            sender.control_flow(info.node, feedback.flow(options));
+        }
         // A segment is sent from one window.
         let segment = sender.config().segment_size;
         if segment > info.windows.payload_size {

@@ -14,6 +14,7 @@ use fpga_registers::CardAddr;
 use super::SchemeList;
 use super::completion::SendTimeout;
 use super::events::EventRing;
+use super::link::LinkFeedback;
 use crate::ni::NiInfo;
 
 /// Default number of packets of a message.
@@ -47,7 +48,8 @@ pub struct EndpointOptions {
     /// the NI capability MIXED. If the registry and other schemes are active together, each side has half of the card's registry entries.
     pub other_schemes: SchemeList,
     /// First guess of the round trip time, for the timers of message schemes. The schemes measure round trips and forget it with the first
-    /// answer; it costs time only if one of the first packets to a node is lost. Default 100 us.
+    /// answer; it costs time only if one of the first packets to a node is lost. Also the round trip of [`link_feedback`](Self::link_feedback),
+    /// which does not measure it: the interval between two changes of a rate. Default 100 us.
     pub round_trip: Duration,
     /// Number of path identifiers towards each node, 1 to 256. Packets of all schemes use them in turn, and avoid those whose packets are
     /// lost or late (docs/protocol.md 9.6). Worth it in networks whose switches choose routes by the identifier. Default 1.
@@ -109,6 +111,10 @@ pub struct EndpointOptions {
     /// then be multiples of it; others are refused. No register reports this property. `None`: the build realigns, and sources may have any
     /// address.
     pub source_alignment: Option<u32>,
+    /// Link feedback: the host's sender (registry) and the card's (message schemes whose answers give delays) send inquiries when packets are
+    /// late, and lower their rates to receivers behind congested links. Requires the NI capability LINK_FEEDBACK. Its round trip is
+    /// [`round_trip`](Self::round_trip). Default: off, link packets are ignored.
+    pub link_feedback: Option<LinkFeedback>,
 }
 
 impl Default for EndpointOptions {
@@ -139,6 +145,7 @@ impl Default for EndpointOptions {
             transfers: None,
             destinations: None,
             source_alignment: None,
+            link_feedback: None,
         }
     }
 }

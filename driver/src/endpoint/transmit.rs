@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 
 use fpga_firmware::event;
 use fpga_firmware::generated::Flags;
-use fpga_firmware::window::{self, CommandFields, WindowHeader, WindowKind};
+use fpga_firmware::window::{self, CommandFields, LinkFields, WindowHeader, WindowKind};
+use fpga_firmware::wire::{LinkFeedback as LinkWord, LinkLoad};
 use fpga_pci::{Backoff, Deadline, DmaBuffer, RegisteredMemory};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{Transmit, TransmitKind};
@@ -393,13 +394,27 @@ fn header(transmit: &Transmit, sequence: u32) -> WindowHeader {
     if transmit.silent {
         flags = flags.with(Flags::SILENT);
     }
+    let mut link = LinkFields::NONE;
     let (kind, command) = match transmit.kind {
         TransmitKind::Data => (WindowKind::Data, CommandFields::NONE),
         TransmitKind::Command { number, priority, patience, scheme } => {
             (WindowKind::Command, CommandFields { number, priority, timeout_ns: patience.get(), scheme })
         }
+        TransmitKind::Link(LinkWord::Active {
+            receiver,
+            state: LinkLoad { link: number, rate, queue },
+            ..
+        }) => {
+            link = LinkFields { number, receiver: receiver.get(), rate, queue };
+            (WindowKind::LinkActive, CommandFields::NONE)
+        }
+        TransmitKind::Link(LinkWord::Inquiry { number }) => {
+            link.number = number;
+            (WindowKind::LinkInquiry, CommandFields::NONE)
+        }
         _ => (WindowKind::Arrival, CommandFields::NONE),
     };
+    let flags = if matches!(transmit.kind, TransmitKind::Link(_)) { Flags::NONE } else { flags };
     WindowHeader {
         sequence,
         flags,
@@ -421,6 +436,7 @@ fn header(transmit: &Transmit, sequence: u32) -> WindowHeader {
         tries: transmit.tries,
         path: transmit.path,
         command,
+        link,
     }
 }
 

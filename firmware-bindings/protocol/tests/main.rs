@@ -19,6 +19,7 @@ mod orders;
 mod pauses;
 mod scheme;
 mod sender;
+mod sender_flow;
 mod state;
 mod timeouts;
 mod withdraw;

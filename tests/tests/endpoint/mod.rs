@@ -6,6 +6,7 @@
 
 mod chain;
 mod drop_and_abort;
+mod feedback;
 mod floods;
 mod incarnations;
 mod lossy;

@@ -11,6 +11,7 @@ use fpga_pci::vfio::{VfToken, VfioInterface};
 use fpga_registers::xdma::MAX_CHANNELS;
 
 mod card;
+mod feedback;
 mod host;
 mod irq;
 mod regs;
@@ -20,6 +21,7 @@ mod top;
 mod values;
 
 pub use card::{CardCommand, ControlArgs, ControlCommand, Level, ServeArgs};
+pub use feedback::{FeedbackArgs, HopSupport};
 pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use irq::{IrqCommand, IrqWaitArgs};
 pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
@@ -488,6 +490,9 @@ pub struct TransferArgs {
     /// Priority over transfers of the same card with a lower number, 0 to 255 [default: 0]
     #[arg(long, value_name = "N", value_parser = whole::<u8>(0, 255))]
     pub priority: Option<u8>,
+    /// Link feedback.
+    #[command(flatten)]
+    pub feedback: FeedbackArgs,
     /// Other impairments of the simulated network.
     #[command(flatten)]
     pub impair: ImpairArgs,

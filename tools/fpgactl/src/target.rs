@@ -11,12 +11,13 @@ use fpga_driver::{
     AccessOptions, Card, CardAddr, CardRange, CardSpec, OpenError, OpenOptions, backend::Backend,
     errors::CardSpecError,
 };
+use fpga_firmware::NodeId;
 use fpga_input::FileKind;
-use fpga_netmodel::Impairments;
+use fpga_netmodel::{Impairments, Rate};
 use fpga_pci::DmaPoolOptions;
 use fpga_pci::catch_bus_errors;
 use fpga_pci::vfio::{VfToken, VfioInterface};
-use fpga_sim::{CardDescription, DescriptionError};
+use fpga_sim::{CardDescription, DescriptionError, HopFeedback, SimHop};
 use fpga_sim::{SimNetwork, ThreadOptions};
 use fpga_vfio_user::VfioUserOptions;
 
@@ -497,6 +498,19 @@ pub struct SimOptions {
     pub seed: u64,
     /// Impairments of the network.
     pub impairments: Impairments,
+    /// Hop in front of the second card.
+    pub hop: Option<HopOptions>,
+}
+
+/// Options of a hop.
+#[derive(Debug, Clone, Copy)]
+pub struct HopOptions {
+    /// Rate and maximum queueing time.
+    pub rate: Rate,
+    /// Support of link feedback.
+    pub feedback: HopFeedback,
+    /// Node of the controller.
+    pub controller: Option<NodeId>,
 }
 
 /// Opens two cards that reach each other: two simulated ones in a common network, or two real ones.
@@ -565,7 +579,13 @@ fn simulated_pair(
         first.ni.packet_size = packet;
         second.ni.packet_size = packet;
     }
-    let network = SimNetwork::builder().card(first).card(second);
+    let mut network = SimNetwork::builder();
+    if let Some(HopOptions { rate, feedback, controller }) = sim.hop {
+        let mut hop = SimHop::new(NodeId::new(second.ni.node_id), 1, rate).feedback(feedback);
+        hop.controller = controller;
+        network = network.hop(hop);
+    }
+    let network = network.card(first).card(second);
     let network = network.impairments(sim.impairments).seed(sim.seed).build()?;
     let options = choice.design().options();
     let mut first = Opened::new(choice, choice.with_observer(network.backend(0)), options.clone())?;

@@ -23,6 +23,7 @@
 //! literal: false
 //! # controller: 33                 # host that receives reports of congested links (adaptive-window, selective)
 //! # paths: 64                      # path identifiers of each sender; with routing: ecmp, switches hash them
+//! # plain_switches: [{switch: 64, drop: true}]             # switches without link feedback, which drop or forward its packets
 //! # routing: fixed                 # one route for each pair, which a controller can change; or adaptive, per packet
 //! # slow_links: [{from: 64, to: 80, number: 0, times: 4}]   # vertices: hosts, then switches from the lowest level up
 //! ```
@@ -85,7 +86,7 @@ use network::{ClosEntry, EcnEntry, FatTreeEntry, LinkFailureEntry};
 use impairments::{BlackoutEntry, ConditionsEntry, Disorder, Shuffle, Throttle};
 
 use crate::scenario::{Flow, MAX_FLOW_BYTES, Scenario, ScenarioError};
-use crate::topology::{Routing, SlowLink, Topology};
+use crate::topology::{PlainSwitch, Routing, SlowLink, Topology};
 
 /// JSON Schema of scenario files, for editors.
 pub const JSON_SCHEMA: &str = include_str!("../scenario.schema.json");
@@ -234,6 +235,8 @@ struct File {
     paths: Option<Within<1, 256>>,
     /// Selection of routes (default: adaptive).
     routing: Option<RoutingName>,
+    /// Switches that do not support link feedback.
+    plain_switches: Option<Vec<PlainSwitchEntry>>,
     /// Links that are slower than the others, each in one direction.
     slow_links: Option<Vec<SlowLinkEntry>>,
     /// Links that are removed, fail, or become slow at stated times.
@@ -262,6 +265,17 @@ enum RoutingName {
     Ecmp,
     RoundRobin,
     Fixed,
+}
+
+/// A switch that does not support link feedback: it sends no answers and no reports.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, expecting = "{switch: VERTEX, drop: true}")]
+struct PlainSwitchEntry {
+    /// Vertex of the switch: hosts from 0, then switches, the lowest level first; in a torus, the host at the switch.
+    switch: Within<0, 10_000_000>,
+    /// Whether it drops link packets instead of forwarding them (default: false).
+    drop: Option<Switch>,
 }
 
 /// A link that is slower than the others.
@@ -608,6 +622,11 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
         times: entry.times.narrow(),
     };
     scenario.slow = file.slow_links.iter().flatten().map(slow).collect();
+    let plain = |entry: &PlainSwitchEntry| PlainSwitch {
+        vertex: entry.switch.narrow(),
+        drops: entry.drop.as_ref().is_some_and(|Switch(on)| *on),
+    };
+    scenario.plain_switches = file.plain_switches.iter().flatten().map(plain).collect();
     let set = |given: &Option<Switch>| given.as_ref().is_some_and(|Switch(on)| *on);
     scenario.outages = file.link_failures.iter().flatten().map(LinkFailureEntry::outage).collect();
     scenario.detection = file.reroute_ns.map_or(Nanos::ZERO, |Within(span)| Nanos::new(span));
@@ -679,6 +698,9 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
         | ScenarioError::Itself { number, .. }
         | ScenarioError::Length { number, .. } => together("flows", Some(number), error.to_string()),
         ScenarioError::SlowLink { number, .. } => together("slow_links", Some(number), error.to_string()),
+        ScenarioError::PlainSwitch { number, .. } => {
+            together("plain_switches", Some(number), error.to_string())
+        }
         ScenarioError::NoRate => together("rate_gbps", None, error.to_string()),
         ScenarioError::Topology(_) => together("topology", None, error.to_string()),
         ScenarioError::Memory { .. } => {

@@ -71,4 +71,4 @@ pub use scenario::{Flow, Scenario, ScenarioError};
 pub use simulation::{
     FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report, Simulation, SimulationError,
 };
-pub use topology::{Clos, Marking, Outage, Routing, SlowLink, Tier, Topology, TopologyError};
+pub use topology::{Clos, Marking, Outage, PlainSwitch, Routing, SlowLink, Tier, Topology, TopologyError};

@@ -12,7 +12,9 @@ use fpga_protocol::scheme::messages::{self, MessageConfigError};
 use fpga_protocol::sender::{Notify, SenderConfig, SenderConfigError};
 use fpga_registers::quantity;
 
-use crate::topology::{Marking, Outage, Routing, SlowLink, SwitchFabric, Tier, Topology, TopologyError};
+use crate::topology::{
+    Marking, Outage, PlainSwitch, Routing, SlowLink, SwitchFabric, Tier, Topology, TopologyError,
+};
 
 /// Sending node of a pair.
 pub const SENDER: NodeId = node_of(0);
@@ -139,6 +141,8 @@ pub struct Scenario {
     pub controller: Option<u32>,
     /// Number of path identifiers that each sender uses towards a receiver, 1 to 256; with [`Routing::Ecmp`], switches hash them. Default: 1.
     pub paths: u16,
+    /// Switches that do not support link feedback: they neither answer nor report, and forward or drop link packets. Default: none.
+    pub plain_switches: Vec<PlainSwitch>,
 }
 
 /// Copy engine of a host's card, and its transmit windows.
@@ -188,6 +192,7 @@ impl Scenario {
             copy: None,
             controller: None,
             paths: 1,
+            plain_switches: Vec::new(),
         }
     }
 
@@ -217,6 +222,13 @@ impl Scenario {
     #[must_use]
     pub fn paths(mut self, paths: u16) -> Self {
         self.paths = paths;
+        self
+    }
+
+    /// Makes switches not support link feedback.
+    #[must_use]
+    pub fn plain_switches(mut self, switches: Vec<PlainSwitch>) -> Self {
+        self.plain_switches = switches;
         self
     }
 
@@ -490,6 +502,14 @@ impl Scenario {
                 }
             }
         }
+        if !self.plain_switches.is_empty() {
+            let network = self.network();
+            for (number, PlainSwitch { vertex, .. }) in self.plain_switches.iter().enumerate() {
+                if !network.is_switch(*vertex) {
+                    return Err(ScenarioError::PlainSwitch { number, vertex: *vertex });
+                }
+            }
+        }
         if !self.slow.is_empty() {
             let mut network = self.network();
             for (number, link) in self.slow.iter().enumerate() {
@@ -627,6 +647,16 @@ pub enum ScenarioError {
     Events {
         /// Estimated number of events, at least.
         found: u64,
+    },
+    /// A switch without link feedback does not exist.
+    #[error(
+        "switch {number} without link feedback: vertex {vertex} is not a switch of the topology (hosts first, then switches from the lowest level up; in a torus, the hosts)"
+    )]
+    PlainSwitch {
+        /// Number of the entry, from 0.
+        number: usize,
+        /// Given vertex.
+        vertex: u32,
     },
     /// A slow link does not exist.
     #[error(

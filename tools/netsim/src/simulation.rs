@@ -315,7 +315,10 @@ impl Simulation {
             self.report.links = feedback.words();
             for host in &self.hosts {
                 if let AnySender::Messages(sender) = &host.sender {
-                    self.report.links.inquiries += sender.flow().map_or(0, |flow| flow.changes().2);
+                    let (lowered, raised, inquiries) = sender.flow().map_or((0, 0, 0), |flow| flow.changes());
+                    self.report.links.inquiries += inquiries;
+                    self.report.links.lowered += lowered;
+                    self.report.links.raised += raised;
                 }
             }
         }
@@ -603,8 +606,9 @@ impl Simulation {
                 return;
             }
         };
-        if self.feedback.is_some() {
-            self.at_hop(vertex, port, packet);
+        if self.feedback.is_some() && !self.at_hop(vertex, port, packet) {
+            self.free.push(packet);
+            return;
         }
         let queued = Queued { packet, to, length, since: self.now };
         // Only queues that treat them differently need the packet's kind.

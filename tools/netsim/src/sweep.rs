@@ -11,7 +11,7 @@ use crate::explain::{Explanation, QueueReport, SeriesReport, explain};
 use crate::figures::picture::{Curve, CurveKind, Extent, Panel, Picture};
 use crate::scenario::scheme_name;
 use crate::statistics::{self, Summary, count, seed_of};
-use crate::{FlowReport, Report, Scenario, Simulation, SimulationError, parallel};
+use crate::{FlowReport, LinkFeedbackCounts, Report, Scenario, Simulation, SimulationError, parallel};
 
 /// CSV header of a sweep.
 pub const HEADER: &str =
@@ -53,6 +53,8 @@ pub struct Sweep {
     pub trimmed: u64,
     /// Data packets that arrived with a mark of congestion (ECN).
     pub marked: u64,
+    /// Counts of link feedback; `None` if the scenario has no controller.
+    pub links: Option<LinkFeedbackCounts>,
     /// Seed of the run that is explained: the one with the largest delay of a flow.
     pub explained_seed: u64,
     /// Causes of its slow flows.
@@ -175,6 +177,9 @@ fn summarise(scenario: &Scenario, reports: &[Report]) -> Sweep {
             );
         }
         sweep.dropped += report.dropped;
+        if scenario.controller.is_some() {
+            sweep.links = Some(sweep.links.unwrap_or_default().merged(&report.links));
+        }
         sweep.cut += report.cut;
         sweep.trimmed += report.trimmed;
         sweep.marked += report.flows.iter().map(|flow| flow.marked).sum::<u64>();

@@ -76,6 +76,15 @@ pub struct SlowLink {
     pub times: u32,
 }
 
+/// Switch that does not support link feedback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainSwitch {
+    /// Vertex: hosts from 0, then switches, the lowest level first. In a torus the switches have the numbers of their hosts.
+    pub vertex: u32,
+    /// Whether it drops link packets; otherwise it forwards them.
+    pub drops: bool,
+}
+
 /// Without commas, so that it can be a field of a CSV file.
 impl core::fmt::Display for Topology {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -423,6 +432,18 @@ impl SwitchFabric {
             Topology::Clos(_) => {
                 let switch = self.nodes.partition_point(|(first, _)| *first <= port);
                 u32::try_from(switch).ok().map(|switch| self.hosts + switch - 1)
+            }
+        }
+    }
+
+    /// Returns whether a vertex is a switch.
+    pub(crate) fn is_switch(&self, vertex: u32) -> bool {
+        match self.topology {
+            Topology::PointToPoint => false,
+            Topology::Torus { .. } => vertex < self.hosts,
+            Topology::Tree { .. } | Topology::Clos(_) => {
+                vertex >= self.hosts
+                    && (0..).take(self.ports.len()).any(|port| self.owner(port) == Some(vertex))
             }
         }
     }

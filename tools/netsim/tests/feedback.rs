@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
 
 use fpga_netmodel::{Conditions, Loss, Probability};
-use fpga_netsim::{Flow, RateChange, Report, Routing, Scenario, Scheme, Simulation, SlowLink, Topology};
+use fpga_netsim::{
+    Flow, PlainSwitch, RateChange, Report, Routing, Scenario, Scheme, Simulation, SlowLink, Topology,
+};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow::FULL;
 
@@ -200,6 +202,26 @@ fn e2_8_feedback_lost_messages_are_repeated() {
     let all = Conditions::default().loss(Loss::Independent(Probability::new(0.9).unwrap()));
     let scenario = incast(Scheme::AdaptiveWindow, 64 << 10).controller(CONTROLLER).control(all);
     assert_eq!(run(&scenario).failures(), 0);
+}
+
+/// A switch without link feedback neither answers nor reports. It forwards the packets, or drops all of them; every flow arrives.
+#[test]
+fn e2_8_feedback_plain_switch_forwards_or_drops_link_packets() {
+    for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
+        let scenario = incast(scheme, 256 << 10).queue(64 << 10).controller(CONTROLLER);
+        for drops in [false, true] {
+            let report = run(&scenario.clone().plain_switches(vec![PlainSwitch { vertex: 34, drops }]));
+            let links = report.links;
+            assert_eq!((links.passive, links.active, links.slowed, links.lowered), (0, 0, 0, 0), "{links:?}");
+            assert_eq!(links.dropped, if drops { links.inquiries } else { 0 }, "{scheme}: {links:?}");
+            assert!(report.rates.is_empty(), "{scheme}");
+        }
+    }
+    // One of the switches on a route: the others still answer and report.
+    let scenario = two_leaves(1 << 20).controller(7);
+    let all = run(&scenario).links;
+    let some = run(&scenario.plain_switches(vec![PlainSwitch { vertex: 72, drops: true }])).links;
+    assert!(some.active > 0 && some.rerouted > 0 && all.rerouted > 0, "{some:?}, {all:?}");
 }
 
 /// Packets to a receiver whose rate is lowered leave after all others: the sender's other transfer is slowed at most by the first one's

@@ -1,7 +1,7 @@
 //! Scenarios as YAML: accepted files, and the errors for refused ones.
 
 use fpga_netmodel::{Delay, Loss, Order};
-use fpga_netsim::{BitRate, Scheme, Simulation, Topology, file};
+use fpga_netsim::{BitRate, PlainSwitch, Scheme, Simulation, Topology, file};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::any::SchemeConfig;
 
@@ -59,10 +59,18 @@ fn scenario_minimal_file_parses() {
 #[test]
 fn scenario_controller_gets_link_feedback() {
     let text = "schema_version: 1\nscheme: selective\ntopology: {tree: {arity: 10, levels: 1}}\n\
-                queue_bytes: 65536\ncontroller: 9\ntraffic: {incast: {senders: 8, bytes: 1000000}}\n";
+                queue_bytes: 65536\ncontroller: 9\nplain_switches: [{switch: 10, drop: true}]\ntraffic: {incast: {senders: 8, bytes: 1000000}}\n";
     let scenario = file::parse("controller.yaml", text).unwrap();
     assert_eq!(scenario.controller, Some(9));
+    assert_eq!(scenario.plain_switches, [PlainSwitch { vertex: 10, drops: true }]);
     let report = Simulation::new(&scenario).unwrap().run().unwrap();
+    assert!(report.failures() == 0 && report.rates.is_empty());
+    let scenario = file::parse("controller.yaml", &text.replacen("switch: 10", "switch: 9", 1));
+    let problem = scenario.unwrap_err().to_string();
+    assert!(problem.contains(":6:") && problem.contains("vertex 9 is not a switch"), "{problem}");
+    let scenario =
+        file::parse("controller.yaml", &text.replacen("plain_switches: [{switch: 10, drop: true}]\n", "", 1));
+    let report = Simulation::new(&scenario.unwrap()).unwrap().run().unwrap();
     assert!(report.failures() == 0 && !report.rates.is_empty());
     for (right, wrong, named) in [
         (

@@ -24,7 +24,7 @@ impl Routing for StaticRouting {
 /// Parameters of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ControllerConfig {
-    /// Number of congested links from which other paths are assumed to be as bad: senders slow down instead (2).
+    /// Number of congested links above which other paths are assumed to be as bad: senders slow down instead (2).
     pub links: u32,
     /// Time without a report after which a link counts as congested no more (4 round trips).
     pub memory: Nanos,
@@ -64,7 +64,7 @@ impl Controller {
     pub fn report(&mut self, now: Nanos, word: &Word, routing: &mut impl Routing) -> Option<(NodeId, Word)> {
         let &Word::Active { sender, receiver, state } = word else { return None };
         let congested = self.note(now, state);
-        if congested < self.config.links && routing.avoid(state.link, sender, receiver) {
+        if congested <= self.config.links && routing.avoid(state.link, sender, receiver) {
             self.rerouted += 1;
             return None;
         }
@@ -117,19 +117,21 @@ mod tests {
     }
 
     #[test]
-    fn e2_9_controller_single_link_rerouted_many_links_senders_slowed() {
+    fn e2_9_controller_links_up_to_threshold_rerouted_more_slow_senders() {
         let config = ControllerConfig { links: 2, memory: Nanos::new(100) };
         let mut controller = Controller::new(config);
         let slow = Some((NodeId::new(1), Word::Slow { receiver: NodeId::new(2) }));
         assert_eq!(controller.report(Nanos::new(0), &active(7), &mut Ways(9)), None);
         // A repeated report of a link counts once.
         assert_eq!(controller.report(Nanos::new(50), &active(7), &mut Ways(9)), None);
-        assert_eq!(controller.report(Nanos::new(60), &active(8), &mut Ways(9)), slow);
+        // The threshold itself is not exceeded.
+        assert_eq!(controller.report(Nanos::new(60), &active(8), &mut Ways(9)), None);
+        assert_eq!(controller.report(Nanos::new(70), &active(6), &mut Ways(9)), slow);
         // The earlier reports have expired.
         assert_eq!(controller.report(Nanos::new(200), &active(8), &mut Ways(9)), None);
         assert_eq!(controller.report(Nanos::new(400), &active(9), &mut Ways(9)), slow, "no way round it");
         assert_eq!(controller.report(Nanos::new(800), &active(7), &mut StaticRouting), slow);
-        assert_eq!(controller.actions(), (3, 3));
+        assert_eq!(controller.actions(), (4, 3));
         assert_eq!(
             controller.report(Nanos::new(800), &Word::Slow { receiver: NodeId::new(2) }, &mut Ways(9)),
             None

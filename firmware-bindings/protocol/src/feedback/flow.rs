@@ -45,8 +45,8 @@ pub struct FlowConfig {
     pub small_step: u32,
     /// Interval between two checks of the controlled list (a round trip).
     pub walk: Nanos,
-    /// Number of congested links on a path from which the sender slows down by itself; with fewer it reports to the
-    /// controller (2).
+    /// Number of congested links on a path above which the sender slows down by itself; up to it, it reports them to
+    /// the controller (2).
     pub links: u32,
     /// Limits from which a link is congested.
     pub limits: Limits,
@@ -131,6 +131,38 @@ impl Receiver {
     }
 }
 
+/// State of a receiver, as listings show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct RateView {
+    /// Receiver.
+    pub node: NodeId,
+    /// Rate towards it, of [`FULL`].
+    pub rate: u32,
+    /// Minimum delay of its answers; `None` before the first one.
+    pub min_delay: Option<Nanos>,
+    /// Recent maximum delay.
+    pub max_delay: Nanos,
+    /// Number of the last inquiry; 0 before the first one.
+    pub inquiry: u32,
+    /// Different congested links that answered it.
+    pub congested: u32,
+}
+
+impl RateView {
+    /// Creates a view from its parts.
+    #[must_use]
+    pub const fn new(node: NodeId, rate: u32) -> Self {
+        Self { node, rate, min_delay: None, max_delay: Nanos::ZERO, inquiry: 0, congested: 0 }
+    }
+
+    /// Whether the receiver is on the controlled list.
+    #[must_use]
+    pub const fn is_controlled(&self) -> bool {
+        self.rate < FULL
+    }
+}
+
 /// Flow control; see [the module](self).
 #[derive(Clone, Debug)]
 pub struct FlowControl {
@@ -163,6 +195,50 @@ impl FlowControl {
             raised: 0,
             inquiries: 0,
         }
+    }
+
+    /// Sets this node's number and incarnation.
+    pub const fn set_identity(&mut self, node: NodeId, incarnation: Incarnation) {
+        (self.node, self.incarnation) = (node, incarnation);
+    }
+
+    /// Returns the configuration.
+    #[must_use]
+    pub const fn config(&self) -> &FlowConfig {
+        &self.config
+    }
+
+    /// Returns the state of the receiver in `slot`, below [`FlowConfig::receivers`]; `None` if the slot is free.
+    #[must_use]
+    pub fn receiver(&self, slot: u32) -> Option<RateView> {
+        let place = self.receivers.get(fpga_registers::cast::index(slot))?;
+        place.as_ref().map(|receiver| RateView {
+            node: receiver.node,
+            rate: receiver.rate,
+            min_delay: (receiver.least != Nanos::MAX).then_some(receiver.least),
+            max_delay: receiver.longest,
+            inquiry: receiver.inquiry,
+            congested: u32::try_from(receiver.found.iter().flatten().count()).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Returns the states of all receivers that have a slot.
+    pub fn receivers(&self) -> impl Iterator<Item = RateView> + '_ {
+        (0..self.config.receivers.max(1)).filter_map(|slot| self.receiver(slot))
+    }
+
+    /// Whether the controlled list has an entry.
+    #[must_use]
+    pub const fn is_controlling(&self) -> bool {
+        self.walk.get() != Nanos::MAX.get()
+    }
+
+    /// Returns the time after `now` at which the next packet to a controlled receiver may be sent, the earliest of all
+    /// of them.
+    #[must_use]
+    pub fn next_release(&self, now: Nanos) -> Option<Nanos> {
+        let controlled = self.receivers.iter().flatten().filter(|receiver| receiver.rate < FULL);
+        controlled.map(|receiver| receiver.next).filter(|next| *next > now).min()
     }
 
     fn of(&mut self, node: NodeId) -> Option<&mut Receiver> {
@@ -296,7 +372,7 @@ impl FlowControl {
         }
         let congested = receiver.found.iter().flatten().count();
         match controller {
-            Some(controller) if congested < fpga_registers::cast::index(links) => {
+            Some(controller) if congested <= fpga_registers::cast::index(links) => {
                 self.queue_feedback(controller, Word::Active { sender: self.node, receiver: node, state });
             }
             // No controller can find another path.
@@ -447,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn flow_one_congested_link_goes_to_controller_two_slow_sender() {
+    fn flow_two_congested_links_go_to_controller_three_slow_sender() {
         let controller = NodeId::new(33);
         let mut flow = flow(Some(controller));
         let passive = |number, state| Word::Passive { number, receiver: TO, state };
@@ -468,8 +544,14 @@ mod tests {
         // Answers to an older or an unknown inquiry.
         told(&mut flow, Nanos::new(40), passive(0, bad(7)));
         assert_eq!(flow.rate(TO), FULL);
+        assert_eq!(flow.poll_feedback(), Some(report), "the second answer about it");
+        // The threshold itself is not exceeded.
         told(&mut flow, Nanos::new(50), passive(1, bad(7)));
-        assert_eq!(flow.rate(TO), FULL / 2);
+        let report = flow.poll_feedback().map(|packet| packet.word);
+        assert_eq!(report, Some(Word::Active { sender: NodeId::new(1), receiver: TO, state: bad(7) }));
+        assert_eq!(flow.rate(TO), FULL);
+        told(&mut flow, Nanos::new(60), passive(1, bad(8)));
+        assert_eq!((flow.poll_feedback(), flow.rate(TO)), (None, FULL / 2));
         // Without a controller no other path can be found.
         let mut alone = self::flow(None);
         alone.inquire(Nanos::new(10), TO);

@@ -377,6 +377,16 @@ impl OpTable {
         None
     }
 
+    /// Postpones a packet that is due: it waits until `until`.
+    pub fn postpone(&mut self, number: OpNumber, until: Nanos) {
+        let slot = number.slot();
+        if let Some(Op { state: OpState::Due, .. }) = self.get(number) {
+            self.due.remove(slot);
+            self.entries[usize::from(slot)].state = OpState::Waiting;
+            self.timers.start(slot.into(), until);
+        }
+    }
+
     /// Sets a new deadline for an entry in flight.
     pub fn extend(&mut self, number: OpNumber, deadline: Nanos) {
         if let Some(Op { state: OpState::InFlight, .. }) = self.get(number) {

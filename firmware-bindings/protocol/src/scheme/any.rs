@@ -210,6 +210,12 @@ impl AnyMessageSender {
         matches!(self, Self::ReceiverWindow(_) | Self::ReceiverCounter(_))
     }
 
+    /// Whether answers give delays, so that a lowered rate can rise again.
+    #[must_use]
+    pub const fn gives_delays(&self) -> bool {
+        matches!(self, Self::SenderWindow(_) | Self::AdaptiveWindow(_) | Self::Selective(_))
+    }
+
     /// Returns the delay of the last answer, once; `None` where the scheme does not measure it.
     pub const fn take_delay(&mut self) -> Option<Nanos> {
         match self {

@@ -11,6 +11,7 @@ use fpga_firmware::wire::{
 use fpga_registers::CardAddr;
 
 use crate::feedback::LinkPacket;
+use crate::feedback::flow::{FlowConfig, FlowControl};
 use crate::receiver::{self, AccessTable, ReceiveMemory};
 use crate::sender::{self, Command, CommandCompletion, CommandError, SendTicket, Transmit, TransmitKind};
 use crate::time::Nanos;
@@ -159,6 +160,16 @@ impl RegistrySender {
         Self { sender: sender.report_departures(), node, window: None, sent: 0 }
     }
 
+    /// Enables flow control by link feedback.
+    pub fn control_flow(&mut self, config: FlowConfig) {
+        self.sender.control_flow(self.node, config);
+    }
+
+    /// Like [`sender::Sender::flow_mut`].
+    pub fn flow_mut(&mut self) -> Option<&mut FlowControl> {
+        self.sender.flow_mut()
+    }
+
     /// Returns the wrapped sender.
     #[must_use]
     pub const fn inner(&self) -> &sender::Sender {
@@ -177,6 +188,10 @@ pub fn packet_of(
 ) -> Option<OutgoingPacket> {
     let flags = transmit.notice_flags();
     let common = Common { source, destination: transmit.node, incarnation, flags, path: transmit.path };
+    if let TransmitKind::Link(word) = transmit.kind {
+        let header = Header::Link(LinkPacket { common: Common { flags: Flags::NONE, ..common }, word });
+        return (number == 0).then_some(OutgoingPacket { header, source: transmit.source, payload: 0 });
+    }
     if transmit.kind == TransmitKind::Arrival {
         let arrived = Arrived {
             common: Common { flags: Flags::NONE, ..common },
@@ -223,6 +238,11 @@ impl SchemeSender for RegistrySender {
     }
 
     fn handle_packet(&mut self, now: Nanos, header: &Header) {
+        if let Header::Link(packet) = header
+            && packet.common.destination == self.node
+        {
+            self.sender.handle_link_packet(now, packet);
+        }
         let Header::Control(control) = header else { return };
         let Common { source: node, incarnation: peer_incarnation, .. } = control.common();
         let answer = |incarnation, (transfer, segment), op, tries| sender::Answer {

@@ -213,6 +213,7 @@ impl Sender {
             self.untrack(destination, op.number);
             self.ops.resend(op.number, false);
             self.counters.overtaken += 1;
+            self.note_late(now, destination);
         }
         self.destinations.get_mut(destination).lost_at = lost_at;
         if lost_at < self.paths.deadline(destination) {

@@ -25,7 +25,8 @@ impl Sender {
     /// late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        [self.ops.next_deadline(), self.ops.next_reusable(), self.deadlines.next(), self.paths.next()]
+        let flow = self.next_flow_time();
+        [self.ops.next_deadline(), self.ops.next_reusable(), self.deadlines.next(), self.paths.next(), flow]
             .into_iter()
             .flatten()
             .min()
@@ -36,6 +37,7 @@ impl Sender {
     pub fn handle_timeout(&mut self, now: Nanos) {
         // Reclaims the op numbers whose reuse delay has ended: this is one of the timers.
         let _ = self.ops.available(now);
+        self.handle_flow_timeout(now);
         while let Some(op) = self.ops.expired(now) {
             let owner = self.segments.get(op.segment).transfer;
             let &Transfer { progress, destination, .. } = &self.transfers[index(owner)];
@@ -53,6 +55,7 @@ impl Sender {
                 self.counters.timeouts += 1;
                 self.untrack(destination, op.number);
                 self.ops.resend(op.number, true);
+                self.note_late(now, destination);
             }
             let record = self.destinations.get_mut(destination);
             record.suspect = record.in_flight != 0;

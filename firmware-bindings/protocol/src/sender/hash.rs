@@ -7,7 +7,7 @@ use super::{Sender, TimeoutPolicy};
 
 /// Senders with equal configuration, equal commands and equal hash behave alike from now on.
 ///
-/// The hash excludes counters and reports, the round trip samples where timeouts are fixed, and the order in which free
+/// The hash excludes the flow control (searches run without it), counters and reports, the round trip samples where timeouts are fixed, and the order in which free
 /// op numbers are allocated: no other party knows a free number, so any of them is equivalent.
 impl Hash for Sender {
     fn hash<H: Hasher>(&self, state: &mut H) {

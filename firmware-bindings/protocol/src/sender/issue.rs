@@ -50,6 +50,9 @@ impl Sender {
         if let Some(slot) = self.announcing.pop_front(&mut self.queue_links) {
             return Some(self.announce(now, slot));
         }
+        if let Some(link) = self.poll_link() {
+            return Some(link);
+        }
         if let Some(retransmission) = self.poll_retransmission(now) {
             return Some(retransmission);
         }
@@ -66,6 +69,7 @@ impl Sender {
     /// Returns the next packet to retransmit, alone in a window; `None` if none is due.
     #[must_use]
     pub fn poll_retransmission(&mut self, now: Nanos) -> Option<Transmit> {
+        self.postpone_due(now);
         while self.ops.has_due() {
             let Self { ops, retry, segments, transfers, destinations, .. } = self;
             let due = ops.take_due(now, |op| {
@@ -90,6 +94,13 @@ impl Sender {
             return None;
         }
         self.yielded_op_numbers &= pool.expected || pool.begun;
+        // Packets to controlled receivers leave after all others.
+        let others = if self.exclude_controlled(true) { self.choose_from(pool) } else { None };
+        self.exclude_controlled(false);
+        others.or_else(|| self.choose_from(pool))
+    }
+
+    fn choose_from(&self, pool: OpBudget) -> Option<(OpBudget, Candidate)> {
         let regular = self.regular_candidate(&pool);
         // At most one big segment is sent between a regular command's arrival and its first packet: the regular
         // commands that were waiting when the last big segment left go first, and until they have an op number no other
@@ -177,7 +188,8 @@ impl Sender {
     /// independent of the available op numbers.
     fn capacity(&self, destination: u32, slot: u32) -> u32 {
         let record = self.destinations.get(destination);
-        if record.suspect {
+        let limit = self.flow_limit(record.node);
+        if record.suspect || limit == 0 {
             return 0;
         }
         let transfer = &self.transfers[index(slot)];
@@ -198,7 +210,10 @@ impl Sender {
                 return 0;
             }
         }
-        self.config.packets_per_destination().saturating_sub(record.in_flight.saturating_sub(waiting))
+        self.config
+            .packets_per_destination()
+            .saturating_sub(record.in_flight.saturating_sub(waiting))
+            .min(limit)
     }
 
     fn has_claim(&self, destination: u32, wanted: Claim) -> bool {
@@ -425,7 +440,9 @@ impl Sender {
             }
         }
         let path = self.route(destination, &ops);
-        Some(Transmit { path, ..self.transmit(&record, record.issued, ops, 1) })
+        let transmit = Transmit { path, ..self.transmit(&record, record.issued, ops, 1) };
+        self.note_departure(now, &transmit);
+        Some(transmit)
     }
 
     /// Ends the pass of a regular command that has left its queue, if it let a big segment pass.
@@ -493,7 +510,9 @@ impl Sender {
         self.counters.retransmits += 1;
         let mut ops = Ops::NONE;
         ops.push(op.number);
-        Transmit { path, ..self.transmit(&record, op.packet, ops, op.tries) }
+        let transmit = Transmit { path, ..self.transmit(&record, op.packet, ops, op.tries) };
+        self.note_departure(now, &transmit);
+        transmit
     }
 
     /// Sends the arrival notice of a transfer with notification by the sender, and ends the transfer.

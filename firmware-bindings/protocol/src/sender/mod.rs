@@ -20,6 +20,7 @@ use fpga_firmware::wire::AnswerNotes;
 
 mod config;
 mod evidence;
+mod flow;
 mod give_up;
 mod hash;
 mod issue;
@@ -86,6 +87,8 @@ pub struct Sender {
     /// Times of the next check of each destination.
     paths: Timers,
     counters: SenderCounters,
+    /// Flow control by link feedback, if it is on.
+    pacing: Option<Box<flow::Pacing>>,
 }
 
 impl Sender {
@@ -134,6 +137,7 @@ impl Sender {
             reports_departures: false,
             paths: Timers::new(config.destinations),
             counters: SenderCounters::default(),
+            pacing: None,
             config,
         })
     }
@@ -271,6 +275,7 @@ impl Sender {
             (EventKind::Ack, _) => self.handle_ack(now, answer),
             (EventKind::Nack, Some(reason)) => self.handle_nack(now, answer, reason),
             (EventKind::SegmentDone, _) => self.handle_segment_done(now, answer),
+            (EventKind::Link, _) => return self.handle_link_event(now, event),
             _ => return false,
         }
         true
@@ -291,6 +296,9 @@ impl Sender {
             record.start.known = now;
         }
         let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent));
+        if let Some(trip) = trip {
+            self.note_delay(now, self.destination_of(&op), trip);
+        }
         self.note_arrival(now, &op, answer.tries, trip);
         self.note_route(now, self.destination_of(&op), &answer, trip);
         self.acknowledged(now, op.segment, 1, op.sent, trip);

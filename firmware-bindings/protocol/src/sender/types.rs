@@ -5,7 +5,7 @@ use alloc::borrow::Cow;
 use fpga_firmware::event::NackReason;
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
-use fpga_firmware::wire::AnswerNotes;
+use fpga_firmware::wire::{AnswerNotes, LinkFeedback};
 use fpga_registers::{CardAddr, quantity};
 
 use crate::time::Nanos;
@@ -190,6 +190,8 @@ pub enum TransmitKind {
     Data,
     /// Arrival notice of a transfer with [`Notify::Sender`]; no payload and no op numbers.
     Arrival,
+    /// One link packet to the node: an inquiry or a report; no transfer, no payload and no op numbers.
+    Link(LinkFeedback),
     /// NI command: a whole transfer from `source`, which the NI sends by itself; no payload and no op numbers.
     Command {
         /// Number that the events about it carry.

@@ -71,6 +71,7 @@ pub struct SimCheckArgs {
                   # routing: ecmp\n  \
                   # slow_links: [{from: 0, to: 1, number: 0, times: 4}]\n  \
                   # controller: 26\n  \
+                  # plain_switches: [{switch: 0, drop: true}]\n  \
                   # ecn: {threshold_bytes: 60000}\n  \
                   # link_failures: [{from: 0, to: 1, at_ns: 1000, for_ns: 500, every_ns: 9000}]\n  \
                   # control_first: true\n  \

@@ -1,9 +1,10 @@
 //! Part of the report of `sim run` that explains slow flows.
 
-use fpga_netsim::Topology;
 use fpga_netsim::explain::{CauseKind, QueueReport, vertex_name};
 use fpga_netsim::sweep::Sweep;
+use fpga_netsim::{LinkFeedbackCounts, Topology};
 use fpga_protocol::Nanos;
+use fpga_registers::quantity;
 use serde::Serialize;
 
 /// Maximum number of slow flows in the report.
@@ -75,12 +76,60 @@ struct QueueSeriesEntry {
     rate_gbps: Vec<f64>,
 }
 
+/// Counts of link feedback of all runs.
+#[derive(Debug, Serialize)]
+pub struct LinkFeedbackReport {
+    inquiries: u64,
+    passive: u64,
+    active: u64,
+    lost: u64,
+    dropped: u64,
+    rerouted: u64,
+    slowed: u64,
+    rates_lowered: u64,
+    rates_raised: u64,
+}
+
+impl LinkFeedbackReport {
+    const fn of(counts: &LinkFeedbackCounts) -> Self {
+        Self {
+            inquiries: counts.inquiries,
+            passive: counts.passive,
+            active: counts.active,
+            lost: counts.lost,
+            dropped: counts.dropped,
+            rerouted: counts.rerouted,
+            slowed: counts.slowed,
+            rates_lowered: counts.lowered,
+            rates_raised: counts.raised,
+        }
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "link feedback: {}, {} passive and {} active feedback ({} lost, {} dropped by switches), \
+             {} rerouted, {} slowed down; rates lowered {}, raised {}\n",
+            quantity(self.inquiries, "inquiry"),
+            self.passive,
+            self.active,
+            self.lost,
+            self.dropped,
+            self.rerouted,
+            self.slowed,
+            quantity(self.rates_lowered, "time"),
+            quantity(self.rates_raised, "time"),
+        )
+    }
+}
+
 /// Explanation of the slowest run, and series of the first one.
 #[derive(Debug, Serialize)]
 pub struct ExplainedReport {
     cut: u64,
     trimmed: u64,
     marked: u64,
+    /// Null without a controller.
+    link_feedback: Option<LinkFeedbackReport>,
     explained_seed: u64,
     slow_flows: u64,
     causes: Vec<CauseReport>,
@@ -167,6 +216,7 @@ impl ExplainedReport {
             cut: sweep.cut,
             trimmed: sweep.trimmed,
             marked: sweep.marked,
+            link_feedback: sweep.links.as_ref().map(LinkFeedbackReport::of),
             explained_seed: sweep.explained_seed,
             slow_flows: sweep.explanation.slow.len() as u64,
             causes: causes.collect(),
@@ -185,6 +235,9 @@ impl ExplainedReport {
             if count > 0 {
                 text += &format!("{}: {count}\n", format_args!("packets {number}"));
             }
+        }
+        if let Some(links) = &self.link_feedback {
+            text += &links.text();
         }
         for cause in &self.causes {
             text += &format!("cause: {}\n", cause.text);

@@ -49,6 +49,34 @@ fn sim_run_unfinished_flows_are_reported_without_failure() {
     assert!(ran.stdout.contains("first failure: seed 5, flow 0: "), "{}", ran.stdout);
 }
 
+/// The report counts link feedback; without a controller there is none.
+#[test]
+fn sim_run_counts_link_feedback() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "schema_version: 1\nscheme: adaptive-window\ntopology: {tree: {arity: 10, levels: 1}}\n\
+                queue_bytes: 32768\ncontroller: 9\ntraffic: {incast: {senders: 8, bytes: 300000}}\n";
+    let out = dir.path().to_str().unwrap();
+    let run = |name: &str, text: &str| {
+        let path = file(dir.path(), name, text);
+        let json = fpgactl(&["sim", "run", path.to_str().unwrap(), "--out", out, "--json"]).ok().json();
+        (json, fpgactl(&["sim", "run", path.to_str().unwrap(), "--out", out]).ok().stdout)
+    };
+    let (json, shown) = run("controlled.yaml", text);
+    let links = &json["link_feedback"];
+    for key in ["inquiries", "passive", "active", "slowed", "rates_lowered", "rates_raised"] {
+        assert!(links[key].as_u64().unwrap() > 0, "{key}: {links}");
+    }
+    assert_eq!((links["rerouted"].as_u64(), links["dropped"].as_u64()), (Some(0), Some(0)), "{links}");
+    let line = format!("link feedback: {} inquiries, ", links["inquiries"]);
+    assert!(shown.contains(&line), "{shown}");
+    let (json, _) = run("plain.yaml", &format!("{text}plain_switches: [{{switch: 10, drop: true}}]\n"));
+    let links = &json["link_feedback"];
+    assert_eq!(links["dropped"], links["inquiries"], "{links}");
+    assert_eq!((links["passive"].as_u64(), links["active"].as_u64()), (Some(0), Some(0)), "{links}");
+    let (json, shown) = run("uncontrolled.yaml", &text.replacen("controller: 9\n", "", 1));
+    assert!(json["link_feedback"].is_null() && !shown.contains("link feedback"), "{json}");
+}
+
 /// Flows that all take the same time: axes of constant values have distinct numbers, too.
 #[test]
 fn sim_figure_constant_values_are_drawn() {

@@ -102,6 +102,39 @@ fn stats_shows_both_ends() {
     assert!(text("stats").contains("acknowledgements"));
 }
 
+/// A transfer through a congested hop: the controlled list names the receiver, with its rate.
+#[test]
+fn ops_lists_controlled_receivers() {
+    let load = ["--size", "1MiB", "--reorder", "0", "--hop", "4Gbit", "--at", "80%", "--round-trip", "20us"];
+    for (scheme, sender) in [("registry", "host"), ("adaptive-window", "card")] {
+        for controller in [&[][..], &["--controller", "2"]] {
+            let run = |json: &[&str]| {
+                let args =
+                    [&["ops", "--scheme", scheme, "--link-feedback"][..], json, &load, controller].concat();
+                fpgactl(&args).ok()
+            };
+            let report = run(&["--json"]).json();
+            let feedback = &report["link_feedback"];
+            assert_eq!(feedback["controlled"], Value::from(vec![2]), "{scheme}: {report}");
+            let [rate] = feedback["rates"].as_array().unwrap().as_slice() else { panic!("{feedback}") };
+            assert_eq!((&rate["sender"], &rate["node"]), (&Value::from(sender), &Value::from(2)), "{rate}");
+            assert!(rate["controlled"] == true && rate["rate"].as_f64().unwrap() < 1.0, "{rate}");
+            let shown = run(&[]).stdout;
+            assert!(shown.contains("link feedback: 1 receiver at a lowered rate"), "{shown}");
+        }
+    }
+    // A hop that drops link packets, and no link feedback at all.
+    let args = ["ops", "--json", "--link-feedback", "--hop-feedback", "drops"];
+    let report = fpgactl(&[&args[..], &load].concat()).ok().json();
+    assert_eq!(report["link_feedback"]["controlled"], Value::Array(Vec::new()), "{report}");
+    let report = fpgactl(&[&["ops", "--json"][..], &load].concat()).ok().json();
+    assert!(report["link_feedback"].is_null(), "{report}");
+    let stats = fpgactl(&[&["stats", "--json", "--link-feedback"][..], &load].concat()).ok().json();
+    let interface = &stats["ends"][0]["interface"];
+    assert!(interface["link_inquiries_sent"].as_u64() > Some(0), "{stats}");
+    assert!(interface["link_passive_received"].as_u64() > Some(0), "{stats}");
+}
+
 /// If the card sends, its contexts are listed, and the mirror follows the receiver's.
 #[test]
 fn ops_lists_message_contexts() {

@@ -14,7 +14,7 @@ use super::{LinkFeedbackCounts, NONE, Packet, RateChange, Simulation};
 use crate::event_queue::{Event, EventAction};
 use crate::host::AnySender;
 use crate::scenario::{Scenario, ScenarioError, incarnation_of, node_of};
-use crate::topology::SwitchFabric;
+use crate::topology::{PlainSwitch, SwitchFabric};
 
 /// Hops and controller.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(super) struct Feedback {
     /// Applies the loss of hosts' control packets to the messages of links.
     loss: ImpairedLink<Packet>,
     words: LinkFeedbackCounts,
+    /// Switches without link feedback.
+    plain: Vec<PlainSwitch>,
 }
 
 /// Routes of the simulated network as the controller changes them: it reroutes a pair around a link, if routes are fixed and there is
@@ -61,6 +63,7 @@ impl Feedback {
             at,
             loss,
             words: LinkFeedbackCounts::default(),
+            plain: scenario.plain_switches.clone(),
         }))
     }
 
@@ -72,12 +75,18 @@ impl Feedback {
 }
 
 impl Simulation {
-    /// Handles a packet that arrives at `vertex` and leaves by `port`: the port may report on its link.
-    pub(super) fn at_hop(&mut self, vertex: u32, port: u32, packet: u32) {
+    /// Handles a packet that arrives at `vertex` and leaves by `port`: the port may report on its link. Returns whether the packet is
+    /// forwarded.
+    pub(super) fn at_hop(&mut self, vertex: u32, port: u32, packet: u32) -> bool {
         let now = self.nanos();
-        let Some(feedback) = &mut self.feedback else { return };
-        let Some(header) = self.packets.get(packet as usize).map(|packet| packet.header) else { return };
-        let Some(hop) = feedback.hops.get_mut(port as usize) else { return };
+        let Some(feedback) = &mut self.feedback else { return true };
+        let Some(header) = self.packets.get(packet as usize).map(|packet| packet.header) else { return true };
+        if let Some(PlainSwitch { drops, .. }) = feedback.plain.iter().find(|plain| plain.vertex == vertex) {
+            let dropped = *drops && matches!(header, Header::Link(_));
+            feedback.words.dropped += u64::from(dropped);
+            return !dropped;
+        }
+        let Some(hop) = feedback.hops.get_mut(port as usize) else { return true };
         let queue = self.network.filled(port, self.now).min(LINK_WHOLE);
         let state = LinkLoad { link: port, rate: self.network.rate(port).min(LINK_WHOLE), queue };
         let Common { source, destination, .. } = header.common();
@@ -101,6 +110,7 @@ impl Simulation {
             *count += 1;
             self.send_feedback_at(vertex, destination, to, word);
         }
+        true
     }
 
     /// Sends a hop's message from `vertex`.

@@ -101,6 +101,25 @@ pub struct LinkFeedbackCounts {
     pub rerouted: u64,
     /// Messages of the controller that slow a sender down.
     pub slowed: u64,
+    /// Link packets that switches without link feedback dropped.
+    pub dropped: u64,
+    /// Rates that senders lowered.
+    pub lowered: u64,
+    /// Rates that senders raised again.
+    pub raised: u64,
+}
+
+impl LinkFeedbackCounts {
+    /// Returns the sums of the counts of two runs.
+    #[must_use]
+    pub const fn merged(&self, other: &Self) -> Self {
+        macro_rules! sum {
+            ($($field:ident),+) => {
+                Self { $($field: self.$field.saturating_add(other.$field)),+ }
+            };
+        }
+        sum!(inquiries, passive, active, lost, rerouted, slowed, dropped, lowered, raised)
+    }
 }
 
 /// Result of a run.

@@ -16,6 +16,7 @@
 mod events;
 mod faults;
 mod frames;
+mod link;
 mod parameters;
 mod registers;
 mod scheme;
@@ -36,16 +37,17 @@ use fpga_firmware::generated::{Capabilities, Scheme, ni};
 use fpga_firmware::identity;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{
-    Ack, AnswerBody, AnswerNotes, Common, Control, Flags, Hello, Nack, NackReason, Packet, SegmentDone,
-    SegmentName, WIRE_VERSION,
+    Ack, AnswerBody, AnswerNotes, Common, Control, Flags, Hello, LinkPacket, Nack, NackReason, Packet,
+    SegmentDone, SegmentName, WIRE_VERSION,
 };
 use fpga_protocol::receiver::{MemoryFault, Output, ReceiveMemory, ReceiverConfigError, SegmentKey};
 use fpga_protocol::scheme::traits::Header;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 use frames::FrameQueue;
+use link::LinkUnit;
 use scheme::{ActiveSchemes, NodeAction, nack_message, refuse_segment};
-use tables::{EscapeShadow, MemoryShadow, RegistryShadow, SendingShadow};
+use tables::{EscapeShadow, MemoryShadow, RateShadow, RegistryShadow, SendingShadow};
 use transmit::{Transmit, TransmitStep};
 
 use settings::Settings;
@@ -85,6 +87,8 @@ pub(crate) struct Ni {
     escape_shadow: EscapeShadow,
     memory_shadow: MemoryShadow,
     sending_shadow: SendingShadow,
+    rate_shadow: RateShadow,
+    link: LinkUnit,
     received: u32,
     bad_crc: u32,
     bad_packet: u32,
@@ -98,7 +102,8 @@ pub(crate) struct Ni {
 impl NiBuild {
     fn new(description: &CardDescription) -> Self {
         let ni = &description.ni;
-        let mut capabilities = Capabilities::PACKET_EVENTS.with(Capabilities::FAULT_LOG);
+        let mut capabilities =
+            Capabilities::PACKET_EVENTS.with(Capabilities::FAULT_LOG).with(Capabilities::LINK_FEEDBACK);
         if ni.commands > 0 {
             capabilities = capabilities.with(Capabilities::COMMANDS).with(Capabilities::MIXED);
         }
@@ -160,6 +165,8 @@ impl Ni {
             escape_shadow: EscapeShadow::default(),
             memory_shadow: MemoryShadow::new(),
             sending_shadow: SendingShadow::default(),
+            rate_shadow: RateShadow::default(),
+            link: LinkUnit::default(),
             received: 0,
             bad_crc: 0,
             bad_packet: 0,
@@ -183,6 +190,8 @@ impl Ni {
         self.escape_shadow = EscapeShadow::default();
         self.memory_shadow = MemoryShadow::new();
         self.sending_shadow = SendingShadow::default();
+        self.rate_shadow = RateShadow::default();
+        self.link = LinkUnit::default();
         (self.received, self.bad_crc, self.bad_packet, self.asked) = (0, 0, 0, 0);
         self.timers_served = None;
     }
@@ -197,6 +206,8 @@ impl Ni {
     /// CONTROL.RESET: registry, escape buffer, tombstones, event counts and windows; settings and memory windows stay.
     fn clear(&mut self, space: &mut CardSpace) {
         self.rebuild(true);
+        self.link = LinkUnit::default();
+        self.link.rebuild(&self.settings);
         self.transmit.reset();
         self.events.restart();
         self.frames.clear();
@@ -321,7 +332,8 @@ impl Ni {
         }
         if matches!(sent, TransmitStep::Idle) {
             let kinds = self.exchange.windows_may_hold();
-            sent = self.transmit.step(lanes.space, &mut self.frames, source, incarnation, kinds);
+            let counts = &mut self.link.counts;
+            sent = self.transmit.step(lanes.space, &mut self.frames, counts, source, incarnation, kinds);
             if let (false, ActiveSchemes::Both(_, node)) =
                 (matches!(sent, TransmitStep::Idle), &mut self.exchange)
             {
@@ -365,7 +377,7 @@ impl Ni {
         let Some(node) = self.exchange.messages_mut().filter(|_| self.frames.has_space()) else {
             return TransmitStep::Idle;
         };
-        match node.transmit(self.now, space, &mut self.frames) {
+        match node.transmit(self.now, space, &mut self.frames, &mut self.link.counts) {
             None => TransmitStep::Idle,
             Some(None) => TransmitStep::More,
             Some(Some(fault)) => {
@@ -542,11 +554,7 @@ impl Ni {
                 self.exchange.move_access_table();
                 self.exchange.note_high_water();
             }
-            (Packet::Link(packet), ActiveSchemes::Messages(node) | ActiveSchemes::Both(_, node)) => {
-                node.handle_link_packet(now, &packet);
-            }
-            // The registry scheme's sender is the host, which reacts to link feedback itself; the NI cannot.
-            (Packet::Link(_), ActiveSchemes::Registry(_)) => return 0,
+            (Packet::Link(packet), _) => return self.handle_link_packet(&packet),
             (Packet::Message(bytes), ActiveSchemes::Registry(_)) => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
                 let answer = bytes.read().ok().and_then(|(message, _)| {
@@ -568,6 +576,30 @@ impl Ni {
             (Packet::Control(control), _) => return self.answer(&control),
         }
         self.drain().frames
+    }
+
+    /// Processes a link packet for this node: by the message sender, by the host, which is the sender of the registry, or by the
+    /// controller. Returns the number of frames sent.
+    fn handle_link_packet(&mut self, packet: &LinkPacket) -> u64 {
+        if !self.settings.link.is_on() {
+            return 0;
+        }
+        let answer = self.link.receive(self.now, packet, &self.settings);
+        if let Some(node) = self.exchange.messages_mut() {
+            node.handle_link_packet(self.now, packet);
+        }
+        if self.exchange.windows_may_hold().0
+            && let Some(event) = Event::of_link(&packet.word)
+        {
+            // Any node may send such packets: they get the share of events that may be dropped.
+            if self.events.has_table_credit() {
+                self.events.post(self.now, event);
+            } else {
+                self.link.counts.events_dropped = self.link.counts.events_dropped.wrapping_add(1);
+            }
+        }
+        let sent = answer.is_some_and(|answer| self.frames.send(|buffer| answer.encode(buffer)).is_ok());
+        u64::from(sent)
     }
 
     /// Turns a packet for the sending side into an event; answers a hello.

@@ -1,12 +1,13 @@
 //! The NI's part of the user BAR, register by register.
 
 use super::Ni;
+use super::link::LinkSettings;
 use super::parameters::Parameters;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
 use fpga_firmware::generated::{
-    Capabilities, NODE_ANY, PATHS_MAX, Scheme, counters, escape, fault_log, identity, memory, ni, registry,
-    sending,
+    Capabilities, NODE_ANY, PATHS_MAX, Scheme, counters, escape, fault_log, identity, memory, ni, rates,
+    registry, sending,
 };
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_protocol::time::Nanos;
@@ -59,6 +60,13 @@ impl Ni {
                 _ => self.sending_shadow.read(register),
             };
         }
+        if let Some(register) = within(at, rates::BLOCK_OFFSET, rates::BLOCK_SIZE) {
+            return match (register, self.exchange.messages()) {
+                (rates::OCCUPANCY, Some(node)) => node.rate_occupancy().0,
+                (rates::CONTROLLED, Some(node)) => node.rate_occupancy().1,
+                _ => self.rate_shadow.read(register),
+            };
+        }
         0
     }
 
@@ -104,7 +112,13 @@ impl Ni {
             ni::ROUND_TRIP_NS => settings.round_trip_ns,
             ni::MESSAGE_PACKETS => settings.message_packets,
             ni::PATHS => settings.paths,
-            _ => settings.parameters.read(register).unwrap_or_else(|| self.events.read(register)),
+            ni::RATE_ENTRIES if build.commands > 0 => super::link::RECEIVERS,
+            ni::RATE_ENTRIES => 0,
+            _ => settings
+                .parameters
+                .read(register)
+                .or_else(|| settings.link.read(register))
+                .unwrap_or_else(|| self.events.read(register)),
         }
     }
 
@@ -123,7 +137,7 @@ impl Ni {
             counters::TX_PACKETS => self.frames.sent,
             counters::BAD_CRC => self.bad_crc,
             counters::BAD_PACKET => counted.wrapping_add(self.bad_packet),
-            _ => counted,
+            _ => self.link.counts.read(register).unwrap_or(counted),
         }
     }
 
@@ -150,6 +164,10 @@ impl Ni {
         } else if at == sending::BLOCK_OFFSET + sending::INDEX {
             let shadow = self.exchange.messages().and_then(|node| node.context(value, self.now));
             self.sending_shadow.latch(value, shadow);
+            true
+        } else if at == rates::BLOCK_OFFSET + rates::INDEX {
+            let rate = self.exchange.messages().and_then(|node| node.rate(value));
+            self.rate_shadow.latch(value, rate);
             true
         } else if at == fault_log::BLOCK_OFFSET + fault_log::INDEX {
             self.faults.latch(value);
@@ -213,7 +231,9 @@ impl Ni {
                 }
                 return taken;
             }
-            _ if Parameters::has(register) => return self.choose(register, value),
+            _ if Parameters::has(register) || LinkSettings::has(register) => {
+                return self.choose(register, value);
+            }
             _ => return self.events.write(register, value),
         }
         self.apply_settings();
@@ -239,10 +259,11 @@ impl Ni {
                 (&mut settings.message_packets, (1..=MESSAGE_PACKETS_MAX).contains(&value))
             }
             ni::PATHS => (&mut settings.paths, (1..=u32::from(PATHS_MAX)).contains(&value)),
-            _ => {
-                let Some(place) = settings.parameters.place(register) else { return false };
-                (place, Parameters::allows(register, value))
-            }
+            _ => match (settings.parameters.place(register), settings.link.place(register)) {
+                (Some(place), _) => (place, Parameters::allows(register, value)),
+                (None, Some(place)) => (place, LinkSettings::allows(register, value)),
+                (None, None) => return false,
+            },
         };
         if !fits || old.control & ni::control::ENABLE != 0 {
             return false;
@@ -251,6 +272,7 @@ impl Ni {
         // The registry scheme depends only on SCHEME and SCHEMES_ON.
         let timed = !matches!(register, ni::SCHEME | ni::SCHEMES_ON);
         if timed && settings.active_schemes() == 1 << Scheme::Registry.value() || self.rebuild(true) {
+            self.link.rebuild(&self.settings);
             return true;
         }
         self.settings = old;

@@ -3,6 +3,7 @@
 use super::NiBuild;
 use super::faults::Fault;
 use super::frames::FrameQueue;
+use super::link::LinkCounts;
 use super::settings::Settings;
 use crate::space::CardSpace;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
@@ -12,6 +13,7 @@ use fpga_firmware::window::WindowHeader;
 use fpga_firmware::wire::{
     AnswerBody, Common, Control, Data, Flags, LinkPacket, Message, MessageAnswer, Nack, NackReason,
 };
+use fpga_protocol::feedback::flow::{FlowControl, RateView};
 use fpga_protocol::receiver::{
     AccessTable, EntryView, EscapedView, Receiver, ReceiverConfig, ReceiverConfigError,
 };
@@ -113,7 +115,10 @@ impl MessageNode {
         config.contexts = build.sending_contexts.into();
         config.transfers = build.commands.into();
         config.ask = trip;
-        let sender = messages::Sender::new(config, incarnation).ok()?;
+        let mut sender = messages::Sender::new(config, incarnation).ok()?;
+        if let Some(flow) = settings.link.flow(trip) {
+            sender.control_flow(flow);
+        }
         let mut config = messages::ReceiverConfig::new(node, incarnation, first);
         config.others = others;
         config.packet_size_log2 = build.packet_size_log2;
@@ -366,8 +371,25 @@ impl MessageNode {
             counters::EXPIRED => counted.abandoned,
             counters::NACKS_SENT => self.negative.into(),
             counters::ACKS_SENT => self.positive.into(),
+            counters::RATES_LOWERED => self.sender.flow().map_or(0, |flow| flow.changes().0),
+            counters::RATES_RAISED => self.sender.flow().map_or(0, |flow| flow.changes().1),
             _ => 0,
         })
+    }
+
+    /// Rate towards the receiver in slot `slot` of the flow control.
+    pub(super) fn rate(&self, slot: u32) -> Option<RateView> {
+        self.sender.flow()?.receiver(slot)
+    }
+
+    /// Number of receivers with a slot of the flow control, and of those on the controlled list.
+    pub(super) fn rate_occupancy(&self) -> (u32, u32) {
+        let count = |controlled: bool| {
+            let views = self.sender.flow().into_iter().flat_map(FlowControl::receivers);
+            let counted = views.filter(|view| !controlled || view.is_controlled()).count();
+            u32::try_from(counted).unwrap_or(u32::MAX)
+        };
+        (count(false), count(true))
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
@@ -502,15 +524,25 @@ impl MessageNode {
         }
     }
 
-    /// Sends the next packet of a message. Returns `None` if there is none to send now, otherwise the fault, if any.
+    /// Sends the next packet of a message, or a link packet. Returns `None` if there is none to send now, otherwise the fault, if any.
     pub(super) fn transmit(
         &mut self,
         now: Nanos,
         space: &CardSpace,
         frames: &mut FrameQueue,
+        counts: &mut LinkCounts,
     ) -> Option<Option<Fault>> {
         let departure = self.sender.poll_packet(now)?;
-        let Header::Message(message) = departure.header else { return Some(None) };
+        let message = match departure.header {
+            Header::Message(message) => message,
+            Header::Link(packet) => {
+                if frames.send(|buffer| packet.encode(buffer)).is_ok() {
+                    counts.note_sent(&packet.word);
+                }
+                return Some(None);
+            }
+            Header::Data(_) | Header::Control(_) => return Some(None),
+        };
         let length = usize::try_from(departure.payload).unwrap_or(usize::MAX);
         let payload = self.payload.get_mut(..length)?;
         if let Err((_, address)) = space.read(departure.source, payload) {

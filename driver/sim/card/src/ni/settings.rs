@@ -1,5 +1,6 @@
 //! Settings of the NI, which the host writes to its registers.
 
+use super::link::LinkSettings;
 use super::parameters::Parameters;
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::scheme::any::SchemeConfig;
@@ -22,6 +23,7 @@ pub(crate) struct Settings {
     pub(super) message_packets: u32,
     pub(super) paths: u32,
     pub(super) parameters: Parameters,
+    pub(super) link: LinkSettings,
 }
 
 impl Settings {
@@ -42,6 +44,7 @@ impl Settings {
             message_packets: 256,
             paths: 1,
             parameters: Parameters::NONE,
+            link: LinkSettings::RESET,
         }
     }
 

@@ -1,9 +1,10 @@
 //! Windows onto registry, escape buffer and memory windows: writing INDEX latches an entry into shadow words.
 
 use fpga_firmware::generated::{
-    MEMORY_COMMIT_INSTALL, MEMORY_COMMIT_REMOVE, Permissions, escape, memory, registry, sending,
+    MEMORY_COMMIT_INSTALL, MEMORY_COMMIT_REMOVE, Permissions, escape, memory, rates, registry, sending,
 };
 use fpga_firmware::ids::NodeId;
+use fpga_protocol::feedback::flow::RateView;
 use fpga_protocol::receiver::{AccessTable, EntryView, EscapedView, MemoryWindow};
 use fpga_protocol::scheme::messages::ContextView;
 use fpga_protocol::time::Nanos;
@@ -142,6 +143,41 @@ impl SendingShadow {
             sending::SENT => low32(context.sent),
             sending::TRIES => context.tries.into(),
             sending::AGE_US => age_us(context.age),
+            _ => 0,
+        }
+    }
+}
+
+/// Shadow of one rate.
+#[derive(Debug, Default)]
+pub(super) struct RateShadow {
+    index: u32,
+    rate: Option<RateView>,
+}
+
+impl RateShadow {
+    pub(super) const fn latch(&mut self, index: u32, rate: Option<RateView>) {
+        self.index = index;
+        self.rate = rate;
+    }
+
+    pub(super) fn read(&self, register: u32) -> u32 {
+        if register == rates::INDEX {
+            return self.index;
+        }
+        let Some(rate) = &self.rate else { return 0 };
+        let nanos = |span: Nanos| u32::try_from(span.get()).unwrap_or(u32::MAX);
+        match register {
+            rates::FLAGS => {
+                let controlled = if rate.is_controlled() { rates::flags::CONTROLLED } else { 0 };
+                rates::flags::VALID | controlled
+            }
+            rates::NODE => rate.node.get(),
+            rates::RATE => rate.rate,
+            rates::MIN_DELAY_NS => rate.min_delay.map_or(0, |delay| nanos(delay).max(1)),
+            rates::MAX_DELAY_NS => nanos(rate.max_delay),
+            rates::INQUIRY => rate.inquiry,
+            rates::CONGESTED => rate.congested,
             _ => 0,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::faults::Fault;
 use super::frames::FrameQueue;
+use super::link::LinkCounts;
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
 use fpga_firmware::event::FaultReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
@@ -107,6 +108,7 @@ impl Transmit {
         &mut self,
         space: &CardSpace,
         frames: &mut FrameQueue,
+        counts: &mut LinkCounts,
         source: NodeId,
         incarnation: Incarnation,
         (segments, commands): (bool, bool),
@@ -138,6 +140,12 @@ impl Transmit {
             WindowKind::Arrival => header
                 .arrival(source, incarnation)
                 .is_some_and(|arrived| frames.send_control(&Control::Arrived(arrived)).is_ok()),
+            WindowKind::LinkInquiry | WindowKind::LinkActive => {
+                header.link_packet(source, incarnation).is_some_and(|packet| {
+                    counts.note_sent(&packet.word);
+                    frames.send(|buffer| packet.encode(buffer)).is_ok()
+                })
+            }
             _ => send_packet(header, *next, window, space, frames, source, incarnation).is_some(),
         };
         if !sent {

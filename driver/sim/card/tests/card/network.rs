@@ -11,6 +11,7 @@ use fpga_firmware::wire::{Common, Control, DataHeader, Hello, Packet};
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 
+mod feedback;
 mod schemes;
 
 const NI: u64 = ni::BLOCK_OFFSET as u64;
@@ -107,6 +108,7 @@ fn header(sequence: u32, to: u32, length: u32) -> WindowHeader {
         tries: 0,
         path: 0,
         command: fpga_firmware::window::CommandFields::NONE,
+        link: fpga_firmware::window::LinkFields::NONE,
     }
 }
 
@@ -159,7 +161,7 @@ fn ni_identity_block_is_accepted() {
     let mut testbed = CardTestbed::new();
     let words: Vec<u32> = (0..256).map(|index| testbed.read(USER, 4 * index)).collect();
     let identity: Identity = check(&words, 0x1_0000).unwrap();
-    assert_eq!(identity.blocks().len(), 9);
+    assert_eq!(identity.blocks().len(), 10);
     let mut description = small();
     description.ni.checksum_override = Some(1);
     let mut testbed = CardTestbed::with(description);

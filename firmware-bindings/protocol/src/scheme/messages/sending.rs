@@ -69,6 +69,8 @@ struct Context {
     /// Next packet that was never sent.
     fresh: u32,
     sent: u64,
+    /// Time at which the last packet was sent.
+    last_sent: Nanos,
     last_heard: Nanos,
     /// Consecutive requests, or starts of the message.
     tries: u8,
@@ -153,6 +155,7 @@ impl Sender {
             count: 0,
             fresh: 0,
             sent: 0,
+            last_sent: Nanos::ZERO,
             last_heard: Nanos::ZERO,
             tries: 0,
             requested: Nanos::ZERO,
@@ -209,8 +212,8 @@ impl Sender {
         ]
     }
 
-    /// Enables flow control by link feedback ([`crate::feedback`]). Only for schemes whose answers give delays: a
-    /// lowered rate rises again by measured delays.
+    /// Enables flow control by link feedback ([`crate::feedback`]). Messages of schemes whose answers give no delays
+    /// are not controlled: a lowered rate rises again by measured delays.
     pub fn control_flow(&mut self, config: FlowConfig) {
         self.flow = Some(FlowControl::new(config, self.config.node, self.incarnation));
     }
@@ -264,6 +267,9 @@ impl Sender {
     pub const fn set_identity(&mut self, node: NodeId, incarnation: Incarnation) {
         self.config.node = node;
         self.incarnation = incarnation;
+        if let Some(flow) = &mut self.flow {
+            flow.set_identity(node, incarnation);
+        }
     }
 
     /// Sets the give-up time, and the time for which half of a context's numbers last ([`SenderConfig::rest`]). They
@@ -615,6 +621,7 @@ impl Sender {
                     payload: size.min(context.announcement.length - offset),
                 };
                 context.sent += 1;
+                context.last_sent = now;
                 let transfer = self.transfers.get_mut(context.transfer);
                 if packet.index == context.fresh {
                     context.fresh += 1;
@@ -684,8 +691,10 @@ impl SchemeSender for Sender {
             return Some(OutgoingPacket { header, source: CardAddr::new(0), payload: 0 });
         }
         while let Some(slot) = self.ready.next_from(self.turn) {
+            let context = &self.contexts[index(slot)];
             if let Some(flow) = &self.flow
-                && flow.rate(self.contexts[index(slot)].node) < FULL
+                && context.end.gives_delays()
+                && flow.rate(context.node) < FULL
             {
                 self.ready.remove(slot);
                 self.low.insert(slot);

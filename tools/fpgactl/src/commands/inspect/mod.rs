@@ -5,6 +5,7 @@
 //! which the listing is taken.
 
 mod picture;
+mod rates;
 mod receiving;
 mod sending;
 mod stats;

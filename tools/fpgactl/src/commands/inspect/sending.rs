@@ -8,6 +8,7 @@ use fpga_protocol::sender::TransferStage;
 use fpga_registers::quantity;
 use serde::Serialize;
 
+use super::rates::RatesReport;
 use super::{
     ListingSource, LoadProgress, REGISTRY, has_messages, in_micros, scheme_name, scheme_names, span_text,
 };
@@ -32,6 +33,8 @@ pub struct OpsReport {
     /// All active schemes. Under the message schemes the card sends, and has messages instead of an op table.
     pub(in crate::commands) schemes: Vec<&'static str>,
     pub(in crate::commands) messages: Vec<MessageRow>,
+    /// Rates towards receivers, and the controlled list; `null` without link feedback.
+    pub(in crate::commands) link_feedback: Option<RatesReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -145,6 +148,7 @@ impl OpsReport {
         };
         let (scheme, schemes) = (scheme_name(tables)?, scheme_names(tables)?);
         let messages = if has_messages(&schemes) { MessageRow::all(tables)? } else { Vec::new() };
+        let link_feedback = RatesReport::of(scene, tables)?;
         let (sender, now) = match scene {
             ListingSource::Load(load) => (load.sending.endpoint().sender(), load.now),
             ListingSource::Card { .. } => (None, Nanos::ZERO),
@@ -163,6 +167,7 @@ impl OpsReport {
                 scheme,
                 schemes,
                 messages,
+                link_feedback,
             });
         };
         let ops: Vec<_> = sender
@@ -184,7 +189,8 @@ impl OpsReport {
             })
             .collect();
         let capacity = Some(sender.config().op_entries);
-        Ok(Self { card, node, moment, capacity, in_use: ops.len(), ops, scheme, schemes, messages })
+        let in_use = ops.len();
+        Ok(Self { card, node, moment, capacity, in_use, ops, scheme, schemes, messages, link_feedback })
     }
 }
 
@@ -254,6 +260,9 @@ impl Report for OpsReport {
             ),
         };
         text += &format!("{}\n", LoadProgress::text(self.moment.as_ref()));
+        if let Some(feedback) = &self.link_feedback {
+            text += &feedback.text();
+        }
         if !self.messages.is_empty() {
             if self.schemes.contains(&REGISTRY) {
                 text += &format!(

@@ -45,6 +45,15 @@ pub(in crate::commands) struct NiStats {
     pub(in crate::commands) expired: u32,
     pub(in crate::commands) nacks_sent: u32,
     pub(in crate::commands) acks_sent: u32,
+    pub(in crate::commands) link_inquiries_sent: u32,
+    pub(in crate::commands) link_passive_received: u32,
+    pub(in crate::commands) link_active_sent: u32,
+    pub(in crate::commands) link_active_received: u32,
+    pub(in crate::commands) link_slow_sent: u32,
+    pub(in crate::commands) link_slow_received: u32,
+    pub(in crate::commands) rates_lowered: u32,
+    pub(in crate::commands) rates_raised: u32,
+    pub(in crate::commands) link_events_dropped: u32,
     pub(in crate::commands) registry_in_use: u32,
     pub(in crate::commands) registry_high_water: u32,
     pub(in crate::commands) escape_in_use: u32,
@@ -96,6 +105,15 @@ impl NiStats {
             expired,
             nacks_sent,
             acks_sent,
+            link_inquiries_sent,
+            link_passive_received,
+            link_active_sent,
+            link_active_received,
+            link_slow_sent,
+            link_slow_received,
+            rates_lowered,
+            rates_raised,
+            link_events_dropped,
             ..
         } = tables.counters()?;
         let (registry_in_use, registry_high_water) = tables.registry_occupancy()?;
@@ -116,6 +134,15 @@ impl NiStats {
             expired,
             nacks_sent,
             acks_sent,
+            link_inquiries_sent,
+            link_passive_received,
+            link_active_sent,
+            link_active_received,
+            link_slow_sent,
+            link_slow_received,
+            rates_lowered,
+            rates_raised,
+            link_events_dropped,
             registry_in_use,
             registry_high_water,
             escape_in_use,
@@ -123,7 +150,7 @@ impl NiStats {
         })
     }
 
-    fn rows(&self) -> [(&'static str, String); 9] {
+    fn rows(&self) -> [(&'static str, String); 10] {
         [
             ("packets", format!("{} received, {} sent", self.rx_packets, self.tx_packets)),
             (
@@ -167,6 +194,18 @@ impl NiStats {
             ("damaged", self.bad_crc.to_string()),
             ("malformed", self.bad_packet.to_string()),
             ("violations", self.violations.to_string()),
+            (
+                "link feedback",
+                format!(
+                    "{}, {}; {} and {} slow-downs sent and received; rates lowered {}, raised {}",
+                    quantity(self.link_inquiries_sent, "inquiry"),
+                    quantity(self.link_passive_received, "answer"),
+                    self.link_slow_sent,
+                    self.link_slow_received,
+                    quantity(self.rates_lowered, "time"),
+                    quantity(self.rates_raised, "time"),
+                ),
+            ),
         ]
     }
 }

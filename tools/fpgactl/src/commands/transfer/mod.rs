@@ -82,9 +82,19 @@ fn open_ends(
             "--reorder, --loss and the other impairments apply only to the simulated network of this process\nhelp: omit them for other cards (`card serve` has them, too)".to_owned(),
         ));
     }
+    if !settings.card.is_simulated() && plan.hop().is_some() {
+        return Err(CliError::Usage(
+            "--hop applies only to the simulated network of this process\nhelp: omit it for other cards"
+                .to_owned(),
+        ));
+    }
     let reorder = plan.reorder.unwrap_or(plan::REORDER);
-    let network =
-        SimOptions { packet: plan.packet, seed: plan.seed, impairments: plan.impair.model(reorder)? };
+    let network = SimOptions {
+        packet: plan.packet,
+        seed: plan.seed,
+        impairments: plan.impair.model(reorder)?,
+        hop: plan.hop(),
+    };
     let peer = args.peer.clone().or_else(|| settings.peer.clone()).map(|peer| peer.through(settings.access));
     let (a, b) = target::open_pair(&settings.card, peer.as_ref(), network)?;
     plan.check_packet(&a)?;

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use fpga_driver::NiInfo;
-use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions, Tuning};
+use fpga_driver::NodeId;
+use fpga_driver::endpoint::{EndpointOptions, LinkFeedback, SendNotify, SendOptions, Tuning};
+use fpga_netmodel::Rate;
+use fpga_protocol::Nanos;
 use fpga_protocol::scheme::tuning::max_window;
 
-use crate::cli::{Notifier, Scheme, SegmentLength, TransferArgs};
+use crate::cli::{FeedbackArgs, Notifier, Scheme, SegmentLength, TransferArgs};
 use crate::config::TransferDefaults;
 use crate::error::CliError;
 use crate::impair::ImpairArgs;
-use crate::target::Opened;
+use crate::target::{HopOptions, Opened};
 
 /// Default of `--size`.
 const SIZE: u64 = 64 << 20;
@@ -21,6 +24,8 @@ const CHUNK: u64 = 256 << 20;
 /// Escape timeout for served cards. Such a card shares its CPU with others, and so do the links between such cards: a packet may be late by
 /// the time slices of several processes.
 const SERVED_ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
+/// Default of `--hop-queue`.
+const HOP_QUEUE: Duration = Duration::from_micros(50);
 /// Default of `--seed`.
 const SEED: u64 = 1;
 /// Default of `--reorder`.
@@ -38,6 +43,8 @@ pub(super) struct Plan {
     pub(super) reorder: Option<u16>,
     /// Other impairments of the simulated network.
     pub(super) impair: ImpairArgs,
+    /// Link feedback.
+    feedback: FeedbackArgs,
     /// Schemes, default first; the transfers of a long file alternate between them.
     pub(super) schemes: Vec<Scheme>,
     tuning: Tuning,
@@ -62,6 +69,7 @@ impl Plan {
             packet: args.packet.or(defaults.packet),
             reorder: args.reorder.or(defaults.reorder),
             impair: args.impair.or(&defaults.impair()),
+            feedback: args.feedback.clone(),
             schemes: args.scheme.clone(),
             tuning: tuning(args)?,
             round_trip: args.round_trip,
@@ -82,6 +90,17 @@ impl Plan {
     pub(super) fn for_inspection(args: &TransferArgs, defaults: &TransferDefaults) -> Result<Self, CliError> {
         let size = args.size.or(defaults.size).unwrap_or(INSPECTED_TRANSFER_BYTES);
         Ok(Self { size, packet_events: true, ..Self::new(args, defaults)? })
+    }
+
+    /// Hop of the simulated network, if one is requested.
+    pub(super) fn hop(&self) -> Option<HopOptions> {
+        let queue = Nanos::from(self.feedback.hop_queue.unwrap_or(HOP_QUEUE));
+        let feedback = self.feedback.hop_feedback.unwrap_or_default();
+        self.feedback.hop.map(|rate| HopOptions {
+            rate: Rate { rate, queue },
+            feedback: feedback.into(),
+            controller: self.feedback.controller.map(NodeId::new),
+        })
     }
 
     /// Checks the packet size. It is fixed when a card is built: for a real card the option only states the expected size.
@@ -137,6 +156,11 @@ impl Plan {
         options.tuning = self.tuning;
         options.round_trip = self.round_trip.unwrap_or(options.round_trip);
         options.packet_events = self.packet_events;
+        if self.feedback.link_feedback {
+            let mut feedback = LinkFeedback::default();
+            feedback.controller = self.feedback.controller.map(NodeId::new);
+            options.link_feedback = Some(feedback);
+        }
         options.big_threshold = self.threshold;
         let registry = self.schemes.contains(&Scheme::Registry);
         let ni = opened.card.info().ni.as_ref();

@@ -96,6 +96,13 @@ impl Sender {
                 return;
             }
             AnswerBody::Done => {
+                // A message of one packet has no other answer.
+                if let Some(flow) = &mut self.flow
+                    && context.end.gives_delays()
+                    && (context.count, context.sent) == (1, 1)
+                {
+                    flow.sample(now, context.node, now.saturating_sub(context.last_sent));
+                }
                 self.message_done(now, slot);
                 return;
             }

@@ -1,0 +1,158 @@
+//! Link feedback: what the interface adds to the flow control of its message sender.
+//!
+//! The message sender ([`super::scheme::MessageNode`]) sends inquiries and reports, and lowers its rates. The host is the sender of the
+//! registry: it gets the feedback for this node as events. The controller of a network may be at this node.
+
+use super::settings::Settings;
+use fpga_firmware::generated::{NODE_ANY, counters, ni};
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::wire::{Common, Flags, LinkFeedback, LinkPacket};
+use fpga_protocol::feedback::controller::{Controller, ControllerConfig, StaticRouting};
+use fpga_protocol::feedback::flow::FlowConfig;
+use fpga_protocol::time::Nanos;
+
+/// Round trips after the last report of a link for which it counts as congested.
+const MEMORY_ROUND_TRIPS: u64 = 4;
+/// Number of congested links above which other routes are assumed to be as bad.
+const LINKS: u32 = 2;
+
+/// Maximum number of receivers whose rate is controlled.
+pub(super) const RECEIVERS: u32 = FlowConfig::new(1, Nanos::new(1)).receivers;
+
+/// Settings of the host.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LinkSettings {
+    control: u32,
+    controller: u32,
+    rate_mbps: u32,
+}
+
+impl LinkSettings {
+    /// Reset values of the map.
+    pub(super) const RESET: Self = Self { control: 0, controller: NODE_ANY, rate_mbps: 100_000 };
+
+    pub(super) const fn is_on(&self) -> bool {
+        self.control & ni::link_control::ENABLE != 0
+    }
+
+    pub(super) const fn has(register: u32) -> bool {
+        Self::RESET.read(register).is_some()
+    }
+
+    pub(super) const fn read(&self, register: u32) -> Option<u32> {
+        match register {
+            ni::LINK_CONTROL => Some(self.control),
+            ni::LINK_CONTROLLER => Some(self.controller),
+            ni::LINK_RATE_MBPS => Some(self.rate_mbps),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn place(&mut self, register: u32) -> Option<&mut u32> {
+        match register {
+            ni::LINK_CONTROL => Some(&mut self.control),
+            ni::LINK_CONTROLLER => Some(&mut self.controller),
+            ni::LINK_RATE_MBPS => Some(&mut self.rate_mbps),
+            _ => None,
+        }
+    }
+
+    /// Whether the register accepts this value.
+    pub(super) const fn allows(register: u32, value: u32) -> bool {
+        match register {
+            ni::LINK_CONTROL => value & !ni::link_control::ENABLE == 0,
+            ni::LINK_RATE_MBPS => value > 0,
+            _ => true,
+        }
+    }
+
+    /// Configuration of the message sender's flow control; `None`: it takes no part.
+    pub(super) fn flow(&self, round_trip: Nanos) -> Option<FlowConfig> {
+        let mut config = FlowConfig::new(u64::from(self.rate_mbps) * 1_000_000, round_trip);
+        config.controller = (self.controller != NODE_ANY).then(|| NodeId::new(self.controller));
+        self.is_on().then_some(config)
+    }
+}
+
+/// Counts since reset.
+#[derive(Debug, Default)]
+pub(super) struct LinkCounts {
+    inquiries_sent: u32,
+    passive_received: u32,
+    active_sent: u32,
+    active_received: u32,
+    slow_sent: u32,
+    slow_received: u32,
+    pub(super) events_dropped: u32,
+}
+
+impl LinkCounts {
+    pub(super) const fn note_sent(&mut self, word: &LinkFeedback) {
+        let count = match word {
+            LinkFeedback::Inquiry { .. } => &mut self.inquiries_sent,
+            LinkFeedback::Active { .. } => &mut self.active_sent,
+            LinkFeedback::Slow { .. } => &mut self.slow_sent,
+            LinkFeedback::Passive { .. } => return,
+        };
+        *count = count.wrapping_add(1);
+    }
+
+    pub(super) const fn read(&self, register: u32) -> Option<u32> {
+        Some(match register {
+            counters::LINK_INQUIRIES_SENT => self.inquiries_sent,
+            counters::LINK_PASSIVE_RECEIVED => self.passive_received,
+            counters::LINK_ACTIVE_SENT => self.active_sent,
+            counters::LINK_ACTIVE_RECEIVED => self.active_received,
+            counters::LINK_SLOW_SENT => self.slow_sent,
+            counters::LINK_SLOW_RECEIVED => self.slow_received,
+            counters::LINK_EVENTS_DROPPED => self.events_dropped,
+            _ => return None,
+        })
+    }
+}
+
+/// Counts, and the controller if it is at this node.
+#[derive(Debug, Default)]
+pub(super) struct LinkUnit {
+    pub(super) counts: LinkCounts,
+    controller: Option<Controller>,
+}
+
+impl LinkUnit {
+    /// Starts again with these settings; the counts stay.
+    pub(super) fn rebuild(&mut self, settings: &Settings) {
+        let trip = Nanos::new(settings.round_trip_ns.into());
+        let config = ControllerConfig { links: LINKS, memory: trip.saturating_mul(MEMORY_ROUND_TRIPS) };
+        self.controller = settings.link.is_on().then(|| Controller::new(config));
+    }
+
+    /// Counts a packet for this node. Returns the answer of the controller, if it is at this node.
+    pub(super) fn receive(
+        &mut self,
+        now: Nanos,
+        packet: &LinkPacket,
+        settings: &Settings,
+    ) -> Option<LinkPacket> {
+        let count = match packet.word {
+            LinkFeedback::Inquiry { .. } => return None,
+            LinkFeedback::Passive { .. } => &mut self.counts.passive_received,
+            LinkFeedback::Slow { .. } => &mut self.counts.slow_received,
+            LinkFeedback::Active { .. } => &mut self.counts.active_received,
+        };
+        if matches!(packet.word, LinkFeedback::Active { .. }) && settings.link.controller != settings.node_id
+        {
+            return None;
+        }
+        *count = count.wrapping_add(1);
+        let (to, word) = self.controller.as_mut()?.report(now, &packet.word, &mut StaticRouting)?;
+        self.counts.note_sent(&word);
+        let common = Common {
+            source: NodeId::new(settings.node_id),
+            destination: to,
+            incarnation: Incarnation::new(settings.incarnation),
+            flags: Flags::NONE,
+            path: 0,
+        };
+        Some(LinkPacket { common, word })
+    }
+}

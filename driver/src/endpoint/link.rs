@@ -1,0 +1,100 @@
+//! Link feedback of an endpoint: its option, the registers, and the rates of host and card.
+
+use fpga_firmware::NodeId;
+use fpga_firmware::generated::{NODE_ANY, ni as at};
+use fpga_protocol::Nanos;
+use fpga_protocol::feedback::flow::{FlowConfig, RateView};
+
+use super::{Endpoint, EndpointError, EndpointOptions};
+use crate::ni::{Block, NiInfo};
+
+/// Link feedback and flow control (docs/protocol.md 9): hops of the network report congested links, and the sender lowers its rate to the
+/// receivers behind them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkFeedback {
+    /// Node of the controller, to which congested links are reported; if it is this node, the card is the controller. Default: none, and
+    /// this node lowers its rates at once.
+    pub controller: Option<NodeId>,
+    /// Line rate in Mbit/s, to which rates refer, at least 1. Default 100000 (100 Gbit/s).
+    pub line_rate_mbps: u32,
+}
+
+impl Default for LinkFeedback {
+    fn default() -> Self {
+        Self { controller: None, line_rate_mbps: 100_000 }
+    }
+}
+
+impl LinkFeedback {
+    /// Sets the node of the controller.
+    #[must_use]
+    pub const fn controller(mut self, node: NodeId) -> Self {
+        self.controller = Some(node);
+        self
+    }
+
+    /// Sets the line rate in Mbit/s.
+    #[must_use]
+    pub const fn line_rate_mbps(mut self, rate: u32) -> Self {
+        self.line_rate_mbps = rate;
+        self
+    }
+
+    /// Returns the configuration of the host's flow control.
+    pub(super) fn flow(self, options: &EndpointOptions) -> FlowConfig {
+        let round_trip = Nanos::from(options.round_trip).max(Nanos::new(1));
+        let mut config = FlowConfig::new(u64::from(self.line_rate_mbps) * 1_000_000, round_trip);
+        config.controller = self.controller;
+        config
+    }
+}
+
+/// Checks the option against the card.
+pub(super) fn check(options: &EndpointOptions, info: &NiInfo) -> Result<(), EndpointError> {
+    let Some(feedback) = options.link_feedback else { return Ok(()) };
+    let refuse =
+        |what, found: u32, expected| Err(EndpointError::Option { what, found: found.into(), expected });
+    if !info.link_feedback {
+        return refuse("link feedback", 1, "off: this card's interface does not take part in it");
+    }
+    if feedback.line_rate_mbps == 0 {
+        return refuse("the line rate of link feedback", 0, "at least 1 Mbit/s");
+    }
+    if feedback.controller == Some(NodeId::ANY) {
+        return refuse("the controller of link feedback", NODE_ANY, "one node, or none");
+    }
+    Ok(())
+}
+
+/// Writes the option to the NI, and overrides the choice of an earlier owner.
+pub(super) fn configure(ni: &Block, options: &EndpointOptions, info: &NiInfo) -> Result<(), EndpointError> {
+    if !info.link_feedback {
+        return Ok(());
+    }
+    let Some(feedback) = options.link_feedback else {
+        return Ok(ni.write(at::LINK_CONTROL, 0)?);
+    };
+    let trip = u32::try_from(options.round_trip.as_nanos()).unwrap_or(u32::MAX).max(1);
+    ni.write(at::ROUND_TRIP_NS, trip)?;
+    ni.write(at::LINK_CONTROLLER, feedback.controller.map_or(NODE_ANY, NodeId::get))?;
+    ni.write(at::LINK_RATE_MBPS, feedback.line_rate_mbps)?;
+    ni.write(at::LINK_CONTROL, at::link_control::ENABLE)?;
+    Ok(())
+}
+
+impl Endpoint {
+    /// Returns the link feedback option with which the endpoint was opened.
+    #[must_use]
+    pub const fn link_feedback(&self) -> Option<LinkFeedback> {
+        self.settings.link_feedback
+    }
+
+    /// Returns the rates of this host's sender towards receivers, in the registry scheme; empty without link feedback. Those of the card's
+    /// sender are in [`ReceiveTables::rates`](super::inspect::ReceiveTables::rates).
+    #[must_use]
+    pub fn rates(&self) -> Vec<RateView> {
+        let flow = self.sender.host().and_then(|sender| sender.flow());
+        flow.into_iter().flat_map(|flow| flow.receivers()).collect()
+    }
+}
