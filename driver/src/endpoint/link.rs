@@ -1,54 +1,12 @@
-//! Link feedback of an endpoint: its option, the registers, and the rates of host and card.
+//! Link feedback of an endpoint: the registers, and the rates of the host.
 
 use fpga_firmware::NodeId;
 use fpga_firmware::generated::{NODE_ANY, ni as at};
-use fpga_protocol::Nanos;
-use fpga_protocol::feedback::flow::{FlowConfig, RateView};
+use fpga_protocol::feedback::flow::RateView;
 
+use super::link_options::LinkFeedback;
 use super::{Endpoint, EndpointError, EndpointOptions};
 use crate::ni::{Block, NiInfo};
-
-/// Link feedback and flow control (docs/protocol.md 9): hops of the network report congested links, and the sender lowers its rate to the
-/// receivers behind them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LinkFeedback {
-    /// Node of the controller, to which congested links are reported; if it is this node, the card is the controller. Default: none, and
-    /// this node lowers its rates at once.
-    pub controller: Option<NodeId>,
-    /// Line rate in Mbit/s, to which rates refer, at least 1. Default 100000 (100 Gbit/s).
-    pub line_rate_mbps: u32,
-}
-
-impl Default for LinkFeedback {
-    fn default() -> Self {
-        Self { controller: None, line_rate_mbps: 100_000 }
-    }
-}
-
-impl LinkFeedback {
-    /// Sets the node of the controller.
-    #[must_use]
-    pub const fn controller(mut self, node: NodeId) -> Self {
-        self.controller = Some(node);
-        self
-    }
-
-    /// Sets the line rate in Mbit/s.
-    #[must_use]
-    pub const fn line_rate_mbps(mut self, rate: u32) -> Self {
-        self.line_rate_mbps = rate;
-        self
-    }
-
-    /// Returns the configuration of the host's flow control.
-    pub(super) fn flow(self, options: &EndpointOptions) -> FlowConfig {
-        let round_trip = Nanos::from(options.round_trip).max(Nanos::new(1));
-        let mut config = FlowConfig::new(u64::from(self.line_rate_mbps) * 1_000_000, round_trip);
-        config.controller = self.controller;
-        config
-    }
-}
 
 /// Checks the option against the card.
 pub(super) fn check(options: &EndpointOptions, info: &NiInfo) -> Result<(), EndpointError> {

@@ -295,7 +295,7 @@ impl Endpoint {
         }
         let mut sender = Sender::new(config, incarnation).map_err(EndpointError::Config)?;
         if let Some(feedback) = options.link_feedback {
-            sender.control_flow(info.node, feedback.flow(options));
+            sender.control_flow(info.node, feedback.flow(options.round_trip));
         }
         // A segment is sent from one window.
         let segment = sender.config().segment_size;

@@ -14,7 +14,7 @@ use fpga_registers::CardAddr;
 use super::SchemeList;
 use super::completion::SendTimeout;
 use super::events::EventRing;
-use super::link::LinkFeedback;
+use super::link_options::LinkFeedback;
 use crate::ni::NiInfo;
 
 /// Default number of packets of a message.

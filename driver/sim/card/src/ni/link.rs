@@ -4,75 +4,16 @@
 //! registry: it gets the feedback for this node as events. The controller of a network may be at this node.
 
 use super::settings::Settings;
-use fpga_firmware::generated::{NODE_ANY, counters, ni};
+use fpga_firmware::generated::counters;
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::wire::{Common, Flags, LinkFeedback, LinkPacket};
 use fpga_protocol::feedback::controller::{Controller, ControllerConfig, StaticRouting};
-use fpga_protocol::feedback::flow::FlowConfig;
 use fpga_protocol::time::Nanos;
 
 /// Round trips after the last report of a link for which it counts as congested.
 const MEMORY_ROUND_TRIPS: u64 = 4;
 /// Number of congested links above which other routes are assumed to be as bad.
 const LINKS: u32 = 2;
-
-/// Maximum number of receivers whose rate is controlled.
-pub(super) const RECEIVERS: u32 = FlowConfig::new(1, Nanos::new(1)).receivers;
-
-/// Settings of the host.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LinkSettings {
-    control: u32,
-    controller: u32,
-    rate_mbps: u32,
-}
-
-impl LinkSettings {
-    /// Reset values of the map.
-    pub(super) const RESET: Self = Self { control: 0, controller: NODE_ANY, rate_mbps: 100_000 };
-
-    pub(super) const fn is_on(&self) -> bool {
-        self.control & ni::link_control::ENABLE != 0
-    }
-
-    pub(super) const fn has(register: u32) -> bool {
-        Self::RESET.read(register).is_some()
-    }
-
-    pub(super) const fn read(&self, register: u32) -> Option<u32> {
-        match register {
-            ni::LINK_CONTROL => Some(self.control),
-            ni::LINK_CONTROLLER => Some(self.controller),
-            ni::LINK_RATE_MBPS => Some(self.rate_mbps),
-            _ => None,
-        }
-    }
-
-    pub(super) const fn place(&mut self, register: u32) -> Option<&mut u32> {
-        match register {
-            ni::LINK_CONTROL => Some(&mut self.control),
-            ni::LINK_CONTROLLER => Some(&mut self.controller),
-            ni::LINK_RATE_MBPS => Some(&mut self.rate_mbps),
-            _ => None,
-        }
-    }
-
-    /// Whether the register accepts this value.
-    pub(super) const fn allows(register: u32, value: u32) -> bool {
-        match register {
-            ni::LINK_CONTROL => value & !ni::link_control::ENABLE == 0,
-            ni::LINK_RATE_MBPS => value > 0,
-            _ => true,
-        }
-    }
-
-    /// Configuration of the message sender's flow control; `None`: it takes no part.
-    pub(super) fn flow(&self, round_trip: Nanos) -> Option<FlowConfig> {
-        let mut config = FlowConfig::new(u64::from(self.rate_mbps) * 1_000_000, round_trip);
-        config.controller = (self.controller != NODE_ANY).then(|| NodeId::new(self.controller));
-        self.is_on().then_some(config)
-    }
-}
 
 /// Counts since reset.
 #[derive(Debug, Default)]
@@ -139,7 +80,8 @@ impl LinkUnit {
             LinkFeedback::Slow { .. } => &mut self.counts.slow_received,
             LinkFeedback::Active { .. } => &mut self.counts.active_received,
         };
-        if matches!(packet.word, LinkFeedback::Active { .. }) && settings.link.controller != settings.node_id
+        if matches!(packet.word, LinkFeedback::Active { .. })
+            && settings.link.controller() != settings.node_id
         {
             return None;
         }

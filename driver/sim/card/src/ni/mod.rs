@@ -17,6 +17,7 @@ mod events;
 mod faults;
 mod frames;
 mod link;
+mod link_settings;
 mod parameters;
 mod registers;
 mod scheme;

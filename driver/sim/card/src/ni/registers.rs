@@ -1,7 +1,7 @@
 //! The NI's part of the user BAR, register by register.
 
 use super::Ni;
-use super::link::LinkSettings;
+use super::link_settings::LinkSettings;
 use super::parameters::Parameters;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
@@ -112,7 +112,7 @@ impl Ni {
             ni::ROUND_TRIP_NS => settings.round_trip_ns,
             ni::MESSAGE_PACKETS => settings.message_packets,
             ni::PATHS => settings.paths,
-            ni::RATE_ENTRIES if build.commands > 0 => super::link::RECEIVERS,
+            ni::RATE_ENTRIES if build.commands > 0 => super::link_settings::RECEIVERS,
             ni::RATE_ENTRIES => 0,
             _ => settings
                 .parameters

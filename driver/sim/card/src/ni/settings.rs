@@ -1,6 +1,6 @@
 //! Settings of the NI, which the host writes to its registers.
 
-use super::link::LinkSettings;
+use super::link_settings::LinkSettings;
 use super::parameters::Parameters;
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::scheme::any::SchemeConfig;
