@@ -11,6 +11,7 @@ use fpga_registers::{BarOffset, CardAddr};
 pub use fpga_firmware::event::{Event, EventKind, FaultReason, Outcome, Registration};
 pub use fpga_firmware::generated::Flags;
 pub use fpga_firmware::{MessageId, Nanos, OpNumber};
+pub use fpga_protocol::feedback::congestion::CongestionConfig;
 pub use fpga_protocol::feedback::flow::{FULL as FULL_RATE, RateView};
 pub use fpga_protocol::mirror::{Difference, EscapedPacket, Field, Mirror, MirrorError, Operation, Table};
 pub use fpga_protocol::op_table::{Op, OpState};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fpga_firmware::event::FaultReason;
 use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
+use fpga_protocol::feedback::congestion::CongestionConfig;
 use fpga_protocol::scheme::tuning::{Tuning, max_window};
 use fpga_protocol::sender::{Notify, SenderConfig};
 use fpga_protocol::tuner::PathTiming;
@@ -102,6 +103,8 @@ pub struct EndpointOptions {
     /// `None`: 256, or fewer if the event ring has less space. Long paths need more: two and a half times the link's bandwidth-delay
     /// product if packets are lost ([`fpga_protocol::sender::SenderConfig::op_entries`]).
     pub ops: Option<u32>,
+    /// Congestion window towards each node, for transfers that the host sends (registry scheme); `None`: off, for measurements without it.
+    pub congestion: Option<CongestionConfig>,
     /// Maximum number of transfers queued or in progress, 1 to 2^20; `None`: 1024. Transfers that the card sends are also limited by the
     /// card's capacity and by the event ring's space for their completions.
     pub transfers: Option<u32>,
@@ -142,6 +145,7 @@ impl Default for EndpointOptions {
             registry_timeout: None,
             escape_timeout: Duration::from_millis(1),
             ops: None,
+            congestion: Some(CongestionConfig::DEFAULT),
             transfers: None,
             destinations: None,
             source_alignment: None,
@@ -258,6 +262,7 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     config.retry.timeout = options.timeout.policy();
     config.retry.give_up = options.give_up.into();
     config.op_entries = options.ops.unwrap_or_else(|| config.op_entries.min(max_ops(options, info)));
+    config.congestion = options.congestion;
     config.transfers = options.transfers.unwrap_or(config.transfers);
     config.destinations = options.destinations.unwrap_or(config.destinations);
     config

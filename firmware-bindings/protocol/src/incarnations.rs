@@ -16,6 +16,7 @@ use alloc::boxed::Box;
 
 use fpga_firmware::ids::{Incarnation, NodeId};
 
+use crate::non_state::NonState;
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
@@ -56,6 +57,8 @@ pub(crate) enum Admission {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeTable<P = ()> {
     places: Box<[Option<NodeRecord<P>>]>,
+    /// Number of nodes with users.
+    active: NonState<u32>,
 }
 
 impl<P: Copy + Default> NodeTable<P> {
@@ -64,7 +67,7 @@ impl<P: Copy + Default> NodeTable<P> {
 
     /// Creates a table for `nodes` nodes, at least one.
     pub(crate) fn new(nodes: u32) -> Self {
-        Self { places: alloc::vec![None; index(nodes.max(1))].into_boxed_slice() }
+        Self { places: alloc::vec![None; index(nodes.max(1))].into_boxed_slice(), active: NonState(0) }
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -121,6 +124,8 @@ impl<P: Copy + Default> NodeTable<P> {
             },
         };
         if let Some(place) = self.places.get_mut(at) {
+            let was_active = place.as_ref().is_some_and(|known| known.users != 0);
+            self.active.0 = self.active.0.saturating_sub(was_active.into());
             *place = Some(fresh);
         }
         admission
@@ -139,9 +144,15 @@ impl<P: Copy + Default> NodeTable<P> {
         longest.map(|(_, at)| at)
     }
 
+    /// Returns the number of nodes with users.
+    pub(crate) const fn active(&self) -> u32 {
+        self.active.0
+    }
+
     /// Records that the node at this index has one more user.
     pub(crate) fn begin(&mut self, at: usize, now: Nanos) {
         if let Some(Some(known)) = self.places.get_mut(at) {
+            self.active.0 += u32::from(known.users == 0);
             known.users += 1;
             known.touched = now;
         }
@@ -158,7 +169,9 @@ impl<P: Copy + Default> NodeTable<P> {
         if let Some(Some(known)) = self.find(node).and_then(|at| self.places.get_mut(at))
             && known.incarnation == incarnation
         {
+            let was_last = known.users == 1;
             known.users = known.users.saturating_sub(1);
+            self.active.0 = self.active.0.saturating_sub(was_last.into());
             known.touched = now;
             known.path = path.unwrap_or(known.path);
         }

@@ -40,6 +40,7 @@ pub mod mirror;
 mod non_state;
 pub mod op_table;
 pub mod receiver;
+mod refusals;
 pub mod scheme;
 pub mod segment;
 pub mod sender;

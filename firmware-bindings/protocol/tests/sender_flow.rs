@@ -57,6 +57,7 @@ fn acknowledge(sender: &mut Sender, now: Nanos, transmit: &Transmit) {
             segment: transmit.segment,
             tries: transmit.tries,
             peer_incarnation: Incarnation::new(0),
+            notes: fpga_firmware::wire::AnswerNotes::default(),
         };
         sender.handle_ack(now, answer);
     }

@@ -33,17 +33,17 @@ fn endpoints_with_delay(way: Nanos, interrupts: bool) -> Testbed {
 fn wait_long_transfer_polls_rarely() {
     for (interrupts, most) in [(true, 400), (false, 12_000)] {
         let mut net = endpoints_with_delay(Nanos::from_millis(9), interrupts);
-        let region = net.region(1, TARGET, 10_000);
-        net.put(0, SOURCE, &bytes(1, 10_000));
+        let region = net.region(1, TARGET, 8_000);
+        net.put(0, SOURCE, &bytes(1, 8_000));
         let (began, turns) = (net.network.now(), net.end(0).counters().turns);
-        let ticket = net.send(0, SOURCE, &region.remote, 0, 10_000);
+        let ticket = net.send(0, SOURCE, &region.remote, 0, 8_000);
         let done = net.end(0).wait(ticket, Duration::from_secs(1)).unwrap();
         assert_eq!(done.result, Ok(()));
         let waited = net.network.now().saturating_sub(began);
         assert!((Nanos::from_millis(18)..Nanos::from_millis(20)).contains(&waited), "{waited:?}");
         let turns = net.end(0).counters().turns - turns;
         assert!(turns <= most, "{turns} turns, interrupts: {interrupts}");
-        assert!(net.get(1, TARGET, 10_000) == bytes(1, 10_000));
+        assert!(net.get(1, TARGET, 8_000) == bytes(1, 8_000));
         net.settle();
         net.assert_clean();
     }
@@ -76,9 +76,9 @@ fn wait_ten_thousand_sleeps_miss_no_event() {
 #[test]
 fn wait_task_of_long_transfer_polls_rarely() {
     let mut net = endpoints_with_delay(Nanos::from_millis(9), false);
-    let region = net.region(1, TARGET, 10_000);
+    let region = net.region(1, TARGET, 8_000);
     let (began, turns) = (net.network.now(), net.end(0).counters().turns);
-    let ticket = net.send(0, SOURCE, &region.remote, 0, 10_000);
+    let ticket = net.send(0, SOURCE, &region.remote, 0, 8_000);
     let end = net.end(0);
     let done = {
         let mut task = pin!(end.completion(ticket));

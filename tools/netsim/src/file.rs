@@ -24,6 +24,7 @@
 //! # controller: 33                 # host that receives reports of congested links (adaptive-window, selective)
 //! # paths: 64                      # path identifiers of each sender; with routing: ecmp, switches hash them
 //! # plain_switches: [{switch: 64, drop: true}]             # switches without link feedback, which drop or forward its packets
+//! # congestion: false              # no congestion windows: senders transmit as fast as their scheme allows
 //! # routing: fixed                 # one route for each pair, which a controller can change; or adaptive, per packet
 //! # slow_links: [{from: 64, to: 80, number: 0, times: 4}]   # vertices: hosts, then switches from the lowest level up
 //! ```
@@ -233,6 +234,10 @@ struct File {
     /// Number of path identifiers that each sender uses in turn towards a receiver (default: 1). Switches with the routing ecmp hash them;
     /// the sender avoids those whose packets are lost or late.
     paths: Option<Within<1, 256>>,
+    /// Congestion windows of the senders (default: true). They follow measured round trips and losses and need no help of
+    /// switches; not in receiver-window and receiver-counter, whose receivers acknowledge no packets. Without them, senders
+    /// transmit as fast as their scheme allows, as in the source documents.
+    congestion: Option<Switch>,
     /// Selection of routes (default: adaptive).
     routing: Option<RoutingName>,
     /// Switches that do not support link feedback.
@@ -676,6 +681,9 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     let switch = |given: Option<Switch>| given.map(|Switch(on)| on);
     let tuned = tune(&scenario, file.window.map(Within::narrow), switch(file.credit), switch(file.literal));
     scenario.rules = tuned.map_err(|(key, problem)| together(key, None, problem.to_owned()))?;
+    if let Some(Switch(false)) = file.congestion {
+        scenario.congestion = None;
+    }
     scenario.controller = file.controller.map(Within::narrow);
     scenario.paths = file.paths.map_or(1, |paths| u16::try_from(paths.0).unwrap_or(1));
     scenario.validate().map_err(|error| match error {

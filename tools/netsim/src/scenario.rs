@@ -4,6 +4,7 @@ use fpga_firmware::generated::Scheme;
 use fpga_firmware::{Incarnation, NodeId};
 use fpga_netmodel::{BitRate, Blackout, Conditions, Impairments, Order, OrderError, Rate};
 use fpga_protocol::Nanos;
+use fpga_protocol::feedback::congestion::CongestionConfig;
 use fpga_protocol::receiver::{ReceiverConfig, ReceiverConfigError};
 use fpga_protocol::scheme::MAX_MESSAGE_PACKETS;
 use fpga_protocol::scheme::any::SchemeConfig;
@@ -143,6 +144,8 @@ pub struct Scenario {
     pub paths: u16,
     /// Switches that do not support link feedback: they neither answer nor report, and forward or drop link packets. Default: none.
     pub plain_switches: Vec<PlainSwitch>,
+    /// Congestion windows of the senders, all schemes; `None`: off, as in the source documents. Default: on.
+    pub congestion: Option<CongestionConfig>,
 }
 
 /// Copy engine of a host's card, and its transmit windows.
@@ -193,6 +196,7 @@ impl Scenario {
             controller: None,
             paths: 1,
             plain_switches: Vec::new(),
+            congestion: Some(CongestionConfig::DEFAULT),
         }
     }
 
@@ -229,6 +233,13 @@ impl Scenario {
     #[must_use]
     pub fn plain_switches(mut self, switches: Vec<PlainSwitch>) -> Self {
         self.plain_switches = switches;
+        self
+    }
+
+    /// Sets the congestion windows of the senders.
+    #[must_use]
+    pub fn congestion(mut self, congestion: Option<CongestionConfig>) -> Self {
+        self.congestion = congestion;
         self
     }
 
@@ -758,6 +769,14 @@ pub(crate) fn message_configs(
     host: u32,
     (sent, received): (u32, u32),
 ) -> (messages::SenderConfig, messages::ReceiverConfig) {
+    let rules = match rules {
+        // The congestion window needs answers while packets arrive.
+        SchemeConfig::ReceiverWindow(mut config) if scenario.congestion.is_some() => {
+            config.credit = true;
+            SchemeConfig::ReceiverWindow(config)
+        }
+        other => other,
+    };
     let mut sender = messages::SenderConfig::new(node_of(host), rules);
     let mut receiver = messages::ReceiverConfig::new(node_of(host), incarnation_of(host), rules);
     (sender.packet_size_log2, receiver.packet_size_log2) =
@@ -769,6 +788,7 @@ pub(crate) fn message_configs(
     sender.ask = scenario.timers_for();
     sender.transfers = 256;
     sender.paths = scenario.paths;
+    sender.congestion = scenario.congestion;
     (receiver.windows, receiver.peers) = (1, 1024);
     (sender, receiver)
 }

@@ -232,6 +232,7 @@ impl Simulation {
                 config.mask_bits = scenario.sender.mask_bits;
                 let mut sender = scenario.sender;
                 sender.paths = scenario.paths;
+                sender.congestion = scenario.congestion;
                 let sender = sender::Sender::new(sender, incarnation_of(host))?;
                 let receiver = receiver::Receiver::new(config)?;
                 (

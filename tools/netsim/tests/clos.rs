@@ -21,7 +21,7 @@ fn observed(mut scenario: Scenario) -> Scenario {
 #[expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 fn leaf_spine(up: u32) -> Scenario {
     let clos = Clos::new(&[Tier::new(4, up), Tier::new(4, 0)]).unwrap();
-    Scenario::new(1).topology(Topology::Clos(clos)).rate(BitRate::from_gbps(80))
+    Scenario::new(1).congestion(None).topology(Topology::Clos(clos)).rate(BitRate::from_gbps(80))
 }
 
 fn failure(from: u32, to: u32) -> Outage {
@@ -119,7 +119,8 @@ fn routing_round_robin_spreads_packets_and_ecmp_keeps_flows() {
 #[test]
 fn explanation_names_queue_of_incast() {
     let topology = Topology::Clos(Clos::new(&[Tier::new(4, 2), Tier::new(2, 0)]).unwrap());
-    let mut scenario = observed(Scenario::new(1).topology(topology).rate(BitRate::from_gbps(80)));
+    let mut scenario =
+        observed(Scenario::new(1).congestion(None).topology(topology).rate(BitRate::from_gbps(80)));
     scenario = scenario.queue(1 << 24).flows(vec![Flow::new(0, 3, 70_000), Flow::new(1, 3, 70_000)]);
     scenario.series = Some(Nanos::from_micros(1));
     let report = run(&scenario);

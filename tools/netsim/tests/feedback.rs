@@ -13,7 +13,7 @@ const STAR: Topology = Topology::Tree { arity: 34, levels: 1, up: 1 };
 const CONTROLLER: u32 = 33;
 
 fn incast(scheme: Scheme, length: u64) -> Scenario {
-    let mut scenario = Scenario::new(1).scheme(scheme).topology(STAR).incast(32, length);
+    let mut scenario = Scenario::new(1).scheme(scheme).congestion(None).topology(STAR).incast(32, length);
     scenario.limit = Nanos::from_secs(1);
     scenario
 }
@@ -22,13 +22,6 @@ fn run(scenario: &Scenario) -> Report {
     let report = Simulation::new(scenario).unwrap().run().unwrap();
     assert_eq!(report.failures(), 0, "{report:?}");
     report
-}
-
-/// (sum x)^2 / (n sum x^2) of the flows' goodputs: 1 if all are equal (Jain, Chiu and Hawe, 1984).
-fn jain(report: &Report, length: u64) -> f64 {
-    let shares: Vec<f64> = report.flows.iter().map(|flow| flow.goodput(length).get() as f64).collect();
-    let sum: f64 = shares.iter().sum();
-    sum * sum / (shares.len() as f64 * shares.iter().map(|share| share * share).sum::<f64>())
 }
 
 /// Payload of all flows divided by what the receiver's link could have carried until the last of them had arrived.
@@ -48,7 +41,7 @@ fn feedback_incast_rates_are_fair_with_little_loss() {
         let scenario = incast(scheme, length).controller(CONTROLLER);
         let report = run(&scenario);
         let goodputs = [&plain, &report].map(|report| goodput(&scenario, report, length));
-        let shares = [&plain, &report].map(|report| jain(report, length));
+        let shares = [&plain, &report].map(|report| report.fairness(length));
         println!("{scheme}: {goodputs:?}, {shares:?}, dropped {}, {}", plain.dropped, report.dropped);
         assert!(report.dropped * 5 < plain.dropped, "{scheme}: {} of {}", report.dropped, plain.dropped);
         assert!(goodputs[1] >= 0.9 && shares[1] >= 0.9, "{scheme}: {goodputs:?}, {shares:?}");
@@ -68,7 +61,7 @@ fn feedback_incast_uses_nine_tenths_of_line() {
         for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
             let scenario = incast(scheme, length).incast(senders, length).queue(queue).controller(CONTROLLER);
             let report = run(&scenario);
-            let (goodput, share) = (goodput(&scenario, &report, length), jain(&report, length));
+            let (goodput, share) = (goodput(&scenario, &report, length), report.fairness(length));
             println!("{scheme}, {senders} senders, queue {queue}, {length} bytes: {goodput:.4}, {share:.4}");
             assert!(
                 goodput >= 0.9 && share >= 0.9,
@@ -110,6 +103,7 @@ fn feedback_rates_recover_after_congestion() {
 fn two_leaves(length: u64) -> Scenario {
     let flows = (0..7).map(|host| Flow::new(host, host + 8, length)).collect();
     let mut scenario = Scenario::new(1)
+        .congestion(None)
         .scheme(Scheme::AdaptiveWindow)
         .topology(Topology::Tree { arity: 8, levels: 2, up: 8 })
         .routing(Routing::Fixed)

@@ -18,7 +18,8 @@ fn goodput(scenario: &Scenario) -> u64 {
 fn share(op_entries: u32, one_way: Nanos) -> f64 {
     let mut sender = SenderConfig::default();
     sender.op_entries = op_entries;
-    let link = Scenario::new(LENGTH).rate(BitRate::from_gbps(80)).delay(one_way).sender(sender);
+    let link =
+        Scenario::new(LENGTH).congestion(None).rate(BitRate::from_gbps(80)).delay(one_way).sender(sender);
     let conditions = Conditions::default().loss(Loss::Independent(Probability::new(0.005).unwrap()));
     let order = Order::Degree { degree: 64, patience: Nanos::new(60 * 64) };
     let impaired = link.clone().data(conditions).control(conditions).order(order);

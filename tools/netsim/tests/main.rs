@@ -5,6 +5,7 @@ mod feedback;
 mod files;
 mod goodput;
 mod impaired;
+mod incast;
 mod networks;
 mod one_path;
 mod oracles;

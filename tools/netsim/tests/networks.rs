@@ -146,7 +146,7 @@ fn networks_silence_backs_off() {
 /// Both directions around a ring of even length are equally short, so that a flow across gets the rate of two links.
 #[test]
 fn networks_adaptive_routing_uses_all_shortest_paths() {
-    let scenario = Scenario::new(1).scheme(Scheme::Selective);
+    let scenario = Scenario::new(1).congestion(None).scheme(Scheme::Selective);
     let across = scenario.topology(Topology::Torus { side: 4 }).flows(vec![
         fpga_netsim::Flow::new(0, 42, 1 << 20),
         fpga_netsim::Flow::new(1, 42, 1 << 20),

@@ -33,7 +33,7 @@ fn wire_bytes(length: u64) -> u64 {
 
 /// Path whose bandwidth-delay product is far below the op table's packets, so that the link never idles.
 fn in_order(length: u64, gbps: u64, delay: u64) -> Scenario {
-    Scenario::new(length).rate(BitRate::from_gbps(gbps)).delay(Nanos::new(delay))
+    Scenario::new(length).congestion(None).rate(BitRate::from_gbps(gbps)).delay(Nanos::new(delay))
 }
 
 #[test]

@@ -19,7 +19,11 @@ fn run(scenario: &Scenario) -> FlowReport {
 /// 10 GB/s and 800 ns one way: about 31 packets per round trip. Only data is lost, as in source 004.
 fn path(packets: u64, loss: f64) -> Scenario {
     let conditions = Conditions::default().loss(Loss::Independent(Probability::new(loss).unwrap()));
-    Scenario::new(packets * PACKET).rate(BitRate::from_gbps(80)).delay(Nanos::new(800)).data(conditions)
+    Scenario::new(packets * PACKET)
+        .congestion(None)
+        .rate(BitRate::from_gbps(80))
+        .delay(Nanos::new(800))
+        .data(conditions)
 }
 
 /// Mean of packets sent divided by packets needed, and its standard error.

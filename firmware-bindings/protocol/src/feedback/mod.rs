@@ -8,6 +8,7 @@
 //!
 //! | Module | Role |
 //! |---|---|
+//! | [`congestion`] | window of a sender towards each destination, by round trips and losses: needs no hops |
 //! | [`hop`] | switch port: answers inquiries, and sends a report when its queue or rate exceeds the limits |
 //! | [`controller`] | receives reports, reroutes packets around a link or requests the sender to slow down |
 //! | [`flow`] | rate and priority of a sender towards each receiver, and the increase of lowered rates |
@@ -15,6 +16,7 @@
 //! Correctness does not depend on this module. Every feedback packet may be lost, duplicated or late [E2-8], and hops
 //! without feedback are treated as unknown.
 
+pub mod congestion;
 pub mod controller;
 pub mod flow;
 pub mod hop;

@@ -344,7 +344,20 @@ impl OpTable {
     /// Returns the next packet that is due, in flight again with one more try. Slots are served in turn.
     #[inline]
     pub fn take_due(&mut self, now: Nanos, deadline: impl FnOnce(&Op) -> Nanos) -> Option<Op> {
-        let slot = self.due.take_next()?;
+        self.take_due_if(now, |_| true, deadline)
+    }
+
+    /// Like [`Self::take_due`], for the packets that `wanted` accepts.
+    pub fn take_due_if(
+        &mut self,
+        now: Nanos,
+        mut wanted: impl FnMut(&Op) -> bool,
+        deadline: impl FnOnce(&Op) -> Nanos,
+    ) -> Option<Op> {
+        let mut due = core::mem::replace(&mut self.due, SlotSet::new(0));
+        let slot = due.take_next_if(|slot| self.slot(slot).is_some_and(|op| wanted(&op)));
+        self.due = due;
+        let slot = slot?;
         let entry = &mut self.entries[usize::from(slot)];
         entry.state = OpState::InFlight;
         entry.tries = entry.tries.saturating_add(1);

@@ -97,14 +97,23 @@ impl SlotSet {
         *word &= !bit;
     }
 
-    pub(super) fn take_next(&mut self) -> Option<u16> {
-        if self.len == 0 {
-            return None;
+    /// Returns the next slot that `wanted` accepts, and removes it.
+    pub(super) fn take_next_if(&mut self, mut wanted: impl FnMut(u16) -> bool) -> Option<u16> {
+        let first = self.cursor;
+        let (mut start, mut wrapped) = (first, false);
+        while self.len != 0 {
+            match self.first_from(start).filter(|slot| !wrapped || *slot < first) {
+                Some(slot) if wanted(low16(slot)) => {
+                    self.remove(low16(slot));
+                    self.cursor = if slot + 1 == self.capacity { 0 } else { slot + 1 };
+                    return Some(low16(slot));
+                }
+                Some(slot) if slot + 1 < self.capacity => start = slot + 1,
+                _ if wrapped => return None,
+                _ => (start, wrapped) = (0, true),
+            }
         }
-        let slot = self.first_from(self.cursor).or_else(|| self.first_from(0))?;
-        self.remove(low16(slot));
-        self.cursor = if slot + 1 == self.capacity { 0 } else { slot + 1 };
-        Some(low16(slot))
+        None
     }
 
     fn first_from(&self, start: u32) -> Option<u32> {

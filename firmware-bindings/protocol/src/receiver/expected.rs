@@ -146,6 +146,7 @@ impl Receiver {
             self.packet_event(now, slot, bit);
         }
         self.registry.remove(slot);
+        self.refusals.note_release(now);
         self.counters.completions += 1;
         self.event(now, event);
         if is_ready {

@@ -53,6 +53,7 @@ pub(crate) use mask::SegmentWindow;
 
 use crate::incarnations::NodeTable;
 use crate::non_state::NonState;
+use crate::refusals::Refusals;
 use crate::state::StateTable;
 use crate::time::Nanos;
 use escape::{Escape, key_of};
@@ -79,6 +80,8 @@ pub struct Receiver {
     moved_on: bool,
     /// Free slots for notifications: the caller's last value minus those used since.
     notice_slots: u32,
+    /// Waiting times of refused senders.
+    refusals: NonState<Refusals>,
     counters: NonState<ReceiverCounters>,
 }
 
@@ -106,6 +109,7 @@ impl Receiver {
             next_sweep: Nanos::MAX,
             moved_on: false,
             notice_slots: UNLIMITED_SLOTS,
+            refusals: NonState::default(),
             counters: NonState::default(),
             config,
         })
@@ -340,12 +344,26 @@ impl Receiver {
             segment: header.segment,
             peer_incarnation: header.common.incarnation,
             tries: header.tries,
-            senders: 0,
+            senders: u8::try_from(self.peers.active()).unwrap_or(u8::MAX),
             delay: 0,
         })));
     }
 
     fn refuse(&mut self, header: &DataHeader, reason: NackReason) {
+        self.refuse_for(header, reason, 0);
+    }
+
+    /// Refuses the first packet of an operation for which there is no entry or record, with the time of its next try.
+    fn refuse_full(&mut self, now: Nanos, header: &DataHeader) {
+        self.counters.registry_full += 1;
+        let entries = self.registry.capacity();
+        // Of missing records of senders or transfers it is not known when they are free.
+        let is_full = !self.registry.has_free();
+        let delay = if is_full { self.refusals.refuse(now, entries) } else { 0 };
+        self.refuse_for(header, NackReason::Busy, delay);
+    }
+
+    fn refuse_for(&mut self, header: &DataHeader, reason: NackReason, delay: u16) {
         self.counters.nacks += 1;
         self.outputs.push(Output::Send(Control::Nack(Nack {
             common: self.common_for(&header.common),
@@ -355,7 +373,7 @@ impl Receiver {
             peer_incarnation: header.common.incarnation,
             tries: header.tries,
             reason,
-            delay: 0,
+            delay,
         })));
     }
 

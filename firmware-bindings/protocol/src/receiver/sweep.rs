@@ -112,6 +112,7 @@ impl Receiver {
         let event = self.entry_event(EventKind::Expired, slot);
         let transfer = self.registry.entry(slot).transfer;
         self.registry.remove(slot);
+        self.refusals.note_release(now);
         self.counters.expired += 1;
         self.event(now, event);
         self.peers.transfer_mut(transfer).registered -= 1;

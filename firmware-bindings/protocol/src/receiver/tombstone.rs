@@ -229,6 +229,8 @@ pub(super) struct PeerTable {
     notifying: u16,
     /// Number of those with a reserved slot: they await the ARRIVED packet.
     announced: u16,
+    /// Number of senders with transfers in progress.
+    active: u16,
 }
 
 impl PeerTable {
@@ -252,7 +254,14 @@ impl PeerTable {
             transfers_in_use: 0,
             notifying: 0,
             announced: 0,
+            active: 0,
         }
+    }
+
+    /// Returns the number of senders with transfers in progress.
+    #[inline]
+    pub(super) const fn active(&self) -> u16 {
+        self.active
     }
 
     pub(super) fn find_source(&self, node: NodeId, incarnation: Incarnation) -> Option<u16> {
@@ -318,7 +327,10 @@ impl PeerTable {
     }
 
     pub(super) fn open_transfer(&mut self, at: u16, transfer: TransferProgress) {
-        self.source_mut(transfer.source).transfers += 1;
+        let source = self.source_mut(transfer.source);
+        let is_first = source.transfers == 0;
+        source.transfers += 1;
+        self.active += u16::from(is_first);
         self.transfers[usize::from(at)] = TransferProgress { in_use: true, ..transfer };
         self.transfers_in_use += 1;
         self.notifying += u16::from(transfer.notice != NotifyMode::Never);
@@ -333,10 +345,12 @@ impl PeerTable {
         self.announced -= u16::from(awaits_notice);
         let source = self.source_mut(source);
         source.transfers -= 1;
+        let is_last = source.transfers == 0;
         source.announced -= u16::from(awaits_notice);
         if complete {
             source.completed.insert(id);
         }
+        self.active -= u16::from(is_last);
     }
 
     pub(super) fn transfer(&self, at: u16) -> &TransferProgress {

@@ -161,8 +161,7 @@ impl Receiver {
         let place = match place {
             Ok(place) => place,
             Err(StartRefusal::Busy) => {
-                self.counters.registry_full += 1;
-                self.refuse(header, NackReason::Busy);
+                self.refuse_full(now, header);
                 return;
             }
             Err(StartRefusal::NotReady) => {

@@ -146,6 +146,12 @@ impl Sender {
         }
     }
 
+    /// Returns the number of packets in flight, and of those marked for retransmission.
+    #[must_use]
+    pub fn in_flight(&self) -> (u32, u32) {
+        self.flight.counts()
+    }
+
     /// Returns the lowest packet that is not acknowledged.
     #[must_use]
     pub const fn base(&self) -> u32 {

@@ -219,10 +219,20 @@ impl AnyMessageSender {
     /// Returns the delay of the last answer, once; `None` where the scheme does not measure it.
     pub const fn take_delay(&mut self) -> Option<Nanos> {
         match self {
+            Self::ReceiverWindow(end) => end.take_delay(),
             Self::SenderWindow(end) => end.take_delay(),
             Self::AdaptiveWindow(end) => end.take_delay(),
             Self::Selective(end) => end.take_delay(),
             _ => None,
+        }
+    }
+
+    /// Returns the number of packets that answers have covered since the last call, other than by the answers that gave a
+    /// delay: of a receiver window with credits.
+    pub const fn take_covered(&mut self) -> u32 {
+        match self {
+            Self::ReceiverWindow(end) => end.take_covered(),
+            _ => 0,
         }
     }
 
@@ -232,6 +242,19 @@ impl AnyMessageSender {
         match self {
             Self::AdaptiveWindow(end) => end.take_inquiry(),
             _ => false,
+        }
+    }
+
+    /// Returns the number of packets in flight, and of those marked for retransmission; `None` where the
+    /// receiver does not acknowledge packets: receiver window without credits, and receiver counter.
+    #[must_use]
+    pub fn in_flight(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::ReceiverWindow(end) => end.in_flight(),
+            Self::ReceiverCounter(_) => None,
+            Self::SenderWindow(end) => Some(end.in_flight()),
+            Self::AdaptiveWindow(end) => Some(end.in_flight()),
+            Self::Selective(end) => Some(end.in_flight()),
         }
     }
 

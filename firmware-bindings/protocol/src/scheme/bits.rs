@@ -160,6 +160,12 @@ impl PacketWindow {
         &mut self.0[fpga_registers::cast::index(index / 64) % WORDS]
     }
 
+    /// Returns the number of packets.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
     /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -389,6 +389,12 @@ impl InFlight {
         low(self.next.saturating_sub(first)) & !self.here.bits(first) & !self.again.bits(first)
     }
 
+    /// Returns the number of outstanding packets, and of those marked for retransmission.
+    pub(super) fn counts(&self) -> (u32, u32) {
+        let marked = self.again.count();
+        (self.next.saturating_sub(self.base).saturating_sub(self.here.count()).saturating_sub(marked), marked)
+    }
+
     /// Returns the lowest and the highest outstanding packet.
     pub(super) fn ends(&self) -> Option<(u32, u32)> {
         let firsts =

@@ -179,6 +179,12 @@ impl Sender {
         (self.flight.retransmits(), self.needless.0)
     }
 
+    /// Returns the number of packets in flight, and of those marked for retransmission.
+    #[must_use]
+    pub fn in_flight(&self) -> (u32, u32) {
+        self.flight.counts()
+    }
+
     /// Returns the lowest packet that is not acknowledged.
     #[must_use]
     pub const fn base(&self) -> u32 {

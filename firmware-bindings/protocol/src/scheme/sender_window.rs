@@ -127,6 +127,14 @@ impl Sender {
         self.delay.take()
     }
 
+    /// Returns the number of packets in flight, and of those marked for retransmission.
+    #[must_use]
+    pub const fn in_flight(&self) -> (u32, u32) {
+        let marked = self.retransmit.count_ones();
+        let known = (self.acknowledged | self.retransmit).count_ones();
+        ((self.next - self.base).saturating_sub(known), marked)
+    }
+
     /// Returns the oldest unacknowledged packet.
     #[must_use]
     pub const fn base(&self) -> u32 {

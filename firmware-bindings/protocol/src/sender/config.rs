@@ -3,6 +3,8 @@
 use fpga_firmware::ids::TransferId;
 use fpga_registers::quantity;
 
+use crate::feedback::congestion::CongestionConfig;
+
 use super::retry::{RetryPolicy, TimeoutPolicy};
 use crate::op_table::OpTableError;
 use crate::time::Nanos;
@@ -59,6 +61,9 @@ pub struct SenderConfig {
     pub paths: u16,
     /// Id of the first transfer to a node (default 0). Ids wrap, so every value is valid.
     pub first_transfer: TransferId,
+    /// Congestion window per destination (default: on; `None`: a sender transmits as fast as its tables allow). Only
+    /// with [`RetryPolicy::order_evidence`] and [`TimeoutPolicy::Adaptive`].
+    pub congestion: Option<CongestionConfig>,
 }
 
 impl Default for SenderConfig {
@@ -78,6 +83,7 @@ impl Default for SenderConfig {
             ops_per_destination: 0,
             paths: 1,
             first_transfer: TransferId::new(0),
+            congestion: Some(CongestionConfig::DEFAULT),
         }
     }
 }

@@ -13,8 +13,8 @@
 use fpga_firmware::ids::OpNumber;
 use fpga_registers::cast::{index, low16};
 
+use super::Sender;
 use super::table::{Destination, LatestArrival, Segment};
-use super::{Sender, TimeoutPolicy};
 use crate::op_table::{Op, OpState};
 use crate::time::Nanos;
 
@@ -31,7 +31,7 @@ const fn before(one: u32, other: u32) -> bool {
 impl Sender {
     /// Whether losses are detected by the order of sending.
     pub(super) const fn uses_order(&self) -> bool {
-        self.retry.order_evidence && matches!(self.retry.timeout, TimeoutPolicy::Adaptive { .. })
+        self.retry.uses_order()
     }
 
     /// Appends a packet that leaves now to the order of its destination.
@@ -48,6 +48,8 @@ impl Sender {
         let record = self.destinations.get_mut(destination);
         record.order.push_back(&mut self.order_links, slot);
         record.active = now;
+        let in_flight = self.destinations.in_network(destination);
+        self.destinations.control(destination, |config, window| window.note_sent(config, now, in_flight));
         if self.paths.deadline(destination) == Nanos::MAX {
             let record = self.destinations.get(destination);
             self.paths.start(destination, now.saturating_add(self.probe_wait(record)));
@@ -91,6 +93,7 @@ impl Sender {
         {
             *sequence = 0;
             self.destinations.get_mut(destination).order.remove(&mut self.order_links, slot);
+            self.unpark(destination, slot);
         }
     }
 
@@ -191,9 +194,12 @@ impl Sender {
         } else {
             0
         };
-        let window = self.reorder_window(record, late);
+        // In an incast, lost packets fill the congestion window: waiting for a late one delays all others.
+        let crowded = self.destinations.is_crowded(destination);
+        let most = if crowded { record.trip.mean } else { Nanos::MAX };
+        let window = self.reorder_window(record, late).min(most.max(Nanos::new(1)));
         // Waiting is free only as long as enough op numbers are left for new packets.
-        let haste = self.is_hasty() || self.ops.in_use() > self.config.op_entries / 2;
+        let haste = self.is_hasty() || crowded || self.ops.in_use() > self.config.op_entries / 2;
         let mut next = record.order.head();
         let mut lost_at = Nanos::MAX;
         while let Some(slot) = next {
@@ -214,6 +220,7 @@ impl Sender {
             self.ops.resend(op.number, false);
             self.counters.overtaken += 1;
             self.note_late(now, destination);
+            self.destinations.control(destination, |_, window| window.note_lost(1));
         }
         self.destinations.get_mut(destination).lost_at = lost_at;
         if lost_at < self.paths.deadline(destination) {
@@ -237,6 +244,7 @@ impl Sender {
             for slot in [Some(tail), head.filter(|head| probes > 0 && *head != tail)].into_iter().flatten() {
                 self.probe(destination, slot);
             }
+            self.destinations.control(destination, |config, window| window.note_timeout(config, now));
             let record = self.destinations.get_mut(destination);
             record.probes = record.probes.saturating_add(1);
             record.active = now;

@@ -6,7 +6,7 @@ use fpga_registers::CardAddr;
 
 use super::retry::{FEW_SAMPLES, RoundTrip};
 use super::table::{Transfer, TransferState};
-use super::{Command, Notify, SendFailure, SendTicket, Sender};
+use super::{Answer, Command, Notify, SendFailure, SendTicket, Sender};
 use crate::op_table::Op;
 use crate::segment::{TransferClass, packet_span};
 use crate::time::Nanos;
@@ -25,16 +25,18 @@ impl Sender {
     /// late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        let flow = self.next_flow_time();
-        [self.ops.next_deadline(), self.ops.next_reusable(), self.deadlines.next(), self.paths.next(), flow]
-            .into_iter()
-            .flatten()
-            .min()
+        let (flow, pace) = (self.next_flow_time(), self.pace.as_timer());
+        let timers =
+            [self.ops.next_deadline(), self.ops.next_reusable(), self.deadlines.next(), self.paths.next()];
+        [flow, pace].into_iter().chain(timers).flatten().min()
     }
 
     /// Handles every expired timer. An unanswered packet is retransmitted or, if its retries are exhausted, its
     /// transfer is given up. A transfer whose own deadline has passed is given up, too.
     pub fn handle_timeout(&mut self, now: Nanos) {
+        if self.pace <= now {
+            self.pace = Nanos::MAX;
+        }
         // Reclaims the op numbers whose reuse delay has ended: this is one of the timers.
         let _ = self.ops.available(now);
         self.handle_flow_timeout(now);
@@ -56,6 +58,10 @@ impl Sender {
                 self.untrack(destination, op.number);
                 self.ops.resend(op.number, true);
                 self.note_late(now, destination);
+                self.destinations.control(destination, |config, window| {
+                    window.note_lost(1);
+                    window.note_timeout(config, now);
+                });
             }
             let record = self.destinations.get_mut(destination);
             record.suspect = record.in_flight != 0;
@@ -161,9 +167,9 @@ impl Sender {
 
     /// Handles "receiver not ready": the receiver's host has no event ring slot for the transfer's notification. The
     /// packet is retransmitted until the transfer's deadline, or for the give-up time. The node answers, so this does
-    /// not count as silence. `latest`: the answer is to the packet's latest try.
+    /// not count as silence.
     #[cold]
-    pub(super) fn handle_not_ready(&mut self, now: Nanos, op: &Op, latest: bool) {
+    pub(super) fn handle_not_ready(&mut self, now: Nanos, op: &Op, answer: &Answer) {
         let owner = self.segments.get(op.segment).transfer;
         self.counters.not_ready += 1;
         let transfer = &mut self.transfers[index(owner)];
@@ -186,7 +192,7 @@ impl Sender {
             return;
         }
         // An answer to an earlier try says nothing about the try in flight.
-        if !latest {
+        if answer.tries != op.tries {
             return;
         }
         if op.packet == 0 {
@@ -197,7 +203,8 @@ impl Sender {
             self.withdraw(now, op);
         } else {
             self.untrack(self.destination_of(op), op.number);
-            self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
+            self.park(op);
+            self.ops.refuse(op.number, self.retry_time(now, op, answer));
         }
     }
 

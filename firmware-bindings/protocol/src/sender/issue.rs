@@ -16,6 +16,7 @@ const REFUSALS_BEFORE_YIELD: u8 = 4;
 /// Available op numbers, and whether some are reserved.
 #[derive(Clone, Copy, Debug)]
 struct OpBudget {
+    now: Nanos,
     available: u32,
     /// Whether a [`Claim::Expected`] exists.
     expected: bool,
@@ -63,6 +64,7 @@ impl Sender {
             let error = self.registry_expired_error(chosen.slot);
             self.give_up(now, chosen.slot, error);
         }
+        self.note_held(now);
         None
     }
 
@@ -72,7 +74,14 @@ impl Sender {
         self.postpone_due(now);
         while self.ops.has_due() {
             let Self { ops, retry, segments, transfers, destinations, .. } = self;
-            let due = ops.take_due(now, |op| {
+            let may_leave = |op: &Op| {
+                let owner = segments.get(op.segment).transfer;
+                let at = transfers[index(owner)].destination;
+                // The receiver holds the other packets of a segment until it has the first one: they may fill the window.
+                let in_flight = if op.packet == 0 { 0 } else { destinations.in_network(at) };
+                destinations.room(now, at, in_flight) != 0
+            };
+            let due = ops.take_due_if(now, may_leave, |op| {
                 let transfer = &transfers[index(segments.get(op.segment).transfer)];
                 let trip = &destinations.get(transfer.destination).trip;
                 retry.deadline(now, trip, op.silent, transfer.progress)
@@ -107,7 +116,7 @@ impl Sender {
         // big segment begins. Without a regular command in between, a steady stream of them would starve the big
         // transfers. A segment that was sent before and returned its op number does not wait for all of them: they may
         // wait for it.
-        let owes = self.has_yielded() && !self.has_returned_segment();
+        let owes = self.has_yielded(pool.now) && !self.has_returned_segment();
         let big_may_go = regular.is_none() || (self.last_was_regular && !owes);
         let big = if big_may_go { self.big_candidate(&pool, owes) } else { None };
         big.or(regular).map(|chosen| (pool, chosen))
@@ -115,7 +124,7 @@ impl Sender {
 
     /// Returns the available op numbers and the claims on them.
     fn pool(&mut self, now: Nanos) -> OpBudget {
-        let mut pool = OpBudget { available: self.ops.available(now), expected: false, begun: false };
+        let mut pool = OpBudget { now, available: self.ops.available(now), expected: false, begun: false };
         for destination in 0..self.destinations.used() {
             let record = self.destinations.get(destination);
             for slot in [record.regular.head(), record.big.head()].into_iter().flatten() {
@@ -151,7 +160,7 @@ impl Sender {
     /// transfer has no packet in flight. A regular command that a big segment has passed takes the last but one
     /// nevertheless, and returns it if the packet stays refused ([`Sender::must_return_op_number`]).
     fn budget(&self, pool: &OpBudget, Candidate { slot, destination, class }: Candidate) -> u32 {
-        let capacity = self.capacity(destination, slot);
+        let capacity = self.capacity(pool.now, destination, slot);
         if capacity == 0 {
             return 0;
         }
@@ -186,7 +195,7 @@ impl Sender {
 
     /// Returns the number of packets that a destination accepts of the transfer at the head of one of its queues,
     /// independent of the available op numbers.
-    fn capacity(&self, destination: u32, slot: u32) -> u32 {
+    fn capacity(&self, now: Nanos, destination: u32, slot: u32) -> u32 {
         let record = self.destinations.get(destination);
         let limit = self.flow_limit(record.node);
         if record.suspect || limit == 0 {
@@ -210,10 +219,11 @@ impl Sender {
                 return 0;
             }
         }
-        self.config
-            .packets_per_destination()
-            .saturating_sub(record.in_flight.saturating_sub(waiting))
-            .min(limit)
+        let share =
+            self.config.packets_per_destination().saturating_sub(record.in_flight.saturating_sub(waiting));
+        // The receiver keeps an entry or record for a transfer in progress without a packet in flight: it always may send one.
+        let room = self.room(now, destination);
+        share.min(limit).min(if room == 0 && self.claim(slot).is_some() { 1 } else { room })
     }
 
     fn has_claim(&self, destination: u32, wanted: Claim) -> bool {
@@ -225,11 +235,11 @@ impl Sender {
     }
 
     /// Whether a regular command has already let a big segment pass, and waits only for an op number.
-    fn has_yielded(&self) -> bool {
+    fn has_yielded(&self, now: Nanos) -> bool {
         (0..self.destinations.used()).any(|destination| {
             let head = self.destinations.get(destination).regular.head();
             head.is_some_and(|slot| {
-                self.was_passed(destination, slot) && self.capacity(destination, slot) != 0
+                self.was_passed(destination, slot) && self.capacity(now, destination, slot) != 0
             })
         })
     }

@@ -19,6 +19,7 @@ use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
 use fpga_firmware::wire::AnswerNotes;
 
 mod config;
+mod congestion;
 mod evidence;
 mod flow;
 mod give_up;
@@ -40,6 +41,7 @@ pub use views::{PacketView, TransferStage, TransferView};
 
 use crate::list::{List, ListLinks};
 use crate::op_table::{Op, OpTable, OpTableConfig};
+use crate::scheme::bits::PacketSet;
 use crate::segment::{TransferClass, classify, segment_count};
 use crate::state::StateTable;
 use crate::time::Nanos;
@@ -86,6 +88,10 @@ pub struct Sender {
     reports_departures: bool,
     /// Times of the next check of each destination.
     paths: Timers,
+    /// Op table slots of the packets that are parked ([`congestion`]).
+    parked: PacketSet,
+    /// Time at which a congestion window below one packet lets the next one leave.
+    pace: Nanos,
     counters: SenderCounters,
     /// Flow control by link feedback, if it is on.
     pacing: Option<Box<flow::Pacing>>,
@@ -122,7 +128,11 @@ impl Sender {
             announcing: List::EMPTY,
             finished: List::EMPTY,
             segments: Segments::new(segments),
-            destinations: Destinations::new(config.destinations, config.first_transfer),
+            destinations: Destinations::new(
+                config.destinations,
+                config.first_transfer,
+                config.congestion.filter(|_| config.retry.uses_order()),
+            ),
             big_turn: 0,
             big_segments_issued: 0,
             last_was_regular: false,
@@ -136,6 +146,8 @@ impl Sender {
             next_sequence: 1,
             reports_departures: false,
             paths: Timers::new(config.destinations),
+            parked: PacketSet::new(config.congestion.map_or(0, |_| config.op_entries)),
+            pace: Nanos::MAX,
             counters: SenderCounters::default(),
             pacing: None,
             config,
@@ -151,7 +163,7 @@ impl Sender {
         let timers = [self.ops.timers(), &self.deadlines, &self.paths].map(Timers::chunk_count);
         let [sheets, slots] =
             timers.iter().fold([0; 2], |[sheets, slots], [more, further]| [sheets + more, slots + further]);
-        let destination = Destinations::BYTES + Timers::BYTES;
+        let destination = Destinations::BYTES + Timers::BYTES + self.destinations.window_bytes();
         [
             StateTable::new(
                 "op table",
@@ -294,11 +306,14 @@ impl Sender {
         let held_up = op.sent < record.start.again;
         if op.packet == 0 {
             record.start.known = now;
+            self.unpark_segment(&op);
         }
-        let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent));
+        let held = Nanos::new(answer.notes.delay_ns());
+        let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent).saturating_sub(held));
         if let Some(trip) = trip {
             self.note_delay(now, self.destination_of(&op), trip);
         }
+        self.note_signals(now, &op, &answer.notes, trip);
         self.note_arrival(now, &op, answer.tries, trip);
         self.note_route(now, self.destination_of(&op), &answer, trip);
         self.acknowledged(now, op.segment, 1, op.sent, trip);
@@ -318,6 +333,7 @@ impl Sender {
                 // An answer to an earlier try says nothing about the try in flight.
                 if answer.tries == op.tries {
                     self.counters.busy += 1;
+                    self.destinations.control(self.destination_of(&op), |_, window| window.note_lost(1));
                     if op.packet == 0 {
                         self.segments.get_mut(op.segment).start.first = op.sent;
                         let transfer = &mut self.transfers[index(transfer)];
@@ -334,14 +350,15 @@ impl Sender {
                         self.defer(now, &op);
                     } else {
                         self.untrack(self.destination_of(&op), op.number);
-                        self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
+                        self.park(&op);
+                        self.ops.refuse(op.number, self.retry_time(now, &op, &answer));
                     }
                 }
                 let transfer = &mut self.transfers[index(transfer)];
                 transfer.progress = now;
                 self.destinations.get_mut(transfer.destination).suspect = false;
             }
-            NackReason::NotReady => self.handle_not_ready(now, &op, answer.tries == op.tries),
+            NackReason::NotReady => self.handle_not_ready(now, &op, &answer),
             _ => {
                 self.counters.refused += 1;
                 let error = self.refused(&op, reason);
@@ -504,14 +521,14 @@ impl Sender {
         destination.in_flight -= u32::from(count);
         destination.suspect = false;
         if let Some(span) = trip {
+            let at = transfer.destination;
             destination.trip.sample(span);
             destination.sampled.latest = now;
             if destination.trip.samples == 1 {
                 destination.sampled.first = now;
             }
             if matches!(destination.trip.samples, 1 | retry::FEW_SAMPLES) {
-                let destination = transfer.destination;
-                self.apply_first_samples(now, destination);
+                self.apply_first_samples(now, at);
             }
         }
         if !complete {

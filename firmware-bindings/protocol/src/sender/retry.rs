@@ -70,6 +70,11 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
+    /// Whether losses are detected by the order of sending.
+    pub(super) const fn uses_order(&self) -> bool {
+        self.order_evidence && matches!(self.timeout, TimeoutPolicy::Adaptive { .. })
+    }
+
     /// Returns the deadline of a packet that is sent now, after `silent` consecutive unanswered tries, if its transfer
     /// last made progress at `progress`. It is no later than the give-up time of the transfer, so that giving up is not
     /// delayed.

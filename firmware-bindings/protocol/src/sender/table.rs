@@ -8,6 +8,7 @@ use fpga_registers::CardAddr;
 use super::retry::RoundTrip;
 use super::types::{Command, SendFailure};
 use crate::disorder::Disorder;
+use crate::feedback::congestion::{CongestionConfig, CongestionWindow};
 use crate::free::FreeSlots;
 use crate::list::List;
 use crate::receiver::SegmentWindow;
@@ -271,10 +272,21 @@ pub(super) struct Destination {
     pub(super) ignored: Incarnation,
 }
 
+/// Congestion window of a destination.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    congestion: CongestionWindow,
+    /// Packets in flight that the receiver holds, or has refused, until it registers their segment.
+    parked: u32,
+}
+
 /// Table of destinations. A record without transfers can be assigned to another node.
 #[derive(Clone, Debug)]
 pub(super) struct Destinations {
     records: Box<[Destination]>,
+    /// Congestion window of each record; empty if there are none.
+    windows: Box<[Window]>,
+    congestion: Option<CongestionConfig>,
     used: u32,
     /// First id for a node without a record: above every id that an evicted record has used, so that no id is used
     /// twice towards one node.
@@ -285,7 +297,7 @@ impl Destinations {
     /// Bytes of state of one record.
     pub(super) const BYTES: usize = size_of::<Destination>();
 
-    pub(super) fn new(capacity: u32, first: TransferId) -> Self {
+    pub(super) fn new(capacity: u32, first: TransferId, congestion: Option<CongestionConfig>) -> Self {
         let empty = Destination {
             node: NodeId::ANY,
             next_id: TransferId::new(0),
@@ -308,11 +320,51 @@ impl Destinations {
             incarnation: Incarnation::new(0),
             ignored: Incarnation::new(0),
         };
-        Self { records: alloc::vec![empty; index(capacity)].into_boxed_slice(), used: 0, floor: first }
+        let windows = congestion.map_or(Box::default(), |config| {
+            alloc::vec![Window { congestion: CongestionWindow::new(&config), parked: 0 }; index(capacity)]
+                .into_boxed_slice()
+        });
+        let records = alloc::vec![empty; index(capacity)].into_boxed_slice();
+        Self { records, windows, congestion, used: 0, floor: first }
     }
 
     pub(super) fn capacity(&self) -> u32 {
         u32::try_from(self.records.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the bytes of the congestion window of one record.
+    pub(super) fn window_bytes(&self) -> usize {
+        if self.windows.is_empty() { 0 } else { size_of::<Window>() }
+    }
+
+    /// Returns the number of packets that the congestion window of a record lets leave now, with `in_flight` in the network.
+    pub(super) fn room(&self, now: Nanos, at: u32, in_flight: u32) -> u32 {
+        self.windows.get(index(at)).map_or(u32::MAX, |window| window.congestion.room(now, in_flight))
+    }
+
+    /// Returns the packets in flight of a record without those that its receiver holds until it registers their segment.
+    pub(super) fn in_network(&self, at: u32) -> u32 {
+        let parked = self.windows.get(index(at)).map_or(0, |window| window.parked);
+        self.get(at).order.len().saturating_sub(parked)
+    }
+
+    /// Whether half of a congestion window is in use, towards a receiver with other senders.
+    pub(super) fn is_crowded(&self, at: u32) -> bool {
+        self.windows.get(index(at)).is_some_and(|Window { congestion, .. }| {
+            congestion.has_others() && self.in_network(at) >= congestion.packets() / 2
+        })
+    }
+
+    /// Returns the number of those packets; `None` without congestion windows.
+    pub(super) fn parked_mut(&mut self, at: u32) -> Option<&mut u32> {
+        self.windows.get_mut(index(at)).map(|window| &mut window.parked)
+    }
+
+    /// Calls `change` with the congestion window of a record, if there is one.
+    pub(super) fn control(&mut self, at: u32, change: impl FnOnce(&CongestionConfig, &mut CongestionWindow)) {
+        if let (Some(config), Some(window)) = (&self.congestion, self.windows.get_mut(index(at))) {
+            change(config, &mut window.congestion);
+        }
     }
 
     /// Returns the number of records that were ever used; the others need no search.
@@ -352,6 +404,7 @@ impl Destinations {
             at
         };
         let floor = self.floor;
+        self.control(at, |config, window| *window = CongestionWindow::new(config));
         let record = self.get_mut(at);
         record.node = node;
         record.next_id = floor;

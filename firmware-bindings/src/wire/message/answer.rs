@@ -38,7 +38,8 @@ pub enum AnswerBody {
 
 impl AnswerBody {
     /// Whether REASON has no place for a number of senders.
-    const fn has_no_senders(&self) -> bool {
+    #[must_use]
+    pub const fn has_no_senders(&self) -> bool {
         matches!(self, Self::Refused(..) | Self::Superseded(_) | Self::ReadAccepted | Self::ReadRefused(_))
     }
 }

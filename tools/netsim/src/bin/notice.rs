@@ -26,8 +26,10 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let scenario =
-        Scenario::new(options.length).rate(BitRate::from_gbps(options.rate)).delay(Nanos::new(options.delay));
+    let scenario = Scenario::new(options.length)
+        .congestion(None)
+        .rate(BitRate::from_gbps(options.rate))
+        .delay(Nanos::new(options.delay));
     match notice::by_hops(&scenario, options.hops) {
         Ok(rows) => {
             println!("hops,round_trip_ns,own_ns,told_ns,saved_ns,saved_percent");

@@ -365,7 +365,8 @@ impl FigureError {
 /// Frozen set of the parameters that the sources 000 and 004 leave open: 10 GB/s, 800 ns one way, packets of 512 bytes, timeouts of two round
 /// trips, a sender's window of 32. One transfer of `length` bytes.
 fn reference_parameters(length: u64) -> Scenario {
-    let mut scenario = Scenario::new(length).rate(BitRate::from_gbps(80)).delay(Nanos::new(800));
+    let mut scenario =
+        Scenario::new(length).congestion(None).rate(BitRate::from_gbps(80)).delay(Nanos::new(800));
     scenario.contexts = Some(1);
     scenario
 }

@@ -20,7 +20,8 @@ pub(super) fn make(figure: Figure) -> Result<RenderedFigure, FigureError> {
         ..Panel::default()
     };
     for (size, colour) in SIZES {
-        let scenario = Scenario::new(size).rate(BitRate::from_gbps(10)).delay(Nanos::new(400));
+        let scenario =
+            Scenario::new(size).congestion(None).rate(BitRate::from_gbps(10)).delay(Nanos::new(400));
         let found = notice::by_hops(&scenario, HOPS)?;
         let micros = |span: Nanos| float(span.get()) / 1000.0;
         for row in &found {

@@ -25,7 +25,9 @@ mod tests {
     /// Every host sends once and receives once, never to itself; other seeds give other pairs.
     #[test]
     fn torus_pairs_are_cycle_of_all_hosts() {
-        let of = |seed| pairs(Scenario::new(512).topology(Topology::Torus { side: 4 }), 512, seed);
+        let of = |seed| {
+            pairs(Scenario::new(512).congestion(None).topology(Topology::Torus { side: 4 }), 512, seed)
+        };
         for seed in 0..20 {
             let scenario = of(seed);
             scenario.validate().unwrap();

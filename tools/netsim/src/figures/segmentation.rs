@@ -93,7 +93,7 @@ fn closed_form(total: u64, segment: u64) -> f64 {
 /// Runs the packet simulation, whose hosts copy each segment into a transmit window before its first packet leaves.
 fn packets(total: u64, segment: u64) -> Result<f64, FigureError> {
     let rate = BitRate::from_gbps(GBPS);
-    let mut scenario = Scenario::new(total).rate(rate).delay(DELAY);
+    let mut scenario = Scenario::new(total).congestion(None).rate(rate).delay(DELAY);
     scenario.copy = Some(CopyStage { command: Nanos::new(COMMAND / 1000), rate, windows: WINDOWS });
     let sender = &mut scenario.sender;
     sender.packet_size_log2 = u8::try_from(CARD.packet.trailing_zeros()).unwrap_or(0);

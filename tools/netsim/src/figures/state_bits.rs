@@ -101,7 +101,9 @@ fn registry() -> Vec<Field> {
     };
     let incarnation = Incarnation::new(1);
     let mut fields = Vec::new();
-    if let Ok(sender) = Sender::new(SenderConfig::default(), incarnation) {
+    let mut config = SenderConfig::default();
+    config.congestion = None;
+    if let Ok(sender) = Sender::new(config, incarnation) {
         fields.extend(sender.state().map(|table| field("sender", table.name, table.bits())));
     }
     if let Ok(receiver) = Receiver::new(ReceiverConfig::new(RECEIVER, incarnation)) {

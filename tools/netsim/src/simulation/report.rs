@@ -159,6 +159,21 @@ pub struct Report {
 }
 
 impl Report {
+    /// Returns the fairness of the flows' goodputs, of `length` bytes each: (sum x)^2 / (n sum x^2), 1 if all are equal (Jain, Chiu and Hawe,
+    /// 1984).
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "rates far below 2^53")]
+    pub fn fairness(&self, length: u64) -> f64 {
+        let shares: Vec<f64> = self.flows.iter().map(|flow| flow.goodput(length).get() as f64).collect();
+        crate::statistics::jain(&shares)
+    }
+
+    /// Returns the time at which the last of the flows had arrived; 0 if none has.
+    #[must_use]
+    pub fn last_arrival(&self) -> Nanos {
+        self.flows.iter().filter_map(|flow| flow.received).max().unwrap_or_default()
+    }
+
     /// Flows that did not succeed at both ends.
     #[must_use]
     pub fn failures(&self) -> usize {

@@ -2,6 +2,7 @@
 
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 
+use crate::feedback::congestion::CongestionConfig;
 use crate::scheme::MAX_MESSAGE_PACKETS;
 use crate::scheme::any::{SchemeConfig, SchemeSet};
 use crate::time::Nanos;
@@ -39,6 +40,8 @@ pub struct SenderConfig {
     /// Number of path identifiers towards each node, 1..=256 (default 1): packets use them in turn, and avoid those whose
     /// packets are lost or late ([`crate::spray`]). Worth it where switches choose routes by the identifier.
     pub paths: u16,
+    /// Congestion window per destination (default: on; `None`: senders transmit as fast as their schemes allow).
+    pub congestion: Option<CongestionConfig>,
 }
 
 impl SenderConfig {
@@ -59,6 +62,7 @@ impl SenderConfig {
             rest: Nanos::from_millis(1200),
             number_bits: 20,
             paths: 1,
+            congestion: Some(CongestionConfig::DEFAULT),
         }
     }
 

@@ -13,7 +13,7 @@ use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId, OpNumber};
 use fpga_firmware::wire::{
     Announcement, AnswerBody, Common, Flags, Message, MessageAnswer, MessageHeader, MessageRequest,
-    NackReason,
+    NackReason, SENDERS_MAX,
 };
 use fpga_registers::CardAddr;
 
@@ -22,6 +22,7 @@ use super::peers::{ContextKey, MessageState, PeerRecord, PeerTable};
 use crate::free::FreeSlots;
 use crate::incarnations::{Admission, DEFAULT_NODES, NodeTable};
 use crate::receiver::{AccessTable, ReceiveMemory, UNLIMITED_SLOTS};
+use crate::refusals::Refusals;
 use crate::scheme::any::{AnyMessageReceiver, SchemeConfig};
 use crate::scheme::traits::{Action, Header, SchemeReceiver};
 use crate::scheme::{Disposition, MessageReceiver, Packet, ReceivePath};
@@ -78,6 +79,8 @@ pub struct Receiver {
     burst: usize,
     /// Path of the packet that is being processed, and the flags of its answers.
     way: (u8, Flags),
+    /// Waiting times of refused senders.
+    refusals: Refusals,
     /// Lower bound of the time at which a sender's silence expires; it may be early, never late.
     next_sweep: Nanos,
     counters: ReceiverCounters,
@@ -142,6 +145,7 @@ impl Receiver {
             actions: VecDeque::with_capacity(2 * burst),
             burst,
             way: (0, Flags::NONE),
+            refusals: Refusals::default(),
             next_sweep: Nanos::MAX,
             counters: ReceiverCounters::default(),
             config,
@@ -262,7 +266,9 @@ impl Receiver {
             path,
         };
         let (context, peer_incarnation) = (context.map(u32::from), key.incarnation);
-        let answer = MessageAnswer { common, message, peer_incarnation, context, senders: 0, body };
+        let senders = if body.has_no_senders() { 0 } else { self.incarnations.active() };
+        let senders = u8::try_from(senders).unwrap_or(u8::MAX).min(SENDERS_MAX);
+        let answer = MessageAnswer { common, message, peer_incarnation, context, senders, body };
         self.actions.push_back(Action::Send(Header::Message(Message::Answer(answer))));
     }
 
@@ -376,7 +382,8 @@ impl Receiver {
         // A context is taken only if everything else is available.
         let Some((place, slot)) = place.and_then(|place| Some((place, self.free.pop()?))) else {
             self.counters.busy += 1;
-            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Busy, 0));
+            let delay = self.refusals.refuse(now, self.config.contexts);
+            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Busy, delay));
             return None;
         };
         let count = announcement.packets(packet_size_log2);
@@ -489,6 +496,7 @@ impl Receiver {
         context.announcement.read = 0;
         self.timers.stop(slot.into());
         self.free.push(slot);
+        self.refusals.note_release(now);
     }
 
     fn abandon(&mut self, now: Nanos, slot: u16) {

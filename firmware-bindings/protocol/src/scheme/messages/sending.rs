@@ -16,6 +16,7 @@ use fpga_registers::CardAddr;
 
 use super::config::{MessageConfigError, SenderConfig};
 use super::transfers::{Transfers, messages_of};
+use crate::feedback::congestion::Permit;
 use crate::feedback::flow::{FULL, FlowConfig, FlowControl};
 use crate::list::{List, ListLinks};
 use crate::scheme::MessageSender;
@@ -71,6 +72,8 @@ struct Context {
     sent: u64,
     /// Time at which the last packet was sent.
     last_sent: Nanos,
+    /// Packets in flight, as its path has them.
+    in_flight: u32,
     last_heard: Nanos,
     /// Consecutive requests, or starts of the message.
     tries: u8,
@@ -108,6 +111,11 @@ pub struct Sender {
     /// Those of `low` that wait until their next packet may be sent; `pace`: the earliest of these times.
     paced: PacketSet,
     pace: Nanos,
+    /// Contexts that the congestion windows of their paths hold back; `open`: time of the next attempt, and `opened`: whether
+    /// an answer may have opened one of them.
+    held: PacketSet,
+    open: Nanos,
+    opened: bool,
     flow: Option<FlowControl>,
     /// Transfers with progress to report.
     news: PacketSet,
@@ -156,6 +164,7 @@ impl Sender {
             fresh: 0,
             sent: 0,
             last_sent: Nanos::ZERO,
+            in_flight: 0,
             last_heard: Nanos::ZERO,
             tries: 0,
             requested: Nanos::ZERO,
@@ -171,12 +180,15 @@ impl Sender {
             contexts: (0..config.contexts).map(|_| blank()).collect(),
             links,
             idle,
-            paths: Paths::new(config.contexts, config.paths),
+            paths: Paths::new(config.contexts, config.paths, config.congestion),
             timers: Timers::new(config.contexts + config.transfers),
             ready: PacketSet::new(config.contexts),
             low: PacketSet::new(config.contexts),
             paced: PacketSet::new(config.contexts),
             pace: Nanos::MAX,
+            held: PacketSet::new(config.contexts),
+            open: Nanos::MAX,
+            opened: false,
             flow: None,
             news: PacketSet::new(config.transfers),
             turn: 0,
@@ -239,6 +251,41 @@ impl Sender {
         }
     }
 
+    /// Moves the contexts whose paths may have opened back to those that may send.
+    fn release_held(&mut self, now: Nanos) {
+        if self.opened || self.open <= now {
+            (self.opened, self.open) = (false, Nanos::MAX);
+            while let Some(slot) = self.held.pop() {
+                self.ready.insert(slot);
+            }
+        }
+    }
+
+    /// Whether the congestion window of its path holds a context back, which then waits in `held`.
+    fn is_held(&mut self, now: Nanos, slot: u32) -> bool {
+        let context = &self.contexts[index(slot)];
+        if context.stage != Stage::Sending {
+            return false;
+        }
+        match self.paths.permit(now, context.path) {
+            Permit::Now => return false,
+            Permit::At(at) => self.open = self.open.min(at),
+            Permit::Closed => {}
+        }
+        self.held.insert(slot);
+        true
+    }
+
+    /// Updates the number of packets in flight on the path of a context.
+    fn recount(&mut self, slot: u32) {
+        let context = &mut self.contexts[index(slot)];
+        let sends = context.stage == Stage::Sending && !context.end.is_done();
+        let current = if sends { context.end.in_flight().map_or(0, |(out, _)| out) } else { 0 };
+        let before = core::mem::replace(&mut context.in_flight, current);
+        self.opened |= current < before && self.held.count() > 0;
+        self.paths.recount(context.path, before, current);
+    }
+
     /// Returns the next packet for a receiver with a lowered rate, if it is due.
     fn poll_paced(&mut self, now: Nanos) -> Option<OutgoingPacket> {
         while let Some(slot) = self.low.next_from(self.turn) {
@@ -247,6 +294,10 @@ impl Sender {
                 self.low.remove(slot);
                 self.paced.insert(slot);
                 self.pace = self.pace.min(at);
+                continue;
+            }
+            if self.is_held(now, slot) {
+                self.low.remove(slot);
                 continue;
             }
             if let Some(departure) = self.packet_of(now, slot) {
@@ -529,6 +580,7 @@ impl Sender {
         context.count = length.div_ceil(size);
         context.fresh = 0;
         context.sent = 0;
+        context.in_flight = 0;
         context.last_heard = now;
         context.tries = 0;
         context.end.begin(now, context.count, new_node, &trip);
@@ -631,6 +683,12 @@ impl Sender {
                     transfer.retransmits += 1;
                     self.counters.retransmits += 1;
                 }
+                let path = context.path;
+                let acknowledges = context.end.in_flight().is_some();
+                self.recount(slot);
+                if acknowledges {
+                    self.paths.note_sent(now, path);
+                }
                 self.watch(slot);
                 Some(departure)
             }
@@ -671,12 +729,13 @@ impl SchemeSender for Sender {
             flow.handle_timeout(now);
         }
         self.release_paced(now);
+        self.opened |= self.open <= now;
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
         let timers = self.timers.next().unwrap_or(Nanos::MAX);
         let flow = self.flow.as_ref().and_then(FlowControl::poll_timeout).unwrap_or(Nanos::MAX);
-        timers.min(self.wake).min(flow).min(self.pace).as_timer()
+        timers.min(self.wake).min(flow).min(self.pace).min(self.open).as_timer()
     }
 
     fn poll_packet(&mut self, now: Nanos) -> Option<OutgoingPacket> {
@@ -690,6 +749,7 @@ impl SchemeSender for Sender {
             let header = Header::Link(packet);
             return Some(OutgoingPacket { header, source: CardAddr::new(0), payload: 0 });
         }
+        self.release_held(now);
         while let Some(slot) = self.ready.next_from(self.turn) {
             let context = &self.contexts[index(slot)];
             if let Some(flow) = &self.flow
@@ -698,6 +758,10 @@ impl SchemeSender for Sender {
             {
                 self.ready.remove(slot);
                 self.low.insert(slot);
+                continue;
+            }
+            if self.is_held(now, slot) {
+                self.ready.remove(slot);
                 continue;
             }
             if let Some(departure) = self.packet_of(now, slot) {

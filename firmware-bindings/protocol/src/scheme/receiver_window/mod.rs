@@ -80,6 +80,11 @@ pub struct Sender {
     silent: u8,
     done: bool,
     trip: RoundTrip,
+    /// With credits: a packet in flight and the time at which it was sent, and the delay of the last such packet.
+    marker: Option<(u32, Nanos)>,
+    delay: Option<Nanos>,
+    /// Packets that answers have covered since the last query.
+    covered: u32,
 }
 
 impl Sender {
@@ -98,6 +103,9 @@ impl Sender {
             silent: 0,
             done: count == 0,
             trip: RoundTrip::default(),
+            marker: None,
+            delay: None,
+            covered: 0,
             config,
         }
     }
@@ -113,11 +121,46 @@ impl Sender {
         self.probing = false;
         self.silent = 0;
         self.done = count == 0;
+        (self.marker, self.delay, self.covered) = (None, None, 0);
     }
 
     /// Sets the round trip of the path.
     pub const fn learn(&mut self, trip: &RoundTrip) {
         self.trip = *trip;
+    }
+
+    /// Returns the number of packets in flight, and of those that were requested; `None` without credits: the receiver does
+    /// not say then what has arrived.
+    #[must_use]
+    pub fn in_flight(&self) -> Option<(u32, u32)> {
+        let base = self.limit.saturating_sub(width(self.config.window));
+        let again = self.asked.count();
+        self.config.credit.then(|| (self.next.saturating_sub(base).saturating_sub(again), again))
+    }
+
+    /// Returns the delay of a packet that the last limit covers, once. Without credits, and after requests, there is none.
+    pub const fn take_delay(&mut self) -> Option<Nanos> {
+        self.delay.take()
+    }
+
+    /// Returns the number of packets that limits have covered since the last call.
+    pub const fn take_covered(&mut self) -> u32 {
+        core::mem::replace(&mut self.covered, 0)
+    }
+
+    /// Raises the limit.
+    fn raise(&mut self, now: Nanos, limit: u32) {
+        if limit <= self.limit {
+            return;
+        }
+        self.covered = self.covered.saturating_add(limit - self.limit);
+        self.limit = limit;
+        if let Some((index, sent)) = self.marker
+            && index < limit.saturating_sub(width(self.config.window))
+        {
+            self.delay = Some(now.saturating_sub(sent));
+            self.marker = None;
+        }
     }
 
     const fn packet(&mut self, index: u32) -> Packet {
@@ -144,7 +187,9 @@ impl MessageSender for Sender {
         if let Answer::Resend { first, .. } = *answer
             && self.config.credit
         {
-            self.limit = self.limit.max(first.saturating_add(width(self.config.window)));
+            self.raise(now, first.saturating_add(width(self.config.window)));
+            // The base waits for the requested packet.
+            self.marker = None;
         }
         match *answer {
             Answer::Done => self.done = true,
@@ -162,7 +207,7 @@ impl MessageSender for Sender {
                     self.asked.insert(index);
                 }
             }
-            Answer::Limit(limit) if self.config.credit => self.limit = self.limit.max(limit),
+            Answer::Limit(limit) if self.config.credit => self.raise(now, limit),
             _ => {}
         }
     }
@@ -190,6 +235,9 @@ impl MessageSender for Sender {
             index
         } else if self.next < self.count.min(self.limit) {
             self.next += 1;
+            if self.config.credit && self.marker.is_none() && self.next > self.fresh {
+                self.marker = Some((self.next - 1, now));
+            }
             self.next - 1
         } else if self.probing {
             // With credits the last packet may be beyond the receiver's window. The receiver answers it nevertheless.
@@ -223,7 +271,10 @@ impl Sender {
             probing,
             silent,
             done,
-            trip
+            trip,
+            marker,
+            delay,
+            covered
         )
     }
 }

@@ -135,7 +135,8 @@ fn scenario(
     let conditions = Conditions::default()
         .loss(Loss::Independent(Probability::new(loss).unwrap_or_default()))
         .delay(delay);
-    let mut scenario = Scenario::new(size).rate(BitRate::from_gbps(80)).delay(Nanos::new(800));
+    let mut scenario =
+        Scenario::new(size).congestion(None).rate(BitRate::from_gbps(80)).delay(Nanos::new(800));
     if destinations > 1 {
         let arity = destinations.saturating_add(1);
         scenario = scenario.topology(Topology::Tree { arity, levels: 1, up: 1 }).delay(Nanos::new(400));

@@ -1,5 +1,6 @@
 //! Effects of answers and timeouts on contexts and transfers.
 
+use fpga_firmware::generated::DELAY_UNIT_NS;
 use fpga_firmware::wire::{AnswerBody, Flags, MessageAnswer, NackReason};
 
 use super::{Context, MAX_DOUBLINGS, Sender, SenderConfig, Stage};
@@ -8,9 +9,16 @@ use crate::sender::{Command, SendFailure};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
-/// Returns the time at which a refused message begins again: before its receiver's silence timeout.
-fn held_until(now: Nanos, config: &SenderConfig, tries: u8) -> Nanos {
-    let wait = config.ask.saturating_mul(1 << tries.min(MAX_DOUBLINGS));
+/// Returns the time at which a refused message begins again: when the receiver expects to have space, if it reports that. Nodes
+/// that are refused together spread over an eighth of that time. In any case before its receiver's silence timeout.
+fn held_until(now: Nanos, config: &SenderConfig, context: &Context, delay: u16) -> Nanos {
+    let wait = if delay == 0 {
+        config.ask.saturating_mul(1 << context.tries.min(MAX_DOUBLINGS))
+    } else {
+        let wait = u64::from(delay) * u64::from(DELAY_UNIT_NS);
+        let spread = u64::from((config.node.get() ^ context.number << 8).wrapping_mul(0x9E37_79B9) >> 24);
+        Nanos::new(wait + wait * spread / 2048)
+    };
     now.saturating_add(wait.min(Nanos::new(config.give_up.get() / 4)))
 }
 
@@ -60,15 +68,15 @@ impl Sender {
                     context.end.begin(now, context.count, false, &self.paths.trip(context.path));
                 }
             }
-            AnswerBody::Refused(NackReason::Busy | NackReason::EscapeFull, _) => {
+            AnswerBody::Refused(NackReason::Busy | NackReason::EscapeFull, delay) => {
                 self.counters.busy += 1;
                 // A packet may have been accepted since: then there is a context.
                 if context.peer_context.is_none() && !matches!(context.stage, Stage::BackedOff(_)) {
                     context.tries = context.tries.saturating_add(1);
-                    context.stage = Stage::BackedOff(held_until(now, &self.config, context.tries));
+                    context.stage = Stage::BackedOff(held_until(now, &self.config, context, delay));
                 }
             }
-            AnswerBody::Refused(NackReason::NotReady, _) => {
+            AnswerBody::Refused(NackReason::NotReady, delay) => {
                 self.counters.not_ready += 1;
                 if context.peer_context.is_none() {
                     let record = self.transfers.get_mut(transfer);
@@ -81,7 +89,7 @@ impl Sender {
                     }
                     if !matches!(context.stage, Stage::BackedOff(_)) {
                         context.tries = context.tries.saturating_add(1);
-                        context.stage = Stage::BackedOff(held_until(now, &self.config, context.tries));
+                        context.stage = Stage::BackedOff(held_until(now, &self.config, context, delay));
                     }
                 }
             }
@@ -116,10 +124,22 @@ impl Sender {
                     context.stage = Stage::Sending;
                 }
                 if let (Stage::Sending, Some(said)) = (context.stage, super::super::from_wire(&answer.body)) {
+                    let again = context.end.in_flight().map_or(0, |(_, again)| again);
                     context.end.handle_answer(now, &said);
-                    let (delay, node) = (context.end.take_delay(), context.node);
-                    let (path, notes) = (context.path, answer.common);
-                    self.paths.note_route(now, path, notes.path, notes.flags.contains(Flags::ECHO), delay);
+                    let lost = context.end.in_flight().map_or(0, |(_, now)| now.saturating_sub(again));
+                    let marked = answer.common.flags.contains(Flags::ECHO);
+                    let covered = context.end.take_covered();
+                    let (delay, node, path) = (context.end.take_delay(), context.node, context.path);
+                    self.paths.note_route(now, path, answer.common.path, marked, delay);
+                    self.paths.control(path, |config, window| {
+                        window.note_lost(lost);
+                        window.note_arrived(covered.saturating_sub(delay.is_some().into()));
+                        window.note_senders(config, answer.senders);
+                        if let Some(delay) = delay {
+                            window.sample(config, now, delay, marked);
+                        }
+                    });
+                    self.recount(slot);
                     if let Some(delay) = delay {
                         if let Some(flow) = &mut self.flow {
                             flow.sample(now, node, delay);
@@ -170,11 +190,14 @@ impl Sender {
     pub(super) fn release(&mut self, now: Nanos, slot: u32) {
         let part = self.part(self.contexts[index(slot)].number);
         let context = &mut self.contexts[index(slot)];
+        let before = core::mem::take(&mut context.in_flight);
+        self.paths.recount(context.path, before, 0);
         self.paths.give_back(context.path);
+        self.opened |= self.held.count() > 0;
         context.stage = Stage::Idle;
         context.left[part] = now.max(Nanos::new(1));
         self.timers.stop(slot);
-        for set in [&mut self.ready, &mut self.low, &mut self.paced] {
+        for set in [&mut self.ready, &mut self.low, &mut self.paced, &mut self.held] {
             set.remove(slot);
         }
         self.idle.push_back(&mut self.links, slot);
@@ -230,7 +253,19 @@ impl Sender {
                 context.end.begin(now, context.count, false, &self.paths.trip(context.path));
             }
             Stage::Sending => {
-                self.counters.timeouts += u64::from(context.end.handle_timeout(now));
+                let marked = context.end.in_flight().map_or(0, |(_, marked)| marked);
+                let timeouts = context.end.handle_timeout(now);
+                let lost = context.end.in_flight().map_or(0, |(_, now)| now.saturating_sub(marked));
+                self.counters.timeouts += u64::from(timeouts);
+                self.paths.control(context.path, |config, window| {
+                    window.note_lost(lost);
+                    if timeouts > 0 {
+                        window.note_timeout(config, now);
+                    } else if lost == 1 {
+                        window.grant();
+                    }
+                });
+                self.opened |= (lost > 0 || timeouts > 0) && self.held.count() > 0;
                 if context.end.take_inquiry()
                     && let Some(flow) = &mut self.flow
                 {
@@ -239,6 +274,7 @@ impl Sender {
             }
             _ => {}
         }
+        self.recount(slot);
         self.touch(slot);
     }
 

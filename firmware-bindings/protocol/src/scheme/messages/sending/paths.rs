@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::NodeId;
 
+use crate::feedback::congestion::{CongestionConfig, CongestionWindow, Permit};
 use crate::sender::RoundTrip;
 use crate::spray::PathSet;
 use crate::time::Nanos;
@@ -18,6 +19,9 @@ struct Path {
     trip: RoundTrip,
     /// Path identifiers of the packets.
     routes: PathSet,
+    window: CongestionWindow,
+    /// Packets in the network, as far as known.
+    in_flight: u32,
 }
 
 /// Path identifiers of one message.
@@ -49,16 +53,19 @@ pub(super) struct Paths {
     records: Box<[Path]>,
     /// Number of path identifiers.
     routes: u16,
+    congestion: Option<CongestionConfig>,
 }
 
 impl Paths {
-    pub(super) fn new(contexts: u32, routes: u16) -> Self {
-        let none = Self::record(NodeId::ANY, routes);
-        Self { records: alloc::vec![none; index(contexts)].into_boxed_slice(), routes }
+    pub(super) fn new(contexts: u32, routes: u16, congestion: Option<CongestionConfig>) -> Self {
+        let none = Self::blank(NodeId::ANY, routes, &congestion);
+        Self { records: alloc::vec![none; index(contexts)].into_boxed_slice(), routes, congestion }
     }
 
-    const fn record(node: NodeId, routes: u16) -> Path {
-        Path { node, contexts: 0, trip: RoundTrip::UNKNOWN, routes: PathSet::new(routes, node.get()) }
+    fn blank(node: NodeId, routes: u16, congestion: &Option<CongestionConfig>) -> Path {
+        let routes = PathSet::new(routes, node.get());
+        let window = CongestionWindow::new(&congestion.unwrap_or_default());
+        Path { node, contexts: 0, trip: RoundTrip::UNKNOWN, routes, window, in_flight: 0 }
     }
 
     /// Returns the record of `node` for one more context. There is one: not all of them have contexts.
@@ -69,7 +76,7 @@ impl Paths {
         let at = known.or_else(unused).or_else(free).unwrap_or(0);
         if let Some(path) = self.records.get_mut(at) {
             if path.node != node {
-                *path = Self::record(node, self.routes);
+                *path = Self::blank(node, self.routes, &self.congestion);
             }
             path.contexts += 1;
         }
@@ -165,5 +172,38 @@ impl Paths {
         let Some(path) = self.records.get_mut(index(path)) else { return false };
         path.trip.sample(delay);
         path.trip.samples == 1
+    }
+
+    /// Returns whether a data packet may be sent on a path.
+    pub(super) fn permit(&mut self, now: Nanos, path: u32) -> Permit {
+        match self.records.get_mut(index(path)) {
+            Some(path) if self.congestion.is_some() => path.window.permit(now, path.in_flight),
+            _ => Permit::Now,
+        }
+    }
+
+    /// Records that a data packet leaves.
+    pub(super) fn note_sent(&mut self, now: Nanos, path: u32) {
+        if let (Some(config), Some(path)) = (&self.congestion, self.records.get_mut(index(path))) {
+            path.window.note_sent(config, now, path.in_flight);
+        }
+    }
+
+    /// Calls `change` with the congestion window of a path, if there is one.
+    pub(super) fn control(
+        &mut self,
+        path: u32,
+        change: impl FnOnce(&CongestionConfig, &mut CongestionWindow),
+    ) {
+        if let (Some(config), Some(path)) = (&self.congestion, self.records.get_mut(index(path))) {
+            change(config, &mut path.window);
+        }
+    }
+
+    /// Replaces the number of packets that one context has in flight.
+    pub(super) fn recount(&mut self, path: u32, before: u32, now: u32) {
+        if let Some(path) = self.records.get_mut(index(path)) {
+            path.in_flight = path.in_flight.saturating_add(now).saturating_sub(before);
+        }
     }
 }

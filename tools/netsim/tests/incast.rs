@@ -1,0 +1,62 @@
+//! Congestion windows: many hosts send to one through a short queue, and no switch helps.
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
+
+use fpga_netmodel::{Conditions, Loss, Probability};
+use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology};
+use fpga_protocol::Nanos;
+
+/// Bytes on the wire of a full packet.
+const PACKET: u64 = 572;
+
+fn incast(scheme: Scheme, senders: u32, length: u64) -> Scenario {
+    let mut scenario = Scenario::new(1)
+        .scheme(scheme)
+        .topology(Topology::Tree { arity: senders + 1, levels: 1, up: 1 })
+        .queue(64 * PACKET)
+        .incast(senders, length);
+    scenario.contexts = Some(64);
+    scenario.limit = Nanos::from_secs(1);
+    scenario
+}
+
+fn run(scenario: &Scenario) -> Report {
+    let report = Simulation::new(scenario).unwrap().run().unwrap();
+    assert_eq!(report.failures(), 0, "{report:?}");
+    report
+}
+
+fn last(report: &Report) -> u64 {
+    report.last_arrival().get()
+}
+
+/// The bottleneck alone takes 377 us.
+#[test]
+fn congestion_window_incast_fills_bottleneck_with_few_retransmissions() {
+    let (senders, length) = (16, 256 << 10);
+    for scheme in [Scheme::Registry, Scheme::SenderWindow, Scheme::AdaptiveWindow, Scheme::Selective] {
+        let controlled = incast(scheme, senders, length);
+        let plain = controlled.clone().congestion(None);
+        let [plain, report] = [&plain, &controlled].map(run);
+        let packets = u64::from(senders) * length / 512;
+        let bottleneck = controlled.rate.time_of(packets * PACKET).get();
+        let (again, before) = (report.packets_ratio() - 1.0, plain.packets_ratio() - 1.0);
+        let times = [last(&report), last(&plain)].map(|time| time * 100 / bottleneck);
+        println!("{scheme}: {times:?} % of the bottleneck's time; {again:.3} again, {before:.3} without");
+        assert!(times[0] <= 115 && times[0] <= times[1], "{scheme}: {times:?}");
+        assert!(again <= 0.15 && again * 4.0 <= before, "{scheme}: {again}, {before}");
+    }
+}
+
+/// Random loss says nothing about queues.
+#[test]
+fn congestion_window_random_loss_keeps_goodput() {
+    let loss = Conditions::default().loss(Loss::Independent(Probability::new(0.005).unwrap()));
+    for scheme in [Scheme::Registry, Scheme::Selective] {
+        let plain = Scenario::new(4 << 20).scheme(scheme).data(loss).control(loss).seed(3);
+        let controlled = plain.clone();
+        let plain = plain.congestion(None);
+        let [plain, report] = [&plain, &controlled].map(|scenario| last(&run(scenario)));
+        println!("{scheme}: {report} ns, {plain} ns without");
+        assert!(report * 100 <= plain * 105, "{scheme}: {report}, {plain}");
+    }
+}
