@@ -131,9 +131,9 @@ pub mod sim {
     pub use fpga_netmodel::{Impairments, Order, OrderError};
     pub use fpga_sim::link::{LinkCounters, LinkError, UdpLink, UdpLinkOptions};
     pub use fpga_sim::{
-        Builtin, CardDescription, CardError, CardFailure, DescriptionError, FaultPlan, PlannedFault, Problem,
-        RefusedAccesses, SimBackend, SimNetwork, SimNetworkBuilder, SimNetworkError, ThreadOptions,
-        TimeSpent,
+        Builtin, CardDescription, CardError, CardFailure, DescriptionError, FaultPlan, HopCounters,
+        HopFeedback, PlannedFault, Problem, RefusedAccesses, SimBackend, SimHop, SimNetwork,
+        SimNetworkBuilder, SimNetworkError, ThreadOptions, TimeSpent,
     };
 }
 

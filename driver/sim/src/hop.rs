@@ -125,7 +125,7 @@ pub(crate) struct HopQueue {
     pub(crate) counters: HopCounters,
 }
 
-/// What a hop does with a frame that arrives.
+/// Reaction of a hop to a frame that arrives.
 pub(crate) struct HopAction {
     /// Whether the frame joins the queue.
     pub(crate) forwards: bool,

@@ -49,7 +49,7 @@ impl FramesInFlight {
         self.hops.iter().fold(self.path.len(), |sum, hop| sum.saturating_add(hop.frames.len()))
     }
 
-    /// Gives a frame to the next hop on its way from hop `first` on, or to the network behind them. Returns a frame that is lost.
+    /// Passes a frame to the next hop, from hop `first` on, or to the network behind them. Returns a frame that is lost.
     ///
     /// # Errors
     /// The frame, if there is no space for it.

@@ -9,10 +9,12 @@ use fpga_pci::{Bar, MmioError};
 use fpga_registers::{BarOffset, CardAddr};
 
 pub use fpga_firmware::event::{Event, EventKind, FaultReason, Outcome, Registration};
-pub use fpga_firmware::generated::Flags;
+pub use fpga_firmware::generated::{Flags, PacketKind};
+pub use fpga_firmware::wire::{Common as PacketCommon, LinkFeedback as LinkContent, LinkLoad, LinkPacket};
 pub use fpga_firmware::{MessageId, Nanos, OpNumber};
+pub use fpga_protocol::feedback::Limits;
 pub use fpga_protocol::feedback::congestion::CongestionConfig;
-pub use fpga_protocol::feedback::flow::{FULL as FULL_RATE, RateView};
+pub use fpga_protocol::feedback::flow::{FULL as FULL_RATE, FlowConfig, FlowControl, RateView};
 pub use fpga_protocol::mirror::{Difference, EscapedPacket, Field, Mirror, MirrorError, Operation, Table};
 pub use fpga_protocol::op_table::{Op, OpState};
 pub use fpga_protocol::receiver::{EntryView, Mask};
@@ -21,6 +23,7 @@ pub use fpga_protocol::sender::{
     PacketView, QueueView, RetryPolicy, RoundTrip, Sender, SenderConfig, SenderCounters, TimeoutPolicy,
     TransferStage, TransferView,
 };
+pub use fpga_protocol::spray::PathSet;
 
 use super::{Endpoint, EndpointError, SchemeList};
 use crate::card::Card;

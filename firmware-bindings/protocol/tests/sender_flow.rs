@@ -184,7 +184,9 @@ fn sender_flow_short_delays_raise_rate() {
 /// Without flow control, events about links are taken and have no effect.
 #[test]
 fn sender_without_flow_ignores_link_events() {
-    let mut sender = Sender::new(SenderConfig::default(), INCARNATION).unwrap();
+    let mut config = SenderConfig::default();
+    config.congestion = None;
+    let mut sender = Sender::new(config, INCARNATION).unwrap();
     slow(&mut sender, at(1), 1);
     assert!(sender.flow().is_none() && !sender.handle_event(at(1), &Event::new(EventKind::WindowFree)));
     submit(&mut sender, 1, 16 << 10);

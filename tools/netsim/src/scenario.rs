@@ -661,7 +661,7 @@ pub enum ScenarioError {
     },
     /// A switch without link feedback does not exist.
     #[error(
-        "switch {number} without link feedback: vertex {vertex} is not a switch of the topology (hosts first, then switches from the lowest level up; in a torus, the hosts)"
+        "plain switch {number}: vertex {vertex} is not a switch of the topology: hosts are first, then switches from the lowest level up"
     )]
     PlainSwitch {
         /// Number of the entry, from 0.

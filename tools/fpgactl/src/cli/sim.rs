@@ -69,6 +69,8 @@ pub struct SimCheckArgs {
                   # throttle: {rate_mbps: 40000, queue_ns: 50000}\n  \
                   # blackouts: [{from_ns: 100000, length_ns: 20000}]\n  \
                   # routing: ecmp\n  \
+                  # paths: 64\n  \
+                  # congestion: false\n  \
                   # slow_links: [{from: 0, to: 1, number: 0, times: 4}]\n  \
                   # controller: 26\n  \
                   # plain_switches: [{switch: 0, drop: true}]\n  \

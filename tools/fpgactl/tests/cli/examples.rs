@@ -76,7 +76,7 @@ fn help_scenario_runs() {
             tried += 1;
         }
     }
-    assert_eq!(tried, 10, "{whole}");
+    assert_eq!(tried, 13, "{whole}");
 }
 
 #[test]

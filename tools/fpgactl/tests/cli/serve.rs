@@ -391,7 +391,7 @@ fn every_command_works_on_served_cards() {
             _ => vec!["--card", card.as_str()],
         };
         // The served cards themselves determine the impairments between them.
-        let words = place.words(&words.replace(" --loss 5%", ""));
+        let words = place.words(&words.replace(" --loss 5%", "").replace(" --hop 4Gbit", ""));
         let words: Vec<&str> = words.iter().map(String::as_str).chain(cards).collect();
         let ran = fpgactl(&words);
         assert_eq!(ran.status, status, "{words:?}: {}", ran.stderr);

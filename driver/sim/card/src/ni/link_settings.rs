@@ -60,7 +60,7 @@ impl LinkSettings {
         }
     }
 
-    /// Configuration of the message sender's flow control; `None`: it takes no part.
+    /// Configuration of the message sender's flow control; `None`: link feedback is off.
     pub(super) fn flow(&self, round_trip: Nanos) -> Option<FlowConfig> {
         let mut config = FlowConfig::new(u64::from(self.rate_mbps) * 1_000_000, round_trip);
         config.controller = (self.controller != NODE_ANY).then(|| NodeId::new(self.controller));

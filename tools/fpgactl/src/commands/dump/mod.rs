@@ -226,7 +226,8 @@ fn opened(settings: &Settings, card: Card, backend: Arc<dyn Backend>) -> Vec<Sec
     let Some(node) = opened.card.info().ni.as_ref().map(|ni| ni.node.get()) else { return sections };
     match ReceiveTables::of(&opened.card) {
         Ok(tables) => {
-            let scene = ListingSource::Card { name: opened.card.name().to_owned(), node, tables };
+            let scene =
+                ListingSource::Card { name: opened.card.name().to_owned(), node, tables: Box::new(tables) };
             sections.push(Section::of("counters", StatsReport::new(&scene)));
             sections.push(Section::of("registry", RegistryReport::new(&scene)));
             sections.push(Section::of("escape channel", EscapeReport::new(&scene)));

@@ -30,7 +30,7 @@ pub(in crate::commands) enum ListingSource {
     /// In the middle of a transfer.
     Load(Box<Load>),
     /// Card in its current state.
-    Card { name: String, node: u32, tables: ReceiveTables },
+    Card { name: String, node: u32, tables: Box<ReceiveTables> },
 }
 
 fn scene(settings: &Settings, args: &ListingArgs) -> Result<ListingSource, CliError> {
@@ -45,7 +45,7 @@ fn scene(settings: &Settings, args: &ListingArgs) -> Result<ListingSource, CliEr
     let opened = target::observe(&settings.card)?;
     let tables = ReceiveTables::of(&opened.card)?;
     let node = opened.card.info().ni.as_ref().map_or(0, |ni| ni.node.get());
-    Ok(ListingSource::Card { name: opened.card.name().to_owned(), node, tables })
+    Ok(ListingSource::Card { name: opened.card.name().to_owned(), node, tables: Box::new(tables) })
 }
 
 /// Runs `ops`.

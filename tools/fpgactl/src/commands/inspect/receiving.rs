@@ -57,7 +57,7 @@ fn registry_owner(scene: &ListingSource) -> (String, u32, ReceiveTables) {
             let receiving = &load.receiving;
             (receiving.name(), receiving.node().get(), receiving.endpoint().tables().clone())
         }
-        ListingSource::Card { name, node, tables } => (name.clone(), *node, tables.clone()),
+        ListingSource::Card { name, node, tables } => (name.clone(), *node, (**tables).clone()),
     }
 }
 

@@ -144,7 +144,7 @@ impl OpsReport {
             ListingSource::Load(load) => {
                 (load.sending.name(), load.sending.node().get(), load.sending.endpoint().tables())
             }
-            ListingSource::Card { name, node, tables } => (name.clone(), *node, tables),
+            ListingSource::Card { name, node, tables } => (name.clone(), *node, &**tables),
         };
         let (scheme, schemes) = (scheme_name(tables)?, scheme_names(tables)?);
         let messages = if has_messages(&schemes) { MessageRow::all(tables)? } else { Vec::new() };

@@ -50,7 +50,11 @@ impl Monitor {
         let tables = match opened.card.info().ni.as_ref().map(|ni| ni.node.get()) {
             Some(node) => {
                 let tables = ReceiveTables::of(&opened.card)?;
-                Some(ListingSource::Card { name: opened.card.name().to_owned(), node, tables })
+                Some(ListingSource::Card {
+                    name: opened.card.name().to_owned(),
+                    node,
+                    tables: Box::new(tables),
+                })
             }
             None => None,
         };

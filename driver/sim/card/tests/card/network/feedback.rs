@@ -22,7 +22,7 @@ fn controlled(id: u32, others: u32, controller: u32) -> CardTestbed {
 fn deliver(testbed: &mut CardTestbed, word: LinkFeedback) -> Vec<Event> {
     let common = Common { source: NodeId::new(2), destination: NodeId::new(1), ..Common::default() };
     let mut bytes = [0; 64];
-    let length = LinkPacket { common, word }.encode(&mut bytes).unwrap();
+    let length = LinkPacket { common, word }.encode(&mut bytes).expect("the packet fits");
     testbed.card.receive_frame(Nanos::new(testbed.now), &bytes[..length]);
     testbed.run();
     testbed.events()
@@ -142,7 +142,7 @@ fn ni_slow_packet_lowers_rate_of_message_sender() {
     };
     assert_eq!((latch(&mut testbed, 0), read(&mut testbed, rates::OCCUPANCY)), (0, 0));
     let told = deliver(&mut testbed, LinkFeedback::Slow { receiver: NodeId::new(2) });
-    assert_eq!(told.len(), 1, "the registry's sender is told, too");
+    assert_eq!(told.len(), 1, "the registry's sender gets an event, too");
     assert_eq!(latch(&mut testbed, 0), rates::flags::VALID | rates::flags::CONTROLLED);
     let words = [rates::NODE, rates::RATE, rates::OCCUPANCY, rates::CONTROLLED];
     assert_eq!(words.map(|register| read(&mut testbed, register)), [2, 512, 1, 1]);
