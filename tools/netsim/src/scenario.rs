@@ -188,7 +188,7 @@ impl Scenario {
             limit: Nanos::from_secs(100),
             notify: Notify::Receiver,
             sender: SenderConfig::default(),
-            receiver: ReceiverConfig::new(RECEIVER, incarnation_of(1)),
+            receiver: receiver_config(),
             round_trip: None,
             rules: None,
             contexts: None,
@@ -763,6 +763,13 @@ impl From<TopologyError> for ScenarioError {
 }
 
 /// Configurations of a host's sender and receiver, message schemes.
+/// Receiver of the registry scheme with as many senders and transfers as the card model's.
+fn receiver_config() -> ReceiverConfig {
+    let mut config = ReceiverConfig::new(RECEIVER, incarnation_of(1));
+    (config.sources, config.transfers) = (512, 512);
+    config
+}
+
 pub(crate) fn message_configs(
     scenario: &Scenario,
     rules: SchemeConfig,

@@ -230,6 +230,9 @@ impl Simulation {
                 (config.node, config.incarnation) = (node_of(host), incarnation_of(host));
                 config.packet_size_log2 = scenario.sender.packet_size_log2;
                 config.mask_bits = scenario.sender.mask_bits;
+                // Records of senders are large, and most hosts of a network receive from few.
+                let received = u16::try_from(messages.1).unwrap_or(u16::MAX).max(64);
+                config.sources = config.sources.min(received);
                 let mut sender = scenario.sender;
                 sender.paths = scenario.paths;
                 sender.congestion = scenario.congestion;

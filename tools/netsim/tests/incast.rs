@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
 
 use fpga_netmodel::{Conditions, Loss, Probability};
-use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology};
+use fpga_netsim::{BitRate, Clos, Report, Scenario, Scheme, Simulation, Tier, Topology};
 use fpga_protocol::Nanos;
 
 /// Bytes on the wire of a full packet.
@@ -59,4 +59,19 @@ fn congestion_window_random_loss_keeps_goodput() {
         println!("{scheme}: {report} ns, {plain} ns without");
         assert!(report * 100 <= plain * 105, "{scheme}: {report}, {plain}");
     }
+}
+
+/// 256 senders to a registry with 64 entries: all transfers arrive, in at most 1.5 times the time of the bottleneck.
+#[test]
+fn incast_registry_of_64_entries_survives_256_senders() {
+    let clos = Clos::new(&[Tier::new(64, 64), Tier::new(8, 0)]).unwrap();
+    let length = 64 << 10;
+    let scenario = Scenario::new(1).topology(Topology::Clos(clos)).incast(256, length);
+    let scenario = scenario.rate(BitRate::from_gbps(100)).queue(64 * 572);
+    let report = Simulation::new(&scenario).unwrap().run().unwrap();
+    assert_eq!(report.failures(), 0);
+    let last = report.flows.iter().filter_map(|flow| flow.received).max().unwrap();
+    let bottleneck = 256 * (length / 512) * 572 * 8 / 100;
+    println!("{} of {bottleneck} ns", last.get());
+    assert!(last.get() * 2 <= bottleneck * 3, "{} of {bottleneck} ns", last.get());
 }

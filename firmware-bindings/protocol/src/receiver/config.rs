@@ -30,7 +30,8 @@ pub struct ReceiverConfig {
     pub packet_lifetime: Nanos,
     /// Maximum number of transfers in progress, 1..=4096 (default 128).
     pub transfers: u16,
-    /// Maximum number of known sending nodes, 1..=4096 (default 64).
+    /// Maximum number of known sending nodes, 1..=4096 (default 64). A node is known until the registry timeout after its last
+    /// packet; further ones are refused meanwhile.
     pub sources: u16,
     /// Maximum number of nodes of which the newest incarnation is known, 1..=65536 (default 1024). One that is not known
     /// any more is protected against packets of its earlier incarnations only by the packet lifetime.

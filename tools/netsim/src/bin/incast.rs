@@ -86,9 +86,6 @@ fn measure(options: &Options) -> Result<(), String> {
                     None => (base.incast(*senders, *bytes), *senders),
                 };
                 scenario.contexts = Some(senders.max(&64) * 2);
-                scenario.receiver.sources =
-                    scenario.receiver.sources.max(u16::try_from(*senders).unwrap_or(4096));
-                scenario.receiver.transfers = scenario.receiver.transfers.max(2 * scenario.receiver.sources);
                 scenario.limit = fpga_protocol::Nanos::from_secs(2);
                 let report = Simulation::new(&scenario)
                     .and_then(Simulation::run)

@@ -74,6 +74,10 @@ const fn registry_share(build: &NiBuild, on: u32) -> u16 {
     }
 }
 
+/// Senders that a receiver knows at the same time, and their transfers in progress, at least: a node is known until the registry timeout
+/// after its last packet.
+const SENDER_RECORDS: u16 = 512;
+
 fn registry_receiver(
     build: &NiBuild,
     settings: &Settings,
@@ -86,7 +90,8 @@ fn registry_receiver(
     config.registry_entries = entries.into();
     config.escape_slots = build.escape_slots;
     config.windows = build.memory_windows.into();
-    config.transfers = entries.saturating_mul(2).clamp(128, 4096);
+    config.transfers = entries.saturating_mul(2).clamp(SENDER_RECORDS, 4096);
+    config.sources = SENDER_RECORDS;
     Receiver::new(config)
 }
 
