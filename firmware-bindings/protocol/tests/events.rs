@@ -6,9 +6,9 @@ use common::{BASE, INCARNATION, KEY, SENDER, Shape, TestBed, acks, config, event
 use fpga_firmware::event::{Event, EventKind, Registration};
 use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::ids::{OpNumber, TransferId};
-use fpga_firmware::wire::{Arrived, Common};
+use fpga_firmware::wire::{Arrived, Common, Control};
 use fpga_protocol::Nanos;
-use fpga_protocol::receiver::Receiver;
+use fpga_protocol::receiver::{Output, Receiver};
 use fpga_registers::CardAddr;
 
 /// Common fields of all events about a segment of the transfer.
@@ -122,4 +122,26 @@ fn looks_ahead_only_with_large_registry() {
         Receiver::new(config).map(|receiver| receiver.prefetches())
     };
     assert_eq!((prefetches(64), prefetches(65_536)), (Ok(false), Ok(true)));
+}
+
+/// Acknowledgements repeat the path and the mark of their packet, and name the time that it waited in the escape channel.
+#[test]
+fn acknowledgement_echoes_path_mark_and_waiting_time() {
+    let mut bed = TestBed::new(config());
+    let shape = Shape::single(0, 2);
+    let (mut early, mut start) = (shape.packet(1), shape.packet(0));
+    (early.0.common.path, early.0.common.flags) = (7, early.0.common.flags | Flags::MARKED);
+    start.0.common.path = 9;
+    assert!(acks(&bed.deliver(&early)).is_empty());
+    bed.now = Nanos::new(6400);
+    let answers: Vec<_> = bed
+        .deliver(&start)
+        .into_iter()
+        .filter_map(|output| if let Output::Send(Control::Ack(ack)) = output { Some(ack) } else { None })
+        .map(|ack| (ack.op, ack.common.path, ack.common.flags, ack.delay, ack.senders))
+        .collect();
+    // The transfer is complete with the second answer: its node does not send any more.
+    let expected = [(start.0.op, 9, Flags::NONE, 0, 1), (early.0.op, 7, Flags::ECHO, 100, answers[1].4)];
+    assert_eq!(answers, expected);
+    assert!(answers[1].4 <= 1);
 }

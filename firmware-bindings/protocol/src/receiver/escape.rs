@@ -93,7 +93,9 @@ impl Escape {
                 Some(held)
                     if held.header.address == header.address && key_of(&held.header) == key_of(header) =>
                 {
-                    // A retransmission must not take a second slot. The acknowledgement should echo the latest try.
+                    // A retransmission must not take a second slot. The acknowledgement should echo the latest try, and its
+                    // waiting time.
+                    held.arrived = now;
                     held.header.op = header.op;
                     held.header.tries = header.tries;
                     return EscapeResult::Refreshed;

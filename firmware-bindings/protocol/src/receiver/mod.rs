@@ -82,6 +82,8 @@ pub struct Receiver {
     notice_slots: u32,
     /// Waiting times of refused senders.
     refusals: NonState<Refusals>,
+    /// Time that the packet being processed has waited in the escape channel, in units of [`DELAY_UNIT_NS`].
+    held: NonState<u16>,
     counters: NonState<ReceiverCounters>,
 }
 
@@ -110,6 +112,7 @@ impl Receiver {
             moved_on: false,
             notice_slots: UNLIMITED_SLOTS,
             refusals: NonState::default(),
+            held: NonState::default(),
             counters: NonState::default(),
             config,
         })
@@ -345,7 +348,7 @@ impl Receiver {
             peer_incarnation: header.common.incarnation,
             tries: header.tries,
             senders: u8::try_from(self.peers.active()).unwrap_or(u8::MAX),
-            delay: 0,
+            delay: self.held.0,
         })));
     }
 

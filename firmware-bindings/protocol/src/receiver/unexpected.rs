@@ -1,7 +1,7 @@
 //! Packets whose operation is not registered: late ones, starts, and those for the escape channel.
 
 use fpga_firmware::event::{Event, EventKind, NackReason, Registration};
-use fpga_firmware::generated::Scheme;
+use fpga_firmware::generated::{DELAY_UNIT_NS, Scheme};
 use fpga_firmware::geometry::Geometry;
 use fpga_firmware::ids::OpNumber;
 use fpga_firmware::wire::{DataHeader, Flags, StartFields};
@@ -343,7 +343,11 @@ impl Receiver {
         while let Some(slot) = escape.find(key, from) {
             if let Some((header, payload)) = escape.peek(slot) {
                 let header = *header;
+                let held =
+                    now.saturating_sub(escape.arrived(slot).unwrap_or(now)).get() / u64::from(DELAY_UNIT_NS);
+                self.held.0 = u16::try_from(held).unwrap_or(u16::MAX);
                 self.dispatch(now, &header, payload, memory);
+                self.held.0 = 0;
                 self.escape_event(now, EventKind::EscapeReleased, slot, &header, payload.len() as u64, 1);
             }
             escape.release(slot);

@@ -308,7 +308,9 @@ impl Sender {
             record.start.known = now;
             self.unpark_segment(&op);
         }
-        let held = Nanos::new(answer.notes.delay_ns());
+        // Without congestion windows, the timers include the receiver's time, as in the source documents.
+        let held = if self.config.congestion.is_some() { answer.notes.delay_ns() } else { 0 };
+        let held = Nanos::new(held);
         let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent).saturating_sub(held));
         if let Some(trip) = trip {
             self.note_delay(now, self.destination_of(&op), trip);
