@@ -308,14 +308,13 @@ impl Sender {
             record.start.known = now;
             self.unpark_segment(&op);
         }
-        // Without congestion windows, the timers include the receiver's time, as in the source documents.
-        let held = if self.config.congestion.is_some() { answer.notes.delay_ns() } else { 0 };
-        let held = Nanos::new(held);
-        let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent).saturating_sub(held));
+        let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent));
         if let Some(trip) = trip {
             self.note_delay(now, self.destination_of(&op), trip);
         }
-        self.note_signals(now, &op, &answer.notes, trip);
+        // Timers include the time that the receiver holds a packet; the window is about the network alone.
+        let held = Nanos::new(answer.notes.delay_ns());
+        self.note_signals(now, &op, &answer.notes, trip.map(|trip| trip.saturating_sub(held)));
         self.note_arrival(now, &op, answer.tries, trip);
         self.note_route(now, self.destination_of(&op), &answer, trip);
         self.acknowledged(now, op.segment, 1, op.sent, trip);
