@@ -263,7 +263,7 @@ impl TestBed {
                 },
                 (4, _) => AnswerBody::Resend { first: wide, last: u32::from(value) },
                 (5, _) => AnswerBody::Limit(wide),
-                (6, _) => AnswerBody::Received(wide),
+                (6, _) => AnswerBody::Received { index: wide, round: value },
                 (7, _) => AnswerBody::Short { round: value },
                 (8, _) => AnswerBody::Done,
                 (_, body) => body,

@@ -776,14 +776,7 @@ pub(crate) fn message_configs(
     host: u32,
     (sent, received): (u32, u32),
 ) -> (messages::SenderConfig, messages::ReceiverConfig) {
-    let rules = match rules {
-        // The congestion window needs answers while packets arrive.
-        SchemeConfig::ReceiverWindow(mut config) if scenario.congestion.is_some() => {
-            config.credit = true;
-            SchemeConfig::ReceiverWindow(config)
-        }
-        other => other,
-    };
+    let rules = if scenario.congestion.is_some() { rules.acknowledging() } else { rules };
     let mut sender = messages::SenderConfig::new(node_of(host), rules);
     let mut receiver = messages::ReceiverConfig::new(node_of(host), incarnation_of(host), rules);
     (sender.packet_size_log2, receiver.packet_size_log2) =

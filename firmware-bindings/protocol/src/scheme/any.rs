@@ -68,6 +68,18 @@ impl SchemeConfig {
         }
     }
 
+    /// Returns the scheme with acknowledgements while a message is in progress, which a congestion window needs: limits of the
+    /// receiver window, reports of the receiver counter. Other schemes acknowledge packets anyway.
+    #[must_use]
+    pub const fn acknowledging(mut self) -> Self {
+        match &mut self {
+            Self::ReceiverWindow(config) => config.credit = true,
+            Self::ReceiverCounter(config) => config.reports = true,
+            _ => {}
+        }
+        self
+    }
+
     /// Creates a sender with space for the longest message.
     #[must_use]
     pub fn sending(&self) -> AnyMessageSender {
@@ -212,26 +224,27 @@ impl AnyMessageSender {
 
     /// Whether answers give delays, so that a lowered rate can rise again.
     #[must_use]
-    pub const fn gives_delays(&self) -> bool {
-        matches!(self, Self::SenderWindow(_) | Self::AdaptiveWindow(_) | Self::Selective(_))
+    pub fn gives_delays(&self) -> bool {
+        self.in_flight().is_some()
     }
 
     /// Returns the delay of the last answer, once; `None` where the scheme does not measure it.
-    pub const fn take_delay(&mut self) -> Option<Nanos> {
+    pub fn take_delay(&mut self) -> Option<Nanos> {
         match self {
             Self::ReceiverWindow(end) => end.take_delay(),
             Self::SenderWindow(end) => end.take_delay(),
+            Self::ReceiverCounter(end) => end.take_delay(),
             Self::AdaptiveWindow(end) => end.take_delay(),
             Self::Selective(end) => end.take_delay(),
-            _ => None,
         }
     }
 
     /// Returns the number of packets that answers have covered since the last call, other than by the answers that gave a
-    /// delay: of a receiver window with credits.
-    pub const fn take_covered(&mut self) -> u32 {
+    /// delay: of a receiver window with credits, and of a receiver counter with reports.
+    pub fn take_covered(&mut self) -> u32 {
         match self {
             Self::ReceiverWindow(end) => end.take_covered(),
+            Self::ReceiverCounter(end) => end.take_covered(),
             _ => 0,
         }
     }
@@ -245,13 +258,14 @@ impl AnyMessageSender {
         }
     }
 
-    /// Returns the number of packets in flight, and of those marked for retransmission; `None` where the
-    /// receiver does not acknowledge packets: receiver window without credits, and receiver counter.
+    /// Returns the number of packets in flight, and of those marked for retransmission (receiver counter: lost in
+    /// earlier rounds); `None` where the receiver does not acknowledge packets: receiver window without credits, and
+    /// receiver counter without reports.
     #[must_use]
     pub fn in_flight(&self) -> Option<(u32, u32)> {
         match self {
             Self::ReceiverWindow(end) => end.in_flight(),
-            Self::ReceiverCounter(_) => None,
+            Self::ReceiverCounter(end) => end.in_flight(),
             Self::SenderWindow(end) => Some(end.in_flight()),
             Self::AdaptiveWindow(end) => Some(end.in_flight()),
             Self::Selective(end) => Some(end.in_flight()),

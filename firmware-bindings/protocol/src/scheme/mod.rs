@@ -74,6 +74,8 @@ pub enum Answer {
     Received {
         /// Index of the packet.
         index: u32,
+        /// Its round; 0 in schemes without rounds.
+        round: u8,
     },
     /// Some packets of this round are missing.
     Short {

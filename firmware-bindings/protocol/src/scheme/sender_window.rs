@@ -167,7 +167,7 @@ impl Sender {
 impl MessageSender for Sender {
     fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
         let index = match *answer {
-            Answer::Received { index } => index,
+            Answer::Received { index, .. } => index,
             Answer::Done => {
                 (self.base, self.next, self.retransmit) = (self.count, self.count, 0);
                 self.deadline = Nanos::MAX;
@@ -279,7 +279,7 @@ impl MessageReceiver for Receiver {
         if packet.tail {
             self.count = Some(index + 1);
         }
-        self.answers.queue_answer(Answer::Received { index });
+        self.answers.queue_answer(Answer::Received { index, round: 0 });
         if new { Disposition::Write } else { Disposition::Duplicate }
     }
 

@@ -75,7 +75,7 @@ impl TestBed {
 fn packets_that_contradict_their_message_refused() {
     let [first, second, last] = packets(5, LENGTH).try_into().unwrap();
     let mut bed = TestBed::new(|_| {});
-    assert_eq!(bed.deliver(START, first, 64).0, [AnswerBody::Received(0)]);
+    assert_eq!(bed.deliver(START, first, 64).0, [AnswerBody::Received { index: 0, round: 0 }]);
     let wrong = [
         ("behind the last", MessageHeader { index: 3, ..second }, 64),
         ("behind the last, as the last", MessageHeader { index: 3, ..last }, 22),

@@ -295,7 +295,7 @@ fn retransmitted(config: sender_window::SenderWindowConfig, meanwhile: &[u32]) -
     let mut sender = sender_window::Sender::new(config, 20);
     assert_eq!(all_of(&mut sender, START), (0..8).collect::<Vec<_>>());
     for index in [1, 3, 4] {
-        sender.handle_answer(START, &Answer::Received { index });
+        sender.handle_answer(START, &Answer::Received { index, round: 0 });
     }
     assert_eq!(all_of(&mut sender, START), [], "the base is missing, so the window is closed");
     let due = sender.poll_timeout().unwrap();
@@ -303,7 +303,7 @@ fn retransmitted(config: sender_window::SenderWindowConfig, meanwhile: &[u32]) -
     // Two configured round trips, although the answers took no time.
     assert!(config.adaptive || due == ROUND_TRIP.saturating_mul(2), "{due}");
     for &index in meanwhile {
-        sender.handle_answer(due, &Answer::Received { index });
+        sender.handle_answer(due, &Answer::Received { index, round: 0 });
     }
     all_of(&mut sender, due)
 }
@@ -329,7 +329,7 @@ fn sender_window_literal_receiver_acknowledges_every_packet() {
     let mut receiver = sender_window::Receiver::new(4);
     for index in [0, 2, 0, 1, 2, 3] {
         take(&mut receiver, index, 4);
-        assert_eq!(receiver.poll_answer(), Some(Answer::Received { index }));
+        assert_eq!(receiver.poll_answer(), Some(Answer::Received { index, round: 0 }));
         assert_eq!(receiver.poll_answer(), None);
     }
     assert!(receiver.is_complete());

@@ -25,7 +25,7 @@ pub enum AnswerBody {
     /// See [`AnswerKind::Limit`].
     Limit(u32),
     /// See [`AnswerKind::Received`].
-    Received(u32),
+    Received { index: u32, round: u8 },
     /// See [`AnswerKind::Short`].
     Short { round: u8 },
     /// See [`AnswerKind::Map`]; bit `i` of each bitmap is in word `i / 64`.
@@ -88,7 +88,7 @@ impl MessageAnswer {
             AnswerBody::Done => (AnswerKind::Done, 0, 0, 0),
             AnswerBody::Resend { first, last } => (AnswerKind::Resend, first, last, 0),
             AnswerBody::Limit(first) => (AnswerKind::Limit, first, 0, 0),
-            AnswerBody::Received(index) => (AnswerKind::Received, index, 0, 0),
+            AnswerBody::Received { index, round } => (AnswerKind::Received, index, round as u32, 0),
             AnswerBody::Short { round } => (AnswerKind::Short, round as u32, 0, 0),
             AnswerBody::Map { base, echo, again, .. } => {
                 (AnswerKind::Map, base, echo, if again { AGAIN } else { 0 })
@@ -143,7 +143,9 @@ impl MessageAnswer {
             (AnswerKind::Done, None) => AnswerBody::Done,
             (AnswerKind::Resend, None) => AnswerBody::Resend { first, last },
             (AnswerKind::Limit, None) => AnswerBody::Limit(first),
-            (AnswerKind::Received, None) => AnswerBody::Received(first),
+            (AnswerKind::Received, None) => {
+                AnswerBody::Received { index: first, round: u8::try_from(last).map_err(|_| wrong)? }
+            }
             (AnswerKind::Short, None) => AnswerBody::Short { round: u8::try_from(first).map_err(|_| wrong)? },
             (AnswerKind::ReadAccepted, None) => AnswerBody::ReadAccepted,
             (AnswerKind::ReadRefused, None) => AnswerBody::ReadRefused(refused()?),

@@ -55,7 +55,7 @@ const fn to_wire(answer: &Answer) -> AnswerBody {
         Answer::Done => AnswerBody::Done,
         Answer::Resend { first, last } => AnswerBody::Resend { first, last },
         Answer::Limit(limit) => AnswerBody::Limit(limit),
-        Answer::Received { index } => AnswerBody::Received(index),
+        Answer::Received { index, round } => AnswerBody::Received { index, round },
         Answer::Short { round } => AnswerBody::Short { round },
         Answer::Map(AckMap { base, ahead, here, overdue: wanted, echo, duplicate: again }) => {
             let ahead = fpga_registers::cast::low16(ahead);
@@ -70,7 +70,7 @@ fn from_wire(body: &AnswerBody) -> Option<Answer> {
         AnswerBody::Done => Answer::Done,
         AnswerBody::Resend { first, last } => Answer::Resend { first, last },
         AnswerBody::Limit(limit) => Answer::Limit(limit),
-        AnswerBody::Received(index) => Answer::Received { index },
+        AnswerBody::Received { index, round } => Answer::Received { index, round },
         AnswerBody::Short { round } => Answer::Short { round },
         AnswerBody::Map { base, ahead, echo, again, here, wanted } => Answer::Map(AckMap {
             base,

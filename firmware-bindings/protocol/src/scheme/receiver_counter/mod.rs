@@ -7,6 +7,12 @@
 //! A plain count mistakes a packet duplicated by the network for another one, and completes falsely.
 //! [`CountRule::CountOnly`] is that rule, as in the literature; [`CountRule::Distinct`], the default, keeps a bit per
 //! packet.
+//!
+//! A congestion window needs to know what has arrived before the end of a round. With
+//! [`reports`](ReceiverCounterConfig::reports) the receiver answers each packet. What is sent again does not depend on
+//! these answers.
+
+mod reports;
 
 use super::bits::PacketSet;
 use super::{
@@ -17,6 +23,7 @@ use crate::sender::RoundTrip;
 use crate::state::{StateTable, state_fields};
 use crate::time::Nanos;
 use alloc::vec::Vec;
+use reports::Reports;
 
 /// Counting rule of the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,6 +46,8 @@ pub struct ReceiverCounterConfig {
     pub backstop: Nanos,
     /// Counting rule.
     pub counting: CountRule,
+    /// Whether the receiver reports each packet (false).
+    pub reports: bool,
 }
 
 impl ReceiverCounterConfig {
@@ -49,6 +58,7 @@ impl ReceiverCounterConfig {
             timeout: round_trip.saturating_mul(2),
             backstop: round_trip.saturating_mul(4),
             counting: CountRule::Distinct,
+            reports: false,
         }
     }
 }
@@ -74,19 +84,38 @@ pub struct Sender {
     silent: u8,
     done: bool,
     trip: RoundTrip,
+    /// Time at which the round's last packet was sent.
+    finished: Nanos,
+    reports: Option<Reports>,
 }
 
 impl Sender {
     /// Creates a sender for a message of `count` packets. A message without packets is done at once.
     #[must_use]
     pub fn new(config: ReceiverCounterConfig, count: u32) -> Self {
-        let trip = RoundTrip::default();
-        Self { config, count, next: 0, round: 0, deadline: Nanos::MAX, silent: 0, done: count == 0, trip }
+        Self {
+            config,
+            count,
+            next: 0,
+            round: 0,
+            deadline: Nanos::MAX,
+            silent: 0,
+            done: count == 0,
+            trip: RoundTrip::default(),
+            finished: Nanos::ZERO,
+            reports: config.reports.then(|| Reports::new(count)),
+        }
     }
 
-    /// Restarts with another message, on a path with the round trip `trip`.
+    /// Restarts with another message, not longer than the one given at creation, on a path with the round trip `trip`.
     pub fn begin(&mut self, count: u32, trip: &RoundTrip) {
-        *self = Self { trip: *trip, ..Self::new(self.config, count) };
+        self.trip = *trip;
+        (self.count, self.next, self.round, self.silent) = (count, 0, 0, 0);
+        (self.deadline, self.finished) = (Nanos::MAX, Nanos::ZERO);
+        self.done = count == 0;
+        if let Some(reports) = &mut self.reports {
+            reports.begin();
+        }
     }
 
     /// Sets the round trip of the path.
@@ -94,20 +123,63 @@ impl Sender {
         self.trip = *trip;
     }
 
-    const fn again(&mut self) {
+    fn again(&mut self) {
+        if let Some(reports) = &mut self.reports {
+            reports.begin_round(self.next);
+        }
         self.round = self.round.wrapping_add(1);
         self.next = 0;
         self.deadline = Nanos::MAX;
     }
+
+    /// Returns the number of packets in flight, and of those that were lost; `None` without reports: the receiver does not
+    /// say then what has arrived.
+    #[must_use]
+    pub fn in_flight(&self) -> Option<(u32, u32)> {
+        self.reports.as_ref().map(|reports| reports.in_flight(self.next))
+    }
+
+    /// Returns the delay that the last report gave, once.
+    pub fn take_delay(&mut self) -> Option<Nanos> {
+        self.reports.as_mut()?.take_delay()
+    }
+
+    /// Returns the number of packets reported since the last call.
+    pub fn take_covered(&mut self) -> u32 {
+        self.reports.as_mut().map_or(0, Reports::take_covered)
+    }
+
+    /// Whether a congestion window may hold packets of an unfinished round back, and packets are in flight.
+    fn waits_for_reports(&self) -> Option<&Reports> {
+        let reports = self.reports.as_ref()?;
+        (self.next < self.count && reports.in_flight(self.next).0 > 0).then_some(reports)
+    }
+
+    /// Returns the time without a report after which the packets in flight count as gone.
+    fn patience(&self) -> Nanos {
+        backoff(self.trip.careful().unwrap_or(self.config.backstop), self.silent)
+    }
+
+    /// Whether the receiver can know that the round is over: a sender that is held back sends its packets so far apart
+    /// that the receiver asks for another round in between.
+    fn is_over(&self, now: Nanos) -> bool {
+        let mean = self.trip.known_mean().unwrap_or(Nanos::ZERO);
+        self.next == self.count && (self.reports.is_none() || self.finished.saturating_add(mean) <= now)
+    }
 }
 
 impl MessageSender for Sender {
-    fn handle_answer(&mut self, _now: Nanos, answer: &Answer) {
+    fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
         self.silent = 0;
         match *answer {
             Answer::Done => self.done = true,
             // Only after the whole round was sent: missing packets of an unfinished round may still be sent.
-            Answer::Short { round } if round == self.round && self.next == self.count => self.again(),
+            Answer::Short { round } if round == self.round && self.is_over(now) => self.again(),
+            Answer::Received { index, round } if round == self.round => {
+                if let Some(reports) = &mut self.reports {
+                    reports.note_report(now, index, self.next);
+                }
+            }
             _ => {}
         }
     }
@@ -117,12 +189,19 @@ impl MessageSender for Sender {
             return 0;
         }
         self.silent = self.silent.saturating_add(1).min(MAX_DOUBLINGS);
-        self.again();
+        match &mut self.reports {
+            Some(reports) if self.next < self.count => reports.give_up(now, self.next),
+            _ => self.again(),
+        }
         1
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        (!self.done && self.deadline != Nanos::MAX).then_some(self.deadline)
+        if self.done {
+            return None;
+        }
+        let silence = self.waits_for_reports().map(|reports| reports.active().saturating_add(self.patience()));
+        silence.or(self.deadline.as_timer())
     }
 
     fn poll_packet(&mut self, now: Nanos) -> Option<Packet> {
@@ -131,8 +210,12 @@ impl MessageSender for Sender {
         }
         let index = self.next;
         self.next += 1;
+        if let Some(reports) = &mut self.reports {
+            reports.note_sent(now, index);
+        }
         let tail = self.next == self.count;
         if tail {
+            self.finished = now;
             // The receiver waits for a round trip and more before it asks for another round.
             let learnt = self.trip.careful().map(|careful| careful.saturating_mul(8));
             self.deadline = now.saturating_add(backoff(learnt.unwrap_or(self.config.backstop), self.silent));
@@ -236,6 +319,9 @@ impl MessageReceiver for Receiver {
             // Packet of a round that was given up: not counted, and therefore not written.
             return Disposition::Dropped;
         }
+        if self.config.reports {
+            self.answers.queue_answer(Answer::Received { index: packet.index, round: self.round });
+        }
         if self.config.counting == CountRule::Distinct && !self.here.insert(packet.index) {
             return Disposition::Duplicate;
         }
@@ -281,7 +367,20 @@ impl Sender {
     /// Returns the fields of the state with their sizes in memory.
     #[must_use]
     pub fn state(&self) -> Vec<StateTable> {
-        state_fields!(self, without[config], count, next, round, deadline, silent, done, trip)
+        let heap = self.reports.as_ref().map_or(0, Reports::heap_bytes);
+        state_fields!(
+            self,
+            without[config],
+            count,
+            next,
+            round,
+            deadline,
+            silent,
+            done,
+            trip,
+            finished,
+            reports + heap
+        )
     }
 }
 

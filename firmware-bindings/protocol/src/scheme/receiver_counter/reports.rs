@@ -1,0 +1,205 @@
+//! What reports tell the sender about the packets of the current round: input of the congestion window.
+
+use crate::scheme::bits::PacketSet;
+use crate::time::Nanos;
+
+/// Packets by which one may be overtaken before it counts as gone: at first, and at most.
+const FIRST_SLACK: u32 = 3;
+const MAX_SLACK: u32 = 512;
+/// Packets in addition to the slack that a marker may be overtaken by.
+const MARKER_SLACK: u32 = 8;
+
+/// Record of one round.
+///
+/// ```text
+///   0          base         highest + 1       next
+///   | settled    | may be late  | in flight     | not sent
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Reports {
+    /// Packets reported in this round.
+    reported: PacketSet,
+    /// Packets below are reported, or count as gone.
+    base: u32,
+    /// Packets below `base` without a report.
+    gone: u32,
+    /// Packets by which one was overtaken before its report, with a margin.
+    slack: u32,
+    /// A packet in flight and the time at which it was sent.
+    marker: Option<(u32, Nanos)>,
+    /// Delay of the last marker, until it is read.
+    delay: Option<Nanos>,
+    /// Reports since the last query.
+    covered: u32,
+    /// Packets of earlier rounds without a report.
+    lost: u32,
+    /// Time of the last report or transmission.
+    active: Nanos,
+}
+
+impl Reports {
+    /// Creates the record for a message of at most `most` packets.
+    pub(super) fn new(most: u32) -> Self {
+        Self {
+            reported: PacketSet::new(most),
+            base: 0,
+            gone: 0,
+            slack: FIRST_SLACK,
+            marker: None,
+            delay: None,
+            covered: 0,
+            lost: 0,
+            active: Nanos::ZERO,
+        }
+    }
+
+    /// Restarts with another message.
+    pub(super) fn begin(&mut self) {
+        self.reported.clear();
+        (self.base, self.gone, self.lost, self.covered) = (0, 0, 0, 0);
+        (self.slack, self.marker, self.delay) = (FIRST_SLACK, None, None);
+    }
+
+    /// Restarts with another round, after one in which `sent` packets were sent.
+    pub(super) fn begin_round(&mut self, sent: u32) {
+        self.lost = self.lost.saturating_add(sent.saturating_sub(self.reported.count()));
+        self.reported.clear();
+        (self.base, self.gone, self.marker) = (0, 0, None);
+    }
+
+    /// Records that packet `index` is sent.
+    pub(super) const fn note_sent(&mut self, now: Nanos, index: u32) {
+        self.active = now;
+        if self.marker.is_none() {
+            self.marker = Some((index, now));
+        }
+    }
+
+    /// Records a report of packet `index`, of the packets below `next` sent in this round.
+    pub(super) fn note_report(&mut self, now: Nanos, index: u32, next: u32) {
+        if index >= next || !self.reported.insert(index) {
+            return;
+        }
+        self.active = now;
+        self.covered = self.covered.saturating_add(1);
+        if let Some((marker, sent)) = self.marker {
+            if marker == index {
+                self.delay = Some(now.saturating_sub(sent));
+            }
+            if marker == index || marker.saturating_add(self.slack + MARKER_SLACK) <= index {
+                self.marker = None;
+            }
+        }
+        if index < self.base {
+            self.gone = self.gone.saturating_sub(1);
+            self.slack = (self.slack + 2 * (self.base - index)).min(MAX_SLACK);
+        }
+        self.settle((index + 1).saturating_sub(self.slack));
+    }
+
+    /// Packets below `end` that were not reported count as gone.
+    fn settle(&mut self, end: u32) {
+        while self.base < end {
+            self.gone += u32::from(!self.reported.contains(self.base));
+            self.base += 1;
+        }
+    }
+
+    /// Packets below `next` that were not reported count as gone: nothing was reported for a timeout.
+    pub(super) fn give_up(&mut self, now: Nanos, next: u32) {
+        self.settle(next);
+        self.active = now;
+        self.marker = None;
+    }
+
+    /// Returns the number of packets in flight of those below `next`, and the number of lost packets of all rounds
+    /// before.
+    pub(super) const fn in_flight(&self, next: u32) -> (u32, u32) {
+        (next.saturating_sub(self.reported.count()).saturating_sub(self.gone), self.lost)
+    }
+
+    /// Returns the time of the last report or transmission.
+    pub(super) const fn active(&self) -> Nanos {
+        self.active
+    }
+
+    /// Returns the delay of the last report of a marker, once.
+    pub(super) const fn take_delay(&mut self) -> Option<Nanos> {
+        self.delay.take()
+    }
+
+    /// Returns the number of reports since the last call.
+    pub(super) const fn take_covered(&mut self) -> u32 {
+        core::mem::replace(&mut self.covered, 0)
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.reported.heap_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use super::*;
+
+    /// With any order of reports, what is in flight and what counts as gone is what was sent and not reported.
+    #[test]
+    fn reports_match_set_of_packets() {
+        let mut state = 7_u64;
+        let mut random = |below: u32| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            u32::try_from((state >> 33) % u64::from(below)).unwrap()
+        };
+        let mut reports = Reports::new(300);
+        let (mut missing, mut next, mut lost) = (BTreeSet::new(), 0, 0);
+        for step in 0..20_000_u64 {
+            let now = Nanos::new(step);
+            match random(8) {
+                0..4 if next < 300 => {
+                    reports.note_sent(now, next);
+                    missing.insert(next);
+                    next += 1;
+                }
+                0 => {
+                    reports.begin_round(next);
+                    lost += u32::try_from(missing.len()).unwrap();
+                    missing.clear();
+                    next = 0;
+                }
+                1 if random(30) == 0 => reports.give_up(now, next),
+                _ => {
+                    let index = random(310);
+                    let new = missing.remove(&index);
+                    reports.note_report(now, index, next);
+                    assert_eq!(reports.take_covered(), u32::from(new));
+                }
+            }
+            let (in_flight, before) = reports.in_flight(next);
+            let gone = missing.range(..reports.base).count();
+            assert_eq!(gone, reports.gone as usize);
+            assert_eq!(in_flight as usize, missing.len() - gone);
+            assert_eq!(before, lost);
+        }
+    }
+
+    #[test]
+    fn reports_measure_marker_unless_overtaken_far() {
+        let mut reports = Reports::new(100);
+        for index in 0..40 {
+            reports.note_sent(Nanos::new(u64::from(index)), index);
+        }
+        reports.note_report(Nanos::new(50), 3, 40);
+        assert_eq!(reports.take_delay(), None);
+        reports.note_report(Nanos::new(51), 0, 40);
+        assert_eq!((reports.take_delay(), reports.take_delay()), (Some(Nanos::new(51)), None));
+        reports.note_sent(Nanos::new(60), 40);
+        for index in 41..80 {
+            reports.note_sent(Nanos::new(61), index);
+        }
+        reports.note_report(Nanos::new(70), 79, 80);
+        reports.note_report(Nanos::new(71), 40, 80);
+        assert_eq!(reports.take_delay(), None);
+    }
+}
