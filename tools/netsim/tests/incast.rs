@@ -33,7 +33,7 @@ fn last(report: &Report) -> u64 {
 #[test]
 fn congestion_window_incast_fills_bottleneck_with_few_retransmissions() {
     let (senders, length) = (16, 256 << 10);
-    for scheme in [Scheme::Registry, Scheme::SenderWindow, Scheme::AdaptiveWindow, Scheme::Selective] {
+    for scheme in Scheme::ALL.iter().copied() {
         let controlled = incast(scheme, senders, length);
         let plain = controlled.clone().congestion(None);
         let [plain, report] = [&plain, &controlled].map(run);

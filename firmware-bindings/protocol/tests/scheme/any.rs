@@ -158,6 +158,84 @@ fn receiver_counter_short_round_starts_next_once_all_sent() {
     assert!(sender.is_done());
 }
 
+/// With reports a round ends as soon as a packet is known to be lost, four times per message.
+#[test]
+fn receiver_counter_reports_end_rounds_early() {
+    let config = receiver_counter::ReceiverCounterConfig {
+        reports: true,
+        ..receiver_counter::ReceiverCounterConfig::new(ROUND_TRIP)
+    };
+    let count = 1000;
+    let mut sender = receiver_counter::Sender::new(config, count);
+    let mut lengths = vec![];
+    while !sender.is_done() {
+        let mut length = 0;
+        let mut round = None;
+        while let Some(packet) = sender.poll_packet(START) {
+            if round.is_some_and(|round| round != packet.round) {
+                assert_eq!((packet.index, lengths.len()), (0, usize::from(packet.round) - 1));
+                lengths.push(std::mem::replace(&mut length, 0));
+            }
+            (round, length) = (Some(packet.round), length + 1);
+            // Packet 0 is always lost.
+            if packet.index != 0 {
+                let received = Answer::Received { index: packet.index, round: packet.round };
+                sender.handle_answer(START, &received);
+                assert!(sender.in_flight().unwrap().0 <= 4, "{:?}", sender.in_flight());
+            }
+        }
+        lengths.push(length);
+        if lengths.len() > 4 {
+            sender.handle_answer(START, &Answer::Done);
+        }
+    }
+    // A packet is overtaken by 3, 12, 48 and 192 others.
+    assert_eq!(lengths, [4, 13, 49, 193, count]);
+    assert_eq!(sender.in_flight().unwrap().1, 4, "one loss per round that ended");
+}
+
+/// A round is over at the receiver a round trip after its last packet at the earliest: a request from before was for the pauses of a
+/// sender that was held back.
+#[test]
+fn receiver_counter_with_reports_ignores_request_of_unfinished_round() {
+    let config = receiver_counter::ReceiverCounterConfig {
+        reports: true,
+        ..receiver_counter::ReceiverCounterConfig::new(ROUND_TRIP)
+    };
+    let mut trip = RoundTrip::default();
+    (trip.samples, trip.mean, trip.max_sample) = (1, ROUND_TRIP, ROUND_TRIP);
+    let mut sender = receiver_counter::Sender::new(config, 2);
+    sender.begin(2, &trip);
+    for now in [0, 5] {
+        let now = ROUND_TRIP.saturating_mul(now);
+        assert!(sender.poll_packet(now).is_some());
+        sender.handle_answer(now, &Answer::Short { round: 0 });
+        assert!(sender.poll_timeout().is_some());
+    }
+    assert_eq!(sender.poll_packet(ROUND_TRIP.saturating_mul(5)), None);
+    sender.handle_answer(ROUND_TRIP.saturating_mul(6), &Answer::Short { round: 0 });
+    assert_eq!(sender.poll_packet(ROUND_TRIP.saturating_mul(6)).map(|packet| packet.round), Some(1));
+}
+
+/// Packets without reports for a timeout are no longer in flight, so that a window opens again.
+#[test]
+fn receiver_counter_without_answers_gives_packets_in_flight_up() {
+    let config = receiver_counter::ReceiverCounterConfig {
+        reports: true,
+        ..receiver_counter::ReceiverCounterConfig::new(ROUND_TRIP)
+    };
+    let mut sender = receiver_counter::Sender::new(config, 100);
+    for round in 0..6 {
+        let round = u8::try_from(round).unwrap().min(4);
+        for _ in 0..10 {
+            assert_eq!(sender.poll_packet(START).map(|packet| packet.round), Some(round));
+        }
+        let due = sender.poll_timeout().unwrap();
+        assert_eq!(sender.handle_timeout(due.saturating_sub(Nanos::new(1))), 0);
+        assert_eq!((sender.handle_timeout(due), sender.in_flight().unwrap().0), (1, 0));
+    }
+}
+
 #[test]
 fn receiver_counter_says_once_that_round_is_short() {
     let config = receiver_counter::ReceiverCounterConfig::new(ROUND_TRIP);

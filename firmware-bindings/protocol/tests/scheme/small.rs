@@ -105,6 +105,16 @@ fn receiver_counters(count: u32, mischief: FaultBudget) -> usize {
     })
 }
 
+fn reporting_counters(count: u32, mischief: FaultBudget) -> usize {
+    let config = receiver_counter::ReceiverCounterConfig {
+        reports: true,
+        ..receiver_counter::ReceiverCounterConfig::new(Nanos::ZERO)
+    };
+    search("receiver counter with reports", count, mischief, || {
+        (receiver_counter::Sender::new(config, count), receiver_counter::Receiver::new(config, count))
+    })
+}
+
 fn adaptive_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
     let config = adaptive_window::AdaptiveWindowConfig {
         window,
@@ -156,6 +166,8 @@ fn search_sender_window_keeps_invariants() {
 fn search_receiver_counter_keeps_invariants() {
     every(1..=1, 1..=4, &ALL, |_, count, mischief| receiver_counters(count, mischief));
     every(1..=1, 5..=7, &ALL[..1], |_, count, mischief| receiver_counters(count, mischief));
+    every(1..=1, 1..=3, &ALL, |_, count, mischief| reporting_counters(count, mischief));
+    every(1..=1, 4..=5, &ALL[..1], |_, count, mischief| reporting_counters(count, mischief));
 }
 
 #[test]

@@ -9,8 +9,9 @@
 //! packet.
 //!
 //! A congestion window needs to know what has arrived before the end of a round. With
-//! [`reports`](ReceiverCounterConfig::reports) the receiver answers each packet. What is sent again does not depend on
-//! these answers.
+//! [`reports`](ReceiverCounterConfig::reports) the receiver answers each packet. A sender that knows of a lost packet then
+//! begins the next round at once, at most four times per message: from then on it waits for the receiver, because the
+//! packets may be late.
 
 mod reports;
 
@@ -127,6 +128,10 @@ impl Sender {
         if let Some(reports) = &mut self.reports {
             reports.begin_round(self.next);
         }
+        self.begin_round();
+    }
+
+    const fn begin_round(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.next = 0;
         self.deadline = Nanos::MAX;
@@ -178,6 +183,9 @@ impl MessageSender for Sender {
             Answer::Received { index, round } if round == self.round => {
                 if let Some(reports) = &mut self.reports {
                     reports.note_report(now, index, self.next);
+                    if self.next < self.count && reports.stop(index) {
+                        self.begin_round();
+                    }
                 }
             }
             _ => {}
@@ -190,7 +198,12 @@ impl MessageSender for Sender {
         }
         self.silent = self.silent.saturating_add(1).min(MAX_DOUBLINGS);
         match &mut self.reports {
-            Some(reports) if self.next < self.count => reports.give_up(now, self.next),
+            Some(reports) if self.next < self.count => {
+                reports.give_up(now, self.next);
+                if reports.stop(u32::MAX) {
+                    self.begin_round();
+                }
+            }
             _ => self.again(),
         }
         1

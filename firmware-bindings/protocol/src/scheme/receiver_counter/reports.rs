@@ -6,6 +6,8 @@ use crate::time::Nanos;
 /// Packets by which one may be overtaken before it counts as gone: at first, and at most.
 const FIRST_SLACK: u32 = 3;
 const MAX_SLACK: u32 = 512;
+/// Rounds of a message that end early, at most: packets may be late instead of lost.
+const MAX_STOPS: u8 = 4;
 /// Packets in addition to the slack that a marker may be overtaken by.
 const MARKER_SLACK: u32 = 8;
 
@@ -21,8 +23,11 @@ pub(super) struct Reports {
     reported: PacketSet,
     /// Packets below are reported, or count as gone.
     base: u32,
-    /// Packets below `base` without a report.
+    /// Packets below `base` without a report, and the first one that was counted.
     gone: u32,
+    first_gone: u32,
+    /// Rounds of this message that ended early.
+    stops: u8,
     /// Packets by which one was overtaken before its report, with a margin.
     slack: u32,
     /// A packet in flight and the time at which it was sent.
@@ -44,6 +49,8 @@ impl Reports {
             reported: PacketSet::new(most),
             base: 0,
             gone: 0,
+            first_gone: 0,
+            stops: 0,
             slack: FIRST_SLACK,
             marker: None,
             delay: None,
@@ -58,11 +65,31 @@ impl Reports {
         self.reported.clear();
         (self.base, self.gone, self.lost, self.covered) = (0, 0, 0, 0);
         (self.slack, self.marker, self.delay) = (FIRST_SLACK, None, None);
+        self.stops = 0;
     }
 
-    /// Restarts with another round, after one in which `sent` packets were sent.
+    /// Restarts with another round, after one in which `sent` packets were sent and nothing is in flight any more.
     pub(super) fn begin_round(&mut self, sent: u32) {
         self.lost = self.lost.saturating_add(sent.saturating_sub(self.reported.count()));
+        self.clear();
+    }
+
+    /// Whether this round is to be given up before all of its packets are sent: one of them is lost, so that all of them
+    /// have to be sent again. It was overtaken by more packets than in the last round that ended early. If so, restarts with
+    /// another round.
+    pub(super) fn stop(&mut self, highest: u32) -> bool {
+        let slack = self.slack.saturating_mul(1 << (2 * self.stops));
+        let is_short = self.gone > 0 && self.first_gone.saturating_add(slack) <= highest;
+        if self.stops == MAX_STOPS || !is_short {
+            return false;
+        }
+        self.stops += 1;
+        self.lost = self.lost.saturating_add(self.gone);
+        self.clear();
+        true
+    }
+
+    fn clear(&mut self) {
         self.reported.clear();
         (self.base, self.gone, self.marker) = (0, 0, None);
     }
@@ -100,12 +127,15 @@ impl Reports {
     /// Packets below `end` that were not reported count as gone.
     fn settle(&mut self, end: u32) {
         while self.base < end {
-            self.gone += u32::from(!self.reported.contains(self.base));
+            if !self.reported.contains(self.base) {
+                self.first_gone = if self.gone == 0 { self.base } else { self.first_gone };
+                self.gone += 1;
+            }
             self.base += 1;
         }
     }
 
-    /// Packets below `next` that were not reported count as gone: nothing was reported for a timeout.
+    /// Packets below `next` that were not reported count as gone, because nothing was reported for a timeout.
     pub(super) fn give_up(&mut self, now: Nanos, next: u32) {
         self.settle(next);
         self.active = now;
@@ -169,6 +199,14 @@ mod tests {
                     next = 0;
                 }
                 1 if random(30) == 0 => reports.give_up(now, next),
+                1 => {
+                    let gone = reports.gone;
+                    if reports.stop(next) {
+                        lost += gone;
+                        missing.clear();
+                        next = 0;
+                    }
+                }
                 _ => {
                     let index = random(310);
                     let new = missing.remove(&index);
