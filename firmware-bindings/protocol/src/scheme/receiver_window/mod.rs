@@ -182,12 +182,11 @@ impl MessageSender for Sender {
     fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
         self.active = self.active.max(now);
         self.silent = 0;
-        // A receiver that requests a packet accepts it and one window from there on: this may be the first answer that
-        // conveys it.
-        if let Answer::Resend { first, .. } = *answer
+        // A receiver with credits requests packets of its window only. It accepts them.
+        if let Answer::Resend { first, last } = *answer
             && self.config.credit
         {
-            self.raise(now, first.saturating_add(width(self.config.window)));
+            self.raise(now, if last < self.count { last + 1 } else { first.saturating_add(1) });
             // The base waits for the requested packet.
             self.marker = None;
         }

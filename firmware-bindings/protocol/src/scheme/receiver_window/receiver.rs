@@ -194,7 +194,12 @@ impl Receiver {
         };
         // Everything was sent: a spurious request delays no other packet.
         let haste = self.count.or(self.announced) == Some(self.highest);
-        self.path.disorder.window(floor, late, haste)
+        let window = self.path.disorder.window(floor, late, haste);
+        // The ages of packets lost together would widen the window as fast as they grow.
+        match self.path.trip.careful() {
+            Some(careful) if late > 0 => window.min(careful.max(self.path.disorder.window(floor, 0, haste))),
+            _ => window,
+        }
     }
 
     /// Returns the time after which a requested packet, or silence, is over.
@@ -374,6 +379,10 @@ impl Receiver {
     /// Requests missing packets that no later one has overtaken: nothing has arrived for a while.
     fn request_silent(&mut self, now: Nanos) {
         self.active = now;
+        if self.config.credit {
+            // The last limit may be lost.
+            self.answers.queue_answer(Answer::Limit(self.base + self.window()));
+        }
         if self.requested & 1 == 0 && self.strike() {
             self.request_rest(now);
             return;
