@@ -356,7 +356,7 @@ fn message_answer_unused_fields_must_be_zero() {
             }
         }
     }
-    for (place, answer) in [(28, AnswerKind::Done), (32, AnswerKind::Limit), (37, AnswerKind::ReadAccepted)] {
+    for (place, answer) in [(28, AnswerKind::Done), (32, AnswerKind::Short), (37, AnswerKind::ReadAccepted)] {
         let mut body = golden(PacketKind::MessageAnswer);
         body[28..38].fill(0);
         body[36] = answer.value();
@@ -461,7 +461,7 @@ fn answer_senders_only_where_there_is_place() {
     let mut buffer = [0; 100];
     for (body, most) in [
         (AnswerBody::Done, SENDERS_MAX),
-        (AnswerBody::Limit(3), SENDERS_MAX),
+        (AnswerBody::Limit { first: 3, above: 2 }, SENDERS_MAX),
         (AnswerBody::Refused(NackReason::Busy, 77), 0),
         (AnswerBody::ReadAccepted, 0),
     ] {

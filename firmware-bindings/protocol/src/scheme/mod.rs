@@ -68,8 +68,13 @@ pub enum Answer {
         /// Last packet; the message's last if that is lower.
         last: u32,
     },
-    /// Do not send this packet or any higher one yet.
-    Limit(u32),
+    /// Do not send some packets yet.
+    Limit {
+        /// Lowest of them.
+        first: u32,
+        /// Number of packets received above the lowest missing one.
+        above: u32,
+    },
     /// This packet is received.
     Received {
         /// Index of the packet.

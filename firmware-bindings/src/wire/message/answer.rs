@@ -23,7 +23,7 @@ pub enum AnswerBody {
     /// See [`AnswerKind::Resend`].
     Resend { first: u32, last: u32 },
     /// See [`AnswerKind::Limit`].
-    Limit(u32),
+    Limit { first: u32, above: u32 },
     /// See [`AnswerKind::Received`].
     Received { index: u32, round: u8 },
     /// See [`AnswerKind::Short`].
@@ -87,7 +87,7 @@ impl MessageAnswer {
             }
             AnswerBody::Done => (AnswerKind::Done, 0, 0, 0),
             AnswerBody::Resend { first, last } => (AnswerKind::Resend, first, last, 0),
-            AnswerBody::Limit(first) => (AnswerKind::Limit, first, 0, 0),
+            AnswerBody::Limit { first, above } => (AnswerKind::Limit, first, above, 0),
             AnswerBody::Received { index, round } => (AnswerKind::Received, index, round as u32, 0),
             AnswerBody::Short { round } => (AnswerKind::Short, round as u32, 0, 0),
             AnswerBody::Map { base, echo, again, .. } => {
@@ -142,7 +142,7 @@ impl MessageAnswer {
             },
             (AnswerKind::Done, None) => AnswerBody::Done,
             (AnswerKind::Resend, None) => AnswerBody::Resend { first, last },
-            (AnswerKind::Limit, None) => AnswerBody::Limit(first),
+            (AnswerKind::Limit, None) => AnswerBody::Limit { first, above: last },
             (AnswerKind::Received, None) => {
                 AnswerBody::Received { index: first, round: u8::try_from(last).map_err(|_| wrong)? }
             }

@@ -72,6 +72,8 @@ pub struct Sender {
     asked: PacketSet,
     /// First packet that may not be sent yet.
     limit: u32,
+    /// With credits: packets received above the lowest missing one.
+    above: u32,
     /// Time of the last answer or transmission.
     active: Nanos,
     /// Whether the tail is to be sent as a probe.
@@ -98,6 +100,7 @@ impl Sender {
             fresh: 0,
             asked: PacketSet::new(count),
             limit,
+            above: 0,
             active: now,
             probing: false,
             silent: 0,
@@ -117,6 +120,7 @@ impl Sender {
         (self.next, self.fresh) = (0, 0);
         self.asked.clear();
         self.limit = if self.config.credit { width(self.config.window) } else { u32::MAX };
+        self.above = 0;
         self.active = now;
         self.probing = false;
         self.silent = 0;
@@ -135,7 +139,8 @@ impl Sender {
     pub fn in_flight(&self) -> Option<(u32, u32)> {
         let base = self.limit.saturating_sub(width(self.config.window));
         let again = self.asked.count();
-        self.config.credit.then(|| (self.next.saturating_sub(base).saturating_sub(again), again))
+        let known = again.saturating_add(self.above);
+        self.config.credit.then(|| (self.next.saturating_sub(base).saturating_sub(known), again))
     }
 
     /// Returns the delay of a packet that the last limit covers, once. Without credits, and after requests, there is none.
@@ -154,7 +159,7 @@ impl Sender {
             return;
         }
         self.covered = self.covered.saturating_add(limit - self.limit);
-        self.limit = limit;
+        (self.limit, self.above) = (limit, 0);
         if let Some((index, sent)) = self.marker
             && index < limit.saturating_sub(width(self.config.window))
         {
@@ -206,7 +211,13 @@ impl MessageSender for Sender {
                     self.asked.insert(index);
                 }
             }
-            Answer::Limit(limit) if self.config.credit => self.raise(now, limit),
+            Answer::Limit { first, above } if self.config.credit => {
+                self.raise(now, first);
+                // Of a limit that was overtaken by a later one, the number is too small.
+                if first == self.limit {
+                    self.above = self.above.max(above);
+                }
+            }
             _ => {}
         }
     }
@@ -266,6 +277,7 @@ impl Sender {
             fresh,
             asked + asked.heap_bytes(),
             limit,
+            above,
             active,
             probing,
             silent,

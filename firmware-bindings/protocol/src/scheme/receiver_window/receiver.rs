@@ -381,7 +381,7 @@ impl Receiver {
         self.active = now;
         if self.config.credit {
             // The last limit may be lost.
-            self.answers.queue_answer(Answer::Limit(self.base + self.window()));
+            self.queue_limit();
         }
         if self.requested & 1 == 0 && self.strike() {
             self.request_rest(now);
@@ -401,6 +401,12 @@ impl Receiver {
         }
     }
 
+    /// Queues the sender's limit.
+    fn queue_limit(&mut self) {
+        let (first, above) = (self.base + self.window(), self.here.count_ones());
+        self.answers.queue_answer(Answer::Limit { first, above });
+    }
+
     /// Time at which silence is over.
     fn silence(&self) -> Nanos {
         self.active.saturating_add(self.wait(self.reorder_window(self.active)))
@@ -418,7 +424,7 @@ impl MessageReceiver for Receiver {
         if ahead >= self.window() {
             if self.config.credit {
                 // The sender knows its limit, or the answer with the limit was lost.
-                self.answers.queue_answer(Answer::Limit(self.base + self.window()));
+                self.queue_limit();
             } else {
                 self.note_dropped(index, packet.sequence);
             }
@@ -454,9 +460,9 @@ impl MessageReceiver for Receiver {
                 self.answers.queue_answer(Answer::Done);
                 return Disposition::Write;
             }
-            if self.config.credit {
-                self.answers.queue_answer(Answer::Limit(self.base + self.window()));
-            }
+        }
+        if self.config.credit {
+            self.queue_limit();
         }
         Disposition::Write
     }
