@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
 
 use fpga_netmodel::{Conditions, Loss, Probability};
-use fpga_netsim::{BitRate, Clos, Report, Scenario, Scheme, Simulation, Tier, Topology};
+use fpga_netsim::{BitRate, Clos, Flow, Report, Scenario, Scheme, Simulation, Tier, Topology};
 use fpga_protocol::Nanos;
 
 /// Bytes on the wire of a full packet.
@@ -44,6 +44,38 @@ fn congestion_window_incast_fills_bottleneck_with_few_retransmissions() {
         println!("{scheme}: {times:?} % of the bottleneck's time; {again:.3} again, {before:.3} without");
         assert!(times[0] <= 115 && times[0] <= times[1], "{scheme}: {times:?}");
         assert!(again <= 0.15 && again * 4.0 <= before, "{scheme}: {again}, {before}");
+    }
+}
+
+/// One more host sends a packet every 5 us through the port that the others fill.
+#[test]
+fn congestion_window_keeps_queue_short_for_small_transfers() {
+    let (senders, length, count) = (15, 512 << 10, 200);
+    for scheme in Scheme::ALL.iter().copied() {
+        let small = |number: u64| {
+            let mut flow = Flow::new(senders + 1, 0, 512);
+            flow.at = Nanos::from_micros(10 + 5 * number);
+            flow
+        };
+        let mut scenario = incast(scheme, senders + 1, length);
+        let alone = scenario.clone().flows(vec![small(0)]);
+        let alone = run(&alone).flows[0].completed.unwrap().saturating_sub(Nanos::from_micros(10));
+        let mut flows: Vec<_> = (1..=senders).map(|host| Flow::new(host, 0, length)).collect();
+        flows.extend((0..count).map(small));
+        scenario = scenario.flows(flows);
+        let report = run(&scenario);
+        let (large, small) = report.flows.split_at(15);
+        let end = large.iter().filter_map(|flow| flow.completed).max().unwrap();
+        let mut times: Vec<_> = small
+            .iter()
+            .filter(|flow| flow.begun < end)
+            .map(|flow| flow.completed.unwrap().saturating_sub(flow.begun).get())
+            .collect();
+        times.sort_unstable();
+        let (count, round_trip) = (times.len(), alone.get());
+        let p99 = times[count * 99 / 100];
+        println!("{scheme}: {count} in {end}; p50 {}, p99 {p99} ns; alone {round_trip} ns", times[count / 2]);
+        assert!(p99 <= 3 * round_trip, "{scheme}: {p99} ns, alone {round_trip} ns");
     }
 }
 
