@@ -565,7 +565,8 @@ impl Sender {
         let new_node = self.take_end(slot, scheme) != command.node;
         let path = self.paths.take(command.node);
         let trip = self.paths.trip(path);
-        let routes = self.paths.begin_routes(path, length.div_ceil(size), scheme);
+        let answers_each = self.contexts[index(slot)].end.in_flight().is_some();
+        let routes = self.paths.begin_routes(path, length.div_ceil(size), scheme, answers_each);
         let context = &mut self.contexts[index(slot)];
         let asks = context.end.requests_context();
         context.stage = if asks { Stage::RequestDue } else { Stage::Sending };

@@ -29,8 +29,8 @@ struct Path {
 pub(super) struct MessageRoutes {
     /// Identifier of packet 0.
     start: u8,
-    /// Whether all packets of a round have the same identifier: the answers of the receiver counter do not tell which
-    /// packet is lost.
+    /// Whether all packets of a round have the same identifier: a receiver counter repeats the packets of all routes for
+    /// one that is lost.
     is_single: bool,
     /// Whether every packet is answered.
     answers_each: bool,
@@ -128,12 +128,17 @@ impl Paths {
         chosen
     }
 
-    /// Returns the path identifiers of a message of `count` packets.
-    pub(super) fn begin_routes(&mut self, path: u32, count: u32, scheme: Scheme) -> MessageRoutes {
+    /// Returns the path identifiers of a message of `count` packets. `answers_each`: the receiver answers every packet.
+    pub(super) fn begin_routes(
+        &mut self,
+        path: u32,
+        count: u32,
+        scheme: Scheme,
+        answers_each: bool,
+    ) -> MessageRoutes {
         let is_single = scheme == Scheme::ReceiverCounter;
         let Some(path) = self.records.get_mut(index(path)) else { return MessageRoutes::default() };
         let start = if is_single { path.routes.choose() } else { path.routes.reserve(count) };
-        let answers_each = !matches!(scheme, Scheme::ReceiverWindow | Scheme::ReceiverCounter);
         MessageRoutes { start, is_single, answers_each, ..MessageRoutes::default() }
     }
 
