@@ -7,15 +7,6 @@ use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology, sweep};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::SendFailure;
 
-const SCHEMES: [Scheme; 6] = [
-    Scheme::Registry,
-    Scheme::ReceiverWindow,
-    Scheme::SenderWindow,
-    Scheme::ReceiverCounter,
-    Scheme::AdaptiveWindow,
-    Scheme::Selective,
-];
-
 const TOPOLOGIES: [Topology; 4] = [
     Topology::PointToPoint,
     Topology::Torus { side: 3 },
@@ -54,7 +45,7 @@ fn whole(scenario: &Scenario, length: u64) -> Report {
 fn networks_every_topology_and_scheme_delivers() {
     let (mut damaged, mut again) = (0, 0);
     for topology in TOPOLOGIES {
-        for scheme in SCHEMES {
+        for scheme in Scheme::ALL.iter().copied() {
             let length = 40_000;
             let scenario = Scenario::new(1).scheme(scheme).topology(topology).permutation(length);
             let report = whole(&scenario, length);
@@ -73,7 +64,7 @@ fn networks_every_topology_and_scheme_delivers() {
 #[test]
 fn networks_dropping_switches_deliver() {
     // Without the receiver counter: it retransmits the whole message for one lost packet, which causes as many drops again, forever.
-    for scheme in SCHEMES.into_iter().filter(|scheme| *scheme != Scheme::ReceiverCounter) {
+    for scheme in Scheme::ALL.iter().copied().filter(|scheme| *scheme != Scheme::ReceiverCounter) {
         let topology = Topology::Tree { arity: 17, levels: 1, up: 1 };
         let mut scenario =
             Scenario::new(1).scheme(scheme).topology(topology).queue(16 << 10).incast(16, 100_000);
@@ -87,7 +78,7 @@ fn networks_dropping_switches_deliver() {
 #[test]
 fn networks_run_depends_on_scenario_only() {
     for topology in TOPOLOGIES {
-        for scheme in SCHEMES {
+        for scheme in Scheme::ALL.iter().copied() {
             let order = Order::Degree { degree: 16, patience: Nanos::from_micros(2) };
             let scenario =
                 Scenario::new(1).scheme(scheme).topology(topology).permutation(30_000).order(order);
@@ -104,7 +95,7 @@ fn networks_run_depends_on_scenario_only() {
 #[test]
 fn networks_total_loss_fails_every_flow_in_time() {
     let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
-    for scheme in SCHEMES {
+    for scheme in Scheme::ALL.iter().copied() {
         for (data, control) in [(true, true), (true, false), (false, true)] {
             let mut scenario = Scenario::new(20_000).scheme(scheme);
             scenario.data = if data { lost } else { Conditions::default() };
@@ -135,7 +126,7 @@ fn networks_total_loss_fails_every_flow_in_time() {
 #[test]
 fn networks_silence_backs_off() {
     let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
-    for scheme in SCHEMES {
+    for scheme in Scheme::ALL.iter().copied() {
         let scenario = Scenario::new(512).scheme(scheme).data(lost).control(lost);
         let report = run(&scenario);
         let waits = report.ended.get() / scenario.timers_for().saturating_mul(64).get();

@@ -9,8 +9,7 @@ use fpga_protocol::Nanos;
 /// 4 leaves of 4 hosts, 4 spines; switches hash the path identifier, and never learn of a failure.
 fn network(scheme: Scheme, paths: u16) -> Scenario {
     let clos = Clos::new(&[Tier::new(4, 4), Tier::new(4, 0)]).unwrap();
-    let mut scenario =
-        Scenario::new(5).scheme(scheme).topology(Topology::Clos(clos)).paths(paths);
+    let mut scenario = Scenario::new(5).scheme(scheme).topology(Topology::Clos(clos)).paths(paths);
     scenario = scenario.rate(BitRate::from_gbps(80)).routing(Routing::Ecmp);
     scenario.detection = Nanos::from_secs(1);
     scenario.observe = true;

@@ -35,15 +35,6 @@ struct Options {
     initial: Option<u32>,
 }
 
-const SCHEMES: [Scheme; 6] = [
-    Scheme::Registry,
-    Scheme::ReceiverWindow,
-    Scheme::SenderWindow,
-    Scheme::ReceiverCounter,
-    Scheme::AdaptiveWindow,
-    Scheme::Selective,
-];
-
 /// Bytes on the wire of a full packet.
 const PACKET: u64 = 572;
 
@@ -72,7 +63,7 @@ fn measure(options: &Options) -> Result<(), String> {
     };
     let mut config = CongestionConfig::DEFAULT;
     config.initial = options.initial.unwrap_or(config.initial);
-    for scheme in SCHEMES.into_iter().filter(wanted) {
+    for scheme in Scheme::ALL.iter().copied().filter(wanted) {
         for senders in &options.senders {
             for bytes in &options.bytes {
                 let arity = options.permutation.unwrap_or(senders + 1);

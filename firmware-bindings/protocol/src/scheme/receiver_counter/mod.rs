@@ -213,7 +213,8 @@ impl MessageSender for Sender {
         if self.done {
             return None;
         }
-        let silence = self.waits_for_reports().map(|reports| reports.active().saturating_add(self.patience()));
+        let silence =
+            self.waits_for_reports().map(|reports| reports.active().saturating_add(self.patience()));
         silence.or(self.deadline.as_timer())
     }
 
