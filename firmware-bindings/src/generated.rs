@@ -12,7 +12,7 @@ pub const CONTRACT_MINOR: u16 = 1;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0003_0001;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x029b_3c23;
+pub const CONTRACT_CHECKSUM: u32 = 0x9c1a_2da5;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
@@ -507,6 +507,11 @@ contract_blocks! {
         ro RATE_ENTRIES: 0x00f0 "rate_entries";
         /// Number of path identifiers that the NI's message sender uses towards each node: 1 to PATHS_MAX. Writable only while CONTROL.ENABLE is 0.
         rw PATHS: 0x00f4 "paths" = 1;
+        /// Congestion control of the message schemes. The same on all nodes. Writable only while CONTROL.ENABLE is 0.
+        rw CONGESTION: 0x00f8 "congestion" = 1 fields congestion {
+            /// The sender has a congestion window towards each node, and the receiver sends the answers that senders' windows need: limits (ReceiverWindow, as with CREDIT) and reports (ReceiverCounter).
+            [0:0] WINDOW "window";
+        };
     }
 
     /// Running counts since reset; each wraps at 2^32. Reading clears nothing.

@@ -100,8 +100,8 @@ fn identity_invalid_block_table_is_refused() {
     assert!(
         matches!(overlap, E::Overlap { first, second } if first.type_number == 3 && second.type_number == 4)
     );
-    let short = refused_blocks(|blocks| blocks[2].size = 0xf4);
-    assert!(matches!(short, E::TooSmall { needed: 0xf8, .. }), "{short}");
+    let short = refused_blocks(|blocks| blocks[2].size = 0xf8);
+    assert!(matches!(short, E::TooSmall { needed: 0xfc, .. }), "{short}");
     assert!(matches!(
         refused_blocks(|blocks| blocks[2].version = 2),
         E::WrongBlockVersion { supported: 1, .. }

@@ -195,6 +195,8 @@ impl Endpoint {
             ni.write(at::ROUND_TRIP_NS, trip)?;
             ni.write(at::MESSAGE_PACKETS, options::message_packets(options, info))?;
             ni.write(at::PATHS, options.paths.into())?;
+            let window = if options.congestion.is_some() { at::congestion::WINDOW } else { 0 };
+            ni.write(at::CONGESTION, window)?;
             for (register, value) in parameters {
                 ni.write(register, value)?;
             }

@@ -103,7 +103,9 @@ pub struct EndpointOptions {
     /// `None`: 256, or fewer if the event ring has less space. Long paths need more: two and a half times the link's bandwidth-delay
     /// product if packets are lost ([`fpga_protocol::sender::SenderConfig::op_entries`]).
     pub ops: Option<u32>,
-    /// Congestion window towards each node, for transfers that the host sends (registry scheme); `None`: off, for measurements without it.
+    /// Congestion window towards each node (docs/protocol.md 9.5). The values apply to transfers that the host sends (registry scheme); the
+    /// card, which sends the others, has the defaults. `None`: off, for measurements without it, then on all nodes: a receiver whose window
+    /// is off sends no limits (receiver window) and no reports (receiver counter), and senders with a window towards it are slow.
     pub congestion: Option<CongestionConfig>,
     /// Maximum number of transfers queued or in progress, 1 to 2^20; `None`: 1024. Transfers that the card sends are also limited by the
     /// card's capacity and by the event ring's space for their completions.

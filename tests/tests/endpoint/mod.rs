@@ -5,6 +5,7 @@
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
 mod chain;
+mod congestion;
 mod drop_and_abort;
 mod feedback;
 mod floods;

@@ -46,6 +46,8 @@ const QUIET: u8 = 4;
 const MAX_PAUSE: u64 = Nanos::from_millis(10).get();
 /// Rounds for which a path counts as noisy after packets were out of order, or delays varied by more than the minimum.
 const NOISY: u8 = 64;
+/// Minimum delays by which all packets of a round are late on a path whose delays vary.
+const LATE: u64 = 3;
 /// Windows down to which losses without a queue, and delay without losses, reduce a window.
 const LOSSY_FLOOR: u32 = 16 * ONE;
 const DELAY_FLOOR: u32 = 4 * ONE;
@@ -129,6 +131,8 @@ pub struct CongestionWindow {
     marked_share: u32,
     /// Rounds in which the path still counts as one whose delays say little about queues; maximum delay of this round.
     noisy: u8,
+    /// Rounds since many packets were lost, counted down: then delays count, even those of a noisy path.
+    lossy: u8,
     longest: Nanos,
     /// Packets of this round that arrived after one that was sent later, and the send time of the latest arrival.
     late: u32,
@@ -171,6 +175,7 @@ impl CongestionWindow {
             marks: 0,
             marked_share: 0,
             noisy: 0,
+            lossy: 0,
             longest: Nanos::ZERO,
             late: 0,
             samples: 0,
@@ -370,11 +375,13 @@ impl CongestionWindow {
         let varies = self.longest.saturating_sub(delay) > base;
         let is_noisy = self.late.saturating_mul(16) > self.samples || varies;
         self.noisy = if is_noisy { NOISY } else { self.noisy.saturating_sub(1) };
+        self.lossy = self.lossy.saturating_sub(1);
         // Alone at its receiver, and no loss: what delays packets is not a queue that this sender has to share.
-        let disorders = disorders || self.noisy != 0 && self.senders == 1;
+        let is_noisy = self.noisy != 0 && self.lossy == 0;
+        let disorders = disorders || is_noisy && self.senders == 1;
         self.longest = Nanos::ZERO;
         let mut next = if self.lost >= MIN_LOST && self.lost.saturating_mul(8) > resolved {
-            self.starting = false;
+            (self.starting, self.lossy) = (false, NOISY);
             let next = size * u64::from(self.arrived) / u64::from(resolved.max(1));
             (self.arrived, self.lost) = (0, 0);
             self.draining = !was_draining;
@@ -394,8 +401,11 @@ impl CongestionWindow {
             let next = size + if grows { size / 4 + u64::from(ONE) } else { u64::from(ONE) };
             match self.senders {
                 // Alone at its receiver: delays do not hold it back.
+                // If all packets of a round are late, there is a queue all the same: then not beyond the share.
+                1 if disorders && queue.get() > base.get().saturating_mul(LATE) => next.min(size.max(fair)),
                 1 if disorders => next.max(fair / 2),
                 0 => next,
+                1 if self.lossy != 0 => next,
                 _ if size < fair => next.max(size.midpoint(fair)),
                 _ => next,
             }
@@ -406,7 +416,7 @@ impl CongestionWindow {
             let goal = share + size / 16 + u64::from(STANDING);
             let goal = if goal > size { goal } else { size.midpoint(goal) };
             // Delay alone does not stop a sender: without losses, the queue is not full.
-            let floor = if self.noisy != 0 { fair / 2 } else { (fair / 2).min(DELAY_FLOOR.into()) };
+            let floor = if is_noisy { fair / 2 } else { (fair / 2).min(DELAY_FLOOR.into()) };
             let goal = goal.max(floor.min(size));
             if self.senders > 1 { goal.min(fair) } else { goal }
         };

@@ -112,6 +112,7 @@ impl Ni {
             ni::ROUND_TRIP_NS => settings.round_trip_ns,
             ni::MESSAGE_PACKETS => settings.message_packets,
             ni::PATHS => settings.paths,
+            ni::CONGESTION => settings.congestion,
             ni::RATE_ENTRIES if build.commands > 0 => super::link_settings::RECEIVERS,
             ni::RATE_ENTRIES => 0,
             _ => settings
@@ -212,7 +213,12 @@ impl Ni {
             ni::REGISTRY_TIMEOUT_US => settings.registry_timeout_us = value,
             ni::PACKET_LIFETIME_US => settings.packet_lifetime_us = value,
             ni::GIVE_UP_US if value > 0 => settings.give_up_us = value,
-            ni::SCHEME | ni::SCHEMES_ON | ni::ROUND_TRIP_NS | ni::MESSAGE_PACKETS | ni::PATHS => {
+            ni::SCHEME
+            | ni::SCHEMES_ON
+            | ni::ROUND_TRIP_NS
+            | ni::MESSAGE_PACKETS
+            | ni::PATHS
+            | ni::CONGESTION => {
                 return self.choose(register, value);
             }
             ni::COMMAND_CANCEL => {
@@ -259,6 +265,7 @@ impl Ni {
                 (&mut settings.message_packets, (1..=MESSAGE_PACKETS_MAX).contains(&value))
             }
             ni::PATHS => (&mut settings.paths, (1..=u32::from(PATHS_MAX)).contains(&value)),
+            ni::CONGESTION => (&mut settings.congestion, value & !ni::congestion::WINDOW == 0),
             _ => match (settings.parameters.place(register), settings.link.place(register)) {
                 (Some(place), _) => (place, Parameters::allows(register, value)),
                 (None, Some(place)) => (place, LinkSettings::allows(register, value)),

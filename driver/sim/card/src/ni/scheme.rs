@@ -117,6 +117,7 @@ impl MessageNode {
         config.packet_size_log2 = build.packet_size_log2;
         config.message_packets = settings.message_packets;
         config.paths = u16::try_from(settings.paths).unwrap_or(1);
+        config.congestion = config.congestion.filter(|_| settings.has_windows());
         config.contexts = build.sending_contexts.into();
         config.transfers = build.commands.into();
         config.ask = trip;

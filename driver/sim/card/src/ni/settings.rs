@@ -2,7 +2,7 @@
 
 use super::link_settings::LinkSettings;
 use super::parameters::Parameters;
-use fpga_firmware::generated::Scheme;
+use fpga_firmware::generated::{Scheme, ni};
 use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::time::Nanos;
 
@@ -22,6 +22,7 @@ pub(crate) struct Settings {
     pub(super) round_trip_ns: u32,
     pub(super) message_packets: u32,
     pub(super) paths: u32,
+    pub(super) congestion: u32,
     pub(super) parameters: Parameters,
     pub(super) link: LinkSettings,
 }
@@ -43,6 +44,7 @@ impl Settings {
             round_trip_ns: 100_000,
             message_packets: 256,
             paths: 1,
+            congestion: ni::congestion::WINDOW,
             parameters: Parameters::NONE,
             link: LinkSettings::RESET,
         }
@@ -55,6 +57,12 @@ impl Settings {
 
     /// Configuration of a scheme; `None` for the registry scheme.
     pub(super) fn rules(&self, scheme: Scheme) -> Option<SchemeConfig> {
-        self.parameters.rules(scheme, Nanos::new(self.round_trip_ns.into()))
+        let rules = self.parameters.rules(scheme, Nanos::new(self.round_trip_ns.into()))?;
+        Some(if self.has_windows() { rules.acknowledging() } else { rules })
+    }
+
+    /// Whether message senders have congestion windows.
+    pub(super) const fn has_windows(&self) -> bool {
+        self.congestion & ni::congestion::WINDOW != 0
     }
 }
