@@ -461,7 +461,7 @@ fn answer_senders_only_where_there_is_place() {
     let mut buffer = [0; 100];
     for (body, most) in [
         (AnswerBody::Done, SENDERS_MAX),
-        (AnswerBody::Limit { first: 3, above: 2 }, SENDERS_MAX),
+        (AnswerBody::Limit { first: 3, above: 2, index: Some(4) }, SENDERS_MAX),
         (AnswerBody::Refused(NackReason::Busy, 77), 0),
         (AnswerBody::ReadAccepted, 0),
     ] {

@@ -262,7 +262,7 @@ impl TestBed {
                     wanted: [!wanted[0], 0],
                 },
                 (4, _) => AnswerBody::Resend { first: wide, last: u32::from(value) },
-                (5, _) => AnswerBody::Limit { first: wide, above: u32::from(value) },
+                (5, _) => AnswerBody::Limit { first: wide, above: value.into(), index: (value < 128).then_some(wide) },
                 (6, _) => AnswerBody::Received { index: wide, round: value },
                 (7, _) => AnswerBody::Short { round: value },
                 (8, _) => AnswerBody::Done,

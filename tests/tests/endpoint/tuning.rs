@@ -17,6 +17,8 @@ fn cost(scheme: Scheme, loss: f64, change: impl Fn(&mut EndpointOptions)) -> (Du
     let network = Impairments::both(conditions).order(order).distance(Nanos::from_micros(5));
     let mut net = Testbed::impaired(2, network, 7, |mut options| {
         (options.scheme, options.round_trip) = (scheme, Duration::from_micros(20));
+        // Which gives the receiver window credits.
+        options.congestion = None;
         change(&mut options);
         options
     });

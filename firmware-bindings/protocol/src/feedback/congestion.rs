@@ -10,7 +10,7 @@
 //! | more than an eighth of the packets were lost | the window shrinks to the share that arrived, once per round trip |
 //! | packets carry marks of switches (ECN) | the window shrinks by half of the smoothed share of marked packets, if that is smaller |
 //! | the receiver names the number of its senders | with a queue, the window is at most the share of [`CongestionConfig::shared`] |
-//! | more than a quarter of the packets arrive out of order | delays are ignored |
+//! | more than a quarter of the packets arrive out of order, or delays vary and the sender is alone at its receiver | delays are ignored, unless many packets were lost |
 //! | nothing was answered for a timeout | the window is halved, at most once per round trip |
 //!
 //! The minimum delay of a round trip decides, not the mean: a queue delays all of its packets, jitter and reordering

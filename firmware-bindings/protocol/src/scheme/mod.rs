@@ -73,7 +73,9 @@ pub enum Answer {
         /// Lowest of them.
         first: u32,
         /// Number of packets received above the lowest missing one.
-        above: u32,
+        above: u16,
+        /// Packet that is answered; `None` if a timer caused the answer.
+        index: Option<u32>,
     },
     /// This packet is received.
     Received {

@@ -22,8 +22,8 @@ pub enum AnswerBody {
     Done,
     /// See [`AnswerKind::Resend`].
     Resend { first: u32, last: u32 },
-    /// See [`AnswerKind::Limit`].
-    Limit { first: u32, above: u32 },
+    /// See [`AnswerKind::Limit`]; `index`: the packet that it answers, or `None` if a timer caused it.
+    Limit { first: u32, above: u16, index: Option<u32> },
     /// See [`AnswerKind::Received`].
     Received { index: u32, round: u8 },
     /// See [`AnswerKind::Short`].
@@ -46,6 +46,9 @@ impl AnswerBody {
 
 /// Maximum number of senders in an answer.
 pub const SENDERS_MAX: u8 = 127;
+
+/// LAST of a limit that no packet caused.
+const NO_PACKET: u32 = u32::MAX;
 
 /// Bit of REASON in MESSAGE_MAP: the packet is a duplicate.
 const AGAIN: u8 = 1 << 7;
@@ -87,7 +90,13 @@ impl MessageAnswer {
             }
             AnswerBody::Done => (AnswerKind::Done, 0, 0, 0),
             AnswerBody::Resend { first, last } => (AnswerKind::Resend, first, last, 0),
-            AnswerBody::Limit { first, above } => (AnswerKind::Limit, first, above, 0),
+            AnswerBody::Limit { first, index, .. } => {
+                let index = match index {
+                    Some(index) => index,
+                    None => NO_PACKET,
+                };
+                (AnswerKind::Limit, first, index, 0)
+            }
             AnswerBody::Received { index, round } => (AnswerKind::Received, index, round as u32, 0),
             AnswerBody::Short { round } => (AnswerKind::Short, round as u32, 0, 0),
             AnswerBody::Map { base, echo, again, .. } => {
@@ -101,6 +110,7 @@ impl MessageAnswer {
     const fn ahead(&self) -> u16 {
         match self.body {
             AnswerBody::Map { ahead, .. } => ahead,
+            AnswerBody::Limit { above, .. } => above,
             _ => 0,
         }
     }
@@ -142,7 +152,10 @@ impl MessageAnswer {
             },
             (AnswerKind::Done, None) => AnswerBody::Done,
             (AnswerKind::Resend, None) => AnswerBody::Resend { first, last },
-            (AnswerKind::Limit, None) => AnswerBody::Limit { first, above: last },
+            (AnswerKind::Limit, None) => {
+                let index = (last != NO_PACKET).then_some(last);
+                AnswerBody::Limit { first, above: ahead, index }
+            }
             (AnswerKind::Received, None) => {
                 AnswerBody::Received { index: first, round: u8::try_from(last).map_err(|_| wrong)? }
             }

@@ -54,7 +54,7 @@ const fn to_wire(answer: &Answer) -> AnswerBody {
     match *answer {
         Answer::Done => AnswerBody::Done,
         Answer::Resend { first, last } => AnswerBody::Resend { first, last },
-        Answer::Limit { first, above } => AnswerBody::Limit { first, above },
+        Answer::Limit { first, above, index } => AnswerBody::Limit { first, above, index },
         Answer::Received { index, round } => AnswerBody::Received { index, round },
         Answer::Short { round } => AnswerBody::Short { round },
         Answer::Map(AckMap { base, ahead, here, overdue: wanted, echo, duplicate: again }) => {
@@ -69,7 +69,7 @@ fn from_wire(body: &AnswerBody) -> Option<Answer> {
     Some(match *body {
         AnswerBody::Done => Answer::Done,
         AnswerBody::Resend { first, last } => Answer::Resend { first, last },
-        AnswerBody::Limit { first, above } => Answer::Limit { first, above },
+        AnswerBody::Limit { first, above, index } => Answer::Limit { first, above, index },
         AnswerBody::Received { index, round } => Answer::Received { index, round },
         AnswerBody::Short { round } => Answer::Short { round },
         AnswerBody::Map { base, ahead, echo, again, here, wanted } => Answer::Map(AckMap {

@@ -82,7 +82,7 @@ pub struct Sender {
     silent: u8,
     done: bool,
     trip: RoundTrip,
-    /// With credits: a packet in flight and the time at which it was sent, and the delay of the last such packet.
+    /// With credits: a packet in flight, sent once, and the time at which it was sent; and the delay of the last such packet.
     marker: Option<(u32, Nanos)>,
     delay: Option<Nanos>,
     /// Packets that answers have covered since the last query.
@@ -154,14 +154,18 @@ impl Sender {
     }
 
     /// Raises the limit.
-    fn raise(&mut self, now: Nanos, limit: u32) {
+    const fn raise(&mut self, limit: u32) {
         if limit <= self.limit {
             return;
         }
         self.covered = self.covered.saturating_add(limit - self.limit);
         (self.limit, self.above) = (limit, 0);
-        if let Some((index, sent)) = self.marker
-            && index < limit.saturating_sub(width(self.config.window))
+    }
+
+    /// Takes the delay from the answer to packet `index`.
+    fn measure(&mut self, now: Nanos, index: u32) {
+        if let Some((marker, sent)) = self.marker
+            && marker == index
         {
             self.delay = Some(now.saturating_sub(sent));
             self.marker = None;
@@ -191,9 +195,9 @@ impl MessageSender for Sender {
         if let Answer::Resend { first, last } = *answer
             && self.config.credit
         {
-            self.raise(now, if last < self.count { last + 1 } else { first.saturating_add(1) });
-            // The base waits for the requested packet.
-            self.marker = None;
+            self.raise(if last < self.count { last + 1 } else { first.saturating_add(1) });
+            // It is not known which of the transmissions will be answered.
+            self.marker = self.marker.filter(|(index, _)| !(first..=last).contains(index));
         }
         match *answer {
             Answer::Done => self.done = true,
@@ -211,11 +215,14 @@ impl MessageSender for Sender {
                     self.asked.insert(index);
                 }
             }
-            Answer::Limit { first, above } if self.config.credit => {
-                self.raise(now, first);
+            Answer::Limit { first, above, index } if self.config.credit => {
+                self.raise(first);
                 // Of a limit that was overtaken by a later one, the number is too small.
                 if first == self.limit {
-                    self.above = self.above.max(above);
+                    self.above = self.above.max(above.into());
+                }
+                if let Some(index) = index {
+                    self.measure(now, index);
                 }
             }
             _ => {}

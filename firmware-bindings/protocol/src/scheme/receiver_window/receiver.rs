@@ -10,6 +10,7 @@ use crate::scheme::{Answer, AnswerQueue, Disposition, MessageReceiver, Packet, R
 use crate::sender::RoundTrip;
 use crate::state::{StateTable, state_fields};
 use crate::time::Nanos;
+use fpga_registers::cast::low16;
 
 /// Number of packets whose times are stored, by the low bits of their numbers: the maximum window.
 const SLOTS: usize = 128;
@@ -381,7 +382,7 @@ impl Receiver {
         self.active = now;
         if self.config.credit {
             // The last limit may be lost.
-            self.queue_limit();
+            self.queue_limit(None);
         }
         if self.requested & 1 == 0 && self.strike() {
             self.request_rest(now);
@@ -401,10 +402,10 @@ impl Receiver {
         }
     }
 
-    /// Queues the sender's limit.
-    fn queue_limit(&mut self) {
-        let (first, above) = (self.base + self.window(), self.here.count_ones());
-        self.answers.queue_answer(Answer::Limit { first, above });
+    /// Queues the sender's limit, in answer to packet `index`.
+    fn queue_limit(&mut self, index: Option<u32>) {
+        let (first, above) = (self.base + self.window(), low16(self.here.count_ones()));
+        self.answers.queue_answer(Answer::Limit { first, above, index });
     }
 
     /// Time at which silence is over.
@@ -424,7 +425,7 @@ impl MessageReceiver for Receiver {
         if ahead >= self.window() {
             if self.config.credit {
                 // The sender knows its limit, or the answer with the limit was lost.
-                self.queue_limit();
+                self.queue_limit(Some(index));
             } else {
                 self.note_dropped(index, packet.sequence);
             }
@@ -462,7 +463,7 @@ impl MessageReceiver for Receiver {
             }
         }
         if self.config.credit {
-            self.queue_limit();
+            self.queue_limit(Some(index));
         }
         Disposition::Write
     }
