@@ -310,6 +310,7 @@ fn protocol_document_scheme_parameters_match_defaults() {
     };
     let selective = selective::SelectiveConfig::new(trip);
     let credit = if receiver.credit { "on" } else { "off" };
+    let reports = if counter.reports { "on" } else { "off" };
     let expected = [
         receiver.window.to_string(),
         in_trips(receiver.hole_timeout),
@@ -320,6 +321,7 @@ fn protocol_document_scheme_parameters_match_defaults() {
         format!("{}, {}", in_trips(sender.timeout), in_trips(sender.longest)),
         in_trips(counter.timeout),
         in_trips(counter.backstop),
+        reports.to_owned(),
         adaptive.window.to_string(),
         adaptive.samples.to_string(),
         in_trips(adaptive.walk),

@@ -105,7 +105,7 @@ fn stats_shows_both_ends() {
 /// A transfer through a congested hop: the controlled list names the receiver, with its rate.
 #[test]
 fn ops_lists_controlled_receivers() {
-    let load = ["--size", "1MiB", "--reorder", "0", "--hop", "4Gbit", "--at", "80%", "--round-trip", "20us"];
+    let load = ["--size", "1MiB", "--reorder", "0", "--hop", "2Gbit", "--at", "80%", "--round-trip", "20us"];
     for (scheme, sender) in [("registry", "host"), ("adaptive-window", "card")] {
         for controller in [&[][..], &["--controller", "2"]] {
             let run = |json: &[&str]| {

@@ -1,4 +1,4 @@
-//! What reports tell the sender about the packets of the current round: input of the congestion window.
+//! Reports of the receiver about the packets of the current round: input of the sender's congestion window.
 
 use crate::scheme::bits::PacketSet;
 use crate::time::Nanos;
@@ -75,7 +75,7 @@ impl Reports {
     }
 
     /// Whether this round is to be given up before all of its packets are sent: one of them is lost, so that all of them
-    /// have to be sent again. It was overtaken by more packets than in the last round that ended early. If so, restarts with
+    /// will be retransmitted. It was overtaken by more packets than in the last round that ended early. If so, restarts with
     /// another round.
     pub(super) fn stop(&mut self, highest: u32) -> bool {
         let slack = self.slack.saturating_mul(1 << (2 * self.stops));
