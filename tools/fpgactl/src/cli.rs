@@ -472,9 +472,12 @@ pub struct TransferArgs {
     /// Window of schemes other than registry, in packets, at the receiver or the sender [default: 128, sender-window 32, selective 512]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(0, 4_294_967_295))]
     pub window: Option<u32>,
-    /// Scheme receiver-window: the receiver reports to the sender up to which packet it may send
+    /// Scheme receiver-window: the receiver reports to the sender up to which packet it may send; always on with congestion windows
     #[arg(long)]
     pub credit: bool,
+    /// Send without congestion windows, as fast as the scheme allows
+    #[arg(long)]
+    pub no_congestion_window: bool,
     /// Scheme receiver-window: number of requests for a gap alone before all packets after it are requested too, 1 to 255 [default: 3]
     #[arg(long, value_name = "K", value_parser = whole::<u8>(1, 255))]
     pub resend_after: Option<u8>,

@@ -17,7 +17,7 @@ use crate::time::Nanos;
 pub struct Tuning {
     /// Window in packets, the receiver's (W) or the sender's (Ws), depending on the scheme: 1 to [`max_window`].
     pub window: Option<u32>,
-    /// Receiver window: the receiver sends the sender's limit.
+    /// Receiver window: the receiver sends the sender's limit. Always on where senders have congestion windows.
     pub credit: bool,
     /// Receiver window: requests for one hole before everything from there on is requested (K), not 0.
     pub resend_after: Option<u8>,

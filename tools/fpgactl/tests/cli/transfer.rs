@@ -296,3 +296,20 @@ fn transfer_without_loss_receives_what_was_sent() {
         assert_eq!(report["packets_received"], report["packets_sent"], "{scheme}: {report}");
     }
 }
+
+/// Without congestion windows a slow port drops many packets, unless the receiver limits the sender.
+#[test]
+fn transfer_without_congestion_window_loses_more() {
+    let retransmits = |scheme: &str, more: &[&str]| {
+        let load =
+            ["transfer", "--size", "1MiB", "--hop", "10Gbit", "--reorder", "0", "--scheme", scheme, "--json"];
+        fpgactl(&[&load[..], more].concat()).ok().json()["retransmits"].as_u64().unwrap()
+    };
+    for scheme in ["registry", "selective", "receiver-window"] {
+        let (with, without) = (retransmits(scheme, &[]), retransmits(scheme, &["--no-congestion-window"]));
+        assert!(with * 2 < without, "{scheme}: {with} and {without}");
+    }
+    let limited = retransmits("receiver-window", &["--no-congestion-window", "--credit"]);
+    let free = retransmits("receiver-window", &["--no-congestion-window"]);
+    assert!(limited < free, "{limited} and {free}");
+}

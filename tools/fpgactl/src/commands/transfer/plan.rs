@@ -48,6 +48,7 @@ pub(super) struct Plan {
     /// Schemes, default first; the transfers of a long file alternate between them.
     pub(super) schemes: Vec<Scheme>,
     tuning: Tuning,
+    no_congestion_window: bool,
     round_trip: Option<Duration>,
     pub(super) notify: Notifier,
     deadline: Option<Duration>,
@@ -72,6 +73,7 @@ impl Plan {
             feedback: args.feedback.clone(),
             schemes: args.scheme.clone(),
             tuning: tuning(args)?,
+            no_congestion_window: args.no_congestion_window,
             round_trip: args.round_trip,
             notify: args.notify.or(defaults.notify).unwrap_or(Notifier::Receiver),
             deadline: args.deadline.or(defaults.deadline),
@@ -156,6 +158,7 @@ impl Plan {
         options.tuning = self.tuning;
         options.round_trip = self.round_trip.unwrap_or(options.round_trip);
         options.packet_events = self.packet_events;
+        options.congestion = options.congestion.filter(|_| !self.no_congestion_window);
         if self.feedback.link_feedback {
             let mut feedback = LinkFeedback::default();
             feedback.controller = self.feedback.controller.map(NodeId::new);

@@ -232,12 +232,19 @@ fn ni_scheme_parameters_kept_while_disabled() {
             (ni::ADAPTIVE_OPTIONS, 257 << 8, false),
             (ni::ADAPTIVE_OPTIONS, 2, false),
             (ni::ADAPTIVE_WALK_NS, u32::MAX, true),
+            (ni::CONGESTION, 0, true),
+            (ni::CONGESTION, ni::congestion::WINDOW, true),
+            (ni::CONGESTION, 2, false),
+            (ni::PATHS, 0, false),
+            (ni::PATHS, 257, false),
+            (ni::PATHS, 256, true),
         ] {
             assert_eq!(write(&mut testbed, register, value), fits, "{register:#x}: {value:#x}");
         }
     }
     testbed.ni_write(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
     assert!(!write(&mut testbed, window(Scheme::Selective), 7));
+    assert!(!write(&mut testbed, ni::CONGESTION, 0));
     // A reset of the interface keeps them, a hardware reset does not.
     testbed.ni_write(ni::CONTROL, ni::control::RESET);
     assert_eq!(testbed.ni_read(ni::ADAPTIVE_WALK_NS), u32::MAX);
