@@ -1,5 +1,7 @@
 //! Reports of the receiver about the packets of the current round: input of the sender's congestion window.
 
+use alloc::boxed::Box;
+
 use crate::scheme::bits::PacketSet;
 use crate::time::Nanos;
 
@@ -8,8 +10,8 @@ const FIRST_SLACK: u32 = 3;
 const MAX_SLACK: u32 = 512;
 /// Rounds of a message that end early, at most: packets may be late instead of lost.
 const MAX_STOPS: u8 = 4;
-/// Packets in addition to the slack that a marker may be overtaken by.
-const MARKER_SLACK: u32 = 8;
+/// Number of packets whose times are stored.
+const SLOTS: usize = 256;
 
 /// Record of one round.
 ///
@@ -30,9 +32,9 @@ pub(super) struct Reports {
     stops: u8,
     /// Packets by which one was overtaken before its report, with a margin.
     slack: u32,
-    /// A packet in flight and the time at which it was sent.
-    marker: Option<(u32, Nanos)>,
-    /// Delay of the last marker, until it is read.
+    /// Times at which the last packets of this round were sent, by the low bits of their numbers.
+    sent: Box<[Nanos; SLOTS]>,
+    /// Delay of the last reported packet, until it is read.
     delay: Option<Nanos>,
     /// Reports since the last query.
     covered: u32,
@@ -52,7 +54,7 @@ impl Reports {
             first_gone: 0,
             stops: 0,
             slack: FIRST_SLACK,
-            marker: None,
+            sent: Box::new([Nanos::ZERO; SLOTS]),
             delay: None,
             covered: 0,
             lost: 0,
@@ -64,7 +66,7 @@ impl Reports {
     pub(super) fn begin(&mut self) {
         self.reported.clear();
         (self.base, self.gone, self.lost, self.covered) = (0, 0, 0, 0);
-        (self.slack, self.marker, self.delay) = (FIRST_SLACK, None, None);
+        (self.slack, self.delay) = (FIRST_SLACK, None);
         self.stops = 0;
     }
 
@@ -91,14 +93,14 @@ impl Reports {
 
     fn clear(&mut self) {
         self.reported.clear();
-        (self.base, self.gone, self.marker) = (0, 0, None);
+        (self.base, self.gone) = (0, 0);
     }
 
     /// Records that packet `index` is sent.
-    pub(super) const fn note_sent(&mut self, now: Nanos, index: u32) {
+    pub(super) fn note_sent(&mut self, now: Nanos, index: u32) {
         self.active = now;
-        if self.marker.is_none() {
-            self.marker = Some((index, now));
+        if let Some(sent) = self.sent.get_mut(fpga_registers::cast::index(index) % SLOTS) {
+            *sent = now;
         }
     }
 
@@ -109,13 +111,9 @@ impl Reports {
         }
         self.active = now;
         self.covered = self.covered.saturating_add(1);
-        if let Some((marker, sent)) = self.marker {
-            if marker == index {
-                self.delay = Some(now.saturating_sub(sent));
-            }
-            if marker == index || marker.saturating_add(self.slack + MARKER_SLACK) <= index {
-                self.marker = None;
-            }
+        let slot = fpga_registers::cast::index(index) % SLOTS;
+        if fpga_registers::cast::index(next - index) <= SLOTS {
+            self.delay = self.sent.get(slot).map(|sent| now.saturating_sub(*sent));
         }
         if index < self.base {
             self.gone = self.gone.saturating_sub(1);
@@ -139,7 +137,6 @@ impl Reports {
     pub(super) fn give_up(&mut self, now: Nanos, next: u32) {
         self.settle(next);
         self.active = now;
-        self.marker = None;
     }
 
     /// Returns the number of packets in flight of those below `next`, and the number of lost packets of all rounds
@@ -153,7 +150,7 @@ impl Reports {
         self.active
     }
 
-    /// Returns the delay of the last report of a marker, once.
+    /// Returns the delay of the last reported packet, once.
     pub(super) const fn take_delay(&mut self) -> Option<Nanos> {
         self.delay.take()
     }
@@ -164,7 +161,7 @@ impl Reports {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.reported.heap_bytes()
+        self.reported.heap_bytes() + size_of_val(&*self.sent)
     }
 }
 
@@ -223,21 +220,19 @@ mod tests {
     }
 
     #[test]
-    fn reports_measure_marker_unless_overtaken_far() {
-        let mut reports = Reports::new(100);
-        for index in 0..40 {
+    fn reports_measure_recent_packets() {
+        let mut reports = Reports::new(1000);
+        for index in 0..300 {
             reports.note_sent(Nanos::new(u64::from(index)), index);
         }
-        reports.note_report(Nanos::new(50), 3, 40);
-        assert_eq!(reports.take_delay(), None);
-        reports.note_report(Nanos::new(51), 0, 40);
-        assert_eq!((reports.take_delay(), reports.take_delay()), (Some(Nanos::new(51)), None));
-        reports.note_sent(Nanos::new(60), 40);
-        for index in 41..80 {
-            reports.note_sent(Nanos::new(61), index);
+        reports.note_report(Nanos::new(400), 43, 300);
+        assert_eq!(reports.take_delay(), None, "its time was replaced");
+        for index in [44, 299] {
+            reports.note_report(Nanos::new(500), index, 300);
+            assert_eq!(
+                (reports.take_delay(), reports.take_delay()),
+                (Some(Nanos::new(500 - u64::from(index))), None)
+            );
         }
-        reports.note_report(Nanos::new(70), 79, 80);
-        reports.note_report(Nanos::new(71), 40, 80);
-        assert_eq!(reports.take_delay(), None);
     }
 }

@@ -13,6 +13,7 @@ use super::{Answer, MAX_DOUBLINGS, MessageSender, Packet, backoff};
 use crate::sender::RoundTrip;
 use crate::state::{StateTable, state_fields};
 use crate::time::Nanos;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 mod receiver;
@@ -23,6 +24,9 @@ pub use receiver::Receiver;
 /// a requested packet was lost or late.
 pub(super) const FIRST: u32 = 1;
 pub(super) const RETRANSMISSION: u32 = 2;
+
+/// Number of packets whose times are stored: the maximum window.
+const SLOTS: usize = 128;
 
 /// Parameters of sender and receiver (docs/protocol.md 8.7; default values in parentheses).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,8 +86,10 @@ pub struct Sender {
     silent: u8,
     done: bool,
     trip: RoundTrip,
-    /// With credits: a packet in flight, sent once, and the time at which it was sent; and the delay of the last such packet.
-    marker: Option<(u32, Nanos)>,
+    /// With credits: times at which packets were sent, by the low bits of their numbers; [`Nanos::ZERO`]: not known which of
+    /// several transmissions will be answered.
+    sent: Box<[Nanos]>,
+    /// Delay of the last answered packet, until it is read.
     delay: Option<Nanos>,
     /// Packets that answers have covered since the last query.
     covered: u32,
@@ -106,7 +112,7 @@ impl Sender {
             silent: 0,
             done: count == 0,
             trip: RoundTrip::default(),
-            marker: None,
+            sent: alloc::vec![Nanos::ZERO; if config.credit { SLOTS } else { 0 }].into_boxed_slice(),
             delay: None,
             covered: 0,
             config,
@@ -125,7 +131,8 @@ impl Sender {
         self.probing = false;
         self.silent = 0;
         self.done = count == 0;
-        (self.marker, self.delay, self.covered) = (None, None, 0);
+        self.sent.fill(Nanos::ZERO);
+        (self.delay, self.covered) = (None, 0);
     }
 
     /// Sets the round trip of the path.
@@ -158,18 +165,23 @@ impl Sender {
         if limit <= self.limit {
             return;
         }
-        self.covered = self.covered.saturating_add(limit - self.limit);
         (self.limit, self.above) = (limit, 0);
     }
 
     /// Takes the delay from the answer to packet `index`.
     fn measure(&mut self, now: Nanos, index: u32) {
-        if let Some((marker, sent)) = self.marker
-            && marker == index
-        {
+        let sent = self.note_sent(index, Nanos::ZERO);
+        if sent == Nanos::ZERO {
+            self.covered = self.covered.saturating_add(1);
+        } else {
             self.delay = Some(now.saturating_sub(sent));
-            self.marker = None;
         }
+    }
+
+    /// Replaces the time at which a packet was sent.
+    fn note_sent(&mut self, index: u32, at: Nanos) -> Nanos {
+        let slot = fpga_registers::cast::index(index) % SLOTS;
+        self.sent.get_mut(slot).map_or(Nanos::ZERO, |sent| core::mem::replace(sent, at))
     }
 
     const fn packet(&mut self, index: u32) -> Packet {
@@ -196,8 +208,6 @@ impl MessageSender for Sender {
             && self.config.credit
         {
             self.raise(if last < self.count { last + 1 } else { first.saturating_add(1) });
-            // It is not known which of the transmissions will be answered.
-            self.marker = self.marker.filter(|(index, _)| !(first..=last).contains(index));
         }
         match *answer {
             Answer::Done => self.done = true,
@@ -252,9 +262,6 @@ impl MessageSender for Sender {
             index
         } else if self.next < self.count.min(self.limit) {
             self.next += 1;
-            if self.config.credit && self.marker.is_none() && self.next > self.fresh {
-                self.marker = Some((self.next - 1, now));
-            }
             self.next - 1
         } else if self.probing {
             // With credits the last packet may be beyond the receiver's window. The receiver answers it nevertheless.
@@ -264,6 +271,7 @@ impl MessageSender for Sender {
         };
         self.probing = false;
         self.active = self.active.max(now);
+        self.note_sent(index, if index < self.fresh { Nanos::ZERO } else { now.max(Nanos::new(1)) });
         Some(self.packet(index))
     }
 
@@ -290,7 +298,7 @@ impl Sender {
             silent,
             done,
             trip,
-            marker,
+            sent + size_of_val(&*self.sent),
             delay,
             covered
         )
