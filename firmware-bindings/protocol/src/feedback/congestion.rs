@@ -32,8 +32,10 @@ const ONE: u32 = 256;
 const STANDING: u32 = ONE / 2;
 /// Round trips after which the minimum delay of a path is measured anew: routes change.
 const EPOCH: u64 = 4096;
-/// Round trips without a packet after which the window is outdated.
+/// Round trips without a packet after which the window is outdated, and the minimum: a short pause says nothing about a network of short
+/// round trips.
 const IDLE: u64 = 256;
+const MIN_IDLE: Nanos = Nanos::from_millis(1);
 /// Acknowledgements from whose spacing the first window is computed.
 const TRAIN: u32 = 8;
 /// Rounds between two that drain the queue: at first, and at most. The interval doubles each time.
@@ -252,8 +254,8 @@ impl CongestionWindow {
         self.limited |= in_flight >= self.allowance();
         self.extra = self.extra.saturating_sub(1);
         if let Some(base) = self.base() {
-            let idle = self.sent.saturating_add(base.saturating_mul(IDLE)) <= now;
-            if idle {
+            let idle = base.max(self.delay).saturating_mul(IDLE).max(MIN_IDLE);
+            if self.sent.saturating_add(idle) <= now {
                 self.size = Self::limit(config, config.initial.saturating_mul(ONE));
                 (self.starting, self.train, self.next) = (true, Nanos::MAX, Nanos::ZERO);
                 (self.arrived, self.lost, self.mark) = (0, 0, now);
