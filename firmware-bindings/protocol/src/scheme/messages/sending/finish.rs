@@ -1,6 +1,6 @@
 //! Effects of answers and timeouts on contexts and transfers.
 
-use fpga_firmware::generated::DELAY_UNIT_NS;
+use fpga_firmware::generated::{DELAY_UNIT_NS, Scheme};
 use fpga_firmware::wire::{AnswerBody, Flags, MessageAnswer, NackReason};
 
 use super::{Context, MAX_DOUBLINGS, Sender, SenderConfig, Stage};
@@ -129,12 +129,15 @@ impl Sender {
                     let lost = context.end.in_flight().map_or(0, |(_, now)| now.saturating_sub(again));
                     let marked = answer.common.flags.contains(Flags::ECHO);
                     let covered = context.end.take_covered();
+                    // A receiver counter retransmits a message for one loss: it must not fill a queue, not even its own.
+                    let is_counter = context.end.scheme() == Scheme::ReceiverCounter;
+                    let senders = if is_counter && answer.senders == 1 { 0 } else { answer.senders };
                     let (delay, node, path) = (context.end.take_delay(), context.node, context.path);
                     self.paths.note_route(now, path, answer.common.path, marked, delay);
                     self.paths.control(path, |config, window| {
                         window.note_lost(lost);
                         window.note_arrived(covered.saturating_sub(delay.is_some().into()));
-                        window.note_senders(config, answer.senders);
+                        window.note_senders(config, senders);
                         if let Some(delay) = delay {
                             window.sample(config, now, delay, marked);
                         }
