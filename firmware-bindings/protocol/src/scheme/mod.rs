@@ -196,6 +196,15 @@ impl core::hash::Hash for UnhashedCount {
     fn hash<H: core::hash::Hasher>(&self, _state: &mut H) {}
 }
 
+/// Measurement that the owner only hands on: without influence on its behaviour. States that differ only in it have equal
+/// hashes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Unhashed<T>(T);
+
+impl<T> core::hash::Hash for Unhashed<T> {
+    fn hash<H: core::hash::Hasher>(&self, _state: &mut H) {}
+}
+
 /// Pending answers after one input. Their number is bounded by the number of kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct AnswerQueue([Option<Answer>; 3]);

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 
+use crate::scheme::Unhashed;
 use crate::scheme::bits::PacketSet;
 use crate::time::Nanos;
 
@@ -33,11 +34,11 @@ pub(super) struct Reports {
     /// Packets by which one was overtaken before its report, with a margin.
     slack: u32,
     /// Times at which the last packets of this round were sent, by the low bits of their numbers.
-    sent: Box<[Nanos; SLOTS]>,
+    sent: Unhashed<Box<[Nanos; SLOTS]>>,
     /// Delay of the last reported packet, until it is read.
-    delay: Option<Nanos>,
+    delay: Unhashed<Option<Nanos>>,
     /// Reports since the last query.
-    covered: u32,
+    covered: Unhashed<u32>,
     /// Packets of earlier rounds without a report.
     lost: u32,
     /// Time of the last report or transmission.
@@ -54,9 +55,9 @@ impl Reports {
             first_gone: 0,
             stops: 0,
             slack: FIRST_SLACK,
-            sent: Box::new([Nanos::ZERO; SLOTS]),
-            delay: None,
-            covered: 0,
+            sent: Unhashed(Box::new([Nanos::ZERO; SLOTS])),
+            delay: Unhashed(None),
+            covered: Unhashed(0),
             lost: 0,
             active: Nanos::ZERO,
         }
@@ -65,8 +66,8 @@ impl Reports {
     /// Restarts with another message.
     pub(super) fn begin(&mut self) {
         self.reported.clear();
-        (self.base, self.gone, self.lost, self.covered) = (0, 0, 0, 0);
-        (self.slack, self.delay) = (FIRST_SLACK, None);
+        (self.base, self.gone, self.lost, self.covered) = (0, 0, 0, Unhashed(0));
+        (self.slack, self.delay) = (FIRST_SLACK, Unhashed(None));
         self.stops = 0;
     }
 
@@ -99,7 +100,7 @@ impl Reports {
     /// Records that packet `index` is sent.
     pub(super) fn note_sent(&mut self, now: Nanos, index: u32) {
         self.active = now;
-        if let Some(sent) = self.sent.get_mut(fpga_registers::cast::index(index) % SLOTS) {
+        if let Some(sent) = self.sent.0.get_mut(fpga_registers::cast::index(index) % SLOTS) {
             *sent = now;
         }
     }
@@ -110,10 +111,10 @@ impl Reports {
             return;
         }
         self.active = now;
-        self.covered = self.covered.saturating_add(1);
+        self.covered.0 = self.covered.0.saturating_add(1);
         let slot = fpga_registers::cast::index(index) % SLOTS;
         if fpga_registers::cast::index(next - index) <= SLOTS {
-            self.delay = self.sent.get(slot).map(|sent| now.saturating_sub(*sent));
+            self.delay.0 = self.sent.0.get(slot).map(|sent| now.saturating_sub(*sent));
         }
         if index < self.base {
             self.gone = self.gone.saturating_sub(1);
@@ -152,16 +153,16 @@ impl Reports {
 
     /// Returns the delay of the last reported packet, once.
     pub(super) const fn take_delay(&mut self) -> Option<Nanos> {
-        self.delay.take()
+        self.delay.0.take()
     }
 
     /// Returns the number of reports since the last call.
     pub(super) const fn take_covered(&mut self) -> u32 {
-        core::mem::replace(&mut self.covered, 0)
+        core::mem::replace(&mut self.covered.0, 0)
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.reported.heap_bytes() + size_of_val(&*self.sent)
+        self.reported.heap_bytes() + size_of_val(&*self.sent.0)
     }
 }
 

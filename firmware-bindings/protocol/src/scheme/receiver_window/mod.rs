@@ -9,7 +9,7 @@
 //! retransmission) and the disorder of the path. The configured times are first guesses, used before the first sample.
 
 use super::bits::{PacketSet, width};
-use super::{Answer, MAX_DOUBLINGS, MessageSender, Packet, backoff};
+use super::{Answer, MAX_DOUBLINGS, MessageSender, Packet, Unhashed, backoff};
 use crate::sender::RoundTrip;
 use crate::state::{StateTable, state_fields};
 use crate::time::Nanos;
@@ -88,11 +88,11 @@ pub struct Sender {
     trip: RoundTrip,
     /// With credits: times at which packets were sent, by the low bits of their numbers; [`Nanos::ZERO`]: not known which of
     /// several transmissions will be answered.
-    sent: Box<[Nanos]>,
+    sent: Unhashed<Box<[Nanos]>>,
     /// Delay of the last answered packet, until it is read.
-    delay: Option<Nanos>,
+    delay: Unhashed<Option<Nanos>>,
     /// Packets that answers have covered since the last query.
-    covered: u32,
+    covered: Unhashed<u32>,
 }
 
 impl Sender {
@@ -112,9 +112,11 @@ impl Sender {
             silent: 0,
             done: count == 0,
             trip: RoundTrip::default(),
-            sent: alloc::vec![Nanos::ZERO; if config.credit { SLOTS } else { 0 }].into_boxed_slice(),
-            delay: None,
-            covered: 0,
+            sent: Unhashed(
+                alloc::vec![Nanos::ZERO; if config.credit { SLOTS } else { 0 }].into_boxed_slice(),
+            ),
+            delay: Unhashed(None),
+            covered: Unhashed(0),
             config,
         }
     }
@@ -131,8 +133,8 @@ impl Sender {
         self.probing = false;
         self.silent = 0;
         self.done = count == 0;
-        self.sent.fill(Nanos::ZERO);
-        (self.delay, self.covered) = (None, 0);
+        self.sent.0.fill(Nanos::ZERO);
+        (self.delay, self.covered) = (Unhashed(None), Unhashed(0));
     }
 
     /// Sets the round trip of the path.
@@ -152,12 +154,12 @@ impl Sender {
 
     /// Returns the delay of a packet that the last limit covers, once. Without credits, and after requests, there is none.
     pub const fn take_delay(&mut self) -> Option<Nanos> {
-        self.delay.take()
+        self.delay.0.take()
     }
 
     /// Returns the number of packets that limits have covered since the last call.
     pub const fn take_covered(&mut self) -> u32 {
-        core::mem::replace(&mut self.covered, 0)
+        core::mem::replace(&mut self.covered.0, 0)
     }
 
     /// Raises the limit.
@@ -172,16 +174,16 @@ impl Sender {
     fn measure(&mut self, now: Nanos, index: u32) {
         let sent = self.note_sent(index, Nanos::ZERO);
         if sent == Nanos::ZERO {
-            self.covered = self.covered.saturating_add(1);
+            self.covered.0 = self.covered.0.saturating_add(1);
         } else {
-            self.delay = Some(now.saturating_sub(sent));
+            self.delay.0 = Some(now.saturating_sub(sent));
         }
     }
 
     /// Replaces the time at which a packet was sent.
     fn note_sent(&mut self, index: u32, at: Nanos) -> Nanos {
         let slot = fpga_registers::cast::index(index) % SLOTS;
-        self.sent.get_mut(slot).map_or(Nanos::ZERO, |sent| core::mem::replace(sent, at))
+        self.sent.0.get_mut(slot).map_or(Nanos::ZERO, |sent| core::mem::replace(sent, at))
     }
 
     const fn packet(&mut self, index: u32) -> Packet {
@@ -298,7 +300,7 @@ impl Sender {
             silent,
             done,
             trip,
-            sent + size_of_val(&*self.sent),
+            sent + size_of_val(&*self.sent.0),
             delay,
             covered
         )
