@@ -1,4 +1,6 @@
 //! Scenario: hosts, topology, traffic, and impairments.
+//!
+//! This file is longer than most: it holds every setting with its default, its check, and the configuration of a node that follows from it.
 
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::{Incarnation, NodeId};

@@ -2,6 +2,8 @@
 //!
 //! Time is in whole picoseconds, because at 100 Gbit/s a byte takes 80 of them; the schemes see whole nanoseconds. A run depends only on
 //! its scenario: simultaneous events happen in the order in which they were created.
+//!
+//! This file is longer than most: every kind of event changes the state of the same loop.
 
 mod copying;
 mod links;

@@ -91,7 +91,7 @@ pub struct Sender {
     sent: Unhashed<Box<[Nanos]>>,
     /// Delay of the last answered packet, until it is read.
     delay: Unhashed<Option<Nanos>>,
-    /// Packets that answers have covered since the last query.
+    /// Packets that limits have answered without a delay since the last query.
     covered: Unhashed<u32>,
 }
 
@@ -152,12 +152,13 @@ impl Sender {
         self.config.credit.then(|| (self.next.saturating_sub(base).saturating_sub(known), again))
     }
 
-    /// Returns the delay of a packet that the last limit covers, once. Without credits, and after requests, there is none.
+    /// Returns the delay of the packet that the last limit answers, once. Without credits, and of a packet that was sent more
+    /// than once, there is none.
     pub const fn take_delay(&mut self) -> Option<Nanos> {
         self.delay.0.take()
     }
 
-    /// Returns the number of packets that limits have covered since the last call.
+    /// Returns the number of packets that limits have answered without a delay since the last call.
     pub const fn take_covered(&mut self) -> u32 {
         core::mem::replace(&mut self.covered.0, 0)
     }
