@@ -485,3 +485,31 @@ fn ring_credit_mode_blocks_end_at_fixed_entries() {
         assert_eq!(found, expected, "base {base}");
     }
 }
+
+/// Large operations report their completion as they end, small ones once per batch, in both run modes.
+#[test]
+fn ring_long_descriptors_report_as_they_end() {
+    for (length, interval) in
+        [(4096_u64, None), (64 << 10, Some(4)), (100 << 10, Some(3)), (1 << 20, Some(1))]
+    {
+        for credit in [false, true] {
+            let mut config = config(64, 0);
+            config.long_run_descriptors = None;
+            let mut ring = Ring::<()>::new(config).unwrap();
+            let mut engine = Engine::new(&config);
+            for n in 0..10 {
+                let host = HostRange::new(Iova::new(n << 24), length);
+                ring.submit_without_payload(host, CardAddr::new(n << 24)).unwrap();
+            }
+            if credit {
+                assert_eq!(ring.post_credits(&mut engine).unwrap().credits, 10);
+            } else {
+                assert_eq!(ring.start_run(&mut engine).unwrap().descriptors, 10);
+            }
+            let reports: Vec<_> =
+                engine.memory.iter().take(10).map(|descriptor| descriptor.control().completed()).collect();
+            let expected = |n: usize| n == 10 || interval.is_some_and(|interval| n.is_multiple_of(interval));
+            assert_eq!(reports, (1..=10).map(expected).collect::<Vec<_>>(), "{length}, credit: {credit}");
+        }
+    }
+}

@@ -50,7 +50,8 @@ mod spans;
 mod withdraw;
 
 pub use config::{
-    CardSide, CompletionPolicy, MAX_CREDITS, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, RingConfig, RingConfigError,
+    CardSide, CompletionPolicy, MAX_CREDITS, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, REPORT_BYTES, RingConfig,
+    RingConfigError,
 };
 pub use errors::{CountFault, Refusal, RefusalReason};
 pub use packets::{MetadataMemory, PacketFault, PacketSpan, Packets};

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use fpga_registers::xdma::{DescriptorControl, Direction};
 use fpga_registers::{CardAddr, Iova};
 
-use super::config::{DESCRIPTOR_BYTES, MAX_CREDITS, PAGE_DESCRIPTORS};
+use super::config::{DESCRIPTOR_BYTES, MAX_CREDITS, PAGE_DESCRIPTORS, REPORT_BYTES};
 use super::{CardSide, CompletionPolicy, DescriptorMemory, HostRange, LONG, Ring, RingConfig, Staged, Token};
 use fpga_registers::cast::{index, low32};
 
@@ -65,13 +65,15 @@ impl<T> Ring<T> {
         let mut block_end = self.block_end(start, end);
         let adjacent = extra(start, block_end);
         let shape = self.shape;
+        let mut reports = ReportInterval::default();
         while block < end {
             // The last descriptor of a block contains the size of the next block, since the engine sizes each fetch by the last descriptor
             // of the previous fetch.
             let next_end = if block_end < end { self.block_end(block_end, end) } else { block_end };
             // The last descriptor of the run is written separately: it stops the engine.
             let whole = if block_end == end { block_end - 1 } else { block_end };
-            self.write_block(memory, &shape, block, whole, block_end, extra(block_end, next_end).into());
+            let following = extra(block_end, next_end).into();
+            self.write_block(memory, (&shape, &mut reports), block, whole, block_end, following);
             block = block_end;
             block_end = next_end;
         }
@@ -117,9 +119,11 @@ impl<T> Ring<T> {
         let shape = self.shape;
         // Written together, just before the doorbell: the engine prefetches beyond its credits, line by line, and a cache line that it
         // holds has to be fetched back for every descriptor written into it.
+        let mut reports = ReportInterval::default();
         for count in start..end {
             let at = low32(count) & self.entry_mask;
-            let mut words = shape.words(at, self.entry(count), self.template(at));
+            let staged = self.entry(count);
+            let mut words = shape.words(at, staged, self.template(at) | reports.bit(staged));
             if count == end - 1 {
                 words[0] |= COMPLETED;
             }
@@ -145,7 +149,7 @@ impl<T> Ring<T> {
     fn write_block<M: DescriptorMemory + ?Sized>(
         &self,
         memory: &mut M,
-        shape: &DescriptorTemplate,
+        (shape, reports): (&DescriptorTemplate, &mut ReportInterval),
         from: u64,
         to: u64,
         block_end: u64,
@@ -160,7 +164,8 @@ impl<T> Ring<T> {
         for (at, staged) in (at..).zip(entries) {
             left -= 1;
             let nxt_adj = if left == 0 { following } else { left - 1 };
-            memory.write(at, shape.words(at, *staged, PLAIN | nxt_adj << NXT_ADJ_SHIFT));
+            let control = PLAIN | nxt_adj << NXT_ADJ_SHIFT | reports.bit(*staged);
+            memory.write(at, shape.words(at, *staged, control));
         }
     }
 
@@ -247,6 +252,25 @@ const PLAIN: u64 = DescriptorControl::new().into_bits() as u64;
 const COMPLETED: u64 = DescriptorControl::from_bits(0).with_completed(true).into_bits() as u64;
 const STOP: u64 = COMPLETED | DescriptorControl::from_bits(0).with_stop(true).into_bits() as u64;
 const NXT_ADJ_SHIFT: u32 = DescriptorControl::from_bits(0).with_next_adjacent(1).into_bits().trailing_zeros();
+
+/// Bytes of long descriptors posted since the last descriptor that reports its completion; see [`REPORT_BYTES`].
+#[derive(Debug, Default)]
+struct ReportInterval(u64);
+
+impl ReportInterval {
+    /// Returns the Completed bit if this descriptor is to report, else 0.
+    #[inline]
+    const fn bit(&mut self, staged: Staged) -> u64 {
+        let length = staged.length() as u64;
+        // Many small operations are one batch to the host, and cost it one interrupt.
+        self.0 += if length > LONG { length } else { 0 };
+        if self.0 >= REPORT_BYTES && staged.shape & Staged::ENDS_OPERATION != 0 {
+            self.0 = 0;
+            return COMPLETED;
+        }
+        0
+    }
+}
 
 /// Common parts of the descriptors of one ring.
 #[derive(Clone, Copy, Debug)]
