@@ -17,6 +17,8 @@ pub(crate) struct EngineContext<'a, H: HostPort + ?Sized + 'a> {
     pub(crate) now: Nanos,
     /// Maximum number of bytes of a unit of work.
     pub(crate) quantum: usize,
+    /// Number of moved bytes that ends a turn of a channel.
+    pub(crate) turn: u64,
 }
 
 /// Access to the host, with the card's counters and logs.

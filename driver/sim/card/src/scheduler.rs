@@ -1,7 +1,13 @@
 //! Scheduling of the engines of a card.
 
+use crate::memory::PAGE;
 use crate::ni::Ni;
 use fpga_protocol::time::Nanos;
+
+/// Number of turns of the same engine in a row after which its turns are long: it was alone for about 64 us.
+const LONG_TURN_AFTER: u32 = 16;
+/// Number of bytes of a long turn: about 15 us.
+const LONG_TURN: u64 = 4 * PAGE as u64;
 
 /// Scheduling state: the next engine, and the engines that have no work.
 #[derive(Debug)]
@@ -15,6 +21,9 @@ pub(crate) struct EngineScheduler {
     pub(crate) alarm: Nanos,
     /// Engines whose unit in progress has not ended, one bit each.
     pub(crate) paced: u32,
+    /// Engine of the last turn, and the number of turns that it had in a row.
+    last: u32,
+    in_a_row: u32,
     /// With pacing: the turn at which each engine worked last.
     worked: [u64; ENGINES],
     turn: u64,
@@ -26,7 +35,28 @@ pub(crate) const ENGINES: usize = 8 + 1 + Ni::ENGINES as usize;
 impl EngineScheduler {
     /// State in which no engine has work.
     pub(crate) const fn new() -> Self {
-        Self { next: 0, awake: 0, alarm: Nanos::MAX, paced: 0, worked: [0; ENGINES], turn: 0 }
+        Self {
+            next: 0,
+            awake: 0,
+            alarm: Nanos::MAX,
+            paced: 0,
+            last: 0,
+            in_a_row: 0,
+            worked: [0; ENGINES],
+            turn: 0,
+        }
+    }
+
+    /// Records a turn of `engine`.
+    pub(crate) const fn took_turn(&mut self, engine: u32) {
+        self.in_a_row = if engine == self.last { self.in_a_row.saturating_add(1) } else { 0 };
+        self.last = engine;
+    }
+
+    /// Maximum number of bytes of the next turn of `engine`. An engine that has long been the only one to work gets long turns: it moves
+    /// more data between two interruptions. The first request of another engine may wait for such a turn, later ones do not.
+    pub(crate) const fn turn_bytes(&self, engine: u32) -> u64 {
+        if engine == self.last && self.in_a_row >= LONG_TURN_AFTER { LONG_TURN } else { PAGE as u64 }
     }
 
     /// Next engine in the round that is awake. At least one engine must be awake.

@@ -84,6 +84,14 @@ impl FastPathMemory<'_> {
         usize::try_from(at.wrapping_sub(self.base)).ok()
     }
 
+    /// Number of bytes from card address `at` to the end of its page; `None` outside memory.
+    #[inline]
+    pub(crate) fn to_page_end(&self, at: u64) -> Option<u32> {
+        let (page, start) = self.place(at)?;
+        self.pages.get(page)?;
+        u32::try_from(PAGE - start).ok()
+    }
+
     /// All of card memory.
     #[inline]
     pub(crate) const fn bytes(&mut self) -> &mut [u8] {

@@ -28,7 +28,7 @@ impl Card {
     /// Does up to `units` units of work at time `now`, and returns their number. 0 means that no work remains.
     ///
     /// The engines are served in the order of [`Self::step`], but each does a burst of units before the next one: at most 64, and fewer
-    /// once 64 KiB were moved, so a turn takes some microseconds. Every engine does what it would have done unit by unit.
+    /// once 64 KiB were moved (256 KiB by an engine that has been the only one to work for 16 turns), so a turn takes some microseconds. Every engine does what it would have done unit by unit.
     /// Two things differ: the interleaving of several engines that access the same memory, and interrupts. A line is sampled after a
     /// burst, so several requests within one burst become one message. If the fault plan has a fault of the whole card at a descriptor, a
     /// burst is one unit: no work is done after the descriptor at which the fault happens.
@@ -98,6 +98,7 @@ impl Card {
                 if self.plan.has_due() {
                     self.apply_due();
                 }
+                self.turns.took_turn(engine);
                 self.turns.next = if engine + 1 < self.engines() { engine + 1 } else { 0 };
                 if paced {
                     self.turns.note(engine);
@@ -178,9 +179,10 @@ impl Card {
         let Self { config, space, streams, counters, faults, plan, now, xdma, .. } = self;
         let (bus_master, now) = (config.bus_master(), *now);
         let quantum = if self.pace.is_on() { QUANTUM } else { PAGE };
+        let turn = self.turns.turn_bytes(engine);
         if engine < channels {
             let upstream = Upstream { host, bus_master, counters, faults, plan };
-            let mut lanes = EngineContext { upstream, space, streams, now, quantum };
+            let mut lanes = EngineContext { upstream, space, streams, now, quantum, turn };
             let turn = xdma.work(engine, &mut lanes, most);
             if self.description.xdma.stream {
                 // Channels create work for each other, and so do timers.
@@ -195,7 +197,7 @@ impl Card {
         }
         let host: &mut dyn HostPort = host;
         let upstream = Upstream { host, bus_master, counters, faults, plan };
-        let mut lanes = EngineContext { upstream, space, streams, now, quantum };
+        let mut lanes = EngineContext { upstream, space, streams, now, quantum, turn };
         if engine == channels {
             let turn = times(most, || self.cdma.step(&mut lanes));
             if turn.waiting {

@@ -18,11 +18,9 @@ use crate::space::FastPathMemory;
 use fpga_registers::Iova;
 use fpga_registers::xdma::Direction;
 
-/// Maximum length of a plain descriptor.
-const PLAIN_LENGTH: u32 = 4096;
-/// Number of moved bytes that ends a turn. Channels share one AXI port, and a long transfer must not delay short ones by much more than
-/// one unit of it. Checked after a run of plain descriptors, which is short anyway.
-const STEP_BYTES: u64 = PAGE as u64;
+/// Maximum length of a plain descriptor: one unit of work.
+const PLAIN_LENGTH: u32 = 64 * 1024;
+const _: () = assert!(PLAIN_LENGTH as usize == PAGE);
 
 impl Channel {
     /// Does up to `most` units of work, with the order and effects of single units.
@@ -37,13 +35,18 @@ impl Channel {
             counters.h2c_bytes.wrapping_add(counters.c2h_bytes)
         };
         let start = moved(lanes);
+        // Channels share one AXI port, and a long transfer must not delay short ones by much more than one unit of it.
+        let turn = lanes.turn;
         let mut done = 0;
-        while done < most && moved(lanes).wrapping_sub(start) < STEP_BYTES {
+        while done < most && moved(lanes).wrapping_sub(start) < turn {
             // A restart clears the status, which has to be visible before.
             let undisturbed = self.engine.is_running_normally();
             // A single unit is executed by the engine, so that bursts can be compared with single steps.
             if undisturbed && most > 1 && !self.stream && !lanes.upstream.plan.watches_channels() {
-                let plain = self.execute_simple_descriptors(rules, lanes, most - done);
+                let plain = match self.engine.flight {
+                    Some(flight) => self.continue_descriptor(flight, rules, lanes, most - done),
+                    None => self.execute_simple_descriptors(rules, lanes, most - done),
+                };
                 if plain > 0 {
                     done += plain;
                     continue;
@@ -70,13 +73,75 @@ impl Channel {
     ) -> u32 {
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(self.until_fetch());
         let fixed = self.control & control::NON_INCREMENTING != 0;
-        if most == 0 || fixed || self.engine.flight.is_some() || !lanes.upstream.bus_master {
+        if most == 0 || fixed || !lanes.upstream.bus_master {
             return 0;
         }
         match self.direction {
             Direction::H2c => self.plain::<H, true>(rules, lanes, most),
             Direction::C2h => self.plain::<H, false>(rules, lanes, most),
         }
+    }
+
+    /// Does the next units of a long descriptor in flight together: whole pages of card memory, at most `most`, and without the last one,
+    /// which completes the descriptor. Returns the number of units.
+    fn continue_descriptor<H: HostPort + ?Sized>(
+        &mut self,
+        mut flight: ActiveDescriptor,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
+        most: u32,
+    ) -> u32 {
+        if flight.fixed || !lanes.upstream.bus_master || self.may_fetch() {
+            return 0;
+        }
+        let EngineContext { upstream, space, turn, .. } = lanes;
+        let Some(mut memory) = space.plain() else { return 0 };
+        let to_card = self.direction == Direction::H2c;
+        let mut parts = [DmaPart::default(); MAX_UNITS];
+        let units =
+            usize::try_from(u64::from(most).min(*turn / u64::from(PLAIN_LENGTH))).unwrap_or(MAX_UNITS);
+        let mut count = 0;
+        let mut after = flight;
+        for part in parts.iter_mut().take(units) {
+            let (at, card) =
+                if to_card { (after.source, after.destination) } else { (after.destination, after.source) };
+            let Some(length) = memory.to_page_end(card).filter(|length| *length < after.remaining) else {
+                break;
+            };
+            let bytes = usize::try_from(length).unwrap_or(0);
+            let offset = if to_card { memory.mark(card, bytes) } else { memory.find(card, bytes) };
+            let Some(offset) = offset else { break };
+            *part = DmaPart { at: Iova::new(at), offset, length: bytes };
+            after.advance(length);
+            count += 1;
+        }
+        // A single unit has no use of it.
+        let parts = parts.get(..count).filter(|parts| parts.len() > 1).unwrap_or_default();
+        let (moved, fault) = if to_card {
+            match upstream.host.read_parts(parts, memory.bytes()) {
+                Ok(()) => (parts.len(), None),
+                Err((index, fault)) => (index, Some(fault)),
+            }
+        } else {
+            upstream.post_parts(self.unit, parts, memory.bytes());
+            (parts.len(), None)
+        };
+        let mut bytes = 0;
+        for part in parts.iter().take(moved) {
+            self.performance.count(part.length, self.engine.width_bytes);
+            flight.advance(u32::try_from(part.length).unwrap_or(0));
+            bytes += part.length as u64;
+        }
+        *if to_card { &mut upstream.counters.h2c_bytes } else { &mut upstream.counters.c2h_bytes } += bytes;
+        self.engine.flight = Some(flight);
+        let mut done = moved;
+        if let (Some(fault), Some(part)) = (fault, parts.get(moved)) {
+            upstream.faults.push(FaultKind::HostReadRefused, self.unit, fault.at.get(), 0);
+            let length = part.length;
+            self.settle(flight, length, Err(Failure::Status(status::READ_UNSUPPORTED)), rules, lanes);
+            done += 1;
+        }
+        u32::try_from(done).unwrap_or(u32::MAX)
     }
 
     /// [`Self::execute_simple_descriptors`] in one direction.
@@ -86,7 +151,8 @@ impl Channel {
         lanes: &mut EngineContext<'_, H>,
         most: usize,
     ) -> u32 {
-        let EngineContext { upstream, space, .. } = lanes;
+        let EngineContext { upstream, space, turn, .. } = lanes;
+        let turn = *turn;
         let Some(mut memory) = space.plain() else { return 0 };
         let mut bytes = 0;
         let mut refused = None;
@@ -94,12 +160,12 @@ impl Channel {
         let run = slots.get(places).unwrap_or_default();
         let mut rest = run.iter();
         while let Some(fetched) = rest.as_slice().first().map(Fetched::new) {
-            if !is_plain(&fetched) {
+            if !is_plain(&fetched) || bytes >= turn {
                 break;
             }
             let length = usize::try_from(fetched.length).unwrap_or(0);
             if length >= BULK {
-                let bulk = BurstDescriptors::<TO_CARD>::of(rest.as_slice(), &mut memory);
+                let bulk = BurstDescriptors::<TO_CARD>::of(rest.as_slice(), &mut memory, turn - bytes);
                 if bulk.count == 0 {
                     break;
                 }
@@ -153,6 +219,9 @@ impl Channel {
     }
 }
 
+/// Maximum number of units of a long descriptor that move together: those of a long turn.
+const MAX_UNITS: usize = 4;
+
 /// Maximum number of descriptors that move together: a page of the shortest ones.
 const MAX_DESCRIPTORS: usize = PAGE / BULK;
 
@@ -166,8 +235,9 @@ struct BurstDescriptors<const TO_CARD: bool> {
 }
 
 impl<const TO_CARD: bool> BurstDescriptors<TO_CARD> {
-    /// Collects the leading `slots` that qualify.
-    fn of(slots: &[[u8; DESCRIPTOR_BYTES]], memory: &mut FastPathMemory<'_>) -> Self {
+    /// Collects the leading `slots` that qualify, until they have `enough` bytes.
+    fn of(slots: &[[u8; DESCRIPTOR_BYTES]], memory: &mut FastPathMemory<'_>, enough: u64) -> Self {
+        let mut bytes = 0;
         let mut bulk = Self { parts: [DmaPart::default(); MAX_DESCRIPTORS], count: 0, announces: false };
         for (part, fetched) in bulk.parts.iter_mut().zip(slots.iter().map(Fetched::new)) {
             let length = usize::try_from(fetched.length).unwrap_or(0);
@@ -183,7 +253,8 @@ impl<const TO_CARD: bool> BurstDescriptors<TO_CARD> {
             *part = DmaPart { at: Iova::new(at), offset, length };
             bulk.count += 1;
             bulk.announces = fetched.control & COMPLETED != 0;
-            if bulk.announces {
+            bytes += u64::from(fetched.length);
+            if bulk.announces || bytes >= enough {
                 break;
             }
         }

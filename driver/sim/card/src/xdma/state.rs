@@ -102,6 +102,13 @@ impl ActiveDescriptor {
         let Fetched { control: flags, length: remaining, source, destination, .. } = *fetched;
         Self { flags, remaining, source, destination, fixed }
     }
+
+    /// Records that `length` bytes with incrementing addresses were moved.
+    pub(super) const fn advance(&mut self, length: u32) {
+        self.remaining = self.remaining.saturating_sub(length);
+        self.source = self.source.wrapping_add(length as u64);
+        self.destination = self.destination.wrapping_add(length as u64);
+    }
 }
 
 /// State of the C2H descriptor in flight besides its remaining length.

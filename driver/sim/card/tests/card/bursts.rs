@@ -484,3 +484,43 @@ proptest! {
         prop_assert_eq!(vectors(&stepped), vectors(&worked));
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Descriptors of several pages on a channel that is alone: its turns become long, and move pages together.
+    #[test]
+    fn burst_long_descriptors_equal_steps(
+        to_host in any::<bool>(),
+        lengths in prop::collection::vec(prop_oneof![0x1_0000_u32..0x5_0000, 0x2_0000_u32..0x2_0004], 4..16),
+        (host, card) in (0_u64..0x1_0000, 0_u64..0x1_0000),
+        hole in prop::option::of(0_u64..0x8_0000),
+        reported in control(),
+        pieces in prop::collection::vec(1_u32..100, 1..8),
+    ) {
+        let base = if to_host { C2H0 } else { H2C0 };
+        let (mut stepped, mut worked) = (testbed(&small()), testbed(&small()));
+        let links: Vec<_> = (0..).zip(&lengths).map(|(index, length)| Link {
+            magic: MAGIC,
+            flags: if index + 1 == lengths.len() { STOP } else { COMPLETED },
+            length: *length,
+            host: 0x100_0000 + host,
+            card: card.min(COMPARED as u64 - 0x5_0000),
+            adjacency: 0,
+        }).collect();
+        for (testbed, bursts) in [(&mut stepped, false), (&mut worked, true)] {
+            // The hole is a page that the card cannot reach.
+            let start = hole.map_or(0x8_0000, |at| at & !0xFFF);
+            testbed.host.map(0x100_0000, usize::try_from(start).unwrap().max(1));
+            testbed.host.map(0x100_1000 + start, 0x8_0000);
+            testbed.host.put(0x100_0000, &pattern(usize::try_from(start).unwrap(), 9));
+            let adjacent = chain(testbed, base, 0, 0, 16, &links);
+            testbed.start(base, DESCRIPTORS, adjacent, reported | 1);
+            for piece in &pieces {
+                perform(testbed, base, &Stimulus::Units { count: 40, piece: *piece }, bursts);
+            }
+            perform(testbed, base, &Stimulus::Units { count: 100_000, piece: 64 }, bursts);
+        }
+        compare(&mut stepped, &mut worked, Hooks::default())?;
+    }
+}
