@@ -167,6 +167,9 @@ pub struct SimGridArgs {
     /// Number of destinations, may be repeated [default: 1, 8]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 32))]
     pub destinations: Vec<u32>,
+    /// Switch the congestion windows off that senders have by default
+    #[arg(long)]
+    pub no_congestion_window: bool,
     /// Output directory for grid.csv and grid.svg, created if it does not exist; -: only the CSV file, to standard output [default: none]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

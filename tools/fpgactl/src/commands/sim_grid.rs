@@ -141,6 +141,7 @@ pub fn run(settings: &Settings, args: &SimGridArgs) -> Result<GridReport, CliErr
     chosen(&mut axes.losses, &args.loss);
     chosen(&mut axes.disorders, &args.disorder);
     chosen(&mut axes.destinations, &args.destinations);
+    axes.congestion = !args.no_congestion_window;
     let mut options = Options::new(args.runs, args.seed);
     options.threads = args.threads.map_or_else(parallel::processors, usize::from);
     stop::handle_signals()?;

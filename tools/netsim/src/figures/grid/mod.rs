@@ -6,6 +6,7 @@
 
 use fpga_netmodel::{Conditions, Delay, Loss, Probability};
 use fpga_protocol::Nanos;
+use fpga_protocol::feedback::congestion::CongestionConfig;
 
 mod output;
 
@@ -46,6 +47,8 @@ pub struct GridAxes {
     pub disorders: Vec<u32>,
     /// Numbers of destinations.
     pub destinations: Vec<u32>,
+    /// Whether senders have congestion windows, as those of endpoints have by default.
+    pub congestion: bool,
 }
 
 impl GridAxes {
@@ -57,6 +60,7 @@ impl GridAxes {
             losses: vec![0.0, 0.001, 0.005, 0.01, 0.02, 0.05],
             disorders: vec![0, 16, 64, 256],
             destinations: vec![1, 8],
+            congestion: true,
         }
     }
 
@@ -68,6 +72,7 @@ impl GridAxes {
             losses: vec![0.0, 0.005, 0.05],
             disorders: vec![0, 64],
             destinations: vec![1, 8],
+            congestion: true,
         }
     }
 }
@@ -135,8 +140,7 @@ fn scenario(
     let conditions = Conditions::default()
         .loss(Loss::Independent(Probability::new(loss).unwrap_or_default()))
         .delay(delay);
-    let mut scenario =
-        Scenario::new(size).congestion(None).rate(BitRate::from_gbps(80)).delay(Nanos::new(800));
+    let mut scenario = Scenario::new(size).rate(BitRate::from_gbps(80)).delay(Nanos::new(800));
     if destinations > 1 {
         let arity = destinations.saturating_add(1);
         scenario = scenario.topology(Topology::Tree { arity, levels: 1, up: 1 }).delay(Nanos::new(400));
@@ -162,7 +166,7 @@ fn runs_of(size: u64, options: &Options) -> usize {
 /// Number of runs of a grid.
 #[must_use]
 pub fn runs(axes: &GridAxes, options: &Options) -> u64 {
-    let GridAxes { sizes, losses, disorders, destinations } = axes;
+    let GridAxes { sizes, losses, disorders, destinations, .. } = axes;
     let points = losses.len() * disorders.len() * destinations.len();
     let runs: usize = sizes.iter().map(|size| runs_of(*size, options)).sum();
     (points * (SCHEMES.len() + 1) * runs) as u64
@@ -191,7 +195,9 @@ pub fn run(
                 for &size in &axes.sizes {
                     let variants = SCHEMES.iter().map(|scheme| (*scheme, false));
                     for variant in variants.chain([(Scheme::Registry, true)]) {
-                        jobs.push((variant, scenario(size, loss, delay, destinations, variant)));
+                        let mut scenario = scenario(size, loss, delay, destinations, variant);
+                        scenario.congestion = axes.congestion.then_some(CongestionConfig::DEFAULT);
+                        jobs.push((variant, scenario));
                     }
                     let runs = u32::try_from(runs_of(size, options)).unwrap_or(u32::MAX);
                     points.push(GridPoint { size, loss, disorder, destinations, runs, cells: Vec::new() });
@@ -264,6 +270,7 @@ mod tests {
             losses: vec![0.0, 0.02],
             disorders: vec![0, 64],
             destinations: vec![1, 8],
+            congestion: true,
         };
         let options = Options::new(runs, 1);
         let points = run(&axes, &options, &mut |_| ControlFlow::Continue(())).unwrap();
