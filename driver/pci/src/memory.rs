@@ -26,6 +26,9 @@ mod slice;
 mod span;
 mod stream;
 
+pub use copy::{
+    CopyLimit, CopyRoutine, CopyRoutines, MeasuredRoutine, PageKind, RoutineTable, UnknownRoutine,
+};
 pub use slice::{CHUNK, SharedSlice};
 pub use span::{Span, gather, scatter};
 pub use stream::{Bounced, ReadVolatile, WriteVolatile};
@@ -88,6 +91,7 @@ pub struct SharedMemory {
     length: usize,
     /// Pages can vanish ([`is_lost`](Self::is_lost)): kept here for the same reason.
     watched: bool,
+    pages: PageKind,
 }
 
 struct Mapping {
@@ -180,14 +184,13 @@ impl SharedMemory {
                 let length = round_up(length, rustix::param::page_size())?;
                 let unavailable =
                     |error: std::io::Error| MemoryError::Unavailable { length, source: error.into() };
-                let (mapping, skip) = match huge {
-                    HugePages::No => (MmapOptions::new().len(length).map_anon().map_err(unavailable)?, 0),
-                    _ => advised(length).map_err(unavailable)?,
-                };
+                let made = if huge == HugePages::No { normal(length) } else { advised(length) };
+                let (mapping, skip) = made.map_err(unavailable)?;
                 (mapping, skip, length)
             }
         };
-        Self::of_mapping(mapping, skip, length)
+        let pages = if huge != HugePages::No && length >= HUGE { PageKind::Huge } else { PageKind::Normal };
+        Ok(Self { pages, ..Self::of_mapping(mapping, skip, length)? })
     }
 
     /// Takes over memory that the caller has mapped: anonymous (with pages of any size) or the whole mapping of a file, without copying.
@@ -230,7 +233,8 @@ impl SharedMemory {
             return Err(MemoryError::BadLength { length });
         }
         let mapping = Mapping { watched: None, _backing: Backing::Foreign { _owner: owner }, file: None };
-        Ok(Self { mapping: Arc::new(mapping), start: BaseAddress(pointer), length, watched: false })
+        let (mapping, start) = (Arc::new(mapping), BaseAddress(pointer));
+        Ok(Self { mapping, start, length, watched: false, pages: PageKind::Normal })
     }
 
     /// Uses `length` bytes from byte `skip` on of a mapping, which has at least `skip + length` bytes.
@@ -259,6 +263,7 @@ impl SharedMemory {
             start,
             length,
             watched: is_watched,
+            pages: PageKind::Normal,
         })
     }
 
@@ -347,7 +352,8 @@ impl SharedMemory {
             return Err(MemoryError::BadLength { length });
         }
         let start = BaseAddress::of(self.view().slice(offset, length)?);
-        Ok(Self { mapping: Arc::clone(&self.mapping), start, length, watched: self.watched })
+        let mapping = Arc::clone(&self.mapping);
+        Ok(Self { mapping, start, length, watched: self.watched, pages: self.pages })
     }
 
     /// Whether both are clones of one memory. A [`part`](Self::part) is not the same memory as the whole.
@@ -373,6 +379,13 @@ impl SharedMemory {
     }
 }
 
+/// Size of the pages of `memory`, as far as it is known: memory of files and of other programs counts as memory of normal pages.
+#[must_use]
+#[inline]
+pub const fn page_kind(memory: &SharedMemory) -> PageKind {
+    memory.pages
+}
+
 /// Size in bytes of the pages by which the system maps a file.
 fn page_size_of(file: &OwnedFd) -> usize {
     /// `HUGETLBFS_MAGIC` of linux/magic.h.
@@ -382,6 +395,11 @@ fn page_size_of(file: &OwnedFd) -> usize {
     // On hugetlbfs a block is a page (the kernel's hugetlbfs_statfs).
     let huge = huge.and_then(|system| usize::try_from(system.f_bsize).ok());
     huge.filter(|huge| huge.is_power_of_two() && *huge > page).unwrap_or(page)
+}
+
+/// Maps normal pages. Returns the mapping and 0, as [`advised`] does.
+fn normal(length: usize) -> std::io::Result<(MmapMut, usize)> {
+    Ok((MmapOptions::new().len(length).map_anon()?, 0))
 }
 
 /// Maps normal pages, aligned and advised so that the kernel can replace them by large ones. Also returns the number of bytes to skip at

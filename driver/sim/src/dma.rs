@@ -15,7 +15,7 @@ use backing::{Backing, Backings};
 pub use backing::{FileError, RemoteMemory};
 use blocks::{Blocks, LEAF_BYTES, MIN_LEAF_PAGES};
 use fpga_card::{DmaFault, DmaPart, DmaSpace};
-use fpga_pci::memory::{Span, gather, scatter};
+use fpga_pci::memory::{Span, gather, page_kind, scatter};
 use fpga_pci::{DmaAccess, DmaMapError, OsError, SharedMemory, SharedSlice};
 use fpga_registers::Iova;
 use reuse::ReuseTracker;
@@ -472,7 +472,11 @@ impl DmaSpace for DmaMap {
         while let Some(part) = parts.get(done) {
             if streams && let Some(window) = self.reads.cached_window(part) {
                 let near = parts.get(done..).unwrap_or_default();
-                let count = gather(memory, near.iter().map_while(|part| window.stretch(part)));
+                let count = gather(
+                    memory,
+                    page_kind(&window.memory),
+                    near.iter().map_while(|part| window.stretch(part)),
+                );
                 if count > 0 {
                     done += count;
                     continue;
@@ -492,7 +496,11 @@ impl DmaSpace for DmaMap {
         while let Some(part) = parts.get(done) {
             if streams && let Some(window) = self.writes.cached_window(part) {
                 let near = parts.get(done..).unwrap_or_default();
-                let count = scatter(memory, near.iter().map_while(|part| window.stretch(part)));
+                let count = scatter(
+                    memory,
+                    page_kind(&window.memory),
+                    near.iter().map_while(|part| window.stretch(part)),
+                );
                 if count > 0 {
                     done += count;
                     continue;

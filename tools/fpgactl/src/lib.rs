@@ -29,6 +29,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod control;
+mod copies;
 pub mod design;
 pub mod error;
 pub mod guard;

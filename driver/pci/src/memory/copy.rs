@@ -12,6 +12,13 @@
 
 use core::sync::atomic::AtomicU8;
 
+pub use choice::{CopyRoutines, MeasuredRoutine, RoutineTable};
+pub use limit::CopyLimit;
+pub use routine::{CopyRoutine, PageKind, UnknownRoutine};
+
+mod choice;
+mod limit;
+mod routine;
 #[cfg(any(test, miri, not(target_arch = "x86_64")))]
 mod words;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -40,18 +47,18 @@ pub(super) fn between(into: &[AtomicU8], from: &[AtomicU8]) {
     machine::between(into, from);
 }
 
-/// As [`load`], for data that will not be used soon: bypasses the caches if the machine can. `next` is the data that will be loaded after
-/// it. [`fence`] must follow before any other thread may see `into`.
+/// As [`load`], with `routine`. `next` is the data that will be loaded after it. If the routine streams, [`fence`] must follow before any
+/// other thread may see `into`.
 #[inline]
-pub(super) fn stream_load(from: &[AtomicU8], into: &mut [u8], next: Option<&[AtomicU8]>) {
-    machine::stream_load(from, into, next);
+pub(super) fn load_with(routine: CopyRoutine, from: &[AtomicU8], into: &mut [u8], next: Option<&[AtomicU8]>) {
+    machine::load_with(routine, from, into, next);
 }
 
-/// As [`store`], for data that will not be used soon: bypasses the caches if the machine can. `next` is the data that will be stored after
-/// it. Others see the bytes in any order, and all of them once [`fence`] was called.
+/// As [`store`], with `routine`. `next` is the data that will be stored after it. If the routine streams, others see the bytes in any order,
+/// and all of them once [`fence`] was called.
 #[inline]
-pub(super) fn stream_store(into: &[AtomicU8], from: &[u8], next: Option<&[u8]>) {
-    machine::stream_store(into, from, next);
+pub(super) fn store_with(routine: CopyRoutine, into: &[AtomicU8], from: &[u8], next: Option<&[u8]>) {
+    machine::store_with(routine, into, from, next);
 }
 
 /// Ends a series of streaming copies: orders them before all later stores of this thread.

@@ -1,6 +1,6 @@
 //! Batches of copies between shared memory and private memory of this program, for data that will not be used soon.
 
-use super::{SharedSlice, copy};
+use super::{CopyRoutine, CopyRoutines, PageKind, RoutineTable, SharedSlice, copy};
 
 /// Span of shared memory, with the offset of its bytes in private memory of this program.
 #[derive(Clone, Copy, Debug)]
@@ -11,33 +11,50 @@ pub struct Span<'a> {
     pub offset: usize,
 }
 
-/// Guard that fences streaming stores when it is dropped, also after a panic.
-struct StreamingFence;
+/// Fence after streaming stores, made when it is dropped, also after a panic.
+#[derive(Default)]
+struct StreamingFence {
+    needed: bool,
+}
 
-impl Drop for StreamingFence {
-    fn drop(&mut self) {
-        copy::fence();
+impl StreamingFence {
+    /// Routine for the next copy, of `length` bytes.
+    fn routine(&mut self, table: &RoutineTable, length: usize) -> CopyRoutine {
+        let routine = table.for_length(length);
+        self.needed |= routine.is_streaming();
+        routine
     }
 }
 
-/// Copies every span into `into`, in order, past the caches if the machine can: for more data than they hold. Data that is in the caches
-/// already, or is used at once, moves faster through them: [`SharedSlice::read`].
+impl Drop for StreamingFence {
+    fn drop(&mut self) {
+        if self.needed {
+            copy::fence();
+        }
+    }
+}
+
+/// Copies every span into `into`, in order, by the fastest routine for data beyond the caches. Data that is in the caches already, or is
+/// used at once, moves faster through them: [`SharedSlice::read`]. `pages` are the pages behind the spans.
 ///
-/// Large batches pay: the call waits only once, at the end, until all stores are complete.
+/// Large batches pay: the call waits only once, at the end, until all stores are complete. The first call of a process measures the
+/// routines ([`CopyRoutines::get`]).
 ///
 /// Returns the number of spans copied: all, or those before the first one that does not lie in `into`.
-pub fn gather<'a>(into: &mut [u8], stretches: impl IntoIterator<Item = Span<'a>>) -> usize {
+pub fn gather<'a>(into: &mut [u8], pages: PageKind, spans: impl IntoIterator<Item = Span<'a>>) -> usize {
     // No other code, not even the iterator, sees `into` before this function returns, because it is borrowed: therefore one fence is
     // enough.
-    let _fenced = StreamingFence;
+    let mut fence = StreamingFence::default();
+    let table = CopyRoutines::get().of_pages(pages);
     let mut count = 0;
-    let mut stretches = stretches.into_iter().peekable();
-    while let Some(stretch) = stretches.next() {
-        let bytes = stretch.shared.atomics();
-        let Some(place) = into.get_mut(stretch.offset..stretch.offset.saturating_add(bytes.len())) else {
+    let mut spans = spans.into_iter().peekable();
+    while let Some(span) = spans.next() {
+        let bytes = span.shared.atomics();
+        let Some(place) = into.get_mut(span.offset..span.offset.saturating_add(bytes.len())) else {
             break;
         };
-        copy::stream_load(bytes, place, stretches.peek().map(|next| next.shared.atomics()));
+        let routine = fence.routine(table, bytes.len());
+        copy::load_with(routine, bytes, place, spans.peek().map(|next| next.shared.atomics()));
         count += 1;
     }
     count
@@ -47,15 +64,16 @@ pub fn gather<'a>(into: &mut [u8], stretches: impl IntoIterator<Item = Span<'a>>
 /// this thread.
 ///
 /// Returns the number of spans filled: all, or those before the first one that does not lie in `from`.
-pub fn scatter<'a>(from: &[u8], stretches: impl IntoIterator<Item = Span<'a>>) -> usize {
-    let part =
-        |stretch: &Span<'_>| from.get(stretch.offset..stretch.offset.saturating_add(stretch.shared.len()));
-    let _fenced = StreamingFence;
+pub fn scatter<'a>(from: &[u8], pages: PageKind, spans: impl IntoIterator<Item = Span<'a>>) -> usize {
+    let part = |span: &Span<'_>| from.get(span.offset..span.offset.saturating_add(span.shared.len()));
+    let mut fence = StreamingFence::default();
+    let table = CopyRoutines::get().of_pages(pages);
     let mut count = 0;
-    let mut stretches = stretches.into_iter().peekable();
-    while let Some(stretch) = stretches.next() {
-        let Some(bytes) = part(&stretch) else { break };
-        copy::stream_store(stretch.shared.atomics(), bytes, stretches.peek().and_then(part));
+    let mut spans = spans.into_iter().peekable();
+    while let Some(span) = spans.next() {
+        let Some(bytes) = part(&span) else { break };
+        let routine = fence.routine(table, bytes.len());
+        copy::store_with(routine, span.shared.atomics(), bytes, spans.peek().and_then(part));
         count += 1;
     }
     count

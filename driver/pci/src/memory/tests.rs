@@ -343,7 +343,7 @@ proptest! {
         let inside = parts.iter().take_while(|(_, _, own)| own.end <= SIZE).count();
 
         let (mut got, mut want) = (vec![0xEE; SIZE], vec![0xEE; SIZE]);
-        prop_assert_eq!(gather(&mut got, parts.iter().map(|(stretch, ..)| *stretch)), inside);
+        prop_assert_eq!(gather(&mut got, PageKind::Normal, parts.iter().map(|(stretch, ..)| *stretch)), inside);
         for (_, shared, own) in &parts[..inside] {
             want[own.clone()].copy_from_slice(&pattern[shared.clone()]);
         }
@@ -351,7 +351,7 @@ proptest! {
 
         let own: Vec<u8> = pattern.iter().map(|byte| !byte).collect();
         let mut want = pattern.clone();
-        prop_assert_eq!(scatter(&own, parts.iter().map(|(stretch, ..)| *stretch)), inside);
+        prop_assert_eq!(scatter(&own, PageKind::Huge, parts.iter().map(|(stretch, ..)| *stretch)), inside);
         for (_, shared, range) in &parts[..inside] {
             want[shared.clone()].copy_from_slice(&own[range.clone()]);
         }

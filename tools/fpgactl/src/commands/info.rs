@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::bars::Role;
 use crate::cli::Scheme;
+use crate::copies::CopyRoutinesReport;
 use crate::error::CliError;
 use crate::output::{Report, pairs, render, table};
 use crate::settings::Settings;
@@ -30,6 +31,9 @@ pub struct InfoReport {
     interrupt_vectors: u32,
     identity: Option<IdentityLine>,
     ni: Option<Ni>,
+    /// How this machine copies data beyond its caches: `info` of a simulated card, which copies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copies: Option<CopyRoutinesReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -119,7 +123,8 @@ struct Ni {
 /// # Errors
 /// Those of opening the card.
 pub fn run(settings: &Settings) -> Result<InfoReport, CliError> {
-    Ok(report(&target::observe(&settings.card)?))
+    let opened = target::observe(&settings.card)?;
+    Ok(InfoReport { copies: opened.simulated.then(CopyRoutinesReport::get), ..report(&opened) })
 }
 
 pub(super) fn report(opened: &Opened) -> InfoReport {
@@ -142,6 +147,7 @@ pub(super) fn report(opened: &Opened) -> InfoReport {
         interrupt_vectors: opened.backend.interrupt_vectors(),
         identity: info.identity.as_ref().map(identity),
         ni: info.ni.as_ref().map(ni),
+        copies: None,
     }
 }
 
@@ -283,6 +289,10 @@ impl Report for InfoReport {
         if let Some(ni) = &self.ni {
             text += "\nNetwork interface\n";
             text += &ni_text(ni);
+        }
+        if let Some(copies) = &self.copies {
+            text += "\nCopies of data beyond this machine's caches\n";
+            text += &pairs(&copies.lines());
         }
         text
     }

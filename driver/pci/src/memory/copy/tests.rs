@@ -11,6 +11,9 @@ fn pattern(at: usize) -> u8 {
     u8::try_from(at % 229).unwrap()
 }
 
+type LoadWith = fn(CopyRoutine, &[AtomicU8], &mut [u8], Option<&[AtomicU8]>);
+type StoreWith = fn(CopyRoutine, &[AtomicU8], &[u8], Option<&[u8]>);
+
 /// The operations of one implementation.
 #[derive(Clone, Copy)]
 struct CopyFunctions {
@@ -19,21 +22,21 @@ struct CopyFunctions {
     store: fn(&[AtomicU8], &[u8]),
     between: fn(&[AtomicU8], &[AtomicU8]),
     fill: fn(&[AtomicU8], u8),
-    stream_load: fn(&[AtomicU8], &mut [u8], Option<&[AtomicU8]>),
-    stream_store: fn(&[AtomicU8], &[u8], Option<&[u8]>),
+    load_with: LoadWith,
+    store_with: StoreWith,
     fence: fn(),
 }
 
 const COPY_FUNCTIONS: [CopyFunctions; 2] = [
-    CopyFunctions { name: "chosen", load, store, between, fill, stream_load, stream_store, fence },
+    CopyFunctions { name: "chosen", load, store, between, fill, load_with, store_with, fence },
     CopyFunctions {
         name: "words",
         load: words::load,
         store: words::store,
         between: words::between,
         fill: words::fill,
-        stream_load: words::stream_load,
-        stream_store: words::stream_store,
+        load_with: words::load_with,
+        store_with: words::store_with,
         fence: words::fence,
     },
 ];
@@ -62,7 +65,7 @@ impl TestBed {
 
     /// Checks all operations of `ways` for `length` bytes from alignment `from` to alignment `to`.
     fn check(&mut self, ways: CopyFunctions, from: usize, to: usize, length: usize) {
-        let CopyFunctions { name, load, store, between, fill, stream_load, stream_store, fence } = ways;
+        let CopyFunctions { name, load, store, between, fill, load_with, store_with, fence } = ways;
         let window = self.window;
         let skip = self.source.as_ptr().align_offset(64);
         let source = &self.source[skip..skip + window];
@@ -87,12 +90,15 @@ impl TestBed {
         load(&source[from_range.clone()], &mut plain_target[to_range.clone()]);
         assert!(plain_target.iter().enumerate().all(|(at, byte)| *byte == wanted(at)), "load, {}", what());
 
-        // `next` is a hint: any value works.
-        plain_target.fill(MARK);
-        stream_load(&source[from_range.clone()], &mut plain_target[to_range.clone()], Some(&source[to..]));
-        fence();
-        let same = plain_target.iter().enumerate().all(|(at, byte)| *byte == wanted(at));
-        assert!(same, "stream_load, {}", what());
+        for routine in CopyRoutine::ALL.into_iter().filter(|routine| routine.is_available()) {
+            // `next` is a hint: any value works.
+            plain_target.fill(MARK);
+            let next = Some(&source[to..]);
+            load_with(routine, &source[from_range.clone()], &mut plain_target[to_range.clone()], next);
+            fence();
+            let same = plain_target.iter().enumerate().all(|(at, byte)| *byte == wanted(at));
+            assert!(same, "load with {routine}, {}", what());
+        }
 
         let target_is = |wanted: &dyn Fn(usize) -> u8| {
             target.iter().enumerate().all(|(at, byte)| byte.load(Ordering::Relaxed) == wanted(at))
@@ -101,10 +107,12 @@ impl TestBed {
         store(&target[to_range.clone()], &plain_source[from_range.clone()]);
         assert!(target_is(&wanted), "store, {}", what());
 
-        clear();
-        stream_store(&target[to_range.clone()], &plain_source[from_range.clone()], None);
-        fence();
-        assert!(target_is(&wanted), "stream_store, {}", what());
+        for routine in CopyRoutine::ALL.into_iter().filter(|routine| routine.is_available()) {
+            clear();
+            store_with(routine, &target[to_range.clone()], &plain_source[from_range.clone()], None);
+            fence();
+            assert!(target_is(&wanted), "store with {routine}, {}", what());
+        }
 
         clear();
         between(&target[to_range.clone()], &source[from_range.clone()]);
@@ -151,34 +159,6 @@ proptest! {
         for (from, to, length) in steps {
             for ways in COPY_FUNCTIONS {
                 bed.check(ways, from, to, length);
-            }
-        }
-    }
-}
-
-/// Checks each implementation for all lengths; the choice among them depends on the machine and on the length.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[test]
-fn copy_every_long_variant_matches() {
-    let source: Vec<u8> = (0..2000).map(pattern).collect();
-    let mut target = vec![0_u8; 2000];
-    for (name, copy) in x86::long_copies() {
-        for length in (129..700).chain([1000, 1024, 1800]) {
-            for (from, to) in [(0, 0), (1, 0), (0, 1), (31, 64), (64, 33), (63, 95)] {
-                target.fill(MARK);
-                // SAFETY: both sides have `length` bytes (at most 95 + 1800 of 2000), more than 128, and are
-                // different vectors.
-                unsafe {
-                    copy(target[to..to + length].as_mut_ptr(), source[from..from + length].as_ptr(), length)
-                };
-                assert!(
-                    target[..to].iter().chain(&target[to + length..]).all(|byte| *byte == MARK),
-                    "{name} {length}"
-                );
-                assert!(
-                    target[to..to + length] == source[from..from + length],
-                    "{name} {length} {from} {to}"
-                );
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Copies made of relaxed atomic words of 8 bytes, with single bytes at the ends: for machines without a specific implementation.
 
+use super::CopyRoutine;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Size of the stack buffer for copies between two memories whose words are not aligned with each other.
@@ -53,13 +54,13 @@ pub(super) fn store(into: &[AtomicU8], from: &[u8]) {
     store_bytes(tail, from_tail);
 }
 
-/// There are no streaming stores here for these machines.
-pub(super) fn stream_load(from: &[AtomicU8], into: &mut [u8], _next: Option<&[AtomicU8]>) {
+/// There is one routine only for these machines.
+pub(super) fn load_with(_: CopyRoutine, from: &[AtomicU8], into: &mut [u8], _next: Option<&[AtomicU8]>) {
     load(from, into);
 }
 
-/// As [`stream_load`].
-pub(super) fn stream_store(into: &[AtomicU8], from: &[u8], _next: Option<&[u8]>) {
+/// As [`load_with`].
+pub(super) fn store_with(_: CopyRoutine, into: &[AtomicU8], from: &[u8], _next: Option<&[u8]>) {
     store(into, from);
 }
 

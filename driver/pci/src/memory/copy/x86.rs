@@ -18,20 +18,22 @@
 //! # Choice of instructions
 //!
 //! Up to [`INLINE`] bytes: 16-byte accesses in the caller's code, all loads before all stores, no loop. Above: 32-byte accesses (AVX2),
-//! four per round with aligned stores, else 16-byte ones. Not used because they were slower in measurements: `rep movsb` (slower at every
-//! size), prefetching ahead of ordinary stores (- 20 %).
+//! four per round with aligned stores, else 16-byte ones. In the caches no other routine was more than 5 % faster on any processor that
+//! was measured: AVX-512, `rep movsb`, prefetching ahead of ordinary stores.
 //!
 //! Streaming stores are faster for data that is no longer in the caches when it is used, and slower otherwise. A single copy streams from
-//! [`STREAM_STORE_MIN`] bytes on (out of shared memory: from [`STREAM_LOAD_MIN`] on); below that the caller decides ([`stream_load`],
-//! [`stream_store`]). Each fence waits for the stores before it, which takes half as long as copying a page. Streaming of pages therefore
+//! [`STREAM_STORE_MIN`] bytes on (out of shared memory: from [`STREAM_LOAD_MIN`] on); below that the caller decides ([`load_with`],
+//! [`store_with`]). Each fence waits for the stores before it, which takes half as long as copying a page. Streaming of pages therefore
 //! pays only with one fence for many copies (4 KiB out of 32 MiB: 25 GB/s; with a fence each 16, through the caches 13 to 20 on the same
-//! machine).
+//! machine). Which routine is the fastest beyond the caches depends on the processor: [`CopyRoutines`].
+
+mod long;
 
 use core::arch::asm;
 use core::sync::atomic::AtomicU8;
 
-/// Maximum length in bytes of copies that are made in the caller's code.
-const INLINE: usize = 128;
+use super::{CopyRoutine, CopyRoutines, PageKind};
+use long::{INLINE, PREFETCH_DISTANCE, copy_with};
 
 /// Minimum length in bytes of copies whose stores bypass the caches. From this length on, source and destination together are larger than
 /// most second-level caches. It is faster where whole working sets exceed the caches (by 1 to 25 % for 16 MiB, depending on page size, by
@@ -40,10 +42,6 @@ const STREAM_STORE_MIN: usize = 1 << 20;
 
 /// Minimum length of streaming copies out of shared memory. The program reads the copied data, so smaller copies belong in the caches.
 const STREAM_LOAD_MIN: usize = 8 << 20;
-
-/// Prefetch distance of a streaming copy in bytes: far enough for memory, near enough for the smallest first-level caches, and one page,
-/// because the hardware prefetcher stops at page boundaries.
-const PREFETCH_DISTANCE: isize = 4096;
 
 #[inline]
 pub(super) fn load(from: &[AtomicU8], into: &mut [u8]) {
@@ -68,22 +66,32 @@ pub(super) fn between(into: &[AtomicU8], from: &[AtomicU8]) {
     unsafe { copy(into.as_ptr().cast_mut().cast(), from.as_ptr().cast(), length, STREAM_STORE_MIN) };
 }
 
-/// As [`load`], bypassing the caches if the machine can; `next` is the data that will be loaded after it. [`fence`] must follow before any
+/// As [`load`], with `routine`; `next` is the data that will be loaded after it. After a streaming routine, [`fence`] must follow before any
 /// other thread may see `into`.
 #[inline]
-pub(super) fn stream_load(from: &[AtomicU8], into: &mut [u8], next: Option<&[AtomicU8]>) {
+pub(super) fn load_with(routine: CopyRoutine, from: &[AtomicU8], into: &mut [u8], next: Option<&[AtomicU8]>) {
     let length = from.len().min(into.len());
     // SAFETY: as in `load`.
-    unsafe { stream(into.as_mut_ptr(), from.as_ptr().cast(), length, next.map(|next| next.as_ptr().cast())) };
+    unsafe {
+        stream(
+            routine,
+            into.as_mut_ptr(),
+            from.as_ptr().cast(),
+            length,
+            next.map(|next| next.as_ptr().cast()),
+        )
+    };
 }
 
-/// As [`store`], bypassing the caches if the machine can; `next` is the data that will be stored after it. Others see the bytes in any
+/// As [`store`], with `routine`; `next` is the data that will be stored after it. After a streaming routine, others see the bytes in any
 /// order, and all of them once [`fence`] was called.
 #[inline]
-pub(super) fn stream_store(into: &[AtomicU8], from: &[u8], next: Option<&[u8]>) {
+pub(super) fn store_with(routine: CopyRoutine, into: &[AtomicU8], from: &[u8], next: Option<&[u8]>) {
     let length = from.len().min(into.len());
     // SAFETY: as in `store`.
-    unsafe { stream(into.as_ptr().cast_mut().cast(), from.as_ptr(), length, next.map(<[u8]>::as_ptr)) };
+    unsafe {
+        stream(routine, into.as_ptr().cast_mut().cast(), from.as_ptr(), length, next.map(<[u8]>::as_ptr))
+    };
 }
 
 /// Orders streaming stores before all later stores.
@@ -228,27 +236,24 @@ unsafe fn short(to: *mut u8, from: *const u8, length: usize) {
 /// As [`copy`], for more than [`INLINE`] bytes.
 #[inline(never)]
 unsafe fn long(to: *mut u8, from: *const u8, length: usize, stream_from: usize) {
-    // The macro detects the feature once per process and caches the result.
-    if !std::arch::is_x86_feature_detected!("avx2") {
+    if length < stream_from {
         // SAFETY: the caller's promise is passed on.
-        unsafe { sse2(to, from, length) };
-    } else if length < stream_from {
-        // SAFETY: the caller's promise is passed on; the machine has AVX2.
-        unsafe { avx2(to, from, length) };
-    } else {
-        // SAFETY: the caller's promise is passed on; the machine has AVX2.
-        unsafe { avx2_streaming(to, from, length, PREFETCH_DISTANCE) };
-        fence();
+        return unsafe { copy_with(CopyRoutine::Avx2, to, from, length, 0) };
     }
+    let routine =
+        CopyRoutines::if_measured().map(|routines| routines.of_pages(PageKind::Normal).for_length(length));
+    // SAFETY: the caller's promise is passed on.
+    unsafe { copy_with(routine.unwrap_or(CopyRoutine::Avx2Streaming), to, from, length, PREFETCH_DISTANCE) };
+    fence();
 }
 
-/// Copies past the caches where that is possible and faster. Without a fence.
+/// Copies with `routine`. Without a fence.
 ///
 /// # Safety
 /// As [`copy`], for any length; `next` is not accessed.
 #[inline]
-unsafe fn stream(to: *mut u8, from: *const u8, length: usize, next: Option<*const u8>) {
-    if length <= INLINE || !std::arch::is_x86_feature_detected!("avx2") {
+unsafe fn stream(routine: CopyRoutine, to: *mut u8, from: *const u8, length: usize, next: Option<*const u8>) {
+    if length <= INLINE {
         // SAFETY: the caller's promise is passed on.
         return unsafe { copy(to, from, length, STREAM_STORE_MIN) };
     }
@@ -258,130 +263,8 @@ unsafe fn stream(to: *mut u8, from: *const u8, length: usize, next: Option<*cons
         Some(next) => next.addr().wrapping_sub(from.addr()).cast_signed(),
         None => 0,
     };
-    // SAFETY: the caller's promise is passed on; the machine has AVX2.
-    unsafe { avx2_streaming(to, from, length, ahead) };
-}
-
-/// Body of the two AVX2 copies: 64 bytes up to the first 64-byte boundary of the destination (none if it begins there), then rounds of 128
-/// bytes, then the last 128 bytes, which overlap the last round.
-macro_rules! avx2_copy {
-    ($(#[$doc:meta])* $name:ident, $store:literal $(, $ahead:ident: $prefetch:literal)?) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As [`copy`], for more than [`INLINE`] bytes, on a machine with AVX2.
-        unsafe fn $name(to: *mut u8, from: *const u8, length: usize $(, $ahead: isize)?) {
-            // SAFETY: the first accesses reach 64 bytes far, the rounds begin before `length - 128` (rdx is there, in
-            // the destination) and reach 128 bytes far, the last accesses begin at `length - 128`: all inside
-            // `length`, which is more than 128. Every register that is changed is named or clobbered.
-            unsafe {
-                asm!(
-                    "lea rdx, [rdi + rcx - 128]",
-                    "lea rcx, [rsi + rcx - 128]",
-                    "mov rax, rdi",
-                    "neg rax",
-                    "and rax, 63",
-                    "jz 2f",
-                    "vmovups ymm0, [rsi]",
-                    "vmovups ymm1, [rsi + 32]",
-                    "vmovups [rdi], ymm0",
-                    "vmovups [rdi + 32], ymm1",
-                    "add rdi, rax",
-                    "add rsi, rax",
-                    "cmp rdi, rdx",
-                    "jae 3f",
-                    ".p2align 5",
-                    "2:",
-                    $($prefetch,)?
-                    "vmovups ymm0, [rsi]",
-                    "vmovups ymm1, [rsi + 32]",
-                    "vmovups ymm2, [rsi + 64]",
-                    "vmovups ymm3, [rsi + 96]",
-                    concat!($store, " [rdi], ymm0"),
-                    concat!($store, " [rdi + 32], ymm1"),
-                    concat!($store, " [rdi + 64], ymm2"),
-                    concat!($store, " [rdi + 96], ymm3"),
-                    "sub rsi, -128",
-                    "sub rdi, -128",
-                    "cmp rdi, rdx",
-                    "jb 2b",
-                    "3:",
-                    "vmovups ymm0, [rcx]",
-                    "vmovups ymm1, [rcx + 32]",
-                    "vmovups ymm2, [rcx + 64]",
-                    "vmovups ymm3, [rcx + 96]",
-                    "vmovups [rdx], ymm0",
-                    "vmovups [rdx + 32], ymm1",
-                    "vmovups [rdx + 64], ymm2",
-                    "vmovups [rdx + 96], ymm3",
-                    // Dirty upper halves of the wide registers would slow down later code.
-                    "vzeroupper",
-                    inout("rdi") to => _,
-                    inout("rsi") from => _,
-                    inout("rcx") length => _,
-                    out("rdx") _,
-                    out("rax") _,
-                    $(inout("r8") $ahead => _,)?
-                    clobber_abi("sysv64"),
-                    options(nostack)
-                );
-            }
-        }
-    };
-}
-
-avx2_copy! {
-    /// Copy through the caches.
-    avx2, "vmovaps"
-}
-avx2_copy! {
-    /// Copy with stores that bypass the caches, so that the destination's lines are not fetched first. Only loads then use the caches, and
-    /// prefetching pays: for data `ahead` bytes further on (a prefetch accesses nothing and never faults). The stores are not ordered: see
-    /// [`fence`].
-    avx2_streaming, "vmovntps", ahead: "prefetcht0 [rsi + r8]\nprefetcht0 [rsi + r8 + 64]"
-}
-
-/// Copy for machines without AVX2.
-///
-/// # Safety
-/// As [`copy`], for more than [`INLINE`] bytes.
-unsafe fn sse2(to: *mut u8, from: *const u8, length: usize) {
-    // SAFETY: rounds of 64 bytes begin before `length - 64` (rdx is there, in the destination), the last one at
-    // `length - 64`: all inside `length`, which is more than 128. Every register that is changed is named or
-    // clobbered.
-    unsafe {
-        asm!(
-            "lea rdx, [rdi + rcx - 64]",
-            "lea rcx, [rsi + rcx - 64]",
-            "2:",
-            "movups xmm0, [rsi]",
-            "movups xmm1, [rsi + 16]",
-            "movups xmm2, [rsi + 32]",
-            "movups xmm3, [rsi + 48]",
-            "movups [rdi], xmm0",
-            "movups [rdi + 16], xmm1",
-            "movups [rdi + 32], xmm2",
-            "movups [rdi + 48], xmm3",
-            "add rsi, 64",
-            "add rdi, 64",
-            "cmp rdi, rdx",
-            "jb 2b",
-            "movups xmm0, [rcx]",
-            "movups xmm1, [rcx + 16]",
-            "movups xmm2, [rcx + 32]",
-            "movups xmm3, [rcx + 48]",
-            "movups [rdx], xmm0",
-            "movups [rdx + 16], xmm1",
-            "movups [rdx + 32], xmm2",
-            "movups [rdx + 48], xmm3",
-            inout("rdi") to => _,
-            inout("rsi") from => _,
-            inout("rcx") length => _,
-            out("rdx") _,
-            clobber_abi("sysv64"),
-            options(nostack)
-        );
-    }
+    // SAFETY: the caller's promise is passed on.
+    unsafe { copy_with(routine, to, from, length, ahead) };
 }
 
 /// # Safety
@@ -442,23 +325,4 @@ unsafe fn set_long(to: *mut u8, length: usize, pattern: u64) {
             options(nostack)
         );
     }
-}
-
-/// A long copy implementation and its name, for tests.
-#[cfg(test)]
-pub(super) type LongCopy = (&'static str, unsafe fn(*mut u8, *const u8, usize));
-
-/// All implementations that this machine supports.
-#[cfg(test)]
-pub(super) fn long_copies() -> Vec<LongCopy> {
-    let mut ways: Vec<LongCopy> = vec![("sse2", sse2)];
-    if std::arch::is_x86_feature_detected!("avx2") {
-        ways.push(("avx2", avx2));
-        ways.push(("avx2_streaming", |to, from, length| {
-            // SAFETY: the requirements of this function type; the machine has AVX2.
-            unsafe { avx2_streaming(to, from, length, PREFETCH_DISTANCE) };
-            fence();
-        }));
-    }
-    ways
 }

@@ -26,6 +26,7 @@ use std::io::{IsTerminal, Write};
 
 use fpga_driver::{CardAddr, ChannelOptions, Direction, RunMode, WaitMode};
 use fpga_pci::AccessCounters;
+use fpga_pci::memory::CopyLimit;
 use fpga_ring::ring::MAX_DESCRIPTOR_LENGTH;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -48,6 +49,8 @@ use report::{Latency, Measured, ResultRow};
 /// Size of a channel's working set on each side, in bytes, and its maximum number of buffers.
 const WORKING_SET: u64 = 16 << 20;
 const MAX_WORKING_SET_SLOTS: u64 = 4096;
+/// Time for which plain copies are measured, as a share of a row's time.
+const PLAIN_COPIES: f64 = 0.1;
 /// Time that a hybrid wait polls.
 const SPIN: Duration = Duration::from_micros(20);
 /// Alignment of working sets in card memory, in bytes.
@@ -341,6 +344,8 @@ fn one(
     let load = load(settings, opened, args, &case, &row);
     let estimate = lanes.warm_up(card, &load, slots)?;
     lanes.clear(card)?;
+    // A real card moves data itself.
+    let limit = if opened.simulated { row.pause_timer(|| plain_copies(args, &case)) } else { None };
     let before = card.counters();
     let run = lanes.measure(card, &load, args.seconds.mul_f64(share::THROUGHPUT), slots, estimate)?;
     let after = card.counters();
@@ -358,7 +363,15 @@ fn one(
         of(Direction::H2c).try_for_each(|(.., set)| set.compare_on_card(card, &mut channel))?;
     }
     let counted = before.zip(after).map(|(before, after)| since(&before, &after));
-    Ok(ResultRow::new(args, &case, &Measured { run, latency, cpu_ns_per_op, counted, comparable }))
+    Ok(ResultRow::new(args, &case, &Measured { run, limit, latency, cpu_ns_per_op, counted, comparable }))
+}
+
+/// Measures the fastest plain copy of the case's size, for a tenth of a row's time. Without memory for it the report has no such figure.
+fn plain_copies(args: &BenchArgs, case: &Case) -> Option<CopyLimit> {
+    let length = usize::try_from(case.size).ok()?;
+    let set = usize::try_from(slots(case.size).saturating_mul(case.size)).ok()?;
+    let limit = CopyLimit::measure(length, set, args.seconds.mul_f64(PLAIN_COPIES));
+    limit.inspect_err(|error| tracing::debug!(%error, "plain copies are not measured")).ok()
 }
 
 /// Accesses counted between the two readings.

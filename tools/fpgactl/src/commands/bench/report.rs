@@ -3,12 +3,14 @@
 use core::time::Duration;
 
 use fpga_pci::AccessCounters;
+use fpga_pci::memory::CopyLimit;
 use serde::Serialize;
 
 use super::Case;
 use super::histogram::LatencyHistogram;
 use super::measure::Run;
 use crate::cli::BenchArgs;
+use crate::copies::CopyRoutinesReport;
 use crate::output::{Report, pairs, render, table};
 use crate::target::Opened;
 use crate::units::{binary_size, gigabytes_per_second, micros};
@@ -22,6 +24,9 @@ pub struct BenchReport {
     pinned: Option<Pinned>,
     /// Difference between two consecutive readings of the clock; it is part of every latency.
     clock_ns: u64,
+    /// How this machine copies data beyond its caches, for simulated cards, which copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copies: Option<CopyRoutinesReport>,
     pub(super) results: Vec<ResultRow>,
     /// The simulated card's thread and this one share a CPU: the figures show the scheduler, not the card.
     pub(super) shared_cpu: bool,
@@ -57,6 +62,8 @@ pub(super) struct ResultRow {
     seconds: f64,
     ops_per_s: f64,
     pub(super) gb_per_s: f64,
+    /// Speed of the fastest plain copy of this size on this CPU, measured just before; `None` for a real card, which does not copy.
+    copy_gb_per_s: Option<f64>,
     /// `None`: the card has no channel in the other direction for the comparison.
     verified: Option<bool>,
     samples: u64,
@@ -79,6 +86,8 @@ pub(super) struct ResultRow {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
     pub(super) run: Run,
+    /// The fastest plain copy.
+    pub(super) limit: Option<CopyLimit>,
     pub(super) latency: Option<Latency>,
     pub(super) cpu_ns_per_op: Option<f64>,
     /// Accesses that the card counted in the throughput run, if it counts them.
@@ -116,7 +125,7 @@ const fn float(value: u64) -> f64 {
 
 impl ResultRow {
     pub(super) fn new(args: &BenchArgs, case: &Case, measured: &Measured) -> Self {
-        let Measured { run, latency, cpu_ns_per_op, counted, comparable } = *measured;
+        let Measured { run, limit, latency, cpu_ns_per_op, counted, comparable } = *measured;
         let Run { operations, span, thread, process } = run;
         let seconds = span.as_secs_f64();
         let per_op = |count: u64| float(count) / float(operations.max(1));
@@ -132,6 +141,7 @@ impl ResultRow {
             seconds,
             ops_per_s: if seconds > 0.0 { float(operations) / seconds } else { 0.0 },
             gb_per_s: gigabytes_per_second(operations.saturating_mul(case.size), span),
+            copy_gb_per_s: limit.map(|limit| limit.bytes_per_second * 1e-9),
             verified: comparable.then_some(true),
             samples: latency.map_or(0, |latency| latency.samples),
             p50_us: latency.map(|latency| micros(latency.p50)),
@@ -148,6 +158,11 @@ impl ResultRow {
 }
 
 impl ResultRow {
+    /// Share of the speed of plain copies.
+    fn share_of_copy(&self) -> Option<f64> {
+        self.copy_gb_per_s.map(|limit| self.gb_per_s / limit.max(f64::MIN_POSITIVE))
+    }
+
     /// Load on the card, in words.
     pub(super) fn load(&self) -> String {
         format!(
@@ -168,6 +183,7 @@ impl BenchReport {
             simulated: opened.simulated,
             pinned: args.pin.map(|pin| Pinned { card: pin.card, host: pin.host }),
             clock_ns: u64::try_from(clock.as_nanos()).unwrap_or(u64::MAX),
+            copies: opened.simulated.then(CopyRoutinesReport::get),
             results,
             shared_cpu: false,
             warning: None,
@@ -187,6 +203,9 @@ impl Report for BenchReport {
         if let Some(pinned) = &self.pinned {
             about.push(("CPUs", format!("card {}, host {}", pinned.card, pinned.host)));
         }
+        if let Some(copies) = &self.copies {
+            about.push(("copies", copies.line()));
+        }
         if let Some(warning) = &self.warning {
             about.push(("warning", warning.clone()));
         }
@@ -198,6 +217,7 @@ impl Report for BenchReport {
             "MODE",
             "M OPS/S",
             "GB/S",
+            "OF COPY",
             "P50 µs",
             "P99 µs",
             "P99.9 µs",
@@ -208,7 +228,7 @@ impl Report for BenchReport {
             "IRQS",
             "VERIFIED",
         ];
-        let mut table = table(&header, &[0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        let mut table = table(&header, &[0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
         let shown = |value: Option<f64>, digits: usize| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
         };
@@ -219,6 +239,7 @@ impl Report for BenchReport {
                 line.mode.to_owned(),
                 format!("{:.3}", line.ops_per_s / 1e6),
                 format!("{:.3}", line.gb_per_s),
+                shown(line.share_of_copy(), 2),
                 shown(line.p50_us, 3),
                 shown(line.p99_us, 3),
                 shown(line.p999_us, 3),
@@ -231,7 +252,8 @@ impl Report for BenchReport {
             ]);
         }
         text += &render(&table);
-        text += "\nCPU: submitting and reaping an operation, without waiting. THREAD: this thread's CPU time, with waiting.\n\
+        text += "\nOF COPY: share of the speed of the fastest plain copy of this size on this CPU, measured just before the row.\n\
+                 CPU: submitting and reaping an operation, without waiting. THREAD: this thread's CPU time, with waiting.\n\
                  READS, WRITES (of registers), IRQS: per operation, where the card counts them.\n";
         if let Some(file) = &self.svg {
             text += &format!("\nfigure: {file}\n");
