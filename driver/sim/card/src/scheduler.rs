@@ -9,6 +9,11 @@ const LONG_TURN_AFTER: u32 = 16;
 /// Number of bytes of a long turn: about 15 us.
 const LONG_TURN: u64 = 4 * PAGE as u64;
 
+/// Number of bytes of a short turn: about 1 us.
+pub(crate) const SHORT_TURN: u64 = 16 << 10;
+/// Number of turns for which the turns of other engines are short after one that moved little data.
+const SHORT_TURNS: u32 = 64;
+
 /// Scheduling state: the next engine, and the engines that have no work.
 #[derive(Debug)]
 pub(crate) struct EngineScheduler {
@@ -24,6 +29,9 @@ pub(crate) struct EngineScheduler {
     /// Engine of the last turn, and the number of turns that it had in a row.
     last: u32,
     in_a_row: u32,
+    /// Engine that last moved less than [`SHORT_TURN`] bytes in a turn, and the number of turns since then.
+    small: u32,
+    since_small: u32,
     /// With pacing: the turn at which each engine worked last.
     worked: [u64; ENGINES],
     turn: u64,
@@ -42,21 +50,39 @@ impl EngineScheduler {
             paced: 0,
             last: 0,
             in_a_row: 0,
+            small: 0,
+            since_small: u32::MAX,
             worked: [0; ENGINES],
             turn: 0,
         }
     }
 
-    /// Records a turn of `engine`.
-    pub(crate) const fn took_turn(&mut self, engine: u32) {
+    /// Records a turn of `engine` that moved this many bytes.
+    pub(crate) const fn took_turn(&mut self, engine: u32, bytes: u64) {
         self.in_a_row = if engine == self.last { self.in_a_row.saturating_add(1) } else { 0 };
         self.last = engine;
+        if bytes > 0 && bytes < SHORT_TURN {
+            (self.small, self.since_small) = (engine, 0);
+        } else {
+            self.since_small = self.since_small.saturating_add(1);
+        }
     }
 
-    /// Maximum number of bytes of the next turn of `engine`. An engine that has long been the only one to work gets long turns: it moves
-    /// more data between two interruptions. The first request of another engine may wait for such a turn, later ones do not.
+    /// Whether another engine than that of the last turn has recently moved little data: its next request shall not wait long.
+    pub(crate) const fn has_small_requests(&self) -> bool {
+        self.since_small < SHORT_TURNS && self.small != self.last
+    }
+
+    /// Maximum number of bytes of the next turn of `engine`: short beside an engine with small requests, long for an engine that has been
+    /// the only one to work. The first small request beside a long transfer may wait for a long turn, later ones do not.
     pub(crate) const fn turn_bytes(&self, engine: u32) -> u64 {
-        if engine == self.last && self.in_a_row >= LONG_TURN_AFTER { LONG_TURN } else { PAGE as u64 }
+        if self.since_small < SHORT_TURNS && self.small != engine {
+            SHORT_TURN
+        } else if engine == self.last && self.in_a_row >= LONG_TURN_AFTER {
+            LONG_TURN
+        } else {
+            PAGE as u64
+        }
     }
 
     /// Next engine in the round that is awake. At least one engine must be awake.

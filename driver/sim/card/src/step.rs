@@ -42,6 +42,10 @@ impl Card {
                 0 => break,
                 turn => done += turn,
             }
+            // The next small request may already wait in the caller's queue.
+            if self.turns.has_small_requests() {
+                break;
+            }
         }
         done
     }
@@ -75,6 +79,7 @@ impl Card {
         }
         while self.turns.awake != 0 {
             let paced = self.pace.is_on();
+            let before = self.moved();
             let engine = if paced { self.turns.least_recently_run() } else { self.turns.following() };
             let StepResult { units, waiting } = if paced {
                 let Some(turn) = self.paced_work(engine, host) else {
@@ -98,7 +103,7 @@ impl Card {
                 if self.plan.has_due() {
                     self.apply_due();
                 }
-                self.turns.took_turn(engine);
+                self.turns.took_turn(engine, self.moved().wrapping_sub(before));
                 self.turns.next = if engine + 1 < self.engines() { engine + 1 } else { 0 };
                 if paced {
                     self.turns.note(engine);
@@ -119,13 +124,9 @@ impl Card {
         if !self.pace.has_ended(engine, unit, payload, self.now) {
             return None;
         }
-        let moved = |card: &Self| {
-            let counters = &card.counters;
-            counters.h2c_bytes.wrapping_add(counters.c2h_bytes).wrapping_add(counters.cdma_bytes)
-        };
-        let before = moved(self);
+        let before = self.moved();
         let turn = self.engine_work(engine, host, 1);
-        let bytes = moved(self).wrapping_sub(before);
+        let bytes = self.moved().wrapping_sub(before);
         if let Work::Stream { direction } = unit {
             self.pace.streamed(direction, bytes, payload, engine, self.now);
         }
@@ -168,6 +169,12 @@ impl Card {
         }
     }
 
+    /// Bytes that all engines have moved.
+    const fn moved(&self) -> u64 {
+        let counters = &self.counters;
+        counters.h2c_bytes.wrapping_add(counters.c2h_bytes).wrapping_add(counters.cdma_bytes)
+    }
+
     fn engines(&self) -> u32 {
         self.xdma.channels() + 1 + Ni::ENGINES
     }
@@ -178,8 +185,12 @@ impl Card {
         let channels = self.xdma.channels();
         let Self { config, space, streams, counters, faults, plan, now, xdma, .. } = self;
         let (bus_master, now) = (config.bus_master(), *now);
-        let quantum = if self.pace.is_on() { QUANTUM } else { PAGE };
         let turn = self.turns.turn_bytes(engine);
+        let quantum = match usize::try_from(turn) {
+            _ if self.pace.is_on() => QUANTUM,
+            Ok(turn) if most > 1 => turn.min(PAGE),
+            _ => PAGE,
+        };
         if engine < channels {
             let upstream = Upstream { host, bus_master, counters, faults, plan };
             let mut lanes = EngineContext { upstream, space, streams, now, quantum, turn };

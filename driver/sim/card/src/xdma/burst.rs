@@ -235,13 +235,13 @@ struct BurstDescriptors<const TO_CARD: bool> {
 }
 
 impl<const TO_CARD: bool> BurstDescriptors<TO_CARD> {
-    /// Collects the leading `slots` that qualify, until they have `enough` bytes.
+    /// Collects the leading `slots` that qualify and have at most `enough` bytes together.
     fn of(slots: &[[u8; DESCRIPTOR_BYTES]], memory: &mut FastPathMemory<'_>, enough: u64) -> Self {
         let mut bytes = 0;
         let mut bulk = Self { parts: [DmaPart::default(); MAX_DESCRIPTORS], count: 0, announces: false };
         for (part, fetched) in bulk.parts.iter_mut().zip(slots.iter().map(Fetched::new)) {
             let length = usize::try_from(fetched.length).unwrap_or(0);
-            if !is_plain(&fetched) || length < BULK {
+            if !is_plain(&fetched) || length < BULK || bytes + u64::from(fetched.length) > enough {
                 break;
             }
             let (at, offset) = if TO_CARD {
@@ -254,7 +254,7 @@ impl<const TO_CARD: bool> BurstDescriptors<TO_CARD> {
             bulk.count += 1;
             bulk.announces = fetched.control & COMPLETED != 0;
             bytes += u64::from(fetched.length);
-            if bulk.announces || bytes >= enough {
+            if bulk.announces {
                 break;
             }
         }
