@@ -611,6 +611,9 @@ pub struct BenchArgs {
     /// Operations submitted per round, 1 to 32768
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = whole::<u32>(1, 32768))]
     pub batch: u32,
+    /// Keep one more channel of the direction (both: H2C) busy with 16 operations of this size, which are not counted
+    #[arg(long, value_name = "N", value_parser = operation_size)]
+    pub beside: Option<u64>,
     /// Bind the simulated card's thread and this one to CPUs
     #[arg(long, value_name = "CARD_CPU,HOST_CPU", value_parser = pin)]
     pub pin: Option<CpuList>,

@@ -172,6 +172,54 @@ pub(super) struct Run {
 pub(super) struct BenchChannels {
     pub(super) h2c: Vec<BenchChannel<H2cChannel>>,
     pub(super) c2h: Vec<BenchChannel<C2hChannel>>,
+    /// Channel that is kept busy and not measured (`--beside`).
+    pub(super) beside: Option<Beside>,
+}
+
+/// Channel that is kept busy.
+#[derive(Debug)]
+pub(super) enum Beside {
+    H2c(BenchChannel<H2cChannel>),
+    C2h(BenchChannel<C2hChannel>),
+}
+
+/// Operations in flight on the channel that is kept busy.
+const DEPTH_BESIDE: u64 = 16;
+
+impl Beside {
+    /// Tops up the operations in flight. It is polled while other channels are measured, so it never sleeps.
+    fn keep_busy(&mut self, load: &Load<'_>) -> Result<(), CliError> {
+        let load = Load { depth: DEPTH_BESIDE, batch: DEPTH_BESIDE, wait: None, ..*load };
+        match self {
+            Self::H2c(lane) => refill(lane, &load),
+            Self::C2h(lane) => refill(lane, &load),
+        }
+    }
+
+    /// Waits until nothing is in flight.
+    fn drain(&mut self, card: &Card, load: &Load<'_>) -> Result<(), CliError> {
+        match self {
+            Self::H2c(lane) => drain(card, lane, load),
+            Self::C2h(lane) => drain(card, lane, load),
+        }
+    }
+}
+
+fn refill<C: Channel>(lane: &mut BenchChannel<C>, load: &Load<'_>) -> Result<(), CliError> {
+    lane.total = u64::MAX;
+    round(lane, load).map(drop)
+}
+
+fn drain<C: Channel>(card: &Card, lane: &mut BenchChannel<C>, load: &Load<'_>) -> Result<(), CliError> {
+    let mut stall = StallDetector::new();
+    while lane.done < lane.submitted {
+        if lane.poll()? > 0 {
+            stall.reset();
+        } else if stall.check_after_empty_round(card, load)? {
+            lane.stall_report(load.stall_limit())?;
+        }
+    }
+    lane.check_completions()
 }
 
 /// One round of a channel: submits up to a batch, then polls once. Returns whether there was progress.
@@ -264,6 +312,12 @@ impl RunEnd {
 impl BenchChannels {
     /// Fails if an operation of any channel failed.
     fn check(&mut self) -> Result<(), CliError> {
+        if let Some(beside) = &mut self.beside {
+            match beside {
+                Beside::H2c(lane) => lane.check_completions()?,
+                Beside::C2h(lane) => lane.check_completions()?,
+            }
+        }
         self.h2c.iter_mut().try_for_each(BenchChannel::check_completions)?;
         self.c2h.iter_mut().try_for_each(BenchChannel::check_completions)
     }
@@ -299,6 +353,9 @@ impl BenchChannels {
             if !open {
                 break;
             }
+            if let Some(beside) = &mut self.beside {
+                beside.keep_busy(load)?;
+            }
             if moved {
                 stall.reset();
             } else if stall.check_after_empty_round(card, load)? {
@@ -313,8 +370,14 @@ impl BenchChannels {
             }
         }
         let span = began.elapsed();
+        self.drain_beside(card, load)?;
         self.check()?;
         Ok(span)
+    }
+
+    /// Lets the channel that is kept busy become idle.
+    fn drain_beside(&mut self, card: &Card, load: &Load<'_>) -> Result<(), CliError> {
+        self.beside.as_mut().map_or(Ok(()), |beside| beside.drain(card, load))
     }
 
     #[cold]
@@ -380,6 +443,9 @@ impl BenchChannels {
                 checked = spent;
                 load.check()?;
             }
+            if let Some(beside) = &mut self.beside {
+                beside.keep_busy(load)?;
+            }
             for lane in &mut self.h2c {
                 let span = one_at_a_time(card, lane, load)?;
                 spans.record(span);
@@ -391,6 +457,7 @@ impl BenchChannels {
                 spent = spent.saturating_add(span);
             }
         }
+        self.drain_beside(card, load)?;
         self.check()?;
         Ok(spans)
     }

@@ -41,7 +41,7 @@ use crate::target::{self, Opened};
 use crate::units::binary_size;
 
 use lane::{BenchChannel, WorkingSet};
-use measure::{BenchChannels, Load, clock_cost, share};
+use measure::{BenchChannels, Beside, Load, clock_cost, share};
 use progress::{Row, Rows};
 pub use report::BenchReport;
 use report::{Latency, Measured, ResultRow};
@@ -78,10 +78,10 @@ impl Case {
 /// See [`CliError`]. [`CliError::Mismatch`] if the data is not as expected afterwards. [`CliError::BenchStopped`], after the report, if a
 /// signal or `--timeout` came before the last row.
 pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    for size in &args.sizes {
+    for size in args.sizes.iter().chain(&args.beside) {
         if *size > u64::from(MAX_DESCRIPTOR_LENGTH) {
             return Err(CliError::Usage(format!(
-                "--sizes: {size} is above the limit of one descriptor, {} ({MAX_DESCRIPTOR_LENGTH} bytes)\nhelp: give smaller sizes",
+                "{size} is above the limit of one descriptor, {} ({MAX_DESCRIPTOR_LENGTH} bytes)\nhelp: give smaller sizes",
                 binary_size(u64::from(MAX_DESCRIPTOR_LENGTH))
             )));
         }
@@ -89,8 +89,9 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     let cases: Vec<Case> = cases(args).collect();
     let largest = args.sizes.iter().map(|size| slots(*size) * size).max().unwrap_or(0);
     let lanes = u64::from(args.channels) * 2;
-    let limit =
-        usize::try_from(largest.saturating_mul(lanes)).unwrap_or(usize::MAX).saturating_add(EXTRA_DMA_MEMORY);
+    let limit = usize::try_from(largest.saturating_mul(lanes).saturating_add(args.beside.map_or(0, stride)))
+        .unwrap_or(usize::MAX)
+        .saturating_add(EXTRA_DMA_MEMORY);
     // An unwritable file is reported before anything is measured.
     let svg = args.svg.as_deref().map(|path| OutFile::create(path, settings.deadline)).transpose()?;
     // The card's thread starts before this one is bound: it would inherit the CPU.
@@ -225,17 +226,21 @@ fn check(opened: &Opened, args: &BenchArgs, case: &Case) -> Result<(), CliError>
     for direction in [Direction::H2c, Direction::C2h].into_iter().filter(|way| case.direction.includes(*way))
     {
         let available = info.xdma.count(direction);
-        if args.channels > available {
+        let beside =
+            args.beside.is_some() && (direction == Direction::H2c || case.direction == BenchDirection::C2h);
+        let wanted = args.channels.saturating_add(u8::from(beside));
+        if wanted > available {
             return Err(CliError::TooManyChannels {
                 card: opened.card.name().to_owned(),
-                wanted: args.channels,
+                wanted,
                 direction,
                 available,
             });
         }
     }
     if let Some(ni) = &info.ni {
-        let needed = stride(case.size).saturating_mul(lane_count(args, case));
+        let beside = args.beside.map_or(0, stride);
+        let needed = stride(case.size).saturating_mul(lane_count(args, case)).saturating_add(beside);
         if needed > ni.memory.length {
             return Err(CliError::WorkingSet {
                 card: opened.card.name().to_owned(),
@@ -277,6 +282,18 @@ fn working_sets(
             (way, number, set)
         })
         .collect()
+}
+
+/// Working set of the channel that is kept busy, behind all others.
+fn set_beside(opened: &Opened, args: &BenchArgs, case: &Case, size: u64, deadline: Deadline) -> WorkingSet {
+    let base = opened.card.info().ni.as_ref().map_or(0, |ni| ni.memory.start.get());
+    WorkingSet {
+        size: usize::try_from(size).unwrap_or(usize::MAX),
+        slots: slots(size),
+        card: CardAddr::new(base.saturating_add(stride(case.size).saturating_mul(lane_count(args, case)))),
+        seed: size,
+        deadline,
+    }
 }
 
 fn channel_options(args: &BenchArgs) -> ChannelOptions {
@@ -338,7 +355,17 @@ fn one(
         c2h: of(Direction::C2h)
             .map(|(_, n, set)| BenchChannel::new(card, *n, options, *set))
             .collect::<Result<_, _>>()?,
+        beside: None,
     };
+    if let Some(size) = args.beside {
+        let set = set_beside(opened, args, &case, size, settings.deadline);
+        let number = args.channels;
+        lanes.beside = Some(if case.direction == BenchDirection::C2h {
+            Beside::C2h(BenchChannel::new(card, number, options, set)?)
+        } else {
+            Beside::H2c(BenchChannel::new(card, number, options, set)?)
+        });
+    }
     let slots = slots(case.size);
     let row = rows.begin(number, case.name());
     let load = load(settings, opened, args, &case, &row);

@@ -27,6 +27,9 @@ pub struct BenchReport {
     /// How this machine copies data beyond its caches, for simulated cards, which copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     copies: Option<CopyRoutinesReport>,
+    /// Bytes of an operation of the channel that was kept busy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    beside: Option<u64>,
     pub(super) results: Vec<ResultRow>,
     /// The simulated card's thread and this one share a CPU: the figures show the scheduler, not the card.
     pub(super) shared_cpu: bool,
@@ -184,6 +187,7 @@ impl BenchReport {
             pinned: args.pin.map(|pin| Pinned { card: pin.card, host: pin.host }),
             clock_ns: u64::try_from(clock.as_nanos()).unwrap_or(u64::MAX),
             copies: opened.simulated.then(CopyRoutinesReport::get),
+            beside: args.beside,
             results,
             shared_cpu: false,
             warning: None,
@@ -199,6 +203,10 @@ impl Report for BenchReport {
             vec![("card", format!("{}{}", self.card, if self.simulated { " (simulated)" } else { "" }))];
         if let Some(first) = self.results.first() {
             about.push(("load", first.load()));
+        }
+        if let Some(size) = self.beside {
+            about
+                .push(("beside", format!("one more channel, busy with operations of {}", binary_size(size))));
         }
         if let Some(pinned) = &self.pinned {
             about.push(("CPUs", format!("card {}, host {}", pinned.card, pinned.host)));
