@@ -65,6 +65,18 @@ impl TestBed {
 
     /// Checks all operations of `ways` for `length` bytes from alignment `from` to alignment `to`.
     fn check(&mut self, ways: CopyFunctions, from: usize, to: usize, length: usize) {
+        self.check_routine(ways, CopyRoutine::Avx2Streaming, from, to, length);
+    }
+
+    /// As [`check`](Self::check), with a routine for the operations that have one.
+    fn check_routine(
+        &mut self,
+        ways: CopyFunctions,
+        routine: CopyRoutine,
+        from: usize,
+        to: usize,
+        length: usize,
+    ) {
         let CopyFunctions { name, load, store, between, fill, load_with, store_with, fence } = ways;
         let window = self.window;
         let skip = self.source.as_ptr().align_offset(64);
@@ -90,15 +102,13 @@ impl TestBed {
         load(&source[from_range.clone()], &mut plain_target[to_range.clone()]);
         assert!(plain_target.iter().enumerate().all(|(at, byte)| *byte == wanted(at)), "load, {}", what());
 
-        for routine in CopyRoutine::ALL.into_iter().filter(|routine| routine.is_available()) {
-            // `next` is a hint: any value works.
-            plain_target.fill(MARK);
-            let next = Some(&source[to..]);
-            load_with(routine, &source[from_range.clone()], &mut plain_target[to_range.clone()], next);
-            fence();
-            let same = plain_target.iter().enumerate().all(|(at, byte)| *byte == wanted(at));
-            assert!(same, "load with {routine}, {}", what());
-        }
+        // `next` is a hint: any value works.
+        plain_target.fill(MARK);
+        let next = Some(&source[to..]);
+        load_with(routine, &source[from_range.clone()], &mut plain_target[to_range.clone()], next);
+        fence();
+        let same = plain_target.iter().enumerate().all(|(at, byte)| *byte == wanted(at));
+        assert!(same, "load with {routine}, {}", what());
 
         let target_is = |wanted: &dyn Fn(usize) -> u8| {
             target.iter().enumerate().all(|(at, byte)| byte.load(Ordering::Relaxed) == wanted(at))
@@ -107,12 +117,10 @@ impl TestBed {
         store(&target[to_range.clone()], &plain_source[from_range.clone()]);
         assert!(target_is(&wanted), "store, {}", what());
 
-        for routine in CopyRoutine::ALL.into_iter().filter(|routine| routine.is_available()) {
-            clear();
-            store_with(routine, &target[to_range.clone()], &plain_source[from_range.clone()], None);
-            fence();
-            assert!(target_is(&wanted), "store with {routine}, {}", what());
-        }
+        clear();
+        store_with(routine, &target[to_range.clone()], &plain_source[from_range.clone()], None);
+        fence();
+        assert!(target_is(&wanted), "store with {routine}, {}", what());
 
         clear();
         between(&target[to_range.clone()], &source[from_range.clone()]);
@@ -159,6 +167,18 @@ proptest! {
         for (from, to, length) in steps {
             for ways in COPY_FUNCTIONS {
                 bed.check(ways, from, to, length);
+            }
+        }
+    }
+}
+
+#[test]
+fn copy_every_routine_matches() {
+    let mut bed = TestBed::new(2000);
+    for routine in CopyRoutine::ALL.into_iter().filter(|routine| routine.is_available()) {
+        for length in (129..700).chain([1000, 1024, 1800]) {
+            for (from, to) in [(0, 0), (1, 0), (0, 1), (31, 32), (63, 17)] {
+                bed.check_routine(COPY_FUNCTIONS[0], routine, from, to, length);
             }
         }
     }
