@@ -196,7 +196,7 @@ fn document_links_resolve() {
 #[test]
 fn manual_lists_every_page() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-    let mut pages: Vec<String> = ["", "guide/", "dev/", "protocol/"]
+    let mut pages: Vec<String> = ["", "guide/", "dev/", "protocol/", "benchmarks/"]
         .into_iter()
         .flat_map(|folder| {
             let entries = fs::read_dir(docs.join(folder)).into_iter().flatten().flatten();
@@ -226,7 +226,7 @@ fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut names: Vec<String> =
         ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "examples/README.md"].map(str::to_owned).into();
-    for folder in ["docs", "docs/guide", "docs/dev", "docs/adr", "docs/protocol"] {
+    for folder in ["docs", "docs/guide", "docs/dev", "docs/adr", "docs/protocol", "docs/benchmarks"] {
         let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
         let chapters = entries.map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy()));
         names
@@ -384,25 +384,37 @@ fn document_cargo_commands_exist() {
     assert!(unknown.is_empty(), "{}", unknown.join("\n"));
 }
 
-/// The commit in BENCHMARKS.md exists in the history. The check is skipped without git or in a shallow clone.
+/// The commits of the figures in `docs/benchmarks/machines` exist in the history, and BENCHMARKS.md names them. The check of the history is
+/// skipped without git or in a shallow clone.
 #[test]
-fn benchmarks_commit_is_in_history() {
+fn benchmarks_commits_are_in_history() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let text = fs::read_to_string(root.join("BENCHMARKS.md")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("* project: ")).unwrap_or_default();
-    let commit = line.split([',', ' ']).next().unwrap_or_default();
-    assert!(commit.len() >= 7 && commit.chars().all(|c| c.is_ascii_hexdigit()), "{line}");
+    let index = fs::read_to_string(root.join("BENCHMARKS.md")).unwrap_or_default();
+    let files = fs::read_dir(root.join("docs/benchmarks/machines")).into_iter().flatten().flatten();
+    let mut commits = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file.path()).unwrap_or_default();
+        let figures: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let named = figures.get("commit").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let commit = named.split([',', ' ']).next().unwrap_or_default();
+        let is_commit = commit.len() >= 7 && commit.chars().all(|c| c.is_ascii_hexdigit());
+        assert!(is_commit && index.contains(named), "{}: commit \"{named}\"", file.path().display());
+        commits.push(commit.to_owned());
+    }
+    assert!(!commits.is_empty(), "no machine has figures");
     let git = |args: &[&str]| std::process::Command::new("git").arg("-C").arg(&root).args(args).output();
     match git(&["rev-parse", "--is-shallow-repository"]) {
         Ok(output) if output.status.success() && output.stdout.starts_with(b"false") => {}
         _ => {
-            eprintln!("this checkout has no complete git history: commit {commit} is not checked");
+            eprintln!("this checkout has no complete git history: commits {commits:?} are not checked");
             return;
         }
     }
-    let is_ancestor = git(&["merge-base", "--is-ancestor", commit, "HEAD"]);
-    assert!(
-        is_ancestor.is_ok_and(|output| output.status.success()),
-        "commit {commit} is not in this history: measure again with `cargo measure --peer --write`"
-    );
+    for commit in commits {
+        let is_ancestor = git(&["merge-base", "--is-ancestor", &commit, "HEAD"]);
+        assert!(
+            is_ancestor.is_ok_and(|output| output.status.success()),
+            "commit {commit} is not in this history: measure again with `cargo measure --peer --write`"
+        );
+    }
 }

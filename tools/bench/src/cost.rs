@@ -4,12 +4,13 @@
 //! doubles when another program works on the other hardware thread of the core; neither of the two measured programs causes that cost. Runs
 //! with foreign load there before or after are left out, on both sides alike.
 
+use super::BenchError;
+use super::cells::{Cell, Setting};
 use super::cpu_sample::CpuSample;
 use super::log::{Log, Program};
 use super::placement::{CpuPlacement, PlacementLatencies};
 use super::programs::{Amount, DriverProgram, Peer};
 use super::record::{Record, Run};
-use super::{BenchError, Cell, Setting};
 
 /// Amount of work of a run: no latencies, and many batches, which have a quarter of the time. Some tenths of a second.
 const AMOUNT: Amount = Amount { seconds: 0.2, samples: 0, batches: 5_000 };
@@ -107,7 +108,7 @@ fn run(looks: [CpuSample; 2], record: &Record) -> Option<Run> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Direction, Ring};
+    use super::super::cells::{Direction, Ring};
     use super::*;
 
     const LIMITS: PlacementLatencies = PlacementLatencies { near_ns: 34.0, far_ns: 90.0 };

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::cells::{Cell, Setting};
+use super::questions::{Question, Trial};
 use super::record::Run;
-use super::{Cell, Pair, Setting};
+use super::runs::Pair;
 
 const FILE: &str = "runs.jsonl";
 
@@ -31,7 +33,7 @@ pub(crate) enum LogError {
 /// Program of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Program {
+pub(crate) enum Program {
     Ours,
     Peer,
 }
@@ -42,11 +44,12 @@ pub(super) enum Program {
 enum LogLine {
     Pair { cell: Cell, pair: Pair },
     Cost { cell: Cell, program: Program, run: Run },
+    Question { question: Question, trial: Trial },
 }
 
 /// Log of measurements.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(crate) struct Log {
     path: PathBuf,
     file: File,
     /// Earlier content.
@@ -55,7 +58,7 @@ pub(super) struct Log {
 
 impl Log {
     /// Begins a log in `folder`, or continues the existing one.
-    pub(super) fn open(
+    pub(crate) fn open(
         folder: &Path,
         setting: &Setting,
         programs: [Option<&Path>; 2],
@@ -96,7 +99,7 @@ impl Log {
     }
 
     /// Pairs of a cell in the log.
-    pub(super) fn pairs(&self, wanted: &Cell) -> Vec<Pair> {
+    pub(crate) fn pairs(&self, wanted: &Cell) -> Vec<Pair> {
         let pair = |line: &LogLine| match line {
             LogLine::Pair { cell, pair } if cell == wanted => Some(pair.clone()),
             _ => None,
@@ -105,7 +108,7 @@ impl Log {
     }
 
     /// Cost runs of a cell and a program in the log.
-    pub(super) fn runs(&self, wanted: &Cell, whose: Program) -> Vec<Run> {
+    pub(crate) fn runs(&self, wanted: &Cell, whose: Program) -> Vec<Run> {
         let run = |line: &LogLine| match line {
             LogLine::Cost { cell, program, run } if cell == wanted && *program == whose => Some(*run),
             _ => None,
@@ -113,12 +116,25 @@ impl Log {
         self.before.iter().filter_map(run).collect()
     }
 
-    pub(super) fn pair(&mut self, cell: Cell, pair: &Pair) -> Result<(), LogError> {
+    /// Trials of a question in the log.
+    pub(crate) fn trials(&self, wanted: Question) -> Vec<Trial> {
+        let trial = |line: &LogLine| match line {
+            LogLine::Question { question, trial } if *question == wanted => Some(trial.clone()),
+            _ => None,
+        };
+        self.before.iter().filter_map(trial).collect()
+    }
+
+    pub(crate) fn trial(&mut self, question: Question, trial: &Trial) -> Result<(), LogError> {
+        self.write(&LogLine::Question { question, trial: trial.clone() })
+    }
+
+    pub(crate) fn pair(&mut self, cell: Cell, pair: &Pair) -> Result<(), LogError> {
         self.write(&LogLine::Pair { cell, pair: pair.clone() })
     }
 
     /// Appends a run, and returns it.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         cell: Cell,
         program: Program,
@@ -139,10 +155,10 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cells::{Direction, Ring};
     use super::super::cpu_sample::CpuSample;
     use super::super::placement::PlacementLatencies;
     use super::super::record::Record;
-    use super::super::{Direction, Ring};
     use super::*;
 
     const SAMPLE: CpuSample = CpuSample { one_way_ns: 40.0, host_ns: 9.0, card_ns: 9.0, beside_ns: 9.5 };
@@ -157,18 +173,21 @@ mod tests {
         let open = |resume| Log::open(dir.path(), &setting, [Some(program.as_path()), None], resume);
         let cell = Cell { ring: Ring::Credit, size: 64, direction: Direction::H2c };
         let other = Cell { size: 512, ..cell };
-        let ours = Record { ops_per_s: 5e7, busy_cpus: 2.0, latency: None, cpu_ns_per_op: None };
+        let ours = Record { ops_per_s: 5e7, busy_cpus: 2.0, ..Record::default() };
+        let trial = Trial { looks: vec![SAMPLE; 2], base: None, run: ours };
         let pair = Pair { looks: vec![SAMPLE; 2], ours, peer: Some(ours) };
         let run = Run { looks: [SAMPLE; 2], ns_per_op: 12.25 };
         let mut log = open(true).unwrap();
         log.pair(cell, &pair).unwrap();
         assert_eq!(log.run(cell, Program::Peer, Some(run)).unwrap(), Some(run));
         assert_eq!(log.run(other, Program::Ours, None).unwrap(), None);
+        log.trial(Question::OneCpu, &trial).unwrap();
         let mut log = open(true).unwrap();
+        assert_eq!((log.trials(Question::OneCpu), log.trials(Question::Beside)), (vec![trial], Vec::new()));
         assert_eq!((log.pairs(&cell), log.pairs(&other)), (vec![pair], Vec::new()));
         assert_eq!((log.runs(&cell, Program::Ours), log.runs(&cell, Program::Peer)), (Vec::new(), vec![run]));
         writeln!(log.file, "nonsense").unwrap();
-        assert!(open(true).unwrap_err().to_string().contains("line 4"));
+        assert!(open(true).unwrap_err().to_string().contains("line 5"));
         fs::write(&program, "two").unwrap();
         assert!(matches!(open(true), Err(LogError::Other { .. })));
         assert_eq!(open(false).unwrap().pairs(&cell), Vec::new());

@@ -4,8 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use super::cells::size_text;
+use super::record::CopyChoice;
+
 /// Properties of the machine and its tools: name and value, in the order of the report.
-pub(crate) type Facts = Vec<(&'static str, String)>;
+pub(crate) type Facts = Vec<(String, String)>;
 
 /// Properties of the machine, without anything that identifies it.
 pub(crate) fn machine(cpus: [usize; 2]) -> Facts {
@@ -13,7 +16,7 @@ pub(crate) fn machine(cpus: [usize; 2]) -> Facts {
     let hypervisor =
         field(&cpuinfo, "flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
     let count = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-    vec![
+    let facts = [
         ("CPU", field(&cpuinfo, "model name").unwrap_or("unknown").to_owned()),
         ("CPUs", format!("{count}{}", if hypervisor { ", of a virtual machine" } else { "" })),
         ("submitting CPU, copying CPU", format!("{}, {}", cpus[0], cpus[1])),
@@ -26,30 +29,65 @@ pub(crate) fn machine(cpus: [usize; 2]) -> Facts {
             "load at the start (1 min)",
             or_unknown(read("/proc/loadavg").split(' ').next().unwrap_or_default()),
         ),
-    ]
+    ];
+    facts.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// Versions; `peer`: DPDK's, if it is used.
-pub(crate) fn versions(root: &Path, peer: Option<&str>) -> Facts {
-    let ask = |program: &str, args: &[&str]| {
-        let output = Command::new(program).args(args).current_dir(root).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let commit = match ask("git", &["rev-parse", "--short=12", "HEAD"]) {
-        Some(commit) => match ask("git", &["status", "--porcelain", "--untracked-files=no"]).as_deref() {
+/// Copy routines that this project's program chose, per kind of pages.
+pub(crate) fn copy_routines(choices: &[CopyChoice]) -> Facts {
+    let mut facts = Facts::new();
+    for CopyChoice { pages, length, routine } in choices {
+        let name = format!("copy routines, {pages} pages");
+        let text = format!("{} {routine}", size_text(*length));
+        match facts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, value)) => *value += &format!(", {text}"),
+            None => facts.push((name, text)),
+        }
+    }
+    facts
+}
+
+/// Output of a program in a folder; `None` if it fails.
+fn ask(folder: &Path, program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).current_dir(folder).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Commit of the project.
+pub(crate) fn commit(root: &Path) -> String {
+    match ask(root, "git", &["rev-parse", "--short=12", "HEAD"]) {
+        Some(commit) => match ask(root, "git", &["status", "--porcelain", "--untracked-files=no"]).as_deref()
+        {
             Some("") => commit,
             _ => format!("{commit}, with changes that are not committed"),
         },
         None => "unknown".to_owned(),
-    };
-    let mut facts = vec![
-        ("project", commit),
-        ("compiler", ask("rustc", &["--version"]).unwrap_or_else(|| "unknown".to_owned())),
-    ];
+    }
+}
+
+/// Today's date in UTC, as `YYYY-MM-DD`.
+pub(crate) fn today() -> String {
+    or_unknown(&ask(Path::new("/"), "date", &["-u", "+%F"]).unwrap_or_default())
+}
+
+/// Name of the CPU without trademarks, clock and the words that every CPU has: `Intel Xeon`.
+pub(crate) fn short_cpu_name(facts: &Facts) -> String {
+    let name = facts.iter().find(|(name, _)| name == "CPU").map_or("", |(_, value)| value);
+    let name = name.split('@').next().unwrap_or_default().replace("(R)", "").replace("(TM)", "");
+    let words = name.split_whitespace().filter(|word| {
+        !["CPU", "Processor", "processor"].contains(word) && !word.to_lowercase().ends_with("-core")
+    });
+    or_unknown(&words.collect::<Vec<_>>().join(" "))
+}
+
+/// Versions; `peer`: DPDK's, if it is used.
+pub(crate) fn versions(root: &Path, peer: Option<&str>) -> Facts {
+    let compiler = ask(root, "rustc", &["--version"]).unwrap_or_else(|| "unknown".to_owned());
+    let mut facts = vec![("compiler".to_owned(), compiler)];
     if let Some(dpdk) = peer {
-        facts.push(("DPDK", dpdk.to_owned()));
-        let gcc = ask("gcc", &["--version"]).and_then(|text| Some(text.lines().next()?.to_owned()));
-        facts.push(("C compiler of the peer", gcc.unwrap_or_else(|| "unknown".to_owned())));
+        facts.push(("DPDK".to_owned(), dpdk.to_owned()));
+        let gcc = ask(root, "gcc", &["--version"]).and_then(|text| Some(text.lines().next()?.to_owned()));
+        facts.push(("C compiler of the peer".to_owned(), gcc.unwrap_or_else(|| "unknown".to_owned())));
     }
     facts
 }
@@ -106,6 +144,32 @@ mod tests {
         assert_eq!(field(cpuinfo, "model"), None);
         assert_eq!(chosen("always [madvise] never\n"), "madvise");
         assert_eq!(chosen(""), "unknown");
+    }
+
+    #[test]
+    fn machine_cpu_name_is_short() {
+        for (name, short) in [
+            ("Intel(R) Xeon(R) Processor", "Intel Xeon"),
+            ("AMD EPYC 7763 64-Core Processor", "AMD EPYC 7763"),
+            ("Intel(R) Core(TM) i7-8700 CPU @ 3.20GHz", "Intel Core i7-8700"),
+            ("", "unknown"),
+        ] {
+            assert_eq!(short_cpu_name(&vec![("CPU".to_owned(), name.to_owned())]), short);
+        }
+    }
+
+    #[test]
+    fn machine_copy_routines_are_listed_per_pages() {
+        let choice = |pages: &str, length, routine: &str| CopyChoice {
+            pages: pages.to_owned(),
+            length,
+            routine: routine.to_owned(),
+        };
+        let choices =
+            [choice("normal", 512, "avx2"), choice("normal", 4096, "rep-movsb"), choice("huge", 512, "avx2")];
+        let facts = copy_routines(&choices);
+        assert_eq!(facts.len(), 2);
+        assert_eq!(facts[0].1, "512 B avx2, 4 KiB rep-movsb");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::placement::CpuPlacement;
 
@@ -36,7 +36,8 @@ const BUDGETS: [(&str, &[&str], f64, f64); 9] = [
 ];
 
 /// One benchmark.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Benchmark {
     pub(crate) package: String,
     pub(crate) name: String,
@@ -49,11 +50,17 @@ pub(crate) struct Benchmark {
 impl Benchmark {
     /// Budget for a CPU placement, if one is agreed on.
     pub(crate) fn budget(&self, regime: CpuPlacement) -> Option<f64> {
+        let (near, far) = self.budgets()?;
+        Some(if regime == CpuPlacement::NoSharedCache { far } else { near })
+    }
+
+    /// Budgets with and without a shared cache.
+    pub(crate) fn budgets(&self) -> Option<(f64, f64)> {
         let fits = |group: &str, words: &[&str]| {
             self.name.starts_with(group) && words.iter().all(|word| self.name.contains(word))
         };
         let (.., near, far) = BUDGETS.iter().find(|(group, words, ..)| fits(group, words))?;
-        Some(if regime == CpuPlacement::NoSharedCache { *far } else { *near })
+        Some((*near, *far))
     }
 }
 

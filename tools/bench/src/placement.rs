@@ -3,17 +3,22 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
+
 use super::cpu_sample::CpuSample;
-use super::statistics::median;
+use super::statistics::Figure;
 
 /// Current relation of the two CPUs. The host of a virtual machine may change it at any time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum CpuPlacement {
     /// Separate cores with a common cache.
+    #[serde(rename = "near")]
     SharedCache,
     /// Separate cores without a common cache.
+    #[serde(rename = "far")]
     NoSharedCache,
     /// Two hardware threads of one core.
+    #[serde(rename = "one core")]
     SameCore,
 }
 
@@ -45,7 +50,8 @@ impl CpuPlacement {
 }
 
 /// Minimum one-way latencies between the CPUs per placement.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct PlacementLatencies {
     pub(crate) near_ns: f64,
     pub(crate) far_ns: f64,
@@ -57,10 +63,25 @@ const BIN_NS: f64 = 10.0;
 /// Maximum length of a bar in characters.
 const MAX_BAR_WIDTH: usize = 50;
 
+/// Bar of the histogram of latencies.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bar {
+    pub(crate) from_ns: f64,
+    pub(crate) placement: Option<CpuPlacement>,
+    /// Median of the factors by which the CPUs slow each other down.
+    pub(crate) slowdown: f64,
+    pub(crate) count: usize,
+}
+
 /// Histogram of latencies, with the mutual slowdown of the CPUs, for judging the limits.
-pub(crate) fn histogram(samples: &[CpuSample], limits: &PlacementLatencies) -> String {
+pub(crate) fn histogram<'a>(
+    samples: impl IntoIterator<Item = &'a CpuSample>,
+    limits: &PlacementLatencies,
+) -> Vec<Bar> {
     let mut bins: BTreeMap<(u64, Option<CpuPlacement>), Vec<f64>> = BTreeMap::new();
-    for cores in samples.iter().filter(|cores| cores.one_way_ns.is_finite() && cores.one_way_ns >= 0.0) {
+    let known = |cores: &&CpuSample| cores.one_way_ns.is_finite() && cores.one_way_ns >= 0.0;
+    for cores in samples.into_iter().filter(known) {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -69,16 +90,24 @@ pub(crate) fn histogram(samples: &[CpuSample], limits: &PlacementLatencies) -> S
         let bin = (cores.one_way_ns / BIN_NS) as u64;
         bins.entry((bin, CpuPlacement::of_one(cores, limits))).or_default().push(cores.slowdown());
     }
-    let highest = bins.values().map(Vec::len).max().unwrap_or(1);
-    let mut text = String::new();
-    for ((bin, regime), slowdowns) in bins {
-        let (count, slowdown) = (slowdowns.len(), median(&slowdowns).unwrap_or(f64::NAN));
+    let bars = bins.into_iter().map(|((bin, placement), slowdowns)| {
         #[expect(clippy::cast_precision_loss, reason = "latencies are small")]
-        let from = bin as f64 * BIN_NS;
-        let regime = regime.map_or("", CpuPlacement::name);
+        let from_ns = bin as f64 * BIN_NS;
+        let slowdown = Figure::of(slowdowns.iter().copied()).map_or(1.0, |figure| figure.median);
+        Bar { from_ns, placement, slowdown, count: slowdowns.len() }
+    });
+    bars.collect()
+}
+
+/// Histogram as text.
+pub(crate) fn chart(bars: &[Bar]) -> String {
+    let highest = bars.iter().map(|bar| bar.count).max().unwrap_or(1).max(1);
+    let mut text = String::new();
+    for Bar { from_ns, placement, slowdown, count } in bars {
+        let placement = placement.map_or("", CpuPlacement::name);
         let bar = "#".repeat((count * MAX_BAR_WIDTH).div_ceil(highest));
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{from:5.0} ns  {regime:8}  x{slowdown:.2}  {count:4}  {bar}");
+        let _ = writeln!(text, "{from_ns:5.0} ns  {placement:8}  x{slowdown:.2}  {count:4}  {bar}");
     }
     text
 }
@@ -114,7 +143,8 @@ mod tests {
 
     #[test]
     fn histogram_names_placement_of_each_bar() {
-        let text = histogram(&samples(&[31.0, 41.0, 44.0, 49.9, 41.0, 165.0, 169.0, f64::NAN]), &LIMITS);
+        let samples = samples(&[31.0, 41.0, 44.0, 49.9, 41.0, 165.0, 169.0, f64::NAN]);
+        let text = chart(&histogram(&samples, &LIMITS));
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert_eq!(lines[0][..6], ["30", "ns", "one", "core", "x1.50", "1"]);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::record::{Record, RecordError};
-use super::{Cell, Setting};
+use super::cells::{Cell, Setting};
+use super::record::{CopyChoice, Record, RecordError, ResultRow, copy_choices, rows};
 
 /// Time limit of a run: the maximum duration that can be requested, plus the same for setup.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -26,6 +26,12 @@ pub(crate) enum ProgramError {
     /// A program did not build.
     #[error("{what} does not build: {reason}")]
     Build { what: &'static str, reason: String },
+    /// The program of the release profile was not built.
+    #[error(
+        "{} does not exist: build it with `cargo build --release -p fpgactl`, or name a program with --fpgactl FILE",
+        path.display()
+    )]
+    NotBuilt { path: PathBuf },
     /// A program did not start or failed.
     #[error("{what} failed: {reason}")]
     Failed { what: String, reason: String },
@@ -125,6 +131,9 @@ impl Amount {
     }
 }
 
+/// Words before the options of `dma bench` with a simulated card.
+const BENCH: [&str; 5] = ["--json", "--card", "mock", "dma", "bench"];
+
 /// This project's program, ready to run.
 #[derive(Debug)]
 pub(crate) struct DriverProgram {
@@ -160,6 +169,46 @@ impl DriverProgram {
         }
     }
 
+    /// Takes an existing program.
+    pub(crate) fn existing(program: &Path) -> Result<Self, ProgramError> {
+        if !program.is_file() {
+            return Err(ProgramError::NotBuilt { path: program.to_owned() });
+        }
+        Ok(Self { program: program.to_owned() })
+    }
+
+    /// Command of `dma bench` with these options, on one CPU alone if `cpu` names it.
+    pub(crate) fn bench_command(&self, cpu: Option<usize>, args: &[&str]) -> Command {
+        let mut command = match cpu {
+            Some(cpu) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", &cpu.to_string()]).arg(&self.program);
+                command
+            }
+            None => Command::new(&self.program),
+        };
+        command.args(BENCH).args(args);
+        command
+    }
+
+    /// Runs `dma bench` with options that give one result.
+    pub(crate) fn bench(&self, cpu: Option<usize>, args: &[&str]) -> Result<Record, ProgramError> {
+        record("fpgactl", &mut self.bench_command(cpu, args), Record::of_ours)
+    }
+
+    /// Runs a command of [`DriverProgram::bench_command`], for at most `limit`.
+    pub(crate) fn bench_rows(command: &mut Command, limit: Duration) -> Result<Vec<ResultRow>, ProgramError> {
+        parsed("fpgactl", command, limit, rows)
+    }
+
+    /// Copy routines that the program chooses on this machine.
+    pub(crate) fn copy_choices(&self) -> Result<Vec<CopyChoice>, ProgramError> {
+        let args =
+            ["--sizes", "64", "--direction", "h2c", "--seconds", "0.05", "--samples", "0", "--batches", "0"];
+        parsed("fpgactl", &mut self.bench_command(None, &args), LIMIT, copy_choices)
+    }
+
+    /// One run of a pair.
     pub(crate) fn run(
         &self,
         setting: &Setting,
@@ -169,7 +218,8 @@ impl DriverProgram {
         let [host, card] = setting.cpus;
         let mut command = Command::new(&self.program);
         command
-            .args(["--json", "--card", "mock", "dma", "bench", "--mode", "poll", "--channels", "1"])
+            .args(BENCH)
+            .args(["--mode", "poll", "--channels", "1"])
             .args(["--sizes", &cell.size.to_string(), "--direction", cell.direction.name()])
             .args(["--ring", cell.ring.name(), "--depth", &setting.depth.to_string()])
             .args(["--pin", &format!("{card},{host}")])
@@ -189,10 +239,19 @@ fn record(
     command: &mut Command,
     parse: fn(&[u8]) -> Result<Record, RecordError>,
 ) -> Result<Record, ProgramError> {
+    parsed(name, command, LIMIT, parse)
+}
+
+fn parsed<T>(
+    name: &str,
+    command: &mut Command,
+    limit: Duration,
+    parse: fn(&[u8]) -> Result<T, RecordError>,
+) -> Result<T, ProgramError> {
     let args: Vec<String> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let what = || format!("{name} ({})", args.join(" "));
     let Output { status, stdout, stderr } =
-        output_within(command, LIMIT).map_err(|reason| ProgramError::Failed { what: what(), reason })?;
+        output_within(command, limit).map_err(|reason| ProgramError::Failed { what: what(), reason })?;
     if !status.success() {
         let reason = format!("{status}: {}", String::from_utf8_lossy(&stderr).trim());
         return Err(ProgramError::Failed { what: what(), reason });

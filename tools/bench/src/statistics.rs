@@ -1,4 +1,6 @@
-//! Medians and spreads.
+//! Medians and their spread.
+
+use serde::{Deserialize, Serialize};
 
 /// Median; for an even count the mean of the middle two. `None` without values.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
@@ -12,29 +14,40 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-/// Spread of repeated measurements.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Spread {
+/// Median of repeated measurements, with minimum, maximum and their number.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Figure {
     pub(crate) median: f64,
     pub(crate) least: f64,
     pub(crate) most: f64,
+    pub(crate) runs: usize,
 }
 
-impl Spread {
-    /// Returns `None` without values.
+impl Figure {
+    /// Returns `None` without values. Values have five significant digits.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let values: Vec<f64> = values.into_iter().collect();
-        let median = median(&values)?;
+        let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).map(rounded).collect();
+        let median = rounded(median(&values)?);
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Some(Self { median, least, most })
+        Some(Self { median, least, most, runs: values.len() })
     }
 
-    /// Formats as `median (least-most)`, scaled, with `digits` decimal places.
+    /// Formats as `median (least-most; runs)`, scaled, with `digits` decimal places.
     pub(crate) fn text(&self, scale: f64, digits: usize) -> String {
-        let [median, least, most] = [self.median, self.least, self.most].map(|value| value / scale);
-        format!("{median:.digits$} ({least:.digits$}-{most:.digits$})")
+        format!("{:.digits$} {}", self.median / scale, self.spread(scale, digits))
     }
+
+    /// Formats as `(least-most; runs)`.
+    pub(crate) fn spread(&self, scale: f64, digits: usize) -> String {
+        format!("({:.digits$}-{:.digits$}; {})", self.least / scale, self.most / scale, self.runs)
+    }
+}
+
+/// Rounds to five significant digits: more would only lengthen the files.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.4e}").parse().unwrap_or(value)
 }
 
 #[cfg(test)]
@@ -50,10 +63,11 @@ mod tests {
     }
 
     #[test]
-    fn statistics_spread_keeps_extremes() {
-        assert_eq!(Spread::of([]), None);
-        let spread = Spread::of([3e6, 1e6, 2e6]).unwrap();
-        assert_eq!((spread.median, spread.least, spread.most), (2e6, 1e6, 3e6));
-        assert_eq!(spread.text(1e6, 1), "2.0 (1.0-3.0)");
+    fn statistics_figure_keeps_extremes() {
+        assert_eq!(Figure::of([]), None);
+        assert_eq!(Figure::of([1.234_567_8]).map(|figure| figure.median), Some(1.2346));
+        let figure = Figure::of([3e6, 1e6, 2e6]).unwrap();
+        assert_eq!((figure.median, figure.least, figure.most), (2e6, 1e6, 3e6));
+        assert_eq!(figure.text(1e6, 1), "2.0 (1.0-3.0; 3)");
     }
 }

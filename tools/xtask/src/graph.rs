@@ -51,7 +51,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpgactl", &["fpga-diag", "fpga-frames", "fpga-netsim", "fpga-register-map"]),
     ("fpga-process", &[]),
     ("vmtest", &["fpga-process"]),
-    ("fpga-bench", &["fpga-process"]),
+    ("fpga-bench", &["fpga-netsim", "fpga-process"]),
     ("xtask", &["fpga-host", "fpga-process", "fpga-register-map"]),
     ("fpga-tests", &["fpga-diag", "fpga-frames", "fpgactl", "fpga-netsim"]),
     ("fpga-examples", &["fpga-driver", "fpga-frames", "fpga-register-map"]),
