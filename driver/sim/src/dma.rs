@@ -418,6 +418,26 @@ impl DmaMap {
         Ok(())
     }
 
+    /// Caches the mapping that holds all of `part` if no cached one does: with many channels, each has its own mapping. Returns whether one
+    /// is cached now, as the most recent one.
+    fn cache_window(&mut self, part: &DmaPart, write: bool) -> bool {
+        let recent = if write { &mut self.writes } else { &mut self.reads };
+        if recent.cached_window(part).is_some() {
+            return true;
+        }
+        let found = self.find(part.at.get()).filter(|(_, extent)| extent.permits(write));
+        let memory = found.and_then(|(start, extent)| {
+            let Some(Backing::Mapped(memory)) = self.backings.get(extent.slot) else { return None };
+            let (offset, length) =
+                (usize::try_from(extent.offset).ok()?, usize::try_from(extent.length).ok()?);
+            Some(CachedMapping { start, memory: memory.part(offset, length).ok()? })
+        });
+        let Some(window) = memory.filter(|window| window.stretch(part).is_some()) else { return false };
+        let recent = if write { &mut self.writes } else { &mut self.reads };
+        recent.note(window);
+        true
+    }
+
     #[cold]
     const fn refuse(&mut self, at: u64, write: bool) -> DmaFault {
         *(if write { &mut self.refused.writes } else { &mut self.refused.reads }) += 1;
@@ -470,7 +490,10 @@ impl DmaSpace for DmaMap {
             self.into_card.note(parts.iter().map(|part| (base.wrapping_add(part.offset), part.length)));
         let mut done = 0;
         while let Some(part) = parts.get(done) {
-            if streams && let Some(window) = self.reads.cached_window(part) {
+            if streams
+                && self.cache_window(part, false)
+                && let Some(window) = &self.reads.last
+            {
                 let near = parts.get(done..).unwrap_or_default();
                 let count = gather(
                     memory,
@@ -494,7 +517,10 @@ impl DmaSpace for DmaMap {
         let streams = self.into_host.note(parts.iter().map(|part| (address(part), part.length)));
         let mut done = 0;
         while let Some(part) = parts.get(done) {
-            if streams && let Some(window) = self.writes.cached_window(part) {
+            if streams
+                && self.cache_window(part, true)
+                && let Some(window) = &self.writes.last
+            {
                 let near = parts.get(done..).unwrap_or_default();
                 let count = scatter(
                     memory,
