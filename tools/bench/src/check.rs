@@ -122,7 +122,7 @@ fn name(quantity: Quantity, direction: ResultDirection) -> String {
     match quantity {
         Quantity::CopyShare(size) => format!("share of the copy limit, {}, {direction}", size_text(size)),
         Quantity::Channels(ChannelQuantity::FourChannels) => {
-            "rate of 4 channels per direction, divided by that of 1".to_owned()
+            "share of the copy limit with 4 channels per direction, divided by that with 1".to_owned()
         }
         Quantity::Channels(ChannelQuantity::Beside) => {
             "99th percentile of 64 B beside 1 MiB, divided by that without".to_owned()
@@ -150,7 +150,9 @@ fn value(
     };
     let run = record(rows)?;
     match quantity {
-        Quantity::Channels(ChannelQuantity::FourChannels) => Some(run.gb_per_s / record(base?)?.gb_per_s),
+        Quantity::Channels(ChannelQuantity::FourChannels) => {
+            Some(run.copy_share()? / record(base?)?.copy_share()?)
+        }
         Quantity::Channels(ChannelQuantity::Beside) => Some(run.p99_ns()? / record(base?)?.p99_ns()?),
         _ => run.copy_share(),
     }

@@ -112,9 +112,9 @@ impl Question {
 }
 
 impl Trial {
-    /// Rate divided by that of the run to compare with.
-    pub(crate) fn rate_ratio(&self) -> Option<f64> {
-        self.base.map(|base| self.run.gb_per_s / base.gb_per_s)
+    /// Share of the copy limit divided by that of the run to compare with, which copies in less memory.
+    pub(crate) fn share_ratio(&self) -> Option<f64> {
+        Some(self.run.copy_share()? / self.base?.copy_share()?)
     }
 
     /// 99th percentile divided by that of the run to compare with.

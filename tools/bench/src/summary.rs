@@ -143,7 +143,7 @@ fn channels(answered: &Answered, setting: &Setting) -> Vec<Channels> {
     };
     match answered.question {
         Question::Channels => {
-            in_placements(ChannelQuantity::FourChannels, Trial::rate_ratio, |record| Some(record.gb_per_s))
+            in_placements(ChannelQuantity::FourChannels, Trial::share_ratio, Record::copy_share)
         }
         Question::Beside => in_placements(ChannelQuantity::Beside, Trial::latency_ratio, Record::p99_ns),
         Question::OneCpu => {

@@ -23,10 +23,11 @@ const SECTIONS: [Section; 4] = [
     Section {
         quantity: ChannelQuantity::FourChannels,
         title: "Several channels",
-        method: "Rate of four channels per direction at 64 KiB, divided by that of one, both directions at once: `fpgactl --card mock dma\n\
-                 bench --sizes 64KiB --direction both --channels 4` just after the same with `--channels 1`. One thread drives all of them, and\n\
-                 one thread of the card copies, so the ratio is 1 if channels cost nothing.",
-        columns: &["4+4 channels, GB/s", "1+1 channel, GB/s", "ratio"],
+        method: "Share of the copy limit with four channels per direction at 64 KiB, divided by that with one, both directions at once:\n\
+                 `fpgactl --card mock dma bench --sizes 64KiB --direction both --channels 4` just after the same with `--channels 1`. Each\n\
+                 channel has a working set of its own, and the limit is that of all of them together. One thread drives all channels, and one\n\
+                 thread of the card copies, so the ratio is 1 if channels cost nothing.",
+        columns: &["4+4 channels, share", "1+1 channel, share", "ratio"],
         scale: 1.0,
         digits: 2,
     },

@@ -20,7 +20,7 @@ const HEADLINES: [(&str, Quantity, f64, usize); 15] = [
     ("latency / DPDK's, 64 B, median or p99", Quantity::PeerLatency, 1.0, 2),
     ("CPU time of an operation, ns", Quantity::CpuTime, 1.0, 1),
     (
-        "rate of 4 channels per direction / of 1, 64 KiB",
+        "share of the copy limit, 4 channels per direction / 1, 64 KiB",
         Quantity::Channels(ChannelQuantity::FourChannels),
         1.0,
         2,

@@ -126,7 +126,7 @@ fn summary_questions_are_ratios() {
             (ChannelQuantity::OneCpuLatency, None, 800.0),
         ]
     );
-    assert_eq!(channels[0].without.map(|without| without.median), Some(10.0));
+    assert_eq!(channels[0].without.map(|without| without.median), Some(1.0));
 }
 
 #[test]

@@ -51,6 +51,8 @@ const WORKING_SET: u64 = 16 << 20;
 const MAX_WORKING_SET_SLOTS: u64 = 4096;
 /// Time for which plain copies are measured, as a share of a row's time.
 const PLAIN_COPIES: f64 = 0.1;
+/// Maximum working set of plain copies, in bytes: more than caches hold.
+const MAX_PLAIN_COPIES: u64 = 256 << 20;
 /// Time that a hybrid wait polls.
 const SPIN: Duration = Duration::from_micros(20);
 /// Alignment of working sets in card memory, in bytes.
@@ -396,7 +398,9 @@ fn one(
 /// Measures the fastest plain copy of the case's size, for a tenth of a row's time. Without memory for it the report has no such figure.
 fn plain_copies(args: &BenchArgs, case: &Case) -> Option<CopyLimit> {
     let length = usize::try_from(case.size).ok()?;
-    let set = usize::try_from(slots(case.size).saturating_mul(case.size)).ok()?;
+    // All channels together.
+    let set = slots(case.size).saturating_mul(case.size).saturating_mul(lane_count(args, case));
+    let set = usize::try_from(set.min(MAX_PLAIN_COPIES)).ok()?;
     let limit = CopyLimit::measure(length, set, args.seconds.mul_f64(PLAIN_COPIES));
     limit.inspect_err(|error| tracing::debug!(%error, "plain copies are not measured")).ok()
 }
