@@ -50,8 +50,8 @@ macro_rules! wide_copy {
         /// # Safety
         /// As [`copy`](super::copy), for more than [`INLINE`] bytes, on a machine with the instructions of its name.
         unsafe fn $name(to: *mut u8, from: *const u8, length: usize $(, $ahead: isize)?) {
-            // SAFETY: the first accesses reach 64 bytes far, the rounds begin at `length - 128` (rdx is there, in the
-            // destination) at the latest and reach 128 bytes far, the last accesses begin at `length - 128`: all inside
+            // SAFETY: the first accesses reach 64 bytes far, the rounds begin no later than at `length - 128` (rdx
+            // is there, in the destination) and reach 128 bytes far, the last accesses begin at `length - 128`: all inside
             // `length`, which is more than 128. Every register that is changed is named or clobbered.
             unsafe {
                 asm!(
@@ -75,8 +75,8 @@ macro_rules! wide_copy {
                     "sub rdi, -128",
                     "cmp rdi, rdx",
                     "jbe 2b",
-                    // Nothing is left if the destination ends at a 64-byte boundary: ordinary stores to a line that is on its way past the
-                    // caches would fetch it.
+                    // Nothing remains if the destination ends at a 64-byte boundary. Ordinary stores to a line whose streaming stores are in
+                    // progress would fetch it.
                     "lea rax, [rdx + 128]",
                     "cmp rdi, rax",
                     "je 4f",
