@@ -85,6 +85,7 @@ fn wrong_usage_exits_2() {
         (&["dma", "bench", "--batch", "0"], &["--batch"]),
         (&["dma", "bench", "--sizes", "64,0"], &["0 bytes move nothing"]),
         (&["dma", "bench", "--sizes", "256MiB"], &["--sizes", "268435456", "268431360"]),
+        (&["dma", "bench", "--beside", "256MiB"], &["--beside", "268435456", "268431360"]),
         (&["dma", "bench", "--sizes", "4KB"], &["1000 or 1024"]),
         (&["dma", "bench", "--mode", "sleep"], &["poll", "irq", "hybrid"]),
         (&["dma", "bench", "--ring", "endless"], &["stop", "credit"]),

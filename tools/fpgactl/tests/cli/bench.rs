@@ -50,6 +50,21 @@ fn bench_json_has_contract_keys() {
 }
 
 #[test]
+fn bench_beside_large_operations_is_verified() {
+    for way in ["h2c", "c2h", "both"] {
+        let args = ["--sizes", "64", "--direction", way, "--beside", "1MiB", "--mode", "poll,irq", "--json"];
+        let ran = bench(&args).ok();
+        assert_eq!(ran.json()["beside"].as_u64(), Some(1 << 20));
+        for line in lines(&ran) {
+            assert_eq!(line["verified"].as_bool(), Some(true), "{line}");
+            assert!(line["copy_gb_per_s"].as_f64().unwrap() > 0.0, "{line}");
+        }
+    }
+    let refused = bench(&["--channels", "4", "--beside", "64"]);
+    assert!(refused.status != 0 && refused.stderr.contains('5'), "{}", refused.stderr);
+}
+
+#[test]
 fn bench_every_wait_mode_on_several_channels() {
     let args =
         ["--sizes", "512", "--direction", "both", "--mode", "poll,irq,hybrid", "--channels", "2", "--json"];

@@ -3,6 +3,8 @@
 use clap::CommandFactory;
 use fpgactl::cli::Cli;
 
+use std::process::Command;
+
 use crate::support::{file, fpgactl};
 
 #[test]
@@ -209,4 +211,27 @@ fn help_and_version_exit_0() {
         assert!(help.contains(command), "{help}");
     }
     assert!(fpgactl(&["--version"]).ok().stdout.starts_with("fpgactl "));
+}
+
+/// The variable selects the routine for all copies; an unknown name is reported and ignored.
+#[test]
+fn info_copy_routine_follows_variable() {
+    let with = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+        let output = command.args(["info", "--json"]).env("FPGA_COPY", name).output().unwrap();
+        assert!(output.status.success());
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (report["copies"].clone(), String::from_utf8(output.stderr).unwrap())
+    };
+    let name = if cfg!(target_arch = "x86_64") { "sse2" } else { "words" };
+    let (copies, said) = with(name);
+    assert_eq!((copies["forced"].as_bool(), said.as_str()), (Some(true), ""));
+    let choices = copies["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 6);
+    assert!(
+        choices.iter().all(|choice| choice["routine"] == name && choice["measured"] == serde_json::json!([]))
+    );
+    let (copies, said) = with("fastest");
+    assert_eq!(copies["forced"].as_bool(), Some(false));
+    assert!(said.contains("FPGA_COPY") && said.contains("fastest") && said.contains(name), "{said}");
 }

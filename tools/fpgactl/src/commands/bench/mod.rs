@@ -80,10 +80,11 @@ impl Case {
 /// See [`CliError`]. [`CliError::Mismatch`] if the data is not as expected afterwards. [`CliError::BenchStopped`], after the report, if a
 /// signal or `--timeout` came before the last row.
 pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    for size in args.sizes.iter().chain(&args.beside) {
+    let sizes = args.sizes.iter().map(|size| ("--sizes", size));
+    for (option, size) in sizes.chain(args.beside.iter().map(|size| ("--beside", size))) {
         if *size > u64::from(MAX_DESCRIPTOR_LENGTH) {
             return Err(CliError::Usage(format!(
-                "{size} is above the limit of one descriptor, {} ({MAX_DESCRIPTOR_LENGTH} bytes)\nhelp: give smaller sizes",
+                "{option}: {size} is above the limit of one descriptor, {} ({MAX_DESCRIPTOR_LENGTH} bytes)\nhelp: give smaller sizes",
                 binary_size(u64::from(MAX_DESCRIPTOR_LENGTH))
             )));
         }
