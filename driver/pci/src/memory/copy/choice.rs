@@ -91,8 +91,8 @@ pub struct CopyRoutines {
 static CHOSEN: OnceLock<CopyRoutines> = OnceLock::new();
 
 impl CopyRoutines {
-    /// Returns the routines of this process. The first call measures them, which takes one to three milliseconds, or takes the one
-    /// that the variable `FPGA_COPY` names. Without memory for the measurement it is streaming AVX2, where the machine has it.
+    /// Returns the routines of this process: measured by the first call, or the one that the variable `FPGA_COPY` names. The measurement
+    /// takes some milliseconds, most of them for fresh memory; without memory it is streaming AVX2, where the machine has it.
     pub fn get() -> &'static Self {
         CHOSEN.get_or_init(|| match std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()) {
             None => Self::measure(),
