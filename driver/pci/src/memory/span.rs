@@ -37,8 +37,8 @@ impl Drop for StreamingFence {
 /// Copies every span into `into`, in order, by the fastest routine for data beyond the caches. Data that is in the caches already, or is
 /// used at once, moves faster through them: [`SharedSlice::read`]. `pages` are the pages behind the spans.
 ///
-/// Large batches pay: the call waits only once, at the end, until all stores are complete. The first call of a process measures the
-/// routines ([`CopyRoutines::get`]).
+/// Large batches pay: the call waits only once, at the end, until all stores are complete. The first call of a process for a kind of
+/// pages measures the routines ([`CopyRoutines::of_pages`]).
 ///
 /// Returns the number of spans copied: all, or those before the first one that does not lie in `into`.
 pub fn gather<'a>(into: &mut [u8], pages: PageKind, spans: impl IntoIterator<Item = Span<'a>>) -> usize {

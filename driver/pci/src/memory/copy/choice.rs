@@ -2,14 +2,16 @@
 //!
 //! No rule predicts the fastest routine: streaming stores win on some processors and lose on others, by up to a factor of two either way,
 //! and the size of the pages and of the copies matters. So each routine copies chunks of memory that is not in the first two caches, in
-//! turn with the others, once per process. The best of several chunks counts: another program's load on the machine only slows down.
+//! turn with the others, once per process and kind of pages. The best of several chunks counts: another program's load on the machine only slows down.
 
 use core::time::Duration;
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use memmap2::{MmapMut, MmapOptions};
+
 use super::{CopyRoutine, PageKind, fence, load_with};
-use crate::memory::{HugePages, SharedMemory, advised, normal};
+use crate::memory::{SharedMemory, advised};
 
 /// Variable of the environment that names the routine for all sizes and pages.
 const VARIABLE: &str = "FPGA_COPY";
@@ -80,80 +82,82 @@ impl RoutineTable {
     }
 }
 
-/// Routines for data beyond the caches, chosen for this machine.
+/// Routines for data beyond the caches, chosen for this machine. Those for each kind of pages are measured when they are needed first.
 #[derive(Debug, Clone, Default)]
 pub struct CopyRoutines {
-    normal: RoutineTable,
-    huge: RoutineTable,
-    forced: bool,
+    normal: OnceLock<RoutineTable>,
+    huge: OnceLock<RoutineTable>,
+    forced: Option<CopyRoutine>,
 }
 
 static CHOSEN: OnceLock<CopyRoutines> = OnceLock::new();
 
 impl CopyRoutines {
-    /// Returns the routines of this process: measured by the first call, or the one that the variable `FPGA_COPY` names. The measurement
-    /// takes some milliseconds, most of them for fresh memory; without memory it is streaming AVX2, where the machine has it.
+    /// Returns the routines of this process.
+    #[inline]
     pub fn get() -> &'static Self {
-        CHOSEN.get_or_init(|| match std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()) {
-            None => Self::measure(),
-            Some(name) => name.parse().map_or_else(
-                |error| {
-                    tracing::warn!(%error, "{VARIABLE} is ignored");
-                    Self::measure()
-                },
-                Self::of,
-            ),
+        CHOSEN.get_or_init(|| {
+            let name = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
+            let forced = name.and_then(|name| {
+                let parsed = name.parse();
+                parsed.inspect_err(|error| tracing::warn!(%error, "{VARIABLE} is ignored")).ok()
+            });
+            Self::of(forced)
         })
     }
 
-    /// Returns the routines if [`get`](Self::get) was called before.
+    /// Routines for shared memory of these pages: the one that the variable `FPGA_COPY` names, or those that the first call of the process
+    /// for these pages measures, in about a millisecond. Without memory to measure on it is streaming AVX2, where the machine has it.
     #[inline]
-    pub fn if_measured() -> Option<&'static Self> {
-        CHOSEN.get()
+    pub fn of_pages(&self, pages: PageKind) -> &RoutineTable {
+        self.table(pages).get_or_init(|| match self.forced {
+            Some(routine) => RoutineTable::of(routine),
+            None => measure(pages).unwrap_or_default(),
+        })
     }
 
-    /// Routines for shared memory of these pages.
-    #[must_use]
+    /// Routine for one copy of `length` bytes, if the process has measured by now.
     #[inline]
-    pub const fn of_pages(&self, pages: PageKind) -> &RoutineTable {
-        match pages {
-            PageKind::Normal => &self.normal,
-            PageKind::Huge => &self.huge,
-        }
+    pub(super) fn if_measured(length: usize) -> Option<CopyRoutine> {
+        let routines = CHOSEN.get()?;
+        let table = || routines.normal.get().or_else(|| routines.huge.get());
+        routines.forced.or_else(|| table().map(|table| table.for_length(length)))
     }
 
     /// Whether the variable `FPGA_COPY` names the routine.
     #[must_use]
     pub const fn is_forced(&self) -> bool {
-        self.forced
+        self.forced.is_some()
     }
 
-    /// The same routine everywhere.
-    fn of(routine: CopyRoutine) -> Self {
-        Self { normal: RoutineTable::of(routine), huge: RoutineTable::of(routine), forced: true }
+    /// Nothing measured; the same routine everywhere if `forced`.
+    fn of(forced: Option<CopyRoutine>) -> Self {
+        Self { forced, ..Self::default() }
     }
 
-    /// Measures the routines on fresh memory.
-    fn measure() -> Self {
-        let candidates: Vec<_> = CANDIDATES.into_iter().filter(|routine| routine.is_available()).collect();
-        if candidates.len() < 2 {
-            return Self::default();
+    const fn table(&self, pages: PageKind) -> &OnceLock<RoutineTable> {
+        match pages {
+            PageKind::Normal => &self.normal,
+            PageKind::Huge => &self.huge,
         }
-        let table = |huge| measure_pages(&candidates, huge).unwrap_or_default();
-        Self { normal: table(HugePages::No), huge: table(HugePages::Transparent), forced: false }
     }
 }
 
-/// Measures all candidates for all lengths, in memory of these pages. `None` without memory.
-fn measure_pages(candidates: &[CopyRoutine], huge: HugePages) -> Option<RoutineTable> {
-    let source = SharedMemory::anonymous(SIDE, huge).ok()?;
-    let (mut target, skip) = if huge == HugePages::No { normal(SIDE) } else { advised(SIDE) }.ok()?;
-    let target = target.get_mut(skip..).unwrap_or_default();
-    // Pages that were never written would all be one page of zeros.
-    source.fill(0, SIDE, 1).ok()?;
-    target.fill(2);
-    // The source is never written, and each routine has a part of the target to itself, as where the same routine copies everything: what
-    // is in the third-level cache depends on the routine. All chunks of all parts are used in turn, so that nothing stays in the second.
+/// Measures the routines in fresh memory of these pages. `None` without memory, or with no choice.
+fn measure(pages: PageKind) -> Option<RoutineTable> {
+    let candidates: Vec<_> = CANDIDATES.into_iter().filter(|routine| routine.is_available()).collect();
+    let (source, skip) = fresh(pages).ok()?;
+    let source = SharedMemory::of_mapping(source, skip, SIDE).ok()?;
+    let (mut target, skip) = fresh(pages).ok()?;
+    let target = target.get_mut(skip..).filter(|_| candidates.len() > 1)?;
+    // Pages that were never written would all be one page of zeros. One byte each is enough: the kernel clears them.
+    for (at, place) in (0..SIDE).zip(target.iter_mut()).step_by(rustix::param::page_size()) {
+        source.write(at, &[1]).ok()?;
+        *place = 2;
+    }
+    // The source is never written again, and each routine has a part of the target to itself, as where the same routine copies everything:
+    // what is in the third-level cache depends on the routine. All chunks of all parts are used in turn, so that nothing stays in the
+    // second.
     let share = SIDE / CHUNK / candidates.len() * CHUNK;
     let (mut from, mut to) = (0, 0);
     let mut table = RoutineTable::default();
@@ -186,6 +190,15 @@ fn measure_pages(candidates: &[CopyRoutine], huge: HugePages) -> Option<RoutineT
         *chosen = choose(measured);
     }
     Some(table)
+}
+
+/// Maps one side's memory. Also returns the number of bytes to skip at the start of the mapping.
+fn fresh(pages: PageKind) -> std::io::Result<(MmapMut, usize)> {
+    match pages {
+        // All pages by one system call: a third of the time of 512 page faults.
+        PageKind::Normal => Ok((MmapOptions::new().len(SIDE).populate().map_anon()?, 0)),
+        PageKind::Huge => advised(SIDE),
+    }
 }
 
 /// The fastest routine, or a streaming one that is almost as fast.
@@ -232,7 +245,7 @@ mod tests {
 
     #[test]
     fn choice_measured_tables_name_available_routines() {
-        let routines = CopyRoutines::measure();
+        let routines = CopyRoutines::of(None);
         for pages in PageKind::ALL {
             let table = routines.of_pages(pages);
             for (length, routine, measured) in table.rows() {
@@ -246,7 +259,7 @@ mod tests {
 
     #[test]
     fn choice_forced_routine_applies_to_all_lengths() {
-        let routines = CopyRoutines::of(fallback());
+        let routines = CopyRoutines::of(Some(fallback()));
         let lengths = [129, 4096, 1 << 20];
         let all = PageKind::ALL
             .into_iter()

@@ -33,7 +33,7 @@ mod long;
 use core::arch::asm;
 use core::sync::atomic::AtomicU8;
 
-use super::{CopyRoutine, CopyRoutines, PageKind};
+use super::{CopyRoutine, CopyRoutines};
 use long::{INLINE, PREFETCH_DISTANCE, copy_with};
 
 /// Minimum length in bytes of copies whose stores bypass the caches. From this length on, source and destination together are larger than
@@ -241,10 +241,9 @@ unsafe fn long(to: *mut u8, from: *const u8, length: usize, stream_from: usize) 
         // SAFETY: the caller's promise is passed on.
         return unsafe { copy_with(CopyRoutine::Avx2, to, from, length, 0) };
     }
-    let routine =
-        CopyRoutines::if_measured().map(|routines| routines.of_pages(PageKind::Normal).for_length(length));
+    let routine = CopyRoutines::if_measured(length).unwrap_or(CopyRoutine::Avx2Streaming);
     // SAFETY: the caller's promise is passed on.
-    unsafe { copy_with(routine.unwrap_or(CopyRoutine::Avx2Streaming), to, from, length, PREFETCH_DISTANCE) };
+    unsafe { copy_with(routine, to, from, length, PREFETCH_DISTANCE) };
     fence();
 }
 
