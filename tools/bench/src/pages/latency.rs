@@ -17,6 +17,18 @@ const PARTS: [(&str, Part, bool); 3] = [
     ("99.9th percentile", |percentiles| percentiles.p999_ns, false),
 ];
 
+/// What the 99.9th percentile consists of.
+const OUTLIERS: &str = "\n## Outliers\n\n\
+    The slowest operation of a thousand waits for the system, in both directions alike:\n\n\
+    * on an idle machine for the timer interrupt of one of the two CPUs (`CONFIG_HZ` times a second; in a virtual machine each takes\n  \
+      tens of microseconds). The longer the operation, the more of them meet an interrupt. `nohz_full=` on the kernel's command line\n  \
+      removes it;\n\
+    * on a busy machine for another program that runs in place of the card's thread: a time slice, some milliseconds. A real card has no\n  \
+      such thread. With a real-time priority the time slices disappear.\n\n\
+    Both programs, for comparison:\n\n    \
+    fpgactl dma bench --sizes 64KiB\n    \
+    chrt -f 10 fpgactl dma bench --sizes 64KiB\n";
+
 pub(super) fn page(machines: &[MachineFigures]) -> String {
     let mut text = heading("Latency", "How long does one operation take if no other is in flight?", COMMAND);
     let _ = write!(
@@ -29,6 +41,7 @@ pub(super) fn page(machines: &[MachineFigures]) -> String {
     for (name, part, has_goal) in PARTS {
         let _ = write!(text, "\n## {name}\n\n{}", percentile(machines, part, has_goal));
     }
+    text.push_str(OUTLIERS);
     text
 }
 
