@@ -1,7 +1,8 @@
 //! Programs of `tests/programs`: each ends with exit status 0 and prints what it has done.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use crate::prefix::{GCC_C11, Toolchain, here, installed, is_installed, pkg_config, run};
 
@@ -59,9 +60,9 @@ fn programs_valgrind_finds_no_error_and_no_leak() {
     }
     let folder = tempfile::tempdir().unwrap();
     let toolchain = Toolchain { compiler: "g++", standard: "-std=c++17" };
-    for source in sources(toolchain.standard) {
+    let check = |source: &Path| {
         let program = folder.path().join(source.file_stem().unwrap());
-        toolchain.compile(&source, &program, &["-g"]);
+        toolchain.compile(source, &program, &["-g"]);
         run(installed("valgrind")
             .args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=all"])
             // Half of the time of a short program; the suppressions name functions that are not inlined.
@@ -69,7 +70,15 @@ fn programs_valgrind_finds_no_error_and_no_leak() {
             .arg("--errors-for-leak-kinds=all")
             .arg(format!("--suppressions={}", here("tests/valgrind.supp").display()))
             .arg(&program));
-    }
+    };
+    // Two at a time: otherwise one CPU is idle, because no other test takes as long.
+    let remaining = Mutex::new(sources(toolchain.standard).into_iter());
+    let next = || remaining.lock().unwrap().next();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| std::iter::from_fn(next).for_each(|source| check(&source)));
+        }
+    });
 }
 
 #[test]
