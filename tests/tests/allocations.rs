@@ -332,8 +332,7 @@ fn impaired_network() -> SimNetworkBuilder {
 
 /// Packets that are retransmitted, refused, buffered, or reported twice cause no allocation. The cards' tables are small, so that they
 /// refuse many.
-#[test]
-fn network_path_with_loss_allocates_nothing() {
+fn check_path_with_loss(warm_up: usize, rounds: usize) {
     for scheme in Scheme::ALL {
         let card = described("ni: { registry_entries: 2, escape_slots: 4 }");
         let mut net = Testbed::joined(2, &card, impaired_network(), |mut options| {
@@ -354,13 +353,13 @@ fn network_path_with_loss_allocates_nothing() {
             }
         };
         // Warm-up until the number of frames on the wire has exceeded the later maximum.
-        (0..16).for_each(|_| round(&mut net, 16));
+        (0..warm_up).for_each(|_| round(&mut net, 16));
         let counted = |net: &mut Testbed| {
             let tables = net.end(1).tables().counters().unwrap();
             (net.network.network_counters().data, tables)
         };
         let before = counted(&mut net);
-        let (allocations, ()) = CountingAllocator::count(|| (0..2).for_each(|_| round(&mut net, 8)));
+        let (allocations, ()) = CountingAllocator::count(|| (0..rounds).for_each(|_| round(&mut net, 8)));
         let after = counted(&mut net);
         assert_eq!(allocations, 0, "{scheme}: {allocations} allocations");
         assert!(after.0.lost > before.0.lost && after.0.duplicated > before.0.duplicated, "{:?}", after.0);
@@ -370,6 +369,18 @@ fn network_path_with_loss_allocates_nothing() {
             assert!(after.1.escape_dropped > before.1.escape_dropped, "{:?}", after.1);
         }
     }
+}
+
+#[test]
+fn network_path_with_loss_allocates_nothing() {
+    // 8 transfers in each direction, 640 packets: more than enough for every fault that is asserted.
+    check_path_with_loss(8, 1);
+}
+
+#[test]
+#[ignore = "half a minute"]
+fn network_path_with_loss_longer_run_allocates_nothing() {
+    check_path_with_loss(16, 2);
 }
 
 /// A wait that sleeps allocates no more than one that polls.

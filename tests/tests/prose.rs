@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use regex::{Regex, RegexSet};
 
@@ -58,10 +59,14 @@ fn files(root: &Path, patterns: &[&str]) -> String {
 /// Differences between the type of each `impl Debug` and the first name that it prints, except names of variants.
 #[expect(clippy::expect_used, reason = "a panic is the failure report")]
 fn wrong_debug_names(source: &str) -> Vec<String> {
-    let pattern = r#"(?m)^ *impl(?:<.*>)? (?:\w+::)*(?:(Debug) for )?(?:\w+::)*(\w+).*\{$|debug_(?:struct|tuple)\("(\w+)"\)"#;
-    let pattern = Regex::new(pattern).expect("valid");
+    static PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+        let pattern = r#"^ *impl(?:<.*>)? (?:\w+::)*(?:(Debug) for )?(?:\w+::)*(\w+).*\{$|debug_(?:struct|tuple)\("(\w+)"\)"#;
+        Regex::new(pattern).expect("valid")
+    });
+    // The regular expression is slow without optimisation: it sees only the few lines that can match.
+    let can_match = |line: &&str| line.trim_start_matches(' ').starts_with("impl") || line.contains("debug_");
     let (mut subject, mut wrong) = (None, Vec::new());
-    for found in pattern.captures_iter(source) {
+    for found in source.lines().filter(can_match).flat_map(|line| PATTERN.captures_iter(line)) {
         match (found.get(2), found.get(3), subject) {
             (Some(name), ..) => subject = found.get(1).map(|_| name.as_str()),
             (_, Some(printed), Some(name)) if printed.as_str() != name => {
@@ -94,9 +99,16 @@ fn old_wording_is_not_used_again() {
     let text = fs::read_to_string(root.join(LIST)).expect("the list is in the repository");
     let words = serde_yaml::from_str::<WordList>(&text).expect("the list is valid").words;
     assert!(words.len() > 40, "{} patterns", words.len());
-    let patterns = RegexSet::new(words.iter().map(|entry| &entry.pattern)).expect("every pattern is valid");
-    let allowed: Vec<RegexSet> =
-        words.iter().map(|entry| RegexSet::new(&entry.allow).expect("every exception is valid")).collect();
+    // Patterns of identifiers see whole lines, the others see prose.
+    let set = |code| {
+        let entries: Vec<&Entry> = words.iter().filter(|entry| entry.code == code).collect();
+        let patterns = entries.iter().map(|entry| &entry.pattern);
+        let patterns = RegexSet::new(patterns).expect("every pattern is valid");
+        let allowed =
+            entries.iter().map(|entry| RegexSet::new(&entry.allow).expect("every exception is valid"));
+        (patterns, allowed.collect::<Vec<_>>(), entries)
+    };
+    let sets = [set(true), set(false)];
     let files = files(&root, &["*.rs", "*.md", "*.yaml", "*.snap"]);
     let mut found = Vec::new();
     let mut seen = 0;
@@ -105,11 +117,15 @@ fn old_wording_is_not_used_again() {
         seen += 1;
         let prose = if name.ends_with(".rs") { prose_of_rust(&text) } else { text.clone() };
         for ((line, prose), number) in text.lines().zip(prose.lines()).zip(1..) {
-            let (in_line, in_prose) = (patterns.matches(line), patterns.matches(prose));
-            for (at, entry) in words.iter().enumerate() {
-                let matched = if entry.code { &in_line } else { &in_prose }.matched(at);
-                if matched && !allowed[at].is_match(line) && !allowed[at].is_match(name) {
-                    found.push(format!("{name}:{number}: {} (use: {})", line.trim(), entry.r#use));
+            for ((patterns, allowed, entries), seen) in sets.iter().zip([line, prose]) {
+                // Few lines match; a search for the numbers of the patterns takes longer than one for any.
+                if seen.trim_ascii().is_empty() || !patterns.is_match(seen) {
+                    continue;
+                }
+                for at in patterns.matches(seen) {
+                    if !allowed[at].is_match(line) && !allowed[at].is_match(name) {
+                        found.push(format!("{name}:{number}: {} (use: {})", line.trim(), entries[at].r#use));
+                    }
                 }
             }
         }
