@@ -165,7 +165,7 @@ const ESCAPE: char = '\u{1b}';
 
 #[test]
 fn colours_follow_terminal_and_option() {
-    let words = ["validate", "--no-progress"];
+    let words = ["validate", "--no-progress", "--scratch", "0", "--scratch-size", "64KiB"];
     let piped = |more: &[&str]| {
         let ran = command().args(words).args(more).output().unwrap();
         String::from_utf8(ran.stdout).unwrap()
