@@ -189,6 +189,15 @@ pub enum Command {
     Stats(ListingArgs),
     /// Watch channels, queues, op table, registry, escape channel, rates and errors live
     Top(TopArgs),
+    /// Run a program that uses the device files of the vendor's XDMA driver (/dev/xdma0_h2c_0 and so on)
+    ///
+    /// The program and all its children find the card as xdma0, without the vendor's kernel module. They need no changes, and may be linked
+    /// dynamically or statically. The exit status is the program's.
+    #[command(after_help = "Examples:\n  \
+                        fpgactl run -- dma_to_device -d /dev/xdma0_h2c_0 -f FILE -s 4096\n  \
+                        fpgactl run --card 0000:65:00.0 -- ./application\n  \
+                        fpgactl run -- sh -c 'dd if=in of=/dev/xdma0_h2c_0; dd if=/dev/xdma0_c2h_0 of=out count=8'")]
+    Run(RunArgs),
     /// Watch a card: print bus errors and device-release requests (REQ)
     Events(EventsArgs),
     /// Show user interrupts, and wait for them
@@ -732,6 +741,14 @@ pub enum CdmaCommand {
         #[arg(long, value_name = "N", value_parser = units::bytes)]
         len: u64,
     },
+}
+
+/// Options of `run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Program, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub program: Vec<std::ffi::OsString>,
 }
 
 /// Options of `peek`.

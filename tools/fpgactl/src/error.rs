@@ -98,6 +98,15 @@ pub enum CliError {
         /// Output.
         path: PathBuf,
     },
+    /// A program run below `run` has failed; it has said why.
+    #[error("the program has ended with status {status}")]
+    Program {
+        /// Status of the program.
+        status: u8,
+    },
+    /// A program cannot be run with device files.
+    #[error(transparent)]
+    Run(#[from] xdma_compat::RunError),
     /// A source has no length, or cannot be read twice.
     #[error("{}: this is a {kind}\nhelp: give a regular file, whose length is known and which can be read again", path.display())]
     NotAFile {
@@ -867,6 +876,7 @@ impl CliError {
     pub const fn exit_status(&self) -> u8 {
         match self {
             Self::BrokenPipe { .. } => 0,
+            Self::Program { status } => *status,
             _ if self.is_usage() => 2,
             _ => 1,
         }

@@ -127,6 +127,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             }
             ExitCode::SUCCESS
         }
+        Err(CliError::Program { status }) => ExitCode::from(status),
         Err(error) => {
             stop::finish();
             failed(&error, json && !error.is_reported(), data_on_stdout)
@@ -202,6 +203,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Escape(args) => output::print(&inspect::escape(settings, args)?, json, out),
         Command::Stats(args) => output::print(&inspect::stats(settings, args)?, json, out),
         Command::Top(args) => top::run(settings, args, out),
+        Command::Run(args) => commands::run::run(settings, args),
         Command::Events(args) => events::run(settings, args, out),
         Command::Irq { command } => irq::run(settings, command, out),
         Command::Card { command } => card::run(settings, command, out),

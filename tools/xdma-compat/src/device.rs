@@ -1,0 +1,103 @@
+//! A card behind device files.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fpga_driver::{Card, Direction};
+use fpga_pci::Bar;
+use rustix::io::Errno;
+
+use crate::dma::Channel;
+use crate::events::Lines;
+use crate::node::Node;
+use crate::performance::Measurements;
+
+/// A card whose device files programs may open.
+#[derive(Debug)]
+pub struct Device {
+    pub(crate) card: Card,
+    control: Bar,
+    user: Option<Bar>,
+    bypass: Option<Bar>,
+    h2c: Vec<Mutex<Channel>>,
+    c2h: Vec<Mutex<Channel>>,
+    pub(crate) lines: Lines,
+    pub(crate) measurements: Measurements,
+    /// Maximum duration of a transfer.
+    pub(crate) timeout: Duration,
+}
+
+impl Device {
+    /// Offers the files of `card`: its channels, its registers, and its bypass BAR if there is one. A transfer fails after `timeout`.
+    #[must_use]
+    pub fn new(card: Card, bypass: Option<Bar>, timeout: Duration) -> Self {
+        let xdma = &card.info().xdma;
+        let channels = |direction, count: u8| {
+            (0..count).map(|number| Mutex::new(Channel::new(direction, number))).collect()
+        };
+        Self {
+            control: card.dma_bar().clone(),
+            user: card.user_bar().cloned(),
+            bypass,
+            h2c: channels(Direction::H2c, xdma.h2c_channels),
+            c2h: channels(Direction::C2h, xdma.c2h_channels),
+            lines: Lines::default(),
+            measurements: Measurements::default(),
+            timeout,
+            card,
+        }
+    }
+
+    /// Whether the card has `node`.
+    pub(crate) fn has(&self, node: Node) -> bool {
+        match node {
+            Node::H2c(_) | Node::C2h(_) => self.channel(node).is_some(),
+            Node::Control | Node::User | Node::Bypass | Node::BypassOf(..) => self.bar(node).is_some(),
+            Node::Events(line) => line < fpga_registers::xdma::MAX_USER_INTERRUPTS,
+        }
+    }
+
+    /// Registers behind `node`.
+    pub(crate) const fn bar(&self, node: Node) -> Option<&Bar> {
+        match node {
+            Node::Control => Some(&self.control),
+            Node::User => self.user.as_ref(),
+            Node::Bypass | Node::BypassOf(..) => self.bypass.as_ref(),
+            Node::H2c(_) | Node::C2h(_) | Node::Events(_) => None,
+        }
+    }
+
+    /// Alignment in bytes that the channel of `node` requires of addresses.
+    ///
+    /// # Errors
+    /// `EIO` if the card is gone.
+    pub(crate) fn alignment(&self, node: Node) -> Result<u8, Errno> {
+        // Same for all channels of a card.
+        let _ = node;
+        Ok(self.card.info().xdma.alignments.address_alignment())
+    }
+
+    /// Channel behind `node`.
+    pub(crate) fn channel(&self, node: Node) -> Option<&Mutex<Channel>> {
+        match node {
+            Node::H2c(number) => self.h2c.get(usize::from(number)),
+            Node::C2h(number) => self.c2h.get(usize::from(number)),
+            _ => None,
+        }
+    }
+}
+
+/// Takes a channel's lock; a thread that panicked with it leaves a usable channel.
+///
+/// # Errors
+/// `EBUSY` if `wait` is false and another call uses the channel.
+pub(crate) fn lock(channel: &Mutex<Channel>, wait: bool) -> Result<MutexGuard<'_, Channel>, Errno> {
+    match channel.try_lock() {
+        Ok(channel) => Ok(channel),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) if wait => {
+            Ok(channel.lock().unwrap_or_else(PoisonError::into_inner))
+        }
+        Err(std::sync::TryLockError::WouldBlock) => Err(Errno::BUSY),
+    }
+}

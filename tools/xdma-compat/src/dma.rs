@@ -1,0 +1,390 @@
+//! Transfers between the memory of a program and a channel.
+//!
+//! The data passes through registered memory of the channel: four slots, so that one is copied while the engine works on others.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use fpga_driver::{
+    C2hChannel, C2hStream, Card, CardAddr, ChannelOptions, Direction, H2cChannel, H2cStream, MemoryHandle, Ticket, WaitOptions,
+};
+use fpga_pci::SharedSlice;
+use rustix::io::Errno;
+
+use crate::memory::{Memory, Part};
+
+/// Bytes of a slot.
+const SLOT: usize = 256 << 10;
+/// Number of slots.
+const SLOTS: usize = 4;
+/// A call that takes longer lets another thread of the supervisor receive calls meanwhile.
+const SHORT: Duration = Duration::from_micros(100);
+/// Maximum length of a stream packet: what one descriptor can transfer (PG195, "Descriptors": 28 bits), rounded down to a page.
+const MAX_PACKET: u64 = (1 << 28) - 4096;
+
+/// Failed transfer.
+#[derive(Debug)]
+pub(crate) enum TransferError {
+    /// The program's arguments are wrong.
+    Refused(Errno),
+    /// The card or the driver reports an error.
+    Failed(String),
+}
+
+impl From<Errno> for TransferError {
+    fn from(error: Errno) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// Formats an error of the driver with its causes.
+fn failed(error: &dyn core::error::Error) -> TransferError {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    TransferError::Failed(text)
+}
+
+/// Parameters of a call.
+pub(crate) struct Request<'a> {
+    /// Memory of the program.
+    pub(crate) memory: Memory,
+    /// Parts of it, in order.
+    pub(crate) parts: &'a [Part],
+    /// Card address of the first byte.
+    pub(crate) address: u64,
+    /// Maximum duration.
+    pub(crate) timeout: Duration,
+    /// Called before a wait that may take long.
+    pub(crate) blocks: &'a mut dyn FnMut(),
+}
+
+/// DMA channel of a card, opened by its first transfer.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    direction: Direction,
+    number: u8,
+    /// Every beat has the same card address (`IOCTL_XDMA_ADDRMODE_SET`).
+    pub(crate) fixed: bool,
+    engine: Option<Engine>,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Write(H2cChannel, MemoryHandle),
+    Read(C2hChannel, MemoryHandle),
+    Send(H2cStream),
+    /// With the rest of a packet that was longer than the program's buffer.
+    Receive(C2hStream, VecDeque<u8>),
+}
+
+/// Channels of both directions, as far as transfers of registered memory need them.
+trait MemoryMapped {
+    fn bytes(&self, memory: MemoryHandle, slot: Slot) -> Option<SharedSlice<'_>>;
+    fn start(&mut self, memory: MemoryHandle, slot: Slot, at: CardAddr) -> Result<Ticket, TransferError>;
+    fn end(&mut self, ticket: Ticket, request: &mut Request<'_>) -> Result<(), TransferError>;
+    /// Stops everything in flight.
+    fn stop(&mut self);
+}
+
+/// Part of the registered memory.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    offset: usize,
+    length: usize,
+}
+
+/// The trait's methods, which both kinds of channels have under the same names.
+macro_rules! memory_mapped {
+    ($name:ident) => {
+        impl MemoryMapped for $name {
+            fn bytes(&self, memory: MemoryHandle, slot: Slot) -> Option<SharedSlice<'_>> {
+                self.memory(memory)?.slice(slot.offset, slot.length).ok()
+            }
+
+            fn start(&mut self, memory: MemoryHandle, slot: Slot, at: CardAddr) -> Result<Ticket, TransferError> {
+                let ticket = self.submit_at(memory, slot.offset, slot.length, at).map_err(|error| failed(&error))?;
+                self.poll().map_err(|error| failed(&error))?;
+                Ok(ticket)
+            }
+
+            fn end(&mut self, ticket: Ticket, request: &mut Request<'_>) -> Result<(), TransferError> {
+                wait_for!(self, ticket, request)
+            }
+
+            fn stop(&mut self) {
+                if let Err(error) = self.abort() {
+                    tracing::warn!(channel = %self.name(), error = %error, "the engine cannot be stopped");
+                }
+                while self.next_completion().is_some() {}
+            }
+        }
+    };
+}
+
+/// Waits for a ticket, at first without giving up the turn to receive calls.
+macro_rules! wait_for {
+    ($channel:expr, $ticket:expr, $request:expr) => {{
+        let begun = Instant::now();
+        loop {
+            $channel.poll().map_err(|error| failed(&error))?;
+            if $channel.has_ended($ticket) {
+                break;
+            }
+            if begun.elapsed() > SHORT {
+                ($request.blocks)();
+                let options = WaitOptions::default().timeout($request.timeout);
+                $channel.wait_ended($ticket, options).map_err(|error| failed(&error))?;
+                break;
+            }
+            $channel.relax();
+        }
+        // Successes of registered memory are only counted.
+        let mut outcome = Ok(());
+        while let Some(completion) = $channel.next_completion() {
+            if let (Err(fault), true) = (completion.outcome, outcome.is_ok()) {
+                outcome = Err(failed(&fault));
+            }
+        }
+        outcome
+    }};
+}
+
+memory_mapped!(H2cChannel);
+memory_mapped!(C2hChannel);
+
+impl Channel {
+    pub(crate) const fn new(direction: Direction, number: u8) -> Self {
+        Self { direction, number, fixed: false, engine: None }
+    }
+
+    /// Sets whether every beat has the same card address.
+    pub(crate) fn set_fixed(&mut self, fixed: bool) {
+        if self.fixed != fixed {
+            self.fixed = fixed;
+            // The next transfer opens the channel with the other mode.
+            self.engine = None;
+        }
+    }
+
+    /// Moves the parts of the request to the card (H2C) or from it (C2H). Returns the number of bytes moved: those of the whole request, or,
+    /// from a stream, those up to the end of the packet.
+    ///
+    /// # Errors
+    /// [`TransferError`]. After a failure the engine is idle and the next request starts anew.
+    pub(crate) fn transfer(&mut self, card: &Card, request: &mut Request<'_>) -> Result<u64, TransferError> {
+        let engine = match &mut self.engine {
+            Some(engine) => engine,
+            None => {
+                let engine = self.open(card)?;
+                self.engine.insert(engine)
+            }
+        };
+        let result = match engine {
+            Engine::Write(channel, memory) => write(channel, *memory, request),
+            Engine::Read(channel, memory) => read(channel, *memory, request),
+            Engine::Send(stream) => send(stream, card, request),
+            Engine::Receive(stream, rest) => receive(stream, rest, request),
+        };
+        if matches!(result, Err(TransferError::Failed(_))) {
+            // Dropping it stops the engine; its next user gets a fresh one.
+            self.engine = None;
+        }
+        result
+    }
+
+    /// Transfers `size` bytes of unspecified content at card address 0, or as a packet.
+    pub(crate) fn repeat(&mut self, card: &Card, size: u32, timeout: Duration) -> Result<(), TransferError> {
+        let mut bytes = vec![0_u8; usize::try_from(size).unwrap_or(0)];
+        let own = Part { address: bytes.as_mut_ptr().expose_provenance() as u64, length: size.into() };
+        let mut request = Request {
+            memory: Memory::of(std::process::id()),
+            parts: &[own],
+            address: 0,
+            timeout,
+            blocks: &mut || (),
+        };
+        self.transfer(card, &mut request).map(|_| ())
+    }
+
+    fn open(&self, card: &Card) -> Result<Engine, TransferError> {
+        let number = self.number;
+        let options = ChannelOptions::default().fixed_address(self.fixed);
+        let memory = || card.registered_memory(SLOT * SLOTS).map_err(|error| failed(&error));
+        Ok(match (self.direction, card.info().xdma.stream) {
+            (Direction::H2c, false) => {
+                let mut channel = card.h2c_with(number, options).map_err(|error| failed(&error))?;
+                let memory = channel.register_memory(memory()?).map_err(|refused| failed(&refused.error))?;
+                Engine::Write(channel, memory)
+            }
+            (Direction::C2h, false) => {
+                let mut channel = card.c2h_with(number, options).map_err(|error| failed(&error))?;
+                let memory = channel.register_memory(memory()?).map_err(|refused| failed(&refused.error))?;
+                Engine::Read(channel, memory)
+            }
+            (Direction::H2c, true) => Engine::Send(card.h2c_stream(number).map_err(|error| failed(&error))?),
+            (Direction::C2h, true) => {
+                let stream = card.c2h_stream(number).map_err(|error| failed(&error))?;
+                Engine::Receive(stream, VecDeque::new())
+            }
+        })
+    }
+}
+
+/// Pieces of the parts, at most a slot each, with their card addresses.
+fn pieces<'a>(parts: &'a [Part], address: u64) -> impl Iterator<Item = (Part, CardAddr)> + 'a {
+    let mut at = address;
+    parts.iter().flat_map(|part| Pieces { rest: *part }).map(move |piece| {
+        let card = CardAddr::new(at);
+        at = at.wrapping_add(piece.length);
+        (piece, card)
+    })
+}
+
+struct Pieces {
+    rest: Part,
+}
+
+impl Iterator for Pieces {
+    type Item = Part;
+
+    fn next(&mut self) -> Option<Part> {
+        let length = self.rest.length.min(SLOT as u64);
+        let piece = Part { address: self.rest.address, length };
+        self.rest = Part { address: self.rest.address.wrapping_add(length), length: self.rest.length - length };
+        (length > 0).then_some(piece)
+    }
+}
+
+/// Slot number `number`, as far as `length` bytes need it.
+fn slot(number: usize, length: u64) -> Slot {
+    Slot { offset: number % SLOTS * SLOT, length: usize::try_from(length).unwrap_or(SLOT).min(SLOT) }
+}
+
+fn write(channel: &mut H2cChannel, memory: MemoryHandle, request: &mut Request<'_>) -> Result<u64, TransferError> {
+    let mut flying = VecDeque::with_capacity(SLOTS);
+    let (mut done, mut refused) = (0, None);
+    let result = (|| {
+        for (number, (piece, card)) in pieces(request.parts, request.address).enumerate() {
+            if flying.len() == SLOTS
+                && let Some((ticket, length)) = flying.pop_front()
+            {
+                channel.end(ticket, request)?;
+                done += length;
+            }
+            let slot = slot(number, piece.length);
+            let bytes = channel.bytes(memory, slot).ok_or(Errno::NOMEM)?;
+            if let Err(error) = request.memory.read_shared(piece.address, bytes) {
+                refused = Some(error);
+                break;
+            }
+            flying.push_back((channel.start(memory, slot, card)?, piece.length));
+        }
+        for (ticket, length) in flying.drain(..) {
+            channel.end(ticket, request)?;
+            done += length;
+        }
+        Ok(())
+    })();
+    end(channel, result, done, refused)
+}
+
+fn read(channel: &mut C2hChannel, memory: MemoryHandle, request: &mut Request<'_>) -> Result<u64, TransferError> {
+    let mut flying: VecDeque<(Ticket, Slot, Part)> = VecDeque::with_capacity(SLOTS);
+    let (mut done, mut refused) = (0, None);
+    let result = (|| {
+        let mut pieces = pieces(request.parts, request.address).enumerate();
+        loop {
+            while flying.len() < SLOTS
+                && refused.is_none()
+                && let Some((number, (piece, card))) = pieces.next()
+            {
+                let slot = slot(number, piece.length);
+                flying.push_back((channel.start(memory, slot, card)?, slot, piece));
+            }
+            let Some((ticket, slot, piece)) = flying.pop_front() else { return Ok(()) };
+            channel.end(ticket, request)?;
+            if refused.is_none() {
+                let bytes = channel.bytes(memory, slot).ok_or(Errno::NOMEM)?;
+                match request.memory.write_shared(piece.address, bytes) {
+                    Ok(()) => done += piece.length,
+                    Err(error) => refused = Some(error),
+                }
+            }
+        }
+    })();
+    end(channel, result, done, refused)
+}
+
+/// Result of a transfer in pieces: a part is a success, as for every file.
+fn end(
+    channel: &mut impl MemoryMapped,
+    result: Result<(), TransferError>,
+    done: u64,
+    refused: Option<Errno>,
+) -> Result<u64, TransferError> {
+    if let Err(error) = result {
+        channel.stop();
+        return Err(error);
+    }
+    match refused {
+        Some(error) if done == 0 => Err(error.into()),
+        _ => Ok(done),
+    }
+}
+
+/// Sends the parts as one packet.
+fn send(stream: &mut H2cStream, card: &Card, request: &mut Request<'_>) -> Result<u64, TransferError> {
+    let length: u64 = request.parts.iter().map(|part| part.length).sum();
+    if length == 0 {
+        return Ok(0);
+    }
+    let bytes = usize::try_from(length).ok().filter(|_| length <= MAX_PACKET).ok_or(Errno::INVAL)?;
+    let buffer = card.buffer_for(Direction::H2c, bytes).map_err(|error| failed(&error))?;
+    let mut at = 0;
+    for part in request.parts {
+        let length = usize::try_from(part.length).unwrap_or(0);
+        let view = buffer.memory().slice(at, length).map_err(|_| Errno::NOMEM)?;
+        request.memory.read_shared(part.address, view)?;
+        at += length;
+    }
+    let ticket = stream.submit(buffer).map_err(|refused| failed(&refused.error))?;
+    wait_for!(stream, ticket, request).map(|()| length)
+}
+
+/// Receives one packet, or as much of it as fits into the parts; the next call continues.
+fn receive(
+    stream: &mut C2hStream,
+    rest: &mut VecDeque<u8>,
+    request: &mut Request<'_>,
+) -> Result<u64, TransferError> {
+    if rest.is_empty() {
+        let begun = Instant::now();
+        loop {
+            if let Some(packet) = stream.next_packet().map_err(|error| failed(&error))? {
+                rest.extend(packet.to_vec());
+                break;
+            }
+            if begun.elapsed() > SHORT {
+                (request.blocks)();
+                let options = WaitOptions::default().timeout(request.timeout);
+                let packet = stream.wait_packet(options).map_err(|error| failed(&error))?;
+                rest.extend(packet.to_vec());
+                break;
+            }
+            stream.relax();
+        }
+    }
+    let mut done = 0;
+    for part in request.parts {
+        let length = usize::try_from(part.length).unwrap_or(usize::MAX).min(rest.len());
+        let bytes: Vec<u8> = rest.iter().take(length).copied().collect();
+        request.memory.write(part.address, &bytes)?;
+        rest.drain(..length);
+        done += length as u64;
+    }
+    Ok(done)
+}

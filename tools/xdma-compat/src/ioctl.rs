@@ -1,0 +1,239 @@
+//! `ioctl` on device files (`cdev_sgdma.h`, `cdev_ctrl.h` of the vendor's driver), and asynchronous I/O.
+
+use std::os::fd::OwnedFd;
+
+use fpga_pci::PciAddress;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::calls::Access;
+use crate::device::{Device, lock};
+use crate::files::OpenFile;
+use crate::listener::{Answer, Call};
+use crate::memory::{Memory, Part};
+use crate::node::Node;
+use crate::performance::RESULT_BYTES;
+use crate::server::{Supervisor, Turn};
+
+const PERFORMANCE_START: u64 = 0x4008_7101;
+const PERFORMANCE_STOP: u64 = 0x4008_7102;
+const PERFORMANCE_GET: u64 = 0x8008_7103;
+const ADDRESS_MODE_SET: u64 = 0x4004_7104;
+const ADDRESS_MODE_GET: u64 = 0x8004_7105;
+const ALIGNMENT_GET: u64 = 0x8004_7106;
+const APERTURE_READ: u64 = 0x4008_7107;
+const APERTURE_WRITE: u64 = 0x4008_7108;
+const INFO: u64 = 0xC028_7801;
+const OFFLINE: u64 = 0x7802;
+const ONLINE: u64 = 0x7803;
+/// First word of a program's information request (`XDMA_XCL_MAGIC`).
+const INFO_MAGIC: u32 = 0x586C_0C6C;
+/// Bytes of `struct xdma_ioc_info`, of `struct xdma_aperture_ioctl` and of `struct iocb`.
+const INFO_BYTES: usize = 40;
+const APERTURE_BYTES: usize = 48;
+const REQUEST_BYTES: usize = 64;
+/// Version of the driver whose interface this is, 2025.2.0 (`DRV_MOD_VERSION_NUMBER`).
+const DRIVER_VERSION: u32 = 2025 * 1000 + 2 * 100;
+
+impl Supervisor {
+    /// An `ioctl`.
+    pub(crate) fn control(
+        &self,
+        call: &Call,
+        open: &OpenFile,
+        request: u64,
+        address: u64,
+        turn: &mut Turn<'_>,
+    ) -> Result<u64, Errno> {
+        let device = self.devices.get(open.file.card).ok_or(Errno::NODEV)?;
+        // The kernel takes the low 32 bits.
+        let request = request & u64::from(u32::MAX);
+        match open.file.node {
+            Node::H2c(_) | Node::C2h(_) => self.channel_control(call, device, open, request, address, turn),
+            Node::Control | Node::User => register_control(call, device, request, address),
+            Node::Bypass | Node::BypassOf(..) | Node::Events(_) => Err(Errno::NOTTY),
+        }
+    }
+
+    fn channel_control(
+        &self,
+        call: &Call,
+        device: &Device,
+        open: &OpenFile,
+        request: u64,
+        address: u64,
+        turn: &mut Turn<'_>,
+    ) -> Result<u64, Errno> {
+        let channel = device.channel(open.file.node).ok_or(Errno::NODEV)?;
+        let memory = Memory::of(call.thread);
+        match request {
+            PERFORMANCE_START => {
+                let wanted: [u8; RESULT_BYTES] = memory.value(address)?;
+                device.measurements.start(&self.devices, open.file, wanted)?;
+            }
+            PERFORMANCE_STOP => memory.write(address, &device.measurements.stop(device, open.file)?)?,
+            PERFORMANCE_GET => memory.write(address, &device.measurements.get(device, open.file)?)?,
+            ADDRESS_MODE_SET => {
+                let fixed = i32::from_ne_bytes(memory.value(address)?) != 0;
+                lock(channel, true)?.set_fixed(fixed);
+            }
+            ADDRESS_MODE_GET => {
+                let fixed = i32::from(lock(channel, true)?.fixed);
+                memory.write(address, &fixed.to_ne_bytes())?;
+            }
+            ALIGNMENT_GET => {
+                let alignment = i32::from(device.alignment(open.file.node)?);
+                memory.write(address, &alignment.to_ne_bytes())?;
+            }
+            APERTURE_READ => self.aperture(call, open, Access::Read, address, turn)?,
+            APERTURE_WRITE => self.aperture(call, open, Access::Write, address, turn)?,
+            _ => return Err(Errno::NOTTY),
+        }
+        Ok(0)
+    }
+
+    /// Transfer to a window of card addresses that starts again at its end (`xdma_xfer_aperture`).
+    fn aperture(&self, call: &Call, open: &OpenFile, access: Access, at: u64, turn: &mut Turn<'_>) -> Result<(), Errno> {
+        let memory = Memory::of(call.thread);
+        let mut request: [u8; APERTURE_BYTES] = memory.value(at)?;
+        let (base, buffer, length) = (word(&request, 0), word(&request, 16), word(&request, 24));
+        let aperture = half(&request, 8);
+        if aperture == 0 {
+            return Err(Errno::INVAL);
+        }
+        let mut done = 0;
+        let mut result = Ok(());
+        while done < length {
+            let piece = (length - done).min(u64::from(aperture));
+            let part = Part { address: buffer.wrapping_add(done), length: piece };
+            match self.transfer(call, open, access, &[part], Some(base), turn) {
+                Ok(moved) if moved > 0 => done += moved,
+                Ok(_) => break,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        // The program finds both in its structure: `error` at 32, `done` at 40.
+        let error = result.err().map_or(0, |error| -error.raw_os_error());
+        put(&mut request, 32, &error.to_ne_bytes());
+        put(&mut request, 40, &done.to_ne_bytes());
+        memory.write(at, &request)?;
+        result
+    }
+
+    /// `io_submit`. The transfers on channels are executed first. Then the kernel executes the same requests on the empty memory files, so
+    /// that `io_getevents` reports them: a write to it is dropped with the next request, and a read finds the data there.
+    pub(crate) fn submit(&self, call: &Call, count: u64, address: u64, turn: &mut Turn<'_>) -> Answer {
+        match self.submit_all(call, count, address, turn) {
+            Ok(()) => Answer::Continue,
+            Err(error) => Answer::Failure(error),
+        }
+    }
+
+    fn submit_all(&self, call: &Call, count: u64, address: u64, turn: &mut Turn<'_>) -> Result<(), Errno> {
+        let memory = Memory::of(call.thread);
+        for index in 0..count.min(1 << 16) {
+            let Ok(request) = memory.value(address.wrapping_add(8 * index)) else { return Ok(()) };
+            let Ok(request) = memory.value::<REQUEST_BYTES>(u64::from_ne_bytes(request)) else { return Ok(()) };
+            let descriptor = u64::from(half(&request, 20));
+            let Some(open) = self.files.find(call.thread, descriptor) else { continue };
+            if !matches!(open.file.node, Node::H2c(_) | Node::C2h(_)) {
+                return Err(Errno::INVAL);
+            }
+            let (buffer, bytes, offset) = (word(&request, 24), word(&request, 32), word(&request, 40));
+            // Operations: IOCB_CMD_PREAD, PWRITE, PREADV, PWRITEV (`linux/aio_abi.h`).
+            let (access, list) = match half(&request, 16) & 0xFFFF {
+                0 => (Access::Read, false),
+                1 => (Access::Write, false),
+                7 => (Access::Read, true),
+                8 => (Access::Write, true),
+                _ => return Err(Errno::INVAL),
+            };
+            let parts =
+                if list { memory.parts(buffer, bytes)? } else { vec![Part { address: buffer, length: bytes }] };
+            let moved = self.transfer(call, &open, access, &parts, Some(offset), turn)?;
+            let file = own_file(call, descriptor)?;
+            // What earlier requests have put there.
+            rustix::fs::ftruncate(&file, 0)?;
+            if access == Access::Read {
+                fill(&file, memory, &parts, offset, moved)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens the memory file behind a program's descriptor.
+fn own_file(call: &Call, descriptor: u64) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(format!("/proc/{}/fd/{descriptor}", call.thread), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Copies the data that a read has put into a program's memory to the file.
+fn fill(file: &OwnedFd, memory: Memory, parts: &[Part], offset: u64, moved: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    let mut bytes = vec![0; 64 << 10];
+    for part in parts {
+        let mut at = 0;
+        while at < part.length && done < moved {
+            let length = (part.length - at).min(moved - done).min(bytes.len() as u64);
+            let piece = bytes.get_mut(..usize::try_from(length).unwrap_or(0)).unwrap_or_default();
+            memory.read(part.address.wrapping_add(at), piece)?;
+            let written = rustix::io::pwrite(file, piece, offset.wrapping_add(done))?;
+            if written == 0 {
+                return Err(Errno::IO);
+            }
+            at += written as u64;
+            done += written as u64;
+        }
+    }
+    Ok(())
+}
+
+/// `ioctl` on a file of registers.
+fn register_control(call: &Call, device: &Device, request: u64, address: u64) -> Result<u64, Errno> {
+    match request {
+        INFO => {
+            let memory = Memory::of(call.thread);
+            if u32::from_ne_bytes(memory.value(address)?) != INFO_MAGIC {
+                return Err(Errno::NOTTY);
+            }
+            memory.write(address, &information(device))?;
+            Ok(0)
+        }
+        // The card stays with the supervisor.
+        OFFLINE | ONLINE => Ok(0),
+        _ => Err(Errno::NOTTY),
+    }
+}
+
+/// `struct xdma_ioc_info`, as `version_ioctl` fills it.
+fn information(device: &Device) -> [u8; INFO_BYTES] {
+    let info = device.card.info();
+    let mut bytes = [0; INFO_BYTES];
+    put(&mut bytes, 8, &info.ids.vendor.to_ne_bytes());
+    put(&mut bytes, 10, &info.ids.device.to_ne_bytes());
+    put(&mut bytes, 12, &info.ids.subsystem.0.to_ne_bytes());
+    put(&mut bytes, 14, &info.ids.subsystem.1.to_ne_bytes());
+    put(&mut bytes, 20, &DRIVER_VERSION.to_ne_bytes());
+    if let Ok(address) = device.card.name().parse::<PciAddress>() {
+        put(&mut bytes, 32, &u16::try_from(address.domain()).unwrap_or(0).to_ne_bytes());
+        put(&mut bytes, 34, &[address.bus(), address.device(), address.function()]);
+    }
+    bytes
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_ne_bytes(*word))
+}
+
+fn half(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_ne_bytes(*word))
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..at + value.len()) {
+        place.copy_from_slice(value);
+    }
+}

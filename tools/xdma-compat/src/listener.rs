@@ -1,0 +1,145 @@
+//! The listener of a seccomp filter: supervised system calls arrive on it, and answers leave (`seccomp_unotify(2)`).
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::ioctl::opcode;
+
+const RECEIVE: rustix::ioctl::Opcode = opcode::read_write::<libc::seccomp_notif>(b'!', 0);
+const SEND: rustix::ioctl::Opcode = opcode::read_write::<libc::seccomp_notif_resp>(b'!', 1);
+const IS_VALID: rustix::ioctl::Opcode = opcode::write::<u64>(b'!', 2);
+const ADD_FD: rustix::ioctl::Opcode = opcode::write::<libc::seccomp_notif_addfd>(b'!', 3);
+/// Flag of an added descriptor: the call is answered with its number at once (`linux/seccomp.h`).
+const ADD_FD_SEND: u32 = 1 << 1;
+
+/// System call that waits for an answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    /// Identifies the call at the listener.
+    pub(crate) id: u64,
+    /// Thread that makes it.
+    pub(crate) thread: u32,
+    /// Number of the call.
+    pub(crate) number: libc::c_long,
+    /// Its arguments.
+    pub(crate) arguments: [u64; 6],
+}
+
+/// Answer to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The kernel executes the call.
+    Continue,
+    /// The call returns this value.
+    Value(u64),
+    /// The call fails.
+    Failure(Errno),
+    /// The call was answered already.
+    Sent,
+}
+
+impl From<Result<u64, Errno>> for Answer {
+    fn from(result: Result<u64, Errno>) -> Self {
+        match result {
+            Ok(value) => Self::Value(value),
+            Err(error) => Self::Failure(error),
+        }
+    }
+}
+
+/// Listener of a filter.
+#[derive(Debug)]
+pub(crate) struct Listener(OwnedFd);
+
+impl Listener {
+    pub(crate) const fn new(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
+    /// Waits for the next call. `None`: no process with the filter exists any more.
+    pub(crate) fn next(&self) -> Option<Call> {
+        loop {
+            let mut ready = [PollFd::new(&self.0, PollFlags::IN)];
+            match poll(&mut ready, None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(_) => return None,
+            }
+            let [ready] = ready;
+            if !ready.revents().contains(PollFlags::IN) {
+                return None;
+            }
+            // SAFETY: all fields are integers; the kernel wants zeros.
+            let mut notification: libc::seccomp_notif = unsafe { core::mem::zeroed() };
+            // An error means that the caller was killed meanwhile.
+            if self.control(RECEIVE, &mut notification).is_ok() {
+                return Some(Call {
+                    id: notification.id,
+                    thread: notification.pid,
+                    number: libc::c_long::from(notification.data.nr),
+                    arguments: notification.data.args,
+                });
+            }
+        }
+    }
+
+    /// Whether the call still waits. If not, its thread may have ended, and its number may belong to another one.
+    pub(crate) fn is_waiting(&self, call: &Call) -> bool {
+        let mut id = call.id;
+        self.control(IS_VALID, &mut id).is_ok()
+    }
+
+    /// Answers a call. One whose thread was killed needs no answer.
+    pub(crate) fn answer(&self, call: &Call, answer: Answer) {
+        let (val, error, flags) = match answer {
+            Answer::Continue => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE),
+            // The kernel's number for an error is negative.
+            Answer::Failure(error) => (0, -error.raw_os_error(), 0),
+            // A return value has any bit pattern.
+            Answer::Value(value) => (i64::from_ne_bytes(value.to_ne_bytes()), 0, 0),
+            Answer::Sent => return,
+        };
+        let mut response = libc::seccomp_notif_resp {
+            id: call.id,
+            val,
+            error,
+            flags: u32::try_from(flags).unwrap_or(0),
+        };
+        let _ = self.control(SEND, &mut response);
+    }
+
+    /// Gives the caller a duplicate of `descriptor`, and answers its call with the number.
+    ///
+    /// # Errors
+    /// The caller has too many descriptors, or it was killed.
+    pub(crate) fn answer_with(
+        &self,
+        call: &Call,
+        descriptor: BorrowedFd<'_>,
+        close_on_exec: bool,
+    ) -> Result<(), Errno> {
+        let mut add = libc::seccomp_notif_addfd {
+            id: call.id,
+            flags: ADD_FD_SEND,
+            // A descriptor is not negative.
+            srcfd: u32::try_from(descriptor.as_raw_fd()).unwrap_or(u32::MAX),
+            newfd: 0,
+            newfd_flags: if close_on_exec { rustix::fs::OFlags::CLOEXEC.bits() } else { 0 },
+        };
+        self.control(ADD_FD, &mut add).map(|_| ())
+    }
+
+    /// One request to the kernel about the listener. `argument` has the type of the request's number.
+    fn control<T>(&self, request: rustix::ioctl::Opcode, argument: &mut T) -> Result<i32, Errno> {
+        // SAFETY: the kernel reads and writes as many bytes at `argument` as the request's number says, which is the size of `T` at all
+        // calls (the constants at the head of this file).
+        let result = unsafe { libc::ioctl(self.0.as_fd().as_raw_fd(), request.into(), core::ptr::from_mut(argument)) };
+        if result < 0 { Err(last_error()) } else { Ok(result) }
+    }
+}
+
+/// Error of the last call to the C library.
+pub(crate) fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

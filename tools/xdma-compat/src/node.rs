@@ -1,0 +1,160 @@
+//! Names of the vendor driver's device files.
+//!
+//! Source: `xdma_cdev.c` of the driver (`/dev/xdma0_h2c_0`), and its udev rules, which add links (`/dev/xdma/card0/h2c0`).
+
+use core::fmt;
+
+/// Device file of a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Node {
+    /// H2C channel: `xdma0_h2c_0`.
+    H2c(u8),
+    /// C2H channel: `xdma0_c2h_0`.
+    C2h(u8),
+    /// Registers of the DMA engine: `xdma0_control`.
+    Control,
+    /// Registers of the design: `xdma0_user`.
+    User,
+    /// Window onto card memory: `xdma0_bypass`.
+    Bypass,
+    /// The same for a program that fills the descriptor bypass port of an H2C (C2H) channel: `xdma0_bypass_h2c_0`.
+    BypassOf(bool, u8),
+    /// User interrupt: `xdma0_events_0`.
+    Events(u8),
+}
+
+/// Device file of one of several cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct DeviceFile {
+    /// Number of the card, in the order of the command line.
+    pub(crate) card: usize,
+    /// File of this card.
+    pub(crate) node: Node,
+}
+
+/// Common start of the paths of all device files.
+pub(crate) const PREFIX: &[u8] = b"/dev/xdma";
+
+impl DeviceFile {
+    /// Device file with this absolute path, which has no `.`, `..` or empty components. `None`: no path of the driver.
+    pub(crate) fn of_path(path: &[u8]) -> Option<Self> {
+        let rest = core::str::from_utf8(path.strip_prefix(PREFIX)?).ok()?;
+        match rest.strip_prefix("/card") {
+            Some(rest) => {
+                let (card, name) = rest.split_once('/')?;
+                Some(Self { card: number(card)?, node: linked(name)? })
+            }
+            None => Self::of_name(path.get(b"/dev/".len()..)?),
+        }
+    }
+
+    /// Device file with this name, such as `xdma0_h2c_0`.
+    pub(crate) fn of_name(name: &[u8]) -> Option<Self> {
+        let name = core::str::from_utf8(name).ok()?.strip_prefix("xdma")?;
+        let (card, name) = name.split_once('_')?;
+        Some(Self { card: number(card)?, node: plain(name)? })
+    }
+}
+
+impl fmt::Display for DeviceFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "xdma{}_", self.card)?;
+        match self.node {
+            Node::H2c(channel) => write!(f, "h2c_{channel}"),
+            Node::C2h(channel) => write!(f, "c2h_{channel}"),
+            Node::Control => f.write_str("control"),
+            Node::User => f.write_str("user"),
+            Node::Bypass => f.write_str("bypass"),
+            Node::BypassOf(true, channel) => write!(f, "bypass_h2c_{channel}"),
+            Node::BypassOf(false, channel) => write!(f, "bypass_c2h_{channel}"),
+            Node::Events(line) => write!(f, "events_{line}"),
+        }
+    }
+}
+
+/// Node of a device file's name without the card.
+fn plain(name: &str) -> Option<Node> {
+    match name {
+        "control" => return Some(Node::Control),
+        "user" => return Some(Node::User),
+        "bypass" => return Some(Node::Bypass),
+        _ => {}
+    }
+    let (kind, index) = name.rsplit_once('_')?;
+    numbered(kind, number(index)?)
+}
+
+/// Node of a link's name: `h2c0`, `control`.
+fn linked(name: &str) -> Option<Node> {
+    plain(name).filter(|node| matches!(node, Node::Control | Node::User | Node::Bypass)).or_else(|| {
+        let kind = name.trim_end_matches(|last: char| last.is_ascii_digit());
+        numbered(kind.trim_end_matches('_'), number(name.get(kind.len()..)?)?)
+    })
+}
+
+fn numbered(kind: &str, index: usize) -> Option<Node> {
+    let index = u8::try_from(index).ok()?;
+    match kind {
+        "h2c" => Some(Node::H2c(index)),
+        "c2h" => Some(Node::C2h(index)),
+        "bypass_h2c" => Some(Node::BypassOf(true, index)),
+        "bypass_c2h" => Some(Node::BypassOf(false, index)),
+        "events" => Some(Node::Events(index)),
+        _ => None,
+    }
+}
+
+/// Number of at most three digits, without sign.
+fn number(text: &str) -> Option<usize> {
+    let digits = (1..=3).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_names_round_trip() {
+        let nodes = [
+            Node::H2c(0),
+            Node::C2h(3),
+            Node::Control,
+            Node::User,
+            Node::Bypass,
+            Node::BypassOf(true, 1),
+            Node::BypassOf(false, 2),
+            Node::Events(15),
+        ];
+        for (card, node) in nodes.into_iter().enumerate() {
+            let file = DeviceFile { card, node };
+            assert_eq!(DeviceFile::of_name(file.to_string().as_bytes()), Some(file));
+            assert_eq!(DeviceFile::of_path(format!("/dev/{file}").as_bytes()), Some(file));
+        }
+    }
+
+    #[test]
+    fn node_links_of_udev_rules_are_known() {
+        for (path, name) in [
+            ("/dev/xdma/card0/h2c0", "xdma0_h2c_0"),
+            ("/dev/xdma/card1/c2h3", "xdma1_c2h_3"),
+            ("/dev/xdma/card0/control", "xdma0_control"),
+            ("/dev/xdma/card0/events12", "xdma0_events_12"),
+            ("/dev/xdma/card0/bypass_h2c2", "xdma0_bypass_h2c_2"),
+        ] {
+            let file = DeviceFile::of_path(path.as_bytes()).unwrap();
+            assert_eq!(file.to_string(), name);
+        }
+    }
+
+    #[test]
+    fn node_other_names_are_refused() {
+        for path in [
+            "/dev/xdma", "/dev/xdma0", "/dev/xdma0_", "/dev/xdma0_h2c", "/dev/xdma0_h2c_", "/dev/xdma0_h2c_x", "/dev/xdma0_h2c_-1",
+            "/dev/xdma0_h2c_256", "/dev/xdma_h2c_0", "/dev/xdma+1_h2c_0", "/dev/xdma0_control_0", "/dev/xdma/card0", "/dev/xdma/card0/",
+            "/dev/xdma/card0/h2c", "/dev/xdma/0/h2c0", "/dev/null", "", "/dev/xdma1000_user",
+        ] {
+            assert_eq!(DeviceFile::of_path(path.as_bytes()), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! A tracer and its processes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use rustix::io::Errno;
+
+use super::mappings::Mappings;
+use super::{Shared, instruction, process_of};
+use crate::listener::last_error;
+
+/// Reports that the tracer wants, with its stops.
+const OPTIONS: libc::c_int =
+    libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACEEXEC;
+/// SIGBUS because of an access behind the end of a file (`asm-generic/siginfo.h`).
+const BUS_ADRERR: i32 = 2;
+
+/// Processes of one tracer.
+pub(super) struct Tracees {
+    shared: Arc<Shared>,
+    mappings: HashMap<i32, Mappings>,
+}
+
+impl Tracees {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, mappings: HashMap::new() }
+    }
+
+    /// Traces `process` and what comes of it, until all have ended.
+    pub(super) fn trace(mut self, process: i32, ready: &Sender<Result<(), String>>) {
+        let seized = seize(process).map_err(|error| match error {
+            Errno::PERM => "the program is traced by another one (a debugger), or ptrace is forbidden here".to_owned(),
+            error => format!("ptrace: {error}"),
+        });
+        let failed = seized.is_err();
+        let _ = ready.send(seized);
+        if failed {
+            return;
+        }
+        loop {
+            let mut status = 0;
+            // SAFETY: `status` is valid for a write.
+            let thread = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::__WNOTHREAD) };
+            if thread < 0 {
+                if last_error() == Errno::INTR {
+                    continue;
+                }
+                return;
+            }
+            if libc::WIFSTOPPED(status) {
+                self.stopped(thread, status);
+            } else {
+                self.mappings.remove(&thread);
+                self.shared.end(thread, status);
+            }
+        }
+    }
+
+    /// Lets a stopped thread continue.
+    fn stopped(&mut self, thread: i32, status: i32) {
+        let signal = libc::WSTOPSIG(status);
+        match status >> 16 {
+            libc::PTRACE_EVENT_EXEC => {
+                // The new program has no mapping of registers. If it makes one, a tracer comes again.
+                self.mappings.remove(&thread);
+                self.shared.remove(thread);
+                let _ = request(libc::PTRACE_DETACH, thread, 0);
+            }
+            libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => {
+                // First stop of a new thread or process.
+                if let Some(process) = u32::try_from(thread).ok().and_then(process_of) {
+                    self.shared.add(process);
+                }
+                let _ = request(libc::PTRACE_CONT, thread, 0);
+            }
+            // The terminal or a signal has stopped the whole process: it remains stopped until SIGCONT.
+            libc::PTRACE_EVENT_STOP => {
+                let _ = request(libc::PTRACE_LISTEN, thread, 0);
+            }
+            0 => {
+                let signal = if signal == libc::SIGBUS && self.execute(thread) { 0 } else { signal };
+                let _ = request(libc::PTRACE_CONT, thread, signal);
+            }
+            _ => {
+                let _ = request(libc::PTRACE_CONT, thread, 0);
+            }
+        }
+    }
+
+    /// Executes the access that raised SIGBUS. Returns `false` if the signal is the program's own.
+    fn execute(&mut self, thread: i32) -> bool {
+        let Some(address) = fault_address(thread) else { return false };
+        let process = u32::try_from(thread).ok().and_then(process_of).unwrap_or(thread);
+        let mappings = self.mappings.entry(process).or_default();
+        let Some(mapped) = mappings.find(thread, &self.shared.files, address) else { return false };
+        let file = mapped.file.file;
+        let device = self.shared.devices.get(file.card);
+        let Some(bar) = device.and_then(|device| device.bar(file.node)) else { return false };
+        match instruction::execute(thread, address, &mapped, bar) {
+            Ok(()) => true,
+            Err(reason) => {
+                tracing::error!("{file}, offset {:#x}: {reason}; the program gets SIGBUS", mapped.offset_of(address));
+                false
+            }
+        }
+    }
+}
+
+/// Attaches to all threads of a process, without stopping them.
+fn seize(process: i32) -> Result<(), Errno> {
+    let mut seized = std::collections::HashSet::new();
+    // A thread that is not traced yet may start another one meanwhile.
+    loop {
+        let mut found = false;
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).map_err(|_| Errno::SRCH)?;
+        let threads = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+        for thread in threads.filter(|thread| !seized.contains(thread)).collect::<Vec<i32>>() {
+            match request(libc::PTRACE_SEIZE, thread, OPTIONS) {
+                // Ended meanwhile; or the child of a traced thread, which the kernel has attached.
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(Errno::PERM) if is_ours(thread) => {}
+                Err(error) => return Err(error),
+            }
+            seized.insert(thread);
+            found = true;
+        }
+        if !found {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether this thread traces `thread`.
+fn is_ours(thread: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.and_then(|tracer| tracer.trim().parse().ok()) == Some(std::process::id())
+}
+
+/// Address of the access that raised SIGBUS.
+fn fault_address(thread: i32) -> Option<u64> {
+    // SAFETY: the structure consists of integers and pointers that nobody follows.
+    let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
+    // SAFETY: the kernel writes the structure.
+    let result = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, thread, 0, &raw mut info) };
+    // SAFETY: a SIGBUS of this code has an address.
+    (result == 0 && info.si_code == BUS_ADRERR).then(|| unsafe { info.si_addr() }.addr() as u64)
+}
+
+/// A request whose data is a number.
+pub(super) fn request(request: libc::c_uint, thread: i32, data: libc::c_int) -> Result<(), Errno> {
+    // SAFETY: none of the requests with a number as data accesses memory of this process.
+    let result = unsafe { libc::ptrace(request, thread, 0_usize, usize::try_from(data).unwrap_or(0)) };
+    if result < 0 { Err(last_error()) } else { Ok(()) }
+}
