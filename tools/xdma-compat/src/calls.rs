@@ -44,13 +44,19 @@ impl Supervisor {
     pub(crate) fn answer(&self, call: &Call, turn: &mut Turn<'_>) -> Answer {
         let [a, b, c, d, e, f] = call.arguments;
         match call.number {
-            libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_readv
-            | libc::SYS_writev | libc::SYS_preadv | libc::SYS_pwritev | libc::SYS_preadv2 | libc::SYS_pwritev2 => {
-                match self.files.find(call.thread, a) {
-                    Some(open) => self.move_data(call, &open, turn).into(),
-                    None => Answer::Continue,
-                }
-            }
+            libc::SYS_read
+            | libc::SYS_write
+            | libc::SYS_pread64
+            | libc::SYS_pwrite64
+            | libc::SYS_readv
+            | libc::SYS_writev
+            | libc::SYS_preadv
+            | libc::SYS_pwritev
+            | libc::SYS_preadv2
+            | libc::SYS_pwritev2 => match self.files.find(call.thread, a) {
+                Some(open) => self.move_data(call, &open, turn).into(),
+                None => Answer::Continue,
+            },
             libc::SYS_openat => self.open(call, a, b, c),
             libc::SYS_openat2 => match Memory::of(call.thread).value(c) {
                 Ok(flags) => self.open(call, a, b, u64::from_ne_bytes(flags)),
@@ -59,7 +65,12 @@ impl Supervisor {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_open => self.open(call, path::CURRENT, a, b),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_creat => self.open(call, path::CURRENT, a, u64::from((OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC).bits())),
+            libc::SYS_creat => self.open(
+                call,
+                path::CURRENT,
+                a,
+                u64::from((OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC).bits()),
+            ),
             libc::SYS_lseek => self.with_file(call, a, |open| seek(open, b, c)),
             libc::SYS_ioctl => self.with_file(call, a, |open| self.control(call, open, b, c, turn)),
             libc::SYS_mmap => self.map(call, b, d, e, f),
@@ -92,7 +103,9 @@ impl Supervisor {
             // Programs copy by read and write then.
             libc::SYS_sendfile | libc::SYS_splice | libc::SYS_copy_file_range => {
                 let second = if call.number == libc::SYS_sendfile { b } else { c };
-                let ours = [a, second].into_iter().any(|descriptor| self.files.find(call.thread, descriptor).is_some());
+                let ours = [a, second]
+                    .into_iter()
+                    .any(|descriptor| self.files.find(call.thread, descriptor).is_some());
                 if ours { Answer::Failure(Errno::INVAL) } else { Answer::Continue }
             }
             libc::SYS_io_submit => self.submit(call, b, c, turn),
@@ -204,7 +217,9 @@ impl Supervisor {
         };
         let device = self.devices.get(open.file.card).ok_or(Errno::NODEV)?;
         match open.file.node {
-            Node::Events(line) => self.read_event(call, device.lines.get(line).ok_or(Errno::NODEV)?.as_ref(), parts, turn),
+            Node::Events(line) => {
+                self.read_event(call, device.lines.get(line).ok_or(Errno::NODEV)?.as_ref(), parts, turn)
+            }
             Node::H2c(_) | Node::C2h(_) => self.transfer(call, open, access, parts, offset, turn),
             Node::Control | Node::User | Node::Bypass | Node::BypassOf(..) => {
                 let bar = device.bar(open.file.node).ok_or(Errno::NODEV)?;
@@ -293,7 +308,6 @@ impl Supervisor {
     }
 }
 
-
 /// Parameters of a `read` or `write` call of any form.
 fn data(call: &Call) -> Option<Data> {
     let [_, address, count, offset, _, _] = call.arguments;
@@ -342,4 +356,3 @@ fn seek(open: &OpenFile, offset: u64, whence: u64) -> Result<u64, Errno> {
 const fn access(mode: u64) -> Result<u64, Errno> {
     if mode & libc::X_OK as u64 != 0 { Err(Errno::ACCESS) } else { Ok(0) }
 }
-

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use fpga_driver::{
-    C2hChannel, C2hStream, Card, CardAddr, ChannelOptions, Direction, H2cChannel, H2cStream, MemoryHandle, Ticket, WaitOptions,
+    C2hChannel, C2hStream, Card, CardAddr, ChannelOptions, Direction, H2cChannel, H2cStream, MemoryHandle,
+    Ticket, WaitOptions,
 };
 use fpga_pci::SharedSlice;
 use rustix::io::Errno;
@@ -254,7 +255,8 @@ impl Iterator for Pieces {
     fn next(&mut self) -> Option<Part> {
         let length = self.rest.length.min(SLOT as u64);
         let piece = Part { address: self.rest.address, length };
-        self.rest = Part { address: self.rest.address.wrapping_add(length), length: self.rest.length - length };
+        self.rest =
+            Part { address: self.rest.address.wrapping_add(length), length: self.rest.length - length };
         (length > 0).then_some(piece)
     }
 }
@@ -264,7 +266,11 @@ fn slot(number: usize, length: u64) -> Slot {
     Slot { offset: number % SLOTS * SLOT, length: usize::try_from(length).unwrap_or(SLOT).min(SLOT) }
 }
 
-fn write(channel: &mut H2cChannel, memory: MemoryHandle, request: &mut Request<'_>) -> Result<u64, TransferError> {
+fn write(
+    channel: &mut H2cChannel,
+    memory: MemoryHandle,
+    request: &mut Request<'_>,
+) -> Result<u64, TransferError> {
     let mut flying = VecDeque::with_capacity(SLOTS);
     let (mut done, mut refused) = (0, None);
     let result = (|| {
@@ -292,7 +298,11 @@ fn write(channel: &mut H2cChannel, memory: MemoryHandle, request: &mut Request<'
     end(channel, result, done, refused)
 }
 
-fn read(channel: &mut C2hChannel, memory: MemoryHandle, request: &mut Request<'_>) -> Result<u64, TransferError> {
+fn read(
+    channel: &mut C2hChannel,
+    memory: MemoryHandle,
+    request: &mut Request<'_>,
+) -> Result<u64, TransferError> {
     let mut flying: VecDeque<(Ticket, Slot, Part)> = VecDeque::with_capacity(SLOTS);
     let (mut done, mut refused) = (0, None);
     let result = (|| {

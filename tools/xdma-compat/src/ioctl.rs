@@ -93,7 +93,14 @@ impl Supervisor {
     }
 
     /// Transfer to a window of card addresses that starts again at its end (`xdma_xfer_aperture`).
-    fn aperture(&self, call: &Call, open: &OpenFile, access: Access, at: u64, turn: &mut Turn<'_>) -> Result<(), Errno> {
+    fn aperture(
+        &self,
+        call: &Call,
+        open: &OpenFile,
+        access: Access,
+        at: u64,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Errno> {
         let memory = Memory::of(call.thread);
         let mut request: [u8; APERTURE_BYTES] = memory.value(at)?;
         let (base, buffer, length) = (word(&request, 0), word(&request, 16), word(&request, 24));
@@ -136,7 +143,9 @@ impl Supervisor {
         let memory = Memory::of(call.thread);
         for index in 0..count.min(1 << 16) {
             let Ok(request) = memory.value(address.wrapping_add(8 * index)) else { return Ok(()) };
-            let Ok(request) = memory.value::<REQUEST_BYTES>(u64::from_ne_bytes(request)) else { return Ok(()) };
+            let Ok(request) = memory.value::<REQUEST_BYTES>(u64::from_ne_bytes(request)) else {
+                return Ok(());
+            };
             let descriptor = u64::from(half(&request, 20));
             let Some(open) = self.files.find(call.thread, descriptor) else { continue };
             if !matches!(open.file.node, Node::H2c(_) | Node::C2h(_)) {
@@ -151,8 +160,11 @@ impl Supervisor {
                 8 => (Access::Write, true),
                 _ => return Err(Errno::INVAL),
             };
-            let parts =
-                if list { memory.parts(buffer, bytes)? } else { vec![Part { address: buffer, length: bytes }] };
+            let parts = if list {
+                memory.parts(buffer, bytes)?
+            } else {
+                vec![Part { address: buffer, length: bytes }]
+            };
             let moved = self.transfer(call, &open, access, &parts, Some(offset), turn)?;
             let file = own_file(call, descriptor)?;
             // What earlier requests have put there.
@@ -167,7 +179,11 @@ impl Supervisor {
 
 /// Opens the memory file behind a program's descriptor.
 fn own_file(call: &Call, descriptor: u64) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(format!("/proc/{}/fd/{descriptor}", call.thread), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(
+        format!("/proc/{}/fd/{descriptor}", call.thread),
+        OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 /// Copies the data that a read has put into a program's memory to the file.

@@ -100,12 +100,8 @@ impl Listener {
             Answer::Value(value) => (i64::from_ne_bytes(value.to_ne_bytes()), 0, 0),
             Answer::Sent => return,
         };
-        let mut response = libc::seccomp_notif_resp {
-            id: call.id,
-            val,
-            error,
-            flags: u32::try_from(flags).unwrap_or(0),
-        };
+        let mut response =
+            libc::seccomp_notif_resp { id: call.id, val, error, flags: u32::try_from(flags).unwrap_or(0) };
         let _ = self.control(SEND, &mut response);
     }
 
@@ -134,7 +130,8 @@ impl Listener {
     fn control<T>(&self, request: rustix::ioctl::Opcode, argument: &mut T) -> Result<i32, Errno> {
         // SAFETY: the kernel reads and writes as many bytes at `argument` as the request's number says, which is the size of `T` at all
         // calls (the constants at the head of this file).
-        let result = unsafe { libc::ioctl(self.0.as_fd().as_raw_fd(), request.into(), core::ptr::from_mut(argument)) };
+        let result =
+            unsafe { libc::ioctl(self.0.as_fd().as_raw_fd(), request.into(), core::ptr::from_mut(argument)) };
         if result < 0 { Err(last_error()) } else { Ok(result) }
     }
 }

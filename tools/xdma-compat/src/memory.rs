@@ -136,15 +136,17 @@ impl Memory {
             return Ok(());
         }
         let Ok(at) = usize::try_from(address) else { return Err(Errno::FAULT) };
-        let remote = libc::iovec {
-            iov_base: core::ptr::without_provenance_mut::<c_void>(at),
-            iov_len: local.iov_len,
-        };
+        let remote =
+            libc::iovec { iov_base: core::ptr::without_provenance_mut::<c_void>(at), iov_len: local.iov_len };
         // SAFETY: the caller vouches for `local`. `remote` is in the other process: the kernel checks it against that process's mappings.
         let moved = unsafe {
             match way {
-                Way::FromProgram => libc::process_vm_readv(self.thread, &raw const local, 1, &raw const remote, 1, 0),
-                Way::ToProgram => libc::process_vm_writev(self.thread, &raw const local, 1, &raw const remote, 1, 0),
+                Way::FromProgram => {
+                    libc::process_vm_readv(self.thread, &raw const local, 1, &raw const remote, 1, 0)
+                }
+                Way::ToProgram => {
+                    libc::process_vm_writev(self.thread, &raw const local, 1, &raw const remote, 1, 0)
+                }
             }
         };
         match usize::try_from(moved) {

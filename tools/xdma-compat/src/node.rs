@@ -150,9 +150,24 @@ mod tests {
     #[test]
     fn node_other_names_are_refused() {
         for path in [
-            "/dev/xdma", "/dev/xdma0", "/dev/xdma0_", "/dev/xdma0_h2c", "/dev/xdma0_h2c_", "/dev/xdma0_h2c_x", "/dev/xdma0_h2c_-1",
-            "/dev/xdma0_h2c_256", "/dev/xdma_h2c_0", "/dev/xdma+1_h2c_0", "/dev/xdma0_control_0", "/dev/xdma/card0", "/dev/xdma/card0/",
-            "/dev/xdma/card0/h2c", "/dev/xdma/0/h2c0", "/dev/null", "", "/dev/xdma1000_user",
+            "/dev/xdma",
+            "/dev/xdma0",
+            "/dev/xdma0_",
+            "/dev/xdma0_h2c",
+            "/dev/xdma0_h2c_",
+            "/dev/xdma0_h2c_x",
+            "/dev/xdma0_h2c_-1",
+            "/dev/xdma0_h2c_256",
+            "/dev/xdma_h2c_0",
+            "/dev/xdma+1_h2c_0",
+            "/dev/xdma0_control_0",
+            "/dev/xdma/card0",
+            "/dev/xdma/card0/",
+            "/dev/xdma/card0/h2c",
+            "/dev/xdma/0/h2c0",
+            "/dev/null",
+            "",
+            "/dev/xdma1000_user",
         ] {
             assert_eq!(DeviceFile::of_path(path.as_bytes()), None, "{path}");
         }

@@ -43,7 +43,8 @@ fn base(call: &Call, directory: u64) -> Option<PathBuf> {
 /// Whether the descriptor of a call has `O_NONBLOCK`.
 pub(crate) fn is_nonblocking(call: &Call) -> bool {
     let [descriptor, ..] = call.arguments;
-    let info = std::fs::read_to_string(format!("/proc/{}/fdinfo/{descriptor}", call.thread)).unwrap_or_default();
+    let info =
+        std::fs::read_to_string(format!("/proc/{}/fdinfo/{descriptor}", call.thread)).unwrap_or_default();
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).unwrap_or(0);
     flags & rustix::fs::OFlags::NONBLOCK.bits() != 0
@@ -63,8 +64,14 @@ pub(crate) fn has_signal(call: &Call) -> bool {
 pub(crate) fn check_exec(call: &Call, directory: u64, address: u64) -> Answer {
     let Ok(path) = Memory::of(call.thread).path(address) else { return Answer::Continue };
     let given = Path::new(std::ffi::OsStr::from_bytes(&path));
-    let whole = if given.is_absolute() { Some(given.to_path_buf()) } else { base(call, directory).map(|base| base.join(given)) };
-    let Some(stat) = whole.as_ref().and_then(|whole| rustix::fs::stat(whole).ok()) else { return Answer::Continue };
+    let whole = if given.is_absolute() {
+        Some(given.to_path_buf())
+    } else {
+        base(call, directory).map(|base| base.join(given))
+    };
+    let Some(stat) = whole.as_ref().and_then(|whole| rustix::fs::stat(whole).ok()) else {
+        return Answer::Continue;
+    };
     let mode = rustix::fs::Mode::from_raw_mode(stat.st_mode);
     let changes = |bit, new, own| mode.contains(bit) && new != own;
     let user = changes(rustix::fs::Mode::SUID, stat.st_uid, rustix::process::geteuid().as_raw());

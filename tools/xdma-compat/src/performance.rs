@@ -25,9 +25,9 @@ const MAX_SIZE: u32 = 4 << 20;
 const CONTROL: u64 = 0xC0;
 const CLOCK: u64 = 0xC4;
 const DATA: u64 = 0xCC;
-/// Control: clear the counters; count, and stop counting at the end of a run.
+/// Control: clear the counters; count, over the ends of runs.
 const CLEAR: u32 = 1 << 1;
-const RUN: u32 = 1 << 2 | 1;
+const RUN: u32 = 1 << 2;
 /// Counted bits of the high word.
 const HIGH: u32 = 0x3FF;
 
@@ -63,7 +63,9 @@ impl Measurements {
         if running.contains_key(&file.node) {
             return Err(Errno::BUSY);
         }
-        let half = |at: usize| wanted.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |half| u32::from_ne_bytes(*half));
+        let half = |at: usize| {
+            wanted.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |half| u32::from_ne_bytes(*half))
+        };
         let (version, size) = (half(0), half(4));
         if version != VERSION || size == 0 || size > MAX_SIZE {
             return Err(Errno::INVAL);
@@ -75,7 +77,9 @@ impl Measurements {
         }
         let shared = Arc::new(Shared::default());
         let (devices, flags) = (Arc::clone(devices), Arc::clone(&shared));
-        let thread = std::thread::Builder::new().name("measurement".to_owned()).spawn(move || repeat(&devices, file, size, &flags));
+        let thread = std::thread::Builder::new()
+            .name("measurement".to_owned())
+            .spawn(move || repeat(&devices, file, size, &flags));
         let thread = thread.map_err(|_| Errno::NOMEM)?;
         running.insert(file.node, Measurement { size, shared, thread });
         Ok(())
@@ -121,7 +125,12 @@ fn repeat(devices: &[Device], file: DeviceFile, size: u32, shared: &Shared) {
 }
 
 /// The channel's counters, in the vendor's structure.
-fn results(device: &Device, node: Node, measurement: &Measurement, stopped: bool) -> Result<[u8; RESULT_BYTES], Errno> {
+fn results(
+    device: &Device,
+    node: Node,
+    measurement: &Measurement,
+    stopped: bool,
+) -> Result<[u8; RESULT_BYTES], Errno> {
     let (bar, base) = counters(device, node)?;
     let read = |at| bar.read32(BarOffset::new(base + at)).map_err(|error| error_number(&error));
     let counter = |at| Ok(u64::from(read(at + 4)? & HIGH) << 32 | u64::from(read(at)?));

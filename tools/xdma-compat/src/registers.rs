@@ -47,7 +47,9 @@ pub(crate) fn access(
 
 fn one(bar: &Bar, access: Access, memory: Memory, at: BarOffset, address: u64) -> Result<(), Errno> {
     match access {
-        Access::Read => memory.write(address, &bar.read32(at).map_err(|error| error_number(&error))?.to_ne_bytes()),
+        Access::Read => {
+            memory.write(address, &bar.read32(at).map_err(|error| error_number(&error))?.to_ne_bytes())
+        }
         Access::Write => {
             let value = u32::from_ne_bytes(memory.value(address)?);
             bar.write32(at, value).map_err(|error| error_number(&error))

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 
@@ -80,7 +80,9 @@ pub fn run(
     drop(command);
     drop(theirs);
     let child = spawned.map_err(|source| match source.raw_os_error() {
-        Some(libc::ENOSYS | libc::EINVAL) => RunError::Supervision { step: "seccomp filter (Linux 5.9 or newer)", source },
+        Some(libc::ENOSYS | libc::EINVAL) => {
+            RunError::Supervision { step: "seccomp filter (Linux 5.9 or newer)", source }
+        }
         _ => RunError::Start { program, source },
     })?;
     started(child.id());
@@ -122,10 +124,7 @@ fn install(filter: &[libc::sock_filter], sender: i32) -> io::Result<()> {
         filter: filter.as_ptr().cast_mut(),
     };
     // A signal handler of the program does not interrupt a transfer, which would then be repeated; that came with Linux 5.19.
-    let flags = [
-        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | 1 << 5,
-        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
-    ];
+    let flags = [libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | 1 << 5, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER];
     let mut result = Err(Errno::INVAL);
     for flags in flags {
         result = seccomp(flags, &program);

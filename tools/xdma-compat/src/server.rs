@@ -37,7 +37,9 @@ impl Turn<'_> {
     pub(crate) fn give_up(&mut self) {
         if self.guard.take().is_some() && self.supervisor.idle.load(Ordering::Relaxed) == 0 {
             let supervisor = Arc::clone(self.supervisor);
-            let started = std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || supervisor.serve(false));
+            let started = std::thread::Builder::new()
+                .name("supervisor".to_owned())
+                .spawn(move || supervisor.serve(false));
             if let Err(error) = started {
                 tracing::warn!(%error, "no further thread: calls wait for a transfer");
             }

@@ -1,1 +1,5 @@
-//! Programs on simulated cards.
+//! Programs that know nothing of this project, on simulated cards.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod programs;

@@ -65,7 +65,12 @@ struct Target<'a> {
 
 impl Target<'_> {
     /// Executes an instruction with one memory operand by a single step.
-    fn step(&self, thread: i32, instruction: &Instruction, before: &user_regs_struct) -> Result<(), AccessError> {
+    fn step(
+        &self,
+        thread: i32,
+        instruction: &Instruction,
+        before: &user_regs_struct,
+    ) -> Result<(), AccessError> {
         let form = || AccessError::Form(instruction.to_string());
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(instruction);
@@ -104,14 +109,21 @@ impl Target<'_> {
             (Register::None, Register::None) | (Register::RIP, _) => return Err(form()),
             // Their sum changes by both.
             (base, index) if base == index => return Err(form()),
-            (Register::None, index) => (index, (distance.cast_signed() / scale.cast_signed()).cast_unsigned()),
+            (Register::None, index) => {
+                (index, (distance.cast_signed() / scale.cast_signed()).cast_unsigned())
+            }
             (base, _) => (base, distance),
         };
         let register = field(&mut state, moved).ok_or_else(form)?;
         let (original, shifted) = (*register, register.wrapping_add(change));
         *register = shifted;
         let written = info.used_registers().iter().filter(|used| used.register().full_register() == moved);
-        let written = written.filter(|used| !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None));
+        let written = written.filter(|used| {
+            !matches!(
+                used.access(),
+                OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
+            )
+        });
         let written = written.map(|used| used.register().size()).max();
 
         let mut saved = [0; MAX_OPERAND];
@@ -160,7 +172,10 @@ impl Target<'_> {
         if state.eflags & DIRECTION_FLAG != 0 {
             return Err(AccessError::Form(instruction.to_string()));
         }
-        let copies = !matches!(instruction.code(), Code::Stosb_m8_AL | Code::Stosw_m16_AX | Code::Stosd_m32_EAX | Code::Stosq_m64_RAX);
+        let copies = !matches!(
+            instruction.code(),
+            Code::Stosb_m8_AL | Code::Stosw_m16_AX | Code::Stosd_m32_EAX | Code::Stosq_m64_RAX
+        );
         let repeats = instruction.has_rep_prefix() || instruction.has_repne_prefix();
         let count = if repeats { state.rcx } else { 1 };
         // As few accesses as possible: of bytes, whole words.
@@ -169,7 +184,11 @@ impl Target<'_> {
         let mut bytes = [0; 8];
         while done < total {
             let (from, into) = (state.rsi.wrapping_add(done), state.rdi.wrapping_add(done));
-            let word = if repeats { widest(if copies { from | into } else { into }, total - done).max(size) } else { size };
+            let word = if repeats {
+                widest(if copies { from | into } else { into }, total - done).max(size)
+            } else {
+                size
+            };
             let word = if (total - done).is_multiple_of(word) || word <= total - done { word } else { size };
             let bytes = bytes.get_mut(..usize::try_from(word).unwrap_or(1)).unwrap_or_default();
             if copies {
@@ -198,11 +217,19 @@ impl Target<'_> {
     }
 
     fn get(&self, at: u64, into: &mut [u8]) -> Result<(), AccessError> {
-        if self.mapped.contains(at, into.len()) { self.load(at, into) } else { Ok(self.memory.read(at, into)?) }
+        if self.mapped.contains(at, into.len()) {
+            self.load(at, into)
+        } else {
+            Ok(self.memory.read(at, into)?)
+        }
     }
 
     fn put(&self, at: u64, from: &[u8]) -> Result<(), AccessError> {
-        if self.mapped.contains(at, from.len()) { self.store(at, from) } else { Ok(self.memory.write(at, from)?) }
+        if self.mapped.contains(at, from.len()) {
+            self.store(at, from)
+        } else {
+            Ok(self.memory.write(at, from)?)
+        }
     }
 
     /// Reads registers mapped at `at`, with accesses of the operand's width up to eight bytes.

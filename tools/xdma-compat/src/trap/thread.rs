@@ -11,8 +11,10 @@ use super::{Shared, instruction, process_of};
 use crate::listener::last_error;
 
 /// Reports that the tracer wants, with its stops.
-const OPTIONS: libc::c_int =
-    libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACEEXEC;
+const OPTIONS: libc::c_int = libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACEEXEC;
 /// SIGBUS because of an access behind the end of a file (`asm-generic/siginfo.h`).
 const BUS_ADRERR: i32 = 2;
 
@@ -30,7 +32,9 @@ impl Tracees {
     /// Traces `process` and what comes of it, until all have ended.
     pub(super) fn trace(mut self, process: i32, ready: &Sender<Result<(), String>>) {
         let seized = seize(process).map_err(|error| match error {
-            Errno::PERM => "the program is traced by another one (a debugger), or ptrace is forbidden here".to_owned(),
+            Errno::PERM => {
+                "the program is traced by another one (a debugger), or ptrace is forbidden here".to_owned()
+            }
             error => format!("ptrace: {error}"),
         });
         let failed = seized.is_err();
@@ -100,7 +104,10 @@ impl Tracees {
         match instruction::execute(thread, address, &mapped, bar) {
             Ok(()) => true,
             Err(reason) => {
-                tracing::error!("{file}, offset {:#x}: {reason}; the program gets SIGBUS", mapped.offset_of(address));
+                tracing::error!(
+                    "{file}, offset {:#x}: {reason}; the program gets SIGBUS",
+                    mapped.offset_of(address)
+                );
                 false
             }
         }
