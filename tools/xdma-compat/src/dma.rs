@@ -70,10 +70,11 @@ pub(crate) struct Channel {
     number: u8,
     /// Every beat has the same card address (`IOCTL_XDMA_ADDRMODE_SET`).
     pub(crate) fixed: bool,
-    engine: Option<Engine>,
+    engine: Option<Box<Engine>>,
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "boxed as a whole")]
 enum Engine {
     Write(H2cChannel, MemoryHandle),
     Read(C2hChannel, MemoryHandle),
@@ -181,10 +182,10 @@ impl Channel {
             Some(engine) => engine,
             None => {
                 let engine = self.open(card)?;
-                self.engine.insert(engine)
+                self.engine.insert(Box::new(engine))
             }
         };
-        let result = match engine {
+        let result = match &mut **engine {
             Engine::Write(channel, memory) => write(channel, *memory, request),
             Engine::Read(channel, memory) => read(channel, *memory, request),
             Engine::Send(stream) => send(stream, card, request),

@@ -9,7 +9,7 @@ use crate::listener::{Answer, Call};
 use crate::memory::Memory;
 
 /// Directory descriptor for the current directory (`AT_FDCWD`), as a system call's argument.
-pub(crate) const CURRENT: u64 = -100_i64 as u64;
+pub(crate) const CURRENT: u64 = (-100_i64).cast_unsigned();
 
 /// Absolute path of `path` in a call, without `.` and `..`. Symbolic links are not followed.
 pub(crate) fn absolute(call: &Call, directory: u64, path: &[u8]) -> Option<Vec<u8>> {

@@ -20,7 +20,7 @@ pub(crate) fn access(
     at: u64,
     whole: bool,
 ) -> Result<u64, Errno> {
-    if at % 4 != 0 {
+    if !at.is_multiple_of(4) {
         return Err(Errno::PROTO);
     }
     let mut moved = 0;

@@ -7,14 +7,15 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
-use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 
 use crate::device::Device;
 use crate::filter;
@@ -33,6 +34,12 @@ pub enum RunError {
         /// Reason.
         source: io::Error,
     },
+    /// The program was killed at its time limit.
+    #[error("{program}: not ended within the time limit, and killed")]
+    TimedOut {
+        /// Path or name of the program.
+        program: String,
+    },
     /// A step of the supervision failed.
     #[error("the program cannot be supervised: {step}: {source}")]
     Supervision {
@@ -44,7 +51,7 @@ pub enum RunError {
 }
 
 /// Runs `command`, for which `devices` are the cards 0, 1 and so on. Calls `started` with the process's number. Returns its status when it and
-/// all its children have ended.
+/// all its children have ended. A program that has not ended at `limit` is killed.
 ///
 /// Signals to this process are the caller's business: the program is in the same process group.
 ///
@@ -53,6 +60,7 @@ pub enum RunError {
 pub fn run(
     devices: Vec<Device>,
     mut command: Command,
+    limit: Option<Instant>,
     started: impl FnOnce(u32),
 ) -> Result<ExitStatus, RunError> {
     let step = |step| move |source: Errno| RunError::Supervision { step, source: source.into() };
@@ -69,7 +77,7 @@ pub fn run(
     let devices: Arc<[Device]> = devices.into();
     // The program's exec waits for an answer already, so the supervisor must run before `spawn` returns.
     let server = std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
-        let Some(listener) = receive(&ours) else { return None };
+        let listener = receive(&ours)?;
         let supervisor = Supervisor::new(Listener::new(listener), devices);
         supervisor.serve(true);
         Some(supervisor)
@@ -83,12 +91,17 @@ pub fn run(
         Some(libc::ENOSYS | libc::EINVAL) => {
             RunError::Supervision { step: "seccomp filter (Linux 5.9 or newer)", source }
         }
-        _ => RunError::Start { program, source },
+        _ => RunError::Start { program: program.clone(), source },
     })?;
     started(child.id());
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or(Errno::SRCH).map_err(step("pid"))?;
-    let status = wait(pid).map_err(step("wait"))?;
+    if !ends(pid, limit).map_err(step("wait"))? {
+        // Its children lose the card when this process ends.
+        let _ = kill_process(pid, Signal::KILL);
+        return Err(RunError::TimedOut { program });
+    }
+    let status = status_of(pid).map_err(step("wait"))?;
     // Children of the program may still run.
     let supervisor = server.join().ok().flatten();
     status
@@ -98,18 +111,25 @@ pub fn run(
         .map_err(step("wait"))
 }
 
-/// Waits for the end of a child. `None`: the tracer has taken its status.
+/// Waits for the end of a child, until `limit`. Returns whether it has ended.
 ///
 /// A plain wait would also take the stops of a traced child, which are the tracer's.
-fn wait(pid: Pid) -> Result<Option<i32>, Errno> {
+fn ends(pid: Pid, limit: Option<Instant>) -> Result<bool, Errno> {
     let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
     loop {
-        match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None) {
-            Ok(_) => break,
+        let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
+        // A span longer than the kernel supports waits without limit.
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], left.as_ref()) {
+            Ok(ended) => return Ok(ended > 0),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Status of a child that has ended. `None`: the tracer has taken it.
+fn status_of(pid: Pid) -> Result<Option<i32>, Errno> {
     match waitpid(Some(pid), WaitOptions::empty()) {
         Ok(Some((_, status))) => Ok(Some(status.as_raw())),
         Ok(None) | Err(Errno::CHILD) => Ok(None),

@@ -40,7 +40,7 @@ fn output(mut command: Command) -> String {
     command.stdout(writer).stdin(Stdio::null());
     let reading = std::thread::spawn(move || std::io::read_to_string(&mut reader).unwrap());
     let status =
-        xdma_compat::run(vec![device(&network(CardDescription::default()))], command, |_| ()).unwrap();
+        xdma_compat::run(vec![device(&network(CardDescription::default()))], command, None, |_| ()).unwrap();
     let text = reading.join().unwrap();
     assert!(status.success(), "{status}: {text}");
     text
@@ -50,7 +50,7 @@ fn output(mut command: Command) -> String {
 fn passes(test: &str, network: &SimNetwork) {
     let mut command = Command::new(program());
     command.arg(test);
-    let status = xdma_compat::run(vec![device(network)], command, |_| ()).unwrap();
+    let status = xdma_compat::run(vec![device(network)], command, None, |_| ()).unwrap();
     assert!(status.success(), "{test}: {status}");
 }
 
@@ -135,7 +135,7 @@ fn shell_status_and_signal_of_program_are_returned() {
     let run = |script: &str| {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        xdma_compat::run(vec![device(&network(CardDescription::default()))], command, |_| ()).unwrap()
+        xdma_compat::run(vec![device(&network(CardDescription::default()))], command, None, |_| ()).unwrap()
     };
     assert_eq!(run("exit 7").code(), Some(7));
     assert_eq!(run("kill -9 $$").signal(), Some(9));
@@ -152,6 +152,16 @@ fn shell_status_and_signal_of_program_are_returned() {
 
 #[test]
 fn program_that_does_not_exist_is_named() {
-    let error = xdma_compat::run(Vec::new(), Command::new("/nonexistent/program"), |_| ()).unwrap_err();
+    let error = xdma_compat::run(Vec::new(), Command::new("/nonexistent/program"), None, |_| ()).unwrap_err();
     assert!(error.to_string().starts_with("/nonexistent/program: No such file"), "{error}");
+}
+
+#[test]
+fn program_is_killed_at_its_time_limit() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "while :; do read _ < /dev/xdma0_events_1; done"]);
+    let limit = Some(std::time::Instant::now());
+    let devices = vec![device(&network(CardDescription::default()))];
+    let error = xdma_compat::run(devices, command, limit, |_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "sh: not ended within the time limit, and killed");
 }

@@ -34,7 +34,8 @@ pub fn run(settings: &Settings, args: &RunArgs) -> Result<(), CliError> {
     let (mut signalled, wake) = io::pipe().map_err(CliError::Signals)?;
     pipe::register(SIGTERM, wake).map_err(CliError::Signals)?;
     stop::finish();
-    let status = xdma_compat::run(vec![device], command, |process| {
+    let limit = settings.deadline.left().map(|left| std::time::Instant::now() + left);
+    let status = xdma_compat::run(vec![device], command, limit, |process| {
         let process = i32::try_from(process).ok().and_then(Pid::from_raw);
         std::thread::spawn(move || {
             let mut byte = [0];
