@@ -8,7 +8,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::device::Device;
 use crate::files::Files;
@@ -19,6 +20,9 @@ mod instruction;
 mod mappings;
 #[cfg(target_arch = "x86_64")]
 mod thread;
+
+/// Maximum time in which a tracer records the end of a process: long, because the machine may be busy.
+const RECORDING: Duration = Duration::from_secs(10);
 
 /// Starts the tracers.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(crate) struct Shared {
     traced: Mutex<HashSet<i32>>,
     /// Statuses of processes whose end a tracer has seen.
     ended: Mutex<HashMap<i32, i32>>,
+    /// Signalled with each entry of `ended`.
+    has_ended: Condvar,
 }
 
 impl Shared {
@@ -53,18 +59,22 @@ impl Shared {
     pub(crate) fn end(&self, thread: i32, status: i32) {
         self.remove(thread);
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(thread, status);
+        self.has_ended.notify_all();
     }
 }
 
 impl Tracer {
     pub(crate) fn new(devices: Arc<[Device]>, files: Arc<Files>) -> Self {
-        let (traced, ended) = Default::default();
-        Self { shared: Arc::new(Shared { devices, files, traced, ended }) }
+        let (traced, ended, has_ended) = Default::default();
+        Self { shared: Arc::new(Shared { devices, files, traced, ended, has_ended }) }
     }
 
-    /// Status of a process whose end a tracer has seen.
+    /// Status of a process whose end a tracer has taken. The tracer may be about to record it.
     pub(crate) fn status(&self, process: i32) -> Option<i32> {
-        self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner).get(&process).copied()
+        let ended = self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_missing = |ended: &mut HashMap<i32, i32>| !ended.contains_key(&process);
+        let waited = self.shared.has_ended.wait_timeout_while(ended, RECORDING, is_missing);
+        waited.unwrap_or_else(PoisonError::into_inner).0.get(&process).copied()
     }
 
     /// Traces the process of `thread`, if it is not traced yet.
