@@ -32,9 +32,9 @@ impl OpenFile {
 
     /// Whether transfers of a channel advance the file position. With the vendor's driver they do not, and its programs, which open their
     /// channels for reading and writing, rely on that. Programs that know nothing of the driver (dd, xxd, cat) open a file for one
-    /// direction, and expect a position that advances.
+    /// direction, or as one that may have to be created, and expect a position that advances.
     pub(crate) fn advances(&self) -> bool {
-        self.flags & OFlags::RWMODE != OFlags::RDWR
+        self.flags & OFlags::RWMODE != OFlags::RDWR || self.flags.contains(OFlags::CREATE)
     }
 }
 

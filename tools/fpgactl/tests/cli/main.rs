@@ -16,6 +16,7 @@ mod memory;
 mod outputs;
 mod packets;
 mod pipes;
+mod programs;
 mod raw;
 mod samples;
 mod schema;

@@ -1,0 +1,96 @@
+//! `run`: programs below a filter. The system calls are tested by `xdma-compat`; these are about the command, and the vendor's own tools.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::fpgactl;
+
+/// Environment variable with the directory of the vendor's tools and tests, `XDMA/linux-kernel` of its repository.
+const VENDOR: &str = "FPGA_VENDOR_XDMA";
+
+#[test]
+fn run_returns_status_of_program() {
+    for (script, status) in [("true", 0), ("exit 7", 7), ("kill -TERM $$", 128 + 15)] {
+        let ran = fpgactl(&["run", "--", "sh", "-c", script]);
+        assert_eq!((ran.status, ran.stdout.as_str(), ran.stderr.as_str()), (status, "", ""), "{script}");
+    }
+    let ran = fpgactl(&["run", "/nonexistent/program"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.stderr.starts_with("fpgactl: /nonexistent/program: No such file"), "{}", ran.stderr);
+    let ran = fpgactl(&["run"]);
+    assert_eq!(ran.status, 2);
+}
+
+#[test]
+fn run_program_that_reads_from_the_card_has_its_output() {
+    let script = "printf 0123456789abcdef | dd of=/dev/xdma0_h2c_3 bs=4 seek=1 status=none; dd if=/dev/xdma0_c2h_3 bs=20 count=1 status=none";
+    let ran = fpgactl(&["run", "--card", "mock:us-plus-x16", "--", "sh", "-c", script]).ok();
+    assert_eq!(ran.stdout, "\0\0\0\00123456789abcdef");
+}
+
+#[test]
+fn run_failed_transfer_says_why() {
+    let script = "dd if=/dev/xdma0_c2h_0 bs=4096 count=1 skip=1000000000000 2> /dev/null";
+    let ran = fpgactl(&["run", "--", "sh", "-c", script]);
+    assert_eq!(ran.status, 1);
+    assert!(
+        ran.stderr.contains("xdma0_c2h_0: ") && ran.stderr.contains("is not inside the card's memory"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn run_ends_program_at_time_limit() {
+    let ran = fpgactl(&["run", "--timeout", "100ms", "--", "sh", "-c", "dd if=/dev/xdma0_events_0 bs=4 count=1"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.stderr.contains("sh: not ended within the time limit"), "{}", ran.stderr);
+}
+
+/// Compiles the vendor's tools beside copies of its scripts. `None`, with a message, without the vendor's files.
+fn vendor_tools(folder: &Path) -> Option<PathBuf> {
+    let Some(source) = std::env::var_os(VENDOR).map(PathBuf::from) else {
+        eprintln!("skipped: {VENDOR} is not set to the directory XDMA/linux-kernel of the vendor's driver");
+        return None;
+    };
+    for part in ["tools", "tests"] {
+        let copied = Command::new("cp").arg("-r").arg(source.join(part)).arg(folder).status().unwrap();
+        assert!(copied.success());
+    }
+    let made = Command::new("make").arg("-s").arg("-C").arg(folder.join("tools")).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Some(folder.to_owned())
+}
+
+/// Every tool and the test script, on one card.
+fn vendor_tools_pass(folder: &Path, card: &str) {
+    let tests = folder.join("tests");
+    let script = "set -e\n\
+        ./run_test.sh\n\
+        for file in user control h2c_0 c2h_0 events_0; do ../tools/test_chrdev /dev/xdma0_$file; done\n\
+        head -c 262144 /dev/urandom > sent\n\
+        ../tools/dma_to_device -d /dev/xdma0_h2c_0 -f sent -s 262144 -a 4096 -c 3 -o 7\n\
+        ../tools/dma_from_device -d /dev/xdma0_c2h_0 -f received -s 262144 -a 4096 -o 7\n\
+        cmp sent received\n\
+        ../tools/dma_to_device -d /dev/xdma0_h2c_0 -f sent -s 262144 -a 0 -k 65536\n\
+        tail -c 65536 sent > last\n\
+        ../tools/dma_from_device -d /dev/xdma0_c2h_0 -f received -s 65536 -a 0\n\
+        cmp last received\n\
+        ../tools/reg_rw /dev/xdma0_control 0x90 w 0x6\n\
+        ../tools/reg_rw /dev/xdma0_control 0x90 w | grep -q 'Read.*: 0x00000006'\n\
+        ../tools/reg_rw /dev/xdma0_control 0x90 b | grep -q 'Read.*: 0x06'\n";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+    let ran =
+        command.args(["run", "--card", card, "--", "sh", "-c", script]).current_dir(tests).output().unwrap();
+    let (said, failed) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{card}: {said}{failed}");
+    assert!(said.contains("All tests in run_tests.sh passed"), "{card}: {said}");
+}
+
+#[test]
+fn vendor_tools_and_scripts_pass_on_simulated_card() {
+    let folder = tempfile::tempdir().unwrap();
+    if let Some(tools) = vendor_tools(folder.path()) {
+        vendor_tools_pass(&tools, "mock");
+    }
+}
