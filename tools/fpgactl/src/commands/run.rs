@@ -24,7 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// [`CliError::Program`] with the program's status, 128 more than a signal's number as in shells; [`CliError::Run`].
 pub fn run(settings: &Settings, args: &RunArgs) -> Result<(), CliError> {
-    let opened = target::open(&settings.card)?;
+    // A simulated card works by the system's time: programs wait for each other.
+    let opened = target::open_threaded(&settings.card, None, 0)?;
     let bypass = bars::open(&opened.card, &*opened.backend, BarChoice::Role(Role::Bypass)).ok();
     let device = Device::new(opened.card.clone(), bypass.map(|found| found.bar), TIMEOUT);
     let Some((program, arguments)) = args.program.split_first() else { return Ok(()) };

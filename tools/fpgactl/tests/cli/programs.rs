@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::fpgactl;
+use crate::support::{Served, fpgactl};
 
 /// Environment variable with the directory of the vendor's tools and tests, `XDMA/linux-kernel` of its repository.
 const VENDOR: &str = "FPGA_VENDOR_XDMA";
@@ -42,7 +42,8 @@ fn run_failed_transfer_says_why() {
 
 #[test]
 fn run_ends_program_at_time_limit() {
-    let ran = fpgactl(&["run", "--timeout", "100ms", "--", "sh", "-c", "dd if=/dev/xdma0_events_0 bs=4 count=1"]);
+    let ran =
+        fpgactl(&["run", "--timeout", "100ms", "--", "sh", "-c", "dd if=/dev/xdma0_events_0 bs=4 count=1"]);
     assert_eq!(ran.status, 1);
     assert!(ran.stderr.contains("sh: not ended within the time limit"), "{}", ran.stderr);
 }
@@ -62,9 +63,18 @@ fn vendor_tools(folder: &Path) -> Option<PathBuf> {
     Some(folder.to_owned())
 }
 
-/// Every tool and the test script, on one card.
+/// Runs a script in the folder of the vendor's tests; returns what it says.
+fn run_script(folder: &Path, card: &str, script: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+    command.args(["run", "--card", card, "--", "sh", "-c", script]).current_dir(folder.join("tests"));
+    let ran = command.output().unwrap();
+    let (said, failed) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{card}: {said}{failed}");
+    said.into_owned()
+}
+
+/// Every tool and the test script, on one memory-mapped card.
 fn vendor_tools_pass(folder: &Path, card: &str) {
-    let tests = folder.join("tests");
     let script = "set -e\n\
         ./run_test.sh\n\
         for file in user control h2c_0 c2h_0 events_0; do ../tools/test_chrdev /dev/xdma0_$file; done\n\
@@ -79,18 +89,28 @@ fn vendor_tools_pass(folder: &Path, card: &str) {
         ../tools/reg_rw /dev/xdma0_control 0x90 w 0x6\n\
         ../tools/reg_rw /dev/xdma0_control 0x90 w | grep -q 'Read.*: 0x00000006'\n\
         ../tools/reg_rw /dev/xdma0_control 0x90 b | grep -q 'Read.*: 0x06'\n";
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
-    let ran =
-        command.args(["run", "--card", card, "--", "sh", "-c", script]).current_dir(tests).output().unwrap();
-    let (said, failed) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-    assert!(ran.status.success(), "{card}: {said}{failed}");
+    let said = run_script(folder, card, script);
     assert!(said.contains("All tests in run_tests.sh passed"), "{card}: {said}");
 }
 
 #[test]
 fn vendor_tools_and_scripts_pass_on_simulated_card() {
     let folder = tempfile::tempdir().unwrap();
-    if let Some(tools) = vendor_tools(folder.path()) {
-        vendor_tools_pass(&tools, "mock");
-    }
+    let Some(tools) = vendor_tools(folder.path()) else { return };
+    vendor_tools_pass(&tools, "mock");
+    let said = run_script(&tools, "mock:us-plus-x8-stream", "./run_test.sh");
+    assert!(
+        said.contains("core is streaming") && said.contains("All tests in run_tests.sh passed"),
+        "{said}"
+    );
+    let said = run_script(&tools, "mock", "../tools/performance -d /dev/xdma0_h2c_0 -s 4096");
+    assert!(said.contains("IOCTL_XDMA_PERF_STOP succesful"), "{said}");
+}
+
+#[test]
+fn vendor_tools_and_scripts_pass_on_served_card() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(tools) = vendor_tools(folder.path()) else { return };
+    let served = Served::start();
+    vendor_tools_pass(&tools, &served.card());
 }
