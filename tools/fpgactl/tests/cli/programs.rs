@@ -1,5 +1,7 @@
 //! `run`: programs below a filter. The system calls are tested by `xdma-compat`; these are about the command, and the vendor's own tools.
 
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,7 +27,7 @@ fn run_returns_status_of_program() {
 fn run_program_that_reads_from_the_card_has_its_output() {
     let script = "printf 0123456789abcdef | dd of=/dev/xdma0_h2c_3 bs=4 seek=1 status=none; dd if=/dev/xdma0_c2h_3 bs=20 count=1 status=none";
     let ran = fpgactl(&["run", "--card", "mock:us-plus-x16", "--", "sh", "-c", script]).ok();
-    assert_eq!(ran.stdout, "\0\0\0\00123456789abcdef");
+    assert_eq!(ran.stdout, "\u{0}\u{0}\u{0}\u{0}0123456789abcdef");
 }
 
 #[test]
