@@ -11,18 +11,12 @@ use crate::files::OpenFile;
 use crate::listener::{Answer, Call};
 use crate::memory::{Memory, Part};
 use crate::node::{DeviceFile, Node, PREFIX};
+use crate::registers::Access;
 use crate::server::{Supervisor, Turn};
 use crate::{path, registers, stat};
 
 /// Offset of a call without one of its own: the file position counts.
 const AT_POSITION: u64 = u64::MAX;
-
-/// Transfer direction of a call, as the program sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    Read,
-    Write,
-}
 
 /// Data of a `read` or `write` call.
 #[derive(Debug)]

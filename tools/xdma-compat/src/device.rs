@@ -10,7 +10,6 @@ use rustix::io::Errno;
 use crate::dma::Channel;
 use crate::events::Lines;
 use crate::node::Node;
-use crate::performance::Measurements;
 
 /// A card whose device files programs may open.
 #[derive(Debug)]
@@ -22,7 +21,6 @@ pub struct Device {
     h2c: Vec<Mutex<Channel>>,
     c2h: Vec<Mutex<Channel>>,
     pub(crate) lines: Lines,
-    pub(crate) measurements: Measurements,
     /// Maximum duration of a transfer.
     pub(crate) timeout: Duration,
 }
@@ -42,7 +40,6 @@ impl Device {
             h2c: channels(Direction::H2c, xdma.h2c_channels),
             c2h: channels(Direction::C2h, xdma.c2h_channels),
             lines: Lines::default(),
-            measurements: Measurements::default(),
             timeout,
             card,
         }

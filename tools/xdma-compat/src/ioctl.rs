@@ -6,13 +6,13 @@ use fpga_pci::PciAddress;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::calls::Access;
 use crate::device::{Device, lock};
 use crate::files::OpenFile;
 use crate::listener::{Answer, Call};
 use crate::memory::{Memory, Part};
 use crate::node::Node;
 use crate::performance::RESULT_BYTES;
+use crate::registers::Access;
 use crate::server::{Supervisor, Turn};
 
 const PERFORMANCE_START: u64 = 0x4008_7101;
@@ -69,10 +69,10 @@ impl Supervisor {
         match request {
             PERFORMANCE_START => {
                 let wanted: [u8; RESULT_BYTES] = memory.value(address)?;
-                device.measurements.start(&self.devices, open.file, wanted)?;
+                self.measurements.start(&self.devices, open.file, wanted)?;
             }
-            PERFORMANCE_STOP => memory.write(address, &device.measurements.stop(device, open.file)?)?,
-            PERFORMANCE_GET => memory.write(address, &device.measurements.get(device, open.file)?)?,
+            PERFORMANCE_STOP => memory.write(address, &self.measurements.stop(device, open.file)?)?,
+            PERFORMANCE_GET => memory.write(address, &self.measurements.get(device, open.file)?)?,
             ADDRESS_MODE_SET => {
                 let fixed = i32::from_ne_bytes(memory.value(address)?) != 0;
                 lock(channel, true)?.set_fixed(fixed);

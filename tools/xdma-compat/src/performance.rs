@@ -31,9 +31,9 @@ const RUN: u32 = 1 << 2;
 /// Counted bits of the high word.
 const HIGH: u32 = 0x3FF;
 
-/// Measurements that run on the channels of a card.
+/// Measurements that run.
 #[derive(Debug, Default)]
-pub(crate) struct Measurements(Mutex<HashMap<Node, Measurement>>);
+pub(crate) struct Measurements(Mutex<HashMap<DeviceFile, Measurement>>);
 
 #[derive(Debug)]
 struct Measurement {
@@ -60,7 +60,7 @@ impl Measurements {
         wanted: [u8; RESULT_BYTES],
     ) -> Result<(), Errno> {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.contains_key(&file.node) {
+        if running.contains_key(&file) {
             return Err(Errno::BUSY);
         }
         let half = |at: usize| {
@@ -81,7 +81,7 @@ impl Measurements {
             .name("measurement".to_owned())
             .spawn(move || repeat(&devices, file, size, &flags));
         let thread = thread.map_err(|_| Errno::NOMEM)?;
-        running.insert(file.node, Measurement { size, shared, thread });
+        running.insert(file, Measurement { size, shared, thread });
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl Measurements {
     /// `EPROTO` if none runs.
     pub(crate) fn get(&self, device: &Device, file: DeviceFile) -> Result<[u8; RESULT_BYTES], Errno> {
         let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let measurement = running.get(&file.node).ok_or(Errno::PROTO)?;
+        let measurement = running.get(&file).ok_or(Errno::PROTO)?;
         results(device, file.node, measurement, false)
     }
 
@@ -100,7 +100,7 @@ impl Measurements {
     /// # Errors
     /// `EINVAL` if none runs.
     pub(crate) fn stop(&self, device: &Device, file: DeviceFile) -> Result<[u8; RESULT_BYTES], Errno> {
-        let removed = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&file.node);
+        let removed = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&file);
         let measurement = removed.ok_or(Errno::INVAL)?;
         measurement.shared.ends.store(true, Ordering::Relaxed);
         let results = results(device, file.node, &measurement, true);

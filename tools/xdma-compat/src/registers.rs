@@ -4,8 +4,14 @@ use fpga_pci::{Bar, MmioError};
 use fpga_registers::BarOffset;
 use rustix::io::Errno;
 
-use crate::calls::Access;
 use crate::memory::{Memory, Part};
+
+/// Transfer direction of a call, as the program sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
 
 /// Moves 32-bit words between registers and a program's memory: of the register files one word per call, as with the vendor's driver
 /// (`char_ctrl_read`), and of the bypass BAR all (`whole`). Returns the number of bytes moved, 0 at the end of the BAR.

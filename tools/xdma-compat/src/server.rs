@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::device::Device;
 use crate::files::Files;
 use crate::listener::Listener;
+use crate::performance::Measurements;
 use crate::trap::Tracer;
 
 /// Number of idle threads that are kept.
@@ -21,6 +22,7 @@ pub(crate) struct Supervisor {
     pub(crate) devices: Arc<[Device]>,
     pub(crate) files: Arc<Files>,
     pub(crate) tracer: Tracer,
+    pub(crate) measurements: Measurements,
     turns: Mutex<()>,
     /// Threads that wait for the turn.
     idle: AtomicUsize,
@@ -51,7 +53,8 @@ impl Supervisor {
     pub(crate) fn new(listener: Listener, devices: Arc<[Device]>) -> Arc<Self> {
         let files = Arc::new(Files::default());
         let tracer = Tracer::new(Arc::clone(&devices), Arc::clone(&files));
-        Arc::new(Self { listener, devices, files, tracer, turns: Mutex::new(()), idle: AtomicUsize::new(0) })
+        let (measurements, turns, idle) = Default::default();
+        Arc::new(Self { listener, devices, files, tracer, measurements, turns, idle })
     }
 
     /// Answers calls until no program is left. A thread that is not the `first` also ends if there are enough.

@@ -19,6 +19,8 @@ mod instruction;
 #[cfg(target_arch = "x86_64")]
 mod mappings;
 #[cfg(target_arch = "x86_64")]
+mod request;
+#[cfg(target_arch = "x86_64")]
 mod thread;
 
 /// Maximum time in which a tracer records the end of a process: long, because the machine may be busy.

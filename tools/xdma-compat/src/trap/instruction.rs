@@ -12,7 +12,7 @@ use libc::user_regs_struct;
 use rustix::io::Errno;
 
 use super::mappings::Mapped;
-use super::thread::request;
+use super::request::request;
 use crate::listener::last_error;
 use crate::memory::Memory;
 

@@ -7,6 +7,7 @@ use std::sync::mpsc::Sender;
 use rustix::io::Errno;
 
 use super::mappings::Mappings;
+use super::request::request;
 use super::{Shared, instruction, process_of};
 use crate::listener::last_error;
 
@@ -153,11 +154,4 @@ fn fault_address(thread: i32) -> Option<u64> {
     let result = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, thread, 0, &raw mut info) };
     // SAFETY: a SIGBUS of this code has an address.
     (result == 0 && info.si_code == BUS_ADRERR).then(|| unsafe { info.si_addr() }.addr() as u64)
-}
-
-/// A request whose data is a number.
-pub(super) fn request(request: libc::c_uint, thread: i32, data: libc::c_int) -> Result<(), Errno> {
-    // SAFETY: none of the requests with a number as data accesses memory of this process.
-    let result = unsafe { libc::ptrace(request, thread, 0_usize, usize::try_from(data).unwrap_or(0)) };
-    if result < 0 { Err(last_error()) } else { Ok(()) }
 }
