@@ -236,29 +236,29 @@ impl Channel {
     }
 }
 
-/// Pieces of the parts, at most a slot each, with their card addresses.
-fn pieces<'a>(parts: &'a [Part], address: u64) -> impl Iterator<Item = (Part, CardAddr)> + 'a {
+/// Chunks of the parts, at most a slot each, with their card addresses.
+fn chunks<'a>(parts: &'a [Part], address: u64) -> impl Iterator<Item = (Part, CardAddr)> + 'a {
     let mut at = address;
-    parts.iter().flat_map(|part| Pieces { rest: *part }).map(move |piece| {
+    parts.iter().flat_map(|part| Chunks { rest: *part }).map(move |chunk| {
         let card = CardAddr::new(at);
-        at = at.wrapping_add(piece.length);
-        (piece, card)
+        at = at.wrapping_add(chunk.length);
+        (chunk, card)
     })
 }
 
-struct Pieces {
+struct Chunks {
     rest: Part,
 }
 
-impl Iterator for Pieces {
+impl Iterator for Chunks {
     type Item = Part;
 
     fn next(&mut self) -> Option<Part> {
         let length = self.rest.length.min(SLOT as u64);
-        let piece = Part { address: self.rest.address, length };
+        let chunk = Part { address: self.rest.address, length };
         self.rest =
             Part { address: self.rest.address.wrapping_add(length), length: self.rest.length - length };
-        (length > 0).then_some(piece)
+        (length > 0).then_some(chunk)
     }
 }
 
@@ -275,20 +275,20 @@ fn write(
     let mut flying = VecDeque::with_capacity(SLOTS);
     let (mut done, mut refused) = (0, None);
     let result = (|| {
-        for (number, (piece, card)) in pieces(request.parts, request.address).enumerate() {
+        for (number, (chunk, card)) in chunks(request.parts, request.address).enumerate() {
             if flying.len() == SLOTS
                 && let Some((ticket, length)) = flying.pop_front()
             {
                 channel.end(ticket, request)?;
                 done += length;
             }
-            let slot = slot(number, piece.length);
+            let slot = slot(number, chunk.length);
             let bytes = channel.bytes(memory, slot).ok_or(Errno::NOMEM)?;
-            if let Err(error) = request.memory.read_shared(piece.address, bytes) {
+            if let Err(error) = request.memory.read_shared(chunk.address, bytes) {
                 refused = Some(error);
                 break;
             }
-            flying.push_back((channel.start(memory, slot, card)?, piece.length));
+            flying.push_back((channel.start(memory, slot, card)?, chunk.length));
         }
         for (ticket, length) in flying.drain(..) {
             channel.end(ticket, request)?;
@@ -307,21 +307,21 @@ fn read(
     let mut flying: VecDeque<(Ticket, Slot, Part)> = VecDeque::with_capacity(SLOTS);
     let (mut done, mut refused) = (0, None);
     let result = (|| {
-        let mut pieces = pieces(request.parts, request.address).enumerate();
+        let mut chunks = chunks(request.parts, request.address).enumerate();
         loop {
             while flying.len() < SLOTS
                 && refused.is_none()
-                && let Some((number, (piece, card))) = pieces.next()
+                && let Some((number, (chunk, card))) = chunks.next()
             {
-                let slot = slot(number, piece.length);
-                flying.push_back((channel.start(memory, slot, card)?, slot, piece));
+                let slot = slot(number, chunk.length);
+                flying.push_back((channel.start(memory, slot, card)?, slot, chunk));
             }
-            let Some((ticket, slot, piece)) = flying.pop_front() else { return Ok(()) };
+            let Some((ticket, slot, chunk)) = flying.pop_front() else { return Ok(()) };
             channel.end(ticket, request)?;
             if refused.is_none() {
                 let bytes = channel.bytes(memory, slot).ok_or(Errno::NOMEM)?;
-                match request.memory.write_shared(piece.address, bytes) {
-                    Ok(()) => done += piece.length,
+                match request.memory.write_shared(chunk.address, bytes) {
+                    Ok(()) => done += chunk.length,
                     Err(error) => refused = Some(error),
                 }
             }
@@ -330,7 +330,7 @@ fn read(
     end(channel, result, done, refused)
 }
 
-/// Result of a transfer in pieces: a part is a success, as for every file.
+/// Result of a transfer in chunks: an incomplete one is a success, as for every file.
 fn end(
     channel: &mut impl MemoryMapped,
     result: Result<(), TransferError>,

@@ -17,7 +17,7 @@ pub(crate) enum Access {
 /// (`char_ctrl_read`), and of the bypass BAR all (`whole`). Returns the number of bytes moved, 0 at the end of the BAR.
 ///
 /// # Errors
-/// `EPROTO` for an offset that is no multiple of 4, `EINVAL` for less than a word; `EIO` if the card is gone.
+/// `EPROTO` for an offset that is not a multiple of 4, `EINVAL` for less than a word; `EIO` if the card is gone.
 pub(crate) fn access(
     bar: &Bar,
     access: Access,

@@ -43,7 +43,7 @@ pub enum RunError {
     /// A step of the supervision failed.
     #[error("the program cannot be supervised: {step}: {source}")]
     Supervision {
-        /// What failed.
+        /// The failed step.
         step: &'static str,
         /// Reason.
         source: io::Error,

@@ -57,7 +57,7 @@ impl Supervisor {
         Arc::new(Self { listener, devices, files, tracer, measurements, turns, idle })
     }
 
-    /// Answers calls until no program is left. A thread that is not the `first` also ends if there are enough.
+    /// Answers calls until no program remains. A thread that is not the `first` also ends if there are enough.
     pub(crate) fn serve(self: &Arc<Self>, first: bool) {
         let mut guard = None;
         loop {

@@ -33,7 +33,7 @@ pub(crate) struct Tracer {
     shared: Arc<Shared>,
 }
 
-/// What all tracers know.
+/// State that all tracers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) devices: Arc<[Device]>,

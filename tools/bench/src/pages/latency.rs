@@ -17,7 +17,7 @@ const PARTS: [(&str, Part, bool); 3] = [
     ("99.9th percentile", |percentiles| percentiles.p999_ns, false),
 ];
 
-/// What the 99.9th percentile consists of.
+/// Causes of the slowest operations.
 const OUTLIERS: &str = "\n## Outliers\n\n\
     The slowest operation of a thousand waits for the system, in both directions alike:\n\n\
     * on an idle machine for the timer interrupt of one of the two CPUs (`CONFIG_HZ` times a second; in a virtual machine each takes\n  \

@@ -125,7 +125,7 @@ fn seize(process: i32) -> Result<(), Errno> {
         let threads = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
         for thread in threads.filter(|thread| !seized.contains(thread)).collect::<Vec<i32>>() {
             match request(libc::PTRACE_SEIZE, thread, OPTIONS) {
-                // Ended meanwhile; or the child of a traced thread, which the kernel has attached.
+                // Ended meanwhile; or started by a traced thread, so that the kernel traces it already.
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(Errno::PERM) if is_ours(thread) => {}
                 Err(error) => return Err(error),
@@ -148,7 +148,7 @@ fn is_ours(thread: i32) -> bool {
 
 /// Address of the access that raised SIGBUS.
 fn fault_address(thread: i32) -> Option<u64> {
-    // SAFETY: the structure consists of integers and pointers that nobody follows.
+    // SAFETY: the structure consists of integers and pointers that are not dereferenced.
     let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
     // SAFETY: the kernel writes the structure.
     let result = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, thread, 0, &raw mut info) };
