@@ -9,7 +9,7 @@ use crate::state::{CardFailure, Slot, State};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::threaded::{LockRequest, Shared, ThreadOptions, Worker, WorkerState};
 use crate::time::TimeSpent;
-use fpga_card::{Card, CardDescription};
+use fpga_card::{Card, CardDescription, Design};
 use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
 use fpga_netmodel::Impairments;
 use fpga_pci::lock;
@@ -47,7 +47,7 @@ pub struct SimNetwork {
 /// Describes a [`SimNetwork`].
 #[derive(Debug)]
 pub struct SimNetworkBuilder {
-    cards: Vec<CardDescription>,
+    cards: Vec<(CardDescription, Option<Arc<dyn Design>>)>,
     impairments: Impairments,
     hops: Vec<SimHop>,
     seed: u64,
@@ -62,7 +62,14 @@ impl SimNetworkBuilder {
     /// Adds a card.
     #[must_use]
     pub fn card(mut self, description: CardDescription) -> Self {
-        self.cards.push(description);
+        self.cards.push((description, None));
+        self
+    }
+
+    /// Adds a card with `design` behind its AXI ports ([`Card::with_design`]).
+    #[must_use]
+    pub fn card_with_design(mut self, description: CardDescription, design: Arc<dyn Design>) -> Self {
+        self.cards.push((description, Some(design)));
         self
     }
 
@@ -72,7 +79,7 @@ impl SimNetworkBuilder {
         for _ in 0..count {
             let mut description = CardDescription::default();
             description.ni.node_id = u32::try_from(self.cards.len() + 1).unwrap_or(u32::MAX);
-            self.cards.push(description);
+            self.cards.push((description, None));
         }
         self
     }
@@ -145,20 +152,23 @@ impl SimNetworkBuilder {
     /// # Errors
     /// [`SimNetworkError`].
     pub fn build(self) -> Result<SimNetwork, SimNetworkError> {
-        for (second, description) in self.cards.iter().enumerate() {
+        for (second, (description, _)) in self.cards.iter().enumerate() {
             let node = description.ni.node_id;
-            let earlier = self.cards.iter().take(second).position(|other| other.ni.node_id == node);
+            let earlier = self.cards.iter().take(second).position(|(other, _)| other.ni.node_id == node);
             if let Some(first) = earlier {
                 return Err(SimNetworkError::DuplicateNode { node, first, second });
             }
         }
         let mut slots = Vec::with_capacity(self.cards.len());
-        for (number, description) in self.cards.into_iter().enumerate() {
+        for (number, (description, design)) in self.cards.into_iter().enumerate() {
             if let Some(link) = &self.link {
                 check_mtu(number, description.ni.packet_size, link)?;
             }
-            let mut card =
-                Card::new(description).map_err(|problem| SimNetworkError::Card { card: number, problem })?;
+            let card = match design {
+                None => Card::new(description),
+                Some(design) => Card::with_design(description, design),
+            };
+            let mut card = card.map_err(|problem| SimNetworkError::Card { card: number, problem })?;
             if self.thread.is_none() && self.link.is_none() {
                 card.set_pacing(true);
             }

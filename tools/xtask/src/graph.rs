@@ -42,6 +42,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-sim", &["fpga-card", "fpga-vfio-user", "fpga-netmodel"]),
     ("fpga-driver", &["fpga-ring", "fpga-protocol", "fpga-vfio-user", "fpga-sim"]),
     ("fpga-diag", &["fpga-driver"]),
+    ("fpgad", &["fpga-driver"]),
     ("fpga-frames", &["fpga-driver"]),
     // Its code uses the standard library alone; the others are for its tests.
     ("fpga-frames-subscriber", &["fpga-frames"]),

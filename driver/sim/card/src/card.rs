@@ -8,6 +8,7 @@ use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
 use crate::counters::USER_INTERRUPTS;
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
 use crate::description::{CardDescription, LinkRate};
+use crate::design::Design;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::{Plan, StreamWritebackFault};
 use crate::hooks::AxiError;
@@ -24,6 +25,7 @@ use fpga_firmware::generated as contract;
 use fpga_protocol::receiver::ReceiverConfigError;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
+use std::sync::Arc;
 
 /// Whether the card answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +108,17 @@ impl Card {
             presence: Liveness::Present,
             description,
         })
+    }
+
+    /// Builds the described card with `design` behind its AXI ports: all card addresses, and all of the user BAR. The network interface and
+    /// the copy engine of the description are not there.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_design(description: CardDescription, design: Arc<dyn Design>) -> Result<Self, CardError> {
+        let mut card = Self::new(description)?;
+        card.space.set_design(design);
+        Ok(card)
     }
 
     /// Description that the card was built from.
@@ -196,6 +209,11 @@ impl Card {
             }),
             // Posted: the missing answer stays unnoticed.
             BarRole::User if silent_user => true,
+            BarRole::User if space.design().is_some() => write_dwords(offset, from, |at, value| {
+                if let Some(design) = space.design() {
+                    design.write_register(at, value);
+                }
+            }),
             BarRole::User => {
                 turns.awake |= beyond_channels;
                 let whole = write_dwords(offset, from, |at, value| match u32::try_from(at) {
@@ -561,6 +579,11 @@ impl Card {
             }),
             // A completion timeout: the root complex returns all ones.
             BarRole::User if quirks.silent_user_bar => into.fill(0xFF),
+            BarRole::User if space.design().is_some() => {
+                read_dwords(offset, into, |at, _| {
+                    space.design().map_or(0, |design| design.read_register(at))
+                });
+            }
             BarRole::User => read_dwords(offset, into, |at, _| match u32::try_from(at) {
                 Ok(at) if in_block(at, contract::cdma::BLOCK_OFFSET, contract::cdma::BLOCK_SIZE) => {
                     cdma.read(at - contract::cdma::BLOCK_OFFSET)

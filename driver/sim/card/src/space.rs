@@ -3,10 +3,12 @@
 //! XDMA, CDMA, the bypass BAR and the NI all access memory through this module. An address in neither range is a decode error.
 
 use crate::description::CardDescription;
+use crate::design::Design;
 use crate::hooks::{AxiError, Hooks, range};
 use crate::memory::{FlatMemory, PAGE, Written};
 use fpga_registers::CardAddr;
 use std::fmt;
+use std::sync::Arc;
 
 /// Offset of the commit word within a transmit window.
 pub(crate) const COMMIT_OFFSET: u64 = 0x0FC0;
@@ -31,6 +33,7 @@ pub(crate) const fn payload_size(packet_size: u32, mask_bits: u16) -> u64 {
 enum MemoryLocation {
     Memory { offset: u64 },
     Window { index: usize, offset: usize },
+    Design,
 }
 
 /// Card memory and transmit windows.
@@ -44,6 +47,8 @@ pub(crate) struct CardSpace {
     committed: u32,
     hooks: Hooks,
     scratch: Vec<u8>,
+    /// What is behind all addresses instead of the memory and the windows.
+    design: Option<Arc<dyn Design>>,
 }
 
 /// Card memory as most descriptors use it: ranges within one page. Other accesses use [`CardSpace::slice`] and [`CardSpace::fill`].
@@ -139,7 +144,18 @@ impl CardSpace {
                     .and_then(|silent| range(CardAddr::new(silent.base), silent.size)),
             },
             scratch: vec![0; PAGE],
+            design: None,
         })
+    }
+
+    /// The design behind all addresses, if there is one.
+    pub(crate) fn design(&self) -> Option<&dyn Design> {
+        self.design.as_deref()
+    }
+
+    /// Puts `design` behind all addresses.
+    pub(crate) fn set_design(&mut self, design: Arc<dyn Design>) {
+        self.design = Some(design);
     }
 
     pub(crate) const fn resident_pages(&self) -> usize {
@@ -193,6 +209,9 @@ impl CardSpace {
 
     fn place(&self, at: u64) -> Result<MemoryLocation, AxiError> {
         self.hooks.answer(at)?;
+        if self.design.is_some() {
+            return Ok(MemoryLocation::Design);
+        }
         if let Some(offset) = at.checked_sub(self.base)
             && offset < self.memory.size()
         {
@@ -207,10 +226,10 @@ impl CardSpace {
         Ok(MemoryLocation::Window { index, offset })
     }
 
-    /// Card memory for ordinary accesses; `None` while a fault hook is set.
+    /// Card memory for ordinary accesses; `None` while a fault hook is set, and with a design in its place.
     #[inline]
     pub(crate) fn plain(&mut self) -> Option<FastPathMemory<'_>> {
-        if !self.hooks.none() {
+        if !self.hooks.none() || self.design.is_some() {
             return None;
         }
         let (pages, written) = self.memory.pages();
@@ -218,16 +237,19 @@ impl CardSpace {
     }
 
     /// Contiguous readable bytes from `at`: at least one, at most `most`.
-    pub(crate) fn slice(&self, at: CardAddr, most: usize) -> Result<&[u8], AxiError> {
+    pub(crate) fn slice(&mut self, at: CardAddr, most: usize) -> Result<&[u8], AxiError> {
         let most = self.hooks.until_next(at.get(), most);
         match self.place(at.get())? {
-            MemoryLocation::Memory { offset } => self.memory.slice(offset, most),
-            MemoryLocation::Window { index, offset } => self
-                .windows
-                .get(index)
-                .and_then(|ram| ram.get(offset..ram.len().min(offset.saturating_add(most)))),
+            MemoryLocation::Design => {
+                let length = most.min(self.scratch.len());
+                let into = self.scratch.get_mut(..length).ok_or(AxiError::Decode)?;
+                if let Some(design) = &self.design {
+                    design.read(at, into)?;
+                }
+                Ok(into)
+            }
+            place => self.bytes_at(place, most).ok_or(AxiError::Decode),
         }
-        .ok_or(AxiError::Decode)
     }
 
     /// Lets `fill` write the contiguous bytes from `at`, at most `most`. Returns the number of bytes passed to `fill`. Notes a commit word
@@ -244,6 +266,17 @@ impl CardSpace {
                 let into = self.memory.slice_mut(offset, most).ok_or(AxiError::Decode)?;
                 let count = into.len();
                 Ok(fill(into).map(|()| count))
+            }
+            MemoryLocation::Design => {
+                let length = most.min(self.scratch.len());
+                let into = self.scratch.get_mut(..length).ok_or(AxiError::Decode)?;
+                if let Err(error) = fill(into) {
+                    return Ok(Err(error));
+                }
+                if let Some(design) = &self.design {
+                    design.write(at, into)?;
+                }
+                Ok(Ok(length))
             }
             MemoryLocation::Window { index, offset } => {
                 let ram = self.windows.get_mut(index).ok_or(AxiError::Decode)?;
@@ -265,14 +298,37 @@ impl CardSpace {
         let mut rest = into;
         let mut at = at;
         while !rest.is_empty() {
-            let from = self.slice(at, rest.len()).map_err(|error| (error, at))?;
-            let (head, tail) = rest.split_at_mut(from.len());
-            head.copy_from_slice(from);
-            let count = from.len() as u64;
-            rest = tail;
-            at = advance(at, count);
+            let most = self.hooks.until_next(at.get(), rest.len());
+            let place = self.place(at.get()).map_err(|error| (error, at))?;
+            let count = match (place, &self.design) {
+                (MemoryLocation::Design, Some(design)) => {
+                    let count = most.min(PAGE);
+                    let into = rest.get_mut(..count).unwrap_or_default();
+                    design.read(at, into).map_err(|error| (error.into(), at))?;
+                    count
+                }
+                _ => {
+                    let from = self.bytes_at(place, most).ok_or((AxiError::Decode, at))?;
+                    rest.get_mut(..from.len()).unwrap_or_default().copy_from_slice(from);
+                    from.len()
+                }
+            };
+            rest = rest.get_mut(count..).unwrap_or_default();
+            at = advance(at, count as u64);
         }
         Ok(())
+    }
+
+    /// Contiguous bytes of memory or a window, at most `most`.
+    fn bytes_at(&self, place: MemoryLocation, most: usize) -> Option<&[u8]> {
+        match place {
+            MemoryLocation::Memory { offset } => self.memory.slice(offset, most),
+            MemoryLocation::Window { index, offset } => {
+                let ram = self.windows.get(index)?;
+                ram.get(offset..ram.len().min(offset.saturating_add(most)))
+            }
+            MemoryLocation::Design => None,
+        }
     }
 
     /// Writes `from` at `at`. The error has the address of the first refused byte; earlier bytes are written.
@@ -300,6 +356,10 @@ impl CardSpace {
         to: CardAddr,
         most: usize,
     ) -> Result<usize, (AxiError, bool)> {
+        if self.design.is_some() {
+            // The copy engine belongs to the model's own design.
+            return Err((AxiError::Decode, false));
+        }
         let count = self.slice(from, most).map_err(|error| (error, false))?.len();
         let source = self.place(from.get()).map_err(|error| (error, false))?;
         let target = self.place(to.get()).map_err(|error| (error, true))?;

@@ -5,6 +5,7 @@ use fpga_pci::OsError;
 use rustix::fs::FileType;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -50,6 +51,18 @@ impl Listener {
         let socket = socket.map_err(bind_error)?;
         socket.set_nonblocking(true).map_err(bind_error)?;
         Ok(Self { socket, file: SocketFile { path: own(), identity: identity(path) } })
+    }
+
+    /// As [`bind`](Self::bind), with a socket that only this user can open (mode 0600).
+    ///
+    /// # Errors
+    /// As `bind`.
+    pub fn bind_private(path: &Path) -> Result<Self, ServeError> {
+        let listener = Self::bind(path)?;
+        // Nobody can connect between the two calls and be served: clients are accepted later.
+        let private = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600));
+        private.map_err(|error| ServeError::Bind { path: path.to_owned(), source: OsError::from(error) })?;
+        Ok(listener)
     }
 
     /// The socket's path.

@@ -13,7 +13,7 @@ use fpga_vfio_user::wire::{Kind, encode_error};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -88,7 +88,8 @@ impl LiveServeCounts {
     }
 }
 
-/// Serves one card of a simulated network on a UNIX socket: to one client at a time.
+/// Serves one card of a simulated network: to one client at a time on a UNIX socket ([`bind`](Self::bind)), or to a single client that the
+/// caller has accepted ([`accepted`](Self::accepted)).
 ///
 /// A client that connects while another one is served receives `EBUSY` in reply to its first message and may try again. A client that has
 /// not sent anything yet blocks no other client: it is disconnected in favour of one that has, and in any case after [some
@@ -98,7 +99,12 @@ impl LiveServeCounts {
 /// message arrives or a timer of the card expires. (A simulated network with a thread of its own works on that thread.)
 #[derive(Debug)]
 pub struct CardServer {
-    listener: Listener,
+    /// Socket on which clients are accepted.
+    listener: Option<Listener>,
+    /// Its path, for messages.
+    path: PathBuf,
+    /// The only client, until it is served.
+    accepted: Option<OwnedFd>,
     counts: ServeCounts,
     first_message: Duration,
     answer: Duration,
@@ -175,15 +181,26 @@ impl CardServer {
     /// # Errors
     /// [`ServeError`].
     pub fn bind(path: &Path) -> Result<Self, ServeError> {
-        let listener = Listener::bind(path)?;
-        Ok(Self {
-            listener,
+        Ok(Self { listener: Some(Listener::bind(path)?), ..Self::new(path) })
+    }
+
+    /// Serves the client of a connection that was accepted on the socket at `path`; [`run`](Self::run) ends with it.
+    #[must_use]
+    pub fn accepted(connection: OwnedFd, path: &Path) -> Self {
+        Self { accepted: Some(connection), ..Self::new(path) }
+    }
+
+    fn new(path: &Path) -> Self {
+        Self {
+            listener: None,
+            path: path.to_owned(),
+            accepted: None,
             counts: ServeCounts::default(),
             first_message: FIRST_MESSAGE,
             answer: ANSWER,
             live: LiveServeCounts::default(),
             log: Arc::new(LogLimit::new("clients")),
-        })
+        }
     }
 
     /// Sets the timeout for a client's first message. Default 5 s.
@@ -218,13 +235,13 @@ impl CardServer {
     /// The socket's path.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.listener.path()
+        &self.path
     }
 
-    /// Returns the socket's file, to be removed by a program that ends without dropping the server.
+    /// Returns the socket's file, to be removed by a program that ends without dropping the server. `None` if it accepts no clients.
     #[must_use]
-    pub fn file(&self) -> SocketFile {
-        self.listener.file()
+    pub fn file(&self) -> Option<SocketFile> {
+        self.listener.as_ref().map(Listener::file)
     }
 
     /// Serves card `card` of `network` until `stop` is readable (or its other end is closed). A client that is connected then receives a
@@ -253,7 +270,12 @@ impl CardServer {
         let base = network.now();
         let (mut client, mut stranger): (Option<Client>, Option<ExcessClient>) = (None, None);
         let (mut buffers, mut pause) = (MessageBuffers::default(), false);
-        loop {
+        if let Some(socket) = self.accepted.take() {
+            self.counts.connections += 1;
+            let connection = Connection::new(socket).with_stop(Arc::clone(&stopped));
+            client = Client::new(network, card, connection, self.answer, &self.log);
+        }
+        while client.is_some() || self.listener.is_some() {
             let refused = client.as_ref().map_or(0, |client| client.session.refused());
             let refused_requests = self.counts.refused_requests + refused;
             self.live.set(ServeCounts { refused_requests, ..self.counts });
@@ -314,7 +336,7 @@ impl CardServer {
             }
             if ready.listener {
                 self.serve_client(&mut client, &mut buffers, LAST_WORDS);
-                match self.listener.accept() {
+                match self.listener.as_ref().map(Listener::accept).transpose().map(Option::flatten) {
                     Ok(None) => {}
                     Err(error) => {
                         log_limited!(self.log, WARN, %error, "a client could not be accepted");
@@ -358,8 +380,10 @@ impl CardServer {
     ) -> Result<ReadySources, ServeError> {
         let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
         let flags = |wanted: bool| if wanted { PollFlags::IN } else { PollFlags::empty() };
-        // Unused entries request no events; the listener's descriptor is their placeholder.
-        let unused = self.listener.as_fd();
+        // Unused entries request no events; the stop descriptor is their placeholder.
+        let unused = stop.as_fd();
+        let listener_fd = self.listener.as_ref().map(Listener::as_fd);
+        let listen = listen && listener_fd.is_some();
         let client_fd = client.map_or(unused, |client| client.peer.as_fd());
         let kept_fd = client.map_or(unused, |client| client.peer.arrived());
         let line_fd = client.and_then(|client| client.session.line_unmask());
@@ -368,7 +392,7 @@ impl CardServer {
         let link_fd = link.map_or(unused, AsFd::as_fd);
         let mut poll = [
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.listener.as_fd(), flags(listen)),
+            PollFd::from_borrowed_fd(listener_fd.unwrap_or(unused), flags(listen)),
             PollFd::from_borrowed_fd(client_fd, flags(client.is_some())),
             PollFd::from_borrowed_fd(kept_fd, flags(client.is_some())),
             PollFd::from_borrowed_fd(line_fd.unwrap_or(unused), flags(line_fd.is_some())),
@@ -391,7 +415,7 @@ impl CardServer {
     }
 
     fn wait_error(&self, source: OsError) -> ServeError {
-        ServeError::Wait { path: self.listener.path().to_owned(), source }
+        ServeError::Wait { path: self.path.clone(), source }
     }
 
     /// Handles up to `most` available messages of the client, until it has used its wait budget. `client` is `None` afterwards if its
@@ -460,7 +484,7 @@ impl CardServer {
             self.log,
             WARN,
             "another client connected to {} and was answered that the card is busy; serve two cards for two programs",
-            self.listener.path().display()
+            self.path.display()
         );
         let MessageBuffers { body, fds, out } = buffers;
         // Data that is not there yet is not waited for: the card has other work.

@@ -151,7 +151,7 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     target::catch();
     let server = CardServer::bind(&args.socket)?;
     let control = args.control.as_deref().map(Listener::bind).transpose()?;
-    let files = [Some(server.file()), control.as_ref().map(Listener::file)];
+    let files = [server.file(), control.as_ref().map(Listener::file)];
     stop::remove_on_exit(files.into_iter().flatten().collect())?;
     let socket = args.socket.display().to_string();
     if settings.json {

@@ -1,0 +1,188 @@
+//! The shared card.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fpga_driver::{
+    C2hChannel, Card, CardAddr, Error, H2cChannel, MemoryHandle, ResourceError, SubmitError, WaitOptions,
+};
+use fpga_pci::Bar;
+use fpga_registers::BarOffset;
+use fpga_sim::{Design, DesignError};
+
+/// Bytes of a channel's buffer: the longest access of a view.
+const BUFFER: usize = 64 << 10;
+
+/// Reasons why a card cannot be shared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShareError {
+    /// A channel or memory is not available.
+    #[error(transparent)]
+    Resource(#[from] Error<ResourceError>),
+    /// Memory cannot be registered with a channel.
+    #[error(transparent)]
+    Memory(#[from] Error<SubmitError>),
+    /// The channels are streams, and a stream has one receiver.
+    #[error("a card whose channels are streams cannot be shared")]
+    Streams,
+}
+
+/// A card that several views access.
+///
+/// Each access takes a channel of its direction that is free, so as many views transfer at the same time as the card has channels.
+#[derive(Debug)]
+pub struct SharedCard {
+    card: Card,
+    user: Option<Bar>,
+    /// The user BAR has registers with addresses of host memory.
+    has_ni: bool,
+    h2c: Vec<Mutex<(H2cChannel, MemoryHandle)>>,
+    c2h: Vec<Mutex<(C2hChannel, MemoryHandle)>>,
+    timeout: Duration,
+}
+
+impl SharedCard {
+    /// Takes all channels of `card`. An access of a view fails after `timeout`.
+    ///
+    /// # Errors
+    /// [`ShareError`].
+    pub fn new(card: Card, timeout: Duration) -> Result<Self, ShareError> {
+        let xdma = card.info().xdma;
+        if xdma.stream {
+            return Err(ShareError::Streams);
+        }
+        let (mut h2c, mut c2h) = (Vec::new(), Vec::new());
+        for number in 0..xdma.h2c_channels {
+            let mut channel = card.h2c(number)?;
+            let memory = channel.register_memory(card.registered_memory(BUFFER)?);
+            h2c.push(Mutex::new((channel, memory.map_err(|refused| refused.error)?)));
+        }
+        for number in 0..xdma.c2h_channels {
+            let mut channel = card.c2h(number)?;
+            let memory = channel.register_memory(card.registered_memory(BUFFER)?);
+            c2h.push(Mutex::new((channel, memory.map_err(|refused| refused.error)?)));
+        }
+        let has_ni = card.info().ni.is_some();
+        Ok(Self { user: card.user_bar().cloned(), has_ni, h2c, c2h, timeout, card })
+    }
+
+    /// The card.
+    #[must_use]
+    pub const fn card(&self) -> &Card {
+        &self.card
+    }
+}
+
+/// One transfer on a channel that the caller has locked. The macro's body is that of both directions.
+macro_rules! transfer {
+    ($channel:expr, $memory:expr, $length:expr, $at:expr, $timeout:expr) => {{
+        let ticket = $channel.submit_at($memory, 0, $length, $at);
+        let waited = match ticket {
+            Ok(ticket) => $channel.wait_ended(ticket, WaitOptions::default().timeout($timeout)).err().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        // Successes are only counted.
+        let mut failure = waited;
+        if failure.is_some() {
+            let _ = $channel.abort();
+        }
+        while let Some(completion) = $channel.next_completion() {
+            if let Err(fault) = completion.outcome {
+                failure.get_or_insert_with(|| fault.to_string());
+            }
+        }
+        match failure {
+            None => Ok(()),
+            Some(reason) => {
+                tracing::warn!(at = %$at, length = $length, "a client's transfer failed: {reason}");
+                Err(DesignError::Slave)
+            }
+        }
+    }};
+}
+
+impl Design for SharedCard {
+    fn read(&self, at: CardAddr, into: &mut [u8]) -> Result<(), DesignError> {
+        for chunk in Chunks::of(at, into.len()) {
+            let mut locked = free(&self.c2h).ok_or(DesignError::Decode)?;
+            let (channel, memory) = &mut *locked;
+            transfer!(channel, *memory, chunk.length, chunk.at, self.timeout)?;
+            let place = into.get_mut(chunk.offset..chunk.offset + chunk.length).ok_or(DesignError::Slave)?;
+            let bytes = channel.memory(*memory).ok_or(DesignError::Slave)?;
+            bytes.read(0, place).map_err(|_| DesignError::Slave)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, at: CardAddr, from: &[u8]) -> Result<(), DesignError> {
+        for chunk in Chunks::of(at, from.len()) {
+            let mut locked = free(&self.h2c).ok_or(DesignError::Decode)?;
+            let (channel, memory) = &mut *locked;
+            let data = from.get(chunk.offset..chunk.offset + chunk.length).ok_or(DesignError::Slave)?;
+            let bytes = channel.memory(*memory).ok_or(DesignError::Slave)?;
+            bytes.write(0, data).map_err(|_| DesignError::Slave)?;
+            transfer!(channel, *memory, chunk.length, chunk.at, self.timeout)?;
+        }
+        Ok(())
+    }
+
+    fn read_register(&self, offset: u64) -> u32 {
+        // What the root complex returns for a register that does not answer.
+        self.user.as_ref().and_then(|bar| bar.read32(BarOffset::new(offset)).ok()).unwrap_or(u32::MAX)
+    }
+
+    fn write_register(&self, offset: u64, value: u32) {
+        if self.has_ni {
+            tracing::warn!(
+                offset,
+                value,
+                "a client's write of the user BAR is refused: registers of the network interface contain addresses"
+            );
+        } else if let Some(bar) = &self.user
+            && let Err(error) = bar.write32(BarOffset::new(offset), value)
+        {
+            tracing::warn!(%error, "a client's write of the user BAR failed");
+        }
+    }
+}
+
+/// A channel that is free; if there is none, the first one when it is free.
+fn free<T>(channels: &[Mutex<T>]) -> Option<MutexGuard<'_, T>> {
+    let now = channels.iter().find_map(|channel| channel.try_lock().ok());
+    now.or_else(|| channels.first().map(|channel| channel.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// Parts of an access that fit into a channel's buffer.
+struct Chunks {
+    at: CardAddr,
+    offset: usize,
+    end: usize,
+}
+
+struct Chunk {
+    at: CardAddr,
+    offset: usize,
+    length: usize,
+}
+
+impl Chunks {
+    const fn of(at: CardAddr, length: usize) -> Self {
+        Self { at, offset: 0, end: length }
+    }
+}
+
+impl Iterator for Chunks {
+    type Item = Chunk;
+
+    fn next(&mut self) -> Option<Chunk> {
+        let length = (self.end - self.offset).min(BUFFER);
+        let chunk = Chunk {
+            at: CardAddr::new(self.at.get().wrapping_add(self.offset as u64)),
+            offset: self.offset,
+            length,
+        };
+        self.offset += length;
+        (length > 0).then_some(chunk)
+    }
+}

@@ -1,0 +1,25 @@
+//! Owner process of cards that several processes share.
+//!
+//! The owner opens a card, and gives every client a *view* of it: a vfio-user device of its own, with XDMA registers, interrupts and an
+//! IOMMU map of its own. A view is the model of the simulated card, behind whose AXI ports is the shared card ([`SharedCard`]). So every
+//! program that can use a card on a vfio-user socket can share one, unchanged.
+//!
+//! | A client | The view |
+//! |---|---|
+//! | runs descriptors of its own ring | fetches them from the client's memory, and has the owner's channels move the data |
+//! | writes registers of the DMA engine | changes its own engine only |
+//! | accesses registers of the design (user BAR) | accesses those of the card; writes are refused on cards with the network interface, whose registers contain addresses of host memory |
+//! | waits for user interrupts | gets those of the card, as all clients that have enabled the line |
+//! | dies | ends with its connection, after the transfer in progress: the card never knows an address of a client's memory |
+//!
+//! A view reaches no memory but its client's: the card transfers to and from buffers of the owner. The price is one copy.
+
+#![forbid(unsafe_code)]
+
+mod card;
+mod interrupts;
+mod server;
+mod view;
+
+pub use card::{ShareError, SharedCard};
+pub use server::{Owner, OwnerError, OwnerOptions};

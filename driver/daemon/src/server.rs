@@ -1,0 +1,164 @@
+//! The owner: accepts clients, and serves each its view.
+
+use std::io::PipeReader;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use fpga_driver::Card;
+use fpga_sim::served::{CardServer, Listener, ServeError, SocketFile};
+use fpga_sim::{CardDescription, SimNetwork};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::card::{ShareError, SharedCard};
+use crate::interrupts::{Views, forward};
+use crate::view::description;
+
+/// Interval at which the owner notices that its last client has gone.
+const CHECK: Duration = Duration::from_millis(100);
+
+/// Options of an owner.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnerOptions {
+    /// Maximum duration of a client's access to the card.
+    pub timeout: Duration,
+    /// End with the last client, instead of waiting for others.
+    pub ends_with_last: bool,
+}
+
+impl Default for OwnerOptions {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(10), ends_with_last: false }
+    }
+}
+
+/// Reasons why a card is not shared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OwnerError {
+    /// The card cannot be shared.
+    #[error(transparent)]
+    Share(#[from] ShareError),
+    /// The socket cannot be used.
+    #[error(transparent)]
+    Socket(#[from] ServeError),
+    /// Waiting for clients failed.
+    #[error("{path}: {source}")]
+    Wait {
+        /// Path of the socket.
+        path: String,
+        /// Reason.
+        source: std::io::Error,
+    },
+}
+
+/// Owner of a shared card.
+#[derive(Debug)]
+pub struct Owner {
+    card: Arc<SharedCard>,
+    description: CardDescription,
+    listener: Listener,
+    options: OwnerOptions,
+    views: Arc<Views>,
+}
+
+impl Owner {
+    /// Shares `card` on a socket at `socket`, which only this user can open: clients can connect from now on.
+    ///
+    /// # Errors
+    /// [`OwnerError`].
+    pub fn bind(card: Card, socket: &Path, options: OwnerOptions) -> Result<Self, OwnerError> {
+        let description = description(card.info());
+        let card = Arc::new(SharedCard::new(card, options.timeout)?);
+        let listener = Listener::bind_private(socket)?;
+        let views = Arc::new(Views::default());
+        forward(card.card(), &views);
+        Ok(Self { card, description, listener, options, views })
+    }
+
+    /// Returns the socket's file, to be removed by a program that ends without dropping the owner.
+    #[must_use]
+    pub fn file(&self) -> SocketFile {
+        self.listener.file()
+    }
+
+    /// Serves clients until `stop` is readable, or until the last one has gone if the options say so.
+    ///
+    /// # Errors
+    /// [`OwnerError::Wait`].
+    pub fn run(&self, stop: &PipeReader) -> Result<(), OwnerError> {
+        let wait_error = |error: Errno| OwnerError::Wait {
+            path: self.listener.path().display().to_string(),
+            source: error.into(),
+        };
+        let (ended, ends): (Sender<u64>, Receiver<u64>) = channel();
+        let mut started = 0;
+        let mut present = 0;
+        loop {
+            let mut ready = [
+                PollFd::new(stop, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
+            ];
+            let check = Timespec { tv_sec: 0, tv_nsec: i64::from(CHECK.subsec_nanos()) };
+            match poll(&mut ready, Some(&check)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(wait_error(error)),
+            }
+            let [stopped, connected] = ready.map(|ready| !ready.revents().is_empty());
+            for number in ends.try_iter() {
+                present = self.views.remove(number);
+            }
+            if stopped || self.options.ends_with_last && started > 0 && present == 0 && !connected {
+                return Ok(());
+            }
+            if !connected {
+                continue;
+            }
+            match self.listener.accept() {
+                Ok(None) => {}
+                Ok(Some(connection)) => match self.serve(connection, started, ended.clone(), stop) {
+                    Ok(()) => {
+                        started += 1;
+                        present += 1;
+                    }
+                    Err(reason) => tracing::warn!("a client cannot be served: {reason}"),
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "a client could not be accepted");
+                    std::thread::sleep(CHECK);
+                }
+            }
+        }
+    }
+
+    /// Serves one client on a thread of its own.
+    fn serve(
+        &self,
+        connection: OwnedFd,
+        number: u64,
+        ended: Sender<u64>,
+        stop: &PipeReader,
+    ) -> Result<(), String> {
+        let card: Arc<SharedCard> = Arc::clone(&self.card);
+        let view = SimNetwork::builder().card_with_design(self.description.clone(), card).build();
+        let view = view.map_err(|error| error.to_string())?;
+        let stop = stop.try_clone().map_err(|error| error.to_string())?;
+        let server = CardServer::accepted(connection, self.listener.path());
+        self.views.add(number, view.clone());
+        let serving = move || {
+            if let Err(error) = server.run(&view, 0, stop.as_fd()) {
+                tracing::warn!(%error, "a client is not served any more");
+            }
+            // The owner has gone if nobody receives it.
+            let _ = ended.send(number);
+        };
+        let started = std::thread::Builder::new().name(format!("client-{number}")).spawn(serving);
+        started.map(drop).map_err(|error| {
+            self.views.remove(number);
+            error.to_string()
+        })
+    }
+}
