@@ -1,7 +1,6 @@
 //! The owner: accepts clients, and serves each its view.
 
-use std::io::PipeReader;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -89,7 +88,8 @@ impl Owner {
     ///
     /// # Errors
     /// [`OwnerError::Wait`].
-    pub fn run(&self, stop: &PipeReader) -> Result<(), OwnerError> {
+    pub fn run(&self, stop: impl AsFd) -> Result<(), OwnerError> {
+        let stop = stop.as_fd();
         let wait_error = |error: Errno| OwnerError::Wait {
             path: self.listener.path().display().to_string(),
             source: error.into(),
@@ -99,7 +99,7 @@ impl Owner {
         let mut present = 0;
         loop {
             let mut ready = [
-                PollFd::new(stop, PollFlags::IN),
+                PollFd::from_borrowed_fd(stop, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
             ];
             let check = Timespec { tv_sec: 0, tv_nsec: i64::from(CHECK.subsec_nanos()) };
@@ -140,12 +140,12 @@ impl Owner {
         connection: OwnedFd,
         number: u64,
         ended: Sender<u64>,
-        stop: &PipeReader,
+        stop: BorrowedFd<'_>,
     ) -> Result<(), String> {
         let card: Arc<SharedCard> = Arc::clone(&self.card);
         let view = SimNetwork::builder().card_with_design(self.description.clone(), card).build();
         let view = view.map_err(|error| error.to_string())?;
-        let stop = stop.try_clone().map_err(|error| error.to_string())?;
+        let stop = stop.try_clone_to_owned().map_err(|error| error.to_string())?;
         let server = CardServer::accepted(connection, self.listener.path());
         self.views.add(number, view.clone());
         let serving = move || {

@@ -20,7 +20,7 @@ mod stream;
 mod top;
 mod values;
 
-pub use card::{CardCommand, ControlArgs, ControlCommand, Level, ServeArgs};
+pub use card::{CardCommand, ControlArgs, ControlCommand, Level, ServeArgs, ShareArgs};
 pub use feedback::{FeedbackArgs, HopSupport};
 pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use irq::{IrqCommand, IrqWaitArgs};
@@ -299,7 +299,7 @@ impl Command {
             | Self::Events(_)
             | Self::Stream { .. }
             | Self::Regs { command: RegsCommand::Watch(_) }
-            | Self::Card { command: CardCommand::Serve(_) } => SignalAction::End,
+            | Self::Card { command: CardCommand::Serve(_) | CardCommand::Share(_) } => SignalAction::End,
             Self::Sim { command: SimCommand::Run(_) | SimCommand::Figure(_) | SimCommand::Grid(_) } => {
                 SignalAction::Stop
             }

@@ -104,6 +104,9 @@ pub enum CliError {
         /// Status of the program.
         status: u8,
     },
+    /// A card cannot be shared.
+    #[error(transparent)]
+    Share(#[from] fpgad::OwnerError),
     /// A program cannot be run with device files.
     #[error(transparent)]
     Run(#[from] xdma_compat::RunError),

@@ -50,7 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-c", &["fpga-frames", "fpga-register-map"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
     ("xdma-compat", &["fpga-driver"]),
-    ("fpgactl", &["fpga-diag", "fpga-frames", "fpga-netsim", "fpga-register-map", "xdma-compat"]),
+    ("fpgactl", &["fpga-diag", "fpga-frames", "fpga-netsim", "fpga-register-map", "fpgad", "xdma-compat"]),
     ("fpga-process", &[]),
     ("vmtest", &["fpga-process"]),
     ("fpga-bench", &["fpga-netsim", "fpga-process"]),

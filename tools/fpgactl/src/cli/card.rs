@@ -22,8 +22,29 @@ pub enum CardCommand {
     },
     /// Serve a simulated card to other programs, as a vfio-user device, until SIGINT or SIGTERM
     Serve(Box<ServeArgs>),
+    /// Own a card that several programs share, until SIGINT or SIGTERM
+    ///
+    /// Each client gets a vfio-user device of its own, with DMA registers, interrupts and an IOMMU map of its own; card memory, registers of
+    /// the design and user interrupts are shared. No client reaches another one's memory. Cards whose channels are streams cannot be shared,
+    /// and the network interface of a card is not offered.
+    Share(ShareArgs),
     /// Pull a served card out, put it back, make it fail, raise its user interrupts
     Control(ControlArgs),
+}
+
+/// Options of `card share`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  \
+                        fpgactl card share --card 0000:65:00.0 --socket /tmp/card &\n  \
+                        fpgactl run --card vfio-user:/tmp/card -- ./application &\n  \
+                        fpgactl top --card vfio-user:/tmp/card")]
+pub struct ShareArgs {
+    /// Path of the socket, which only this user can open: other programs name the card vfio-user:PATH
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// End with the last client
+    #[arg(long)]
+    pub until_unused: bool,
 }
 
 /// Options of `card control`.

@@ -1,4 +1,4 @@
-//! `card check`: whether a card can be built from a description. For `card serve` see [`serve`], for `card control` see [`control`].
+//! `card check`: whether a card can be built from a description. For `card serve` see [`serve`], for `card share` [`share`], for `card control` see [`control`].
 
 use std::io::Write;
 use std::path::Path;
@@ -7,7 +7,7 @@ use fpga_sim::{BarLayout, BarRole, LinkRate, SimNetwork, StreamLogic, USER_INTER
 use serde::Serialize;
 
 use crate::cli::CardCommand;
-use crate::commands::{control, serve};
+use crate::commands::{control, serve, share};
 use crate::error::CliError;
 use crate::output::{self, Report, pairs};
 use crate::settings::Settings;
@@ -149,6 +149,7 @@ pub fn run(settings: &Settings, command: &CardCommand, out: &mut dyn Write) -> R
     match command {
         CardCommand::Check { file } => output::print(&check(settings, file)?, settings.json, out),
         CardCommand::Serve(args) => serve::run(settings, args, out),
+        CardCommand::Share(args) => share::run(settings, args, out),
         CardCommand::Control(args) => output::print(&control::run(settings, args)?, settings.json, out),
     }
 }

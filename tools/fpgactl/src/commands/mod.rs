@@ -23,6 +23,7 @@ pub mod regs;
 pub mod replay;
 pub mod run;
 pub mod serve;
+pub mod share;
 pub mod shell;
 pub mod sim;
 pub mod sim_check;

@@ -22,8 +22,9 @@ use crate::target;
 
 /// First line of output, for programs.
 #[derive(Debug, Serialize)]
-struct Ready<'a> {
-    ready: &'a str,
+pub(crate) struct Ready<'a> {
+    /// Path of the socket.
+    pub(crate) ready: &'a str,
 }
 
 /// Counters of a served card since its creation, across resets.

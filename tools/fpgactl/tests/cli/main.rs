@@ -21,6 +21,7 @@ mod raw;
 mod samples;
 mod schema;
 mod serve;
+mod share;
 mod signals;
 mod sim;
 mod streams;
