@@ -62,9 +62,8 @@ impl Drop for Shared {
 
 /// Bytes that depend on a seed.
 fn bytes(length: usize, seed: u32) -> Vec<u8> {
-    (0..length)
-        .map(|at| u8::try_from((at as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) >> 24).unwrap())
-        .collect()
+    let words = (0_u32..).map(|at| at.wrapping_mul(2_654_435_761).wrapping_add(seed).rotate_left(7));
+    words.flat_map(u32::to_le_bytes).take(length).collect()
 }
 
 fn write(card: &Card, channel: u8, at: u64, data: &[u8]) {
