@@ -126,7 +126,7 @@ fn share_killed_programs_leave_card_to_others() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    let source = file(owner.folder.path(), "in", &"x".repeat(100_000));
+    let source = file(owner.folder.path(), "in", "x".repeat(100_000));
     fpgactl(&["dma", "write", source.to_str().unwrap(), "--addr", "0x1000", "--card", &card]).ok();
     let copy = owner.folder.path().join("out");
     fpgactl(&[
