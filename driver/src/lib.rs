@@ -131,8 +131,8 @@ pub mod sim {
     pub use fpga_netmodel::{Impairments, Order, OrderError};
     pub use fpga_sim::link::{LinkCounters, LinkError, UdpLink, UdpLinkOptions};
     pub use fpga_sim::{
-        Builtin, CardDescription, CardError, CardFailure, DescriptionError, FaultPlan, HopCounters,
-        HopFeedback, PlannedFault, Problem, RefusedAccesses, SimBackend, SimHop, SimNetwork,
+        Builtin, CardDescription, CardError, CardFailure, DescriptionError, Design, DesignError, FaultPlan,
+        HopCounters, HopFeedback, PlannedFault, Problem, RefusedAccesses, SimBackend, SimHop, SimNetwork,
         SimNetworkBuilder, SimNetworkError, ThreadOptions, TimeSpent,
     };
 }
