@@ -10,7 +10,7 @@
 //! | writes registers of the DMA engine | changes its own engine only |
 //! | accesses registers of the design (user BAR) | accesses those of the card; writes are refused on cards with the network interface, whose registers contain addresses of host memory |
 //! | waits for user interrupts | gets those of the card, as all clients that have enabled the line |
-//! | dies | ends with its connection, after the transfer in progress: the card never knows an address of a client's memory |
+//! | exits or is killed | ends with its connection, after the transfer in progress: the card never knows an address of a client's memory |
 //!
 //! A view reaches no memory but its client's: the card transfers to and from buffers of the owner. The price is one copy.
 

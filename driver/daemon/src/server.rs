@@ -11,6 +11,7 @@ use fpga_sim::served::{CardServer, Listener, ServeError, SocketFile};
 use fpga_sim::{CardDescription, SimNetwork};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 
 use crate::card::{ShareError, SharedCard};
 use crate::interrupts::{Views, forward};
@@ -32,6 +33,11 @@ impl Default for OwnerOptions {
     fn default() -> Self {
         Self { timeout: Duration::from_secs(10), ends_with_last: false }
     }
+}
+
+/// Whether a client runs as the user of this process.
+fn is_own(connection: &OwnedFd) -> bool {
+    socket_peercred(connection).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
 }
 
 /// Reasons why a card is not shared.
@@ -119,6 +125,9 @@ impl Owner {
             }
             match self.listener.accept() {
                 Ok(None) => {}
+                Ok(Some(connection)) if !is_own(&connection) => {
+                    tracing::warn!("a client of another user was refused");
+                }
                 Ok(Some(connection)) => match self.serve(connection, started, ended.clone(), stop) {
                     Ok(()) => {
                         started += 1;
@@ -152,7 +161,7 @@ impl Owner {
             if let Err(error) = server.run(&view, 0, stop.as_fd()) {
                 tracing::warn!(%error, "a client is not served any more");
             }
-            // The owner has gone if nobody receives it.
+            // After the owner's end there is no receiver.
             let _ = ended.send(number);
         };
         let started = std::thread::Builder::new().name(format!("client-{number}")).spawn(serving);

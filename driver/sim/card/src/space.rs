@@ -47,7 +47,7 @@ pub(crate) struct CardSpace {
     committed: u32,
     hooks: Hooks,
     scratch: Vec<u8>,
-    /// What is behind all addresses instead of the memory and the windows.
+    /// Design behind all addresses, instead of the memory and the windows.
     design: Option<Arc<dyn Design>>,
 }
 

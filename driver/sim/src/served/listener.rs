@@ -59,7 +59,7 @@ impl Listener {
     /// As `bind`.
     pub fn bind_private(path: &Path) -> Result<Self, ServeError> {
         let listener = Self::bind(path)?;
-        // Nobody can connect between the two calls and be served: clients are accepted later.
+        // Another user may connect between the two calls if the umask permits it: servers check the user of each client.
         let private = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600));
         private.map_err(|error| ServeError::Bind { path: path.to_owned(), source: OsError::from(error) })?;
         Ok(listener)
