@@ -2,12 +2,15 @@
 //!
 //! Every instruction with one memory operand is executed by the processor itself: the operand is moved to the program's stack for one single
 //! step, with the register's value in it (a load), or from where the value goes to the register (a store). So the effect on general and
-//! vector registers and on the flags is exactly that of the processor. String instructions (`rep movs`, `rep stos`) have two operands and
+//! vector registers and on the flags is exactly that of the processor. Plain moves of general registers, which are most accesses, need no
+//! step: they are executed here. String instructions (`rep movs`, `rep stos`) have two operands and
 //! repeat; they are executed here.
 
 use fpga_pci::{Bar, MmioError};
 use fpga_registers::BarOffset;
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
 use libc::user_regs_struct;
 use rustix::io::Errno;
 
@@ -52,6 +55,9 @@ pub(super) fn execute(thread: i32, address: u64, mapped: &Mapped, bar: &Bar) -> 
     if instruction.is_string_instruction() {
         return target.string(&instruction, &mut state).and_then(|()| Ok(set_registers(thread, &state)?));
     }
+    if target.plain_move(&instruction, &mut state)? {
+        return Ok(set_registers(thread, &state)?);
+    }
     target.step(thread, &instruction, &state)
 }
 
@@ -64,6 +70,57 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// Executes a move between memory and a general register, or of a constant. Returns `false` for other instructions.
+    fn plain_move(
+        &self,
+        instruction: &Instruction,
+        state: &mut user_regs_struct,
+    ) -> Result<bool, AccessError> {
+        let length = instruction.memory_size().size();
+        if !matches!(length, 1 | 2 | 4 | 8) || instruction.op_count() != 2 {
+            return Ok(false);
+        }
+        let (into, from) = (instruction.op0_kind(), instruction.op1_kind());
+        let operand = u32::from(from == OpKind::Memory);
+        // The fault may be inside an operand that begins before the mapping.
+        if instruction.virtual_address(operand, 0, |register, _, _| value_of(state, register))
+            != Some(self.address)
+        {
+            return Ok(false);
+        }
+        let mut bytes = [0; 8];
+        match (instruction.mnemonic(), into, from) {
+            (Mnemonic::Mov | Mnemonic::Movzx, OpKind::Register, OpKind::Memory) => {
+                let register = instruction.op0_register();
+                let Some(mask) = mask_of(register) else { return Ok(false) };
+                let Some(place) = field(state, register.full_register()) else { return Ok(false) };
+                let value = bytes.get_mut(..length).unwrap_or_default();
+                self.load(self.address, value)?;
+                *place = *place & !mask | u64::from_le_bytes(bytes);
+            }
+            (Mnemonic::Mov, OpKind::Memory, OpKind::Register) => {
+                let register = instruction.op1_register();
+                if mask_of(register).is_none() {
+                    return Ok(false);
+                }
+                let Some(value) = field(state, register.full_register()) else { return Ok(false) };
+                bytes = value.to_le_bytes();
+                self.store(self.address, bytes.get(..length).unwrap_or_default())?;
+            }
+            (
+                Mnemonic::Mov,
+                OpKind::Memory,
+                OpKind::Immediate8 | OpKind::Immediate16 | OpKind::Immediate32 | OpKind::Immediate32to64,
+            ) => {
+                bytes = instruction.immediate(1).to_le_bytes();
+                self.store(self.address, bytes.get(..length).unwrap_or_default())?;
+            }
+            _ => return Ok(false),
+        }
+        state.rip = instruction.next_ip();
+        Ok(true)
+    }
+
     /// Executes an instruction with one memory operand by a single step.
     fn step(
         &self,
@@ -86,15 +143,7 @@ impl Target<'_> {
             _ => return Err(form()),
         };
         // The fault's address is inside the operand; usually it is its first byte.
-        let at = operand
-            .virtual_address(0, |register, _, _| match register {
-                // Segments that user programs have, and only with thread-local data.
-                Register::FS => Some(before.fs_base),
-                Register::GS => Some(before.gs_base),
-                Register::ES | Register::CS | Register::SS | Register::DS => Some(0),
-                register => field(&mut before.clone(), register).map(|value| *value),
-            })
-            .ok_or_else(form)?;
+        let at = operand.virtual_address(0, |register, _, _| value_of(before, register)).ok_or_else(form)?;
         if !(at..at.wrapping_add(length as u64)).contains(&self.address) {
             return Err(form());
         }
@@ -281,6 +330,30 @@ impl Target<'_> {
 /// The widest access, 1 to 8 bytes, that is aligned at `at` and not longer than `left`.
 fn widest(at: u64, left: u64) -> u64 {
     [8, 4, 2].into_iter().find(|width| at.is_multiple_of(*width) && *width <= left).unwrap_or(1)
+}
+
+/// Value of a register in an address.
+fn value_of(state: &user_regs_struct, register: Register) -> Option<u64> {
+    match register {
+        // Segments that user programs have, and only with thread-local data.
+        Register::FS => Some(state.fs_base),
+        Register::GS => Some(state.gs_base),
+        Register::ES | Register::CS | Register::SS | Register::DS => Some(0),
+        register => field(&mut state.clone(), register).map(|value| *value),
+    }
+}
+
+/// Bits of the full register that a write of `register` replaces: all for the names of 32 bits, whose writes clear the upper half. `None` for
+/// the second byte of a register, and for registers of other kinds.
+fn mask_of(register: Register) -> Option<u64> {
+    let is_second_byte = matches!(register, Register::AH | Register::BH | Register::CH | Register::DH);
+    match register.size() {
+        _ if is_second_byte || !register.is_gpr() => None,
+        1 => Some(0xFF),
+        2 => Some(0xFFFF),
+        4 | 8 => Some(u64::MAX),
+        _ => None,
+    }
 }
 
 /// General register of a thread.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::mappings::Mappings;
 use super::request::request;
@@ -19,15 +20,23 @@ const OPTIONS: libc::c_int = libc::PTRACE_O_TRACECLONE
 /// SIGBUS because of an access behind the end of a file (`asm-generic/siginfo.h`).
 const BUS_ADRERR: i32 = 2;
 
+/// Number of accesses after which a tracer checks on which CPU its program runs.
+const FOLLOW: u32 = 64;
+
 /// Processes of one tracer.
 pub(super) struct Tracees {
     shared: Arc<Shared>,
+    /// Number of accesses so far, and the CPU that this thread is bound to.
+    accesses: u32,
+    cpu: Option<usize>,
+    /// Process of each thread that has accessed registers.
+    processes: HashMap<i32, i32>,
     mappings: HashMap<i32, Mappings>,
 }
 
 impl Tracees {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, mappings: HashMap::new() }
+        Self { shared, accesses: 0, cpu: None, processes: HashMap::new(), mappings: HashMap::new() }
     }
 
     /// Traces `process` and what comes of it, until all have ended.
@@ -57,6 +66,7 @@ impl Tracees {
                 self.stopped(thread, status);
             } else {
                 self.mappings.remove(&thread);
+                self.processes.remove(&thread);
                 self.shared.end(thread, status);
             }
         }
@@ -93,10 +103,30 @@ impl Tracees {
         }
     }
 
+    /// Moves this thread to the CPU on which `thread` runs: the two wait for each other, and an idle CPU takes tens of microseconds to wake.
+    fn follow(&mut self, thread: i32) {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{thread}/stat")) else { return };
+        // The fields behind the name, which is in parentheses and may contain any character; `processor` is the 39th of all (proc(5)).
+        let fields = status.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let cpu = fields.split_ascii_whitespace().nth(36).and_then(|cpu| cpu.parse().ok());
+        if let Some(cpu) = cpu.filter(|cpu| self.cpu != Some(*cpu) && *cpu < CpuSet::MAX_CPU) {
+            let mut set = CpuSet::new();
+            set.set(cpu);
+            // A CPU set that excludes it only costs speed.
+            let _ = sched_setaffinity(None, &set);
+            self.cpu = Some(cpu);
+        }
+    }
+
     /// Executes the access that raised SIGBUS. Returns `false` if the signal is the program's own.
     fn execute(&mut self, thread: i32) -> bool {
         let Some(address) = fault_address(thread) else { return false };
-        let process = u32::try_from(thread).ok().and_then(process_of).unwrap_or(thread);
+        if self.accesses.is_multiple_of(FOLLOW) {
+            self.follow(thread);
+        }
+        self.accesses = self.accesses.wrapping_add(1);
+        let of_thread = || u32::try_from(thread).ok().and_then(process_of).unwrap_or(thread);
+        let process = *self.processes.entry(thread).or_insert_with(of_thread);
         let mappings = self.mappings.entry(process).or_default();
         let Some(mapped) = mappings.find(thread, &self.shared.files, address) else { return false };
         let file = mapped.file.file;
