@@ -165,3 +165,21 @@ fn program_is_killed_at_its_time_limit() {
     let error = xdma_compat::run(devices, command, limit, |_| ()).unwrap_err();
     assert_eq!(error.to_string(), "sh: not ended within the time limit, and killed");
 }
+
+/// A sample of fifty; the card and the supervisor serve the next program after each of them.
+#[test]
+fn shell_killed_programs_leave_card_to_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..=255_u8).cycle().take(100_000).collect();
+    std::fs::write(folder.path().join("in"), &bytes).unwrap();
+    let script = "i=0; while [ $i -lt 50 ]; do\n\
+        dd if=/dev/zero of=/dev/xdma0_h2c_0 bs=300000 seek=10 status=none & a=$!\n\
+        dd if=/dev/xdma0_c2h_0 of=/dev/null bs=300000 status=none & b=$!\n\
+        dd if=in of=/dev/xdma0_h2c_0 bs=100000 status=none\n\
+        kill -9 $a $b; wait $a $b\n\
+        dd if=/dev/xdma0_c2h_0 of=out bs=100000 count=1 status=none && cmp in out || exit 1\n\
+        i=$((i + 1)); done 2> /dev/null; echo done";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).current_dir(folder.path());
+    assert_eq!(output(command), "done\n");
+}
