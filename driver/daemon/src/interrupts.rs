@@ -28,7 +28,9 @@ impl Views {
     }
 
     fn interrupt(&self, line: u8) {
-        for (_, view) in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        // Without the lock: a view whose transfer is in progress answers after it, and clients come and go meanwhile.
+        let views = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (_, view) in views {
             view.pulse_user_interrupt(0, line);
         }
     }

@@ -5,14 +5,13 @@ use std::os::fd::AsFd as _;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::device::lock;
 use crate::dma::{Request, TransferError};
 use crate::files::OpenFile;
 use crate::listener::{Answer, Call};
 use crate::memory::{Memory, Part};
 use crate::node::{DeviceFile, Node, PREFIX};
 use crate::registers::Access;
-use crate::server::{Supervisor, Turn};
+use crate::server::{Supervisor, Turn, lock};
 use crate::{path, registers, stat};
 
 /// Offset of a call without one of its own: the file position counts.
@@ -171,8 +170,7 @@ impl Supervisor {
 
     /// `mmap` of a device file: the kernel maps the empty memory file, and the tracer executes its accesses.
     fn map(&self, call: &Call, length: u64, flags: u64, descriptor: u64, offset: u64) -> Answer {
-        // The kernel's flag has bit 5 on every architecture that Linux has.
-        if flags & u64::from(rustix::mm::MapFlags::from_bits_retain(0x20).bits()) != 0 {
+        if flags & u64::from(libc::MAP_ANONYMOUS.unsigned_abs()) != 0 {
             return Answer::Continue;
         }
         let Some(open) = self.files.find(call.thread, descriptor) else { return Answer::Continue };
@@ -218,11 +216,10 @@ impl Supervisor {
             Node::Control | Node::User | Node::Bypass | Node::BypassOf(..) => {
                 let bar = device.bar(open.file.node).ok_or(Errno::NODEV)?;
                 let whole = matches!(open.file.node, Node::Bypass | Node::BypassOf(..));
-                let mut position = open.position();
-                let at = offset.unwrap_or(*position);
+                let at = offset.unwrap_or_else(|| open.position());
                 let moved = registers::access(bar, access, memory, parts, at, whole)?;
                 if offset.is_none() {
-                    *position = at.wrapping_add(moved);
+                    open.set_position(at.wrapping_add(moved));
                 }
                 Ok(moved)
             }
@@ -244,15 +241,8 @@ impl Supervisor {
         }
         let device = self.devices.get(open.file.card).ok_or(Errno::NODEV)?;
         let channel = device.channel(open.file.node).ok_or(Errno::NODEV)?;
-        let mut position = offset.is_none().then(|| open.position());
-        let address = offset.or(position.as_deref().copied()).unwrap_or(0);
-        let mut channel = match lock(channel, false) {
-            Ok(channel) => channel,
-            Err(_) => {
-                turn.give_up();
-                lock(channel, true)?
-            }
-        };
+        let address = offset.unwrap_or_else(|| open.position());
+        let mut channel = lock(channel, turn);
         let mut request = Request {
             memory: Memory::of(call.thread),
             parts,
@@ -262,8 +252,8 @@ impl Supervisor {
         };
         match channel.transfer(&device.card, &mut request) {
             Ok(moved) => {
-                if let Some(position) = position.as_deref_mut().filter(|_| open.advances()) {
-                    *position = address.wrapping_add(moved);
+                if offset.is_none() && open.advances() {
+                    open.set_position(address.wrapping_add(moved));
                 }
                 Ok(moved)
             }
@@ -329,11 +319,10 @@ fn seek(open: &OpenFile, offset: u64, whence: u64) -> Result<u64, Errno> {
     if matches!(open.file.node, Node::Events(_)) {
         return Err(Errno::SPIPE);
     }
-    let mut position = open.position();
     // Offsets are signed.
     let base = match i32::try_from(whence).map_err(|_| Errno::INVAL)? {
         libc::SEEK_SET => 0,
-        libc::SEEK_CUR => *position,
+        libc::SEEK_CUR => open.position(),
         libc::SEEK_END => u64::from(u32::MAX),
         _ => return Err(Errno::INVAL),
     };
@@ -342,7 +331,7 @@ fn seek(open: &OpenFile, offset: u64, whence: u64) -> Result<u64, Errno> {
     if i64::try_from(at).is_err() {
         return Err(Errno::INVAL);
     }
-    *position = at;
+    open.set_position(at);
     Ok(at)
 }
 

@@ -1,11 +1,10 @@
 //! A card behind device files.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use fpga_driver::{Card, Direction};
 use fpga_pci::Bar;
-use rustix::io::Errno;
 
 use crate::dma::Channel;
 use crate::events::Lines;
@@ -64,14 +63,9 @@ impl Device {
         }
     }
 
-    /// Alignment in bytes that the channel of `node` requires of addresses.
-    ///
-    /// # Errors
-    /// `EIO` if the card is gone.
-    pub(crate) fn alignment(&self, node: Node) -> Result<u8, Errno> {
-        // Same for all channels of a card.
-        let _ = node;
-        Ok(self.card.info().xdma.alignments.address_alignment())
+    /// Alignment in bytes that all channels require of addresses.
+    pub(crate) fn alignment(&self) -> u8 {
+        self.card.info().xdma.alignments.address_alignment()
     }
 
     /// Channel behind `node`.
@@ -81,20 +75,5 @@ impl Device {
             Node::C2h(number) => self.c2h.get(usize::from(number)),
             _ => None,
         }
-    }
-}
-
-/// Takes a channel's lock; a thread that panicked with it leaves a usable channel.
-///
-/// # Errors
-/// `EBUSY` if `wait` is false and another call uses the channel.
-pub(crate) fn lock(channel: &Mutex<Channel>, wait: bool) -> Result<MutexGuard<'_, Channel>, Errno> {
-    match channel.try_lock() {
-        Ok(channel) => Ok(channel),
-        Err(std::sync::TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-        Err(std::sync::TryLockError::WouldBlock) if wait => {
-            Ok(channel.lock().unwrap_or_else(PoisonError::into_inner))
-        }
-        Err(std::sync::TryLockError::WouldBlock) => Err(Errno::BUSY),
     }
 }

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 use rustix::io::Errno;
@@ -21,13 +22,18 @@ pub(crate) struct OpenFile {
     /// Flags of the `open` call.
     pub(crate) flags: OFlags,
     /// File position.
-    position: Mutex<u64>,
+    position: AtomicU64,
 }
 
 impl OpenFile {
-    /// The file position. It is locked while a call that depends on it runs.
-    pub(crate) fn position(&self) -> MutexGuard<'_, u64> {
-        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The file position.
+    pub(crate) fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    /// Sets the file position. Not locked during calls, as with the vendor's driver: of calls at the same time the last one counts.
+    pub(crate) fn set_position(&self, position: u64) {
+        self.position.store(position, Ordering::Relaxed);
     }
 
     /// Whether transfers of a channel advance the file position. With the vendor's driver they do not, and its programs, which open their
@@ -56,7 +62,7 @@ impl Files {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let number = open.len() as u64;
         let descriptor = memfd_create(format!("{file}#{number}"), MemfdFlags::CLOEXEC)?;
-        open.insert(number, Arc::new(OpenFile { file, flags, position: Mutex::new(0) }));
+        open.insert(number, Arc::new(OpenFile { file, flags, position: AtomicU64::new(0) }));
         Ok(descriptor)
     }
 
@@ -67,7 +73,7 @@ impl Files {
     pub(crate) fn add_pipe(&self, file: DeviceFile, pipe: impl AsFd) -> Result<(), Errno> {
         debug_assert!(matches!(file.node, Node::Events(_)));
         let inode = rustix::fs::fstat(pipe)?.st_ino;
-        let open = OpenFile { file, flags: OFlags::RDONLY, position: Mutex::new(0) };
+        let open = OpenFile { file, flags: OFlags::RDONLY, position: AtomicU64::new(0) };
         self.pipes.lock().unwrap_or_else(PoisonError::into_inner).insert(inode, Arc::new(open));
         Ok(())
     }

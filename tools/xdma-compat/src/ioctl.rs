@@ -6,14 +6,15 @@ use fpga_pci::PciAddress;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::device::{Device, lock};
+use crate::device::Device;
 use crate::files::OpenFile;
+use crate::layout::{half, put, word};
 use crate::listener::{Answer, Call};
 use crate::memory::{Memory, Part};
 use crate::node::Node;
 use crate::performance::RESULT_BYTES;
 use crate::registers::Access;
-use crate::server::{Supervisor, Turn};
+use crate::server::{Supervisor, Turn, lock};
 
 const PERFORMANCE_START: u64 = 0x4008_7101;
 const PERFORMANCE_STOP: u64 = 0x4008_7102;
@@ -71,18 +72,22 @@ impl Supervisor {
                 let wanted: [u8; RESULT_BYTES] = memory.value(address)?;
                 self.measurements.start(&self.devices, open.file, wanted)?;
             }
-            PERFORMANCE_STOP => memory.write(address, &self.measurements.stop(device, open.file)?)?,
+            PERFORMANCE_STOP => {
+                // Waits for the transfer in progress.
+                turn.give_up();
+                memory.write(address, &self.measurements.stop(device, open.file)?)?;
+            }
             PERFORMANCE_GET => memory.write(address, &self.measurements.get(device, open.file)?)?,
             ADDRESS_MODE_SET => {
                 let fixed = i32::from_ne_bytes(memory.value(address)?) != 0;
-                lock(channel, true)?.set_fixed(fixed);
+                lock(channel, turn).set_fixed(fixed);
             }
             ADDRESS_MODE_GET => {
-                let fixed = i32::from(lock(channel, true)?.fixed);
+                let fixed = i32::from(lock(channel, turn).fixed);
                 memory.write(address, &fixed.to_ne_bytes())?;
             }
             ALIGNMENT_GET => {
-                let alignment = i32::from(device.alignment(open.file.node)?);
+                let alignment = i32::from(device.alignment());
                 memory.write(address, &alignment.to_ne_bytes())?;
             }
             APERTURE_READ => self.aperture(call, open, Access::Read, address, turn)?,
@@ -238,18 +243,4 @@ fn information(device: &Device) -> [u8; INFO_BYTES] {
         put(&mut bytes, 34, &[address.bus(), address.device(), address.function()]);
     }
     bytes
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_ne_bytes(*word))
-}
-
-fn half(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_ne_bytes(*word))
-}
-
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(place) = bytes.get_mut(at..at + value.len()) {
-        place.copy_from_slice(value);
-    }
 }

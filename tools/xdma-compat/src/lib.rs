@@ -24,6 +24,7 @@ mod events;
 mod files;
 mod filter;
 mod ioctl;
+mod layout;
 mod listener;
 mod memory;
 mod node;

@@ -11,7 +11,8 @@ use fpga_pci::Bar;
 use fpga_registers::BarOffset;
 use rustix::io::Errno;
 
-use crate::device::{Device, lock};
+use crate::device::Device;
+use crate::layout::{half, put};
 use crate::node::{DeviceFile, Node};
 use crate::registers::error_number;
 
@@ -63,10 +64,7 @@ impl Measurements {
         if running.contains_key(&file) {
             return Err(Errno::BUSY);
         }
-        let half = |at: usize| {
-            wanted.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |half| u32::from_ne_bytes(*half))
-        };
-        let (version, size) = (half(0), half(4));
+        let (version, size) = (half(&wanted, 0), half(&wanted, 4));
         if version != VERSION || size == 0 || size > MAX_SIZE {
             return Err(Errno::INVAL);
         }
@@ -115,7 +113,7 @@ fn repeat(devices: &[Device], file: DeviceFile, size: u32, shared: &Shared) {
     let Some(device) = devices.get(file.card) else { return };
     let Some(channel) = device.channel(file.node) else { return };
     while !shared.ends.load(Ordering::Relaxed) {
-        let Ok(mut channel) = lock(channel, true) else { return };
+        let mut channel = channel.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = channel.repeat(&device.card, size, device.timeout) {
             tracing::error!("{file}: the measurement ends: {error:?}");
             return;
@@ -135,17 +133,12 @@ fn results(
     let read = |at| bar.read32(BarOffset::new(base + at)).map_err(|error| error_number(&error));
     let counter = |at| Ok(u64::from(read(at + 4)? & HIGH) << 32 | u64::from(read(at)?));
     let mut bytes = [0; RESULT_BYTES];
-    let mut put = |at: usize, value: &[u8]| {
-        if let Some(place) = bytes.get_mut(at..at + value.len()) {
-            place.copy_from_slice(value);
-        }
-    };
-    put(0, &VERSION.to_ne_bytes());
-    put(4, &measurement.size.to_ne_bytes());
-    put(8, &u32::from(stopped).to_ne_bytes());
-    put(12, &measurement.shared.iterations.load(Ordering::Relaxed).to_ne_bytes());
-    put(16, &u64::to_ne_bytes(counter(CLOCK)?));
-    put(24, &u64::to_ne_bytes(counter(DATA)?));
+    put(&mut bytes, 0, &VERSION.to_ne_bytes());
+    put(&mut bytes, 4, &measurement.size.to_ne_bytes());
+    put(&mut bytes, 8, &u32::from(stopped).to_ne_bytes());
+    put(&mut bytes, 12, &measurement.shared.iterations.load(Ordering::Relaxed).to_ne_bytes());
+    put(&mut bytes, 16, &u64::to_ne_bytes(counter(CLOCK)?));
+    put(&mut bytes, 24, &u64::to_ne_bytes(counter(DATA)?));
     Ok(bytes)
 }
 

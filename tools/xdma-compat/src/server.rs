@@ -4,9 +4,10 @@
 //! another thread receives the next call. A short answer costs no wake-up of a thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::device::Device;
+use crate::dma::Channel;
 use crate::files::Files;
 use crate::listener::Listener;
 use crate::performance::Measurements;
@@ -45,6 +46,18 @@ impl Turn<'_> {
             if let Err(error) = started {
                 tracing::warn!(%error, "no further thread: calls wait for a transfer");
             }
+        }
+    }
+}
+
+/// Takes a channel's lock, and gives up the turn if it has to wait for it. A thread that panicked with it leaves a usable channel.
+pub(crate) fn lock<'a>(channel: &'a Mutex<Channel>, turn: &mut Turn<'_>) -> MutexGuard<'a, Channel> {
+    match channel.try_lock() {
+        Ok(channel) => channel,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            turn.give_up();
+            channel.lock().unwrap_or_else(PoisonError::into_inner)
         }
     }
 }

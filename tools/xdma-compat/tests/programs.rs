@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fpga_driver::Card;
-use fpga_driver::sim::{CardDescription, SimNetwork};
+use fpga_driver::sim::{CardDescription, SimNetwork, ThreadOptions};
 use xdma_compat::Device;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -115,6 +115,15 @@ fn program_stream_packets_return() {
     let mut description = CardDescription::default();
     description.xdma.stream = true;
     passes("streams", &network(description));
+}
+
+/// Neither the file position nor the channel of a waiting call delays other calls.
+#[test]
+fn program_waiting_calls_delay_no_others() {
+    let mut description = CardDescription::default();
+    description.xdma.stream = true;
+    let network = SimNetwork::builder().card(description).threaded(ThreadOptions::default()).build().unwrap();
+    passes("waiting", &network);
 }
 
 #[test]

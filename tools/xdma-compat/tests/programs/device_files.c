@@ -409,6 +409,30 @@ static void streams(void)
     CHECK(read(from, in, sizeof in) == 64 && memcmp(in, out, 64) == 0);
 }
 
+static void *read_packet(void *file)
+{
+    unsigned char in[64];
+    return (void *)(uintptr_t)(read(*(int *)file, in, sizeof in) == sizeof in);
+}
+
+/* Two threads wait for packets of one file, while another thread seeks in it and sends them. */
+static void waiting(void)
+{
+    int to = opened("/dev/xdma0_h2c_0", O_RDWR), from = opened("/dev/xdma0_c2h_0", O_RDWR);
+    unsigned char out[64] = {0};
+    pthread_t readers[2];
+    void *complete;
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&readers[i], NULL, read_packet, &from) == 0);
+    for (int i = 0; i < 2; i++) {
+        int value;
+        CHECK(lseek(from, 0, SEEK_SET) == 0 && ioctl(to, _IOR('q', 6, int), &value) == 0);
+        CHECK(write(to, out, sizeof out) == sizeof out);
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(readers[i], &complete) == 0 && complete);
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -417,7 +441,7 @@ int main(int count, char **arguments)
     } tests[] = {
         {"memory", memory},         {"inheritance", inheritance},   {"inherited", inherited}, {"registers", registers_mapped},
         {"events", events},         {"no-events", no_events},       {"asynchronous", asynchronous},
-        {"controls", controls},     {"threads", threads},           {"streams", streams},
+        {"controls", controls},     {"threads", threads},           {"streams", streams}, {"waiting", waiting},
     };
     self = arguments[0];
     alarm(60);
