@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use fpga_pci::vfio::{VfioBackend, VfioOpenError, VfioOptions};
 use fpga_pci::{Backend, PciAddress};
-use fpga_vfio_user::{VfioUserBackend, VfioUserOptions};
+use fpga_vfio_user::{ConnectError, VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 
 use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError};
+use crate::owner::{self, SharedSocket};
 use crate::range::CardRange;
 use crate::spec::{AccessOptions, CardSpec};
 
@@ -17,6 +18,12 @@ impl AccessOptions {
         options.interface = self.vfio.unwrap_or(options.interface);
         options.vf_token = self.vf_token.or(options.vf_token);
         VfioBackend::open_with(&address.to_string(), options)
+    }
+
+    fn open_socket(&self, socket: &Path) -> Result<Arc<dyn Backend>, OpenError> {
+        let options = VfioUserOptions::default();
+        let limit = self.message_timeout.unwrap_or(options.deadline);
+        Ok(Arc::new(VfioUserBackend::open_with(socket, options.deadline(limit))?))
     }
 }
 
@@ -28,7 +35,8 @@ impl CardSpec {
     /// an observer (package `fpga-diag`) can be put between the two.
     ///
     /// # Errors
-    /// [`OpenError::Vfio`], [`OpenError::VfioUser`], [`OpenError::Simulated`], [`OpenError::NoSimulator`].
+    /// [`OpenError::Vfio`], [`OpenError::VfioUser`], [`OpenError::Simulated`], [`OpenError::NoSimulator`],
+    /// [`OpenError::Owner`].
     pub fn backend(&self, access: &AccessOptions) -> Result<Arc<dyn Backend>, Error<OpenError>> {
         self.reach(access).map(|(backend, _)| backend)
     }
@@ -36,18 +44,49 @@ impl CardSpec {
     /// The card's backend, and where its memory is if the card's description tells.
     pub(crate) fn reach(&self, access: &AccessOptions) -> Result<Reached, Error<OpenError>> {
         let reach = || -> Result<Reached, OpenError> {
+            if let Some(backend) = self.through_owner(access)? {
+                return Ok((backend, None));
+            }
             match self {
                 Self::Pci(address) => Ok((Arc::new(access.open_pci(*address)?), None)),
-                Self::VfioUser(socket) => {
-                    let options = VfioUserOptions::default();
-                    let limit = access.message_timeout.unwrap_or(options.deadline);
-                    Ok((Arc::new(VfioUserBackend::open_with(socket, options.deadline(limit))?), None))
+                Self::VfioUser(socket) => Ok((access.open_socket(socket)?, None)),
+                Self::Shared(card) => {
+                    let open = |socket: &Path| access.open_socket(socket);
+                    Ok((owner::connected(card, access, open, has_no_server)?, None))
                 }
                 Self::Simulated { description } => simulate(description.as_deref()),
             }
         };
         reach().at(|| ErrorPlace::new(self.to_string().into(), CardPart::Card))
     }
+
+    /// Opens a card outside this process through its owner, if it has one.
+    fn through_owner(&self, access: &AccessOptions) -> Result<Option<Arc<dyn Backend>>, OpenError> {
+        if !matches!(self, Self::Pci(_) | Self::VfioUser(_)) {
+            return Ok(None);
+        }
+        let socket = SharedSocket::of(self);
+        if !socket.exists() {
+            return Ok(None);
+        }
+        // Not waited for: this process may be the owner that an opener, which holds the lock, has started.
+        let _turn = socket.try_lock()?;
+        match access.open_socket(socket.path()) {
+            Ok(backend) => Ok(Some(backend)),
+            Err(error) if has_no_server(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns whether an attempt to connect failed because no server listens.
+const fn has_no_server(error: &OpenError) -> bool {
+    matches!(
+        error,
+        OpenError::VfioUser(VfioUserOpenError::Connect(
+            ConnectError::Missing { .. } | ConnectError::NotListening { .. }
+        ))
+    )
 }
 
 #[cfg(feature = "sim")]

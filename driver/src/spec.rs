@@ -17,6 +17,9 @@ use fpga_pci::{ParsePciAddressError, PciAddress};
 /// | `mock` | simulated card in this process |
 /// | `mock:NAME` | the same with the shape of a real board; the error of an unknown name lists the names |
 /// | `mock:FILE.yaml` | the same from a card description |
+/// | `shared:CARD` | one of these, shared by several processes of one user: the first opener starts its owner, `fpgactl card share` |
+///
+/// A card outside this process that has such an owner is opened through it, by its plain name, too.
 ///
 /// Simulated cards can be named by every program, and opened if `fpga-driver` has the feature `sim`.
 ///
@@ -39,6 +42,9 @@ pub enum CardSpec {
         /// Name of a built-in card description, or path of a file with one; `None`: the default card.
         description: Option<PathBuf>,
     },
+    /// Card that processes share: its owner process opens it. The program `fpgactl` becomes the owner: its path is in the environment
+    /// variable `FPGACTL`, or it is in a folder of `PATH`.
+    Shared(Box<CardSpec>),
 }
 
 /// Text that names no card.
@@ -52,6 +58,12 @@ pub enum CardSpecError {
         what: &'static str,
         /// Preceding text.
         before: &'static str,
+    },
+    /// The name of a shared card after `shared:`.
+    #[error("the card after \"shared:\" is shared already: write {card}")]
+    SharedTwice {
+        /// The card.
+        card: CardSpec,
     },
     /// No known form, and not a PCI address either.
     #[error("{source}")]
@@ -78,6 +90,12 @@ impl FromStr for CardSpec {
         if let Some(socket) = rest("vfio-user:", "socket")? {
             return Ok(Self::VfioUser(socket));
         }
+        if let Some(card) = rest("shared:", "card")? {
+            return match card.to_str().unwrap_or_default().parse()? {
+                card @ Self::Shared(_) => Err(CardSpecError::SharedTwice { card }),
+                card => Ok(Self::Shared(Box::new(card))),
+            };
+        }
         text.parse().map(Self::Pci).map_err(|source| CardSpecError::Unknown { source })
     }
 }
@@ -87,8 +105,20 @@ impl fmt::Display for CardSpec {
         match self {
             Self::Pci(address) => write!(f, "{address}"),
             Self::VfioUser(socket) => write!(f, "vfio-user:{}", socket.display()),
+            Self::Shared(card) => write!(f, "shared:{card}"),
             Self::Simulated { description: None } => f.write_str("mock"),
             Self::Simulated { description: Some(file) } => write!(f, "mock:{}", file.display()),
+        }
+    }
+}
+
+impl CardSpec {
+    /// Returns the card itself: of a shared card the card that its owner opens.
+    #[must_use]
+    pub fn card(&self) -> &Self {
+        match self {
+            Self::Shared(card) => card,
+            card => card,
         }
     }
 }
@@ -143,7 +173,15 @@ mod tests {
 
     #[test]
     fn spec_every_form_round_trips() {
-        for text in ["mock", "mock:cards/a.yaml", "0000:65:00.0", "vfio-user:/run/card.sock"] {
+        for text in [
+            "mock",
+            "mock:cards/a.yaml",
+            "0000:65:00.0",
+            "vfio-user:/run/card.sock",
+            "shared:0000:65:00.0",
+            "shared:mock:us-x8",
+            "shared:vfio-user:/run/card.sock",
+        ] {
             assert_eq!(text.parse::<CardSpec>().unwrap().to_string(), text);
         }
         assert_eq!("65:00.1".parse::<CardSpec>().unwrap().to_string(), "0000:65:00.1");
@@ -154,6 +192,10 @@ mod tests {
         let missing = |what, before| Err(CardSpecError::Missing { what, before });
         assert_eq!("mock:".parse::<CardSpec>(), missing("card description", "mock:"));
         assert_eq!("vfio-user:".parse::<CardSpec>(), missing("socket", "vfio-user:"));
+        assert_eq!("shared:".parse::<CardSpec>(), missing("card", "shared:"));
+        assert_eq!("shared:mock:".parse::<CardSpec>(), missing("card description", "mock:"));
+        let twice = "shared:shared:mock".parse::<CardSpec>().unwrap_err();
+        assert_eq!(twice.to_string(), "the card after \"shared:\" is shared already: write shared:mock");
     }
 
     proptest! {

@@ -22,4 +22,4 @@ mod server;
 mod view;
 
 pub use card::{ShareError, SharedCard};
-pub use server::{Owner, OwnerError, OwnerOptions};
+pub use server::{FIRST_CLIENT, Owner, OwnerError, OwnerOptions};

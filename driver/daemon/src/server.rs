@@ -1,12 +1,14 @@
 //! The owner: accepts clients, and serves each its view.
 
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fpga_driver::Card;
+use fpga_driver::errors::OwnerStartError;
+use fpga_driver::{Card, SharedSocket};
 use fpga_sim::served::{CardServer, Listener, ServeError, SocketFile};
 use fpga_sim::{CardDescription, SimNetwork};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,18 +22,23 @@ use crate::view::description;
 /// Interval at which the owner notices that its last client has gone.
 const CHECK: Duration = Duration::from_millis(100);
 
+/// Maximum time until the first client of an owner that ends with its last.
+pub const FIRST_CLIENT: Duration = Duration::from_secs(60);
+
 /// Options of an owner.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct OwnerOptions {
     /// Maximum duration of a client's access to the card.
     pub timeout: Duration,
-    /// End with the last client, instead of waiting for others.
+    /// End with the last client, or if none comes in the first [`FIRST_CLIENT`], instead of waiting for others.
     pub ends_with_last: bool,
+    /// Socket whose lock is taken before the end: openers that hold it are waited for.
+    pub lock: Option<SharedSocket>,
 }
 
 impl Default for OwnerOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), ends_with_last: false }
+        Self { timeout: Duration::from_secs(10), ends_with_last: false, lock: None }
     }
 }
 
@@ -50,6 +57,9 @@ pub enum OwnerError {
     /// The socket cannot be used.
     #[error(transparent)]
     Socket(#[from] ServeError),
+    /// The lock of its socket cannot be used.
+    #[error(transparent)]
+    Lock(#[from] OwnerStartError),
     /// Waiting for clients failed.
     #[error("{path}: {source}")]
     Wait {
@@ -92,9 +102,11 @@ impl Owner {
 
     /// Serves clients until `stop` is readable, or until the last one has gone if the options say so.
     ///
+    /// Returns the lock of [`OwnerOptions::lock`] if it was taken: dropped after the card is closed, it permits another owner.
+    ///
     /// # Errors
-    /// [`OwnerError::Wait`].
-    pub fn run(&self, stop: impl AsFd) -> Result<(), OwnerError> {
+    /// [`OwnerError::Wait`], [`OwnerError::Lock`].
+    pub fn run(&self, stop: impl AsFd) -> Result<Option<File>, OwnerError> {
         let stop = stop.as_fd();
         let wait_error = |error: Errno| OwnerError::Wait {
             path: self.listener.path().display().to_string(),
@@ -103,12 +115,16 @@ impl Owner {
         let (ended, ends): (Sender<u64>, Receiver<u64>) = channel();
         let mut started = 0;
         let mut present = 0;
+        // Of the end: clients that connect while it is held have to be served.
+        let mut lock = None;
+        let begin = Instant::now();
         loop {
             let mut ready = [
                 PollFd::from_borrowed_fd(stop, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
             ];
             let check = Timespec { tv_sec: 0, tv_nsec: i64::from(CHECK.subsec_nanos()) };
+            let check = if lock.is_some() { Timespec { tv_sec: 0, tv_nsec: 0 } } else { check };
             match poll(&mut ready, Some(&check)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(wait_error(error)),
@@ -117,12 +133,24 @@ impl Owner {
             for number in ends.try_iter() {
                 present = self.views.remove(number);
             }
-            if stopped || self.options.ends_with_last && started > 0 && present == 0 && !connected {
-                return Ok(());
+            if stopped {
+                return Ok(lock);
             }
             if !connected {
+                if !self.options.ends_with_last
+                    || present > 0
+                    || started == 0 && begin.elapsed() < FIRST_CLIENT
+                {
+                    continue;
+                }
+                let Some(socket) = self.options.lock.as_ref().filter(|_| lock.is_none()) else {
+                    self.listener.file().remove();
+                    return Ok(lock);
+                };
+                lock = socket.try_lock()?;
                 continue;
             }
+            lock = None;
             match self.listener.accept() {
                 Ok(None) => {}
                 Ok(Some(connection)) if !is_own(&connection) => {

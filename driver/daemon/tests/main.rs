@@ -28,7 +28,7 @@ impl Shared {
         let card = Card::from_backend(network.backend(0)).unwrap();
         let owner = Owner::bind(card, &folder.path().join("card"), options).unwrap();
         let (stopped, stop) = std::io::pipe().unwrap();
-        let serving = Some(std::thread::spawn(move || owner.run(&stopped)));
+        let serving = Some(std::thread::spawn(move || owner.run(&stopped).map(drop)));
         Self { network, folder, stop: Some(stop), serving }
     }
 

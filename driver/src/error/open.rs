@@ -8,6 +8,7 @@ use fpga_vfio_user::VfioUserOpenError;
 use super::{Error, ErrorKind};
 use crate::advice::Advice;
 use crate::name::ChannelName;
+use crate::owner::{OwnerStartError, PROGRAM_VARIABLE};
 use crate::silence::AllOnesCause;
 use crate::spec::CardSpecError;
 
@@ -30,6 +31,9 @@ pub enum OpenError {
     /// This program cannot simulate cards.
     #[error("the program is built without simulated cards")]
     NoSimulator,
+    /// The shared card has no owner, and none can be started.
+    #[error(transparent)]
+    Owner(#[from] OwnerStartError),
     /// Configuration space cannot be accessed.
     #[error("configuration space: {0}")]
     Config(ConfigSpaceError),
@@ -120,6 +124,14 @@ impl ErrorKind for OpenError {
             Self::Spec(_) => Advice::NameCard,
             Self::Vfio(VfioOpenError::WrongDriver { address, .. }) => Advice::BindToVfio(*address),
             Self::UserLogic(cause) => cause.advice(),
+            Self::Owner(OwnerStartError::Program { .. }) => {
+                Advice::Text(format!("install fpgactl, or set {PROGRAM_VARIABLE} to its path").into())
+            }
+            Self::Owner(OwnerStartError::Folder { .. } | OwnerStartError::NotPrivate { .. }) => {
+                Advice::text("set XDG_RUNTIME_DIR to a folder that only you can open")
+            }
+            // Its message includes help.
+            Self::Owner(OwnerStartError::Ended { .. }) => return None,
             Self::NoSimulator => Advice::EnableSimulator,
             Self::Gone | Self::NotIdle { .. } => Advice::ResetBus,
             Self::NoBars => Advice::text(

@@ -107,6 +107,12 @@ pub enum CliError {
     /// A card cannot be shared.
     #[error(transparent)]
     Share(#[from] fpgad::OwnerError),
+    /// The owner of a shared card has ended before it was ready.
+    #[error("{message}")]
+    Owner {
+        /// Its error message.
+        message: String,
+    },
     /// A program cannot be run with device files.
     #[error(transparent)]
     Run(#[from] xdma_compat::RunError),

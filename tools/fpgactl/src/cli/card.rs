@@ -35,16 +35,28 @@ pub enum CardCommand {
 /// Options of `card share`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  \
-                        fpgactl card share --card 0000:65:00.0 --socket /tmp/card &\n  \
-                        fpgactl run --card vfio-user:/tmp/card -- ./application &\n  \
-                        fpgactl top --card vfio-user:/tmp/card")]
+                        fpgactl card share --card 0000:65:00.0 --background\n  \
+                        fpgactl run --card 0000:65:00.0 -- ./application &\n  \
+                        fpgactl top --card 0000:65:00.0\n\n\
+                        The same without this command, which the first program starts:\n  \
+                        fpgactl run --card shared:0000:65:00.0 -- ./application &\n  \
+                        fpgactl top --card shared:0000:65:00.0")]
 pub struct ShareArgs {
-    /// Path of the socket, which only this user can open: other programs name the card vfio-user:PATH
+    /// Path of the socket, which only this user can open: other programs name the card vfio-user:PATH [default: a file in
+    /// $XDG_RUNTIME_DIR/fpgad, where programs of this user find it by the card's name]
     #[arg(long, value_name = "PATH")]
-    pub socket: PathBuf,
-    /// End with the last client
+    pub socket: Option<PathBuf>,
+    /// End with the last client, or if none comes in the first minute
     #[arg(long)]
     pub until_unused: bool,
+    /// Return when programs can connect; messages of the owner go to a file beside the socket
+    #[arg(long)]
+    pub background: bool,
+}
+
+impl ShareArgs {
+    /// The option that the process in the background does not get.
+    pub(crate) const BACKGROUND: &str = "--background";
 }
 
 /// Options of `card control`.

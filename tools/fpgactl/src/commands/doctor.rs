@@ -110,12 +110,12 @@ impl Report for DoctorReport {
 /// [`CliError::Host`]; [`CliError::NotReady`] after the report.
 pub fn run(settings: &Settings, args: &DoctorArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let roots = args.host.roots();
-    let cards = match &settings.card.spec {
+    let cards = match settings.card.spec.card() {
         CardSpec::Pci(address) => vec![PciFunction::read(&roots, *address)?],
         _ => Vec::new(),
     };
     let mut report = DoctorReport::new(examine(&roots, &cards)?);
-    if let CardSpec::VfioUser(socket) = &settings.card.spec {
+    if let CardSpec::VfioUser(socket) = settings.card.spec.card() {
         report.keep_for_socket(&settings.card.to_string(), socket);
     }
     output::print_statuses(&report, settings, out)?;

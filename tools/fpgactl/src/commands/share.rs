@@ -1,7 +1,13 @@
 //! `card share`: one process owns a card, others are its clients.
 
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
+use fpga_driver::SharedSocket;
 use fpgad::{Owner, OwnerOptions};
 
 use crate::cli::ShareArgs;
@@ -12,25 +18,74 @@ use crate::settings::Settings;
 use crate::stop;
 use crate::target;
 
+/// Maximum length of an owner's error message, in bytes.
+const MAX_MESSAGE: u64 = 4096;
+
 /// Shares the card until a signal comes, or until the last client has gone.
 ///
 /// # Errors
-/// As for opening the card; [`CliError::Share`], [`CliError::Signals`].
+/// As for opening the card; [`CliError::Share`], [`CliError::Owner`], [`CliError::Signals`].
 pub fn run(settings: &Settings, args: &ShareArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let found = SharedSocket::of(settings.card.spec.card());
+    if args.socket.is_none() {
+        found.create_folder().map_err(fpgad::OwnerError::from)?;
+    }
+    let socket = args.socket.as_deref().unwrap_or(found.path());
+    if args.background {
+        return start(settings, socket, out);
+    }
     stop::install_handlers()?;
     // Clients' files are mapped.
     target::catch();
+    // Released after the card is closed.
+    let _lock;
     let opened = target::open_threaded(&settings.card, None, 0)?;
-    let options = OwnerOptions { ends_with_last: args.until_unused, ..OwnerOptions::default() };
-    let owner = Owner::bind(opened.card.clone(), &args.socket, options)?;
+    let lock = args.socket.is_none().then(|| found.clone());
+    let options = OwnerOptions { ends_with_last: args.until_unused, lock, ..OwnerOptions::default() };
+    let owner = Owner::bind(opened.card.clone(), socket, options)?;
     stop::remove_on_exit(vec![owner.file()])?;
-    let socket = args.socket.display().to_string();
-    if settings.json {
-        output::line(&Ready { ready: &socket }, out)?;
-    } else {
-        output::write_all(format!("ready {socket}\n").as_bytes(), out)?;
-    }
+    ready(settings, socket, out)?;
     // Installed above.
     let Some(signalled) = stop::signalled() else { return Ok(()) };
-    Ok(owner.run(signalled)?)
+    _lock = owner.run(signalled)?;
+    Ok(())
+}
+
+fn ready(settings: &Settings, socket: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+    let socket = socket.display().to_string();
+    if settings.json {
+        return output::line(&Ready { ready: &socket }, out);
+    }
+    output::write_all(format!("ready {socket}\n").as_bytes(), out)
+}
+
+/// Starts the owner as a process of its own, and waits until it is ready.
+fn start(settings: &Settings, socket: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+    let log = SharedSocket::at(socket).beside("log");
+    let fail = |error: io::Error| CliError::Owner { message: error.to_string() };
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(true).mode(0o600);
+    let mut messages: File =
+        options.open(&log).map_err(|error| CliError::carried(&log, "write it", error))?;
+    let mut command = Command::new(std::env::current_exe().map_err(fail)?);
+    let ours = [ShareArgs::BACKGROUND, "--json"];
+    command.args(std::env::args_os().skip(1).filter(|argument| !ours.iter().any(|ours| argument == ours)));
+    // Of its own group: it does not get the terminal's signals.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut owner = command.stderr(messages.try_clone().map_err(fail)?).spawn().map_err(fail)?;
+    let mut line = String::new();
+    if let Some(output) = owner.stdout.take() {
+        BufReader::new(output).read_line(&mut line).map_err(fail)?;
+    }
+    if !line.is_empty() {
+        return ready(settings, socket, out);
+    }
+    let status = owner.wait().map_err(fail)?;
+    let mut message = String::new();
+    // The file is shared with the owner, and so is the position in it.
+    messages.rewind().map_err(fail)?;
+    messages.take(MAX_MESSAGE).read_to_string(&mut message).map_err(fail)?;
+    let message = message.trim();
+    let message = message.strip_prefix("fpgactl: ").unwrap_or(message);
+    Err(CliError::Owner { message: if message.is_empty() { status.to_string() } else { message.to_owned() } })
 }

@@ -4,9 +4,10 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use fpga_driver::{Card, CardAddr};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{file, fpgactl};
+use crate::support::fpgactl;
 
 /// Owner that is ready.
 struct Owner {
@@ -110,39 +111,53 @@ fn share_ends_at_signal_or_with_last_client() {
     assert!(ran.stderr.contains("socket of a running server"), "{}", ran.stderr);
 }
 
+/// Clients that are killed in the test: `FPGA_KILLS`, or a sample.
+fn kills() -> u32 {
+    std::env::var("FPGA_KILLS").map_or(20, |count| count.parse().unwrap())
+}
+
+impl Owner {
+    /// Open files and threads.
+    fn resources(&self) -> (usize, usize) {
+        let count = |what| std::fs::read_dir(format!("/proc/{}/{what}", self.child.id())).unwrap().count();
+        (count("fd"), count("task"))
+    }
+}
+
 #[test]
 fn share_killed_programs_leave_card_to_others() {
+    const MIB: usize = 1 << 20;
     let owner = Owner::start(&[]);
     let card = owner.card();
-    for _ in 0..20 {
+    let neighbour = Card::open(&card).unwrap();
+    let (mut h2c, mut c2h) = (neighbour.h2c(0).unwrap(), neighbour.c2h(0).unwrap());
+    let mut buffer = neighbour.buffer(MIB).unwrap();
+    // The killed ones write below.
+    let own = CardAddr::new(32 << 20);
+    fpgactl(&["info", "--card", &card]).ok();
+    let before = owner.resources();
+    for round in 0..kills() {
+        let value = round.to_le_bytes()[0];
+        buffer.fill(value);
+        buffer = h2c.write(buffer, own).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
-        command
-            .args(["dma", "bench", "--sizes", "1MiB", "--seconds", "10", "--card", &card])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
+        command.args(["dma", "bench", "--sizes", "1MiB", "--seconds", "10", "--card", &card]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         // Wherever it is by now.
-        fpgactl(&["info", "--card", &card]).ok();
+        for _ in 0..round * 7 % 60 {
+            buffer = c2h.read(buffer, own).unwrap();
+        }
         child.kill().unwrap();
         child.wait().unwrap();
+        buffer = c2h.read(buffer, own).unwrap();
+        assert!(buffer.to_vec().iter().all(|byte| *byte == value), "round {round}");
     }
-    let source = file(owner.folder.path(), "in", "x".repeat(100_000));
-    fpgactl(&["dma", "write", source.to_str().unwrap(), "--addr", "0x1000", "--card", &card]).ok();
-    let copy = owner.folder.path().join("out");
-    fpgactl(&[
-        "dma",
-        "read",
-        "--addr",
-        "0x1000",
-        "--len",
-        "100000",
-        "--out",
-        copy.to_str().unwrap(),
-        "--card",
-        &card,
-    ])
-    .ok();
-    assert_eq!(std::fs::read_to_string(&copy).unwrap(), "x".repeat(100_000));
+    // The owner learns of the last end a moment later.
+    let ended = (0..1000).any(|_| {
+        fpgactl(&["info", "--card", &card]).ok();
+        owner.resources() <= before
+    });
+    assert!(ended, "{before:?} before, {:?} after", owner.resources());
 }
 
 #[test]
@@ -153,4 +168,123 @@ fn share_streams_are_refused() {
         fpgactl(&["card", "share", "--card", "mock:us-plus-x8-stream", "--socket", socket.to_str().unwrap()]);
     assert_eq!(ran.status, 1);
     assert!(ran.stderr.contains("channels are streams cannot be shared"), "{}", ran.stderr);
+}
+
+/// Commands of one user, with a folder of sockets of their own.
+struct User(tempfile::TempDir);
+
+impl User {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+        command.args(arguments).env("XDG_RUNTIME_DIR", self.0.path()).env_remove("FPGACTL");
+        command
+    }
+
+    /// Output of a command that succeeds.
+    fn ok(&self, arguments: &[&str]) -> String {
+        let ran = self.command(arguments).output().unwrap();
+        assert!(ran.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8(ran.stdout).unwrap()
+    }
+
+    /// Error message of a command that fails.
+    fn error(&self, arguments: &[&str]) -> String {
+        let ran = self.command(arguments).output().unwrap();
+        assert!(!ran.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stdout));
+        String::from_utf8(ran.stderr).unwrap()
+    }
+
+    /// Sockets of owners.
+    fn sockets(&self) -> usize {
+        let entries = std::fs::read_dir(self.0.path().join("fpgad")).unwrap();
+        entries.filter(|entry| entry.as_ref().unwrap().path().extension().is_none()).count()
+    }
+}
+
+#[test]
+fn share_first_opener_starts_owner_and_children_use_it() {
+    let user = User::new();
+    let data: Vec<u8> = (0..=250).cycle().take(70_000).collect();
+    std::fs::write(user.0.path().join("in"), &data).unwrap();
+    let script = "dd if=in of=/dev/xdma0_h2c_0 bs=70000 status=none && \
+                  \"$0\" dma read --card shared:mock --addr 0 --len 70000 --out out >/dev/null && ls fpgad";
+    let mut command = user.command(&[
+        "run",
+        "--card",
+        "shared:mock",
+        "--",
+        "sh",
+        "-c",
+        script,
+        env!("CARGO_BIN_EXE_fpgactl"),
+    ]);
+    let ran = command.current_dir(user.0.path()).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "mock\nmock.lock\nmock.log\n");
+    assert!(std::fs::read(user.0.path().join("out")).unwrap() == data);
+}
+
+#[test]
+fn share_openers_at_the_same_time_find_one_owner() {
+    let user = User::new();
+    for _ in 0..4 {
+        let started: Vec<Child> = (0..6)
+            .map(|_| {
+                let mut command = user.command(&["info", "--card", "shared:mock:us-x8"]);
+                command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+            })
+            .collect();
+        for child in started {
+            let ran = child.wait_with_output().unwrap();
+            assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        }
+    }
+}
+
+#[test]
+fn share_card_of_running_owner_is_found_by_its_plain_name() {
+    let user = User::new();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("served");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+    server.args(["card", "serve", "--socket"]).arg(&socket).stdout(Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let card = format!("vfio-user:{}", socket.display());
+    let ready = user.ok(&["card", "share", "--card", &card, "--background", "--until-unused"]);
+    assert!(ready.starts_with("ready "), "{ready}");
+    // Two at the same time, where a server accepts one.
+    let mut top = user.command(&["top", "--card", &card]).stdout(Stdio::piped()).spawn().unwrap();
+    BufReader::new(top.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    user.ok(&["info", "--card", &card]);
+    user.ok(&["info", "--card", &format!("shared:{card}")]);
+    top.kill().unwrap();
+    top.wait().unwrap();
+    // The owner has an error message for a card that does not exist, and leaves no socket.
+    let error = user.error(&["info", "--card", "shared:vfio-user:/nonexistent"]);
+    assert!(error.contains("the owner of the card has ended: there is no socket /nonexistent"), "{error}");
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(user.sockets() <= 1);
+}
+
+#[test]
+fn share_folder_of_others_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let user = User::new();
+    let folder = user.0.path().join("fpgad");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let error = user.error(&["info", "--card", "shared:mock"]);
+    assert!(error.contains("open to other users"), "{error}");
+    let mut without = user.command(&["info", "--card", "shared:mock"]);
+    std::fs::remove_dir(&folder).unwrap();
+    let ran = without.env("FPGACTL", "/nonexistent").output().unwrap();
+    let error = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(error.contains("/nonexistent: No such file") && error.contains("FPGACTL"), "{error}");
 }

@@ -98,10 +98,10 @@ pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError>
     let mut out = OutFile::create(&args.out, settings.deadline)?;
     let mut scrub = Scrub::of_this_machine(&roots);
     let spec = &settings.card.spec;
-    if let CardSpec::Simulated { description: Some(path) } | CardSpec::VfioUser(path) = spec {
+    if let CardSpec::Simulated { description: Some(path) } | CardSpec::VfioUser(path) = spec.card() {
         scrub.add(&path.display().to_string(), "<path>");
     }
-    let address = match spec {
+    let address = match spec.card() {
         CardSpec::Pci(address) => Some(*address),
         _ => None,
     };
@@ -156,6 +156,7 @@ fn versions(settings: &Settings, roots: &Roots) -> String {
                 .map_or_else(|| "auto".to_owned(), |interface| format!("{interface:?}"));
             format!("{address}, through VFIO (interface: {interface})")
         }
+        CardSpec::Shared(_) => "shared with other processes, through its owner (vfio-user)".to_owned(),
         CardSpec::VfioUser(_) => "served by another process (vfio-user)".to_owned(),
         _ => "simulated, in this process, from a description".to_owned(),
     };
