@@ -215,7 +215,7 @@ fn folder() -> PathBuf {
 fn absolute(card: &CardSpec) -> CardSpec {
     let full = |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
     match card {
-        // A name of a built-in description is no path.
+        // A name of a built-in description is not a path.
         CardSpec::Simulated { description: Some(file) } if file.exists() => {
             CardSpec::Simulated { description: Some(full(file)) }
         }

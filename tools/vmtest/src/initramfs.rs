@@ -13,6 +13,7 @@ use super::machine::Address;
 use super::modules::{self, ModuleError};
 use super::plan::Job;
 use super::programs::Programs;
+use super::vendor;
 
 const INIT: &str = include_str!("../guest/init.sh");
 /// Scripts that steps use as commands.
@@ -64,6 +65,8 @@ pub(crate) struct Contents<'a> {
     pub(crate) busybox: &'a Path,
     /// Programs of this project.
     pub(crate) programs: &'a Programs,
+    /// The vendor's tools and tests, if there are any.
+    pub(crate) vendor: &'a vendor::Files,
 }
 
 /// Builds the file system.
@@ -96,6 +99,13 @@ pub(crate) fn build(
             archive.directory(&folder.to_string_lossy());
         }
         archive.file(&path.to_string_lossy(), 0o755, read(library)?);
+    }
+    if !contents.vendor.is_empty() {
+        archive.directory("vendor");
+        vendor::FOLDERS.iter().for_each(|folder| archive.directory(&format!("vendor/{folder}")));
+    }
+    for (path, file) in contents.vendor {
+        archive.file(path, 0o755, read(file)?);
     }
     let modules = match &kernel.modules {
         Some(folder) => modules::with_dependencies(folder, &MODULES)?,

@@ -21,6 +21,7 @@ mod qmp;
 mod report;
 mod requirements;
 mod run;
+mod vendor;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -103,6 +104,8 @@ enum VmError {
     Busybox(DebianError),
     #[error(transparent)]
     Programs(#[from] BuildError),
+    #[error("the vendor's tools: {0}")]
+    Vendor(#[from] vendor::VendorError),
     #[error("the kernel \"{}\" was not prepared", .0.name())]
     NotPrepared(Kernel),
     #[error("cannot make a folder for guests: {0}")]
@@ -262,6 +265,7 @@ struct Ready {
     kernels: BTreeMap<Kernel, Bootable>,
     busybox: PathBuf,
     programs: Programs,
+    vendor: vendor::Files,
 }
 
 impl Ready {
@@ -278,7 +282,9 @@ impl Ready {
             }
         }
         let programs = if daily { Programs::of_tests(root)? } else { Programs::build(root)? };
-        Ok(Self { qemu, kernels: bootable, busybox: busybox.folder.join("usr/bin/busybox"), programs })
+        let vendor = vendor::build(root, cache, &mut packages)?;
+        let busybox = busybox.folder.join("usr/bin/busybox");
+        Ok(Self { qemu, kernels: bootable, busybox, programs, vendor })
     }
 
     fn run(
@@ -290,7 +296,11 @@ impl Ready {
     ) -> Result<Vec<GuestReport>, VmError> {
         let parts = run::Parts {
             qemu: &self.qemu,
-            contents: initramfs::Contents { busybox: &self.busybox, programs: &self.programs },
+            contents: initramfs::Contents {
+                busybox: &self.busybox,
+                programs: &self.programs,
+                vendor: &self.vendor,
+            },
             server: self.programs.named("fpgactl")?,
             root,
             stop,

@@ -77,21 +77,7 @@ fn run_script(folder: &Path, card: &str, script: &str) -> String {
 
 /// Every tool and the test script, on one memory-mapped card.
 fn vendor_tools_pass(folder: &Path, card: &str) {
-    let script = "set -e\n\
-        ./run_test.sh\n\
-        for file in user control h2c_0 c2h_0 events_0; do ../tools/test_chrdev /dev/xdma0_$file; done\n\
-        head -c 262144 /dev/urandom > sent\n\
-        ../tools/dma_to_device -d /dev/xdma0_h2c_0 -f sent -s 262144 -a 4096 -c 3 -o 7\n\
-        ../tools/dma_from_device -d /dev/xdma0_c2h_0 -f received -s 262144 -a 4096 -o 7\n\
-        cmp sent received\n\
-        ../tools/dma_to_device -d /dev/xdma0_h2c_0 -f sent -s 262144 -a 0 -k 65536\n\
-        tail -c 65536 sent > last\n\
-        ../tools/dma_from_device -d /dev/xdma0_c2h_0 -f received -s 65536 -a 0\n\
-        cmp last received\n\
-        ../tools/reg_rw /dev/xdma0_control 0x90 w 0x6\n\
-        ../tools/reg_rw /dev/xdma0_control 0x90 w | grep -q 'Read.*: 0x00000006'\n\
-        ../tools/reg_rw /dev/xdma0_control 0x90 b | grep -q 'Read.*: 0x06'\n";
-    let said = run_script(folder, card, script);
+    let said = run_script(folder, card, include_str!("vendor.sh"));
     assert!(said.contains("All tests in run_tests.sh passed"), "{card}: {said}");
 }
 
