@@ -278,6 +278,7 @@ impl Card {
         self.pace.set(on || self.description.link.rate == LinkRate::Described);
         if !self.pace.is_on() {
             self.turns.awake |= std::mem::take(&mut self.turns.paced);
+            self.turns.paced_until = Nanos::MAX;
         }
     }
 
@@ -296,6 +297,12 @@ impl Card {
     /// Takes the next frame that the card sends into the network. Return its buffer with [`Self::recycle_frame`].
     pub fn take_frame(&mut self) -> Option<Vec<u8>> {
         self.take_frame_at(self.now).map(|(frame, _)| frame)
+    }
+
+    /// Whether frames wait for the network port.
+    #[must_use]
+    pub fn has_frames(&self) -> bool {
+        self.ni.has_frames()
     }
 
     /// Takes the next frame at time `now`, and returns the time at which it reaches the network. With pacing there is none while the port

@@ -119,6 +119,12 @@ impl InterruptMessages {
         self.held.iter().map(|(due, _)| *due).min()
     }
 
+    /// Whether [`deliver`](Self::deliver) has something to do.
+    #[inline]
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.waiting
+    }
+
     /// Sends the pending interrupts that are allowed.
     #[inline]
     pub(crate) fn deliver(&mut self, way: DeliveryContext<'_>, host: &mut dyn HostPort) -> bool {

@@ -17,7 +17,7 @@
 //! and its bytes delay later accesses only; register accesses take no time.
 
 use crate::description::{CardDescription, LinkRate};
-use crate::scheduler::ENGINES;
+use crate::scheduler::{ENGINES, bits};
 use crate::work::{QUANTUM, Work};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
@@ -317,10 +317,22 @@ impl Pacer {
         if self.is_on { nanos(self.occupy(Part::Network, bytes + FRAME_OVERHEAD, picos(now))) } else { now }
     }
 
-    /// Earliest end of a unit in progress among `engines`, one bit each.
-    pub(crate) fn deadline(&self, engines: u32) -> Option<Nanos> {
-        let waiting = (0_u32..).zip(&self.engines).filter(|(engine, _)| engines >> engine & 1 != 0);
-        waiting.map(|(_, clock)| nanos(clock.end)).min()
+    /// End of the unit in progress of `engine`.
+    pub(crate) fn end(&self, engine: u32) -> Nanos {
+        engine_clock(&self.engines, engine).map_or(Nanos::ZERO, |clock| nanos(clock.end))
+    }
+
+    /// Splits `engines`, one bit each, by the ends of their units in progress. Returns those that have ended by `now`, and the earliest end of
+    /// the others.
+    pub(crate) fn ended(&self, engines: u32, now: Nanos) -> (u32, Nanos) {
+        let (mut ended, mut next) = (0, Nanos::MAX);
+        for engine in bits(engines) {
+            match self.end(engine) {
+                end if end <= now => ended |= 1 << engine,
+                end => next = next.min(end),
+            }
+        }
+        (ended, next)
     }
 
     fn slot(&mut self, engine: u32) -> Option<&mut EngineClock> {

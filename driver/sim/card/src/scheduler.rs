@@ -3,6 +3,7 @@
 use crate::memory::PAGE;
 use crate::ni::Ni;
 use fpga_protocol::time::Nanos;
+use fpga_registers::cast::index;
 
 /// Number of turns of the same engine in a row after which its turns are long: it was alone for about 64 us.
 const LONG_TURN_AFTER: u32 = 16;
@@ -26,6 +27,8 @@ pub(crate) struct EngineScheduler {
     pub(crate) alarm: Nanos,
     /// Engines whose unit in progress has not ended, one bit each.
     pub(crate) paced: u32,
+    /// Earliest end of these units.
+    pub(crate) paced_until: Nanos,
     /// Engine of the last turn, and the number of turns that it had in a row.
     last: u32,
     in_a_row: u32,
@@ -40,6 +43,15 @@ pub(crate) struct EngineScheduler {
 /// Maximum number of engines of a card: eight channels, the CDMA, the engines of the NI.
 pub(crate) const ENGINES: usize = 8 + 1 + Ni::ENGINES as usize;
 
+/// Numbers of the set bits, in ascending order.
+pub(crate) fn bits(mut word: u32) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros();
+        word &= word.wrapping_sub(1);
+        (bit < u32::BITS).then_some(bit)
+    })
+}
+
 impl EngineScheduler {
     /// State in which no engine has work.
     pub(crate) const fn new() -> Self {
@@ -48,6 +60,7 @@ impl EngineScheduler {
             awake: 0,
             alarm: Nanos::MAX,
             paced: 0,
+            paced_until: Nanos::MAX,
             last: 0,
             in_a_row: 0,
             small: 0,
@@ -93,8 +106,20 @@ impl EngineScheduler {
 
     /// Awake engine that has not worked for longest: engines whose units take time do not follow the round.
     pub(crate) fn least_recently_run(&self) -> u32 {
-        let awake = (0..).zip(self.worked).filter(|(engine, _)| self.awake & 1 << engine != 0);
-        awake.min_by_key(|(_, worked)| *worked).map_or_else(|| self.following(), |(engine, _)| engine)
+        let worked = |engine: u32| self.worked.get(index(engine)).copied().unwrap_or(u64::MAX);
+        bits(self.awake).min_by_key(|engine| worked(*engine)).unwrap_or_else(|| self.following())
+    }
+
+    /// Records that the unit in progress of `engine` ends at `end`.
+    pub(crate) fn wait_until(&mut self, engine: u32, end: Nanos) {
+        self.awake &= !(1 << engine);
+        self.paced |= 1 << engine;
+        self.paced_until = self.paced_until.min(end);
+    }
+
+    /// Whether no engine has work at `now`.
+    pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
+        self.awake == 0 && self.alarm > now && self.paced_until > now
     }
 
     pub(crate) fn note(&mut self, engine: u32) {

@@ -18,6 +18,10 @@ impl Card {
     /// Returns whether there was any work.
     pub fn step<H: HostPort>(&mut self, now: Nanos, host: &mut H) -> bool {
         self.set_now(now);
+        // Most calls: the host looks for work at every poll.
+        if self.turns.is_quiet(now) && !self.space.has_committed() && !self.xdma.messages.is_waiting() {
+            return false;
+        }
         if self.is_removed() {
             return self.deliver(host);
         }
@@ -74,17 +78,23 @@ impl Card {
             }
             self.turns.alarm = Nanos::MAX;
         }
-        if self.turns.paced != 0 && self.pace.deadline(self.turns.paced).is_none_or(|end| end <= self.now) {
-            self.turns.awake |= std::mem::take(&mut self.turns.paced);
+        if self.turns.paced_until <= self.now {
+            let (ended, next) = self.pace.ended(self.turns.paced, self.now);
+            self.turns.awake |= ended;
+            self.turns.paced &= !ended;
+            self.turns.paced_until = next;
         }
+        let paced = self.pace.is_on();
         while self.turns.awake != 0 {
-            let paced = self.pace.is_on();
             let before = self.moved();
             let engine = if paced { self.turns.least_recently_run() } else { self.turns.following() };
+            if self.is_idle(engine) {
+                self.rest(engine);
+                continue;
+            }
             let StepResult { units, waiting } = if paced {
                 let Some(turn) = self.paced_work(engine, host) else {
-                    self.turns.awake &= !(1 << engine);
-                    self.turns.paced |= 1 << engine;
+                    self.turns.wait_until(engine, self.pace.end(engine));
                     continue;
                 };
                 turn
@@ -114,6 +124,26 @@ impl Card {
             }
         }
         0
+    }
+
+    /// Whether CDMA or an engine of the NI would find nothing to do: cheaper than to let it try.
+    fn is_idle(&self, engine: u32) -> bool {
+        match engine.checked_sub(self.xdma.channels()) {
+            None => false,
+            Some(0) => self.cdma.is_idle(self.now),
+            Some(beyond) => self.ni.is_idle(beyond - 1, self.now, &self.space),
+        }
+    }
+
+    /// Does what follows a unit of such an engine that has done nothing.
+    fn rest(&mut self, engine: u32) {
+        self.turns.awake &= !(1 << engine);
+        let deadline =
+            if engine == self.xdma.channels() { self.cdma.deadline() } else { self.ni.deadline() };
+        self.turns.alarm = self.turns.alarm.min(deadline.unwrap_or(Nanos::MAX));
+        if self.pace.is_on() {
+            self.pace.executed(engine, 0, false);
+        }
     }
 
     /// Lets an engine do one unit of work once its duration is over. Returns `None` before that.
@@ -152,7 +182,8 @@ impl Card {
     #[must_use]
     pub fn work_deadline(&self) -> Option<Nanos> {
         let port = (self.pace.is_on() && self.ni.has_frames()).then(|| self.pace.port_free());
-        self.pace.deadline(self.turns.paced).into_iter().chain(port).min()
+        let paced = (self.turns.paced != 0).then_some(self.turns.paced_until);
+        paced.into_iter().chain(port).min()
     }
 
     /// Part that is working; of several the last in the order PCIe, card, network.

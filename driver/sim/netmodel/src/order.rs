@@ -157,6 +157,8 @@ impl<F> RankedFrame<F> {
 pub struct DeliveryPath<F> {
     order: Order,
     held: VecDeque<BufferedFrame<F>>,
+    /// Under [`Order::Random`]: time since which the oldest of `held` is held.
+    oldest: Option<Nanos>,
     /// Frames held under [`Order::Degree`], instead of `held`.
     ranked: RankedFrame<F>,
     /// Frames of the script's current block, by position, and the number delivered.
@@ -199,6 +201,7 @@ impl<F> DeliveryPath<F> {
         Ok(Self {
             // Allocated completely now, not with the first frames.
             held: VecDeque::with_capacity(if ranked.frames.capacity() == 0 { capacity } else { 0 }),
+            oldest: None,
             ranked,
             order,
             block: Vec::with_capacity(script_length),
@@ -222,6 +225,7 @@ impl<F> DeliveryPath<F> {
             let back = (u64::from(self.numbers.next_u32()) * (u64::from(degree) + 1)) >> 32;
             self.ranked.push(back, held);
         } else {
+            self.oldest = Some(self.oldest.map_or(now, |oldest| oldest.min(now)));
             self.held.push_back(held);
         }
         Ok(())
@@ -233,7 +237,7 @@ impl<F> DeliveryPath<F> {
         let frame = match &self.order {
             Order::InOrder => self.pop_front()?,
             Order::Random { depth, patience } => {
-                let oldest = self.held.iter().map(|held| held.since).min()?;
+                let oldest = self.oldest?;
                 if self.held.len() < *depth && oldest.saturating_add(*patience) > now {
                     return None;
                 }
@@ -275,9 +279,7 @@ impl<F> DeliveryPath<F> {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         match &self.order {
-            Order::Random { patience, .. } => {
-                self.held.iter().map(|held| held.since).min().map(|oldest| oldest.saturating_add(*patience))
-            }
+            Order::Random { patience, .. } => self.oldest.map(|oldest| oldest.saturating_add(*patience)),
             Order::Degree { patience, .. } => {
                 self.ranked.oldest().map(|oldest| oldest.saturating_add(*patience))
             }
@@ -324,9 +326,12 @@ impl<F> DeliveryPath<F> {
         // The high half of a 64-bit product: the bias is below 2^-20 for any buffer that fits memory.
         let at = (u64::from(self.numbers.next_u32()) * u64::from(count)) >> 32;
         // The order among held frames is irrelevant: use the cheapest removal.
-        self.held
-            .swap_remove_back(fpga_registers::cast::index(fpga_registers::cast::low32(at)))
-            .map(|held| held.frame)
+        let picked =
+            self.held.swap_remove_back(fpga_registers::cast::index(fpga_registers::cast::low32(at)))?;
+        if Some(picked.since) == self.oldest {
+            self.oldest = self.held.iter().map(|held| held.since).min();
+        }
+        Some(picked.frame)
     }
 
     fn next_scripted(&mut self) -> Option<F> {

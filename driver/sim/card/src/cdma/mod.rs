@@ -151,6 +151,14 @@ impl Cdma {
         self.delay_deadline
     }
 
+    /// Whether [`step`](Self::step) would find nothing to do at `now`.
+    pub(crate) fn is_idle(&self, now: Nanos) -> bool {
+        self.hangs
+            || self.idle()
+                && self.control & control::RESET == 0
+                && self.delay_deadline.is_none_or(|deadline| deadline > now)
+    }
+
     const fn sg_mode(&self) -> bool {
         self.control & control::SG_MODE != 0
     }

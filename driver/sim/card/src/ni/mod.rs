@@ -242,6 +242,19 @@ impl Ni {
         if engine == 1 { self.events.next_unit() } else { Work::Instant }
     }
 
+    /// Whether engine `engine` would find nothing to do in [`step`](Self::step).
+    pub(crate) fn is_idle(&self, engine: u32, now: Nanos, space: &CardSpace) -> bool {
+        match engine {
+            0 => {
+                !space.has_committed()
+                    && matches!(self.exchange, ActiveSchemes::Registry(_))
+                    && !(self.transmit.transmitting() && self.frames.has_space())
+            }
+            1 => matches!(self.events.next_unit(), Work::Instant),
+            _ => self.deadline().is_none_or(|deadline| deadline > now) || self.timers_served == Some(now),
+        }
+    }
+
     /// Whether frames wait for the network port.
     pub(crate) fn has_frames(&self) -> bool {
         self.frames.is_waiting()
