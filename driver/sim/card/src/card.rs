@@ -311,7 +311,8 @@ impl Card {
         if !self.pace.is_port_free(now) {
             return None;
         }
-        let frame = self.ni.take_frame()?;
+        let start = if self.pace.is_on() { self.pace.port_free().max(now) } else { now };
+        let frame = self.ni.take_frame(start, now)?;
         // The transmitter may have waited for space.
         self.turns.awake |= self.beyond_channels();
         let left = self.pace.sent(frame.len() as u64, now);

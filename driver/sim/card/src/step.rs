@@ -13,6 +13,9 @@ use fpga_protocol::time::Nanos;
 /// Maximum number of units of work that one engine does in a row before the next one is served.
 const BURST: u32 = 64;
 
+/// Maximum number of packets that the transmitter sends in one turn with pacing.
+const PACKETS: u32 = 16;
+
 impl Card {
     /// Lets the next engine with work do one unit at time `now`: a descriptor fetch, a page of a descriptor's data, a packet, a timer.
     /// Returns whether there was any work.
@@ -85,13 +88,12 @@ impl Card {
             self.turns.paced_until = next;
         }
         let paced = self.pace.is_on();
+        if self.turns.awake & self.beyond_channels() != 0 {
+            self.rest_idle_engines();
+        }
         while self.turns.awake != 0 {
             let before = self.moved();
             let engine = if paced { self.turns.least_recently_run() } else { self.turns.following() };
-            if self.is_idle(engine) {
-                self.rest(engine);
-                continue;
-            }
             let StepResult { units, waiting } = if paced {
                 let Some(turn) = self.paced_work(engine, host) else {
                     self.turns.wait_until(engine, self.pace.end(engine));
@@ -126,23 +128,25 @@ impl Card {
         0
     }
 
-    /// Whether CDMA or an engine of the NI would find nothing to do: cheaper than to let it try.
-    fn is_idle(&self, engine: u32) -> bool {
-        match engine.checked_sub(self.xdma.channels()) {
-            None => false,
-            Some(0) => self.cdma.is_idle(self.now),
-            Some(beyond) => self.ni.is_idle(beyond - 1, self.now, &self.space),
+    /// Does for CDMA and the engines of the NI that have no work what follows a unit that has done nothing: cheaper than to let them try.
+    fn rest_idle_engines(&mut self) {
+        let cdma = self.xdma.channels();
+        let ni = cdma + 1;
+        let mut idle = u32::from(self.cdma.is_idle(self.now)) << cdma;
+        idle |= self.ni.idle_engines(self.now, &self.space) << ni;
+        idle &= self.turns.awake;
+        if idle == 0 {
+            return;
         }
-    }
-
-    /// Does what follows a unit of such an engine that has done nothing.
-    fn rest(&mut self, engine: u32) {
-        self.turns.awake &= !(1 << engine);
-        let deadline =
-            if engine == self.xdma.channels() { self.cdma.deadline() } else { self.ni.deadline() };
-        self.turns.alarm = self.turns.alarm.min(deadline.unwrap_or(Nanos::MAX));
+        self.turns.awake &= !idle;
+        if idle >> cdma & 1 != 0 {
+            self.turns.alarm = self.turns.alarm.min(self.cdma.deadline().unwrap_or(Nanos::MAX));
+        }
+        if idle >> ni != 0 {
+            self.turns.alarm = self.turns.alarm.min(self.ni.deadline().unwrap_or(Nanos::MAX));
+        }
         if self.pace.is_on() {
-            self.pace.executed(engine, 0, false);
+            self.pace.pause(idle);
         }
     }
 
@@ -155,7 +159,9 @@ impl Card {
             return None;
         }
         let before = self.moved();
-        let turn = self.engine_work(engine, host, 1);
+        // Units without a duration of their own: the packets of a window.
+        let most = if unit == Work::Instant && engine == self.xdma.channels() + 1 { PACKETS } else { 1 };
+        let turn = self.engine_work(engine, host, most);
         let bytes = self.moved().wrapping_sub(before);
         if let Work::Stream { direction } = unit {
             self.pace.streamed(direction, bytes, payload, engine, self.now);
@@ -181,7 +187,7 @@ impl Card {
     /// Time at which work in progress ends: a unit of an engine, or the frame in the network port.
     #[must_use]
     pub fn work_deadline(&self) -> Option<Nanos> {
-        let port = (self.pace.is_on() && self.ni.has_frames()).then(|| self.pace.port_free());
+        let port = (self.pace.is_on() && self.ni.has_frames()).then(|| self.pace.port_takes());
         let paced = (self.turns.paced != 0).then_some(self.turns.paced_until);
         paced.into_iter().chain(port).min()
     }

@@ -234,7 +234,12 @@ impl Ni {
     }
 
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        self.exchange.poll_timeout()
+        let timer = self.exchange.poll_timeout();
+        // A full queue has space again when the port takes a frame.
+        if self.frames.has_space(self.now) {
+            return timer;
+        }
+        timer.into_iter().chain(self.frames.next_start(self.now)).min()
     }
 
     /// Returns the next unit of an engine, with its amount of data. The time of packets is the port's.
@@ -242,17 +247,15 @@ impl Ni {
         if engine == 1 { self.events.next_unit() } else { Work::Instant }
     }
 
-    /// Whether engine `engine` would find nothing to do in [`step`](Self::step).
-    pub(crate) fn is_idle(&self, engine: u32, now: Nanos, space: &CardSpace) -> bool {
-        match engine {
-            0 => {
-                !space.has_committed()
-                    && matches!(self.exchange, ActiveSchemes::Registry(_))
-                    && !(self.transmit.transmitting() && self.frames.has_space())
-            }
-            1 => matches!(self.events.next_unit(), Work::Instant),
-            _ => self.deadline().is_none_or(|deadline| deadline > now) || self.timers_served == Some(now),
-        }
+    /// Engines that would find nothing to do in [`step`](Self::step), one bit each.
+    pub(crate) fn idle_engines(&self, now: Nanos, space: &CardSpace) -> u32 {
+        let transmitter = !space.has_committed()
+            && matches!(self.exchange, ActiveSchemes::Registry(_))
+            && !(self.transmit.transmitting() && self.frames.has_space(now));
+        let events = matches!(self.events.next_unit(), Work::Instant);
+        let timers = self.exchange.poll_timeout().is_none_or(|deadline| deadline > now)
+            || self.timers_served == Some(now);
+        u32::from(transmitter) | u32::from(events) << 1 | u32::from(timers) << 2
     }
 
     /// Whether frames wait for the network port.
@@ -260,8 +263,11 @@ impl Ni {
         self.frames.is_waiting()
     }
 
-    pub(crate) fn take_frame(&mut self) -> Option<Vec<u8>> {
-        self.frames.take()
+    /// Takes the next frame, which enters the network port at `start`.
+    pub(crate) fn take_frame(&mut self, start: Nanos, now: Nanos) -> Option<Vec<u8>> {
+        let frame = self.frames.take()?;
+        self.frames.starts_at(start, now);
+        Some(frame)
     }
 
     pub(crate) fn spare_frame(&mut self) -> Vec<u8> {
@@ -347,7 +353,15 @@ impl Ni {
         if matches!(sent, TransmitStep::Idle) {
             let kinds = self.exchange.windows_may_hold();
             let counts = &mut self.link.counts;
-            sent = self.transmit.step(lanes.space, &mut self.frames, counts, source, incarnation, kinds);
+            sent = self.transmit.step(
+                lanes.space,
+                &mut self.frames,
+                counts,
+                source,
+                incarnation,
+                kinds,
+                self.now,
+            );
             if let (false, ActiveSchemes::Both(_, node)) =
                 (matches!(sent, TransmitStep::Idle), &mut self.exchange)
             {
@@ -388,7 +402,7 @@ impl Ni {
 
     /// Sends the next packet of a message, if there is one.
     fn send_message(&mut self, space: &CardSpace) -> TransmitStep {
-        let Some(node) = self.exchange.messages_mut().filter(|_| self.frames.has_space()) else {
+        let Some(node) = self.exchange.messages_mut().filter(|_| self.frames.has_space(self.now)) else {
             return TransmitStep::Idle;
         };
         match node.transmit(self.now, space, &mut self.frames, &mut self.link.counts) {
@@ -721,7 +735,7 @@ impl Ni {
             return false;
         }
         let hello = Control::Hello(self.hello(node));
-        if !self.frames.has_space() {
+        if !self.frames.has_space(self.now) {
             return true;
         }
         self.asked = self.asked.saturating_add(1);
