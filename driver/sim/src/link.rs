@@ -22,12 +22,14 @@
 //! 4096 need an MTU of 4232. A simulated network whose cards create datagrams longer than the link's MTU is refused when it is built,
 //! because the loss of one fragment loses the whole datagram.
 
+mod batch;
 mod wrapper;
 
+use batch::{ReceiveBatch, Received, SendBatch, Sent};
+use quinn_udp::{UdpSockRef, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -153,8 +155,12 @@ pub struct UdpLink {
     /// Last known addresses of nodes.
     nodes: HashMap<NodeId, SocketAddr>,
     pub(crate) counters: LinkCounters,
+    /// Abilities of the system for this socket.
+    state: UdpSocketState,
+    /// The datagram of the current frame.
     out: Vec<u8>,
-    buffer: Vec<u8>,
+    outgoing: SendBatch,
+    incoming: ReceiveBatch,
 }
 
 impl UdpLink {
@@ -174,7 +180,8 @@ impl UdpLink {
         }
         let refused = |error: std::io::Error| LinkError::Bind { local, source: error.into() };
         let socket = UdpSocket::bind(local).map_err(refused)?;
-        socket.set_nonblocking(true).map_err(refused)?;
+        // Non-blocking from here on, and without fragmentation.
+        let state = UdpSocketState::new(UdpSockRef::from(&socket)).map_err(refused)?;
         // As large as the system permits: only privileged processes exceed its limit.
         for set in [sockopt::set_socket_recv_buffer_size::<&UdpSocket>, sockopt::set_socket_send_buffer_size]
         {
@@ -185,9 +192,10 @@ impl UdpLink {
             socket: Arc::new(socket),
             nodes: HashMap::new(),
             counters: LinkCounters::default(),
+            state,
             out: Vec::new(),
-            // One byte more than fits, so that longer datagrams are detected.
-            buffer: vec![0; options.largest_datagram().max(WRAPPER_LENGTH) + 1],
+            outgoing: SendBatch::default(),
+            incoming: ReceiveBatch::new(),
             options,
         })
     }
@@ -212,60 +220,97 @@ impl UdpLink {
         LinkEvents(Arc::clone(&self.socket))
     }
 
-    /// Sends a frame to its node's address, or to all peers.
-    pub(crate) fn send(&mut self, frame: &[u8]) {
+    /// Sends a frame alone.
+    #[cfg(test)]
+    fn send(&mut self, frame: &[u8]) {
+        self.queue(frame);
+        self.flush();
+    }
+
+    /// Sends a frame to its node's address, or to all peers. It may wait for others that leave with the same system call, until
+    /// [`flush`](Self::flush).
+    pub(crate) fn queue(&mut self, frame: &[u8]) {
         self.out.clear();
         let Ok((_, to)) = wrapper::wrap(frame, &mut self.out) else {
             // Cards do not create such frames.
             self.counters.unsent += 1;
             return;
         };
-        match self.nodes.get(&to) {
-            Some(address) => {
-                let sent = self.socket.send_to(&self.out, address).is_ok();
-                self.counters.sent += u64::from(sent);
-                self.counters.unsent += u64::from(!sent);
-            }
-            None => {
-                for peer in &self.options.peers {
-                    let sent = self.socket.send_to(&self.out, peer).is_ok();
-                    self.counters.unsent += u64::from(!sent);
-                }
-                self.counters.flooded += 1;
+        if let Some(&address) = self.nodes.get(&to) {
+            self.queue_to(address);
+            return;
+        }
+        // The counter has whole frames, not copies of them.
+        self.flush();
+        for at in 0..self.options.peers.len() {
+            if let Some(&peer) = self.options.peers.get(at) {
+                self.queue_to(peer);
+                let Sent { unsent, .. } = self.outgoing.send(&self.socket, &self.state);
+                self.counters.unsent += unsent;
             }
         }
+        self.counters.flooded += 1;
+    }
+
+    /// Queues the datagram in `out`.
+    fn queue_to(&mut self, address: SocketAddr) {
+        if !self.outgoing.fits(address, self.out.len(), self.state.max_gso_segments()) {
+            self.flush();
+        }
+        self.outgoing.push(address, &self.out);
+    }
+
+    /// Sends the frames that wait.
+    pub(crate) fn flush(&mut self) {
+        if !self.outgoing.is_empty() {
+            let Sent { sent, unsent } = self.outgoing.send(&self.socket, &self.state);
+            self.counters.sent += sent;
+            self.counters.unsent += unsent;
+        }
+    }
+
+    /// Whether frames may have arrived that [`events`](Self::events) no longer announces.
+    pub(crate) const fn has_received(&self) -> bool {
+        !self.incoming.is_empty()
     }
 
     /// Returns the next received frame. `is_local` returns whether a node is on this side.
     pub(crate) fn receive(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
         for _ in 0..MAX_INVALID_DATAGRAMS {
-            let (length, from) = match self.socket.recv_from(&mut self.buffer) {
-                Ok(received) => received,
-                // Delayed error of an earlier datagram.
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => continue,
-                Err(_) => return None,
-            };
-            if !self.options.peers.is_empty() && !self.options.peers.contains(&from) {
-                self.counters.unknown_senders += 1;
-                continue;
+            let received = self.incoming.next(&self.socket, &self.state)?;
+            if self.is_frame(received, &is_local) {
+                // Borrowed again: a borrow that one iteration returns would last for all iterations.
+                return self.incoming.bytes(received).get(WRAPPER_LENGTH..);
             }
-            let datagram = self.buffer.get(..length).filter(|bytes| bytes.len() < self.buffer.len());
-            let Some(Ok(opened)) = datagram.map(wrapper::unwrap) else {
-                self.counters.malformed += 1;
-                continue;
-            };
-            if is_local(opened.source) || !is_local(opened.destination) {
-                self.counters.misdirected += 1;
-                continue;
-            }
-            if self.nodes.len() < NODES || self.nodes.contains_key(&opened.source) {
-                self.nodes.insert(opened.source, from);
-            }
-            self.counters.received += 1;
-            // Borrowed again: a borrow that one iteration returns would last for all iterations.
-            return self.buffer.get(WRAPPER_LENGTH..length);
         }
         None
+    }
+
+    /// Whether a datagram has a frame for this side. Counts it, and notes the address of its node.
+    fn is_frame(&mut self, received: Received, is_local: impl Fn(NodeId) -> bool) -> bool {
+        let from = received.from;
+        if !self.options.peers.is_empty() && !self.options.peers.contains(&from) {
+            self.counters.unknown_senders += 1;
+            return false;
+        }
+        let datagram = Some(self.incoming.bytes(received));
+        let datagram = datagram.filter(|bytes| bytes.len() <= self.options.largest_datagram());
+        let Some(Ok(opened)) = datagram.map(wrapper::unwrap) else {
+            self.counters.malformed += 1;
+            return false;
+        };
+        if is_local(opened.source) || !is_local(opened.destination) {
+            self.counters.misdirected += 1;
+            return false;
+        }
+        // Most frames come from where the last one came from.
+        if self.nodes.get(&opened.source) != Some(&from)
+            && (self.nodes.len() < NODES || self.nodes.contains_key(&opened.source))
+        {
+            self.nodes.insert(opened.source, from);
+        }
+        self.counters.received += 1;
+        true
     }
 }
 

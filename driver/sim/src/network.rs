@@ -409,7 +409,7 @@ impl SimNetwork {
         }
         let mut state = self.lock();
         state.now = state.now.max(now);
-        if state.burst() > 0 {
+        if state.burst() > 0 || state.link.as_ref().is_some_and(UdpLink::has_received) {
             return Some(Duration::ZERO);
         }
         match state.next_deadline()?.get().saturating_sub(state.now.get()) {

@@ -21,6 +21,8 @@ const BURST_BYTES: u64 = 64 * 1024;
 const FRAME_BYTES: u64 = 2048;
 /// Maximum number of frames delivered in one burst.
 const BURST_FRAMES: u32 = 16;
+/// The same with a link to other processes: a frame that leaves or arrives is copied, and many share a system call.
+const LINK_BURST_FRAMES: u32 = 64;
 
 /// Failure mode of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -255,6 +257,7 @@ impl State {
                 None => match self.network.next(self.now) {
                     Some((sender, frame)) => {
                         self.deliver(sender, frame);
+                        self.flush();
                         true
                     }
                     None => false,
@@ -271,6 +274,7 @@ impl State {
     fn deliver_held(&mut self) -> bool {
         let Some((sender, frame)) = self.network.next_when_idle() else { return false };
         self.deliver(sender, frame);
+        self.flush();
         true
     }
 
@@ -301,6 +305,14 @@ impl State {
         most
     }
 
+    /// Sends the frames that wait for a system call of the link.
+    fn flush(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.flush();
+        }
+    }
+
+    /// Delivers a frame. One that leaves through the link waits for [`flush`](Self::flush).
     fn deliver(&mut self, sender: usize, frame: Vec<u8>) {
         let destination = destination(&frame);
         let receiver =
@@ -313,7 +325,7 @@ impl State {
             // The node is not here; a card that is gone is not in another process.
             None if self.link.is_some() => {
                 if let Some(link) = &mut self.link {
-                    link.send(&frame);
+                    link.queue(&frame);
                 }
             }
             _ => self.network.undeliverable += 1,
@@ -326,7 +338,8 @@ impl State {
     /// Delivers the frames that are due, including replies that are due at once, up to a burst. Returns the number of frames.
     fn deliver_burst(&mut self) -> u64 {
         let mut inbox = std::mem::take(&mut self.inbox);
-        let mut room = BURST_FRAMES;
+        let most = if self.link.is_some() { LINK_BURST_FRAMES } else { BURST_FRAMES };
+        let mut room = most;
         loop {
             while let Some(less) = room.checked_sub(1)
                 && let Some(sent) = self.network.next(self.now)
@@ -336,7 +349,8 @@ impl State {
             }
             if inbox.is_empty() {
                 self.inbox = inbox;
-                return (BURST_FRAMES - room).into();
+                self.flush();
+                return (most - room).into();
             }
             for slot in self.slots.iter().filter(|slot| slot.card.expects_frames()) {
                 let node = Some(slot.card.node_id());
@@ -361,7 +375,7 @@ impl State {
             done += u64::from(slot.burst(self.now));
             self.network.fill(number, &mut slot.card, self.now);
         }
-        done += u64::from(self.receive(BURST_FRAMES));
+        done += u64::from(self.receive(LINK_BURST_FRAMES));
         done += self.deliver_burst();
         if done == 0 && self.deliver_held() {
             done = 1;
