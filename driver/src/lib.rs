@@ -132,7 +132,9 @@ pub mod backend {
 #[cfg(feature = "sim")]
 pub mod sim {
     pub use fpga_netmodel::{Impairments, Order, OrderError};
-    pub use fpga_sim::link::{LinkCounters, LinkError, UdpLink, UdpLinkOptions};
+    pub use fpga_sim::link::{
+        Link, LinkCounters, LinkError, ShmLink, ShmLinkOptions, UdpLink, UdpLinkOptions,
+    };
     pub use fpga_sim::{
         Builtin, CardDescription, CardError, CardFailure, DescriptionError, Design, DesignError, FaultPlan,
         HopCounters, HopFeedback, PlannedFault, Problem, RefusedAccesses, SimBackend, SimHop, SimNetwork,

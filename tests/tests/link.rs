@@ -8,10 +8,11 @@ use fpga_card::CardDescription;
 use fpga_driver::endpoint::{EndpointOptions, SendOptions, SharedEndpoint};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
 use fpga_firmware::generated::Scheme;
-use fpga_sim::link::{UdpLink, UdpLinkOptions};
+use fpga_sim::link::{Link, ShmLink, ShmLinkOptions, UdpLink, UdpLinkOptions};
 use fpga_sim::{SimNetwork, SimNetworkBuilder, SimNetworkError, ThreadOptions};
 use fpga_tests::bytes;
 use fpga_tests::cards::{described, peek, poke};
+use tempfile::TempDir;
 
 const SOURCE: CardAddr = CardAddr::new(0x10_0000);
 const TARGET: CardAddr = CardAddr::new(0x2000_0000);
@@ -28,10 +29,22 @@ fn loopback() -> UdpLinkOptions {
     UdpLinkOptions::new("127.0.0.1:0".parse().unwrap())
 }
 
-/// Two networks from `build`, each with a card and a link.
+/// Two networks from `build`, each with a card and a link by UDP.
 fn networks(build: impl Fn() -> SimNetworkBuilder) -> [SimNetwork; 2] {
     let first = UdpLink::bind(loopback()).unwrap();
     let second = UdpLink::bind(loopback().peer(first.local())).unwrap();
+    linked(build, [first.into(), second.into()])
+}
+
+/// The same with a link by shared memory, whose sockets are in `folder`.
+fn shm_networks(folder: &TempDir, build: impl Fn() -> SimNetworkBuilder) -> [SimNetwork; 2] {
+    let path = |name| folder.path().join(name);
+    let first = ShmLink::bind(&ShmLinkOptions::new(path("one"))).unwrap();
+    let second = ShmLink::bind(&ShmLinkOptions::new(path("two")).peer(path("one"))).unwrap();
+    linked(build, [first.into(), second.into()])
+}
+
+fn linked(build: impl Fn() -> SimNetworkBuilder, [first, second]: [Link; 2]) -> [SimNetwork; 2] {
     [(1, first), (2, second)].map(|(node, link)| build().card(card(node)).link(link).build().unwrap())
 }
 
@@ -105,6 +118,21 @@ fn link_every_scheme_transfers() {
     for scheme in Scheme::ALL {
         exchange(&networks(|| SimNetwork::builder().threaded(ThreadOptions::default())), *scheme);
     }
+}
+
+#[test]
+fn shm_link_threaded_networks_exchange_packets() {
+    let folder = tempfile::tempdir().unwrap();
+    exchange(
+        &shm_networks(&folder, || SimNetwork::builder().threaded(ThreadOptions::default())),
+        Scheme::Registry,
+    );
+}
+
+#[test]
+fn shm_link_unthreaded_networks_exchange_packets_while_polled() {
+    let folder = tempfile::tempdir().unwrap();
+    exchange(&shm_networks(&folder, SimNetwork::builder), Scheme::Registry);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::dma::RefusedAccesses;
 use crate::error::SimNetworkError;
 use crate::hop::{HopCounters, SimHop};
 use crate::in_flight::FramesInFlight;
-use crate::link::{LinkCounters, LinkEvents, UdpLink, WRAPPER_LENGTH};
+use crate::link::{Link, LinkCounters, LinkEvents, WRAPPER_LENGTH};
 use crate::state::{CardFailure, Slot, State};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::threaded::{LockRequest, Shared, ThreadOptions, Worker, WorkerState};
@@ -55,7 +55,7 @@ pub struct SimNetworkBuilder {
     idle_time: Nanos,
     units_per_relax: u32,
     thread: Option<ThreadOptions>,
-    link: Option<UdpLink>,
+    link: Option<Link>,
 }
 
 impl SimNetworkBuilder {
@@ -142,8 +142,8 @@ impl SimNetworkBuilder {
     /// Connects this simulated network with those of other processes: frames for nodes that are not here leave through `link`, after the
     /// impairments of this network. Time is real then, with or without a thread.
     #[must_use]
-    pub fn link(mut self, link: UdpLink) -> Self {
-        self.link = Some(link);
+    pub fn link(mut self, link: impl Into<Link>) -> Self {
+        self.link = Some(link.into());
         self
     }
 
@@ -359,12 +359,12 @@ impl SimNetwork {
     /// Counters of the link to other processes; `None` without one.
     #[must_use]
     pub fn link_counters(&self) -> Option<LinkCounters> {
-        self.lock().link.as_ref().map(|link| link.counters)
+        self.lock().link.as_ref().map(Link::counters)
     }
 
     /// Source of frames from other processes, for waiting.
     pub(crate) fn link_events(&self) -> Option<LinkEvents> {
-        self.lock().link.as_ref().map(UdpLink::events)
+        self.lock().link.as_ref().map(Link::events)
     }
 
     /// Number of host memory bytes that card `card` can reach.
@@ -409,7 +409,7 @@ impl SimNetwork {
         }
         let mut state = self.lock();
         state.now = state.now.max(now);
-        if state.burst() > 0 || state.link.as_ref().is_some_and(UdpLink::has_received) {
+        if state.burst() > 0 || state.link.as_mut().is_some_and(|link| !link.prepare_to_sleep()) {
             return Some(Duration::ZERO);
         }
         match state.next_deadline()?.get().saturating_sub(state.now.get()) {
@@ -534,7 +534,7 @@ impl SimNetwork {
 }
 
 /// Checks that frames of `packet` bytes of payload fit the link's datagrams.
-fn check_mtu(card: usize, packet: u32, link: &UdpLink) -> Result<(), SimNetworkError> {
+fn check_mtu(card: usize, packet: u32, link: &Link) -> Result<(), SimNetworkError> {
     let frame = START_HEADER_LENGTH + CRC_LENGTH + usize::try_from(packet).unwrap_or(usize::MAX / 2);
     let largest = link.largest_frame();
     if frame <= largest {

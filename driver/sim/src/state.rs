@@ -3,7 +3,7 @@
 use crate::dma::RemoteMemory;
 use crate::host::HostSide;
 use crate::in_flight::{FramesInFlight, Sent};
-use crate::link::UdpLink;
+use crate::link::Link;
 use crate::threaded::posted::{Cursor, PostedWrite};
 use crate::time::TimeSpent;
 use fpga_card::{Card, CardCounters, TimePart};
@@ -142,7 +142,7 @@ pub(crate) struct State {
     pub(crate) slots: Vec<Slot>,
     pub(crate) network: FramesInFlight,
     /// Link to cards in other processes.
-    pub(crate) link: Option<UdpLink>,
+    pub(crate) link: Option<Link>,
     /// Start of time in a simulated network that shares it with other processes: time is real there.
     pub(crate) epoch: Option<Instant>,
     pub(crate) now: Nanos,

@@ -28,8 +28,9 @@ pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
 pub use sim::{FigureName, SimCheckArgs, SimCommand, SimFigureArgs, SimGridArgs, SimRunArgs};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
 pub use top::TopArgs;
+pub use values::LinkAddress;
 use values::{channel_name, channel_number, operation_size, pin, seconds, stream_packet, word_count};
-pub(crate) use values::{chunk_size, packet_size, reorder_depth, udp_address, whole};
+pub(crate) use values::{chunk_size, link_address, packet_size, reorder_depth, udp_address, whole};
 
 use crate::bars::BarChoice;
 use crate::impair::ImpairArgs;

@@ -50,14 +50,16 @@ impl SendBatch {
                 && self.bytes.len() + length <= MAX_BATCH
     }
 
-    /// Adds a datagram that [`fits`](Self::fits).
-    pub(super) fn push(&mut self, peer: SocketAddr, datagram: &[u8]) {
+    /// Adds a datagram of `header` and `rest` that [`fits`](Self::fits).
+    pub(super) fn push(&mut self, peer: SocketAddr, header: &[u8], rest: &[u8]) {
+        let length = header.len() + rest.len();
         if self.count == 0 {
             self.peer = Some(peer);
-            self.segment = datagram.len();
+            self.segment = length;
         }
-        self.closed = datagram.len() < self.segment;
-        self.bytes.extend_from_slice(datagram);
+        self.closed = length < self.segment;
+        self.bytes.extend_from_slice(header);
+        self.bytes.extend_from_slice(rest);
         self.count += 1;
     }
 

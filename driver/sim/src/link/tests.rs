@@ -99,3 +99,32 @@ fn udp_link_largest_frame_follows_mtu() {
     assert_eq!(four.clone().mtu(1 << 20).largest_datagram(), MAX_DATAGRAM);
     assert_eq!(four.mtu(10).largest_datagram(), 0);
 }
+
+/// Lengths that share a system call and lengths that cannot, to one peer and to two.
+#[test]
+fn udp_link_frames_of_a_batch_arrive_in_order() {
+    let (mut first, mut second) = pair();
+    let mut third = UdpLink::bind(UdpLinkOptions::new(loopback()).peer(first.local())).unwrap();
+    let third_node = NodeId::new(3);
+    second.send(&frame(REMOTE_NODE, LOCAL_NODE, 0));
+    third.send(&frame(third_node, LOCAL_NODE, 0));
+    for _ in 0..2 {
+        assert!(arrives(&mut first, LOCAL_NODE).is_some());
+    }
+    let frames: Vec<_> = (0..200_u8)
+        .map(|number| {
+            let node = if number % 50 < 40 { REMOTE_NODE } else { third_node };
+            let length = [500, 500, 500, 500, 900, 20, 500][usize::from(number) % 7];
+            let head = [0, LOCAL_NODE.get(), node.get()].into_iter().flat_map(u32::to_le_bytes);
+            let frame: Vec<u8> = head.chain(std::iter::repeat_n(number, length)).collect();
+            (node, frame)
+        })
+        .collect();
+    frames.iter().for_each(|(_, frame)| first.queue(frame));
+    first.flush();
+    for (node, frame) in &frames {
+        let link = if *node == REMOTE_NODE { &mut second } else { &mut third };
+        assert_eq!(arrives(link, *node).as_ref(), Some(frame));
+    }
+    assert_eq!((first.counters.sent, first.counters.unsent), (200, 0));
+}

@@ -72,9 +72,9 @@ pub enum WrapperError {
     },
 }
 
-/// Content of a datagram.
+/// Nodes of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unwrapped {
+pub(super) struct Nodes {
     pub(super) source: NodeId,
     pub(super) destination: NodeId,
 }
@@ -83,22 +83,30 @@ fn nodes(bytes: &[u8], source: usize, destination: usize) -> Option<(NodeId, Nod
     Some((NodeId::new(u32_at(bytes, source)?), NodeId::new(u32_at(bytes, destination)?)))
 }
 
-/// Appends wrapper and frame to `out`; returns source and destination.
-pub(super) fn wrap(frame: &[u8], out: &mut Vec<u8>) -> Result<(NodeId, NodeId), WrapperError> {
-    let too_short = WrapperError::TooShort { length: frame.len() };
-    let named @ (source, destination) = nodes(frame, SOURCE_AT, DESTINATION_AT).ok_or(too_short)?;
-    let length = u16::try_from(frame.len()).map_err(|_| WrapperError::TooLong { length: frame.len() })?;
-    out.extend(MAGIC.to_le_bytes());
-    out.extend([VERSION, 0]);
-    out.extend(length.to_le_bytes());
-    out.extend(source.get().to_le_bytes());
-    out.extend(destination.get().to_le_bytes());
+/// Appends wrapper and frame to `out`; returns the nodes.
+#[cfg(test)]
+pub(super) fn wrap(frame: &[u8], out: &mut Vec<u8>) -> Result<Nodes, WrapperError> {
+    let (header, nodes) = header(frame)?;
+    out.extend(header);
     out.extend(frame);
-    Ok(named)
+    Ok(nodes)
+}
+
+/// Returns the wrapper of `frame`, and its nodes.
+pub(super) fn header(frame: &[u8]) -> Result<([u8; WRAPPER_LENGTH], Nodes), WrapperError> {
+    let too_short = WrapperError::TooShort { length: frame.len() };
+    let (source, destination) = nodes(frame, SOURCE_AT, DESTINATION_AT).ok_or(too_short)?;
+    let length = u16::try_from(frame.len()).map_err(|_| WrapperError::TooLong { length: frame.len() })?;
+    let [m0, m1, m2, m3] = MAGIC.to_le_bytes();
+    let [l0, l1] = length.to_le_bytes();
+    let [s0, s1, s2, s3] = source.get().to_le_bytes();
+    let [d0, d1, d2, d3] = destination.get().to_le_bytes();
+    let header = [m0, m1, m2, m3, VERSION, 0, l0, l1, s0, s1, s2, s3, d0, d1, d2, d3];
+    Ok((header, Nodes { source, destination }))
 }
 
 /// Checks a datagram: its frame starts at [`WRAPPER_LENGTH`] and extends to its end. The card checks the frame beyond its addresses.
-pub(super) fn unwrap(datagram: &[u8]) -> Result<Unwrapped, WrapperError> {
+pub(super) fn unwrap(datagram: &[u8]) -> Result<Nodes, WrapperError> {
     let too_short = WrapperError::TooShort { length: datagram.len() };
     let (head, frame) = datagram.split_first_chunk::<WRAPPER_LENGTH>().ok_or(too_short)?;
     let [m0, m1, m2, m3, version, reserved, l0, l1, ..] = *head;
@@ -118,7 +126,7 @@ pub(super) fn unwrap(datagram: &[u8]) -> Result<Unwrapped, WrapperError> {
     if wrapper != inner || wrapper.0 == NodeId::ANY || wrapper.1 == NodeId::ANY {
         return Err(WrapperError::Nodes { wrapper, frame: inner });
     }
-    Ok(Unwrapped { source: wrapper.0, destination: wrapper.1 })
+    Ok(Nodes { source: wrapper.0, destination: wrapper.1 })
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! `card`: descriptions of simulated cards, and served cards.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{reorder_depth, udp_address, whole};
+use super::{LinkAddress, link_address, reorder_depth, whole};
 use crate::impair::ImpairArgs;
 
 /// Work with card descriptions.
@@ -136,7 +135,8 @@ pub enum Level {
                         Examples:\n  \
                         fpgactl card serve --socket /tmp/card\n  \
                         fpgactl card serve --socket /tmp/card --card-file us-plus-x16 --stats stats.json\n  \
-                        fpgactl card serve --socket /tmp/a --node 1 --link udp:10.0.0.1:7000 --link udp:10.0.0.2:7000"
+                        fpgactl card serve --socket /tmp/a --node 1 --link udp:10.0.0.1:7000 --link udp:10.0.0.2:7000\n  \
+                        fpgactl card serve --socket /tmp/a --node 1 --link shm:/tmp/a.link --link shm:/tmp/b.link"
 )]
 pub struct ServeArgs {
     /// Socket to listen on
@@ -157,11 +157,11 @@ pub struct ServeArgs {
     /// Node id of the card on the network [default: from the description]
     #[arg(long, value_name = "NODE", value_parser = whole::<u32>(0, 4_294_967_294))]
     pub node: Option<u32>,
-    /// Connect to the networks of other processes by UDP: first the receive address of this process, then those of the others.
-    /// Without further addresses it answers the first sender
-    #[arg(long, value_name = "udp:ADDR", value_parser = udp_address)]
-    pub link: Vec<SocketAddr>,
-    /// MTU: largest IP packet in bytes that every network between the processes carries unfragmented. Packets of up to 1KiB fit 1500
+    /// Connect to the networks of other processes by UDP, or by shared memory on one machine: first the receive address (udp:ADDR) or
+    /// socket (shm:PATH) of this process, then those of the others. Without further ones it answers the processes that send to it
+    #[arg(long, value_name = "udp:ADDR|shm:PATH", value_parser = link_address)]
+    pub link: Vec<LinkAddress>,
+    /// MTU of UDP: largest IP packet in bytes that every network between the processes carries. Packets of up to 1KiB fit 1500
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = whole::<u16>(576, 65_535), requires = "link")]
     pub link_mtu: u16,
     /// Number of packets that the simulated network holds back and releases in random order, 0 to 4096; 0: in order

@@ -1,6 +1,7 @@
 //! Value parsers of the command line that need no type of their own: sizes, spans, channels, addresses.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fpga_driver::{ChannelName, Direction};
@@ -142,6 +143,22 @@ pub(crate) fn udp_address(text: &str) -> Result<SocketAddr, String> {
     address.ok_or_else(|| {
         format!("\"{text}\" is not a link; write for example udp:192.168.0.1:7000 or udp:[::1]:7000")
     })
+}
+
+/// Address of one end of a link between simulated networks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkAddress {
+    /// Address and port.
+    Udp(SocketAddr),
+    /// Path of a socket.
+    Shm(PathBuf),
+}
+
+/// Parses the address of one end of a link.
+pub(crate) fn link_address(text: &str) -> Result<LinkAddress, String> {
+    let path = text.strip_prefix("shm:").filter(|path| !path.is_empty());
+    let udp = || udp_address(text).map_err(|message| format!("{message}, or shm:/tmp/link"));
+    path.map_or_else(|| udp().map(LinkAddress::Udp), |path| Ok(LinkAddress::Shm(path.into())))
 }
 
 /// Parses a number of packets that the simulated network can hold.

@@ -6,12 +6,12 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Instant;
 
-use fpga_sim::link::{LinkCounters, UdpLink, UdpLinkOptions};
-use fpga_sim::served::{CardServer, Listener, ServeCounts};
+use fpga_sim::link::{Link, LinkCounters, ShmLink, ShmLinkOptions, UdpLink, UdpLinkOptions};
+use fpga_sim::served::{CardServer, Listener, ServeCounts, SocketFile};
 use fpga_sim::{LinkRate, SCHEMA_VERSION, SimNetwork};
 use serde::Serialize;
 
-use crate::cli::ServeArgs;
+use crate::cli::{LinkAddress, ServeArgs};
 use crate::control;
 use crate::error::CliError;
 use crate::outfile::OutFile;
@@ -131,11 +131,9 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     }
     let impairments = args.impair.model(args.reorder)?;
     let network = SimNetwork::builder().card(description).impairments(impairments).seed(args.seed);
-    let network = match args.link.split_first() {
-        Some((&local, peers)) => {
-            let options = UdpLinkOptions::new(local).mtu(args.link_mtu.into());
-            network.link(UdpLink::bind(peers.iter().copied().fold(options, UdpLinkOptions::peer))?)
-        }
+    let (link, link_file) = open_link(args)?.unzip();
+    let network = match link {
+        Some(link) => network.link(link),
         None => network,
     };
     let network = network.build()?;
@@ -153,7 +151,7 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     let server = CardServer::bind(&args.socket)?;
     let control = args.control.as_deref().map(Listener::bind).transpose()?;
     let files = [server.file(), control.as_ref().map(Listener::file)];
-    stop::remove_on_exit(files.into_iter().flatten().collect())?;
+    stop::remove_on_exit(files.into_iter().chain([link_file.flatten()]).flatten().collect())?;
     let socket = args.socket.display().to_string();
     if settings.json {
         output::line(&Ready { ready: &socket }, out)?;
@@ -190,6 +188,35 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     }
     served?;
     controlled.map_err(CliError::Signals)
+}
+
+/// Opens the link of `--link`, if there is one. Returns it with the file of its socket, if it has one.
+fn open_link(args: &ServeArgs) -> Result<Option<(Link, Option<SocketFile>)>, CliError> {
+    let Some((local, peers)) = args.link.split_first() else { return Ok(None) };
+    let mixed = || {
+        let message = "--link: some are udp:ADDR, others shm:PATH\nhelp: give ends of one kind";
+        CliError::Usage(message.to_owned())
+    };
+    match local {
+        LinkAddress::Udp(local) => {
+            let mut options = UdpLinkOptions::new(*local).mtu(args.link_mtu.into());
+            for peer in peers {
+                let LinkAddress::Udp(peer) = peer else { return Err(mixed()) };
+                options = options.peer(*peer);
+            }
+            Ok(Some((UdpLink::bind(options)?.into(), None)))
+        }
+        LinkAddress::Shm(local) => {
+            let mut options = ShmLinkOptions::new(local);
+            for peer in peers {
+                let LinkAddress::Shm(peer) = peer else { return Err(mixed()) };
+                options = options.peer(peer);
+            }
+            let link = ShmLink::bind(&options)?;
+            let file = link.file();
+            Ok(Some((link.into(), Some(file))))
+        }
+    }
 }
 
 fn collect(network: &SimNetwork, socket: String, card: String, seconds: f64, served: ServeCounts) -> Stats {

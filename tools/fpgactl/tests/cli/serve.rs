@@ -371,6 +371,46 @@ fn served_cards_exchange_packets_by_udp() {
     }
 }
 
+/// As by UDP, but through memory that the two processes share; one of them is killed and started again.
+#[test]
+fn served_cards_exchange_packets_by_shared_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (a, b, a_stats, b_stats) = (path("a"), path("b"), path("a.json"), path("b.json"));
+    let [one, two] = ["one", "two"].map(|name| format!("shm:{}", path(name)));
+    let ready = |socket: &str| format!("ready {socket}\n");
+    let first = ["--socket", &a, "--node", "1", "--link", &one, "--link", &two, "--stats", &a_stats];
+    let second = ["--socket", &b, "--node", "2", "--link", &two, "--link", &one, "--stats", &b_stats];
+    let lossy = ["--loss", "2%", "--reorder", "16"];
+    let first = Server::start(&[&first[..], &lossy].concat(), &ready(&a));
+    let start_second = || Server::start(&[&second[..], &lossy].concat(), &ready(&b));
+    let (card, peer) = (format!("vfio-user:{a}"), format!("vfio-user:{b}"));
+    let transfer = |card: &str, peer: &str| {
+        let ran = fpgactl(&["transfer", "--json", "--card", card, "--peer", peer, "--size", "300000"]).ok();
+        let report = ran.json();
+        assert_eq!((&report["verified"], &report["leftovers"]), (&true.into(), &0.into()), "{report}");
+        assert!(report["retransmits"].as_u64().unwrap() > 0, "{report}");
+    };
+    let killed = start_second();
+    transfer(&card, &peer);
+    // Killed: its sockets stay.
+    drop(killed);
+    let second = start_second();
+    transfer(&peer, &card);
+    transfer(&card, &peer);
+    for server in [first, second] {
+        assert_eq!(server.end(Signal::TERM), Some(0));
+    }
+    for stats in [a_stats, b_stats] {
+        let link = link_stats(Path::new(&stats));
+        assert!(link["sent"].as_u64().unwrap() > 0 && link["received"].as_u64().unwrap() > 0, "{link}");
+        assert_eq!((&link["malformed"], &link["misdirected"]), (&0.into(), &0.into()));
+    }
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name.to_str().unwrap().ends_with(".json")), "{left:?}");
+}
+
 /// Every command for a card in this process also works on one that another process serves, and on two of them.
 #[test]
 fn every_command_works_on_served_cards() {
@@ -436,13 +476,18 @@ fn serve_invalid_links_are_refused() {
     let socket = folder.path().join("card").display().to_string();
     let serve =
         |more: &[&str], status| fails(&[&["card", "serve", "--socket", &socket], more].concat(), status);
-    for wrong in ["10.0.0.1:7", "tcp:10.0.0.1:7", "udp:10.0.0.1", "udp:"] {
+    for wrong in ["10.0.0.1:7", "tcp:10.0.0.1:7", "udp:10.0.0.1", "udp:", "shm:"] {
         assert!(serve(&["--link", wrong], 2).contains("is not a link"), "{wrong}");
     }
     let message = serve(&["--link", "udp:192.0.2.1:7000"], 1);
     assert!(message.contains("address of this machine"), "{message}");
     let message = serve(&["--link", "udp:127.0.0.1:0", "--link", "udp:[::1]:7"], 1);
     assert!(message.contains("IPv6"), "{message}");
+    let link = format!("shm:{socket}.link");
+    let message = serve(&["--link", &link, "--link", "udp:127.0.0.1:7"], 2);
+    assert!(message.contains("ends of one kind"), "{message}");
+    let message = serve(&["--link", &link, "--link", &link], 1);
+    assert!(message.contains("its own peer"), "{message}");
     // Packets that do not fit: reported with numbers, before a client can connect.
     let card = file(folder.path(), "big.yaml", "schema_version: 3\nni: {packet_size: 4096}\n");
     let card = card.to_str().unwrap();

@@ -1,0 +1,393 @@
+//! Link by shared memory, between processes of one machine.
+//!
+//! Each process listens on a socket. For a peer, a process connects to that peer's socket and passes a file with two rings, one for each
+//! direction: frames go through them without system calls. A side that has nothing to do sleeps, and the other one wakes it by a byte on
+//! the socket.
+//!
+//! As with UDP, frames are lost when the receiver's ring is full, or when no process listens at the peer's path. A process that ends closes
+//! its connections; the next frame for its path connects again. Permissions of the socket's file decide who can connect.
+//!
+//! A peer may write anything to the rings at any time: [`ring`]. Invalid values end the connection and count as malformed.
+
+mod connection;
+mod ring;
+
+use super::wrapper::{self, Nodes};
+use super::{LinkCounters, LinkError, NodeTable};
+use crate::served::{Listener, SocketFile};
+use connection::{Connection, Greeting, greeting};
+use fpga_firmware::NodeId;
+use rustix::event::{Timespec, epoll};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Maximum length of a wrapped frame in bytes, as with UDP.
+pub(crate) const MAX_DATAGRAM: usize = 65_507;
+/// Maximum length of a socket's path in bytes.
+pub(super) const MAX_PATH: usize = 107;
+/// Maximum number of connections, and of peers that are learned from connections.
+const MAX_CONNECTIONS: usize = 64;
+/// Maximum number of invalid frames taken in one call: a flood of them must not keep cards from working.
+const MAX_INVALID_FRAMES: u32 = 64;
+/// Number of frames after which another connection has its turn.
+const MAX_FRAMES_IN_A_ROW: u32 = 64;
+/// Number of calls after which a side that never sleeps looks for new connections.
+const CALLS_PER_LOOK: u32 = 32;
+/// Event of the listening socket; others are positions of connections.
+const LISTENER: u64 = u64::MAX;
+
+/// Paths of a link by shared memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShmLinkOptions {
+    /// Path of the socket to listen on.
+    pub local: PathBuf,
+    /// Paths of the other processes' sockets. Processes with other paths are refused; without peers, any process is accepted.
+    pub peers: Vec<PathBuf>,
+}
+
+impl ShmLinkOptions {
+    /// Creates options that listen at `local`, without peers.
+    #[must_use]
+    pub fn new(local: impl Into<PathBuf>) -> Self {
+        Self { local: local.into(), peers: Vec::new() }
+    }
+
+    /// Adds a peer.
+    #[must_use]
+    pub fn peer(mut self, path: impl Into<PathBuf>) -> Self {
+        self.peers.push(path.into());
+        self
+    }
+}
+
+/// Slot for a connection.
+#[derive(Debug)]
+enum Slot {
+    Free,
+    /// Accepted: the first message has not arrived.
+    Accepted(OwnedFd),
+    Open(Connection),
+}
+
+/// One end of a link by shared memory.
+#[derive(Debug)]
+pub struct ShmLink {
+    listener: Listener,
+    /// Absolute path of this end, as peers know it.
+    own: PathBuf,
+    peers: Vec<PathBuf>,
+    /// Whether peers were given: others are refused.
+    has_peers: bool,
+    slots: Vec<Slot>,
+    epoll: Arc<OwnedFd>,
+    /// Last known peers of nodes.
+    nodes: NodeTable<usize>,
+    pub(crate) counters: LinkCounters,
+    /// Copy of the current frame.
+    buffer: Vec<u8>,
+    /// Slot to read next, and the frames that it has had in a row.
+    turn: usize,
+    in_a_row: u32,
+    /// Whether the peers were asked to wake this side.
+    asleep: bool,
+    calls: u32,
+}
+
+impl ShmLink {
+    /// Listens at the local path. A stale socket of an ended process is replaced.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn bind(options: &ShmLinkOptions) -> Result<Self, LinkError> {
+        let own = absolute(&options.local)?;
+        let peers = options.peers.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
+        if peers.contains(&own) {
+            return Err(LinkError::OwnPath { path: own });
+        }
+        let listener = Listener::bind(&own)?;
+        let events = |errno: rustix::io::Errno| LinkError::Events { path: own.clone(), source: errno.into() };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(events)?;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
+            .map_err(events)?;
+        Ok(Self {
+            listener,
+            own,
+            has_peers: !peers.is_empty(),
+            peers,
+            slots: Vec::new(),
+            epoll: Arc::new(epoll),
+            nodes: NodeTable::default(),
+            counters: LinkCounters::default(),
+            buffer: vec![0; MAX_DATAGRAM],
+            turn: 0,
+            in_a_row: 0,
+            asleep: false,
+            calls: 0,
+        })
+    }
+
+    /// Returns the socket's file, to be removed by a program that ends without dropping the link.
+    #[must_use]
+    pub fn file(&self) -> SocketFile {
+        self.listener.file()
+    }
+
+    /// Returns what is readable when a peer wakes this side, or connects.
+    pub(super) fn events(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.epoll)
+    }
+
+    /// Writes a frame to its node's ring, or to those of all peers. It is visible after [`flush`](Self::flush).
+    pub(super) fn queue(&mut self, frame: &[u8]) {
+        let Ok((header, Nodes { destination, .. })) = wrapper::header(frame) else {
+            // Cards do not create such frames.
+            self.counters.unsent += 1;
+            return;
+        };
+        if let Some(&peer) = self.nodes.get(&destination) {
+            let sent = self.write(peer, &header, frame);
+            self.counters.sent += u64::from(sent);
+            self.counters.unsent += u64::from(!sent);
+            return;
+        }
+        for peer in 0..self.peers.len() {
+            let sent = self.write(peer, &header, frame);
+            self.counters.unsent += u64::from(!sent);
+        }
+        self.counters.flooded += 1;
+    }
+
+    /// Writes a frame to the ring of `peer`, after connecting to it if necessary. Returns `false` if it is lost.
+    fn write(&mut self, peer: usize, header: &[u8], frame: &[u8]) -> bool {
+        let Some(at) = self.connection_of(peer) else { return false };
+        let Some(Slot::Open(connection)) = self.slots.get_mut(at) else { return false };
+        match connection.writer.push(header, frame) {
+            Ok(written) => written,
+            Err(_) => {
+                self.refuse(at);
+                false
+            }
+        }
+    }
+
+    /// Slot of a connection with `peer`.
+    fn connection_of(&mut self, peer: usize) -> Option<usize> {
+        let is_open = |slot: &Slot| matches!(slot, Slot::Open(open) if open.peer == peer && !open.ended);
+        if let Some(at) = self.slots.iter().position(is_open) {
+            return Some(at);
+        }
+        if !self.has_peers {
+            // It has connected before, and will again.
+            return None;
+        }
+        let connection = Connection::open(&self.own, self.peers.get(peer)?, peer)?;
+        self.insert(Slot::Open(connection))
+    }
+
+    /// Makes written frames visible, and wakes peers that sleep.
+    pub(super) fn flush(&mut self) {
+        for at in 0..self.slots.len() {
+            let Some(Slot::Open(connection)) = self.slots.get_mut(at) else { continue };
+            match connection.writer.publish() {
+                Ok(false) => {}
+                Ok(true) => connection.wake(),
+                Err(_) => self.refuse(at),
+            }
+        }
+    }
+
+    /// Returns the next received frame. `is_local` returns whether a node is on this side.
+    pub(super) fn receive(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
+        self.calls += 1;
+        if self.asleep || self.calls >= CALLS_PER_LOOK {
+            self.look();
+        }
+        for _ in 0..MAX_INVALID_FRAMES {
+            let (peer, length) = self.read()?;
+            let datagram = self.buffer.get(..length);
+            if let Some(source) = self.counters.note_received(datagram, &is_local) {
+                self.nodes.note(source, peer);
+                // Borrowed again: a borrow that one iteration returns would last for all iterations.
+                return self.buffer.get(wrapper::WRAPPER_LENGTH..length);
+            }
+        }
+        None
+    }
+
+    /// Copies the next record of any connection to the buffer; returns its peer and its length.
+    fn read(&mut self) -> Option<(usize, usize)> {
+        // The slot of the last turn is tried twice: it may be the only one.
+        for _ in 0..=self.slots.len() {
+            if self.in_a_row < MAX_FRAMES_IN_A_ROW
+                && let Some(Slot::Open(connection)) = self.slots.get_mut(self.turn)
+            {
+                match connection.reader.next(&mut self.buffer) {
+                    Ok(Some(length)) => {
+                        self.in_a_row += 1;
+                        return Some((connection.peer, length));
+                    }
+                    Ok(None) if connection.ended => self.free(self.turn),
+                    Ok(None) => {}
+                    Err(_) => self.refuse(self.turn),
+                }
+            }
+            self.in_a_row = 0;
+            self.turn = if self.turn + 1 < self.slots.len() { self.turn + 1 } else { 0 };
+        }
+        None
+    }
+
+    /// Asks all peers to wake this side. Returns `false` if frames have arrived.
+    pub(super) fn prepare_to_sleep(&mut self) -> bool {
+        self.asleep = true;
+        let mut idle = true;
+        for at in 0..self.slots.len() {
+            let Some(Slot::Open(connection)) = self.slots.get_mut(at) else { continue };
+            // An ended connection without frames is removed by the next call that receives.
+            let ended = connection.ended;
+            match connection.reader.prepare_to_sleep() {
+                Ok(is_empty) => idle &= is_empty && !ended,
+                Err(_) => self.refuse(at),
+            }
+        }
+        idle
+    }
+
+    /// Handles what has happened on the sockets.
+    fn look(&mut self) {
+        self.calls = 0;
+        if std::mem::take(&mut self.asleep) {
+            for slot in &self.slots {
+                if let Slot::Open(connection) = slot {
+                    // Cannot fail: the ring has this word.
+                    let _ = connection.reader.awake();
+                }
+            }
+        }
+        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [none; 16];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let count = epoll::wait(&self.epoll, &mut events, Some(&now)).unwrap_or(0);
+        for event in events.iter().take(count) {
+            match event.data.u64() {
+                LISTENER => self.accept(),
+                at => self.handle(usize::try_from(at).unwrap_or(usize::MAX)),
+            }
+        }
+    }
+
+    /// Accepts a process that connects. Without a free slot or file descriptor it is refused or waits.
+    fn accept(&mut self) {
+        if let Ok(Some(socket)) = self.listener.accept()
+            && let Some(at) = self.insert(Slot::Accepted(socket))
+        {
+            // Its first message was sent with the connection.
+            self.handle(at);
+        }
+    }
+
+    /// Handles what has arrived on the socket of slot `at`.
+    fn handle(&mut self, at: usize) {
+        match self.slots.get_mut(at) {
+            None | Some(Slot::Free) => {}
+            Some(Slot::Open(connection)) => {
+                connection.take_wake_ups();
+                if connection.ended {
+                    // It stays readable: the slot needs no more events.
+                    let _ = epoll::delete(&self.epoll, &connection.socket);
+                }
+            }
+            Some(slot @ Slot::Accepted(_)) => {
+                let Slot::Accepted(socket) = std::mem::replace(slot, Slot::Free) else { return };
+                let opened = match greeting(socket.as_fd()) {
+                    Greeting::Missing => {
+                        *slot = Slot::Accepted(socket);
+                        return;
+                    }
+                    Greeting::Invalid => None,
+                    Greeting::Valid(path, memory) => {
+                        let peer = self.peer(path);
+                        self.counters.unknown_senders += u64::from(peer.is_none());
+                        peer.and_then(|peer| Connection::accept(socket, peer, &memory))
+                    }
+                };
+                if let (Some(connection), Some(slot)) = (opened, self.slots.get_mut(at)) {
+                    *slot = Slot::Open(connection);
+                }
+            }
+        }
+    }
+
+    /// Position of the peer at `path`; learns it if no peers were given.
+    fn peer(&mut self, path: PathBuf) -> Option<usize> {
+        let known = self.peers.iter().position(|peer| *peer == path);
+        if known.is_some() || self.has_peers {
+            return known;
+        }
+        if self.peers.len() < MAX_CONNECTIONS {
+            self.peers.push(path);
+            return Some(self.peers.len() - 1);
+        }
+        // In place of one that is not connected.
+        let is_open =
+            |at: usize| self.slots.iter().any(|slot| matches!(slot, Slot::Open(open) if open.peer == at));
+        let at = (0..self.peers.len()).find(|at| !is_open(*at))?;
+        self.nodes.forget(&at);
+        *self.peers.get_mut(at)? = path;
+        Some(at)
+    }
+
+    /// Puts a connection into a free slot, or in place of one that has not sent anything. Without one, it is closed.
+    fn insert(&mut self, slot: Slot) -> Option<usize> {
+        let free = self.slots.iter().position(|slot| matches!(slot, Slot::Free));
+        let silent = || self.slots.iter().position(|slot| matches!(slot, Slot::Accepted(_)));
+        let at = match free {
+            Some(at) => at,
+            None if self.slots.len() < MAX_CONNECTIONS => self.slots.len(),
+            None => silent()?,
+        };
+        let data = epoll::EventData::new_u64(at as u64);
+        epoll::add(&self.epoll, slot.socket()?, data, epoll::EventFlags::IN).ok()?;
+        match self.slots.get_mut(at) {
+            Some(free) => *free = slot,
+            None => self.slots.push(slot),
+        }
+        Some(at)
+    }
+
+    /// Ends a connection whose peer has written an invalid value.
+    fn refuse(&mut self, at: usize) {
+        self.counters.malformed += 1;
+        self.free(at);
+    }
+
+    fn free(&mut self, at: usize) {
+        if let Some(slot) = self.slots.get_mut(at) {
+            *slot = Slot::Free;
+        }
+    }
+}
+
+impl Slot {
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Free => None,
+            Self::Accepted(socket) => Some(socket.as_fd()),
+            Self::Open(connection) => Some(connection.socket.as_fd()),
+        }
+    }
+}
+
+/// Absolute path, by which processes with different directories know one socket.
+fn absolute(path: &Path) -> Result<PathBuf, LinkError> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if path.as_os_str().len() > MAX_PATH {
+        return Err(LinkError::LongPath { path });
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! Link by UDP: one datagram per frame.
+//!
+//! UDP's checksum is not relied on: packets carry their own. Checksums, keys and the list of peers protect against accidents and unknown
+//! senders. An attacker that can forge a peer's address and has listened can write whatever that peer may write.
+//!
+//! **Datagram length.** A frame is at most 92 bytes longer than a packet's payload (START header and checksum), so a datagram is at most
+//! 108 bytes longer. With 28 bytes of UDP and IPv4 headers, packets of up to 1024 bytes fit an Ethernet frame of 1500 bytes, and packets of
+//! 4096 need an MTU of 4232. A simulated network whose cards create datagrams longer than the link's MTU is refused when it is built.
+//! Datagrams are not fragmented: one that is longer than a network of the path permits is lost.
+
+use super::batch::{ReceiveBatch, Received, SendBatch, Sent};
+use super::wrapper::{self, Nodes, WRAPPER_LENGTH};
+use super::{LinkCounters, LinkError, NodeTable};
+use fpga_firmware::NodeId;
+use quinn_udp::{UdpSockRef, UdpSocketState};
+use rustix::net::sockopt;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+/// Maximum number of invalid datagrams taken in one call: a flood of them must not keep cards from working.
+const MAX_INVALID_DATAGRAMS: u32 = 64;
+/// Requested size of the socket buffers, in bytes: the packets of an op table from several senders at once. The system accounts several
+/// times the length of a small datagram, and may provide less.
+const SOCKET_BUFFER: usize = 8 << 20;
+/// Header sizes of IPv4, IPv6 (both without options) and UDP, in bytes.
+const IPV4_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
+const UDP_HEADER: usize = 8;
+/// Maximum datagram length of UDP over IPv4, in bytes.
+const MAX_DATAGRAM: usize = 65_507;
+
+/// Addresses and MTU of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UdpLinkOptions {
+    /// Local address to receive at.
+    pub local: SocketAddr,
+    /// Addresses of the other processes. Datagrams from other addresses are dropped; without peers, any sender is accepted.
+    pub peers: Vec<SocketAddr>,
+    /// Maximum size of an IP packet on every network of the path, in bytes. Default 1500: Ethernet.
+    pub mtu: usize,
+}
+
+impl UdpLinkOptions {
+    /// Creates options that receive at `local`, without peers.
+    #[must_use]
+    pub const fn new(local: SocketAddr) -> Self {
+        Self { local, peers: Vec::new(), mtu: 1500 }
+    }
+
+    /// Adds a peer.
+    #[must_use]
+    pub fn peer(mut self, address: SocketAddr) -> Self {
+        self.peers.push(address);
+        self
+    }
+
+    /// Sets the maximum IP packet size.
+    #[must_use]
+    pub const fn mtu(mut self, bytes: usize) -> Self {
+        self.mtu = bytes;
+        self
+    }
+
+    /// Maximum datagram length in bytes, including the wrapper.
+    const fn largest_datagram(&self) -> usize {
+        let headers = UDP_HEADER + if self.local.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
+        let fits = self.mtu.saturating_sub(headers);
+        if fits > MAX_DATAGRAM { MAX_DATAGRAM } else { fits }
+    }
+}
+
+/// One end of a link to other processes by UDP.
+#[derive(Debug)]
+pub struct UdpLink {
+    socket: Arc<UdpSocket>,
+    options: UdpLinkOptions,
+    /// Last known addresses of nodes.
+    nodes: NodeTable<SocketAddr>,
+    pub(crate) counters: LinkCounters,
+    /// Abilities of the system for this socket.
+    state: UdpSocketState,
+    outgoing: SendBatch,
+    incoming: ReceiveBatch,
+}
+
+impl UdpLink {
+    /// Opens the socket: datagrams are queued until a simulated network takes them.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn bind(options: UdpLinkOptions) -> Result<Self, LinkError> {
+        let local = options.local;
+        for &peer in &options.peers {
+            if peer.is_ipv4() != local.is_ipv4() {
+                return Err(LinkError::Family { local, peer });
+            }
+            if peer == local || peer.port() == 0 || peer.ip().is_unspecified() {
+                return Err(LinkError::Peer { local, peer });
+            }
+        }
+        let refused = |error: std::io::Error| LinkError::Bind { local, source: error.into() };
+        let socket = UdpSocket::bind(local).map_err(refused)?;
+        // Non-blocking from here on, and without fragmentation.
+        let state = UdpSocketState::new(UdpSockRef::from(&socket)).map_err(refused)?;
+        // As large as the system permits: only privileged processes exceed its limit.
+        for set in [sockopt::set_socket_recv_buffer_size::<&UdpSocket>, sockopt::set_socket_send_buffer_size]
+        {
+            let _ = set(&socket, SOCKET_BUFFER);
+        }
+        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER);
+        Ok(Self {
+            socket: Arc::new(socket),
+            nodes: NodeTable::default(),
+            counters: LinkCounters::default(),
+            state,
+            outgoing: SendBatch::default(),
+            incoming: ReceiveBatch::new(),
+            options,
+        })
+    }
+
+    /// Local address, with the port that the system chose if none was given.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        self.socket.local_addr().unwrap_or(self.options.local)
+    }
+
+    /// Maximum frame length that fits a datagram, in bytes.
+    pub(crate) const fn largest_frame(&self) -> usize {
+        self.options.largest_datagram().saturating_sub(WRAPPER_LENGTH)
+    }
+
+    pub(crate) const fn mtu(&self) -> usize {
+        self.options.mtu
+    }
+
+    /// Returns the socket to wait for datagrams.
+    pub(super) fn socket(&self) -> Arc<UdpSocket> {
+        Arc::clone(&self.socket)
+    }
+
+    /// Sends a frame alone.
+    #[cfg(test)]
+    fn send(&mut self, frame: &[u8]) {
+        self.queue(frame);
+        self.flush();
+    }
+
+    /// Sends a frame to its node's address, or to all peers. It may wait for others that leave with the same system call, until
+    /// [`flush`](Self::flush).
+    pub(crate) fn queue(&mut self, frame: &[u8]) {
+        let Ok((header, Nodes { destination, .. })) = wrapper::header(frame) else {
+            // Cards do not create such frames.
+            self.counters.unsent += 1;
+            return;
+        };
+        if let Some(&address) = self.nodes.get(&destination) {
+            self.queue_to(address, &header, frame);
+            return;
+        }
+        // The counter has whole frames, not copies of them.
+        self.flush();
+        for at in 0..self.options.peers.len() {
+            if let Some(&peer) = self.options.peers.get(at) {
+                self.queue_to(peer, &header, frame);
+                let Sent { unsent, .. } = self.outgoing.send(&self.socket, &self.state);
+                self.counters.unsent += unsent;
+            }
+        }
+        self.counters.flooded += 1;
+    }
+
+    fn queue_to(&mut self, address: SocketAddr, header: &[u8; WRAPPER_LENGTH], frame: &[u8]) {
+        let length = header.len() + frame.len();
+        if !self.outgoing.fits(address, length, self.state.max_gso_segments()) {
+            self.flush();
+        }
+        self.outgoing.push(address, header, frame);
+    }
+
+    /// Sends the frames that wait.
+    pub(crate) fn flush(&mut self) {
+        if !self.outgoing.is_empty() {
+            let Sent { sent, unsent } = self.outgoing.send(&self.socket, &self.state);
+            self.counters.sent += sent;
+            self.counters.unsent += unsent;
+        }
+    }
+
+    /// Whether frames may have arrived that the socket no longer announces.
+    pub(crate) const fn has_received(&self) -> bool {
+        !self.incoming.is_empty()
+    }
+
+    /// Returns the next received frame. `is_local` returns whether a node is on this side.
+    pub(crate) fn receive(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
+        for _ in 0..MAX_INVALID_DATAGRAMS {
+            let received = self.incoming.next(&self.socket, &self.state)?;
+            if self.is_frame(received, &is_local) {
+                // Borrowed again: a borrow that one iteration returns would last for all iterations.
+                return self.incoming.bytes(received).get(WRAPPER_LENGTH..);
+            }
+        }
+        None
+    }
+
+    /// Whether a datagram has a frame for this side. Counts it, and notes the address of its node.
+    fn is_frame(&mut self, received: Received, is_local: impl Fn(NodeId) -> bool) -> bool {
+        let from = received.from;
+        if !self.options.peers.is_empty() && !self.options.peers.contains(&from) {
+            self.counters.unknown_senders += 1;
+            return false;
+        }
+        let datagram = Some(self.incoming.bytes(received));
+        let datagram = datagram.filter(|bytes| bytes.len() <= self.options.largest_datagram());
+        let Some(source) = self.counters.note_received(datagram, is_local) else { return false };
+        self.nodes.note(source, from);
+        true
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
