@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fpga_sim::link::{Link, LinkCounters, ShmLink, ShmLinkOptions, UdpLink, UdpLinkOptions};
 use fpga_sim::served::{CardServer, Listener, ServeCounts, SocketFile};
@@ -33,6 +33,8 @@ struct Stats {
     socket: String,
     card: String,
     seconds: f64,
+    /// CPU time of the server process.
+    cpu_seconds: f64,
     connections: u64,
     turned_away: u64,
     messages: u64,
@@ -219,6 +221,11 @@ fn open_link(args: &ServeArgs) -> Result<Option<(Link, Option<SocketFile>)>, Cli
     }
 }
 
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default().as_secs_f64()
+}
+
 fn collect(network: &SimNetwork, socket: String, card: String, seconds: f64, served: ServeCounts) -> Stats {
     let seen = network.with_card(0, |card| {
         let log = card.faults().iter().map(|fault| FaultEntry {
@@ -237,6 +244,7 @@ fn collect(network: &SimNetwork, socket: String, card: String, seconds: f64, ser
         socket,
         card,
         seconds,
+        cpu_seconds: cpu_seconds(),
         connections: served.connections,
         turned_away: served.turned_away,
         messages: served.messages,
