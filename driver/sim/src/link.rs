@@ -74,7 +74,7 @@ pub enum LinkError {
         peer: SocketAddr,
     },
     /// The socket of a link by shared memory cannot be created.
-    #[error("shm: {0}")]
+    #[error(transparent)]
     Listen(#[from] ServeError),
     /// A peer that is this end itself.
     #[error("shm:{} cannot be its own peer: give the path of another process's link", .path.display())]

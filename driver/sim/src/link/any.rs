@@ -64,7 +64,7 @@ impl Link {
         }
     }
 
-    /// Queues a frame for its node, or for all peers if the node is unknown. It leaves by [`flush`](Self::flush) at the latest.
+    /// Queues a frame for its node, or for all peers if the node is unknown. It leaves no later than with [`flush`](Self::flush).
     pub(crate) fn queue(&mut self, frame: &[u8]) {
         match &mut self.0 {
             Kind::Udp(link) => link.queue(frame),

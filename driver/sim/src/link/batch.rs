@@ -123,7 +123,7 @@ impl ReceiveBatch {
         self.at >= self.filled
     }
 
-    /// Returns the next datagram; receives more if none is left.
+    /// Returns the next datagram; receives more if none remains.
     pub(super) fn next(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> Option<Received> {
         if self.is_empty() && !self.fill(socket, state) {
             return None;

@@ -10,17 +10,23 @@
 //! A peer may write anything to the rings at any time: [`ring`]. Invalid values end the connection and count as malformed.
 
 mod connection;
+mod options;
 mod ring;
+mod slot;
 
 use super::wrapper::{self, Nodes};
 use super::{LinkCounters, LinkError, NodeTable};
 use crate::served::{Listener, SocketFile};
 use connection::{Connection, Greeting, greeting};
 use fpga_firmware::NodeId;
+use options::absolute;
 use rustix::event::{Timespec, epoll};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use slot::Slot;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
+
+pub use options::ShmLinkOptions;
 
 /// Maximum length of a wrapped frame in bytes, as with UDP.
 pub(crate) const MAX_DATAGRAM: usize = 65_507;
@@ -30,46 +36,12 @@ pub(super) const MAX_PATH: usize = 107;
 const MAX_CONNECTIONS: usize = 64;
 /// Maximum number of invalid frames taken in one call: a flood of them must not keep cards from working.
 const MAX_INVALID_FRAMES: u32 = 64;
-/// Number of frames after which another connection has its turn.
+/// Number of frames after which another connection is served.
 const MAX_FRAMES_IN_A_ROW: u32 = 64;
 /// Number of calls after which a side that never sleeps looks for new connections.
 const CALLS_PER_LOOK: u32 = 32;
 /// Event of the listening socket; others are positions of connections.
 const LISTENER: u64 = u64::MAX;
-
-/// Paths of a link by shared memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShmLinkOptions {
-    /// Path of the socket to listen on.
-    pub local: PathBuf,
-    /// Paths of the other processes' sockets. Processes with other paths are refused; without peers, any process is accepted.
-    pub peers: Vec<PathBuf>,
-}
-
-impl ShmLinkOptions {
-    /// Creates options that listen at `local`, without peers.
-    #[must_use]
-    pub fn new(local: impl Into<PathBuf>) -> Self {
-        Self { local: local.into(), peers: Vec::new() }
-    }
-
-    /// Adds a peer.
-    #[must_use]
-    pub fn peer(mut self, path: impl Into<PathBuf>) -> Self {
-        self.peers.push(path.into());
-        self
-    }
-}
-
-/// Slot for a connection.
-#[derive(Debug)]
-enum Slot {
-    Free,
-    /// Accepted: the first message has not arrived.
-    Accepted(OwnedFd),
-    Open(Connection),
-}
 
 /// One end of a link by shared memory.
 #[derive(Debug)]
@@ -368,25 +340,6 @@ impl ShmLink {
             *slot = Slot::Free;
         }
     }
-}
-
-impl Slot {
-    fn socket(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Free => None,
-            Self::Accepted(socket) => Some(socket.as_fd()),
-            Self::Open(connection) => Some(connection.socket.as_fd()),
-        }
-    }
-}
-
-/// Absolute path, by which processes with different directories know one socket.
-fn absolute(path: &Path) -> Result<PathBuf, LinkError> {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    if path.as_os_str().len() > MAX_PATH {
-        return Err(LinkError::LongPath { path });
-    }
-    Ok(path)
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@
 //! | 256..260 | both | 1: the reader sleeps, and the writer is to wake it |
 //! | 4096.. | writer | the records |
 //!
-//! A record starts at a multiple of 64: its length as a word of 32 bits, 12 unused bytes, and the wrapped frame. It lies in one piece; the
+//! A record starts at a multiple of 64: its length as a word of 32 bits, 12 unused bytes, and the wrapped frame. It does not wrap around the end of the ring; the
 //! length [`SKIP`] stands for the rest of the ring.
 //!
 //! The other process may write anything at any time. Each side therefore keeps its own position, checks every value that it reads once, and
-//! copies a record out before it is looked at.
+//! copies a record out before reading it.
 
 use super::MAX_DATAGRAM;
 use fpga_pci::{MemoryError, SharedMemory};
