@@ -19,6 +19,10 @@
 //! State per timer: 128 bits (the deadline, and the position of its number), and 34 2/15 bits of a chunk with many
 //! timers; [`Timers::BYTES_PER_TIMER`] is asserted. Up to 754 timers have a chunk each, because each may be in another
 //! slot.
+//!
+//! Up to [`Timers::MAX_UNLISTED`] timers need no lists ([`Timers::compact`]): the timers themselves take no more cache lines than a search in
+//! the lists would. Each of them stores its slot and its position there, and a search goes over all of them. Timers
+//! expire in the same order as with lists. A simulator of thousands of nodes with one transfer each needs this.
 
 use alloc::boxed::Box;
 
@@ -86,7 +90,7 @@ pub struct Timers {
     chunks: Box<[TimerChunk]>,
     /// First chunk of the free list.
     blank: u32,
-    /// Slots, level by level.
+    /// Slots, level by level; empty if there are so few timers that they need no lists.
     slots: Box<[TimerSlot]>,
     /// Per level, a bit for every slot that is not empty. All of them are ahead: the lowest one is the next.
     occupied: [u64; LEVELS],
@@ -103,6 +107,26 @@ impl Timers {
     pub(crate) const BYTES: usize = size_of::<Timer>();
     /// Bytes of a chunk, and of a slot's list.
     pub(crate) const LIST_BYTES: [usize; 2] = [size_of::<TimerChunk>(), size_of::<TimerSlot>()];
+
+    /// Maximum number of timers that need no lists: a chunk of them, so that each slot would have one chunk.
+    pub const MAX_UNLISTED: u32 = low32(TIMERS_PER_CHUNK as u64);
+
+    /// Like [`Timers::new`], but without lists for at most [`Timers::MAX_UNLISTED`] timers.
+    #[must_use]
+    pub fn compact(count: u32) -> Self {
+        if count > Self::MAX_UNLISTED {
+            return Self::new(count);
+        }
+        Self {
+            timers: alloc::vec![IDLE; index(count)].into_boxed_slice(),
+            chunks: Box::default(),
+            blank: NONE,
+            slots: Box::default(),
+            occupied: [0; LEVELS],
+            reached: 0,
+            running: 0,
+        }
+    }
 
     /// Creates `count` stopped timers and allocates all memory. The last number, `u32::MAX`, does not name a timer.
     #[must_use]
@@ -159,13 +183,12 @@ impl Timers {
         self.running += u32::from(entry.deadline == STOPPED);
         self.running -= u32::from(deadline == STOPPED);
         entry.deadline = deadline;
-        match self.slots.get(usize::from(entry.slot)) {
-            None => self.insert(timer, deadline),
-            Some(slot) if deadline < slot.begin => {
-                self.remove(timer);
-                self.insert(timer, deadline);
-            }
-            Some(_) => {}
+        let slot = entry.slot;
+        if slot == OUTSIDE {
+            self.insert(timer, deadline);
+        } else if deadline < self.begin_of(usize::from(slot)) {
+            self.remove(timer);
+            self.insert(timer, deadline);
         }
     }
 
@@ -226,10 +249,26 @@ impl Timers {
     /// Returns the first slot that is not empty, and its start time.
     #[inline]
     fn first(&self) -> Option<(usize, u64)> {
+        if self.slots.is_empty() {
+            let first = self.timers.iter().map(|timer| timer.slot).filter(|slot| *slot != OUTSIDE).min()?;
+            return Some((usize::from(first), self.begin_of(usize::from(first))));
+        }
         // The lowest level with an occupied slot: levels follow each other in time.
         let level = self.occupied.iter().position(|slots| *slots != 0)?;
         let at = level * SLOTS + index(self.occupied.get(level)?.trailing_zeros());
         Some((at, self.slots.get(at)?.begin))
+    }
+
+    /// Returns the start time of a slot that is not empty.
+    #[inline]
+    fn begin_of(&self, at: usize) -> u64 {
+        if let Some(slot) = self.slots.get(at) {
+            return slot.begin;
+        }
+        // All bits above those of the level are those of the time reached, which never passes a slot that is not empty.
+        let shift = low32((at / SLOTS) as u64) * BITS;
+        let above = u64::MAX.checked_shl(shift + BITS).unwrap_or(0);
+        self.reached & above | ((at % SLOTS) as u64) << shift
     }
 
     /// Returns the slot of `time`, relative to the time reached, and its start time.
@@ -249,6 +288,13 @@ impl Timers {
             return;
         }
         let (at, begin) = self.slot_of(deadline.max(self.reached));
+        if self.slots.is_empty() {
+            let line = self.timers.iter().filter(|other| usize::from(other.slot) == at).count();
+            #[expect(clippy::cast_possible_truncation, reason = "fifteen timers, 704 slots")]
+            let entry = Timer { deadline, chunk: NONE, line: line as u16, slot: at as u16 };
+            self.timers[index(timer)] = entry;
+            return;
+        }
         let slot = &mut self.slots[at];
         if slot.chunk == NONE || index(slot.lines) == TIMERS_PER_CHUNK {
             let chunk = self.blank;
@@ -270,7 +316,9 @@ impl Timers {
         let Timer { chunk, line, slot, .. } = self.timers[index(timer)];
         let Some(last) = self.take(usize::from(slot)) else { return };
         if last != timer {
-            self.chunks[index(chunk)].timers[usize::from(line)] = last;
+            if let Some(chunk) = self.chunks.get_mut(index(chunk)) {
+                chunk.timers[usize::from(line)] = last;
+            }
             let entry = &mut self.timers[index(last)];
             (entry.chunk, entry.line, entry.slot) = (chunk, line, slot);
             self.timers[index(timer)].slot = OUTSIDE;
@@ -279,6 +327,12 @@ impl Timers {
 
     /// Removes one timer from slot `at`: the last one of its first chunk.
     fn take(&mut self, at: usize) -> Option<u32> {
+        if self.slots.is_empty() {
+            let own = (0..).zip(self.timers.iter_mut()).filter(|(_, timer)| usize::from(timer.slot) == at);
+            let (number, timer) = own.max_by_key(|(_, timer)| timer.line)?;
+            timer.slot = OUTSIDE;
+            return Some(number);
+        }
         let slot = &mut self.slots[at];
         if slot.chunk == NONE {
             return None;
@@ -308,6 +362,9 @@ impl Timers {
     /// Moves the timers of slot `at`, whose time has come, to their new slots. It works chunk by chunk, so that the
     /// memory accesses overlap.
     fn redistribute(&mut self, at: usize) {
+        if self.slots.is_empty() {
+            return self.redistribute_unlisted(at);
+        }
         loop {
             let TimerSlot { chunk, lines, .. } = self.slots[at];
             if chunk == NONE {
@@ -323,6 +380,21 @@ impl Timers {
                 self.timers[index(*timer)].slot = OUTSIDE;
                 self.insert(*timer, deadline);
             }
+        }
+    }
+
+    /// Like [`Self::redistribute`], without lists: in order of the positions in the slot.
+    fn redistribute_unlisted(&mut self, at: usize) {
+        let mut own = [NONE; TIMERS_PER_CHUNK];
+        for (number, timer) in (0..).zip(self.timers.iter_mut()) {
+            if usize::from(timer.slot) == at {
+                timer.slot = OUTSIDE;
+                own[usize::from(timer.line)] = number;
+            }
+        }
+        for number in own.into_iter().filter(|number| *number != NONE) {
+            let deadline = self.timers[index(number)].deadline;
+            self.insert(number, deadline);
         }
     }
 }
@@ -361,9 +433,9 @@ mod tests {
         /// Compares with a plain map: exactly the timers whose deadline has passed expire, none twice and none early,
         /// and the next deadline is never returned too late; also with deadlines in the past and a start far from zero.
         #[test]
-        fn timers_match_map(begin in prop_oneof![Just(0u64), any::<u64>().prop_map(|n| n >> 1)],
+        fn timers_match_map(lists: bool, begin in prop_oneof![Just(0u64), any::<u64>().prop_map(|n| n >> 1)],
                              steps in prop::collection::vec(step(), 1..300)) {
-            let mut timers = Timers::new(12);
+            let mut timers = if lists { Timers::new(12) } else { Timers::compact(12) };
             let mut map = BTreeMap::new();
             let mut now = begin;
             for step in steps {
@@ -398,6 +470,37 @@ mod tests {
                     let deadline = map.get(&timer).map_or(Nanos::MAX, |at| Nanos::new(*at));
                     prop_assert_eq!(timers.deadline(timer), deadline);
                 }
+            }
+        }
+
+        /// Few timers, which have no lists, give the same times and the same order as with lists.
+        #[test]
+        fn timers_without_lists_match_those_with_lists(begin in prop_oneof![Just(0u64), any::<u64>().prop_map(|n| n >> 1)],
+                                                        steps in prop::collection::vec(step(), 1..300)) {
+            let (mut few, mut listed) = (Timers::compact(12), Timers::new(12));
+            let mut now = begin;
+            for step in steps {
+                for timers in [&mut few, &mut listed] {
+                    match step {
+                        Step::Start(timer, span) => {
+                            let deadline = if timer & 1 == 0 { now + span } else { now.saturating_sub(span & 1023) };
+                            timers.start(timer, Nanos::new(deadline));
+                        }
+                        Step::Stop(timer) => timers.stop(timer),
+                        Step::Pass(_) => {}
+                    }
+                }
+                if let Step::Pass(span) = step {
+                    now += span;
+                    loop {
+                        let (found, expected) = (few.expired(Nanos::new(now)), listed.expired(Nanos::new(now)));
+                        prop_assert_eq!(found, expected);
+                        if found.is_none() {
+                            break;
+                        }
+                    }
+                }
+                prop_assert_eq!(few.next(), listed.next());
             }
         }
 

@@ -139,7 +139,7 @@ impl Receiver {
             free: FreeSlots::all(config.contexts),
             notice_slots: UNLIMITED_SLOTS,
             reserved: 0,
-            timers: Timers::new(config.contexts),
+            timers: Timers::compact(config.contexts),
             peers: PeerTable::new(config.peers),
             incarnations: NodeTable::new(config.peers.min(DEFAULT_NODES)),
             actions: VecDeque::with_capacity(2 * burst),

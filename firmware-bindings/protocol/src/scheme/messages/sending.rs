@@ -181,7 +181,7 @@ impl Sender {
             links,
             idle,
             paths: Paths::new(config.contexts, config.paths, config.congestion),
-            timers: Timers::new(config.contexts + config.transfers),
+            timers: Timers::compact(config.contexts + config.transfers),
             ready: PacketSet::new(config.contexts),
             low: PacketSet::new(config.contexts),
             paced: PacketSet::new(config.contexts),
