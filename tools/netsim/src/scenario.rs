@@ -426,18 +426,20 @@ impl Scenario {
         self.contexts.unwrap_or(64)
     }
 
-    /// Total number of messages that each host sends, and receives. Further contexts would never be used. Not creating them changes nothing
-    /// and saves most of a short run's time if each of many hosts sends one message.
-    pub(crate) fn messages(&self) -> Vec<(u32, u32)> {
-        let mut all = vec![(0_u32, 0_u32); usize::try_from(self.topology.hosts()).unwrap_or(0)];
+    /// Traffic of each host. Tables larger than it needs would never be filled: smaller ones change nothing, and save most of the memory of
+    /// a large network, and with it most of the cache misses.
+    pub(crate) fn loads(&self) -> Vec<HostLoad> {
+        let mut all = vec![HostLoad::default(); usize::try_from(self.topology.hosts()).unwrap_or(0)];
         let span = u64::from(self.sender.packet_size()) * u64::from(MAX_MESSAGE_PACKETS);
         for flow in &self.flows {
             let count = u32::try_from(flow.length.div_ceil(span)).unwrap_or(u32::MAX);
-            if let Some((sent, _)) = all.get_mut(flow.from as usize) {
-                *sent = sent.saturating_add(count);
+            if let Some(load) = all.get_mut(flow.from as usize) {
+                load.flows_sent = load.flows_sent.saturating_add(1);
+                load.sent = load.sent.saturating_add(count);
             }
-            if let Some((_, received)) = all.get_mut(flow.to as usize) {
-                *received = received.saturating_add(count);
+            if let Some(load) = all.get_mut(flow.to as usize) {
+                load.flows_received = load.flows_received.saturating_add(1);
+                load.received = load.received.saturating_add(count);
             }
         }
         all
@@ -560,11 +562,11 @@ impl Scenario {
             Scheme::Selective => (HOST, 40 << 10, 2 << 10),
             _ => (HOST, 2 << 10, 2 << 10),
         };
-        let of = |(sent, received): (u32, u32)| {
-            let contexts = u64::from(sent.min(self.sending_contexts()));
-            host + contexts * sending + u64::from(received.min(self.receiving_contexts())) * receiving
+        let of = |load: HostLoad| {
+            let contexts = u64::from(load.sent.min(self.sending_contexts()));
+            host + contexts * sending + u64::from(load.received.min(self.receiving_contexts())) * receiving
         };
-        self.messages().into_iter().map(of).fold(0, u64::saturating_add)
+        self.loads().into_iter().map(of).fold(0, u64::saturating_add)
     }
 
     /// Approximate number of packets at switches and hosts, estimated low: each packet of each flow once, and its answer, at each of its
@@ -578,6 +580,57 @@ impl Scenario {
         };
         self.flows.iter().map(of).fold(0, u64::saturating_add)
     }
+}
+
+/// Traffic of one host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostLoad {
+    /// Flows that it sends.
+    pub(crate) flows_sent: u32,
+    /// Messages of the message schemes that it sends.
+    pub(crate) sent: u32,
+    /// Flows that it receives.
+    pub(crate) flows_received: u32,
+    /// Messages of the message schemes that it receives.
+    pub(crate) received: u32,
+}
+
+impl HostLoad {
+    /// Bounds the tables of the registry scheme's sender.
+    fn bound_sender(&self, config: &mut SenderConfig) {
+        config.transfers = config.transfers.min(self.flows_sent.max(1));
+        config.destinations = config.destinations.min(self.flows_sent.max(1));
+    }
+
+    /// Bounds the tables of the registry scheme's receiver.
+    fn bound_receiver(&self, config: &mut ReceiverConfig) {
+        let flows = u16::try_from(self.flows_received).unwrap_or(u16::MAX);
+        config.transfers = config.transfers.min(flows.max(1));
+        config.sources = config.sources.min(flows.max(1));
+        // One range for each transfer in progress, and one for the transfers before them.
+        config.tombstones = config.tombstones.min(flows.saturating_add(2));
+        if flows <= 32 {
+            config.nodes = config.nodes.min(2 * u32::from(flows.max(1)));
+        }
+    }
+}
+
+/// Configurations of a host's sender and receiver, registry scheme.
+pub(crate) fn registry_configs(
+    scenario: &Scenario,
+    host: u32,
+    load: HostLoad,
+) -> (SenderConfig, ReceiverConfig) {
+    let (mut sender, mut receiver) = (scenario.sender, scenario.receiver);
+    sender.paths = scenario.paths;
+    sender.congestion = scenario.congestion;
+    load.bound_sender(&mut sender);
+    (receiver.node, receiver.incarnation) = (node_of(host), incarnation_of(host));
+    receiver.packet_size_log2 = scenario.sender.packet_size_log2;
+    receiver.mask_bits = scenario.sender.mask_bits;
+    receiver.windows = 1;
+    load.bound_receiver(&mut receiver);
+    (sender, receiver)
 }
 
 /// Bytes of a message scheme's host without its contexts.
@@ -776,21 +829,23 @@ pub(crate) fn message_configs(
     scenario: &Scenario,
     rules: SchemeConfig,
     host: u32,
-    (sent, received): (u32, u32),
+    load: HostLoad,
 ) -> (messages::SenderConfig, messages::ReceiverConfig) {
     let rules = if scenario.congestion.is_some() { rules.acknowledging() } else { rules };
     let mut sender = messages::SenderConfig::new(node_of(host), rules);
     let mut receiver = messages::ReceiverConfig::new(node_of(host), incarnation_of(host), rules);
     (sender.packet_size_log2, receiver.packet_size_log2) =
         (scenario.sender.packet_size_log2, scenario.sender.packet_size_log2);
-    let sending = scenario.sending_contexts().min(sent.max(1));
+    let sending = scenario.sending_contexts().min(load.sent.max(1));
     (sender.contexts, sender.contexts_per_node) = (sending, sending);
-    receiver.contexts = scenario.receiving_contexts().min(received.max(1));
+    receiver.contexts = scenario.receiving_contexts().min(load.received.max(1));
     sender.message_packets = MAX_MESSAGE_PACKETS;
     sender.ask = scenario.timers_for();
-    sender.transfers = 256;
+    sender.transfers = load.flows_sent.clamp(1, 256);
     sender.paths = scenario.paths;
     sender.congestion = scenario.congestion;
-    (receiver.windows, receiver.peers) = (1, 1024);
+    // Each message comes from one context of a sender. A table of at most 64 records is searched completely.
+    (receiver.windows, receiver.peers) =
+        (1, if load.received <= 32 { 2 * load.received.max(1) } else { 1024 });
     (sender, receiver)
 }

@@ -31,7 +31,9 @@ pub use report::{FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report}
 
 use crate::event_queue::{Event, EventAction, EventQueue};
 use crate::host::{AnyReceiver, AnySender, Counting, Host, Jumps, WakeTimer};
-use crate::scenario::{Scenario, ScenarioError, incarnation_of, message_configs, node_of};
+use crate::scenario::{
+    HostLoad, Scenario, ScenarioError, incarnation_of, message_configs, node_of, registry_configs,
+};
 use crate::topology::{FlowKey, Offer, Queued, SwitchFabric, Way};
 use copying::Copying;
 use links::Feedback;
@@ -164,8 +166,8 @@ impl Simulation {
         scenario.validate()?;
         let count = scenario.topology.hosts();
         let mut hosts = Vec::new();
-        for (host, messages) in (0..count).zip(scenario.messages()) {
-            hosts.push(Self::host(scenario, host, messages)?);
+        for (host, load) in (0..count).zip(scenario.loads()) {
+            hosts.push(Self::host(scenario, host, load)?);
         }
         let mut links = Vec::new();
         if let Some(impairments) = scenario.impairments() {
@@ -225,28 +227,19 @@ impl Simulation {
         })
     }
 
-    fn host(scenario: &Scenario, host: u32, messages: (u32, u32)) -> Result<Host, ScenarioError> {
+    fn host(scenario: &Scenario, host: u32, load: HostLoad) -> Result<Host, ScenarioError> {
         let (sender, mut receiver) = match scenario.rules_in_use() {
             None => {
-                let mut config = scenario.receiver;
-                (config.node, config.incarnation) = (node_of(host), incarnation_of(host));
-                config.packet_size_log2 = scenario.sender.packet_size_log2;
-                config.mask_bits = scenario.sender.mask_bits;
-                // Records of senders are large, and most hosts of a network receive from few.
-                let received = u16::try_from(messages.1).unwrap_or(u16::MAX).max(64);
-                config.sources = config.sources.min(received);
-                let mut sender = scenario.sender;
-                sender.paths = scenario.paths;
-                sender.congestion = scenario.congestion;
+                let (sender, receiver) = registry_configs(scenario, host, load);
                 let sender = sender::Sender::new(sender, incarnation_of(host))?;
-                let receiver = receiver::Receiver::new(config)?;
+                let receiver = receiver::Receiver::new(receiver)?;
                 (
                     AnySender::Registry(Box::new(RegistrySender::new(node_of(host), sender))),
                     AnyReceiver::Registry(Box::new(receiver)),
                 )
             }
             Some(rules) => {
-                let (sender, receiver) = message_configs(scenario, rules, host, messages);
+                let (sender, receiver) = message_configs(scenario, rules, host, load);
                 let mut sender = messages::Sender::new(sender, incarnation_of(host))?;
                 if let Some(controller) = scenario.controller {
                     let mut flow = flow::FlowConfig::new(scenario.rate.get(), scenario.timers_for());
