@@ -249,26 +249,26 @@ impl Timers {
     /// Returns the first slot that is not empty, and its start time.
     #[inline]
     fn first(&self) -> Option<(usize, u64)> {
-        if self.slots.is_empty() {
-            let first = self.timers.iter().map(|timer| timer.slot).filter(|slot| *slot != OUTSIDE).min()?;
-            return Some((usize::from(first), self.begin_of(usize::from(first))));
-        }
-        // The lowest level with an occupied slot: levels follow each other in time.
-        let level = self.occupied.iter().position(|slots| *slots != 0)?;
-        let at = level * SLOTS + index(self.occupied.get(level)?.trailing_zeros());
-        Some((at, self.slots.get(at)?.begin))
+        let at = if self.slots.is_empty() {
+            let slots = self.timers.iter().map(|timer| timer.slot);
+            usize::from(slots.min().filter(|slot| *slot != OUTSIDE)?)
+        } else {
+            // The lowest level with an occupied slot: levels follow each other in time.
+            let level = self.occupied.iter().position(|slots| *slots != 0)?;
+            level * SLOTS + index(self.occupied.get(level)?.trailing_zeros())
+        };
+        Some((at, self.begin_of(at)))
     }
 
-    /// Returns the start time of a slot that is not empty.
+    /// Returns the start time of a slot that is not empty. It is computed, because the slot itself is rarely in a cache.
     #[inline]
     fn begin_of(&self, at: usize) -> u64 {
-        if let Some(slot) = self.slots.get(at) {
-            return slot.begin;
-        }
         // All bits above those of the level are those of the time reached, which never passes a slot that is not empty.
         let shift = low32((at / SLOTS) as u64) * BITS;
         let above = u64::MAX.checked_shl(shift + BITS).unwrap_or(0);
-        self.reached & above | ((at % SLOTS) as u64) << shift
+        let begin = self.reached & above | ((at % SLOTS) as u64) << shift;
+        debug_assert!(self.slots.get(at).is_none_or(|slot| slot.begin == begin), "a slot has passed");
+        begin
     }
 
     /// Returns the slot of `time`, relative to the time reached, and its start time.

@@ -1,8 +1,8 @@
 //! Calendar queue of future events.
 //!
 //! Nearly every event of a network lies at most one packet's waiting and travel time ahead, and many lie in between. So events are put into
-//! slots of equal length by their times, and sorted only when their slot is reached, a dozen at a time. Events beyond all slots together,
-//! such as timers, wait in a heap. An event is moved twice, regardless of the number of events; a comparison or radix heap moves it once
+//! slots of equal length by their times, and sorted only when their slot is reached, a few at a time: a larger network has more and shorter
+//! slots. Events beyond all slots together, such as timers, wait in a heap. An event is moved twice, regardless of the number of events; a comparison or radix heap moves it once
 //! per level. Simultaneous events come out in the order in which they went in.
 
 use std::collections::BinaryHeap;
@@ -88,9 +88,8 @@ impl Event {
     }
 }
 
-/// Number of slots of the calendar.
-const SLOTS: u64 = 1 << 12;
-const WORDS: usize = (SLOTS / 64) as usize;
+/// Minimum and maximum number of slots of a calendar, as powers of two. The lists of the largest one take 256 KiB.
+const SLOT_BITS: core::ops::RangeInclusive<u32> = 12..=16;
 /// Marks "no event".
 const NONE: u32 = u32::MAX;
 
@@ -105,7 +104,6 @@ struct EventChunk {
 
 /// Events per chunk: a chunk takes two cache lines.
 const CHUNK_EVENTS: usize = 5;
-const NOTHING: Event = Event::new(0, EventAction::Begin, 0);
 
 /// Event beyond the calendar. Ordered by time, then by turn; the first one is greatest.
 #[derive(Clone, Copy, Debug)]
@@ -137,8 +135,8 @@ impl Eq for FarEvent {}
 /// Calendar queue. See the module's description.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
-    /// Events of the current slot with their turns, ordered by both; those before `taken` have happened.
-    present: Vec<(Event, u32)>,
+    /// Events of the current slot, ordered by time, then by turn; those before `taken` have happened.
+    present: Vec<Event>,
     taken: usize,
     /// Number of the current slot, counted from time 0.
     slot: u64,
@@ -149,8 +147,10 @@ pub(crate) struct EventQueue {
     /// Last chunk of each future slot, by the low bits of its number.
     heads: Box<[u32]>,
     /// Bit per slot with events, and bit per nonzero word of it.
-    occupied: [u64; WORDS],
-    words: u64,
+    occupied: Box<[u64]>,
+    words: Box<[u64]>,
+    /// Number of slots with events.
+    listed: u32,
     chunks: Vec<EventChunk>,
     free: u32,
     later: BinaryHeap<FarEvent>,
@@ -158,24 +158,38 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    /// Creates a queue with space for `capacity` events at a time; it grows if there are more. Most events should lie at most `span`
-    /// picoseconds ahead.
-    pub(crate) fn new(capacity: usize, span: u64) -> Self {
-        let width = (span / SLOTS).max(1).ilog2() + 1;
+    /// Creates a queue for a network of `hosts`, with space for `capacity` events at a time; it grows if there are more. Most events should
+    /// lie at most `span` picoseconds ahead.
+    pub(crate) fn new(hosts: u32, capacity: usize, span: u64) -> Self {
+        let bits = (hosts.max(1).ilog2() + 9).clamp(*SLOT_BITS.start(), *SLOT_BITS.end());
+        let slots = 1_usize << bits;
         Self {
-            present: Vec::with_capacity(capacity),
+            present: Vec::with_capacity(capacity.min(1 << 10)),
             taken: 0,
             slot: 0,
             last: 0,
-            width,
-            heads: vec![NONE; WORDS * 64].into_boxed_slice(),
-            occupied: [0; WORDS],
-            words: 0,
+            width: (span >> bits).max(1).ilog2() + 1,
+            heads: vec![NONE; slots].into_boxed_slice(),
+            occupied: vec![0; slots / 64].into_boxed_slice(),
+            words: vec![0; slots / 64 / 64].into_boxed_slice(),
+            listed: 0,
             chunks: Vec::with_capacity(capacity),
             free: NONE,
             later: BinaryHeap::with_capacity(capacity),
             turn: 0,
         }
+    }
+
+    /// Number of slots.
+    #[inline]
+    const fn slots(&self) -> u64 {
+        self.heads.len() as u64
+    }
+
+    /// Index of a slot's list.
+    #[inline]
+    const fn place(&self, slot: u64) -> usize {
+        (slot & (self.slots() - 1)) as usize
     }
 
     /// Adds an event. An event earlier than the last one taken out happens now.
@@ -185,9 +199,9 @@ impl EventQueue {
         let ahead = (event.at >> self.width).saturating_sub(self.slot);
         if ahead == 0 {
             let (_, rest) = self.present.split_at(self.taken);
-            let place = self.taken + rest.partition_point(|(other, _)| other.at <= event.at);
-            self.present.insert(place, (event, NONE));
-        } else if ahead < SLOTS {
+            let place = self.taken + rest.partition_point(|other| other.at <= event.at);
+            self.present.insert(place, event);
+        } else if ahead < self.slots() {
             self.list(event);
         } else {
             self.turn += 1;
@@ -198,7 +212,7 @@ impl EventQueue {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Event> {
         loop {
-            if let Some((event, _)) = self.present.get(self.taken) {
+            if let Some(event) = self.present.get(self.taken) {
                 self.taken += 1;
                 self.last = event.at;
                 return Some(*event);
@@ -212,7 +226,7 @@ impl EventQueue {
     /// Adds an event to the list of its future slot.
     #[inline]
     fn list(&mut self, event: Event) {
-        let place = place(event.at >> self.width);
+        let place = self.place(event.at >> self.width);
         let Some(head) = self.heads.get_mut(place) else { return };
         if let Some(chunk) = self.chunks.get_mut(*head as usize)
             && let Some(space) = chunk.events.get_mut(chunk.count as usize)
@@ -221,19 +235,23 @@ impl EventQueue {
             chunk.count += 1;
             return;
         }
-        let mut chunk = EventChunk { events: [NOTHING; CHUNK_EVENTS], count: 1, next: *head };
-        chunk.events[0] = event;
+        self.listed += u32::from(*head == NONE);
+        let next = *head;
         if let Some(spare) = self.chunks.get_mut(self.free as usize) {
+            // Events beyond the count are stale.
             *head = self.free;
-            self.free = spare.next;
-            *spare = chunk;
+            self.free = core::mem::replace(&mut spare.next, next);
+            spare.count = 1;
+            spare.events[0] = event;
         } else {
             *head = u32::try_from(self.chunks.len()).unwrap_or(NONE);
-            self.chunks.push(chunk);
+            self.chunks.push(EventChunk { events: [event; CHUNK_EVENTS], count: 1, next });
         }
         if let Some(word) = self.occupied.get_mut(place / 64) {
             *word |= 1 << (place % 64);
-            self.words |= 1 << (place / 64);
+        }
+        if let Some(words) = self.words.get_mut(place / 4096) {
+            *words |= 1 << (place / 64 % 64);
         }
     }
 
@@ -250,33 +268,38 @@ impl EventQueue {
         self.slot = slot;
         // Done before anything else enters the slots that have come within reach, so that turns are kept.
         while let Some(first) = self.later.peek()
-            && (first.event.at >> self.width) - slot < SLOTS
+            && (first.event.at >> self.width) - slot < self.slots()
         {
             let event = first.event;
             self.later.pop();
             self.list(event);
         }
-        self.take_slot(place(slot));
+        self.take_slot(self.place(slot));
         true
     }
 
     /// Next slot with a list.
     fn next_occupied(&self) -> Option<u64> {
-        if self.words == 0 {
+        if self.listed == 0 {
             return None;
         }
         let first = self.slot + 1;
-        let (word, bit) = (place(first) / 64, place(first) % 64);
-        let from_bit = self.occupied.get(word).copied().unwrap_or(0) & (u64::MAX << bit);
+        let at = self.place(first);
+        let from_bit = self.occupied.get(at / 64).copied().unwrap_or(0) & (u64::MAX << (at % 64));
         let found = if from_bit != 0 {
-            word * 64 + from_bit.trailing_zeros() as usize
+            at / 64 * 64 + from_bit.trailing_zeros() as usize
         } else {
             // The words after this one, then those before it, and last the lower bits of this one.
-            let behind = self.words & ((u64::MAX << word) << 1);
-            let next = if behind == 0 { self.words } else { behind }.trailing_zeros() as usize;
-            next * 64 + self.occupied.get(next)?.trailing_zeros() as usize
+            let behind = (u64::MAX << (at / 64 % 64)) << 1;
+            let count = self.words.len();
+            let word = (0..=count).find_map(|step| {
+                let number = (at / 4096 + step) % count;
+                let words = self.words.get(number)? & if step == 0 { behind } else { u64::MAX };
+                (words != 0).then(|| number * 64 + words.trailing_zeros() as usize)
+            })?;
+            word * 64 + self.occupied.get(word)?.trailing_zeros() as usize
         };
-        Some(first + ((found as u64).wrapping_sub(first) & (SLOTS - 1)))
+        Some(first + ((found as u64).wrapping_sub(first) & (self.slots() - 1)))
     }
 
     /// Makes a slot's list the current events.
@@ -285,28 +308,24 @@ impl EventQueue {
         let mut at = core::mem::replace(head, NONE);
         while let Some(chunk) = self.chunks.get_mut(at as usize) {
             let next = core::mem::replace(&mut chunk.next, self.free);
-            let events = chunk.events.iter().take(chunk.count as usize).rev();
-            self.present.extend(events.map(|event| (*event, 0)));
+            let count = chunk.count as usize;
+            self.present.extend(chunk.events.iter().take(count).rev());
             self.free = at;
             at = next;
         }
+        self.listed -= 1;
         if let Some(word) = self.occupied.get_mut(place / 64) {
             *word &= !(1 << (place % 64));
-            if *word == 0 {
-                self.words &= !(1 << (place / 64));
+            if *word == 0
+                && let Some(words) = self.words.get_mut(place / 4096)
+            {
+                *words &= !(1 << (place / 64 % 64));
             }
         }
+        // Lists begin with their last event, and sorting keeps the order of simultaneous events.
         self.present.reverse();
-        for ((_, place), turn) in self.present.iter_mut().zip(0..) {
-            *place = turn;
-        }
-        self.present.sort_unstable_by_key(|(event, turn)| (event.at, *turn));
+        self.present.sort_by_key(|event| event.at);
     }
-}
-
-/// Index of a slot's list.
-const fn place(slot: u64) -> usize {
-    (slot & (SLOTS - 1)) as usize
 }
 
 #[cfg(test)]
@@ -319,9 +338,12 @@ mod tests {
     /// Compares with an ordered map by time and insertion number, with calendars that most events miss and that most events hit.
     #[test]
     fn event_queue_orders_by_time_then_insertion() {
-        for (span, seed) in [(1, 7), (1 << 12, 8), (1 << 20, 9), (1 << 31, 10), (1 << 40, 11)] {
+        let spans = [(1, 7), (1 << 12, 8), (1 << 20, 9), (1 << 31, 10), (1 << 40, 11)];
+        for (hosts, (span, seed)) in
+            [2, 32, 4096].into_iter().flat_map(|hosts| spans.map(|span| (hosts, span)))
+        {
             let mut numbers = Pcg32::new(seed, 11);
-            let (mut queue, mut model) = (EventQueue::new(16, span), BTreeMap::new());
+            let (mut queue, mut model) = (EventQueue::new(hosts, 16, span), BTreeMap::new());
             let mut now = 0_u64;
             for turn in 0..100_000_u32 {
                 // Growing for a while, then shrinking.
@@ -347,7 +369,7 @@ mod tests {
 
     #[test]
     fn event_queue_past_event_is_due_now() {
-        let mut queue = EventQueue::new(4, 1000);
+        let mut queue = EventQueue::new(2, 4, 1000);
         queue.push(Event::new(5000, EventAction::Wake, 1));
         assert_eq!(queue.pop().map(|event| event.at), Some(5000));
         queue.push(Event::new(6000, EventAction::Wake, 2));

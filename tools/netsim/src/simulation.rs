@@ -189,7 +189,7 @@ impl Simulation {
         }
         let feedback = Feedback::new(scenario, network.ports())?;
         let capacity = scenario.expected_packets();
-        let mut queue = EventQueue::new(capacity, network.max_queueing_time());
+        let mut queue = EventQueue::new(count, capacity, network.max_queueing_time());
         for (number, flow) in (0..).zip(&scenario.flows) {
             let at = flow.at.get().saturating_mul(PICOS);
             queue.push(Event::new(at, EventAction::Begin, flow.from).of(number));

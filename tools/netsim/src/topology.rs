@@ -238,8 +238,6 @@ fn distance(side: u32, from: u32, to: u32) -> (i32, bool) {
 pub(crate) struct Port {
     /// Vertex at its end.
     pub(crate) to: u32,
-    /// Time at which it has sent everything given to it, in picoseconds.
-    pub(crate) free_at: u64,
     /// Travel time of a packet after the port, in picoseconds.
     delay: u64,
     /// Factor by which a packet takes longer than on other links.
@@ -248,6 +246,22 @@ pub(crate) struct Port {
     byte: u64,
     /// Maximum wait for the port, in picoseconds, without the factor.
     queue: u64,
+}
+
+/// Switch of a tree.
+#[derive(Clone, Copy, Debug)]
+struct TreeSwitch {
+    /// First port.
+    first: u32,
+    /// Number in its level.
+    number: u32,
+    /// Hosts below it, and below each of its children.
+    span: u32,
+    below: u32,
+    /// Links to each child.
+    links: u32,
+    /// Links upwards.
+    up: u32,
 }
 
 /// Time of a byte in units of 1/65536 ps.
@@ -277,6 +291,11 @@ pub(crate) struct SwitchFabric {
     coordinates: Vec<[u32; 3]>,
     /// By host: into the network, then out of it (a torus only), then by vertex.
     ports: Vec<Port>,
+    /// Time at which each port has sent everything given to it, in picoseconds. Apart from the ports: a switch compares many of them for
+    /// each packet.
+    free_at: Vec<u64>,
+    /// By switch of a tree.
+    switches: Vec<TreeSwitch>,
     /// By switch: its first port, and its role; a Clos network only.
     nodes: Vec<(u32, clos::Place)>,
     routing: Routing,
@@ -300,8 +319,8 @@ impl SwitchFabric {
         let hosts = topology.hosts();
         let byte = byte_time(rate);
         let queue = time(byte, queue_bytes);
-        let port = |to, delay| Port { to, free_at: 0, delay, times: 1, byte, queue };
-        let (mut ports, mut nodes) = (Vec::new(), Vec::new());
+        let port = |to, delay| Port { to, delay, times: 1, byte, queue };
+        let (mut ports, mut nodes, mut tree) = (Vec::new(), Vec::new(), Vec::new());
         match topology {
             Topology::PointToPoint => ports.extend([port(1, delay), port(0, delay)]),
             Topology::Torus { side } => {
@@ -325,10 +344,18 @@ impl SwitchFabric {
                 let mut below_first = 0;
                 for level in 1..=levels {
                     let switches = below / arity;
+                    let links = if level == 1 { 1 } else { up };
                     for switch in 0..switches {
+                        tree.push(TreeSwitch {
+                            first: u32::try_from(ports.len()).unwrap_or(u32::MAX),
+                            number: switch,
+                            span: arity.pow(level),
+                            below: arity.pow(level - 1),
+                            links,
+                            up: if level < levels { up } else { 0 },
+                        });
                         for child in 0..arity {
                             // As many links down to a switch as it has up.
-                            let links = if level == 1 { 1 } else { up };
                             for _ in 0..links {
                                 ports.push(port(below_first + switch * arity + child, delay));
                             }
@@ -374,6 +401,8 @@ impl SwitchFabric {
             topology,
             hosts,
             coordinates,
+            free_at: vec![0; ports.len()],
+            switches: tree,
             ports,
             nodes,
             routing: Routing::default(),
@@ -507,7 +536,7 @@ impl SwitchFabric {
     /// Time at which a port is free. The port of a host into the network has the host's number.
     #[inline]
     pub(crate) fn free_at(&self, port: u32) -> u64 {
-        self.port(port).map_or(0, |port| port.free_at)
+        self.free_at.get(port as usize).copied().unwrap_or(0)
     }
 
     /// Sends through a port. Returns the time of arrival at its end, and the vertex there; `None` if the queue has no space.
@@ -515,9 +544,10 @@ impl SwitchFabric {
     pub(crate) fn send(&mut self, port: u32, now: u64, bytes: u64) -> Option<(u64, u32)> {
         let hosts = self.hosts;
         let at = port;
-        let port = self.ports.get_mut(port as usize)?;
+        let port = self.ports.get(port as usize)?;
+        let free_at = self.free_at.get_mut(at as usize)?;
         let time = time(port.byte, bytes);
-        let start = port.free_at.max(now);
+        let start = (*free_at).max(now);
         // A host's own port accepts everything that its host hands over.
         if at >= hosts {
             if start - now > port.queue.saturating_mul(port.times) {
@@ -525,8 +555,8 @@ impl SwitchFabric {
             }
             self.waited = self.waited.saturating_add(start - now);
         }
-        port.free_at = start.saturating_add(time * port.times);
-        Some((port.free_at.saturating_add(port.delay), port.to))
+        *free_at = start.saturating_add(time * port.times);
+        Some((free_at.saturating_add(port.delay), port.to))
     }
 
     /// Port for a packet at `vertex` to the host `to`; `None`: it is there.
@@ -558,35 +588,17 @@ impl SwitchFabric {
                     }
                 }
             }
-            Topology::Tree { arity, levels, up } => {
-                if vertex < self.hosts {
-                    return;
-                }
-                let (mut first, mut below, mut ports, mut level) = (self.hosts, self.hosts, self.hosts, 1);
-                let (mut links, mut span) = (1, arity);
-                loop {
-                    let switches = below / arity;
-                    let own_up = if level < levels { up } else { 0 };
-                    let per_switch = arity * links + own_up;
-                    if vertex < first + switches {
-                        let switch = vertex - first;
-                        let base = ports + switch * per_switch;
-                        let candidates = if to / span == switch {
-                            let child = to / (span / arity) % arity;
-                            base + child * links..base + (child + 1) * links
-                        } else {
-                            base + arity * links..base + per_switch
-                        };
-                        return candidates.for_each(each);
-                    }
-                    ports += switches * per_switch;
-                    first += switches;
-                    below = switches;
-                    (links, level, span) = (up, level + 1, span * arity);
-                    if level > levels {
-                        return;
-                    }
-                }
+            Topology::Tree { arity, .. } => {
+                let at = vertex.checked_sub(self.hosts).map(|at| at as usize);
+                let Some(switch) = at.and_then(|at| self.switches.get(at)) else { return };
+                let TreeSwitch { first, number, span, below, links, up } = *switch;
+                let candidates = if to / span == number {
+                    let child = to / below % arity;
+                    first + child * links..first + (child + 1) * links
+                } else {
+                    first + arity * links..first + arity * links + up
+                };
+                candidates.for_each(each);
             }
             Topology::Clos(clos) => {
                 let Some((first, place)) =

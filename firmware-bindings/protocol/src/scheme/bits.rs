@@ -163,7 +163,8 @@ impl PacketWindow {
     /// Returns the number of packets.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.0.iter().map(|word| word.count_ones()).sum()
+        // Most words are 0, and counting takes many instructions on processors without one for it.
+        self.0.iter().filter(|word| **word != 0).map(|word| word.count_ones()).sum()
     }
 
     /// Whether the set is empty.

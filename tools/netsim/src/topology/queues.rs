@@ -132,8 +132,8 @@ impl SwitchFabric {
 
     /// Bytes that a port has accepted and not sent yet.
     pub(crate) fn backlog(&self, port: u32, now: u64) -> u64 {
+        let wait = u128::from(self.free_at(port).saturating_sub(now));
         let Some(port) = self.port(port) else { return 0 };
-        let wait = u128::from(port.free_at.saturating_sub(now));
         let byte = u128::from(port.byte.max(1)) * u128::from(port.times.max(1));
         u64::try_from((wait << 16) / byte).unwrap_or(u64::MAX)
     }
@@ -250,9 +250,9 @@ impl SwitchFabric {
 
     /// Occupies a port for the time of a packet.
     fn extend(&mut self, port: u32, from: u64, bytes: u64, slow: u64) {
-        if let Some(port) = self.ports.get_mut(port as usize) {
-            let span = time(port.byte, bytes).saturating_mul(port.times).saturating_mul(slow);
-            port.free_at = from.saturating_add(span);
+        let (span, _) = self.link(port, bytes);
+        if let Some(free_at) = self.free_at.get_mut(port as usize) {
+            *free_at = from.saturating_add(span.saturating_mul(slow));
         }
     }
 
@@ -295,19 +295,20 @@ impl SwitchFabric {
 
     /// Counts an accepted packet that waits from `now` until `begins`.
     fn count(&mut self, port: u32, now: u64, begins: u64, bytes: u64, marked: bool) {
+        let free_at = self.free_at(port);
         let (Some(state), Some(stats)) =
             (self.ports.get(port as usize), self.queues.stats.get_mut(port as usize))
         else {
             return;
         };
-        let (wait, service) = (u128::from(begins - now), u128::from(state.free_at - begins));
+        let (wait, service) = (u128::from(begins - now), u128::from(free_at - begins));
         stats.packets += 1;
         stats.bytes += bytes;
         stats.marked += u64::from(marked);
         stats.work = stats.work.saturating_add(wait * service + service * service / 2);
-        stats.max = stats.max.max(state.free_at - now);
+        stats.max = stats.max.max(free_at - now);
         let limit = state.queue.saturating_mul(state.times);
-        let until = state.free_at.saturating_sub(limit);
+        let until = free_at.saturating_sub(limit);
         if until > now {
             stats.full += until - stats.full_until.max(now).min(until);
             stats.full_until = until;
