@@ -53,6 +53,7 @@ pub mod explain;
 pub mod figures;
 pub mod file;
 mod frame;
+mod hash;
 mod host;
 pub mod notice;
 mod numbers;

@@ -2,18 +2,21 @@
 //!
 //! This file is longer than most: it holds every setting with its default, its check, and the configuration of a node that follows from it.
 
+mod load;
+
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::{Incarnation, NodeId};
 use fpga_netmodel::{BitRate, Blackout, Conditions, Impairments, Order, OrderError, Rate};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::congestion::CongestionConfig;
 use fpga_protocol::receiver::{ReceiverConfig, ReceiverConfigError};
-use fpga_protocol::scheme::MAX_MESSAGE_PACKETS;
 use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::bits::PacketWindow;
-use fpga_protocol::scheme::messages::{self, MessageConfigError};
+use fpga_protocol::scheme::messages::MessageConfigError;
 use fpga_protocol::sender::{Notify, SenderConfig, SenderConfigError};
 use fpga_registers::quantity;
+
+pub(crate) use load::{HostLoad, message_configs, registry_configs};
 
 use crate::topology::{
     Marking, Outage, PlainSwitch, Routing, SlowLink, SwitchFabric, Tier, Topology, TopologyError,
@@ -426,25 +429,6 @@ impl Scenario {
         self.contexts.unwrap_or(64)
     }
 
-    /// Traffic of each host. Tables larger than it needs would never be filled: smaller ones change nothing, and save most of the memory of
-    /// a large network, and with it most of the cache misses.
-    pub(crate) fn loads(&self) -> Vec<HostLoad> {
-        let mut all = vec![HostLoad::default(); usize::try_from(self.topology.hosts()).unwrap_or(0)];
-        let span = u64::from(self.sender.packet_size()) * u64::from(MAX_MESSAGE_PACKETS);
-        for flow in &self.flows {
-            let count = u32::try_from(flow.length.div_ceil(span)).unwrap_or(u32::MAX);
-            if let Some(load) = all.get_mut(flow.from as usize) {
-                load.flows_sent = load.flows_sent.saturating_add(1);
-                load.sent = load.sent.saturating_add(count);
-            }
-            if let Some(load) = all.get_mut(flow.to as usize) {
-                load.flows_received = load.flows_received.saturating_add(1);
-                load.received = load.received.saturating_add(count);
-            }
-        }
-        all
-    }
-
     /// Checks everything that the parts do not check themselves.
     ///
     /// # Errors
@@ -580,57 +564,6 @@ impl Scenario {
         };
         self.flows.iter().map(of).fold(0, u64::saturating_add)
     }
-}
-
-/// Traffic of one host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HostLoad {
-    /// Flows that it sends.
-    pub(crate) flows_sent: u32,
-    /// Messages of the message schemes that it sends.
-    pub(crate) sent: u32,
-    /// Flows that it receives.
-    pub(crate) flows_received: u32,
-    /// Messages of the message schemes that it receives.
-    pub(crate) received: u32,
-}
-
-impl HostLoad {
-    /// Bounds the tables of the registry scheme's sender.
-    fn bound_sender(&self, config: &mut SenderConfig) {
-        config.transfers = config.transfers.min(self.flows_sent.max(1));
-        config.destinations = config.destinations.min(self.flows_sent.max(1));
-    }
-
-    /// Bounds the tables of the registry scheme's receiver.
-    fn bound_receiver(&self, config: &mut ReceiverConfig) {
-        let flows = u16::try_from(self.flows_received).unwrap_or(u16::MAX);
-        config.transfers = config.transfers.min(flows.max(1));
-        config.sources = config.sources.min(flows.max(1));
-        // One range for each transfer in progress, and one for the transfers before them.
-        config.tombstones = config.tombstones.min(flows.saturating_add(2));
-        if flows <= 32 {
-            config.nodes = config.nodes.min(2 * u32::from(flows.max(1)));
-        }
-    }
-}
-
-/// Configurations of a host's sender and receiver, registry scheme.
-pub(crate) fn registry_configs(
-    scenario: &Scenario,
-    host: u32,
-    load: HostLoad,
-) -> (SenderConfig, ReceiverConfig) {
-    let (mut sender, mut receiver) = (scenario.sender, scenario.receiver);
-    sender.paths = scenario.paths;
-    sender.congestion = scenario.congestion;
-    load.bound_sender(&mut sender);
-    (receiver.node, receiver.incarnation) = (node_of(host), incarnation_of(host));
-    receiver.packet_size_log2 = scenario.sender.packet_size_log2;
-    receiver.mask_bits = scenario.sender.mask_bits;
-    receiver.windows = 1;
-    load.bound_receiver(&mut receiver);
-    (sender, receiver)
 }
 
 /// Bytes of a message scheme's host without its contexts.
@@ -817,35 +750,9 @@ impl From<TopologyError> for ScenarioError {
     }
 }
 
-/// Configurations of a host's sender and receiver, message schemes.
 /// Receiver of the registry scheme with as many senders and transfers as the card model's.
 fn receiver_config() -> ReceiverConfig {
     let mut config = ReceiverConfig::new(RECEIVER, incarnation_of(1));
     (config.sources, config.transfers) = (512, 512);
     config
-}
-
-pub(crate) fn message_configs(
-    scenario: &Scenario,
-    rules: SchemeConfig,
-    host: u32,
-    load: HostLoad,
-) -> (messages::SenderConfig, messages::ReceiverConfig) {
-    let rules = if scenario.congestion.is_some() { rules.acknowledging() } else { rules };
-    let mut sender = messages::SenderConfig::new(node_of(host), rules);
-    let mut receiver = messages::ReceiverConfig::new(node_of(host), incarnation_of(host), rules);
-    (sender.packet_size_log2, receiver.packet_size_log2) =
-        (scenario.sender.packet_size_log2, scenario.sender.packet_size_log2);
-    let sending = scenario.sending_contexts().min(load.sent.max(1));
-    (sender.contexts, sender.contexts_per_node) = (sending, sending);
-    receiver.contexts = scenario.receiving_contexts().min(load.received.max(1));
-    sender.message_packets = MAX_MESSAGE_PACKETS;
-    sender.ask = scenario.timers_for();
-    sender.transfers = load.flows_sent.clamp(1, 256);
-    sender.paths = scenario.paths;
-    sender.congestion = scenario.congestion;
-    // Each message comes from one context of a sender. A table of at most 64 records is searched completely.
-    (receiver.windows, receiver.peers) =
-        (1, if load.received <= 32 { 2 * load.received.max(1) } else { 1024 });
-    (sender, receiver)
 }

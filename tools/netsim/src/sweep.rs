@@ -41,6 +41,8 @@ pub struct Sweep {
     pub packets_ratio: f64,
     /// Packets dropped because a switch's queue was full.
     pub dropped: u64,
+    /// Events: whatever happens at a time, such as the arrival of a packet or the wake-up of a host.
+    pub events: u64,
     /// Packets at switches and hosts, one for each packet and hop.
     pub packet_events: u64,
     /// Total simulated time.
@@ -192,6 +194,7 @@ fn summarise(scenario: &Scenario, reports: &[Report]) -> Sweep {
         if number == 0 {
             sweep.series.clone_from(&report.series);
         }
+        sweep.events += report.events;
         sweep.packet_events += report.packet_events;
         sweep.simulated = sweep.simulated.saturating_add(report.ended);
     }

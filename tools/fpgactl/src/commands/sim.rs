@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpga_input::FileKind;
 use fpga_netsim::figures::picture::Picture;
@@ -47,6 +47,9 @@ pub struct RunReport {
     fairness: f64,
     packets_ratio: f64,
     dropped: u64,
+    events: u64,
+    /// Events divided by the time of all runs together, building the networks included.
+    events_per_s: u64,
     packet_events: u64,
     simulated_s: f64,
     #[serde(flatten)]
@@ -69,7 +72,7 @@ impl Report for RunReport {
             self.first_error.as_ref().map(|error| format!("first failure: {error}\n")).unwrap_or_default();
         format!(
             "{} on {}: {} in {}, {}; {times}; {:.3} GB/s a run, fairness {:.3}, {:.4} packets sent per packet needed, \
-             {} dropped, {}\n{error}{}{}\n{}\n{}",
+             {} dropped, {}, {} at {}.{} million/s\n{error}{}{}\n{}\n{}",
             self.scheme,
             self.topology,
             quantity(self.flows, "flow"),
@@ -80,6 +83,9 @@ impl Report for RunReport {
             self.packets_ratio,
             self.dropped,
             quantity(self.packet_events, "packet event"),
+            quantity(self.events, "event"),
+            self.events_per_s / 1_000_000,
+            self.events_per_s / 100_000 % 10,
             self.explained.text(),
             self.csv,
             self.svg.as_deref().unwrap_or_default(),
@@ -142,7 +148,7 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
     let count = usize::try_from(args.runs).unwrap_or(usize::MAX);
     let what = || format!("sim run {}", args.scenario.display());
     let ended = AtomicBool::new(false);
-    let sweep = thread::scope(|scope| {
+    let (sweep, span) = thread::scope(|scope| {
         // A simulation reads no clock: a second thread checks it meanwhile.
         let watch = scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
@@ -153,13 +159,15 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
             }
         });
         tracing::info!(runs = count, "simulating");
+        let begun = Instant::now();
         let sweep = sweep::run(&scenario, count, threads(args.threads), &ended, || {
             runs += 1;
             progress.at(runs);
         });
+        let span = begun.elapsed();
         ended.store(true, Ordering::Relaxed);
         watch.thread().unpark();
-        sweep
+        (sweep, span)
     });
     drop(progress);
     if matches!(&sweep, Err(error) if matches!(error.source, SimulationError::Stopped { .. })) {
@@ -173,7 +181,9 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
     let (csv, svg) = write(&args.out, &name, &sweep.csv, &sweep.picture, settings.deadline)?;
     let chart = chart::text_beside_report(&sweep.picture, args.chart, settings);
     let explained = ExplainedReport::of(&scenario, &sweep);
-    Ok(RunReport { chart, ..report(args, scenario.seed, sweep, explained, csv, svg) })
+    let events_per_s = u128::from(sweep.events) * 1_000_000_000 / span.as_nanos().max(1);
+    let events_per_s = u64::try_from(events_per_s).unwrap_or(u64::MAX);
+    Ok(RunReport { chart, events_per_s, ..report(args, scenario.seed, sweep, explained, csv, svg) })
 }
 
 fn report(
@@ -203,6 +213,8 @@ fn report(
         fairness: sweep.fairness,
         packets_ratio: sweep.packets_ratio,
         dropped: sweep.dropped,
+        events: sweep.events,
+        events_per_s: 0,
         packet_events: sweep.packet_events,
         simulated_s: std::time::Duration::from(sweep.simulated).as_secs_f64(),
         explained,

@@ -1,8 +1,7 @@
 //! Choice of a port among those on shortest routes.
 
-use std::collections::HashMap;
-
 use super::{Routing, SwitchFabric, Way};
+use crate::hash::NumberMap;
 use crate::statistics::seed_of;
 
 /// Properties of a packet that a switch uses.
@@ -26,7 +25,7 @@ const MAX_KEPT: usize = 1 << 20;
 pub(super) struct Choices {
     pub(super) seed: u64,
     /// Port by vertex, host pair and flow.
-    kept: HashMap<(u32, FlowPair), u32>,
+    kept: NumberMap<(u32, FlowPair), u32>,
     /// Packets so far, by vertex.
     turns: Vec<u32>,
 }
