@@ -90,6 +90,8 @@ impl Event {
 
 /// Minimum and maximum number of slots of a calendar, as powers of two. The lists of the largest one take 256 KiB.
 const SLOT_BITS: core::ops::RangeInclusive<u32> = 12..=16;
+/// Bits of a slot's number among the slots of the largest calendar.
+const SLOT_MASK: u64 = 0xFFFF;
 /// Marks "no event".
 const NONE: u32 = u32::MAX;
 
@@ -189,7 +191,7 @@ impl EventQueue {
     /// Index of a slot's list.
     #[inline]
     const fn place(&self, slot: u64) -> usize {
-        (slot & (self.slots() - 1)) as usize
+        (slot & SLOT_MASK) as usize & (self.heads.len() - 1)
     }
 
     /// Adds an event. An event earlier than the last one taken out happens now.

@@ -280,16 +280,6 @@ pub(super) struct Transmission {
     pub(super) at: Nanos,
 }
 
-impl Transmission {
-    const fn stored(self) -> StoredTransmission {
-        (self.sequence, self.index, self.at.get())
-    }
-
-    const fn of((sequence, index, at): StoredTransmission) -> Self {
-        Self { sequence, index, at: Nanos::new(at) }
-    }
-}
-
 /// Packets in flight of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct InFlight {
@@ -313,19 +303,15 @@ pub(super) struct InFlight {
     packets: Box<[(u32, u8)]>,
     /// Transmissions by the low bits of their sequence numbers. An answer echoes a sequence number, which may be
     /// that of an earlier transmission of the packet.
-    sendings: Box<[StoredTransmission]>,
+    sendings: Box<[Transmission]>,
 }
-
-/// Sequence number, packet and time of a transmission. A tuple, because a table of zeros is then allocated without writing it: most nodes
-/// of a simulated network use only its beginning.
-type StoredTransmission = (u32, u32, u64);
 
 /// Number of stored transmissions per packet that can be in flight. Two are sufficient: an answer to a transmission
 /// that is no longer stored acknowledges like any other, and only its delay sample is lost.
 const TRANSMISSIONS_PER_PACKET: u32 = 2;
 /// The same for windows of at most [`WIDTH`] packets, which may stay in the network for many round trips.
 const TRANSMISSIONS_PER_PACKET_SHORT: u32 = 4;
-const NONE: StoredTransmission = (0, 0, 0);
+const NONE: Transmission = Transmission { sequence: 0, index: 0, at: Nanos::ZERO };
 
 /// Result of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
@@ -424,7 +410,7 @@ impl InFlight {
         let (sequence, tries) =
             self.packets.get(place(number, self.packets.len())).copied().unwrap_or((0, 0));
         let sending = self.sendings.get(place(sequence, self.sendings.len())).copied().unwrap_or(NONE);
-        (Transmission::of(sending), tries)
+        (sending, tries)
     }
 
     /// Whether a transmission is the last one of its packet, and not the first.
@@ -455,9 +441,9 @@ impl InFlight {
     /// one is the first to time out.
     pub(super) fn earliest(&mut self, latest: u32) -> Option<Transmission> {
         while before(self.oldest, latest) {
-            let sending = Transmission::of(*self.sendings.get(place(self.oldest, self.sendings.len()))?);
-            if sending.sequence == self.oldest && self.is_outstanding(&sending) {
-                return Some(sending);
+            let sending = self.sendings.get(place(self.oldest, self.sendings.len()))?;
+            if sending.sequence == self.oldest && self.is_outstanding(sending) {
+                return Some(*sending);
             }
             self.oldest = after(self.oldest);
         }
@@ -469,8 +455,7 @@ impl InFlight {
         let (mut sum, mut at) = (0_u64, self.oldest);
         while !before(self.sequence, at) {
             let Some(sending) = self.sendings.get(place(at, self.sendings.len())) else { break };
-            let sending = Transmission::of(*sending);
-            if sending.sequence == at && self.is_outstanding(&sending) {
+            if sending.sequence == at && self.is_outstanding(sending) {
                 if sending.at >= then {
                     break;
                 }
@@ -507,12 +492,11 @@ impl InFlight {
         // Each transmission gives one delay sample: a second answer is for a duplicate made by the network, whose delay
         // differs. A map that does not acknowledge the packet of its echoed transmission is invalid as a sample.
         let at = place(map.echo, self.sendings.len());
-        let remembered = self.sendings.get_mut(at).filter(|stored| {
-            let sending = Transmission::of(**stored);
+        let remembered = self.sendings.get_mut(at).filter(|sending| {
             let known = sending.index < self.base || self.here.contains(sending.index);
             map.echo != 0 && sending.sequence == map.echo && known
         });
-        let sending = remembered.map(|stored| Transmission::of(core::mem::replace(stored, NONE)));
+        let sending = remembered.map(|sending| core::mem::replace(sending, NONE));
         AckInfo { sending, new }
     }
 
@@ -548,11 +532,8 @@ impl InFlight {
         }
         let size = self.sendings.len();
         let sending = Transmission { sequence, index: number, at: now };
-        let forgotten = self
-            .sendings
-            .get_mut(place(sequence, size))
-            .map(|place| core::mem::replace(place, sending.stored()));
-        let forgotten = forgotten.map(Transmission::of);
+        let forgotten =
+            self.sendings.get_mut(place(sequence, size)).map(|place| core::mem::replace(place, sending));
         // This transmission overwrites an older one. A packet whose last transmission is overwritten counts as lost.
         if let Some(old) = forgotten.filter(|old| old.sequence != 0 && self.is_outstanding(old)) {
             self.again.insert(old.index);
