@@ -17,7 +17,6 @@ use fpga_netmodel::{Impairments, Rate};
 use fpga_pci::DmaPoolOptions;
 use fpga_pci::catch_bus_errors;
 use fpga_pci::vfio::{VfToken, VfioInterface};
-use fpga_protocol::Nanos;
 use fpga_sim::{CardDescription, DescriptionError, HopFeedback, SimHop};
 use fpga_sim::{SimNetwork, ThreadOptions};
 use fpga_vfio_user::VfioUserOptions;
@@ -570,11 +569,6 @@ fn next_node(first: &CardDescription, mut second: CardDescription) -> CardDescri
     second
 }
 
-/// Virtual time of one poll of both ends by the command, its maximum while nothing happens, and the work of the cards in it.
-const POLL_TIME: Nanos = Nanos::new(100);
-const IDLE_TIME: Nanos = Nanos::new(1000);
-const UNITS_PER_POLL: u32 = 64;
-
 fn simulated_pair(
     choice: &impl CardOpener,
     mut first: CardDescription,
@@ -591,7 +585,7 @@ fn simulated_pair(
         hop.controller = controller;
         network = network.hop(hop);
     }
-    let network = network.card(first).card(second).time(POLL_TIME, IDLE_TIME).units_per_relax(UNITS_PER_POLL);
+    let network = network.card(first).card(second);
     let network = network.impairments(sim.impairments).seed(sim.seed).build()?;
     let options = choice.design().options();
     let mut first = Opened::new(choice, choice.with_observer(network.backend(0)), options.clone())?;

@@ -354,10 +354,10 @@ pub(super) fn settle(
     deadline: Deadline,
 ) -> Result<(), CliError> {
     let mut last_work_at = sending.opened.now();
-    // A few rounds without work after both are idle: an event may be in flight to the host.
+    // Some rounds without work after both are idle: an event may be in flight to the host, and the network holds copies for up to 20 us.
     let mut quiet = 0;
     let mut backoff = Backoff::new();
-    while quiet < 16 {
+    while quiet < 32 {
         let work = sending.endpoint.poll()? + receiving.endpoint.poll()?;
         let now = sending.opened.now();
         let idle = sending.endpoint.is_idle() && receiving.endpoint.is_idle();

@@ -19,8 +19,8 @@ use crate::target::{HopOptions, Opened};
 const SIZE: u64 = 64 << 20;
 /// Default of `--size` for inspected transfers: enough to fill every table, and done quickly.
 const INSPECTED_TRANSFER_BYTES: u64 = 1 << 20;
-/// Default of `--chunk`.
-const CHUNK: u64 = 256 << 20;
+/// Default of `--chunk`: memory that is used again is faster than memory that is used for the first time.
+const CHUNK: u64 = 16 << 20;
 /// Escape timeout for served cards. Such a card shares its CPU with others, and so do the links between such cards: a packet may be late by
 /// the time slices of several processes.
 const SERVED_ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
