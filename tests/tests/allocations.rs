@@ -311,7 +311,7 @@ fn network_path_allocates_nothing() {
         let mut net = Testbed::new(order.clone());
         let regions = [0, 1].map(|index| net.region(index, TARGET, 1 << 20).remote);
         // Warm-up until the number of frames on the wire has reached its maximum.
-        exchange(&mut net, &regions, 200, length);
+        exchange(&mut net, &regions, 400, length);
         let (allocations, ()) = CountingAllocator::count(|| exchange(&mut net, &regions, 40, length));
         assert_eq!(allocations, 0, "{length} bytes, {order:?}");
         net.assert_clean();

@@ -6,7 +6,7 @@ use crate::hop::{HopCounters, SimHop};
 use crate::in_flight::FramesInFlight;
 use crate::link::{Link, LinkCounters, LinkEvents, WRAPPER_LENGTH};
 use crate::state::{CardFailure, Slot, State};
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::threaded::{LockRequest, Shared, ThreadOptions, Worker, WorkerState};
 use crate::time::TimeSpent;
 use fpga_card::{Card, CardDescription, Design};
@@ -191,7 +191,13 @@ impl SimNetworkBuilder {
             panics: false,
         };
         let threaded = self.thread.is_some().then(|| WorkerState::new(state.slots.len()));
-        let shared = Arc::new(Shared { state: Mutex::new(state), threaded, waiting: AtomicU32::new(0) });
+        let shared = Arc::new(Shared {
+            threaded,
+            waiting: AtomicU32::new(0),
+            now: AtomicU64::new(0),
+            is_linked: state.epoch.is_some(),
+            state: Mutex::new(state),
+        });
         let worker = match self.thread {
             Some(options) => Some(Arc::new(Worker::start(&shared, options)?)),
             None => None,
@@ -296,7 +302,7 @@ impl SimNetwork {
     ///
     /// With a thread of its own, or a link to other processes, time is real: this sleeps for `span`, then until there is nothing to do.
     pub fn advance(&self, span: Nanos) {
-        if self.is_threaded() || self.lock().epoch.is_some() {
+        if self.is_threaded() || self.shared.is_linked {
             // The caller asks for time to pass: nothing to wait for otherwise.
             std::thread::sleep(Duration::from(span));
             self.step_until_idle();
@@ -327,7 +333,7 @@ impl SimNetwork {
     pub fn now(&self) -> Nanos {
         match &self.shared.threaded {
             Some(threaded) => threaded.elapsed(),
-            None => self.lock().now,
+            None => Nanos::new(self.shared.now.load(Ordering::Acquire)),
         }
     }
 
@@ -503,7 +509,7 @@ impl SimNetwork {
 
     /// Whether time is the system's: the network has a thread of its own, or shares its time with other processes.
     pub(crate) fn is_real_time(&self) -> bool {
-        self.is_threaded() || self.lock().epoch.is_some()
+        self.is_threaded() || self.shared.is_linked
     }
 
     /// State that the network shares with its thread, if it has one.
@@ -529,7 +535,7 @@ impl SimNetwork {
         if let Some(threaded) = threaded {
             threaded.apply_all(&mut state);
         }
-        StateGuard { state, _pass: pass }
+        StateGuard { state, clock: &self.shared.now, _pass: pass }
     }
 }
 
@@ -548,7 +554,14 @@ fn check_mtu(card: usize, packet: u32, link: &Link) -> Result<(), SimNetworkErro
 #[derive(Debug)]
 pub(crate) struct StateGuard<'a> {
     state: MutexGuard<'a, State>,
+    clock: &'a AtomicU64,
     _pass: Option<LockRequest<'a>>,
+}
+
+impl Drop for StateGuard<'_> {
+    fn drop(&mut self) {
+        self.clock.store(self.state.now.get(), Ordering::Release);
+    }
 }
 
 impl Deref for StateGuard<'_> {

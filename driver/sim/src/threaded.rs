@@ -10,7 +10,7 @@ pub(crate) mod posted;
 mod worker;
 
 use crate::state::State;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lock_gate::LockGate;
 pub(crate) use lock_gate::LockRequest;
 use posted::{PostedQueue, PostedWrite};
@@ -227,6 +227,10 @@ pub(crate) struct Shared {
     pub(crate) threaded: Option<WorkerState>,
     /// Number of threads that wait for the state after they have found it locked.
     pub(crate) waiting: AtomicU32,
+    /// Virtual time when the state was last unlocked, in nanoseconds: software reads the clock at every poll.
+    pub(crate) now: AtomicU64,
+    /// Whether a link shares time with other processes.
+    pub(crate) is_linked: bool,
 }
 
 #[cfg(all(test, loom))]

@@ -167,7 +167,10 @@ impl TransmitPath {
             self.fill(&transmit)?;
             work += 1;
         }
-        work += self.advance(now)?;
+        // Uploads that were submitted just now, or before.
+        if work != 0 {
+            work += self.advance(now)?;
+        }
         if self.busy != 0 {
             self.watch(now)?;
         }

@@ -46,7 +46,7 @@ pub(crate) fn build(root: &Path, cache: &Cache, packages: &mut Packages) -> Resu
     output(Command::new("make").args(["-s", "CC=gcc -static", "-C"]).arg(folder.join("tools")))?;
     let check = folder.join("tests/check.sh");
     fs::copy(root.join(CHECK), &check).map_err(at("copy", &check))?;
-    // Built for the guest's kernel by hand, if at all.
+    // Built for the guest's kernel by the user.
     let module = source.join("xdma/xdma.ko");
     if module.exists() {
         files.push(("vendor/xdma.ko".to_owned(), module));

@@ -311,8 +311,7 @@ impl Card {
         if !self.pace.is_port_free(now) {
             return None;
         }
-        let start = if self.pace.is_on() { self.pace.port_free().max(now) } else { now };
-        let frame = self.ni.take_frame(start, now)?;
+        let frame = self.ni.take_frame()?;
         // The transmitter may have waited for space.
         self.turns.awake |= self.beyond_channels();
         let left = self.pace.sent(frame.len() as u64, now);

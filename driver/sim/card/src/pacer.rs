@@ -28,8 +28,6 @@ const OVERHEAD: u64 = 24;
 const FRAME_OVERHEAD: u64 = 24;
 /// AXI clock of the model, 250 MHz: a data path moves its width in each cycle.
 const CLOCKS_PER_MICROSECOND: u64 = 250;
-/// Time for which the network port knows its frames in advance: they are taken together, each with its own time.
-const AHEAD: Nanos = Nanos::new(1000);
 /// Picoseconds per nanosecond. Time is kept in picoseconds: 64 bytes take 4 ns on the widest link.
 const PICOS: u64 = 1000;
 
@@ -313,14 +311,9 @@ impl Pacer {
         }
     }
 
-    /// Whether the network port can take a frame: it is free, or becomes free soon, so that the time of the frame is known.
+    /// Whether the network port can take a frame.
     pub(crate) fn is_port_free(&self, now: Nanos) -> bool {
-        !self.is_on || self.port_free() <= now.saturating_add(AHEAD)
-    }
-
-    /// Time at which the network port can take a frame.
-    pub(crate) fn port_takes(&self) -> Nanos {
-        self.port_free().saturating_sub(AHEAD)
+        !self.is_on || self.port_free() <= now
     }
 
     /// Time at which the network port becomes free.

@@ -13,9 +13,6 @@ use fpga_protocol::time::Nanos;
 /// Maximum number of units of work that one engine does in a row before the next one is served.
 const BURST: u32 = 64;
 
-/// Maximum number of packets that the transmitter sends in one turn with pacing.
-const PACKETS: u32 = 16;
-
 impl Card {
     /// Lets the next engine with work do one unit at time `now`: a descriptor fetch, a page of a descriptor's data, a packet, a timer.
     /// Returns whether there was any work.
@@ -159,9 +156,7 @@ impl Card {
             return None;
         }
         let before = self.moved();
-        // Units without a duration of their own: the packets of a window.
-        let most = if unit == Work::Instant && engine == self.xdma.channels() + 1 { PACKETS } else { 1 };
-        let turn = self.engine_work(engine, host, most);
+        let turn = self.engine_work(engine, host, 1);
         let bytes = self.moved().wrapping_sub(before);
         if let Work::Stream { direction } = unit {
             self.pace.streamed(direction, bytes, payload, engine, self.now);
@@ -187,7 +182,7 @@ impl Card {
     /// Time at which work in progress ends: a unit of an engine, or the frame in the network port.
     #[must_use]
     pub fn work_deadline(&self) -> Option<Nanos> {
-        let port = (self.pace.is_on() && self.ni.has_frames()).then(|| self.pace.port_takes());
+        let port = (self.pace.is_on() && self.ni.has_frames()).then(|| self.pace.port_free());
         let paced = (self.turns.paced != 0).then_some(self.turns.paced_until);
         paced.into_iter().chain(port).min()
     }

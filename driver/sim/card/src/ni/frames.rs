@@ -1,7 +1,6 @@
 //! Outgoing frames, in reused buffers.
 
 use fpga_firmware::wire::{CRC_LENGTH, Control, EncodeError, MAX_CONTROL_LENGTH, START_HEADER_LENGTH};
-use fpga_protocol::time::Nanos;
 use std::collections::VecDeque;
 
 /// Maximum number of frames in the queue before data packets wait: back-pressure of the network port.
@@ -14,8 +13,6 @@ const MAX_SPARE_BUFFERS: usize = 8192;
 #[derive(Debug)]
 pub(super) struct FrameQueue {
     queue: VecDeque<Vec<u8>>,
-    /// Times at which frames that were taken enter the network port: until then they occupy the queue.
-    starts: VecDeque<Nanos>,
     spare: Vec<Vec<u8>>,
     largest: usize,
     pub(super) sent: u32,
@@ -25,46 +22,18 @@ impl FrameQueue {
     /// Creates a queue for packets with at most `packet_size` payload bytes.
     pub(super) fn new(packet_size: usize) -> Self {
         let largest = (START_HEADER_LENGTH + packet_size + CRC_LENGTH).max(MAX_CONTROL_LENGTH);
-        Self {
-            queue: VecDeque::with_capacity(WAITING),
-            starts: VecDeque::new(),
-            spare: Vec::new(),
-            largest,
-            sent: 0,
-        }
+        Self { queue: VecDeque::with_capacity(WAITING), spare: Vec::new(), largest, sent: 0 }
     }
 
     pub(super) fn clear(&mut self) {
         while let Some(frame) = self.queue.pop_front() {
             self.recycle(frame);
         }
-        self.starts.clear();
         self.sent = 0;
     }
 
-    pub(super) fn has_space(&self, now: Nanos) -> bool {
-        let most = self.queue.len() + self.starts.len();
-        most < WAITING || most - self.started(now) < WAITING
-    }
-
-    /// Number of `starts` that are over.
-    fn started(&self, now: Nanos) -> usize {
-        self.starts.partition_point(|start| *start <= now)
-    }
-
-    /// Time at which the next frame that was taken enters the port, after `now`.
-    pub(super) fn next_start(&self, now: Nanos) -> Option<Nanos> {
-        self.starts.get(self.started(now)).copied()
-    }
-
-    /// Records that a frame taken at `now` enters the port at `start`.
-    pub(super) fn starts_at(&mut self, start: Nanos, now: Nanos) {
-        while self.starts.front().is_some_and(|start| *start <= now) {
-            self.starts.pop_front();
-        }
-        if start > now {
-            self.starts.push_back(start);
-        }
+    pub(super) fn has_space(&self) -> bool {
+        self.queue.len() < WAITING
     }
 
     pub(super) fn is_waiting(&self) -> bool {

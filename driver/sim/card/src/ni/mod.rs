@@ -234,12 +234,7 @@ impl Ni {
     }
 
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        let timer = self.exchange.poll_timeout();
-        // A full queue has space again when the port takes a frame.
-        if self.frames.has_space(self.now) {
-            return timer;
-        }
-        timer.into_iter().chain(self.frames.next_start(self.now)).min()
+        self.exchange.poll_timeout()
     }
 
     /// Returns the next unit of an engine, with its amount of data. The time of packets is the port's.
@@ -251,7 +246,7 @@ impl Ni {
     pub(crate) fn idle_engines(&self, now: Nanos, space: &CardSpace) -> u32 {
         let transmitter = !space.has_committed()
             && matches!(self.exchange, ActiveSchemes::Registry(_))
-            && !(self.transmit.transmitting() && self.frames.has_space(now));
+            && !(self.transmit.transmitting() && self.frames.has_space());
         let events = matches!(self.events.next_unit(), Work::Instant);
         let timers = self.exchange.poll_timeout().is_none_or(|deadline| deadline > now)
             || self.timers_served == Some(now);
@@ -263,11 +258,8 @@ impl Ni {
         self.frames.is_waiting()
     }
 
-    /// Takes the next frame, which enters the network port at `start`.
-    pub(crate) fn take_frame(&mut self, start: Nanos, now: Nanos) -> Option<Vec<u8>> {
-        let frame = self.frames.take()?;
-        self.frames.starts_at(start, now);
-        Some(frame)
+    pub(crate) fn take_frame(&mut self) -> Option<Vec<u8>> {
+        self.frames.take()
     }
 
     pub(crate) fn spare_frame(&mut self) -> Vec<u8> {
@@ -353,15 +345,7 @@ impl Ni {
         if matches!(sent, TransmitStep::Idle) {
             let kinds = self.exchange.windows_may_hold();
             let counts = &mut self.link.counts;
-            sent = self.transmit.step(
-                lanes.space,
-                &mut self.frames,
-                counts,
-                source,
-                incarnation,
-                kinds,
-                self.now,
-            );
+            sent = self.transmit.step(lanes.space, &mut self.frames, counts, source, incarnation, kinds);
             if let (false, ActiveSchemes::Both(_, node)) =
                 (matches!(sent, TransmitStep::Idle), &mut self.exchange)
             {
@@ -402,7 +386,7 @@ impl Ni {
 
     /// Sends the next packet of a message, if there is one.
     fn send_message(&mut self, space: &CardSpace) -> TransmitStep {
-        let Some(node) = self.exchange.messages_mut().filter(|_| self.frames.has_space(self.now)) else {
+        let Some(node) = self.exchange.messages_mut().filter(|_| self.frames.has_space()) else {
             return TransmitStep::Idle;
         };
         match node.transmit(self.now, space, &mut self.frames, &mut self.link.counts) {
@@ -735,7 +719,7 @@ impl Ni {
             return false;
         }
         let hello = Control::Hello(self.hello(node));
-        if !self.frames.has_space(self.now) {
+        if !self.frames.has_space() {
             return true;
         }
         self.asked = self.asked.saturating_add(1);

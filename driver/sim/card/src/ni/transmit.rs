@@ -8,7 +8,6 @@ use fpga_firmware::event::FaultReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::window::{HEADER_LENGTH, WindowError, WindowHeader, WindowKind};
 use fpga_firmware::wire::Control;
-use fpga_protocol::time::Nanos;
 use fpga_registers::bytes::u32_at;
 use fpga_registers::cast::low32;
 use std::collections::VecDeque;
@@ -113,9 +112,8 @@ impl Transmit {
         source: NodeId,
         incarnation: Incarnation,
         (segments, commands): (bool, bool),
-        now: Nanos,
     ) -> TransmitStep {
-        if self.busy == 0 || !frames.has_space(now) {
+        if self.busy == 0 || !frames.has_space() {
             return TransmitStep::Idle;
         }
         if self.active.is_none() {
