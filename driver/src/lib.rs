@@ -135,7 +135,7 @@ pub mod sim {
     pub use fpga_sim::link::{
         Link, LinkCounters, LinkError, ShmLink, ShmLinkOptions, UdpLink, UdpLinkOptions,
     };
-    pub use fpga_sim::served::ServeError;
+    pub use fpga_sim::served::{ServeError, SocketFile};
     pub use fpga_sim::{
         Builtin, CardDescription, CardError, CardFailure, DescriptionError, Design, DesignError, FaultPlan,
         HopCounters, HopFeedback, PlannedFault, Problem, RefusedAccesses, SimBackend, SimHop, SimNetwork,
