@@ -44,9 +44,11 @@ mod refusals;
 pub mod scheme;
 pub mod segment;
 pub mod sender;
+mod slot_index;
 pub mod spray;
 pub mod state;
 pub mod timers;
+mod tournament;
 pub mod tuner;
 
 pub use fpga_firmware::time::{self, Nanos};

@@ -18,10 +18,12 @@ fn state_bits_match_documented_table() {
     let found = sender.state().map(|table| (table.name, table.entries, table.bytes));
     let expected = [
         ("op table", 256, 65),
-        ("segments", 384, 82),
+        ("segments", 384, 84),
         ("transfers", 1024, 296),
         ("queues", 1024, 8),
-        ("destinations", 64, 240),
+        ("destinations", 64, 267),
+        ("order of destinations", 64, 128),
+        ("hashes", 64 + 512, 2),
         ("sheets of timers", 256 + 1024 / 15 + 704 + 64, 64),
         ("lists of timers", 3 * 704, 16),
     ];
@@ -31,8 +33,9 @@ fn state_bits_match_documented_table() {
     let expected = [
         ("registry", 64, 82),
         ("escape channel", 64, 120 + 512),
-        ("transfers", 128, 80),
-        ("senders", 64, 48),
+        ("transfers", 128, 82),
+        ("senders", 64, 50),
+        ("hashes of both", 128 + 64, 2),
         ("tombstones", 64 * 129, 8),
         ("incarnations", 1024, 32),
         ("memory windows", 64, 40),
@@ -49,10 +52,29 @@ fn state_bits_match_documented_table() {
     }
     let all = [&sender.state()[..], &receiver.state(), &mirror.state()].concat();
     let bits: Vec<_> = all.iter().map(|table| table.bits()).collect();
-    let expected =
-        [520, 656, 2368, 64, 1920, 512, 128, 656, 960 + 8 * 512, 640, 384, 64, 256, 320, 512, 896, 384];
+    let expected = [
+        520,
+        672,
+        2368,
+        64,
+        2168,
+        1024,
+        16,
+        512,
+        128,
+        656,
+        960 + 8 * 512,
+        640,
+        384,
+        64,
+        256,
+        320,
+        512,
+        896,
+        384,
+    ];
     assert_eq!(bits, expected);
-    assert_eq!(receiver.state()[6].total(), 64 * 40);
+    assert_eq!(receiver.state()[7].total(), 64 * 40);
 }
 
 #[test]

@@ -344,20 +344,7 @@ impl OpTable {
     /// Returns the next packet that is due, in flight again with one more try. Slots are served in turn.
     #[inline]
     pub fn take_due(&mut self, now: Nanos, deadline: impl FnOnce(&Op) -> Nanos) -> Option<Op> {
-        self.take_due_if(now, |_| true, deadline)
-    }
-
-    /// Like [`Self::take_due`], for the packets that `wanted` accepts.
-    pub fn take_due_if(
-        &mut self,
-        now: Nanos,
-        mut wanted: impl FnMut(&Op) -> bool,
-        deadline: impl FnOnce(&Op) -> Nanos,
-    ) -> Option<Op> {
-        let mut due = core::mem::replace(&mut self.due, SlotSet::new(0));
-        let slot = due.take_next_if(|slot| self.slot(slot).is_some_and(|op| wanted(&op)));
-        self.due = due;
-        let slot = slot?;
+        let slot = self.due.take_next()?;
         let entry = &mut self.entries[usize::from(slot)];
         entry.state = OpState::InFlight;
         entry.tries = entry.tries.saturating_add(1);
@@ -366,6 +353,23 @@ impl OpTable {
         op.deadline = deadline(&op);
         self.timers.start(slot.into(), op.deadline);
         Some(op)
+    }
+
+    /// Returns the packet that [`Self::take_due`] returns next.
+    pub(crate) fn first_due(&self) -> Option<Op> {
+        self.due.first().and_then(|slot| self.slot(slot))
+    }
+
+    /// Excludes a packet that is due from [`Self::take_due`].
+    pub(crate) fn hold_due(&mut self, slot: u16) {
+        self.due.remove(slot);
+    }
+
+    /// Includes a packet again that was excluded, if it is still due.
+    pub(crate) fn return_due(&mut self, slot: u16) {
+        if self.slot(slot).is_some_and(|op| op.state == OpState::Due) {
+            self.due.insert(slot);
+        }
     }
 
     /// Returns a lower bound of the next deadline; `None` without one. Timers of acknowledged packets may make it

@@ -97,23 +97,21 @@ impl SlotSet {
         *word &= !bit;
     }
 
-    /// Returns the next slot that `wanted` accepts, and removes it.
-    pub(super) fn take_next_if(&mut self, mut wanted: impl FnMut(u16) -> bool) -> Option<u16> {
-        let first = self.cursor;
-        let (mut start, mut wrapped) = (first, false);
-        while self.len != 0 {
-            match self.first_from(start).filter(|slot| !wrapped || *slot < first) {
-                Some(slot) if wanted(low16(slot)) => {
-                    self.remove(low16(slot));
-                    self.cursor = if slot + 1 == self.capacity { 0 } else { slot + 1 };
-                    return Some(low16(slot));
-                }
-                Some(slot) if slot + 1 < self.capacity => start = slot + 1,
-                _ if wrapped => return None,
-                _ => (start, wrapped) = (0, true),
-            }
+    /// Returns the next slot.
+    pub(super) fn first(&self) -> Option<u16> {
+        if self.len == 0 {
+            return None;
         }
-        None
+        self.first_from(self.cursor).or_else(|| self.first_from(0)).map(low16)
+    }
+
+    /// Removes and returns the next slot.
+    pub(super) fn take_next(&mut self) -> Option<u16> {
+        let slot = self.first()?;
+        self.remove(slot);
+        let next = u32::from(slot) + 1;
+        self.cursor = if next == self.capacity { 0 } else { next };
+        Some(slot)
     }
 
     fn first_from(&self, start: u32) -> Option<u32> {

@@ -54,6 +54,7 @@ pub(crate) use mask::SegmentWindow;
 use crate::incarnations::NodeTable;
 use crate::non_state::NonState;
 use crate::refusals::Refusals;
+use crate::slot_index::SlotIndex;
 use crate::state::StateTable;
 use crate::time::Nanos;
 use escape::{Escape, key_of};
@@ -120,16 +121,21 @@ impl Receiver {
 
     /// Returns the tables and the bytes of state per entry.
     #[must_use]
-    pub fn state(&self) -> [StateTable; 8] {
+    pub fn state(&self) -> [StateTable; 9] {
         let config = &self.config;
         let (transfer, source, tombstone) = PeerTable::BYTES;
         let payload = fpga_registers::cast::index(config.packet_size());
+        let hashes = [config.transfers, config.sources]
+            .map(|slots| SlotIndex::heads(slots.into()))
+            .iter()
+            .sum::<usize>();
         let tombstones = u64::from(config.sources) * (u64::from(config.tombstones) + 1);
         [
             StateTable::new("registry", config.registry_entries.into(), Registry::bytes(config.mask_bits)),
             StateTable::new("escape channel", config.escape_slots.into(), Escape::BYTES + payload),
             StateTable::new("transfers", config.transfers.into(), transfer),
             StateTable::new("senders", config.sources.into(), source),
+            StateTable::new("hashes of both", hashes as u64, SlotIndex::BYTES),
             StateTable::new("tombstones", tombstones, tombstone),
             StateTable::new("incarnations", self.nodes.capacity(), NodeTable::<()>::BYTES),
             StateTable::new("memory windows", config.windows.into(), AccessTable::BYTES),

@@ -12,7 +12,11 @@ use fpga_firmware::generated::Flags;
 use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
 use fpga_registers::CardAddr;
 
+use fpga_registers::cast::low16;
+
 use super::mask::SegmentWindow;
+use crate::scheme::bits::PacketSet;
+use crate::slot_index::SlotIndex;
 use crate::time::Nanos;
 
 /// Range of completed transfers: the first one and the number that follow it.
@@ -218,12 +222,16 @@ const IDLE: TransferProgress = TransferProgress {
     touched: Nanos::ZERO,
 };
 
-/// Records of senders and of their transfers in progress: two small tables with linear search, because only packets
-/// without a registry entry need them.
+/// Records of senders and of their transfers in progress, found by hash. The lowest free record is used first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PeerTable {
     sources: Box<[SenderRecord]>,
     transfers: Box<[TransferProgress]>,
+    /// Senders and transfers by their names.
+    source_slots: SlotIndex,
+    transfer_slots: SlotIndex,
+    free_sources: PacketSet,
+    free_transfers: PacketSet,
     transfers_in_use: u16,
     /// Number of those that need a slot of the event ring at their end.
     notifying: u16,
@@ -235,8 +243,11 @@ pub(super) struct PeerTable {
 
 impl PeerTable {
     /// Bytes of state of one transfer in progress, of one sender, and of one tombstone.
-    pub(super) const BYTES: (usize, usize, usize) =
-        (size_of::<TransferProgress>(), size_of::<SenderRecord>(), size_of::<TransferRange>());
+    pub(super) const BYTES: (usize, usize, usize) = (
+        size_of::<TransferProgress>() + SlotIndex::BYTES,
+        size_of::<SenderRecord>() + SlotIndex::BYTES,
+        size_of::<TransferRange>(),
+    );
 
     pub(super) fn new(sources: u16, transfers: u16, tombstones: u16) -> Self {
         let source = SenderRecord {
@@ -248,7 +259,16 @@ impl PeerTable {
             announced: 0,
             touched: Nanos::ZERO,
         };
+        let free = |count: u16| {
+            let mut free = PacketSet::new(count.into());
+            (0..count.into()).for_each(|slot| _ = free.insert(slot));
+            free
+        };
         Self {
+            source_slots: SlotIndex::new(sources.into()),
+            transfer_slots: SlotIndex::new(transfers.into()),
+            free_sources: free(sources),
+            free_transfers: free(transfers),
             sources: alloc::vec![source; usize::from(sources)].into_boxed_slice(),
             transfers: alloc::vec![IDLE; usize::from(transfers)].into_boxed_slice(),
             transfers_in_use: 0,
@@ -265,11 +285,14 @@ impl PeerTable {
     }
 
     pub(super) fn find_source(&self, node: NodeId, incarnation: Incarnation) -> Option<u16> {
-        position(&self.sources, |s| s.in_use && s.node == node && s.incarnation == incarnation)
+        self.source_slots.find(source_key(node, incarnation), |at| {
+            let source = self.source(at);
+            source.node == node && source.incarnation == incarnation
+        })
     }
 
     pub(super) fn free_source(&self) -> Option<u16> {
-        position(&self.sources, |source| !source.in_use)
+        self.free_sources.next_from(0).map(low16)
     }
 
     /// Opens a record for an incarnation that was first received from at `now`.
@@ -280,6 +303,8 @@ impl PeerTable {
         oldest_live: TransferId,
         now: Nanos,
     ) {
+        self.free_sources.remove(at.into());
+        self.source_slots.insert(source_key(node, incarnation), at);
         let source = self.source_mut(at);
         source.in_use = true;
         source.node = node;
@@ -291,6 +316,9 @@ impl PeerTable {
     }
 
     pub(super) fn close_source(&mut self, at: u16) {
+        let SenderRecord { node, incarnation, .. } = *self.source(at);
+        self.free_sources.insert(at.into());
+        self.source_slots.remove(source_key(node, incarnation), at);
         let source = self.source_mut(at);
         source.in_use = false;
         source.node = NodeId::ANY;
@@ -308,11 +336,14 @@ impl PeerTable {
     }
 
     pub(super) fn find_transfer(&self, source: u16, id: TransferId) -> Option<u16> {
-        position(&self.transfers, |t| t.in_use && t.source == source && t.id == id)
+        self.transfer_slots.find(transfer_key(source, id), |at| {
+            let transfer = self.transfer(at);
+            transfer.source == source && transfer.id == id
+        })
     }
 
     pub(super) fn free_transfer(&self) -> Option<u16> {
-        position(&self.transfers, |transfer| !transfer.in_use)
+        self.free_transfers.next_from(0).map(low16)
     }
 
     /// Whether a new transfer of `source` is guaranteed space for its tombstone. The sender's oldest live transfer
@@ -331,6 +362,8 @@ impl PeerTable {
         let is_first = source.transfers == 0;
         source.transfers += 1;
         self.active += u16::from(is_first);
+        self.free_transfers.remove(at.into());
+        self.transfer_slots.insert(transfer_key(transfer.source, transfer.id), at);
         self.transfers[usize::from(at)] = TransferProgress { in_use: true, ..transfer };
         self.transfers_in_use += 1;
         self.notifying += u16::from(transfer.notice != NotifyMode::Never);
@@ -339,6 +372,8 @@ impl PeerTable {
     /// Ends a transfer's record; with `complete`, a tombstone replaces it.
     pub(super) fn close_transfer(&mut self, at: u16, complete: bool) {
         let TransferProgress { source, id, notice, awaits_notice, .. } = self.transfers[usize::from(at)];
+        self.free_transfers.insert(at.into());
+        self.transfer_slots.remove(transfer_key(source, id), at);
         self.transfers[usize::from(at)] = IDLE;
         self.transfers_in_use -= 1;
         self.notifying -= u16::from(notice != NotifyMode::Never);
@@ -399,8 +434,12 @@ impl PeerTable {
     }
 }
 
-fn position<T>(table: &[T], wanted: impl FnMut(&T) -> bool) -> Option<u16> {
-    table.iter().position(wanted).and_then(|at| u16::try_from(at).ok())
+fn source_key(node: NodeId, incarnation: Incarnation) -> u64 {
+    u64::from(incarnation.get()) << 32 | u64::from(node.get())
+}
+
+fn transfer_key(source: u16, id: TransferId) -> u64 {
+    u64::from(source) << 32 | u64::from(id.get())
 }
 
 #[cfg(test)]

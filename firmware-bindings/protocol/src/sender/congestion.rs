@@ -20,19 +20,19 @@ impl Sender {
 
     /// Records which windows hold packets back, and sets the time of the next attempt. Called when nothing can be sent.
     pub(super) fn note_held(&mut self, now: Nanos) {
-        let mut pace = Nanos::MAX;
+        self.pace = Nanos::MAX;
         if self.config.congestion.is_some() {
-            for destination in 0..self.destinations.used() {
+            self.renew_turns(now);
+            // A window that was noted stays so until its destination changes.
+            while let Some(destination) = self.destinations.take_changed() {
                 if self.destinations.get(destination).transfers != 0 && self.room(now, destination) == 0 {
-                    self.destinations.control(destination, |_, window| {
-                        window.hold();
-                        let release = window.release_time();
-                        pace = pace.min(if release > now { release } else { Nanos::MAX });
-                    });
+                    self.destinations.hold(destination);
                 }
             }
+            self.pace = self.turns.next_release();
         }
-        self.pace = pace;
+        #[cfg(debug_assertions)]
+        assert!(!self.is_searchable() || self.has_noted_all(now), "a full congestion window without a note");
     }
 
     /// Passes the signals of an acknowledgement to the window of its destination.

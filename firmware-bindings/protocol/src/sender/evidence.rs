@@ -94,6 +94,8 @@ impl Sender {
             *sequence = 0;
             self.destinations.get_mut(destination).order.remove(&mut self.order_links, slot);
             self.unpark(destination, slot);
+        } else {
+            self.unhold(destination, slot);
         }
     }
 

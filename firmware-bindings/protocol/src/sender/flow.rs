@@ -96,11 +96,11 @@ impl Sender {
         for slot in 0..self.ops.capacity() {
             let due = u16::try_from(slot).ok().and_then(|slot| self.ops.slot(slot));
             let Some(op) = due.filter(|op| op.state == OpState::Due) else { continue };
-            let node = self
-                .destinations
-                .get(self.transfers[index(self.segments.get(op.segment).transfer)].destination)
-                .node;
-            if let Some(at) = pacing.flow.release_time(now, node) {
+            let destination = self.transfers[index(self.segments.get(op.segment).transfer)].destination;
+            let node = self.destinations.get(destination).node;
+            let release = self.pacing.as_ref().and_then(|pacing| pacing.flow.release_time(now, node));
+            if let Some(at) = release {
+                self.unhold(destination, slot);
                 self.ops.postpone(op.number, at);
             }
         }

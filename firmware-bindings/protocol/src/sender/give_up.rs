@@ -5,12 +5,12 @@ use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_registers::CardAddr;
 
 use super::retry::{FEW_SAMPLES, RoundTrip};
-use super::table::{Transfer, TransferState};
+use super::table::{Segment, Transfer, TransferState};
 use super::{Answer, Command, Notify, SendFailure, SendTicket, Sender};
 use crate::op_table::Op;
 use crate::segment::{TransferClass, packet_span};
 use crate::time::Nanos;
-use fpga_registers::cast::{index, low16};
+use fpga_registers::cast::{index, low16, low32};
 
 /// Packet that an error refers to.
 struct PacketContext {
@@ -82,8 +82,15 @@ impl Sender {
     #[cold]
     pub(super) fn apply_first_samples(&mut self, now: Nanos, destination: u32) {
         self.restart_probe(now, destination);
-        for slot in (0..self.ops.capacity()).map(low16) {
-            let Some(op) = self.ops.slot(slot) else { continue };
+        // The packets in flight of a destination are in its order, if there is one.
+        let order = self.destinations.get(destination).order;
+        let (mut next, mut all) = (order.head(), 0..self.ops.capacity());
+        let by_order = self.uses_order();
+        loop {
+            let slot = if by_order { next } else { all.next() };
+            let Some(slot) = slot else { break };
+            next = self.order_links.next(slot);
+            let Some(op) = self.ops.slot(low16(slot)) else { continue };
             let transfer = &self.transfers[index(self.segments.get(op.segment).transfer)];
             // Without a deadline, it is due or has not left yet.
             if transfer.destination == destination && op.deadline != Nanos::MAX {
@@ -380,7 +387,10 @@ impl Sender {
     /// Ends a transfer with `error` and releases all its resources.
     pub(super) fn give_up(&mut self, now: Nanos, slot: u32, error: SendFailure) {
         let mut released = 0;
-        for at in 0..self.ops.capacity() {
+        // A transfer without a segment in progress has no packets in flight: nothing to search for.
+        let mut segments = self.transfers[index(slot)].outstanding;
+        let ops = if segments == 0 { 0 } else { self.ops.capacity() };
+        for at in 0..ops {
             let Some(op) = self.ops.slot(low16(at)) else { continue };
             if self.segments.get(op.segment).transfer == slot {
                 self.untrack(self.transfers[index(slot)].destination, op.number);
@@ -388,8 +398,15 @@ impl Sender {
                 released += 1;
             }
         }
-        while let Some(segment) = self.segments.find(|record| record.transfer == slot) {
-            self.segments.release(segment);
+        for segment in 0..low16(low32(self.segments.capacity())) {
+            if segments == 0 {
+                break;
+            }
+            let Segment { in_use, transfer, .. } = *self.segments.get(segment);
+            if in_use && transfer == slot {
+                self.segments.release(segment);
+                segments -= 1;
+            }
         }
         let transfer = &mut self.transfers[index(slot)];
         let queued = transfer.remaining != 0 || transfer.partial.is_some();
@@ -407,6 +424,7 @@ impl Sender {
             self.queued -= 1;
             match class {
                 TransferClass::Regular => {
+                    record.settle(self.big_segments_issued);
                     record.regular.remove(&mut self.queue_links, slot);
                     self.end_pass(slot);
                 }
@@ -445,6 +463,7 @@ impl Sender {
     }
 
     fn entries_of(&self, slot: u32) -> impl Iterator<Item = Op> + '_ {
-        self.ops.iter().filter(move |op| self.segments.get(op.segment).transfer == slot)
+        let most = if self.transfers[index(slot)].outstanding == 0 { 0 } else { usize::MAX };
+        self.ops.iter().take(most).filter(move |op| self.segments.get(op.segment).transfer == slot)
     }
 }

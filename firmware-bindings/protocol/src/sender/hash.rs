@@ -42,7 +42,8 @@ impl Hash for Sender {
                 list.iter(links).for_each(|slot| slot.hash(state));
                 list.len().hash(state);
             }
-            (record.node, record.next_id, record.in_flight, record.suspect, record.must_pass).hash(state);
+            let must_pass = record.must_pass(self.big_segments_issued);
+            (record.node, record.next_id, record.in_flight, record.suspect, must_pass).hash(state);
             (record.incarnation, record.ignored).hash(state);
             if adaptive {
                 (record.trip, record.sampled.first, record.sampled.latest).hash(state);

@@ -3,7 +3,7 @@
 use fpga_firmware::generated::Flags;
 use fpga_registers::CardAddr;
 
-use super::table::{Segment, StartState, Transfer, TransferState};
+use super::table::{Segment, Segments, StartState, Transfer, TransferState};
 use super::{Notify, Ops, SEGMENT_SPAN, SendTicket, Sender, Transmit, TransmitKind};
 use crate::op_table::Op;
 use crate::segment::{TransferClass, packet_count, packet_span};
@@ -15,18 +15,29 @@ const REFUSALS_BEFORE_YIELD: u8 = 4;
 
 /// Available op numbers, and whether some are reserved.
 #[derive(Clone, Copy, Debug)]
-struct OpBudget {
-    now: Nanos,
-    available: u32,
+pub(super) struct OpBudget {
+    pub(super) now: Nanos,
+    pub(super) available: u32,
     /// Whether a [`Claim::Expected`] exists.
-    expected: bool,
+    pub(super) expected: bool,
     /// Whether a [`Claim::Started`] exists.
-    begun: bool,
+    pub(super) begun: bool,
+}
+
+impl OpBudget {
+    /// Returns the op numbers that a class may use. One eighth of the table is reserved for regular commands
+    /// (docs/protocol.md 4.2).
+    pub(super) const fn usual(&self, class: TransferClass, op_entries: u32) -> u32 {
+        match class {
+            TransferClass::Regular => self.available,
+            TransferClass::Big => self.available.saturating_sub(op_entries / 8),
+        }
+    }
 }
 
 /// Reason for which a transfer without packets in flight must get an op number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Claim {
+pub(super) enum Claim {
     /// The receiver has an entry for its segment, which only its next packets release.
     Expected,
     /// The receiver has a record of it, which only its next segment releases.
@@ -34,11 +45,11 @@ enum Claim {
 }
 
 /// A queue head that can be served now.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    slot: u32,
-    destination: u32,
-    class: TransferClass,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) slot: u32,
+    pub(super) destination: u32,
+    pub(super) class: TransferClass,
 }
 
 impl Sender {
@@ -72,21 +83,7 @@ impl Sender {
     #[must_use]
     pub fn poll_retransmission(&mut self, now: Nanos) -> Option<Transmit> {
         self.postpone_due(now);
-        while self.ops.has_due() {
-            let Self { ops, retry, segments, transfers, destinations, .. } = self;
-            let may_leave = |op: &Op| {
-                let owner = segments.get(op.segment).transfer;
-                let at = transfers[index(owner)].destination;
-                // The receiver holds the other packets of a segment until it has the first one: they may fill the window.
-                let in_flight = if op.packet == 0 { 0 } else { destinations.in_network(at) };
-                destinations.room(now, at, in_flight) != 0
-            };
-            let due = ops.take_due_if(now, may_leave, |op| {
-                let transfer = &transfers[index(segments.get(op.segment).transfer)];
-                let trip = &destinations.get(transfer.destination).trip;
-                retry.deadline(now, trip, op.silent, transfer.progress)
-            });
-            let Some(op) = due else { break };
+        while let Some(op) = self.take_due(now) {
             if !self.is_overdue(now, &op) {
                 return Some(self.retransmit(now, &op));
             }
@@ -109,37 +106,35 @@ impl Sender {
         others.or_else(|| self.choose_from(pool))
     }
 
-    fn choose_from(&self, pool: OpBudget) -> Option<(OpBudget, Candidate)> {
+    fn choose_from(&mut self, pool: OpBudget) -> Option<(OpBudget, Candidate)> {
+        self.renew_turns(pool.now);
+        #[cfg(debug_assertions)]
+        let expected = self.is_searchable().then(|| self.search(&pool));
         let regular = self.regular_candidate(&pool);
         // At most one big segment is sent between a regular command's arrival and its first packet: the regular
         // commands that were waiting when the last big segment left go first, and until they have an op number no other
         // big segment begins. Without a regular command in between, a steady stream of them would starve the big
         // transfers. A segment that was sent before and returned its op number does not wait for all of them: they may
         // wait for it.
-        let owes = self.has_yielded(pool.now) && !self.has_returned_segment();
+        let may_go = regular.is_none() || self.last_was_regular;
+        let owes = may_go && self.has_yielded(pool.now) && !self.has_returned_segment();
         let big_may_go = regular.is_none() || (self.last_was_regular && !owes);
         let big = if big_may_go { self.big_candidate(&pool, owes) } else { None };
-        big.or(regular).map(|chosen| (pool, chosen))
+        let chosen = big.or(regular);
+        #[cfg(debug_assertions)]
+        assert!(expected.is_none_or(|expected| expected == chosen), "{expected:?} {chosen:?}");
+        chosen.map(|chosen| (pool, chosen))
     }
 
     /// Returns the available op numbers and the claims on them.
     fn pool(&mut self, now: Nanos) -> OpBudget {
-        let mut pool = OpBudget { now, available: self.ops.available(now), expected: false, begun: false };
-        for destination in 0..self.destinations.used() {
-            let record = self.destinations.get(destination);
-            for slot in [record.regular.head(), record.big.head()].into_iter().flatten() {
-                match self.claim(slot) {
-                    Some(Claim::Expected) => pool.expected = true,
-                    Some(Claim::Started) => pool.begun = true,
-                    None => {}
-                }
-            }
-        }
-        pool
+        self.renew_turns(now);
+        let (expected, begun) = (self.turns.has_expected(), self.turns.has_begun());
+        OpBudget { now, available: self.ops.available(now), expected, begun }
     }
 
     /// Returns the state that a transfer in progress holds at its receiver while no packet of it is in flight.
-    fn claim(&self, slot: u32) -> Option<Claim> {
+    pub(super) fn claim(&self, slot: u32) -> Option<Claim> {
         let transfer = &self.transfers[index(slot)];
         match transfer.partial {
             Some(partial) => {
@@ -159,15 +154,13 @@ impl Sender {
     /// expects, and the last but one for the next segment of a transfer that has begun, where such a segment or
     /// transfer has no packet in flight. A regular command that a big segment has passed takes the last but one
     /// nevertheless, and returns it if the packet stays refused ([`Sender::must_return_op_number`]).
-    fn budget(&self, pool: &OpBudget, Candidate { slot, destination, class }: Candidate) -> u32 {
+    pub(super) fn budget(&self, pool: &OpBudget, Candidate { slot, destination, class }: Candidate) -> u32 {
         let capacity = self.capacity(pool.now, destination, slot);
         if capacity == 0 {
             return 0;
         }
         let passed = u32::from(class == TransferClass::Regular && self.was_passed(destination, slot));
-        // One eighth of the table is reserved for regular commands (docs/protocol.md 4.2).
-        let kept = if class == TransferClass::Big { self.config.op_entries / 8 } else { 0 };
-        let usual = pool.available.saturating_sub(kept);
+        let usual = pool.usual(class, self.config.op_entries);
         let budget = match self.claim(slot) {
             Some(Claim::Expected) => usual.max(1),
             Some(Claim::Started) => usual.max(1).min(pool.available.saturating_sub(u32::from(pool.expected))),
@@ -195,7 +188,7 @@ impl Sender {
 
     /// Returns the number of packets that a destination accepts of the transfer at the head of one of its queues,
     /// independent of the available op numbers.
-    fn capacity(&self, now: Nanos, destination: u32, slot: u32) -> u32 {
+    pub(super) fn capacity(&self, now: Nanos, destination: u32, slot: u32) -> u32 {
         let record = self.destinations.get(destination);
         let limit = self.flow_limit(record.node);
         if record.suspect || limit == 0 {
@@ -234,32 +227,17 @@ impl Sender {
             .any(|slot| self.claim(slot) == Some(wanted))
     }
 
-    /// Whether a regular command has already let a big segment pass, and waits only for an op number.
-    fn has_yielded(&self, now: Nanos) -> bool {
-        (0..self.destinations.used()).any(|destination| {
-            let head = self.destinations.get(destination).regular.head();
-            head.is_some_and(|slot| {
-                self.was_passed(destination, slot) && self.capacity(now, destination, slot) != 0
-            })
-        })
-    }
-
-    /// Whether a big transfer's segment waits that was sent before and returned its op number. A copy of its first
-    /// packet may have been registered since, and hold the entry that the regular commands wait for.
-    fn has_returned_segment(&self) -> bool {
-        (0..self.destinations.used()).any(|destination| {
-            let head = self.destinations.get(destination).big.head();
-            let partial = head.and_then(|slot| self.transfers[index(slot)].partial);
-            partial.is_some_and(|partial| self.segments.get(partial).issued == 0)
-        })
-    }
-
     /// Whether the regular command at the head of a destination's queue has let a big segment pass and has not sent a
     /// packet. A command that has returned its op number for a transfer in progress lets that transfer go first.
-    fn was_passed(&self, destination: u32, slot: u32) -> bool {
+    pub(super) fn was_passed(&self, destination: u32, slot: u32) -> bool {
+        let must_pass = self.destinations.get(destination).must_pass(self.big_segments_issued);
+        must_pass != 0 && self.has_sent_none(slot) && !self.yielded_op_numbers
+    }
+
+    /// Whether no packet of the next segment of a transfer was sent, as far as its receiver counts.
+    pub(super) fn has_sent_none(&self, slot: u32) -> bool {
         let partial = self.transfers[index(slot)].partial;
-        let first = partial.is_none_or(|partial| self.segments.get(partial).issued == 0);
-        self.destinations.get(destination).must_pass != 0 && first && !self.yielded_op_numbers
+        partial.is_none_or(|partial| self.segments.get(partial).issued == 0)
     }
 
     /// Whether a packet that a busy receiver refuses has to return its op number. There are three cases:
@@ -327,6 +305,7 @@ impl Sender {
         self.counters.retransmits += 1;
         self.counters.yielded += 1;
         let record = self.destinations.get_mut(transfer.destination);
+        record.settle(self.big_segments_issued);
         record.in_flight -= 1;
         if transfer.partial.replace(op.segment).is_some() {
             return;
@@ -345,41 +324,6 @@ impl Sender {
         queue.insert_sorted(&mut self.queue_links, slot, |other| {
             transfers[index(other)].state == TransferState::Queued
         });
-    }
-
-    /// Returns the waiting regular command of the highest priority whose destination accepts packets; among equals, the
-    /// one that arrived first.
-    fn regular_candidate(&self, pool: &OpBudget) -> Option<Candidate> {
-        let mut best: Option<((u8, u64), Candidate)> = None;
-        for destination in 0..self.destinations.used() {
-            let Some(slot) = self.destinations.get(destination).regular.head() else { continue };
-            let transfer = &self.transfers[index(slot)];
-            let rank = (u8::MAX - transfer.command.priority, transfer.arrival);
-            let candidate = Candidate { slot, destination, class: TransferClass::Regular };
-            if best.is_none_or(|(first, _)| rank < first) && self.budget(pool, candidate) != 0 {
-                best = Some((rank, candidate));
-            }
-        }
-        best.map(|(_, candidate)| candidate)
-    }
-
-    /// Returns the head of the next destination's big-transfer queue, round robin among those of the highest priority.
-    /// `owing`: only segments that the receiver expects.
-    fn big_candidate(&self, pool: &OpBudget, owing: bool) -> Option<Candidate> {
-        let used = self.destinations.used();
-        let mut best: Option<(u8, Candidate)> = None;
-        for destination in (self.big_turn..used).chain(0..self.big_turn.min(used)) {
-            let Some(slot) = self.destinations.get(destination).big.head() else { continue };
-            if owing && self.claim(slot) != Some(Claim::Expected) {
-                continue;
-            }
-            let priority = self.transfers[index(slot)].command.priority;
-            let candidate = Candidate { slot, destination, class: TransferClass::Big };
-            if best.is_none_or(|(most, _)| priority > most) && self.budget(pool, candidate) != 0 {
-                best = Some((priority, candidate));
-            }
-        }
-        best.map(|(_, candidate)| candidate)
     }
 
     fn issue(&mut self, now: Nanos, pool: &OpBudget, chosen: Candidate) -> Option<Transmit> {
@@ -427,30 +371,30 @@ impl Sender {
         transfer.partial = if whole { None } else { Some(record_slot) };
         let drained = whole && transfer.remaining == 0;
         self.queued -= u32::from(drained);
+        let issued = self.big_segments_issued;
         let queues = self.destinations.get_mut(destination);
         match class {
             TransferClass::Regular => {
                 self.last_was_regular = true;
                 if drained {
+                    queues.settle(issued);
                     queues.regular.remove(&mut self.queue_links, slot);
                     self.end_pass(slot);
                 }
             }
             TransferClass::Big => {
                 self.last_was_regular = false;
+                // From now on, every regular command that waits has to be passed ([`Destination::must_pass`]).
                 self.big_segments_issued += 1;
                 self.big_turn = destination + 1;
                 if drained {
                     queues.big.remove(&mut self.queue_links, slot);
                 }
-                for at in 0..self.destinations.used() {
-                    let record = self.destinations.get_mut(at);
-                    record.must_pass = record.regular.len();
-                }
             }
         }
         let path = self.route(destination, &ops);
-        let transmit = Transmit { path, ..self.transmit(&record, record.issued, ops, 1) };
+        let mut transmit = self.transmit(&record, record.issued, ops, 1);
+        transmit.path = path;
         self.note_departure(now, &transmit);
         Some(transmit)
     }
@@ -460,7 +404,7 @@ impl Sender {
         let transfer = &self.transfers[index(slot)];
         if transfer.big_issues_at_arrival != self.big_segments_issued {
             let record = self.destinations.get_mut(transfer.destination);
-            record.must_pass = record.must_pass.saturating_sub(1);
+            record.note_passed(self.big_segments_issued);
         }
     }
 
@@ -488,6 +432,7 @@ impl Sender {
         let packets = low16(packet_count(length, self.config.packet_size_log2));
         let record = self.segments.take(Segment {
             in_use: true,
+            key: Segments::key(transfer.command.node, transfer.id, transfer.next_segment),
             transfer: slot,
             index: transfer.next_segment,
             source: transfer.next_source,

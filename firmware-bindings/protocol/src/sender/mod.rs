@@ -25,9 +25,13 @@ mod flow;
 mod give_up;
 mod hash;
 mod issue;
+mod marks;
 mod retry;
 mod routes;
+#[cfg(debug_assertions)]
+mod search;
 mod table;
+mod turns;
 mod types;
 mod views;
 
@@ -43,11 +47,12 @@ use crate::list::{List, ListLinks};
 use crate::op_table::{Op, OpTable, OpTableConfig};
 use crate::scheme::bits::PacketSet;
 use crate::segment::{TransferClass, classify, segment_count};
+use crate::slot_index::SlotIndex;
 use crate::state::StateTable;
 use crate::time::Nanos;
 use crate::timers::Timers;
 use alloc::boxed::Box;
-use fpga_registers::cast::{index, low16};
+use fpga_registers::cast::{index, low16, low32};
 use table::{Destinations, Segments, Transfer, TransferState};
 
 /// Sender of one node; see the module documentation.
@@ -66,6 +71,8 @@ pub struct Sender {
     finished: List,
     segments: Segments,
     destinations: Destinations,
+    /// Order in which destinations are served.
+    turns: turns::Turns,
     /// Destination at which the next search for a big segment starts.
     big_turn: u32,
     /// Number of big segments issued; `last_was_regular`: whether the last issue was regular.
@@ -132,7 +139,9 @@ impl Sender {
                 config.destinations,
                 config.first_transfer,
                 config.congestion.filter(|_| config.retry.uses_order()),
+                config.op_entries,
             ),
+            turns: turns::Turns::new(config.destinations),
             big_turn: 0,
             big_segments_issued: 0,
             last_was_regular: false,
@@ -156,14 +165,17 @@ impl Sender {
 
     /// Returns the tables and the bytes of state per entry.
     #[must_use]
-    pub fn state(&self) -> [StateTable; 7] {
+    pub fn state(&self) -> [StateTable; 9] {
         let link = ListLinks::BYTES_PER_SLOT;
         let transfer = size_of::<Transfer>() + link + Timers::BYTES;
         let [sheet_bytes, slot_bytes] = Timers::LIST_BYTES;
         let timers = [self.ops.timers(), &self.deadlines, &self.paths].map(Timers::chunk_count);
         let [sheets, slots] =
             timers.iter().fold([0; 2], |[sheets, slots], [more, further]| [sheets + more, slots + further]);
-        let destination = Destinations::BYTES + Timers::BYTES + self.destinations.window_bytes();
+        let [leaf, share] = turns::Turns::BYTES;
+        let destination = Destinations::BYTES + Timers::BYTES + self.destinations.window_bytes() + share;
+        let destinations = self.config.destinations;
+        let hashes = SlotIndex::heads(destinations) + SlotIndex::heads(low32(self.segments.capacity()));
         [
             StateTable::new(
                 "op table",
@@ -173,7 +185,9 @@ impl Sender {
             StateTable::new("segments", self.segments.capacity(), Segments::BYTES),
             StateTable::new("transfers", self.config.transfers.into(), transfer),
             StateTable::new("queues", self.config.transfers.into(), link),
-            StateTable::new("destinations", self.config.destinations.into(), destination),
+            StateTable::new("destinations", destinations.into(), destination),
+            StateTable::new("order of destinations", turns::Turns::leaves(destinations) as u64, leaf),
+            StateTable::new("hashes", hashes as u64, SlotIndex::BYTES),
             StateTable::new("sheets of timers", sheets, sheet_bytes),
             StateTable::new("lists of timers", slots, slot_bytes),
         ]
@@ -256,9 +270,10 @@ impl Sender {
         if length == 0 {
             self.finish(now, slot, Ok(()));
         } else {
-            let record = self.destinations.get_mut(destination);
-            record.transfers += 1;
+            self.destinations.begin_transfer(destination);
             self.queued += 1;
+            let record = self.destinations.get_mut(destination);
+            record.settle(self.big_segments_issued);
             let queue = match class {
                 TransferClass::Regular => &mut record.regular,
                 TransferClass::Big => &mut record.big,
@@ -408,6 +423,9 @@ impl Sender {
         }
         let mut released = 0;
         for at in 0..self.ops.capacity() {
+            if released == record.issued - record.acknowledged {
+                break;
+            }
             if let Some(op) = self.ops.slot(low16(at)).filter(|op| op.segment == slot) {
                 self.untrack(self.destination_of(&op), op.number);
                 self.ops.acknowledge(now, op.number);
@@ -477,7 +495,7 @@ impl Sender {
     }
 
     fn find_segment(&self, node: NodeId, transfer: TransferId, segment: SegmentIndex) -> Option<u16> {
-        self.segments.find(|record| {
+        self.segments.find_key(Segments::key(node, transfer, segment), |record| {
             let owner = &self.transfers[index(record.transfer)];
             record.index == segment && owner.id == transfer && owner.command.node == node
         })
@@ -573,9 +591,9 @@ impl Sender {
             Err(_) => self.counters.failed += 1,
         }
         if transfer.command.length != 0 {
-            let destination = self.destinations.get_mut(transfer.destination);
-            destination.transfers -= 1;
+            self.destinations.end_transfer(transfer.destination);
             if under_way {
+                let destination = self.destinations.get_mut(transfer.destination);
                 destination.live.remove(&mut self.live_links, slot);
             }
         }

@@ -82,7 +82,7 @@ impl Sender {
     /// Returns the path identifiers towards a destination; `None` without spraying or for an unknown node.
     #[must_use]
     pub fn paths_to(&self, node: fpga_firmware::ids::NodeId) -> Option<&PathSet> {
-        let at = (0..self.destinations.used()).find(|at| self.destinations.get(*at).node == node)?;
+        let at = self.destinations.find(node)?;
         self.routes.sets.get(index(at))
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
 
 use super::retry::RoundTrip;
@@ -10,11 +10,15 @@ use super::types::{Command, SendFailure};
 use crate::disorder::Disorder;
 use crate::feedback::congestion::{CongestionConfig, CongestionWindow};
 use crate::free::FreeSlots;
-use crate::list::List;
+use crate::list::{List, ListLinks};
 use crate::receiver::SegmentWindow;
+use crate::scheme::bits::PacketSet;
 use crate::segment::TransferClass;
+use crate::slot_index::SlotIndex;
 use crate::time::Nanos;
-use fpga_registers::cast::index;
+use fpga_registers::cast::{index, low16, low32};
+
+use super::marks::Marks;
 
 /// State of a transfer.
 ///
@@ -114,6 +118,8 @@ impl Transfer {
 #[derive(Clone, Copy, Debug, Default, Hash)]
 pub(super) struct Segment {
     pub(super) in_use: bool,
+    /// Key in the index of segments ([`Segments::key`]).
+    pub(super) key: u32,
     pub(super) transfer: u32,
     pub(super) index: u32,
     pub(super) source: CardAddr,
@@ -161,11 +167,19 @@ impl Default for StartState {
 pub(super) struct Segments {
     records: Box<[Segment]>,
     free: FreeSlots,
+    /// Records by their keys.
+    slots: SlotIndex,
 }
 
 impl Segments {
-    /// Bytes of state of one record and of its slot in the free list.
-    pub(super) const BYTES: usize = size_of::<Segment>() + size_of::<u16>();
+    /// Bytes of state of one record, of its slot in the free list and of its place in the index.
+    pub(super) const BYTES: usize = size_of::<Segment>() + size_of::<u16>() + SlotIndex::BYTES;
+
+    /// Returns the key of a segment in the index. Different segments may have the same key.
+    pub(super) const fn key(node: NodeId, transfer: TransferId, index: SegmentIndex) -> u32 {
+        let name = (node.get() as u64) << 32 | transfer.get() as u64;
+        low32(name.wrapping_mul(0xD134_2543_DE82_EF95) >> 32).wrapping_add(index.wrapping_mul(0x85EB_CA6B))
+    }
 
     pub(super) fn capacity(&self) -> u64 {
         self.records.len() as u64
@@ -175,18 +189,21 @@ impl Segments {
         Self {
             records: alloc::vec![Segment::default(); usize::from(capacity)].into_boxed_slice(),
             free: FreeSlots::all(capacity.into()),
+            slots: SlotIndex::new(capacity.into()),
         }
     }
 
     pub(super) fn take(&mut self, segment: Segment) -> Option<u16> {
         let slot = self.free.pop()?;
         self.records[usize::from(slot)] = Segment { in_use: true, ..segment };
+        self.slots.insert(segment.key.into(), slot);
         Some(slot)
     }
 
     pub(super) fn release(&mut self, slot: u16) {
         let record = &mut self.records[usize::from(slot)];
         if core::mem::take(&mut record.in_use) {
+            self.slots.remove(record.key.into(), slot);
             self.free.push(slot);
         }
     }
@@ -212,6 +229,12 @@ impl Segments {
         (0..).zip(&self.records).filter(|(_, record)| record.in_use)
     }
 
+    /// Returns the segment with `key` that is `wanted`.
+    pub(super) fn find_key(&self, key: u32, wanted: impl Fn(&Segment) -> bool) -> Option<u16> {
+        self.slots.find(key.into(), |slot| wanted(self.get(slot)))
+    }
+
+    /// Returns the first segment that is `wanted`, by a search over all records.
     pub(super) fn find(&self, mut wanted: impl FnMut(&Segment) -> bool) -> Option<u16> {
         let slot = self.records.iter().position(|record| record.in_use && wanted(record))?;
         u16::try_from(slot).ok()
@@ -252,13 +275,17 @@ pub(super) struct Destination {
     pub(super) suspect: bool,
     /// Number of transfers in progress whose notification has no slot at the receiving host.
     pub(super) not_ready: u32,
-    /// Number of regular commands that were in the queue when the last big segment was issued.
-    pub(super) must_pass: u32,
+    /// Number of regular commands that were in the queue when the last big segment was issued, as of big segment
+    /// `settled`. Later ones count the whole queue, which has not changed since.
+    must_pass: u32,
+    settled: u64,
     pub(super) trip: RoundTrip,
     /// Times of the first and the latest sample of `trip`.
     pub(super) sampled: SampleTimes,
     /// Packets in flight in the order of sending.
     pub(super) order: List,
+    /// Packets to be retransmitted that its congestion window holds back. They use the links of the order.
+    pub(super) held: List,
     pub(super) latest: LatestArrival,
     pub(super) disorder: Disorder,
     /// Time at which the next packet counts as lost.
@@ -270,6 +297,24 @@ pub(super) struct Destination {
     pub(super) incarnation: Incarnation,
     /// Earlier incarnation whose answers were ignored since the last one of the known incarnation; 0 if none.
     pub(super) ignored: Incarnation,
+}
+
+impl Destination {
+    /// Returns the number of regular commands in the queue that let the last of `issued` big segments pass.
+    pub(super) const fn must_pass(&self, issued: u64) -> u32 {
+        if self.settled == issued { self.must_pass } else { self.regular.len() }
+    }
+
+    /// Records that number before the regular queue changes.
+    pub(super) const fn settle(&mut self, issued: u64) {
+        (self.must_pass, self.settled) = (self.must_pass(issued), issued);
+    }
+
+    /// Records that one of these commands has left the queue.
+    pub(super) const fn note_passed(&mut self, issued: u64) {
+        self.settle(issued);
+        self.must_pass = self.must_pass.saturating_sub(1);
+    }
 }
 
 /// Congestion window of a destination.
@@ -284,6 +329,15 @@ struct Window {
 #[derive(Clone, Debug)]
 pub(super) struct Destinations {
     records: Box<[Destination]>,
+    /// Records by node.
+    nodes: SlotIndex,
+    /// Records without transfers.
+    idle: PacketSet,
+    /// Records that have changed since the last search for packets, and since the last one that found none.
+    marked: Marks,
+    changed: Marks,
+    /// Op table slots in the lists of packets that are held back.
+    held: PacketSet,
     /// Congestion window of each record; empty if there are none.
     windows: Box<[Window]>,
     congestion: Option<CongestionConfig>,
@@ -294,10 +348,15 @@ pub(super) struct Destinations {
 }
 
 impl Destinations {
-    /// Bytes of state of one record.
-    pub(super) const BYTES: usize = size_of::<Destination>();
+    /// Bytes of state of one record, with its place in the index and its marks.
+    pub(super) const BYTES: usize = size_of::<Destination>() + SlotIndex::BYTES + 2 * Marks::BYTES;
 
-    pub(super) fn new(capacity: u32, first: TransferId, congestion: Option<CongestionConfig>) -> Self {
+    pub(super) fn new(
+        capacity: u32,
+        first: TransferId,
+        congestion: Option<CongestionConfig>,
+        op_entries: u32,
+    ) -> Self {
         let empty = Destination {
             node: NodeId::ANY,
             next_id: TransferId::new(0),
@@ -309,9 +368,11 @@ impl Destinations {
             suspect: false,
             not_ready: 0,
             must_pass: 0,
+            settled: 0,
             trip: RoundTrip::default(),
             sampled: SampleTimes::default(),
             order: List::EMPTY,
+            held: List::EMPTY,
             latest: LatestArrival::default(),
             disorder: Disorder::default(),
             lost_at: Nanos::MAX,
@@ -325,7 +386,10 @@ impl Destinations {
                 .into_boxed_slice()
         });
         let records = alloc::vec![empty; index(capacity)].into_boxed_slice();
-        Self { records, windows, congestion, used: 0, floor: first }
+        let (marked, changed) = (Marks::new(capacity), Marks::new(capacity));
+        let (nodes, idle) = (SlotIndex::new(capacity), PacketSet::new(capacity));
+        let held = PacketSet::new(congestion.map_or(0, |_| op_entries));
+        Self { records, nodes, idle, marked, changed, held, windows, congestion, used: 0, floor: first }
     }
 
     pub(super) fn capacity(&self) -> u32 {
@@ -357,14 +421,79 @@ impl Destinations {
 
     /// Returns the number of those packets; `None` without congestion windows.
     pub(super) fn parked_mut(&mut self, at: u32) -> Option<&mut u32> {
+        self.mark(at);
         self.windows.get_mut(index(at)).map(|window| &mut window.parked)
     }
 
     /// Calls `change` with the congestion window of a record, if there is one.
     pub(super) fn control(&mut self, at: u32, change: impl FnOnce(&CongestionConfig, &mut CongestionWindow)) {
+        self.mark(at);
         if let (Some(config), Some(window)) = (&self.congestion, self.windows.get_mut(index(at))) {
             change(config, &mut window.congestion);
         }
+    }
+
+    /// Records that a congestion window holds a packet back, which changes nothing for the next search.
+    pub(super) fn hold(&mut self, at: u32) {
+        if let Some(window) = self.windows.get_mut(index(at)) {
+            window.congestion.hold();
+        }
+    }
+
+    /// Whether that was recorded.
+    #[cfg(debug_assertions)]
+    pub(super) fn is_held(&self, at: u32) -> bool {
+        self.windows.get(index(at)).is_none_or(|window| {
+            let mut held = window.congestion;
+            held.hold();
+            held == window.congestion
+        })
+    }
+
+    /// Returns the time from which a congestion window below one packet lets the next one leave.
+    pub(super) fn release_time(&self, at: u32) -> Option<Nanos> {
+        self.windows.get(index(at)).map(|window| window.congestion.release_time())
+    }
+
+    /// Adds a packet to those that are held back, which does not change its destination.
+    pub(super) fn hold_packet(&mut self, at: u32, links: &mut ListLinks, slot: u32) {
+        self.held.insert(slot);
+        self.records[index(at)].held.push_back(links, slot);
+    }
+
+    /// Whether a packet is held back.
+    pub(super) fn is_held_packet(&self, slot: u32) -> bool {
+        self.held.count() != 0 && self.held.contains(slot)
+    }
+
+    /// Removes a packet from those that are held back.
+    pub(super) fn release_packet(&mut self, at: u32, links: &mut ListLinks, slot: u32) {
+        self.held.remove(slot);
+        self.records[index(at)].held.remove(links, slot);
+    }
+
+    /// Removes and returns the first packet that is held back.
+    pub(super) fn take_held(&mut self, at: u32, links: &mut ListLinks) -> Option<u32> {
+        let slot = self.records[index(at)].held.pop_front(links)?;
+        self.held.remove(slot);
+        Some(slot)
+    }
+
+    /// Marks a record that has changed.
+    pub(super) fn mark(&mut self, at: u32) {
+        self.marked.insert(at);
+    }
+
+    /// Returns a record that has changed since the last search for packets.
+    pub(super) fn take_marked(&mut self) -> Option<u32> {
+        let at = self.marked.pop()?;
+        self.changed.insert(at);
+        Some(at)
+    }
+
+    /// Returns a record that has changed since the last search that found no packets.
+    pub(super) fn take_changed(&mut self) -> Option<u32> {
+        self.changed.pop()
     }
 
     /// Returns the number of records that were ever used; the others need no search.
@@ -376,33 +505,55 @@ impl Destinations {
         &self.records[index(at)]
     }
 
+    /// Returns a record to change it, which marks it.
     pub(super) fn get_mut(&mut self, at: u32) -> &mut Destination {
+        self.mark(at);
         &mut self.records[index(at)]
+    }
+
+    /// Counts one more transfer to a destination.
+    pub(super) fn begin_transfer(&mut self, at: u32) {
+        let record = self.get_mut(at);
+        record.transfers += 1;
+        if record.transfers == 1 {
+            self.idle.remove(at);
+        }
+    }
+
+    /// Counts one transfer less.
+    pub(super) fn end_transfer(&mut self, at: u32) {
+        let record = self.get_mut(at);
+        record.transfers -= 1;
+        if record.transfers == 0 {
+            self.idle.insert(at);
+        }
+    }
+
+    /// Returns the record of a node; `None` without one.
+    pub(super) fn find(&self, node: NodeId) -> Option<u32> {
+        let at = self.nodes.find(node.get().into(), |at| self.get(at.into()).node == node)?;
+        Some(at.into())
     }
 
     /// Returns the record of `node`, created if needed; `None` if every record has transfers.
     pub(super) fn find_or_make(&mut self, node: NodeId) -> Option<u32> {
-        let mut idle = None;
-        for at in 0..self.used {
-            let record = self.get(at);
-            if record.node == node {
-                return Some(at);
-            }
-            if idle.is_none() && record.transfers == 0 {
-                idle = Some(at);
-            }
+        if let Some(at) = self.find(node) {
+            return Some(at);
         }
         let at = if self.used < self.capacity() {
             self.used += 1;
             self.used - 1
         } else {
-            let at = idle?;
-            let evicted = self.get(at).next_id;
+            let at = self.idle.next_from(0)?;
+            let Destination { node, next_id: evicted, .. } = *self.get(at);
+            self.nodes.remove(node.get().into(), low16(at));
             if self.floor.is_older_than(evicted) {
                 self.floor = evicted;
             }
             at
         };
+        self.idle.insert(at);
+        self.nodes.insert(node.get().into(), low16(at));
         let floor = self.floor;
         self.control(at, |config, window| *window = CongestionWindow::new(config));
         let record = self.get_mut(at);
@@ -411,7 +562,7 @@ impl Destinations {
         record.in_flight = 0;
         record.suspect = false;
         record.not_ready = 0;
-        record.must_pass = 0;
+        (record.must_pass, record.settled) = (0, 0);
         record.trip = RoundTrip::default();
         record.sampled = SampleTimes::default();
         record.latest = LatestArrival::default();
