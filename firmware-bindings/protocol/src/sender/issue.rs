@@ -50,6 +50,8 @@ pub(super) struct Candidate {
     pub(super) slot: u32,
     pub(super) destination: u32,
     pub(super) class: TransferClass,
+    /// Number of new packets that it may send.
+    pub(super) budget: u32,
 }
 
 impl Sender {
@@ -68,9 +70,9 @@ impl Sender {
         if let Some(retransmission) = self.poll_retransmission(now) {
             return Some(retransmission);
         }
-        while let Some((pool, chosen)) = self.choose(now) {
+        while let Some(chosen) = self.choose(now) {
             if !self.is_stale(now, chosen.slot) {
-                return self.issue(now, &pool, chosen);
+                return self.issue(now, chosen);
             }
             let error = self.registry_expired_error(chosen.slot);
             self.give_up(now, chosen.slot, error);
@@ -94,7 +96,7 @@ impl Sender {
     }
 
     /// Selects the transfer whose new packets go next, and returns the op numbers available for them.
-    fn choose(&mut self, now: Nanos) -> Option<(OpBudget, Candidate)> {
+    fn choose(&mut self, now: Nanos) -> Option<Candidate> {
         let pool = self.pool(now);
         if pool.available == 0 {
             return None;
@@ -106,7 +108,7 @@ impl Sender {
         others.or_else(|| self.choose_from(pool))
     }
 
-    fn choose_from(&mut self, pool: OpBudget) -> Option<(OpBudget, Candidate)> {
+    fn choose_from(&mut self, pool: OpBudget) -> Option<Candidate> {
         self.renew_turns(pool.now);
         #[cfg(debug_assertions)]
         let expected = self.is_searchable().then(|| self.search(&pool));
@@ -116,14 +118,14 @@ impl Sender {
         // big segment begins. Without a regular command in between, a steady stream of them would starve the big
         // transfers. A segment that was sent before and returned its op number does not wait for all of them: they may
         // wait for it.
-        let may_go = regular.is_none() || self.last_was_regular;
+        let may_go = self.turns.has_big() && (regular.is_none() || self.last_was_regular);
         let owes = may_go && self.has_yielded(pool.now) && !self.has_returned_segment();
-        let big_may_go = regular.is_none() || (self.last_was_regular && !owes);
+        let big_may_go = may_go && (regular.is_none() || !owes);
         let big = if big_may_go { self.big_candidate(&pool, owes) } else { None };
         let chosen = big.or(regular);
         #[cfg(debug_assertions)]
         assert!(expected.is_none_or(|expected| expected == chosen), "{expected:?} {chosen:?}");
-        chosen.map(|chosen| (pool, chosen))
+        chosen
     }
 
     /// Returns the available op numbers and the claims on them.
@@ -154,7 +156,7 @@ impl Sender {
     /// expects, and the last but one for the next segment of a transfer that has begun, where such a segment or
     /// transfer has no packet in flight. A regular command that a big segment has passed takes the last but one
     /// nevertheless, and returns it if the packet stays refused ([`Sender::must_return_op_number`]).
-    pub(super) fn budget(&self, pool: &OpBudget, Candidate { slot, destination, class }: Candidate) -> u32 {
+    pub(super) fn budget(&self, pool: &OpBudget, class: TransferClass, destination: u32, slot: u32) -> u32 {
         let capacity = self.capacity(pool.now, destination, slot);
         if capacity == 0 {
             return 0;
@@ -326,9 +328,8 @@ impl Sender {
         });
     }
 
-    fn issue(&mut self, now: Nanos, pool: &OpBudget, chosen: Candidate) -> Option<Transmit> {
-        let Candidate { slot, destination, class } = chosen;
-        let budget = self.budget(pool, chosen);
+    fn issue(&mut self, now: Nanos, chosen: Candidate) -> Option<Transmit> {
+        let Candidate { slot, destination, class, budget } = chosen;
         self.yielded_op_numbers &= self.claim(slot).is_none();
         self.begin(now, slot, destination);
         let record_slot = match self.transfers[index(slot)].partial {

@@ -59,8 +59,10 @@ impl Sender {
             let Some(slot) = self.destinations.get(destination).regular.head() else { continue };
             let transfer = &self.transfers[index(slot)];
             let rank = (u8::MAX - transfer.command.priority, transfer.arrival);
-            let candidate = Candidate { slot, destination, class: TransferClass::Regular };
-            if best.is_none_or(|(first, _)| rank < first) && self.budget(pool, candidate) != 0 {
+            let class = TransferClass::Regular;
+            let budget = self.budget(pool, class, destination, slot);
+            let candidate = Candidate { slot, destination, class, budget };
+            if best.is_none_or(|(first, _)| rank < first) && budget != 0 {
                 best = Some((rank, candidate));
             }
         }
@@ -76,8 +78,10 @@ impl Sender {
                 continue;
             }
             let priority = self.transfers[index(slot)].command.priority;
-            let candidate = Candidate { slot, destination, class: TransferClass::Big };
-            if best.is_none_or(|(most, _)| priority > most) && self.budget(pool, candidate) != 0 {
+            let class = TransferClass::Big;
+            let budget = self.budget(pool, class, destination, slot);
+            let candidate = Candidate { slot, destination, class, budget };
+            if best.is_none_or(|(most, _)| priority > most) && budget != 0 {
                 best = Some((priority, candidate));
             }
         }

@@ -93,6 +93,17 @@ impl Turns {
         self.begun != 0
     }
 
+    /// Whether a queue of a class has a place.
+    fn has(&self, class: TransferClass) -> bool {
+        let least = self.trees.least();
+        trees(class).into_iter().any(|tree| least[tree] != ABSENT)
+    }
+
+    /// Whether a big-transfer queue has a place.
+    pub(super) fn has_big(&self) -> bool {
+        self.has(TransferClass::Big)
+    }
+
     /// Returns the earliest time at which a congestion window lets a packet leave.
     pub(super) fn next_release(&self) -> Nanos {
         Nanos::new(self.trees.least()[RELEASE])
@@ -176,8 +187,7 @@ impl Sender {
     }
 
     /// Takes the place of a head that cannot be served, for this search.
-    fn pass_over(&mut self, now: Nanos, candidate: Candidate) {
-        let Candidate { slot, destination, class } = candidate;
+    fn pass_over(&mut self, now: Nanos, class: TransferClass, destination: u32, slot: u32) {
         self.turns.remove(destination, &trees(class));
         if class == TransferClass::Regular && self.capacity(now, destination, slot) == 0 {
             self.turns.remove(destination, &[PASSED]);
@@ -200,6 +210,9 @@ impl Sender {
     /// one that arrived first.
     pub(super) fn regular_candidate(&mut self, pool: &OpBudget) -> Option<Candidate> {
         let class = TransferClass::Regular;
+        if !self.turns.has(class) {
+            return None;
+        }
         let admitted = self.admitted(pool, class);
         loop {
             let least = self.turns.trees.least();
@@ -207,11 +220,11 @@ impl Sender {
             let (key, tree) = trees.map(|(tree, _)| (least[tree], tree)).min()?;
             let destination = self.turns.trees.first_from(tree, 0, key)?;
             let slot = self.destinations.get(destination).regular.head()?;
-            let candidate = Candidate { slot, destination, class };
-            if self.budget(pool, candidate) != 0 {
-                return Some(candidate);
+            let budget = self.budget(pool, class, destination, slot);
+            if budget != 0 {
+                return Some(Candidate { slot, destination, class, budget });
             }
-            self.pass_over(pool.now, candidate);
+            self.pass_over(pool.now, class, destination, slot);
         }
     }
 
@@ -231,11 +244,11 @@ impl Sender {
             };
             let destination = first(self.big_turn).or_else(|| first(0))?;
             let slot = self.destinations.get(destination).big.head()?;
-            let candidate = Candidate { slot, destination, class };
-            if self.budget(pool, candidate) != 0 {
-                return Some(candidate);
+            let budget = self.budget(pool, class, destination, slot);
+            if budget != 0 {
+                return Some(Candidate { slot, destination, class, budget });
             }
-            self.pass_over(pool.now, candidate);
+            self.pass_over(pool.now, class, destination, slot);
         }
     }
 
@@ -250,7 +263,7 @@ impl Sender {
             if self.capacity(now, destination, slot) != 0 {
                 return true;
             }
-            self.pass_over(now, Candidate { slot, destination, class: TransferClass::Regular });
+            self.pass_over(now, TransferClass::Regular, destination, slot);
             start = destination + 1;
         }
         false
