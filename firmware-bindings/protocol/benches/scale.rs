@@ -5,7 +5,7 @@
 //! the machine. Transfers that wait in the sender count as in flight.
 //!
 //! `cargo bench -p fpga-protocol --bench scale` prints the table. With the options `--once sender|receiver PEERS TRANSFERS
-//! in-turn|at-random` the program runs one case, for `valgrind --tool=callgrind --toggle-collect='*measured*'`.
+//! in-turn|at-random PACKETS` the program runs one case, for `valgrind --tool=callgrind --toggle-collect='*measured*'`.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -26,7 +26,8 @@ const THEIRS: Incarnation = Incarnation::new(4);
 const TRIP: u64 = 20_000;
 /// 100 Gbit/s in packets of 512 bytes.
 const PACKET_TIME: u64 = 41;
-/// Packets of a transfer, of 512 bytes each.
+/// Packets of a transfer, of 512 bytes each. The only transfer of one peer sends them in one window; many transfers fill the
+/// congestion windows, and each acknowledgement lets one packet leave, in a window of its own.
 const PACKETS: u16 = 8;
 const LENGTH: u32 = 512 * PACKETS as u32;
 /// Peers and transfers in flight.
@@ -80,6 +81,8 @@ struct Sending {
     sender: Sender,
     peers: Peers,
     now: u64,
+    /// Bytes of a transfer.
+    length: u32,
     /// Answers on their way, and whether they are to a whole segment.
     answers: VecDeque<(u64, Answer, bool)>,
 }
@@ -91,10 +94,11 @@ fn sender_config() -> SenderConfig {
 }
 
 impl Sending {
-    fn new(peers: u32, transfers: u32, order: Order) -> Option<Self> {
+    fn new(peers: u32, transfers: u32, order: Order, packets: u16) -> Option<Self> {
         let sender = Sender::new(sender_config(), OURS).ok()?;
         let answers = VecDeque::with_capacity(1 << 17);
-        let mut case = Self { sender, peers: Peers::new(peers, order), now: 1, answers };
+        let length = 512 * u32::from(packets);
+        let mut case = Self { sender, peers: Peers::new(peers, order), now: 1, length, answers };
         for _ in 0..transfers {
             case.submit();
         }
@@ -110,7 +114,7 @@ impl Sending {
             source: CardAddr::ZERO,
             node: NodeId::new(1 + self.peers.next()),
             destination: CardAddr::ZERO,
-            length: LENGTH.into(),
+            length: self.length.into(),
             key: 0,
             notify: Notify::Receiver,
             deadline: None,
@@ -277,9 +281,9 @@ fn measured(case: &mut dyn Case, packets: u32) {
     }
 }
 
-fn case(side: &str, peers: u32, transfers: u32, order: Order) -> Option<Box<dyn Case>> {
+fn case(side: &str, peers: u32, transfers: u32, order: Order, packets: u16) -> Option<Box<dyn Case>> {
     Some(match side {
-        "sender" => Box::new(Sending::new(peers, transfers, order)?),
+        "sender" => Box::new(Sending::new(peers, transfers, order, packets)?),
         _ => Box::new(Receiving::new(peers, transfers, order)?),
     })
 }
@@ -290,11 +294,13 @@ fn median(mut all: Vec<f64>) -> f64 {
 }
 
 /// Alternates the runs of all cases, and prints the medians of their times and of their ratios to the first case.
-fn compare(side: &str) {
+fn compare(side: &str, packets: u16) {
     let orders = [(Order::InTurn, "in turn"), (Order::AtRandom, "at random")];
     for (order, name) in orders {
-        let mut cases: Vec<_> =
-            LOADS.iter().filter_map(|(peers, transfers)| case(side, *peers, *transfers, order)).collect();
+        let mut cases: Vec<_> = LOADS
+            .iter()
+            .filter_map(|(peers, transfers)| case(side, *peers, *transfers, order, packets))
+            .collect();
         let mut times = vec![Vec::new(); cases.len()];
         for _ in 0..RUNS {
             for (case, times) in cases.iter_mut().zip(&mut times) {
@@ -307,10 +313,12 @@ fn compare(side: &str) {
         for ((peers, transfers), times) in LOADS.iter().zip(times) {
             let ratio = median(times.iter().zip(&first).map(|(time, first)| time / first).collect());
             println!(
-                "scale/{side}, {peers} peers, {transfers} transfers, {name}: {:.1} ns packet",
+                "scale/{side}, {peers} peers, {transfers} transfers of {packets}, {name}: {:.1} ns packet",
                 median(times)
             );
-            println!("scale/{side}, {peers} peers, {transfers} transfers, {name}, ratio to one: {ratio:.2}");
+            println!(
+                "scale/{side}, {peers} peers, {transfers} transfers of {packets}, {name}, ratio to one: {ratio:.2}"
+            );
         }
     }
 }
@@ -332,14 +340,16 @@ fn main() {
     if let Some(at) = options.iter().position(|option| option == "--once") {
         let option = |n: usize| options.get(at + n).map_or("", String::as_str);
         let number = |n: usize| option(n).parse().unwrap_or(1);
+        let packets = option(5).parse().unwrap_or(PACKETS);
         let order = if option(4) == "at-random" { Order::AtRandom } else { Order::InTurn };
-        if let Some(mut case) = case(option(1), number(2), number(3), order) {
+        if let Some(mut case) = case(option(1), number(2), number(3), order, packets) {
             measured(case.as_mut(), RUN);
         }
         return;
     }
-    for side in ["sender", "receiver"] {
-        compare(side);
+    // With one packet per transfer, a window has one packet in all cases.
+    for (side, packets) in [("sender", PACKETS), ("sender", 1), ("receiver", PACKETS)] {
+        compare(side, packets);
     }
     if let Ok(sender) = Sender::new(sender_config(), OURS) {
         memory("sender", &sender.state());

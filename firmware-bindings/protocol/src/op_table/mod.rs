@@ -142,6 +142,9 @@ pub struct OpTable {
     /// Slots whose next number is in its reuse delay.
     in_reuse_delay: SlotFifo,
     due: SlotSet,
+    /// Number of entries looked at.
+    #[cfg(test)]
+    visits: core::cell::Cell<u64>,
     generation_mask: u16,
     /// Reuse delay: the lifetimes of a packet and of its answer.
     rest: Nanos,
@@ -194,9 +197,16 @@ impl OpTable {
             free,
             in_reuse_delay: SlotFifo::new(config.entries),
             due: SlotSet::new(config.entries),
+            #[cfg(test)]
+            visits: core::cell::Cell::new(0),
             generation_mask: u16::MAX >> (16 - config.generation_bits),
             rest: config.packet_lifetime.saturating_mul(2),
         })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn visits(&self) -> u64 {
+        self.visits.get()
     }
 
     pub(crate) const fn timers(&self) -> &Timers {
@@ -287,6 +297,8 @@ impl OpTable {
     #[inline]
     #[must_use]
     pub fn slot(&self, slot: u16) -> Option<Op> {
+        #[cfg(test)]
+        self.visits.set(self.visits.get() + 1);
         let entry = self.entries.get(usize::from(slot))?;
         if entry.state == OpState::Free {
             return None;

@@ -193,6 +193,12 @@ impl Sender {
         ]
     }
 
+    /// Returns the number of records looked at: of destinations, of segments and of the op table.
+    #[cfg(test)]
+    fn visits(&self) -> u64 {
+        self.destinations.visits() + self.segments.visits() + self.ops.visits()
+    }
+
     /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &SenderConfig {

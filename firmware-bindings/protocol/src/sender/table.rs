@@ -169,6 +169,9 @@ pub(super) struct Segments {
     free: FreeSlots,
     /// Records by their keys.
     slots: SlotIndex,
+    /// Number of records looked at.
+    #[cfg(test)]
+    visits: core::cell::Cell<u64>,
 }
 
 impl Segments {
@@ -190,6 +193,8 @@ impl Segments {
             records: alloc::vec![Segment::default(); usize::from(capacity)].into_boxed_slice(),
             free: FreeSlots::all(capacity.into()),
             slots: SlotIndex::new(capacity.into()),
+            #[cfg(test)]
+            visits: core::cell::Cell::new(0),
         }
     }
 
@@ -208,7 +213,14 @@ impl Segments {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn visits(&self) -> u64 {
+        self.visits.get()
+    }
+
     pub(super) fn get(&self, slot: u16) -> &Segment {
+        #[cfg(test)]
+        self.visits.set(self.visits.get() + 1);
         &self.records[usize::from(slot)]
     }
 
@@ -236,7 +248,11 @@ impl Segments {
 
     /// Returns the first segment that is `wanted`, by a search over all records.
     pub(super) fn find(&self, mut wanted: impl FnMut(&Segment) -> bool) -> Option<u16> {
-        let slot = self.records.iter().position(|record| record.in_use && wanted(record))?;
+        let slot = self.records.iter().position(|record| {
+            #[cfg(test)]
+            self.visits.set(self.visits.get() + 1);
+            record.in_use && wanted(record)
+        })?;
         u16::try_from(slot).ok()
     }
 }
@@ -333,6 +349,9 @@ pub(super) struct Destinations {
     nodes: SlotIndex,
     /// Records without transfers.
     idle: PacketSet,
+    /// Number of records looked at.
+    #[cfg(test)]
+    visits: core::cell::Cell<u64>,
     /// Records that have changed since the last search for packets, and since the last one that found none.
     marked: Marks,
     changed: Marks,
@@ -389,7 +408,20 @@ impl Destinations {
         let (marked, changed) = (Marks::new(capacity), Marks::new(capacity));
         let (nodes, idle) = (SlotIndex::new(capacity), PacketSet::new(capacity));
         let held = PacketSet::new(congestion.map_or(0, |_| op_entries));
-        Self { records, nodes, idle, marked, changed, held, windows, congestion, used: 0, floor: first }
+        Self {
+            records,
+            nodes,
+            idle,
+            #[cfg(test)]
+            visits: core::cell::Cell::new(0),
+            marked,
+            changed,
+            held,
+            windows,
+            congestion,
+            used: 0,
+            floor: first,
+        }
     }
 
     pub(super) fn capacity(&self) -> u32 {
@@ -501,13 +533,22 @@ impl Destinations {
         self.used
     }
 
+    #[cfg(test)]
+    pub(super) fn visits(&self) -> u64 {
+        self.visits.get()
+    }
+
     pub(super) fn get(&self, at: u32) -> &Destination {
+        #[cfg(test)]
+        self.visits.set(self.visits.get() + 1);
         &self.records[index(at)]
     }
 
     /// Returns a record to change it, which marks it.
     pub(super) fn get_mut(&mut self, at: u32) -> &mut Destination {
         self.mark(at);
+        #[cfg(test)]
+        self.visits.set(self.visits.get() + 1);
         &mut self.records[index(at)]
     }
 

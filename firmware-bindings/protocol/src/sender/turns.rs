@@ -20,6 +20,9 @@ use crate::segment::TransferClass;
 use crate::time::Nanos;
 use crate::tournament::{ABSENT, Tournament};
 
+#[cfg(test)]
+mod tests;
+
 /// Number of kinds of claims, "none" included.
 const KINDS: usize = 3;
 /// Number of trees. By claim: (inverted priority, arrival) of the head of each regular queue, and inverted priority of the
