@@ -3,16 +3,19 @@
 //! | side | table | one entry per | bytes | bits |
 //! |---|---|---|---|---|
 //! | sender | op table | packet in flight, its timer (16 bytes) and its place in the order of sending (12) included | 65 | 520 |
-//! | sender | segments | segment in progress | 82 | 656 |
+//! | sender | segments | segment in progress | 84 | 672 |
 //! | sender | transfers | transfer queued or in progress, its timer included | 296 | 2368 |
 //! | sender | queues | the same: its links in the regular queue or the big-transfer queue | 8 | 64 |
-//! | sender | destinations | destination node, with the heads of its queues, its timer and the statistics of its path | 240 | 1920 |
+//! | sender | destinations | destination node, with the heads of its queues, its timer and the statistics of its path; 152 bytes more with a congestion window | 267 | 2136 |
+//! | sender | order of destinations | destination node, their number rounded up to a power of two: its places in the order of service | 128 | 1024 |
+//! | sender | hashes | hash of a destination or of a segment; as many as of these, rounded up to a power of two | 2 | 16 |
 //! | sender | sheets of timers | timer; above 754 timers, every fifteenth timer plus 704: numbers of timers in one slot | 64 | 512 |
 //! | sender | lists of timers | slot of a wheel, 704 each for packets, transfers and destinations | 16 | 128 |
 //! | receiver | registry | operation in progress; 32 bytes more where masks are wider than 64 bits | 82 | 656 |
 //! | receiver | escape channel | early packet | 120 and the packet | 960 and the packet |
-//! | receiver | transfers | transfer in progress | 80 | 640 |
-//! | receiver | senders | sending node with transfers in progress | 48 | 384 |
+//! | receiver | transfers | transfer in progress | 82 | 656 |
+//! | receiver | senders | sending node with transfers in progress | 50 | 400 |
+//! | receiver | hashes of both | hash of a transfer or of a sender; as many as of these, rounded up to a power of two | 2 | 16 |
 //! | receiver | tombstones | range of completed transfers of a sending node, and one in reserve | 8 | 64 |
 //! | receiver | incarnations | sending node: its newest incarnation | 32 | 256 |
 //! | receiver | memory windows | window | 40 | 320 |

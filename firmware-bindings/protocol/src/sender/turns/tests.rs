@@ -43,7 +43,7 @@ impl Network {
 
     fn roll(&mut self, sides: u64) -> bool {
         self.dice = self.dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        sides != 0 && (self.dice >> 33) % sides == 0
+        sides != 0 && (self.dice >> 33).is_multiple_of(sides)
     }
 
     fn submit(&mut self) {
