@@ -2,11 +2,11 @@
 //!
 //! | side | table | one entry per | bytes | bits |
 //! |---|---|---|---|---|
-//! | sender | op table | packet in flight, its timer (16 bytes) and its place in the order of sending (12) included | 65 | 520 |
+//! | sender | op table | packet in flight, its timer (16 bytes) and its place in the order of sending (13) included | 66 | 528 |
 //! | sender | segments | segment in progress | 84 | 672 |
 //! | sender | transfers | transfer queued or in progress, its timer included | 296 | 2368 |
 //! | sender | queues | the same: its links in the regular queue or the big-transfer queue | 8 | 64 |
-//! | sender | destinations | destination node, with the heads of its queues, its timer and the statistics of its path; 152 bytes more with a congestion window | 267 | 2136 |
+//! | sender | destinations | destination node, with the heads of its queues, its timer and the statistics of its path; 152 bytes more with a congestion window | 268 | 2144 |
 //! | sender | order of destinations | destination node, their number rounded up to a power of two: its places in the order of service | 128 | 1024 |
 //! | sender | hashes | hash of a destination or of a segment; as many as of these, rounded up to a power of two | 2 | 16 |
 //! | sender | sheets of timers | timer; above 754 timers, every fifteenth timer plus 704: numbers of timers in one slot | 64 | 512 |

@@ -173,14 +173,17 @@ impl Sender {
         let [sheets, slots] =
             timers.iter().fold([0; 2], |[sheets, slots], [more, further]| [sheets + more, slots + further]);
         let [leaf, share] = turns::Turns::BYTES;
-        let destination = Destinations::BYTES + Timers::BYTES + self.destinations.window_bytes() + share;
+        // Bits for parked and held packets, and for idle destinations, rounded up.
+        let flags = 1;
+        let destination =
+            Destinations::BYTES + Timers::BYTES + self.destinations.window_bytes() + share + flags;
         let destinations = self.config.destinations;
         let hashes = SlotIndex::heads(destinations) + SlotIndex::heads(low32(self.segments.capacity()));
         [
             StateTable::new(
                 "op table",
                 self.config.op_entries.into(),
-                OpTable::BYTES + link + size_of::<u32>(),
+                OpTable::BYTES + link + size_of::<u32>() + flags,
             ),
             StateTable::new("segments", self.segments.capacity(), Segments::BYTES),
             StateTable::new("transfers", self.config.transfers.into(), transfer),
