@@ -5,7 +5,7 @@
 //! the machine. Transfers that wait in the sender count as in flight.
 //!
 //! `cargo bench -p fpga-protocol --bench scale` prints the table. With the options `--once sender|receiver PEERS TRANSFERS
-//! in-turn|at-random PACKETS` the program runs one case, for `valgrind --tool=callgrind --toggle-collect='*measured*'`.
+//! in-turn|at-random PACKETS` the program runs one case, in the function `measured`, for valgrind's tool callgrind.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -83,7 +83,7 @@ struct Sending {
     now: u64,
     /// Bytes of a transfer.
     length: u32,
-    /// Answers on their way, and whether they are to a whole segment.
+    /// Answers in flight, and whether they are to a whole segment.
     answers: VecDeque<(u64, Answer, bool)>,
 }
 

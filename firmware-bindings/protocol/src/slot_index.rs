@@ -1,7 +1,7 @@
 //! Hash index of the slots of a fixed table: finds the slot of a key in constant time, and allocates only at construction.
 //!
 //! Slots with keys of the same hash are chained. The keys are in the table itself: the caller compares them. The index
-//! follows from the table, so that it takes no part in comparisons of states.
+//! follows from the table, so that it is not used in comparisons of states.
 
 use alloc::boxed::Box;
 use core::hash::{Hash, Hasher};

@@ -142,7 +142,7 @@ pub struct OpTable {
     /// Slots whose next number is in its reuse delay.
     in_reuse_delay: SlotFifo,
     due: SlotSet,
-    /// Number of entries looked at.
+    /// Number of entries read.
     #[cfg(test)]
     visits: core::cell::Cell<u64>,
     generation_mask: u16,

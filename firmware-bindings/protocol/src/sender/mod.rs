@@ -196,7 +196,7 @@ impl Sender {
         ]
     }
 
-    /// Returns the number of records looked at: of destinations, of segments and of the op table.
+    /// Returns the number of records read: of destinations, of segments and of the op table.
     #[cfg(test)]
     fn visits(&self) -> u64 {
         self.destinations.visits() + self.segments.visits() + self.ops.visits()

@@ -169,7 +169,7 @@ pub(super) struct Segments {
     free: FreeSlots,
     /// Records by their keys.
     slots: SlotIndex,
-    /// Number of records looked at.
+    /// Number of records read.
     #[cfg(test)]
     visits: core::cell::Cell<u64>,
 }
@@ -349,7 +349,7 @@ pub(super) struct Destinations {
     nodes: SlotIndex,
     /// Records without transfers.
     idle: PacketSet,
-    /// Number of records looked at.
+    /// Number of records read.
     #[cfg(test)]
     visits: core::cell::Cell<u64>,
     /// Records that have changed since the last search for packets, and since the last one that found none.

@@ -1,4 +1,4 @@
-//! The work for a packet does not grow with the number of destinations and transfers: counts of the records looked at.
+//! The work for a packet does not grow with the number of destinations and transfers: counts of the records read.
 
 use alloc::collections::VecDeque;
 
@@ -110,7 +110,7 @@ impl Network {
         }
     }
 
-    /// Returns the records looked at per hundred acknowledged packets, in the steady state.
+    /// Returns the records read per hundred acknowledged packets, in the steady state.
     fn visits(mut self) -> u64 {
         while self.sender.counters().acknowledged < 20_000 {
             self.step();
