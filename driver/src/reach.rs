@@ -20,10 +20,12 @@ impl AccessOptions {
         VfioBackend::open_with(&address.to_string(), options)
     }
 
-    fn open_socket(&self, socket: &Path) -> Result<Arc<dyn Backend>, OpenError> {
+    /// Opens the card `name` behind `socket`.
+    fn open_socket(&self, socket: &Path, name: &CardSpec) -> Result<Arc<dyn Backend>, OpenError> {
         let options = VfioUserOptions::default();
         let limit = self.message_timeout.unwrap_or(options.deadline);
-        Ok(Arc::new(VfioUserBackend::open_with(socket, options.deadline(limit))?))
+        let backend = VfioUserBackend::open_with(socket, options.deadline(limit))?;
+        Ok(Arc::new(backend.named(name.to_string())))
     }
 }
 
@@ -49,9 +51,9 @@ impl CardSpec {
             }
             match self {
                 Self::Pci(address) => Ok((Arc::new(access.open_pci(*address)?), None)),
-                Self::VfioUser(socket) => Ok((access.open_socket(socket)?, None)),
+                Self::VfioUser(socket) => Ok((access.open_socket(socket, self)?, None)),
                 Self::Shared(card) => {
-                    let open = |socket: &Path| access.open_socket(socket);
+                    let open = |socket: &Path| access.open_socket(socket, self);
                     Ok((owner::connected(card, access, open, has_no_server)?, None))
                 }
                 Self::Simulated { description } => simulate(description.as_deref()),
@@ -71,7 +73,7 @@ impl CardSpec {
         }
         // Not waited for: this process may be the owner that an opener, which holds the lock, has started.
         let _turn = socket.try_lock()?;
-        match access.open_socket(socket.path()) {
+        match access.open_socket(socket.path(), self) {
             Ok(backend) => Ok(Some(backend)),
             Err(error) if has_no_server(&error) => Ok(None),
             Err(error) => Err(error),

@@ -117,6 +117,13 @@ impl VfioUserBackend {
         Ok(backend)
     }
 
+    /// Names the card `name` instead of by its socket, which users may not have chosen.
+    #[must_use]
+    pub fn named(mut self, name: String) -> Self {
+        self.name = name;
+        self
+    }
+
     /// Prepares a function as a kernel does before it hands it to a driver: in D0, memory decoding on, bus mastering off.
     fn prepare_function(&self) -> Result<(), ConfigSpaceError> {
         config::identity(self)?;

@@ -53,7 +53,6 @@ pub mod explain;
 pub mod figures;
 pub mod file;
 mod frame;
-mod hash;
 mod host;
 pub mod notice;
 mod numbers;

@@ -6,6 +6,7 @@ use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::{InterruptDisposition, Plan};
 use crate::host::{ErrorMessage, HostPort, Interrupt};
 use crate::msix::Msix;
+use crate::scheduler::bits;
 use fpga_protocol::time::Nanos;
 
 /// Pending interrupts, and the level of the line that the host knows.
@@ -155,11 +156,11 @@ impl InterruptMessages {
         // An MSI or MSI-X message is a memory write: without bus mastering it stays pending.
         if way.config.bus_master() {
             let unmasked = way.config.msix_enabled() && !way.config.msix_function_masked();
-            for vector in bits(if unmasked { self.msix.sendable() } else { 0 }) {
+            for vector in messages(if unmasked { self.msix.sendable() } else { 0 }) {
                 self.msix.sent(vector);
                 sent |= self.pass(Interrupt::Msix(vector), vector, &mut way, host);
             }
-            for message in bits(self.msi & !way.config.msi_mask()) {
+            for message in messages(self.msi & !way.config.msi_mask()) {
                 self.msi &= !(1 << message);
                 sent |= self.pass(Interrupt::Msi(message), message, &mut way, host);
             }
@@ -230,11 +231,7 @@ impl InterruptMessages {
     }
 }
 
-/// Iterates over the numbers of the set bits.
-fn bits(mut set: u32) -> impl Iterator<Item = u16> {
-    std::iter::from_fn(move || {
-        let lowest = set.trailing_zeros();
-        set &= set.wrapping_sub(1);
-        u16::try_from(lowest).ok().filter(|number| *number < 32)
-    })
+/// Numbers of the set bits, as message numbers.
+fn messages(set: u32) -> impl Iterator<Item = u16> {
+    bits(set).filter_map(|bit| u16::try_from(bit).ok())
 }

@@ -225,7 +225,9 @@ impl<F> DeliveryPath<F> {
             let back = (u64::from(self.numbers.next_u32()) * (u64::from(degree) + 1)) >> 32;
             self.ranked.push(back, held);
         } else {
-            self.oldest = Some(self.oldest.map_or(now, |oldest| oldest.min(now)));
+            if matches!(self.order, Order::Random { .. }) {
+                self.oldest = Some(self.oldest.map_or(now, |oldest| oldest.min(now)));
+            }
             self.held.push_back(held);
         }
         Ok(())

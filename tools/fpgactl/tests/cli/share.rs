@@ -261,8 +261,11 @@ fn share_card_of_running_owner_is_found_by_its_plain_name() {
     // Two at the same time, where a server accepts one.
     let mut top = user.command(&["top", "--card", &card]).stdout(Stdio::piped()).spawn().unwrap();
     BufReader::new(top.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    user.ok(&["info", "--card", &card]);
-    user.ok(&["info", "--card", &format!("shared:{card}")]);
+    // Named as the user has named it, not by the socket of its owner.
+    for name in [&card, &format!("shared:{card}")] {
+        let info = user.ok(&["info", "--card", name]);
+        assert!(info.contains(&format!("{name}\n")), "{info}");
+    }
     top.kill().unwrap();
     top.wait().unwrap();
     // The owner has an error message for a card that does not exist, and leaves no socket.

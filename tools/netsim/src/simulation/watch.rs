@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use fpga_protocol::Nanos;
 
 use super::{NONE, PICOS, Packet, Report, Simulation};
-use crate::hash::NumberMap;
 use crate::queue_report::{FlowDelay, QueueReport, QueueSeries, SeriesReport};
 use crate::scenario::Scenario;
 use crate::topology::SwitchFabric;
+use rustc_hash::FxHashMap;
 
 /// Maximum number of flows and ports whose waits are recorded; further ones are not.
 const MAX_PAIRS: usize = 1 << 21;
@@ -31,7 +31,7 @@ struct FlowWait {
 /// Observation.
 #[derive(Debug)]
 pub(super) struct Watch {
-    waits: NumberMap<(u32, u32), FlowWait>,
+    waits: FxHashMap<(u32, u32), FlowWait>,
     /// Shortest header of each flow's data packets.
     headers: Vec<u32>,
     /// Interval of the series in picoseconds, 0 for none, and the time of the next sample.
@@ -47,7 +47,7 @@ impl Watch {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let interval = scenario.series.map_or(0, |interval| interval.get().saturating_mul(PICOS));
         Self {
-            waits: NumberMap::default(),
+            waits: FxHashMap::default(),
             headers: vec![u32::MAX; scenario.flows.len()],
             interval,
             next: interval,

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use fpga_protocol::Nanos;
 
 use super::SwitchFabric;
-use crate::hash::NumberMap;
+use rustc_hash::FxHashMap;
 
 /// Failure of a link, or its slow phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,13 +76,13 @@ impl Phase {
 /// All failures.
 #[derive(Debug, Default)]
 pub(super) struct Outages {
-    phases: NumberMap<u32, Vec<Phase>>,
+    phases: FxHashMap<u32, Vec<Phase>>,
     /// Time after which switches do not use a failed link any more.
     detection: u64,
     /// Time at which a route may change, in picoseconds.
     next: u64,
     /// Whether a vertex reaches a host, until then.
-    reached: RefCell<NumberMap<(u32, u32), bool>>,
+    reached: RefCell<FxHashMap<(u32, u32), bool>>,
 }
 
 const PICOS: u64 = 1000;

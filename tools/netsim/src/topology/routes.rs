@@ -1,8 +1,8 @@
 //! Choice of a port among those on shortest routes.
 
 use super::{Routing, SwitchFabric, Way};
-use crate::hash::NumberMap;
 use crate::statistics::seed_of;
+use rustc_hash::FxHashMap;
 
 /// Properties of a packet that a switch uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ const MAX_KEPT: usize = 1 << 20;
 pub(super) struct Choices {
     pub(super) seed: u64,
     /// Port by vertex, host pair and flow.
-    kept: NumberMap<(u32, FlowPair), u32>,
+    kept: FxHashMap<(u32, FlowPair), u32>,
     /// Packets so far, by vertex.
     turns: Vec<u32>,
 }
