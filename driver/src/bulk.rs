@@ -104,6 +104,28 @@ impl ErrorKind for BulkError {
     }
 }
 
+/// Functions that a long transfer calls while it lasts.
+pub struct Beside<'a> {
+    /// Called with the number of bytes that have arrived.
+    pub progress: &'a mut dyn FnMut(u64),
+    /// Called between two polls of the channel, for work that must not wait for the transfer, such as
+    /// [`Endpoint::poll`](crate::Endpoint::poll). Returns whether there was any; if not, the wait for the channel backs off.
+    pub between_polls: &'a mut dyn FnMut() -> bool,
+}
+
+impl core::fmt::Debug for Beside<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Beside").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Beside<'a> {
+    /// Only `progress`, and nothing between polls.
+    fn alone(progress: &'a mut dyn FnMut(u64), nothing: &'a mut dyn FnMut() -> bool) -> Self {
+        Self { progress, between_polls: nothing }
+    }
+}
+
 /// Chunk in flight, with its position in the stream.
 struct BulkChunk {
     ticket: Ticket,
@@ -144,6 +166,22 @@ pub fn write_from(
     options: WaitOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), Error<BulkError>> {
+    write_beside(card, channel, source, to, length, options, Beside::alone(progress, &mut || false))
+}
+
+/// As [`write_from`], and does other work of the calling thread between polls.
+///
+/// # Errors
+/// As [`write_from`].
+pub fn write_beside(
+    card: &Card,
+    channel: &mut H2cChannel,
+    source: &mut (impl ReadVolatile + ?Sized),
+    to: CardAddr,
+    length: u64,
+    options: WaitOptions,
+    beside: Beside<'_>,
+) -> Result<(), Error<BulkError>> {
     let fill = |buffer: &mut DmaBuffer, sent| match source.read_exact_volatile(buffer.memory()) {
         Ok(()) => Ok(buffer.len()),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -152,7 +190,7 @@ pub fn write_from(
         Err(source) => Err(BulkError::Stream { done: sent, cause: source }),
     };
     checked(channel.0.check_range(to, length))
-        .and_then(|()| pieces(card, &mut channel.0, to, length, options, fill, |_, _| Ok(()), progress))
+        .and_then(|()| pieces(card, &mut channel.0, to, length, options, fill, |_, _| Ok(()), beside))
         .map(drop)
         .at(|| channel.0.place())
 }
@@ -186,7 +224,9 @@ fn fill_memory(
     let fill = |buffer: &mut DmaBuffer, sent| {
         read_up_to(source, buffer.memory()).map_err(|source| BulkError::Stream { done: sent, cause: source })
     };
-    let done = pieces(card, &mut channel.0, to, room, options, fill, |_, _| Ok(()), progress)?;
+    let mut nothing = || false;
+    let beside = Beside::alone(progress, &mut nothing);
+    let done = pieces(card, &mut channel.0, to, room, options, fill, |_, _| Ok(()), beside)?;
     if done < room {
         return Ok(done);
     }
@@ -235,12 +275,28 @@ pub fn read_into(
     options: WaitOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), Error<BulkError>> {
+    read_beside(card, channel, from, length, sink, options, Beside::alone(progress, &mut || false))
+}
+
+/// As [`read_into`], and does other work of the calling thread between polls.
+///
+/// # Errors
+/// As [`write_from`].
+pub fn read_beside(
+    card: &Card,
+    channel: &mut C2hChannel,
+    from: CardAddr,
+    length: u64,
+    sink: &mut (impl WriteVolatile + ?Sized),
+    options: WaitOptions,
+    beside: Beside<'_>,
+) -> Result<(), Error<BulkError>> {
     let empty = |buffer: &DmaBuffer, done| {
         sink.write_all_volatile(buffer.memory()).map_err(|source| BulkError::Stream { done, cause: source })
     };
     let fill = |buffer: &mut DmaBuffer, _| Ok(buffer.len());
     checked(channel.0.check_range(from, length))
-        .and_then(|()| pieces(card, &mut channel.0, from, length, options, fill, empty, progress))
+        .and_then(|()| pieces(card, &mut channel.0, from, length, options, fill, empty, beside))
         .map(drop)
         .at(|| channel.0.place())
 }
@@ -256,9 +312,9 @@ fn pieces(
     options: WaitOptions,
     mut fill: impl FnMut(&mut DmaBuffer, u64) -> Result<usize, BulkError>,
     mut empty: impl FnMut(&DmaBuffer, u64) -> Result<(), BulkError>,
-    progress: &mut dyn FnMut(u64),
+    beside: Beside<'_>,
 ) -> Result<u64, BulkError> {
-    let result = run_descriptors(card, channel, start, limit, options, &mut fill, &mut empty, progress);
+    let result = run_descriptors(card, channel, start, limit, options, &mut fill, &mut empty, beside);
     if result.is_err() {
         // Nothing may stay in flight: the buffers are collected here and return to the pool.
         let aborted = channel.abort();
@@ -287,7 +343,7 @@ fn run_descriptors(
     options: WaitOptions,
     fill: &mut dyn FnMut(&mut DmaBuffer, u64) -> Result<usize, BulkError>,
     empty: &mut dyn FnMut(&DmaBuffer, u64) -> Result<(), BulkError>,
-    progress: &mut dyn FnMut(u64),
+    beside: Beside<'_>,
 ) -> Result<u64, BulkError> {
     let mut free = buffers(card, channel.direction(), limit)?;
     let mut ready: Option<DmaBuffer> = None;
@@ -337,13 +393,13 @@ fn run_descriptors(
         let Some(piece) = flying.pop_front() else { break };
         let left = Duration::from_nanos(whole.left(backend.now()));
         let completion = channel
-            .wait(piece.ticket, options.total(left))
+            .wait_beside(piece.ticket, options.total(left), beside.between_polls)
             .map_err(|source| BulkError::Channel { done, cause: source })?;
         let buffer = buffer_of(completion, &piece, done)?;
         empty(&buffer, done)?;
         free.push(buffer);
         done += piece.length as u64;
-        progress(done);
+        (beside.progress)(done);
     }
     Ok(done)
 }

@@ -137,9 +137,9 @@ pub mod sim {
     };
     pub use fpga_sim::served::{ServeError, SocketFile};
     pub use fpga_sim::{
-        Builtin, CardDescription, CardError, CardFailure, DescriptionError, Design, DesignError, FaultPlan,
-        HopCounters, HopFeedback, PlannedFault, Problem, RefusedAccesses, SimBackend, SimHop, SimNetwork,
-        SimNetworkBuilder, SimNetworkError, ThreadOptions, TimeSpent,
+        Board, Builtin, CardDescription, CardError, CardFailure, DescriptionError, Design, DesignError,
+        FaultPlan, HopCounters, HopFeedback, Membership, Partitions, PlannedFault, Problem, RefusedAccesses,
+        SimBackend, SimHop, SimNetwork, SimNetworkBuilder, SimNetworkError, ThreadOptions, TimeSpent,
     };
 }
 

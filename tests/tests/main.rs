@@ -12,6 +12,7 @@ mod faults;
 mod guards;
 mod link;
 mod names;
+mod partition;
 mod prose;
 mod protocol_document;
 mod raw_channel;

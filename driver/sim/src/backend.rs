@@ -39,6 +39,7 @@ impl SimNetwork {
     #[expect(clippy::expect_used, reason = "documented: the caller's own card number")]
     pub fn backend(&self, card: usize) -> Arc<SimBackend> {
         let mut state = self.lock();
+        let number = state.network.first_card() + card;
         let slot = state.slots.get_mut(card).expect("card number below the number of cards");
         let opened = slot.opened.upgrade().unwrap_or_else(|| {
             slot.close();
@@ -49,7 +50,7 @@ impl SimNetwork {
         Arc::new(SimBackend {
             network: self.clone(),
             card,
-            name: format!("mock:{card}"),
+            name: format!("mock:{number}"),
             opened: Some(opened),
         })
     }

@@ -47,6 +47,11 @@ pub enum SimNetworkError {
         /// Maximum IP packet size in bytes.
         mtu: usize,
     },
+    /// Partitions were asked for with an option that makes time real.
+    #[error(
+        "partitions have virtual time, but a thread of the network's own or a link to other processes makes time real; omit one of the two"
+    )]
+    RealTime,
     /// The simulated network's thread cannot be started.
     #[error(
         "the thread of the simulated network cannot be started: {source}; check the limits on processes and memory"

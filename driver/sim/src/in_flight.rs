@@ -7,7 +7,7 @@ use fpga_protocol::time::Nanos;
 use fpga_registers::bytes::u32_at;
 
 /// Maximum number of frames on the wire; beyond it the cards get back-pressure.
-const CAPACITY: usize = 4096;
+pub(crate) const CAPACITY: usize = 4096;
 
 /// A frame and the card whose buffer it is.
 pub(crate) type Sent = (usize, Vec<u8>);
@@ -45,7 +45,7 @@ impl FramesInFlight {
         self.len() != 0
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.hops.iter().fold(self.path.len(), |sum, hop| sum.saturating_add(hop.frames.len()))
     }
 
@@ -95,6 +95,17 @@ impl FramesInFlight {
         }
     }
 
+    /// Takes a frame that reaches the network at `at`. Returns a frame that is lost, also if the network has no space.
+    pub(crate) fn accept(&mut self, at: Nanos, sent: Sent, spare: &mut Option<Sent>) -> Option<Sent> {
+        match self.admit(0, at, sent, spare) {
+            Ok(lost) => lost,
+            Err(refused) => {
+                self.undeliverable += 1;
+                Some(refused)
+            }
+        }
+    }
+
     /// Takes frames that card `sender` has to send while there is space.
     pub(crate) fn fill(&mut self, sender: usize, card: &mut Card, now: Nanos) {
         if !card.has_frames() {
@@ -107,14 +118,8 @@ impl FramesInFlight {
             if spare.is_none() {
                 spare = Some((sender, card.spare_frame()));
             }
-            match self.admit(0, now, (sender, frame), &mut spare) {
-                Ok(None) => {}
-                Ok(Some((_, lost))) => card.recycle_frame(lost),
-                // Excluded by the check above.
-                Err((_, frame)) => {
-                    card.recycle_frame(frame);
-                    self.undeliverable += 1;
-                }
+            if let Some((_, lost)) = self.accept(now, (sender, frame), &mut spare) {
+                card.recycle_frame(lost);
             }
         }
         if let Some((_, frame)) = spare {

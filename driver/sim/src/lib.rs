@@ -21,6 +21,7 @@
 
 mod backend;
 mod bar;
+mod builder;
 mod dma;
 mod error;
 mod hop;
@@ -28,6 +29,7 @@ mod host;
 mod in_flight;
 pub mod link;
 mod network;
+mod partition;
 pub mod served;
 mod signals;
 mod state;
@@ -36,6 +38,7 @@ mod threaded;
 mod time;
 
 pub use backend::SimBackend;
+pub use builder::SimNetworkBuilder;
 pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};
 pub use error::SimNetworkError;
 pub use fpga_card::description::{LinkRate, SCHEMA_VERSION, StreamLogic};
@@ -45,7 +48,8 @@ pub use fpga_card::{
     FaultPlan, PlannedFault, Problem, USER_INTERRUPTS,
 };
 pub use hop::{HopCounters, HopFeedback, SimHop};
-pub use network::{SimNetwork, SimNetworkBuilder};
+pub use network::SimNetwork;
+pub use partition::{Board, Membership, Partitions};
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;
 pub use time::TimeSpent;

@@ -2,8 +2,9 @@
 
 use crate::dma::RemoteMemory;
 use crate::host::HostSide;
-use crate::in_flight::{FramesInFlight, Sent};
+use crate::in_flight::Sent;
 use crate::link::Link;
+use crate::partition::port::Frames;
 use crate::threaded::posted::{Cursor, PostedWrite};
 use crate::time::TimeSpent;
 use fpga_card::{Card, CardCounters, TimePart};
@@ -140,12 +141,14 @@ const fn cost(counters: &CardCounters) -> u64 {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) slots: Vec<Slot>,
-    pub(crate) network: FramesInFlight,
+    pub(crate) network: Frames,
     /// Link to cards in other processes.
     pub(crate) link: Option<Link>,
     /// Start of time in a simulated network that shares it with other processes: time is real there.
     pub(crate) epoch: Option<Instant>,
     pub(crate) now: Nanos,
+    /// Time that a partition must not pass before it has exchanged frames with the others; [`Nanos::MAX`] without others.
+    pub(crate) horizon: Nanos,
     /// Where the virtual time went.
     pub(crate) spent: TimeSpent,
     pub(crate) unit_time: Nanos,
@@ -171,7 +174,7 @@ impl State {
         }
         // The poll itself takes time; the cards work meanwhile.
         let began = self.now;
-        let end = began.saturating_add(self.unit_time);
+        let end = began.saturating_add(self.unit_time).min(self.horizon);
         let mut units = 0;
         while units < self.units_per_relax && self.step_until(end) {
             units += 1;
@@ -184,7 +187,22 @@ impl State {
         } else if units < self.units_per_relax {
             self.pass(end);
         }
+        self.exchange_frames();
         units > 0
+    }
+
+    /// At the horizon: exchanges frames with the other partitions, which gives a later horizon. Waits for them.
+    fn exchange_frames(&mut self) {
+        if self.now < self.horizon {
+            return;
+        }
+        let idle = self.work_deadline().is_none();
+        if let Frames::Port(port) = &mut self.network {
+            self.horizon = port.exchange(idle, self.horizon);
+            if let Some(slot) = self.slots.first_mut() {
+                port.give_back(&mut slot.card);
+            }
+        }
     }
 
     /// Advances virtual time to the next timer, or to `limit`: there was nothing to do at time `before`, and a pause of the driver lasts no
@@ -194,6 +212,7 @@ impl State {
             // Timers that were due before have caused no work, and must not stop time. Timers that fall due in the last step are next.
             let next = self.next_deadline_after(before);
             self.pass(next.map_or(limit, |next| next.min(limit)));
+            self.exchange_frames();
         }
     }
 
@@ -204,7 +223,12 @@ impl State {
 
     /// Does one unit of work that ends by `limit`; time passes until its end. Timers that are due later do not count as work.
     pub(crate) fn step_until(&mut self, limit: Nanos) -> bool {
+        // At the horizon itself, frames of other partitions may be due.
+        let limit = limit.min(self.horizon.saturating_sub(Nanos::new(1)));
         loop {
+            if self.now >= self.horizon {
+                return false;
+            }
             if self.step_now() {
                 return true;
             }
@@ -280,6 +304,7 @@ impl State {
 
     /// Lets virtual time pass until `end`; all work that was due is done.
     pub(crate) fn pass(&mut self, end: Nanos) {
+        let end = end.min(self.horizon);
         let span = end.saturating_sub(self.now);
         self.spent.add(self.part_in_progress(), span);
         self.now = self.now.max(end);
@@ -328,9 +353,11 @@ impl State {
                     link.queue(&frame);
                 }
             }
-            _ => self.network.undeliverable += 1,
+            _ => self.network.count_undeliverable(),
         }
-        if let Some(slot) = self.slots.get_mut(sender) {
+        if let Some(frame) = self.network.take_back(sender, frame)
+            && let Some(slot) = self.slots.get_mut(sender)
+        {
             slot.card.recycle_frame(frame);
         }
     }

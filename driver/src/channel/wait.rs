@@ -67,6 +67,16 @@ impl Engine {
         self.wait_until(options, |engine| engine.poll_for(ticket))
     }
 
+    /// As [`wait`](Self::wait), but calls `between` between polls; if it did something, the channel is polled again at once.
+    pub(crate) fn wait_beside(
+        &mut self,
+        ticket: Ticket,
+        options: WaitOptions,
+        between: &mut dyn FnMut() -> bool,
+    ) -> Result<Completion, ChannelError> {
+        self.wait_between(options, |engine| engine.poll_for(ticket), between)
+    }
+
     pub(crate) fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError> {
         if ticket.0 >= self.ring.submitted() {
             return Err(ChannelError::UnknownTicket);
@@ -82,7 +92,16 @@ impl Engine {
     pub(crate) fn wait_until<T, E: From<ChannelError>>(
         &mut self,
         options: WaitOptions,
+        done: impl FnMut(&mut Self) -> Result<Option<T>, E>,
+    ) -> Result<T, E> {
+        self.wait_between(options, done, || false)
+    }
+
+    fn wait_between<T, E: From<ChannelError>>(
+        &mut self,
+        options: WaitOptions,
         mut done: impl FnMut(&mut Self) -> Result<Option<T>, E>,
+        mut between: impl FnMut() -> bool,
     ) -> Result<T, E> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let deadline = Deadline::after(&*self.card.backend, options.timeout.min(options.total));
@@ -112,6 +131,11 @@ impl Engine {
             }
             if deadline.is_over(now) {
                 break Err(self.timed_out(waited).into());
+            }
+            if between() {
+                backoff.reset();
+                now = self.now();
+                continue;
             }
             let spinning = match options.mode {
                 WaitMode::Poll => true,

@@ -458,7 +458,7 @@ pub struct TransferArgs {
     /// Payload bytes of a packet, 64 to 4096, a power of two [default: the card's packet size]
     #[arg(long, value_name = "N", value_parser = packet_size)]
     pub packet: Option<u32>,
-    /// Maximum bytes of one transfer; longer data becomes several transfers through the same card memory [default: 16MiB]
+    /// Maximum bytes of one transfer; longer data becomes several transfers through the same card memory, two at a time [default: 8MiB]
     #[arg(long, value_name = "N", value_parser = chunk_size)]
     pub chunk: Option<u64>,
     /// Origin of the notification of the receiving application [default: receiver]

@@ -172,6 +172,14 @@ pub enum CliError {
         /// Escape slots in use.
         escape: u64,
     },
+    /// A thread cannot be started.
+    #[error(
+        "a thread of this program cannot be started: {cause}\nhelp: check the limits on processes and memory"
+    )]
+    Thread {
+        /// Error of the system.
+        cause: io::Error,
+    },
     /// Neither end makes progress.
     #[error(
         "transfer {transfer}: no progress for {waited:?} of the card's time ({missing})\nhelp: check the counters of both network interfaces"

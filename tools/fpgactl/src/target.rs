@@ -17,7 +17,7 @@ use fpga_netmodel::{Impairments, Rate};
 use fpga_pci::DmaPoolOptions;
 use fpga_pci::catch_bus_errors;
 use fpga_pci::vfio::{VfToken, VfioInterface};
-use fpga_sim::{CardDescription, DescriptionError, HopFeedback, SimHop};
+use fpga_sim::{CardDescription, DescriptionError, HopFeedback, Partitions, SimHop};
 use fpga_sim::{SimNetwork, ThreadOptions};
 use fpga_vfio_user::VfioUserOptions;
 
@@ -500,6 +500,19 @@ pub struct SimOptions {
     pub impairments: Impairments,
     /// Hop in front of the second card.
     pub hop: Option<HopOptions>,
+    /// Whether each card has a clock of its own, and is driven by a thread of its own.
+    pub partitioned: bool,
+}
+
+/// Two cards that reach each other.
+#[derive(Debug)]
+pub struct Pair {
+    /// The first card.
+    pub first: Opened,
+    /// The second card.
+    pub second: Opened,
+    /// Their simulated networks, if [`SimOptions::partitioned`] applies.
+    pub partitions: Option<Partitions>,
 }
 
 /// Options of a hop.
@@ -521,7 +534,7 @@ pub fn open_pair(
     choice: &impl CardOpener,
     peer: Option<&Target>,
     network: SimOptions,
-) -> Result<(Opened, Opened), CliError> {
+) -> Result<Pair, CliError> {
     let target = choice.target();
     match (target.description()?, peer) {
         (Some(first), None) => {
@@ -547,7 +560,11 @@ pub fn open_pair(
         (None, Some(peer)) if peer == target => {
             Err(CliError::Usage(format!("--card and --peer are both {target}\nhelp: name two cards")))
         }
-        (None, Some(peer)) => Ok((open(choice)?, open(&Peer { target: peer, design: choice.design() })?)),
+        (None, Some(peer)) => Ok(Pair {
+            first: open(choice)?,
+            second: open(&Peer { target: peer, design: choice.design() })?,
+            partitions: None,
+        }),
     }
 }
 
@@ -574,7 +591,7 @@ fn simulated_pair(
     mut first: CardDescription,
     mut second: CardDescription,
     sim: SimOptions,
-) -> Result<(Opened, Opened), CliError> {
+) -> Result<Pair, CliError> {
     if let Some(packet) = sim.packet {
         first.ni.packet_size = packet;
         second.ni.packet_size = packet;
@@ -586,12 +603,24 @@ fn simulated_pair(
         network = network.hop(hop);
     }
     let network = network.card(first).card(second);
-    let network = network.impairments(sim.impairments).seed(sim.seed).build()?;
+    let network = network.impairments(sim.impairments).seed(sim.seed);
+    let (networks, partitions) = if sim.partitioned {
+        let partitions = network.build_partitioned()?;
+        let network = |card| partitions.network(card).map(|network| (network.clone(), network.backend(0)));
+        let networks = [network(0), network(1)];
+        (networks, Some(partitions))
+    } else {
+        let network = network.build()?;
+        ([0, 1].map(|card| Some((network.clone(), network.backend(card)))), None)
+    };
+    let [Some((network, backend)), Some((peer_network, peer_backend))] = networks else {
+        return Err(CliError::Usage("the simulated network has fewer than two cards".to_owned()));
+    };
     let options = choice.design().options();
-    let mut first = Opened::new(choice, choice.with_observer(network.backend(0)), options.clone())?;
-    let mut second = Opened::new(&Target::default(), network.backend(1), options)?;
-    (first.network, second.network) = (Some(network.clone()), Some(network));
-    Ok((first, second))
+    let mut first = Opened::new(choice, choice.with_observer(backend), options.clone())?;
+    let mut second = Opened::new(&Target::default(), peer_backend, options)?;
+    (first.network, second.network) = (Some(network), Some(peer_network));
+    Ok(Pair { first, second, partitions })
 }
 
 #[cfg(test)]

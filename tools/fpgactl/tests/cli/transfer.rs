@@ -44,25 +44,31 @@ fn transfer_json_has_contract_keys() {
 #[test]
 fn transfer_reports_where_time_went() {
     let dir = tempfile::tempdir().unwrap();
-    let share = |part: &str, sections: &str| {
+    // The sender waits while the receiver reads its card.
+    let share = |part: &str, ends: &[&str], sections: &str| {
         let card = file(dir.path(), "card.yaml", format!("schema_version: 3\n{sections}\n").as_bytes());
         let card = format!("mock:{}", card.display());
         let report = transfer(&["--size", "1MiB", "--reorder", "0", "--card", &card]);
-        let time = report["time"].as_object().unwrap();
-        let all: f64 = time.values().map(|part| part.as_f64().unwrap()).sum();
-        assert!(all > 1e6 * report["card_seconds"].as_f64().unwrap(), "{report}");
-        time[part].as_f64().unwrap() / all
+        let (mut spent, mut all) = (0.0, 0.0);
+        for end in ends {
+            let time = report[end].as_object().unwrap();
+            let whole: f64 = time.values().map(|part| part.as_f64().unwrap()).sum();
+            assert!(whole > 1e6 * report["card_seconds"].as_f64().unwrap(), "{report}");
+            spent += time[part].as_f64().unwrap();
+            all += whole;
+        }
+        spent / all
     };
-    for (part, slow) in [
-        ("pcie_us", "link: { speed: 1, width: 1 }"),
-        ("card_us", "cdma: { data_width: 32 }"),
-        ("network_us", "ni: { megabits_per_second: 1000 }"),
+    for (part, ends, slow) in [
+        ("pcie_us", &["time", "receiver_time"][..], "link: { speed: 1, width: 1 }"),
+        ("card_us", &["time"], "cdma: { data_width: 32 }"),
+        ("network_us", &["time"], "ni: { megabits_per_second: 1000 }"),
     ] {
-        let (usual, slow) = (share(part, ""), share(part, slow));
-        assert!(slow > 0.6 && slow > 1.5 * usual, "{part}: {usual} -> {slow}");
+        let (usual, slow) = (share(part, ends, ""), share(part, ends, slow));
+        assert!(slow > 0.45 && slow > 1.5 * usual, "{part}: {usual} -> {slow}");
     }
     let text = fpgactl(&["transfer", "--size", "1MiB", "--chart"]).ok().stdout;
-    for name in ["time in PCIe", "time in cards", "time in network", "time in hosts"] {
+    for name in ["sender: in PCIe", "sender: in card", "receiver: in network", "receiver: in host"] {
         let line = text.lines().find(|line| line.starts_with(name)).unwrap();
         assert!(line.contains(" µs ") && line.contains(" %  "), "{line}");
     }
@@ -139,10 +145,10 @@ fn transfer_long_data_uses_several_transfers() {
         "the last transfer is the shortest: {latency}"
     );
     assert!(fs::read(&output).unwrap() == content);
-    // A card with a megabyte of memory: the default chunk shrinks to that size.
+    // A card with a megabyte of memory: the default chunk shrinks until two fit.
     let card = file(dir.path(), "small.yaml", "schema_version: 1\nmemory: {base: 0, size: 0x100000}\n");
     let report = transfer(&["--card", &format!("mock:{}", card.display()), "--size", "3MiB"]);
-    assert_eq!(report["transfers"], 4);
+    assert!((6..9).contains(&report["transfers"].as_u64().unwrap()), "{report}");
 }
 
 #[test]
@@ -154,7 +160,11 @@ fn transfer_same_seed_repeats_run() {
         }
         report
     };
-    assert_eq!(run("3"), run("3"));
+    // Each card has a thread of its own: which one runs first must not matter.
+    let first = run("3");
+    for _ in 0..8 {
+        assert_eq!(first, run("3"));
+    }
     assert_ne!(run("3")["escape_hits"], run("4")["escape_hits"]);
 }
 

@@ -10,7 +10,7 @@ use fpga_protocol::mirror::Difference;
 
 use super::hosts::{ReceivingHost, SendingHost, ends};
 use super::plan::Plan;
-use super::{card_span, open_ends, stall_limit};
+use super::{Ends, card_span, open_ends, stall_limit};
 use crate::cli::TransferArgs;
 use crate::error::CliError;
 use crate::progress::Deadline;
@@ -62,12 +62,16 @@ impl Load {
     /// See [`CliError`].
     pub fn begin(settings: &Settings, args: &TransferArgs) -> Result<Self, CliError> {
         let plan = Plan::for_inspection(args, &settings.transfer)?;
-        let (source, mut sending, mut receiving) = open_ends(settings, args, &plan)?;
-        let length = source.next_part(0, plan.chunk_size(source.length(), ends(&sending, &receiving))?)?;
+        // Listings show one moment of both ends: one thread drives them, with a common clock.
+        let Ends { source, mut sending, mut receiving, .. } = open_ends(settings, args, &plan, false)?;
+        if plan.needs_mask(sending.opened()) {
+            sending.ask(receiving.node());
+        }
+        let length = source.next_part(0, plan.chunk_size(source.length(), &ends(&sending, &receiving))?)?;
         if length > 0 {
             receiving.open_region(length)?;
             let mut reader = source.open(settings.deadline)?;
-            sending.load(&mut reader, length, settings.deadline, &mut |_| ())?;
+            sending.load(&mut reader, (0, length), settings.deadline, &mut |_| (), &mut |_| false)?;
         }
         let mut load = Self {
             length,
@@ -94,7 +98,10 @@ impl Load {
         self.last_work_at = self.began;
         self.before = self.sending.acknowledged_bytes();
         self.acknowledged = 0;
-        self.under_way = self.sending.send(&self.receiving, self.length, &self.plan)?;
+        self.under_way = match self.receiving.region() {
+            Some(region) => Some(self.sending.send(&region, 0, self.length, &self.plan)?),
+            None => None,
+        };
         Ok(())
     }
 

@@ -5,31 +5,42 @@
 //! ```text
 //! source --bulk--> card A, same address --send--> card B, same address --bulk--> compare with the source, read again
 //! ```
+//!
+//! The two hosts are two programs with a thread each ([`sender`], [`receiver`]). While the network moves one chunk, the sender loads the
+//! next one and the receiver compares the one before.
 
 mod counters;
+mod end;
 mod hosts;
 pub mod load;
+mod peer;
 mod plan;
+mod receiver;
 mod report;
+mod sender;
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use fpga_driver::CardAddr;
-use fpga_sim::SimNetwork;
+use fpga_sim::{Partitions, SimNetwork, TimeSpent};
 
 use crate::cli::TransferArgs;
 use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::progress::{Deadline, Progress};
 use crate::settings::Settings;
-use crate::stream::{Compare, Source, SourceReader, StreamPosition};
-use crate::target::{self, SimOptions};
+use crate::stream::Source;
+use crate::target::{self, Pair, SimOptions};
 
 use counters::NiCounters;
-use hosts::{Arrival, ReceivingHost, SendingHost};
+use end::{Common, Ended};
+use hosts::{ReceivingHost, SendingHost};
+use peer::Peer;
 use plan::Plan;
+use receiver::{Arrival, Receiver};
 pub use report::TransferReport;
+use sender::{Departure, Sender};
 
 /// Time without progress, by the card's clock, after which a transfer counts as stuck. Longer than the sender's own timeout, which gives a
 /// better message.
@@ -46,33 +57,118 @@ fn stall_limit(deadline: Deadline) -> u64 {
 /// See [`CliError`].
 pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, CliError> {
     let plan = Plan::new(args, &settings.transfer)?;
-    let (source, mut sending, mut receiving) = open_ends(settings, args, &plan)?;
-    let out = match &args.out {
+    let Ends { source, mut sending, mut receiving, partitions } = open_ends(settings, args, &plan, true)?;
+    let mut out = match &args.out {
         Some(path) => {
             source.check_apart(path)?;
             Some(OutFile::create(path, settings.deadline)?)
         }
         None => None,
     };
-    let mut job = TransferJob {
-        settings,
-        plan: &plan,
-        source: &source,
-        out,
-        chart: args.chart,
-        progress: Progress::new(source.length(), settings.progress),
+    let chart = (args.chart || std::io::stdout().is_terminal()).then_some(settings.style);
+    let mut report = TransferReport::new(&sending, &receiving, &source, &plan, out.is_some(), chart);
+    let layout = plan.layout(&source, &hosts::ends(&sending, &receiving))?;
+    let began = Instant::now();
+    let before = spent(&sending, &receiving);
+    let moved = if source.length() == Some(0) {
+        Moved::default()
+    } else {
+        let region = receiving.open_region(layout.span())?;
+        let [to_receiver, to_sender] = Peer::pair(partitions.as_ref()).ok_or_else(fewer_cards)?;
+        let common = |peer| Common { peer, plan: &plan, layout, deadline: settings.deadline };
+        let progress = Progress::new(source.length(), settings.progress);
+        let target = (region.remote, receiving.node());
+        let sender = Sender::new(&mut sending, common(to_receiver), (&source, &progress), target);
+        let receiver = Receiver::new(&mut receiving, common(to_sender), &source, out.as_mut());
+        let moved = run_both(sender, receiver)?;
+        receiving.close_region(&region)?;
+        moved
     };
-    let report = job.run(&mut sending, &mut receiving)?;
-    job.out.map_or(Ok(()), OutFile::commit)?;
+    let span = began.elapsed();
+    source.check_unchanged()?;
+    check_nothing_allocated(&sending, &receiving)?;
+    let times = before.zip(spent(&sending, &receiving));
+    let times = times.map(|(before, after)| [after[0].since(&before[0]), after[1].since(&before[1])]);
+    for (departure, arrival) in moved.departures.iter().zip(&moved.arrivals) {
+        report.add(departure, arrival);
+    }
+    report.finish(span, times, &moved);
+    out.map_or(Ok(()), OutFile::commit)?;
     Ok(report)
 }
 
-/// Opens both cards and their endpoints.
+/// Virtual time of both cards so far, by what it was spent on; `None` for real cards.
+fn spent(sending: &SendingHost, receiving: &ReceivingHost) -> Option<[TimeSpent; 2]> {
+    let of = |end: &hosts::End| end.opened().network.as_ref().map(SimNetwork::time_spent);
+    Some([of(sending.end())?, of(receiving.end())?])
+}
+
+fn fewer_cards() -> CliError {
+    CliError::Usage("the simulated network has fewer than two cards".to_owned())
+}
+
+/// Results of both programs.
+#[derive(Debug, Default)]
+struct Moved {
+    departures: Vec<Departure>,
+    arrivals: Vec<Arrival>,
+    sent: NiCounters,
+    received: NiCounters,
+}
+
+/// Runs both programs, the receiver on a thread of its own, and combines their results.
+fn run_both(sender: Sender<'_>, receiver: Receiver<'_>) -> Result<Moved, CliError> {
+    let (sent, received) = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("receiver".to_owned());
+        let thread = thread.spawn_scoped(scope, move || receiver.run());
+        let sent = sender.run();
+        thread.map(|thread| (sent, thread.join()))
+    })
+    .map_err(|cause| CliError::Thread { cause })?;
+    // A panic is a defect of this program: it continues.
+    let (arrivals, received) = received.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let (departures, sent) = sent;
+    let verified = arrivals.iter().map(|arrival| arrival.length).sum();
+    let failed = match (sent, received) {
+        (Ok(sent), Ok(received)) => return Ok(Moved { departures, arrivals, sent, received }),
+        (Err(Ended::Failed(error)), _) | (_, Err(Ended::Failed(error))) => error,
+        (Err(Ended::Stalled { transfer, waited, seen }), _) => {
+            let notified = arrivals.len() as u64 >= transfer;
+            let missing = match (seen, notified) {
+                (false, false) => {
+                    "neither the sender's completion nor the receiver's notification has arrived"
+                }
+                (false, true) => "the sender's completion has not arrived",
+                _ => "the receiver has not verified an earlier transfer",
+            };
+            CliError::Stalled { transfer, waited, missing }
+        }
+        (_, Err(Ended::Stalled { transfer, waited, .. })) => {
+            CliError::Stalled { transfer, waited, missing: "the receiver's notification has not arrived" }
+        }
+        (_, Err(Ended::Abandoned)) | (Err(Ended::Abandoned), _) => {
+            CliError::Usage("both ends of the transfer gave up".to_owned())
+        }
+    };
+    Err(failed.after(verified))
+}
+
+/// Both ends and what they transfer.
+struct Ends {
+    source: Source,
+    sending: SendingHost,
+    receiving: ReceivingHost,
+    /// Simulated networks of the two cards, if each has a clock of its own.
+    partitions: Option<Partitions>,
+}
+
+/// Opens both cards and their endpoints. `partitioned`: a thread of its own will drive each of them, if they are simulated.
 fn open_ends(
     settings: &Settings,
     args: &TransferArgs,
     plan: &Plan,
-) -> Result<(Source, SendingHost, ReceivingHost), CliError> {
+    partitioned: bool,
+) -> Result<Ends, CliError> {
     let source = match &args.file {
         Some(file) => Source::named(file, settings.deadline)?,
         None => Source::Random { seed: plan.seed, length: plan.size },
@@ -94,14 +190,15 @@ fn open_ends(
         seed: plan.seed,
         impairments: plan.impair.model(reorder)?,
         hop: plan.hop(),
+        partitioned,
     };
     let peer = args.peer.clone().or_else(|| settings.peer.clone()).map(|peer| peer.through(settings.access));
-    let (a, b) = target::open_pair(&settings.card, peer.as_ref(), network)?;
+    let Pair { first: a, second: b, partitions } = target::open_pair(&settings.card, peer.as_ref(), network)?;
     plan.check_packet(&a)?;
     plan.check_packet(&b)?;
     plan.check_segment(&a)?;
     let receiving = ReceivingHost::open(b, plan)?;
-    let mut sending = SendingHost::open(a, plan)?;
+    let sending = SendingHost::open(a, plan)?;
     if sending.node() == receiving.node() {
         return Err(CliError::SameNode {
             first: sending.name(),
@@ -109,119 +206,7 @@ fn open_ends(
             node: sending.node().get(),
         });
     }
-    if plan.needs_mask(sending.opened()) {
-        sending.ask(receiving.node());
-    }
-    Ok((source, sending, receiving))
-}
-
-/// State that is the same for all chunks.
-struct TransferJob<'a> {
-    settings: &'a Settings,
-    plan: &'a Plan,
-    source: &'a Source,
-    out: Option<OutFile>,
-    /// Whether a chart was requested.
-    chart: bool,
-    progress: Progress,
-}
-
-/// One chunk of the stream.
-#[derive(Clone, Copy)]
-struct Chunk {
-    /// Number of the chunk, from 1.
-    number: u64,
-    /// Offset in the stream.
-    start: u64,
-    length: u64,
-}
-
-impl TransferJob<'_> {
-    fn run(
-        &mut self,
-        sending: &mut SendingHost,
-        receiving: &mut ReceivingHost,
-    ) -> Result<TransferReport, CliError> {
-        let chart = (self.chart || std::io::stdout().is_terminal()).then_some(self.settings.style);
-        let mut report =
-            TransferReport::new(sending, receiving, self.source, self.plan, self.out.is_some(), chart);
-        let mut first = self.source.open(self.settings.deadline)?;
-        let mut second = self.source.open(self.settings.deadline)?;
-        let mut counters = NiCounters::new(receiving.endpoint())?;
-        let mut sent = NiCounters::new(sending.endpoint())?;
-        let began = Instant::now();
-        let network = sending.opened().network.clone();
-        let before = network.as_ref().map(SimNetwork::time_spent);
-        let chunk = self.plan.chunk_size(self.source.length(), hosts::ends(sending, receiving))?;
-        let (mut number, mut start) = (1, 0);
-        let mut length = self.source.next_part(start, chunk)?;
-        if length > 0 {
-            let region = receiving.open_region(chunk)?;
-            while length > 0 {
-                let part = Chunk { number, start, length };
-                let arrival = self
-                    .chunk(part, sending, receiving, &mut first, &mut second)
-                    .map_err(|error| error.after(start))?;
-                counters.update(receiving.endpoint())?;
-                sent.update(sending.endpoint())?;
-                report.add(length, &arrival);
-                start += length;
-                number += 1;
-                length = self.source.next_part(start, chunk).map_err(|error| error.after(start))?;
-            }
-            hosts::settle(sending, receiving, self.settings.deadline)?;
-            counters.update(receiving.endpoint())?;
-            sent.update(sending.endpoint())?;
-            receiving.close_region(&region)?;
-        }
-        let span = began.elapsed();
-        self.source.check_unchanged()?;
-        check_nothing_allocated(sending, receiving)?;
-        let time = network.zip(before).map(|(network, before)| network.time_spent().since(&before));
-        report.finish(span, time, &counters, sent.sent());
-        Ok(report)
-    }
-
-    fn chunk(
-        &mut self,
-        chunk: Chunk,
-        sending: &mut SendingHost,
-        receiving: &mut ReceivingHost,
-        first: &mut SourceReader<'_>,
-        second: &mut SourceReader<'_>,
-    ) -> Result<Arrival, CliError> {
-        let Chunk { number, start, length } = chunk;
-        let (progress, deadline) = (&self.progress, self.settings.deadline);
-        // Each byte is moved three times; the bar shows the average of the three steps.
-        let moved = |steps: u64, done: u64| progress.at(start + (steps * length + done.min(length)) / 3);
-        let mut step = |done| {
-            progress.step(|| format!("transfer {number}: to card A"), done, length);
-            moved(0, done);
-        };
-        sending.load(first, length, deadline, &mut step).map_err(|error| match error {
-            CliError::Bulk(inner) => self.source.explain(inner),
-            other => other,
-        })?;
-        let mut step = |done| {
-            progress.step(|| format!("transfer {number}: network"), done, length);
-            moved(1, done);
-        };
-        let arrival = hosts::exchange(sending, receiving, self.plan, (number, length), deadline, &mut step)?;
-        tracing::info!(
-            transfer = number,
-            bytes = length,
-            completed_after = ?arrival.local,
-            notified_after = ?arrival.remote,
-            retransmits = arrival.completion.retransmits,
-            "arrived"
-        );
-        progress.phase(format!("transfer {number}: from card B"));
-        let place =
-            StreamPosition { card: receiving.name(), transfer: number, start, address: receiving.address() };
-        let mut sink = Compare::new(second, self.out.as_mut(), place);
-        receiving.unload(&mut sink, length, deadline, &mut |bytes| moved(2, bytes))?;
-        Ok(arrival)
-    }
+    Ok(Ends { source, sending, receiving, partitions })
 }
 
 /// Checks that nothing is in use at either end after the last transfer.

@@ -13,6 +13,7 @@ use crate::cli::{FeedbackArgs, Notifier, Scheme, SegmentLength, TransferArgs};
 use crate::config::TransferDefaults;
 use crate::error::CliError;
 use crate::impair::ImpairArgs;
+use crate::stream::Source;
 use crate::target::{HopOptions, Opened};
 
 /// Default of `--size`.
@@ -20,7 +21,9 @@ const SIZE: u64 = 64 << 20;
 /// Default of `--size` for inspected transfers: enough to fill every table, and done quickly.
 const INSPECTED_TRANSFER_BYTES: u64 = 1 << 20;
 /// Default of `--chunk`: memory that is used again is faster than memory that is used for the first time.
-const CHUNK: u64 = 16 << 20;
+const CHUNK: u64 = 8 << 20;
+/// Alignment of chunks in card memory.
+const CHUNK_ALIGNMENT: u64 = 4096;
 /// Escape timeout for served cards. Such a card shares its CPU with others, and so do the links between such cards: a packet may be late by
 /// the time slices of several processes.
 const SERVED_ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -200,17 +203,58 @@ impl Plan {
 
     /// Chunk size in bytes for a stream of `length` bytes, if known: the requested size, if it fits into both cards' memory. `ends`: names and
     /// usable memory of the cards.
-    pub(super) fn chunk_size(&self, length: Option<u64>, ends: [(String, u64); 2]) -> Result<u64, CliError> {
+    pub(super) fn chunk_size(&self, length: Option<u64>, ends: &[(String, u64); 2]) -> Result<u64, CliError> {
         let mut chunk = self.chunk.unwrap_or(CHUNK).min(length.unwrap_or(u64::MAX));
         for (card, usable) in ends {
-            if chunk > usable {
-                if self.chunk.is_some() || usable == 0 {
-                    return Err(CliError::ChunkTooLarge { card, chunk, usable });
+            if chunk > *usable {
+                if self.chunk.is_some() || *usable == 0 {
+                    return Err(CliError::ChunkTooLarge { card: card.clone(), chunk, usable: *usable });
                 }
-                chunk = usable;
+                chunk = *usable;
             }
         }
         Ok(chunk)
+    }
+
+    /// Layout of the chunks of `source` in card memory: space for two, so that one can be loaded and unloaded while the network moves the
+    /// other, if there is that much memory. A source that cannot be read again from its start is kept one chunk at a time.
+    pub(super) fn layout(&self, source: &Source, ends: &[(String, u64); 2]) -> Result<Layout, CliError> {
+        let length = source.length();
+        let mut chunk = self.chunk_size(length, ends)?;
+        let usable = ends.iter().map(|(_, usable)| *usable).min().unwrap_or(0);
+        let half = usable / 2 / CHUNK_ALIGNMENT * CHUNK_ALIGNMENT;
+        let Some(length) = length.filter(|length| *length > chunk) else { return Ok(Layout::single(chunk)) };
+        if self.chunk.is_none() && chunk > half && half > 0 {
+            chunk = half.min(length);
+        }
+        let stride = chunk.next_multiple_of(CHUNK_ALIGNMENT);
+        Ok(if stride <= half { Layout { chunk, stride, slots: 2 } } else { Layout::single(chunk) })
+    }
+}
+
+/// Where chunks are in the memory of both cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Length in bytes of all chunks but the last.
+    pub(super) chunk: u64,
+    stride: u64,
+    /// Number of chunks that have space: 1 or 2.
+    pub(super) slots: u64,
+}
+
+impl Layout {
+    const fn single(chunk: u64) -> Self {
+        Self { chunk, stride: 0, slots: 1 }
+    }
+
+    /// Offset of chunk `number`, counted from 0, in bytes.
+    pub(super) const fn slot(&self, number: u64) -> u64 {
+        if number.is_multiple_of(2) { 0 } else { self.stride }
+    }
+
+    /// Bytes of card memory that the chunks use.
+    pub(super) const fn span(&self) -> u64 {
+        self.stride + self.chunk
     }
 }
 

@@ -6,9 +6,11 @@ use fpga_registers::quantity;
 use fpga_sim::TimeSpent;
 use serde::Serialize;
 
-use super::counters::NiCounters;
-use super::hosts::{Arrival, ReceivingHost, SendingHost};
+use super::hosts::{ReceivingHost, SendingHost};
 use super::plan::{Plan, REORDER};
+use super::receiver::Arrival;
+use super::sender::Departure;
+use super::{Moved, card_span};
 use crate::chart;
 use crate::cli::Notifier;
 use crate::impair::ImpairReport;
@@ -34,8 +36,11 @@ pub struct TransferReport {
     /// Time on the network only, all transfers together, by the card's clock.
     card_seconds: f64,
     card_goodput_gb_per_s: f64,
-    /// Where the virtual time of the simulated cards went, host to host; `null` between real cards.
+    /// Where the virtual time of the sending card and its host went, from the first byte read to the last byte compared; `null` for a real
+    /// card.
     time: Option<TimeReport>,
+    /// The same of the receiving card.
+    receiver_time: Option<TimeReport>,
     transfers: u64,
     segments: u64,
     silent_segments: u64,
@@ -69,6 +74,13 @@ pub struct TransferReport {
     chart: Option<OutputStyle>,
 }
 
+/// Names of the parts of the sender's time.
+const SENDER_TIMES: [&str; 4] =
+    ["sender: in PCIe", "sender: in card", "sender: in network", "sender: in host"];
+/// Names of the parts of the receiver's time.
+const RECEIVER_TIMES: [&str; 4] =
+    ["receiver: in PCIe", "receiver: in card", "receiver: in network", "receiver: in host"];
+
 /// Parts of the virtual time, in µs. They add up to the whole: time in which several parts work belongs to a network port, otherwise to
 /// a card.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -97,22 +109,18 @@ impl From<TimeSpent> for TimeReport {
 
 impl TimeReport {
     /// The parts as lines of the report, each with its share and, with a chart, a bar.
-    fn lines(self, chart: Option<OutputStyle>) -> Vec<(&'static str, String)> {
-        let parts = [
-            ("time in PCIe", self.pcie_us),
-            ("time in cards", self.card_us),
-            ("time in network", self.network_us),
-            ("time in hosts", self.host_us),
-        ];
-        let all: f64 = parts.iter().map(|(_, part)| part).sum();
-        parts
-            .into_iter()
-            .map(|(name, part)| {
-                let share = if all > 0.0 { part / all } else { 0.0 };
-                let bar = chart.map_or_else(String::new, |style| chart::bar(share, style));
-                (name, format!("{part:>10.1} µs {:>5.1} %  {bar}", share * 100.0).trim_end().to_owned())
-            })
-            .collect()
+    fn lines(
+        self,
+        names: [&'static str; 4],
+        chart: Option<OutputStyle>,
+    ) -> impl Iterator<Item = (&'static str, String)> {
+        let parts = [self.pcie_us, self.card_us, self.network_us, self.host_us];
+        let all: f64 = parts.iter().sum();
+        names.into_iter().zip(parts).map(move |(name, part)| {
+            let share = if all > 0.0 { part / all } else { 0.0 };
+            let bar = chart.map_or_else(String::new, |style| chart::bar(share, style));
+            (name, format!("{part:>10.1} µs {:>5.1} %  {bar}", share * 100.0).trim_end().to_owned())
+        })
     }
 }
 
@@ -174,6 +182,7 @@ impl TransferReport {
             card_seconds: 0.0,
             card_goodput_gb_per_s: 0.0,
             time: None,
+            receiver_time: None,
             transfers: 0,
             segments: 0,
             silent_segments: 0,
@@ -203,30 +212,28 @@ impl TransferReport {
         }
     }
 
-    /// Adds a transfer of `length` bytes that arrived and was verified.
-    pub(super) fn add(&mut self, length: u64, arrival: &Arrival) {
-        let done = &arrival.completion;
-        self.bytes += length;
+    /// Adds a transfer that arrived and was verified.
+    pub(super) fn add(&mut self, departure: &Departure, arrival: &Arrival) {
+        let done = &departure.completion;
+        let (local, remote) = (departure.local, card_span(departure.began, arrival.at));
+        self.bytes += departure.length;
         self.transfers += 1;
         self.segments += u64::from(done.segments);
         self.silent_segments += u64::from(done.silent_segments);
         self.retransmits += done.retransmits;
         self.local_completions += 1;
         self.remote_notifications += 1;
-        self.local_completion_us.add(arrival.local);
-        self.remote_notification_us.add(arrival.remote);
-        self.card_span += arrival.local.max(arrival.remote);
+        self.local_completion_us.add(local);
+        self.remote_notification_us.add(remote);
+        self.card_span += local.max(remote);
     }
 
-    pub(super) fn finish(
-        &mut self,
-        span: Duration,
-        time: Option<TimeSpent>,
-        counters: &NiCounters,
-        sent: u64,
-    ) {
+    /// Adds the totals. `times`: virtual time of the sending and of the receiving card.
+    pub(super) fn finish(&mut self, span: Duration, times: Option<[TimeSpent; 2]>, moved: &Moved) {
+        let (sent, counters) = (moved.sent.sent(), &moved.received);
         self.span = span;
-        self.time = time.map(TimeReport::from);
+        let [time, receiver_time] = times.map_or([None; 2], |times| times.map(|time| Some(time.into())));
+        (self.time, self.receiver_time) = (time, receiver_time);
         self.seconds = span.as_secs_f64();
         self.goodput_gb_per_s = gigabytes_per_second(self.bytes, span);
         self.card_seconds = self.card_span.as_secs_f64();
@@ -258,7 +265,9 @@ impl Report for TransferReport {
                 format!("{} ({:.6} s of {clock})", rate(self.bytes, self.card_span), self.card_seconds),
             ),
         ];
-        lines.extend(self.time.into_iter().flat_map(|time| time.lines(self.chart)));
+        for (names, time) in [(SENDER_TIMES, self.time), (RECEIVER_TIMES, self.receiver_time)] {
+            lines.extend(time.into_iter().flat_map(|time| time.lines(names, self.chart)));
+        }
         lines.extend([
             ("transfers", self.transfers.to_string()),
             ("segments", format!("{} ({} without a completion event)", self.segments, self.silent_segments)),

@@ -1,0 +1,103 @@
+//! Partitioned networks: threads in step, boards, and the end of a membership. Traffic: `tests/tests/partition.rs`.
+#![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
+
+use fpga_pci::Backend as _;
+use fpga_sim::{Board, Membership, Partitions, SimNetwork, SimNetworkError, ThreadOptions};
+
+/// Latency of the built-in card's network port.
+const LOOKAHEAD: u64 = 500;
+
+fn partitions(cards: u32) -> Partitions {
+    SimNetwork::builder().cards(cards).build_partitioned().expect("cards")
+}
+
+/// Drives `member`'s card for `polls` polls, and shows the time of each. Returns its times and the others' boards.
+fn run(partitions: &Partitions, member: &Membership, polls: u32) -> Vec<(u64, Vec<Board>)> {
+    let network = partitions.network(member.number()).expect("a card");
+    let card = network.backend(0);
+    (0..polls)
+        .map(|_| {
+            card.relax();
+            let now = card.now();
+            member.show([now, 1, 2, 3]);
+            (now, (0..3).map(|number| member.board(number)).collect())
+        })
+        .collect()
+}
+
+fn run_all(polls: [u32; 3]) -> Vec<Vec<(u64, Vec<Board>)>> {
+    let partitions = partitions(3);
+    let members = partitions.join();
+    assert_eq!(members.len(), 3);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = members
+            .into_iter()
+            .zip(polls)
+            .map(|(member, polls)| {
+                let partitions = &partitions;
+                scope.spawn(move || run(partitions, &member, polls))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+#[test]
+fn partition_threads_stay_within_lookahead() {
+    let seen = run_all([400; 3]);
+    for (number, polls) in seen.iter().enumerate() {
+        for (now, boards) in polls {
+            for board in boards {
+                // A board is of the last exchange, at most one span ago, and shown during the span before it.
+                assert!(board[0] <= *now, "{number}: {now} {board:?}");
+                assert!(
+                    *board == Board::default() || now - board[0] <= 4 * LOOKAHEAD,
+                    "{number}: {now} {board:?}"
+                );
+            }
+        }
+    }
+    assert!(seen[0].last().expect("polls").0 > 100 * LOOKAHEAD);
+}
+
+#[test]
+fn partition_runs_repeat_whichever_thread_is_first() {
+    let first = run_all([300, 200, 250]);
+    for _ in 0..20 {
+        assert!(run_all([300, 200, 250]) == first);
+    }
+}
+
+#[test]
+fn partition_continues_when_others_leave() {
+    let seen = run_all([10, 3000, 0]);
+    let polls = &seen[1];
+    assert_eq!(polls.len(), 3000);
+    // The board of a partition that left stays readable.
+    let (_, boards) = polls.last().expect("polls");
+    assert_eq!(boards[0][0], seen[0].last().expect("polls").0);
+    assert_eq!(boards[2], Board::default());
+}
+
+#[test]
+fn partition_is_free_before_and_after_membership() {
+    let partitions = partitions(2);
+    let [first, second] = [0, 1].map(|number| partitions.network(number).expect("a card").backend(0));
+    assert_eq!([first.name(), second.name()], ["mock:0", "mock:1"]);
+    first.pause(std::time::Duration::from_micros(100));
+    assert!(second.now() == 0 && first.now() >= 100_000);
+    // Joined, both have the later time.
+    let members = partitions.join();
+    assert_eq!(second.now(), first.now());
+    assert!(members[0].is_connected(1));
+    drop(members);
+    second.pause(std::time::Duration::from_micros(100));
+    assert!(second.now() > first.now());
+}
+
+#[test]
+fn partition_needs_virtual_time() {
+    let network = SimNetwork::builder().cards(2).threaded(ThreadOptions::default());
+    assert_eq!(network.build_partitioned().expect_err("real time"), SimNetworkError::RealTime);
+    assert!(SimNetwork::builder().cards(0).build_partitioned().expect("no card").join().is_empty());
+}
