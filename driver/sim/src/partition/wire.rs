@@ -42,7 +42,7 @@ pub(super) struct Traffic {
     pub(super) returned: Vec<Vec<u8>>,
 }
 
-/// What a partition learns in an exchange.
+/// Result of an exchange for a partition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Next {
     pub(super) horizon: Nanos,

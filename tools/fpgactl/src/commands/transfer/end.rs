@@ -1,4 +1,4 @@
-//! What the sending and the receiving program have in common.
+//! Common parts of the sending and the receiving program.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{card_span, stall_limit};
 use crate::error::CliError;
 use crate::progress::Deadline;
 
-/// Rounds without work after which nothing is in flight: an event may be on its way to the host, and the network holds copies for up to
+/// Rounds without work after which nothing is in flight: an event may be in flight to the host, and the network holds copies for up to
 /// 20 us.
 const QUIET_ROUNDS: u32 = 32;
 
@@ -38,7 +38,7 @@ impl<E: Into<CliError>> From<E> for Ended {
     }
 }
 
-/// What both programs know.
+/// Settings of both programs, and the connection to the other one.
 #[derive(Debug)]
 pub(super) struct Common<'a> {
     pub(super) peer: Peer,

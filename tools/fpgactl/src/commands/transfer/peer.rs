@@ -1,4 +1,4 @@
-//! What the two ends of a transfer tell each other beside the network: each is a program of its own, on a thread of its own.
+//! Status that the two ends of a transfer exchange beside the network: each is a program of its own, on a thread of its own.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ pub(super) enum Phase {
     Failed,
 }
 
-/// What one end shows the other one.
+/// Status of one end, for the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Status {
     pub(super) phase: Phase,
@@ -63,12 +63,12 @@ impl Peer {
         }
     }
 
-    /// What this end has shown, as far as it has reached the other one.
+    /// Own status, as far as it has reached the other end.
     pub(super) fn own(&self) -> Status {
         self.status(self.number())
     }
 
-    /// What the other end shows.
+    /// Status of the other end.
     pub(super) fn other(&self) -> Status {
         self.status(1 - self.number().min(1))
     }
