@@ -69,6 +69,8 @@ struct WireState {
     members: Vec<Member>,
     /// Start of the next span.
     horizon: Nanos,
+    /// Number of threads that sleep: a wake-up is a system call.
+    sleeping: u32,
     /// Frames of one exchange, to be sorted: time, sender, number.
     offered: Vec<(Nanos, usize, usize, Outgoing)>,
     spares: Vec<Sent>,
@@ -90,8 +92,14 @@ struct Member {
 impl Wire {
     pub(super) fn new(path: FramesInFlight, nodes: Vec<u32>, lookahead: Nanos) -> Self {
         let members = nodes.into_iter().map(|node| Member { node, ..Member::default() }).collect();
-        let state =
-            WireState { path, members, horizon: Nanos::ZERO, offered: Vec::new(), spares: Vec::new() };
+        let state = WireState {
+            path,
+            members,
+            horizon: Nanos::ZERO,
+            sleeping: 0,
+            offered: Vec::new(),
+            spares: Vec::new(),
+        };
         // Threads that share one CPU only delay each other by spinning.
         let alone = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
         Self {
@@ -153,8 +161,9 @@ impl Wire {
         };
         member.take(traffic);
         (member.arrived, member.idle) = (true, idle);
+        let mut wakes = false;
         if state.is_complete() {
-            self.finish_round(&mut state);
+            wakes = self.finish_round(&mut state);
         } else {
             state = self.wait(state, round);
         }
@@ -162,6 +171,8 @@ impl Wire {
         if let Some(member) = state.members.get_mut(number) {
             member.give(traffic);
         }
+        drop(state);
+        self.wake(wakes);
         next
     }
 
@@ -178,7 +189,9 @@ impl Wire {
             state = lock(&self.state);
         }
         while self.round.load(Ordering::Relaxed) == round {
+            state.sleeping += 1;
             state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state.sleeping -= 1;
         }
         state
     }
@@ -189,15 +202,23 @@ impl Wire {
         let Some(member) = state.members.get_mut(number) else { return };
         member.take(traffic);
         (member.present, member.arrived) = (false, false);
-        if state.is_complete() {
-            self.finish_round(&mut state);
+        let wakes = state.is_complete() && self.finish_round(&mut state);
+        drop(state);
+        self.wake(wakes);
+    }
+
+    /// Wakes the sleeping threads. Without the lock: they would only wait for it.
+    fn wake(&self, any: bool) {
+        if any {
+            self.changed.notify_all();
         }
     }
 
-    fn finish_round(&self, state: &mut WireState) {
+    /// Returns whether threads sleep.
+    fn finish_round(&self, state: &mut WireState) -> bool {
         state.exchange(self.lookahead);
         self.round.fetch_add(1, Ordering::Release);
-        self.changed.notify_all();
+        state.sleeping > 0
     }
 }
 
