@@ -8,9 +8,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Number of times that a thread checks for the others before it sleeps: some tens of microseconds, the usual difference between two
-/// threads with a CPU each.
-const SPINS: u32 = 2_000;
+/// Maximum number of times that a thread checks for the others before it sleeps: some tens of microseconds, the usual difference between
+/// two threads with a CPU each.
+const MAX_SPINS: u32 = 2_000;
+/// Minimum number.
+const MIN_SPINS: u32 = 16;
+/// Number of waits that end with a sleep, after which one tries again whether the other thread has a CPU.
+const PROBE_AFTER: u32 = 32;
 /// Number of buffers kept for duplicates of frames.
 const SPARES: usize = 8;
 /// Part of the lookahead after which an unreliable deadline of the network is tried again.
@@ -40,6 +44,7 @@ pub(super) struct Traffic {
     pub(super) used: Vec<Sent>,
     /// Buffers of the partition's card that were delivered or lost.
     pub(super) returned: Vec<Vec<u8>>,
+    patience: Patience,
 }
 
 /// Result of an exchange for a partition.
@@ -60,7 +65,37 @@ pub(super) struct Wire {
     /// Number of exchanges; readable without the lock.
     round: AtomicU64,
     lookahead: Nanos,
+    single_cpu: bool,
+}
+
+/// How long a thread checks for the others before it sleeps. If they share its CPU, with it or with other programs, checking only delays
+/// them: the number of checks halves with each wait in which it was too low.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
     spins: u32,
+    slept: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { spins: MAX_SPINS, slept: 0 }
+    }
+}
+
+impl Patience {
+    const fn spins(self) -> u32 {
+        if self.slept == PROBE_AFTER { MAX_SPINS } else { self.spins }
+    }
+
+    fn learn(&mut self, slept: bool) {
+        if slept {
+            self.slept = if self.slept < PROBE_AFTER { self.slept + 1 } else { 0 };
+            self.spins = (self.spins / 2).max(MIN_SPINS);
+        } else {
+            self.spins = (self.spins() * 2).min(MAX_SPINS);
+            self.slept = 0;
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -100,14 +135,13 @@ impl Wire {
             offered: Vec::new(),
             spares: Vec::new(),
         };
-        // Threads that share one CPU only delay each other by spinning.
-        let alone = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
+        let single_cpu = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
             round: AtomicU64::new(0),
             lookahead,
-            spins: if alone { 0 } else { SPINS },
+            single_cpu,
         }
     }
 
@@ -165,7 +199,7 @@ impl Wire {
         if state.is_complete() {
             wakes = self.finish_round(&mut state);
         } else {
-            state = self.wait(state, round);
+            state = self.wait(state, round, &mut traffic.patience);
         }
         let next = Next { horizon: state.horizon, room: state.room(), in_flight: state.path.is_busy() };
         if let Some(member) = state.members.get_mut(number) {
@@ -177,16 +211,22 @@ impl Wire {
     }
 
     /// Waits for the exchange after `round`.
-    fn wait<'a>(&'a self, mut state: MutexGuard<'a, WireState>, round: u64) -> MutexGuard<'a, WireState> {
-        if self.spins > 0 {
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, WireState>,
+        round: u64,
+        patience: &mut Patience,
+    ) -> MutexGuard<'a, WireState> {
+        if !self.single_cpu {
             drop(state);
-            for _ in 0..self.spins {
+            for _ in 0..patience.spins() {
                 if self.round.load(Ordering::Acquire) != round {
                     break;
                 }
                 std::hint::spin_loop();
             }
             state = lock(&self.state);
+            patience.learn(self.round.load(Ordering::Relaxed) == round);
         }
         while self.round.load(Ordering::Relaxed) == round {
             state.sleeping += 1;
