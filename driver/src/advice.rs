@@ -158,7 +158,7 @@ impl fmt::Display for Advice {
             Self::EnableSimulator => {
                 "enable the feature `sim` of fpga-driver, or name a PCI address or a vfio-user socket"
             }
-            Self::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET or shared:CARD",
+            Self::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET, rtl:FOLDER or shared:CARD",
             Self::BindToVfio(address) => return write!(f, "bind {address} to vfio-pci"),
             Self::ReopenCard => "open the card again when it is back",
             Self::ResetBus => {

@@ -50,6 +50,7 @@ mod engine_interrupt;
 mod setters;
 mod shared;
 mod silence;
+mod simulation;
 mod spec;
 mod store;
 pub mod stream;
@@ -95,6 +96,7 @@ pub mod errors {
     pub use crate::fault::{ChannelFault, FaultCause, FaultPosition};
     pub use crate::owner::OwnerStartError;
     pub use crate::silence::AllOnesCause;
+    pub use crate::simulation::SimulationError;
     pub use crate::spec::CardSpecError;
     pub use fpga_firmware::catalog::UnknownValue;
     pub use fpga_firmware::event::EventError;

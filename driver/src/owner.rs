@@ -69,6 +69,11 @@ impl SharedSocket {
         Self { path: folder().join(file_name(&absolute(card).to_string())) }
     }
 
+    /// Returns the socket `name` in the folder of the sockets.
+    pub(crate) fn named(name: &str) -> Self {
+        Self { path: folder().join(name) }
+    }
+
     /// Returns the socket at `path`.
     #[must_use]
     pub fn at(path: &Path) -> Self {
@@ -220,6 +225,7 @@ fn absolute(card: &CardSpec) -> CardSpec {
             CardSpec::Simulated { description: Some(full(file)) }
         }
         CardSpec::VfioUser(socket) => CardSpec::VfioUser(full(socket)),
+        CardSpec::Rtl(folder) => CardSpec::Rtl(full(folder)),
         other => other.clone(),
     }
 }

@@ -10,6 +10,7 @@ use fpga_vfio_user::{ConnectError, VfioUserBackend, VfioUserOpenError, VfioUserO
 use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError};
 use crate::owner::{self, SharedSocket};
 use crate::range::CardRange;
+use crate::simulation::Simulation;
 use crate::spec::{AccessOptions, CardSpec};
 
 impl AccessOptions {
@@ -21,11 +22,11 @@ impl AccessOptions {
     }
 
     /// Opens the card `name` behind `socket`.
-    fn open_socket(&self, socket: &Path, name: &CardSpec) -> Result<Arc<dyn Backend>, OpenError> {
+    fn open_socket(&self, socket: &Path, name: &CardSpec) -> Result<VfioUserBackend, OpenError> {
         let options = VfioUserOptions::default();
         let limit = self.message_timeout.unwrap_or(options.deadline);
         let backend = VfioUserBackend::open_with(socket, options.deadline(limit))?;
-        Ok(Arc::new(backend.named(name.to_string())))
+        Ok(backend.named(name.to_string()))
     }
 }
 
@@ -38,7 +39,7 @@ impl CardSpec {
     ///
     /// # Errors
     /// [`OpenError::Vfio`], [`OpenError::VfioUser`], [`OpenError::Simulated`], [`OpenError::NoSimulator`],
-    /// [`OpenError::Owner`].
+    /// [`OpenError::Owner`], [`OpenError::Simulation`].
     pub fn backend(&self, access: &AccessOptions) -> Result<Arc<dyn Backend>, Error<OpenError>> {
         self.reach(access).map(|(backend, _)| backend)
     }
@@ -51,10 +52,15 @@ impl CardSpec {
             }
             match self {
                 Self::Pci(address) => Ok((Arc::new(access.open_pci(*address)?), None)),
-                Self::VfioUser(socket) => Ok((access.open_socket(socket, self)?, None)),
+                Self::VfioUser(socket) => Ok((Arc::new(access.open_socket(socket, self)?), None)),
+                Self::Rtl(folder) => {
+                    let open = |socket: &Path| access.open_socket(socket, self);
+                    let (simulation, backend) = Simulation::start(folder, open, has_no_server)?;
+                    Ok((Arc::new(backend.with_server(simulation)), None))
+                }
                 Self::Shared(card) => {
                     let open = |socket: &Path| access.open_socket(socket, self);
-                    Ok((owner::connected(card, access, open, has_no_server)?, None))
+                    Ok((Arc::new(owner::connected(card, access, open, has_no_server)?), None))
                 }
                 Self::Simulated { description } => simulate(description.as_deref()),
             }
@@ -74,7 +80,7 @@ impl CardSpec {
         // Not waited for: this process may be the owner that an opener, which holds the lock, has started.
         let _turn = socket.try_lock()?;
         match access.open_socket(socket.path(), self) {
-            Ok(backend) => Ok(Some(backend)),
+            Ok(backend) => Ok(Some(Arc::new(backend))),
             Err(error) if has_no_server(&error) => Ok(None),
             Err(error) => Err(error),
         }

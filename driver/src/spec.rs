@@ -17,6 +17,7 @@ use fpga_pci::{ParsePciAddressError, PciAddress};
 /// | `mock` | simulated card in this process |
 /// | `mock:NAME` | the same with the shape of a real board; the error of an unknown name lists the names |
 /// | `mock:FILE.yaml` | the same from a card description |
+/// | `rtl:FOLDER` | design in an RTL simulator, which runs as long as the card is open; `fpgactl rtl build` makes the folder |
 /// | `shared:CARD` | one of these, shared by several processes of one user: the first opener starts its owner, `fpgactl card share` |
 ///
 /// A card outside this process that has such an owner is opened through it, by its plain name, too.
@@ -42,6 +43,8 @@ pub enum CardSpec {
         /// Name of a built-in card description, or path of a file with one; `None`: the default card.
         description: Option<PathBuf>,
     },
+    /// Simulation of RTL in this folder, started for the life of the backend.
+    Rtl(PathBuf),
     /// Card that processes share: its owner process opens it. The program `fpgactl` becomes the owner: its path is in the environment
     /// variable `FPGACTL`, or it is in a folder of `PATH`.
     Shared(Box<CardSpec>),
@@ -90,6 +93,9 @@ impl FromStr for CardSpec {
         if let Some(socket) = rest("vfio-user:", "socket")? {
             return Ok(Self::VfioUser(socket));
         }
+        if let Some(folder) = rest("rtl:", "folder of a simulation")? {
+            return Ok(Self::Rtl(folder));
+        }
         if let Some(card) = rest("shared:", "card")? {
             return match card.to_str().unwrap_or_default().parse()? {
                 card @ Self::Shared(_) => Err(CardSpecError::SharedTwice { card }),
@@ -105,6 +111,7 @@ impl fmt::Display for CardSpec {
         match self {
             Self::Pci(address) => write!(f, "{address}"),
             Self::VfioUser(socket) => write!(f, "vfio-user:{}", socket.display()),
+            Self::Rtl(folder) => write!(f, "rtl:{}", folder.display()),
             Self::Shared(card) => write!(f, "shared:{card}"),
             Self::Simulated { description: None } => f.write_str("mock"),
             Self::Simulated { description: Some(file) } => write!(f, "mock:{}", file.display()),
@@ -179,7 +186,9 @@ mod tests {
             "0000:65:00.0",
             "vfio-user:/run/card.sock",
             "shared:0000:65:00.0",
+            "rtl:build/sim",
             "shared:mock:us-x8",
+            "shared:rtl:build/sim",
             "shared:vfio-user:/run/card.sock",
         ] {
             assert_eq!(text.parse::<CardSpec>().unwrap().to_string(), text);
@@ -192,6 +201,7 @@ mod tests {
         let missing = |what, before| Err(CardSpecError::Missing { what, before });
         assert_eq!("mock:".parse::<CardSpec>(), missing("card description", "mock:"));
         assert_eq!("vfio-user:".parse::<CardSpec>(), missing("socket", "vfio-user:"));
+        assert_eq!("rtl:".parse::<CardSpec>(), missing("folder of a simulation", "rtl:"));
         assert_eq!("shared:".parse::<CardSpec>(), missing("card", "shared:"));
         assert_eq!("shared:mock:".parse::<CardSpec>(), missing("card description", "mock:"));
         let twice = "shared:shared:mock".parse::<CardSpec>().unwrap_err();

@@ -144,8 +144,8 @@ typedef struct fpga_card_info {
     uint32_t reserved;
 } fpga_card_info;
 
-/* Opens a card: "0000:65:00.0" (bound to vfio-pci), "mock", "mock:NAME", "mock:FILE.yaml", "vfio-user:SOCKET" or
- * "shared:CARD". FPGA_ERROR_OPEN, FPGA_ERROR_GONE, FPGA_ERROR_WEDGED (an engine of an earlier owner does not stop:
+/* Opens a card: "0000:65:00.0" (bound to vfio-pci), "mock", "mock:NAME", "mock:FILE.yaml", "vfio-user:SOCKET",
+ * "rtl:FOLDER" or "shared:CARD". FPGA_ERROR_OPEN, FPGA_ERROR_GONE, FPGA_ERROR_WEDGED (an engine of an earlier owner does not stop:
  * fpga_recover_named). */
 fpga_status fpga_open(const char *name, fpga_card *card);
 

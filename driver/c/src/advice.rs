@@ -7,7 +7,7 @@ use fpga_driver::Advice;
 pub(crate) fn render(advice: &Advice) -> String {
     match advice {
         Advice::Text(text) => text,
-        Advice::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET or shared:CARD",
+        Advice::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET, rtl:FOLDER or shared:CARD",
         Advice::BindToVfio(address) => return format!("bind {address} to vfio-pci"),
         Advice::EnableSimulator => "build the library with simulated cards, or name another card",
         Advice::OpenForUse => "open the card without observe in fpga_open_options",

@@ -7,7 +7,7 @@ pub(crate) fn render(advice: &Advice) -> String {
     match advice {
         Advice::Text(text) => text,
         Advice::BindToVfio(address) => return format!("bind it to vfio-pci: fpgactl bind {address}"),
-        Advice::NameCard => "use a PCI address, 'mock', 'mock:FILE.yaml', 'mock:NAME', 'vfio-user:SOCKET' or 'shared:CARD'",
+        Advice::NameCard => "use a PCI address, 'mock', 'mock:FILE.yaml', 'mock:NAME', 'vfio-user:SOCKET', 'rtl:FOLDER' or 'shared:CARD'",
         Advice::EnableSimulator => "install a build with simulated cards, or name another card",
         Advice::StateDmaBar => "name the BAR: fpga_rdma.open(name, dma_bar=N)",
         Advice::StateCdmaOffset => {

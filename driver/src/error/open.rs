@@ -10,6 +10,7 @@ use crate::advice::Advice;
 use crate::name::ChannelName;
 use crate::owner::{OwnerStartError, PROGRAM_VARIABLE};
 use crate::silence::AllOnesCause;
+use crate::simulation::SimulationError;
 use crate::spec::CardSpecError;
 
 /// Error of opening a card. Nothing stays enabled.
@@ -34,6 +35,9 @@ pub enum OpenError {
     /// The shared card has no owner, and none can be started.
     #[error(transparent)]
     Owner(#[from] OwnerStartError),
+    /// The simulation of RTL does not start.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
     /// Configuration space cannot be accessed.
     #[error("configuration space: {0}")]
     Config(ConfigSpaceError),
@@ -132,6 +136,14 @@ impl ErrorKind for OpenError {
             }
             // Its message includes help.
             Self::Owner(OwnerStartError::Ended { .. }) => return None,
+            Self::Simulation(SimulationError::NotBuilt { folder }) => {
+                let folder = folder.display();
+                Advice::Text(format!("build it: fpgactl rtl build TOP.sv... -o {folder}").into())
+            }
+            Self::Simulation(SimulationError::Folder(_)) => {
+                Advice::text("set XDG_RUNTIME_DIR to a folder that only you can open")
+            }
+            Self::Simulation(_) => return None,
             Self::NoSimulator => Advice::EnableSimulator,
             Self::Gone | Self::NotIdle { .. } => Advice::ResetBus,
             Self::NoBars => Advice::text(

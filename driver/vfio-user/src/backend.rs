@@ -51,6 +51,8 @@ pub struct VfioUserBackend {
     page: u64,
     /// Thread that answers the server's requests, once there is memory that the server can only access by messages.
     answers: Mutex<Option<JoinHandle<()>>>,
+    /// Dropped after the connection is closed.
+    server: Option<Box<dyn fmt::Debug + Send + Sync>>,
 }
 
 /// Addresses available to the device: the protocol does not limit them, so they are those that every IOMMU has, without page 0.
@@ -110,6 +112,7 @@ impl VfioUserBackend {
             max_maps: usize::try_from(of.max_dma_maps()).unwrap_or(usize::MAX),
             page,
             answers: Mutex::new(None),
+            server: None,
             config: Arc::new(described.config),
             link: described.link,
         };
@@ -121,6 +124,13 @@ impl VfioUserBackend {
     #[must_use]
     pub fn named(mut self, name: String) -> Self {
         self.name = name;
+        self
+    }
+
+    /// Keeps `server`, which ends the server when it is dropped, as long as this backend.
+    #[must_use]
+    pub fn with_server(mut self, server: impl fmt::Debug + Send + Sync + 'static) -> Self {
+        self.server = Some(Box::new(server));
         self
     }
 

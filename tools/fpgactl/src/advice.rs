@@ -11,7 +11,7 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::StateNetworkInterface => "if the design has one, say so with --ni",
         Advice::OpenForUse => "use a command that opens the card for use",
         Advice::EnableSimulator => "use a build with simulated cards, or name a PCI address or a vfio-user socket",
-        Advice::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET or shared:CARD",
+        Advice::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET, rtl:FOLDER or shared:CARD",
         Advice::BindToVfio(address) => return format!("bind it with `fpgactl bind {address}`"),
         Advice::ReopenCard => "run the command again when the card is back",
         Advice::ResetBus => "reset the card with `fpgactl reset --level bus`; if that fails, check slot, power and link",

@@ -48,7 +48,7 @@ use crate::units;
     max_term_width = 100,
     after_help = "CARD is `mock` (a simulated card in this process, new for every command), `mock:FILE.yaml` (with a card description), \
                   `mock:NAME` (a built-in description of a real board's kind, such as us-plus-x16; a wrong name lists them), a PCI address \
-                  such as 0000:65:00.0 (through VFIO), `vfio-user:SOCKET`, or `shared:CARD` (one of these, for several processes: `fpgactl card share --help`).\n\
+                  such as 0000:65:00.0 (through VFIO), `vfio-user:SOCKET`, `rtl:FOLDER` (a design in an RTL simulator), or `shared:CARD` (one of these, for several processes: `fpgactl card share --help`).\n\
                   Sizes and addresses: 4096, 0x1000, 4KiB, 64MiB. Durations: 10us, 5ms, 2s.\n\
                   A file named - is standard input or standard output; if standard output carries data, reports and JSON go to standard \
                   error. An existing output file is replaced when the new one is complete, and is not changed otherwise. A reader that closes \

@@ -93,7 +93,7 @@ fn idle_timeout(timeout: Option<Duration>) -> Duration {
 
 /// Reasons why text names no card.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{source}; other forms are mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET and shared:CARD{}", meant.as_deref().map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
+#[error("{source}; other forms are mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET, rtl:FOLDER and shared:CARD{}", meant.as_deref().map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
 pub struct ParseTargetError {
     /// Error of the text.
     r#source: CardSpecError,
@@ -111,7 +111,7 @@ fn builtins() -> impl Iterator<Item = &'static str> + Clone {
 fn suggest(text: &str) -> Option<String> {
     let one_of = |text: &str, names: &[&'static str]| nearest(text, names.iter().copied()).first().copied();
     if let Some((form, rest)) = text.split_once(':') {
-        return one_of(form, &["mock", "vfio-user", "shared"]).map(|form| format!("{form}:{rest}"));
+        return one_of(form, &["mock", "vfio-user", "rtl", "shared"]).map(|form| format!("{form}:{rest}"));
     }
     if text.ends_with(".yaml") || text.ends_with(".yml") {
         return Some(format!("mock:{text}"));
@@ -158,7 +158,7 @@ impl Target {
     /// Returns whether another process serves the card.
     #[must_use]
     pub const fn is_served(&self) -> bool {
-        matches!(self.spec, CardSpec::VfioUser(_) | CardSpec::Shared(_))
+        matches!(self.spec, CardSpec::VfioUser(_) | CardSpec::Rtl(_) | CardSpec::Shared(_))
     }
 
     /// Description of a simulated card; `None` for another kind of card.

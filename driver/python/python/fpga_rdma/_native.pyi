@@ -52,8 +52,8 @@ def open(
 ) -> Card:
     """Open a card.
 
-    ``name``: a PCI address bound to vfio-pci, ``mock``, ``mock:NAME``, ``mock:FILE.yaml``, ``vfio-user:SOCKET`` or
-    ``shared:CARD``.
+    ``name``: a PCI address bound to vfio-pci, ``mock``, ``mock:NAME``, ``mock:FILE.yaml``, ``vfio-user:SOCKET``,
+    ``rtl:FOLDER`` or ``shared:CARD``.
     ``interrupts``: enable the card's interrupts, for waits that sleep and for ``await``.
     ``observe``: open for inspection only; nothing is stopped or configured, and channels cannot be taken.
     ``dma_bar``: number of the BAR with the XDMA registers, if it cannot be determined.

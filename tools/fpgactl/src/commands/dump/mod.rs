@@ -157,6 +157,7 @@ fn versions(settings: &Settings, roots: &Roots) -> String {
             format!("{address}, through VFIO (interface: {interface})")
         }
         CardSpec::Shared(_) => "shared with other processes, through its owner (vfio-user)".to_owned(),
+        CardSpec::Rtl(_) => "simulated, by an RTL simulator (vfio-user)".to_owned(),
         CardSpec::VfioUser(_) => "served by another process (vfio-user)".to_owned(),
         _ => "simulated, in this process, from a description".to_owned(),
     };
