@@ -139,9 +139,10 @@ pub mod sim {
     };
     pub use fpga_sim::served::{ServeError, SocketFile};
     pub use fpga_sim::{
-        Board, Builtin, CardDescription, CardError, CardFailure, DescriptionError, Design, DesignError,
-        FaultPlan, HopCounters, HopFeedback, Membership, Partitions, PlannedFault, Problem, RefusedAccesses,
-        SimBackend, SimHop, SimNetwork, SimNetworkBuilder, SimNetworkError, ThreadOptions, TimeSpent,
+        AxiAccess, Board, Builtin, CardDescription, CardError, CardFailure, DescriptionError, Design,
+        DesignAccess, DesignError, FaultPlan, HopCounters, HopFeedback, Membership, Partitions, PlannedFault,
+        Problem, RefusedAccesses, SimBackend, SimHop, SimNetwork, SimNetworkBuilder, SimNetworkError,
+        ThreadOptions, TimeSpent,
     };
 }
 

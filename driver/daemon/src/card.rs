@@ -8,7 +8,7 @@ use fpga_driver::{
 };
 use fpga_pci::Bar;
 use fpga_registers::BarOffset;
-use fpga_sim::{Design, DesignError};
+use fpga_sim::{AxiAccess, Design, DesignError};
 
 /// Bytes of a channel's buffer: the longest access of a view.
 const BUFFER: usize = 64 << 10;
@@ -103,8 +103,8 @@ macro_rules! transfer {
 }
 
 impl Design for SharedCard {
-    fn read(&self, at: CardAddr, into: &mut [u8]) -> Result<(), DesignError> {
-        for chunk in Chunks::of(at, into.len()) {
+    fn read(&self, access: AxiAccess, into: &mut [u8]) -> Result<(), DesignError> {
+        for chunk in Chunks::of(access, into.len()) {
             let mut locked = free(&self.c2h).ok_or(DesignError::Decode)?;
             let (channel, memory) = &mut *locked;
             transfer!(channel, *memory, chunk.length, chunk.at, self.timeout)?;
@@ -115,8 +115,8 @@ impl Design for SharedCard {
         Ok(())
     }
 
-    fn write(&self, at: CardAddr, from: &[u8]) -> Result<(), DesignError> {
-        for chunk in Chunks::of(at, from.len()) {
+    fn write(&self, access: AxiAccess, from: &[u8]) -> Result<(), DesignError> {
+        for chunk in Chunks::of(access, from.len()) {
             let mut locked = free(&self.h2c).ok_or(DesignError::Decode)?;
             let (channel, memory) = &mut *locked;
             let data = from.get(chunk.offset..chunk.offset + chunk.length).ok_or(DesignError::Slave)?;
@@ -155,7 +155,7 @@ fn free<T>(channels: &[Mutex<T>]) -> Option<MutexGuard<'_, T>> {
 
 /// Parts of an access that fit into a channel's buffer.
 struct Chunks {
-    at: CardAddr,
+    access: AxiAccess,
     offset: usize,
     end: usize,
 }
@@ -167,8 +167,8 @@ struct Chunk {
 }
 
 impl Chunks {
-    const fn of(at: CardAddr, length: usize) -> Self {
-        Self { at, offset: 0, end: length }
+    const fn of(access: AxiAccess, length: usize) -> Self {
+        Self { access, offset: 0, end: length }
     }
 }
 
@@ -176,12 +176,12 @@ impl Iterator for Chunks {
     type Item = Chunk;
 
     fn next(&mut self) -> Option<Chunk> {
-        let length = (self.end - self.offset).min(BUFFER);
-        let chunk = Chunk {
-            at: CardAddr::new(self.at.get().wrapping_add(self.offset as u64)),
-            offset: self.offset,
-            length,
-        };
+        // With a fixed address, every beat is a transfer of its own.
+        let beat = self.access.fixed.and_then(|width| usize::try_from(width).ok());
+        let length = (self.end - self.offset).min(beat.unwrap_or(BUFFER).clamp(1, BUFFER));
+        let advance = if beat.is_some() { 0 } else { self.offset as u64 };
+        let at = CardAddr::new(self.access.at.get().wrapping_add(advance));
+        let chunk = Chunk { at, offset: self.offset, length };
         self.offset += length;
         (length > 0).then_some(chunk)
     }

@@ -8,7 +8,7 @@ use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
 use crate::counters::USER_INTERRUPTS;
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
 use crate::description::{CardDescription, LinkRate};
-use crate::design::Design;
+use crate::design::{Design, DesignAccess};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::{Plan, StreamWritebackFault};
 use crate::hooks::AxiError;
@@ -119,6 +119,35 @@ impl Card {
         let mut card = Self::new(description)?;
         card.space.set_design(design);
         Ok(card)
+    }
+
+    /// Whether a design answers at the card's AXI ports.
+    #[must_use]
+    pub fn has_design(&self) -> bool {
+        self.space.design().is_some()
+    }
+
+    /// Wakes the channels that wait for a response of the design. Call it when [`Design::outcome`] has a result that it did not have before.
+    pub fn wake_channels(&mut self) {
+        self.turns.awake |= self.all_channels();
+    }
+
+    /// Returns the access of `length` bytes at `offset` of BAR `bar` if the design answers it. It may take as long as it takes, so the
+    /// caller makes it without the card, and reports it by [`note_design_access`](Self::note_design_access). Other accesses are made by
+    /// [`bar_read`](Self::bar_read) and [`bar_write`](Self::bar_write).
+    #[must_use]
+    pub fn design_access(&self, bar: u8, offset: u64, length: usize) -> Option<DesignAccess> {
+        let is_answered = || !self.description.quirks.silent_user_bar && !self.is_removed();
+        let design = self.space.shared_design()?;
+        (self.decode(bar, offset, length) == Some(BarRole::User) && is_answered())
+            .then(|| DesignAccess::new(design, offset))
+    }
+
+    /// Counts and logs an access that was made by [`design_access`](Self::design_access).
+    pub fn note_design_access(&mut self, bar: u8, offset: u64, bytes: &[u8], write: bool) {
+        let count = if write { &mut self.counters.mmio_writes } else { &mut self.counters.mmio_reads };
+        *count += access_count(bytes.len());
+        self.record(AccessTarget::Bar(bar), offset, bytes, write);
     }
 
     /// Description that the card was built from.
@@ -377,6 +406,9 @@ impl Card {
         self.cdma.reset();
         self.ni.reset(self.now);
         self.space.clear_windows();
+        if let Some(design) = self.space.design() {
+            design.reset();
+        }
         self.faults.note_reset();
         self.turns = EngineScheduler::new();
         self.pace.reset();
@@ -621,6 +653,11 @@ impl Card {
         if sampled.acknowledged & self.user_pulses != 0 {
             self.user_pulses &= !sampled.acknowledged;
             irq.sample(user | self.user_pulses, channel, &mut self.config, messages, &mut self.faults);
+        }
+        if sampled.acknowledged != 0
+            && let Some(design) = self.space.design()
+        {
+            design.interrupts_acknowledged(sampled.acknowledged & self.user_lines);
         }
         if sampled.raised != 0 {
             let counts = self.counters.user_interrupts.iter_mut().enumerate();

@@ -3,7 +3,8 @@
 //! XDMA, CDMA, the bypass BAR and the NI all access memory through this module. An address in neither range is a decode error.
 
 use crate::description::CardDescription;
-use crate::design::Design;
+use crate::design::{AxiAccess, Design, DesignError};
+use crate::fault_log::Unit;
 use crate::hooks::{AxiError, Hooks, range};
 use crate::memory::{FlatMemory, PAGE, Written};
 use fpga_registers::CardAddr;
@@ -153,6 +154,26 @@ impl CardSpace {
         self.design.as_deref()
     }
 
+    /// The design, shared with its users outside the card.
+    pub(crate) fn shared_design(&self) -> Option<Arc<dyn Design>> {
+        self.design.clone()
+    }
+
+    /// The design, and memory for the data of one access.
+    pub(crate) fn design_and_scratch(&mut self) -> Option<(&dyn Design, &mut [u8])> {
+        Some((self.design.as_deref()?, &mut self.scratch))
+    }
+
+    /// Response of a fault hook at `at`, if there is one.
+    pub(crate) fn hooked(&self, at: u64) -> Result<(), AxiError> {
+        self.hooks.answer(at)
+    }
+
+    /// Bytes, at most `most`, until the next range with a fault hook begins.
+    pub(crate) fn until_hook(&self, at: u64, most: usize) -> usize {
+        self.hooks.until_next(at, most)
+    }
+
     /// Puts `design` behind all addresses.
     pub(crate) fn set_design(&mut self, design: Arc<dyn Design>) {
         self.design = Some(design);
@@ -240,14 +261,8 @@ impl CardSpace {
     pub(crate) fn slice(&mut self, at: CardAddr, most: usize) -> Result<&[u8], AxiError> {
         let most = self.hooks.until_next(at.get(), most);
         match self.place(at.get())? {
-            MemoryLocation::Design => {
-                let length = most.min(self.scratch.len());
-                let into = self.scratch.get_mut(..length).ok_or(AxiError::Decode)?;
-                if let Some(design) = &self.design {
-                    design.read(at, into)?;
-                }
-                Ok(into)
-            }
+            // The channels access it without this function.
+            MemoryLocation::Design => Err(AxiError::Decode),
             place => self.bytes_at(place, most).ok_or(AxiError::Decode),
         }
     }
@@ -274,7 +289,7 @@ impl CardSpace {
                     return Ok(Err(error));
                 }
                 if let Some(design) = &self.design {
-                    design.write(at, into)?;
+                    design.write(outside_channels(at), into).map_err(axi_error)?;
                 }
                 Ok(Ok(length))
             }
@@ -304,7 +319,7 @@ impl CardSpace {
                 (MemoryLocation::Design, Some(design)) => {
                     let count = most.min(PAGE);
                     let into = rest.get_mut(..count).unwrap_or_default();
-                    design.read(at, into).map_err(|error| (error.into(), at))?;
+                    design.read(outside_channels(at), into).map_err(|error| (axi_error(error), at))?;
                     count
                 }
                 _ => {
@@ -389,6 +404,20 @@ impl CardSpace {
         };
         self.scratch = scratch;
         result
+    }
+}
+
+/// Access of the bypass BAR, or directly by the card's owner.
+const fn outside_channels(at: CardAddr) -> AxiAccess {
+    AxiAccess { unit: Unit::Xdma, at, fixed: None }
+}
+
+/// Such an access has no state: a response that is not there at once never arrives.
+const fn axi_error(error: DesignError) -> AxiError {
+    match error {
+        DesignError::Decode => AxiError::Decode,
+        DesignError::Slave => AxiError::Slave,
+        DesignError::Pending => AxiError::Silent,
     }
 }
 

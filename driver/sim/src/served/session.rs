@@ -8,6 +8,7 @@ use super::irqs::{self, LineUnmask};
 use crate::dma::ClientMemory;
 use crate::network::SimNetwork;
 use crate::state::{CardFailure, Slot};
+use fpga_card::DesignAccess;
 use fpga_pci::{DmaAccess, InterruptError};
 use fpga_pci::{LogLimit, log_limited};
 use fpga_registers::Iova;
@@ -44,6 +45,8 @@ pub struct Session {
     card: usize,
     /// Whether the version is negotiated.
     settled: bool,
+    /// Whether a design outside the model answers accesses of the user BAR.
+    has_design: bool,
     /// Buffer for read data, kept to reuse its memory.
     data: Vec<u8>,
     refused: u64,
@@ -63,10 +66,12 @@ impl Session {
     }
 
     fn logging(network: &SimNetwork, card: usize, log: Arc<LogLimit>) -> Self {
+        let has_design = network.with_card(card, |card| card.has_design()).unwrap_or(false);
         let session = Self {
             network: network.clone(),
             card,
             settled: false,
+            has_design,
             data: Vec::new(),
             refused: 0,
             peer: None,
@@ -189,6 +194,9 @@ impl Session {
             encode_reply(id, &Reply::Version(self.negotiate(version)?), out);
             return Ok(());
         }
+        if self.has_design && self.with_design(id, request, out)? {
+            return Ok(());
+        }
         let mut data = std::mem::take(&mut self.data);
         let (peer, mut line) = (self.peer.clone(), self.line.take());
         let done = self.with_slot(|slot| {
@@ -257,6 +265,95 @@ impl Session {
             self.publish_generation();
         }
         done
+    }
+
+    /// Makes the register accesses of `request` that a design outside the model answers: without the lock, so that the card works and
+    /// answers other accesses meanwhile. Returns `false` if the card itself answers.
+    fn with_design(
+        &mut self,
+        id: u16,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, RequestError> {
+        match request {
+            Request::RegionRead(access) => {
+                let count = usize::try_from(access.count).unwrap_or(0);
+                let Some(answering) = self.design_access(access.region, access.offset, count)? else {
+                    return Ok(false);
+                };
+                let mut data = std::mem::take(&mut self.data);
+                data.clear();
+                data.resize(count, 0);
+                answering.read(&mut data);
+                self.note_design_access(access.region, access.offset, &data, false)?;
+                encode_reply(id, &Reply::RegionRead(*access, &data), out);
+                self.data = data;
+                Ok(true)
+            }
+            Request::RegionWrite(access, data) => {
+                let done = self.write_design(access.region, access.offset, data)?;
+                if done {
+                    encode_reply(id, &Reply::RegionWrite(*access), out);
+                }
+                Ok(done)
+            }
+            Request::RegionWriteMulti(writes) => {
+                let first = writes.first().map(|write| (write.region, write.offset, write.data().len()));
+                let Some((region, offset, length)) = first else { return Ok(false) };
+                if self.design_access(region, offset, length)?.is_none() {
+                    return Ok(false);
+                }
+                for write in writes {
+                    if !self.write_design(write.region, write.offset, write.data())? {
+                        self.with_slot(|slot| {
+                            check(slot, write.region, write.offset, write.data().len() as u64)?;
+                            device::write(slot, write.region, write.offset, write.data());
+                            Ok(())
+                        })?;
+                    }
+                }
+                encode_reply(id, &Reply::RegionWriteMulti(writes.len() as u64), out);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Writes a region if a design answers there.
+    fn write_design(&self, region: u32, offset: u64, data: &[u8]) -> Result<bool, RequestError> {
+        let Some(answering) = self.design_access(region, offset, data.len())? else { return Ok(false) };
+        // A write that is no register access has no effect, as in the model.
+        let _ = answering.write(data);
+        self.note_design_access(region, offset, data, true)?;
+        Ok(true)
+    }
+
+    fn design_access(
+        &self,
+        region: u32,
+        offset: u64,
+        count: usize,
+    ) -> Result<Option<DesignAccess>, RequestError> {
+        self.with_slot(|slot| {
+            if slot.failure != CardFailure::None || region >= region::ROM || count == 0 {
+                return Ok(None);
+            }
+            Ok(slot.card.design_access(u8::try_from(region).unwrap_or(u8::MAX), offset, count))
+        })
+    }
+
+    fn note_design_access(
+        &self,
+        region: u32,
+        offset: u64,
+        data: &[u8],
+        write: bool,
+    ) -> Result<(), RequestError> {
+        self.with_slot(|slot| {
+            let bar = u8::try_from(region).unwrap_or(u8::MAX);
+            slot.card.note_design_access(bar, offset, data, write);
+            Ok(())
+        })
     }
 
     fn negotiate(&mut self, proposed: &Version) -> Result<Version, RequestError> {

@@ -56,8 +56,7 @@ impl Channel {
             if self.stream {
                 return self.stream_transfer(flight, rules, lanes);
             }
-            self.transfer(flight, rules, lanes);
-            return true;
+            return self.transfer(flight, rules, lanes);
         }
         match self.engine.prefetch.pop() {
             Head::Descriptor(fetched) => self.begin_descriptor(&fetched, rules, lanes),

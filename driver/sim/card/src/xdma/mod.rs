@@ -2,6 +2,7 @@
 
 mod burst;
 mod channel;
+mod design;
 mod engine;
 mod fetch;
 mod performance;

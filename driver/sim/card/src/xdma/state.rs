@@ -95,12 +95,14 @@ pub(super) struct ActiveDescriptor {
     pub(super) destination: u64,
     /// The AXI address does not increment.
     pub(super) fixed: bool,
+    /// Length of the access that a design outside the model has not answered yet; 0 if there is none.
+    pub(super) pending: u32,
 }
 
 impl ActiveDescriptor {
     pub(super) const fn new(fetched: &Fetched, fixed: bool) -> Self {
         let Fetched { control: flags, length: remaining, source, destination, .. } = *fetched;
-        Self { flags, remaining, source, destination, fixed }
+        Self { flags, remaining, source, destination, fixed, pending: 0 }
     }
 
     /// Records that `length` bytes with incrementing addresses were moved.

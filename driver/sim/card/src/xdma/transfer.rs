@@ -16,6 +16,8 @@ pub(super) enum Failure {
     Status(u32),
     /// An AXI slave does not answer.
     Silent,
+    /// A design outside the model has not answered yet.
+    Pending,
 }
 
 impl Failure {
@@ -27,23 +29,27 @@ impl Failure {
         }
     }
 
-    const fn of_write(error: AxiError) -> Self {
+    pub(super) const fn of_write(error: AxiError) -> Self {
         Self::new(error, status::WRITE_DECODE, status::WRITE_SLAVE)
     }
 
-    const fn of_read(error: AxiError) -> Self {
+    pub(super) const fn of_read(error: AxiError) -> Self {
         Self::new(error, status::READ_DECODE, status::READ_SLAVE)
     }
 }
 
 impl Channel {
-    /// Moves up to a page (with pacing, a quantum) of the descriptor in flight, and completes it when no data remains.
+    /// Moves up to a page (with pacing, a quantum) of the descriptor in flight, and completes it when no data remains. Returns `false` if it
+    /// waits for a design outside the model.
     pub(super) fn transfer<H: HostPort + ?Sized>(
         &mut self,
         flight: ActiveDescriptor,
         rules: EngineOptions,
         lanes: &mut EngineContext<'_, H>,
-    ) {
+    ) -> bool {
+        if lanes.space.design().is_some() {
+            return self.transfer_design(flight, rules, lanes);
+        }
         let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(lanes.quantum);
         let watched = lanes.upstream.plan.watches_channels();
         let moved = if watched && self.refuses(&flight, most, &mut lanes.upstream) {
@@ -62,6 +68,7 @@ impl Channel {
             }
         };
         self.settle(flight, most, moved, rules, lanes);
+        true
     }
 
     /// Whether the fault plan makes the host refuse the data: a read of the channel fails, a write is lost without notice.
@@ -105,6 +112,8 @@ impl Channel {
                 self.engine.hangs = true;
                 return;
             }
+            // Handled where the access is made.
+            Err(Failure::Pending) => 0,
             Err(Failure::Status(error)) if self.control & error != 0 => {
                 self.engine.flight = None;
                 self.fail(error, rules, lanes);
@@ -214,7 +223,7 @@ impl Channel {
     }
 }
 
-fn note_axi(error: AxiError, faults: &mut FaultLog, unit: Unit, at: u64) {
+pub(super) fn note_axi(error: AxiError, faults: &mut FaultLog, unit: Unit, at: u64) {
     match error {
         AxiError::Decode => faults.push(FaultKind::AxiDecode, unit, at, 0),
         AxiError::Slave => faults.push(FaultKind::AxiSlave, unit, at, 0),
