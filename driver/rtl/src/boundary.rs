@@ -1,0 +1,151 @@
+//! Simulations by handle, in the values that cross the boundary.
+
+use std::sync::{Mutex, OnceLock};
+
+use fpga_pci::lock;
+
+use crate::burst::MAX_WIDTH;
+use crate::bus::{Command, WriteBeat};
+use crate::lite::LiteAccess;
+use crate::options::{Options, Parameters, StartError};
+use crate::ports::Flags;
+use crate::simulation::Simulation;
+
+/// The simulation before it starts.
+#[derive(Debug)]
+struct Draft {
+    parameters: Parameters,
+    options: Options,
+    error: Option<StartError>,
+}
+
+/// One simulation per process: locked, several cards would have to agree on when time stands still.
+static DRAFT: Mutex<Option<Draft>> = Mutex::new(None);
+static SIMULATION: OnceLock<Simulation> = OnceLock::new();
+
+fn simulation(handle: i32) -> Option<&'static Simulation> {
+    SIMULATION.get().filter(|_| handle == 0)
+}
+
+fn report(error: &StartError) {
+    tracing::error!("fpga_xdma: {error}");
+}
+
+/// Begins with the module's parameters: data width, id width, channels, user interrupts.
+pub(crate) fn open(parameters: [i32; 4]) -> i32 {
+    let level = std::env::var("FPGA_RTL_LOG").unwrap_or_else(|_| "warn".to_owned());
+    let filter = tracing_subscriber::EnvFilter::try_new(level).unwrap_or_default();
+    // A program that contains the simulator may have its own.
+    let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).try_init();
+    let mut draft = lock(&DRAFT);
+    if draft.is_some() {
+        tracing::error!("fpga_xdma: a simulation has one instance; remove the others");
+        return -1;
+    }
+    let [data_bits, id_bits, channels, user_interrupts] =
+        parameters.map(|value| u32::try_from(value).unwrap_or(0));
+    let parameters = Parameters { data_bits, id_bits, channels, user_interrupts };
+    let (options, error) = match Options::default().with_environment(|name| std::env::var(name).ok()) {
+        Ok(options) => (options, None),
+        Err(error) => (Options::default(), Some(error)),
+    };
+    *draft = Some(Draft { parameters, options, error });
+    0
+}
+
+/// Sets an option; an error is reported by [`start`].
+pub(crate) fn option(handle: i32, name: &str, value: &str) {
+    if let Some(draft) = lock(&DRAFT).as_mut().filter(|_| handle == 0)
+        && let Err(error) = draft.options.set(name, value)
+    {
+        draft.error.get_or_insert(error);
+    }
+}
+
+/// Starts the simulation. Returns whether it runs.
+pub(crate) fn start(handle: i32) -> bool {
+    let mut draft = lock(&DRAFT);
+    let Some(draft) = draft.as_mut().filter(|_| handle == 0) else { return false };
+    let started = match draft.error.take() {
+        Some(error) => Err(error),
+        None => Simulation::start(&draft.parameters, &draft.options),
+    };
+    match started {
+        Ok(simulation) => SIMULATION.set(simulation).is_ok(),
+        Err(error) => {
+            report(&error);
+            false
+        }
+    }
+}
+
+/// One cycle. Flags: write command 0, write data 1, read command 2, register access 3, reset 4, end of the simulation 5; acknowledged
+/// lines 31:16.
+pub(crate) fn clock(handle: i32, requests: u32) -> u32 {
+    let flags = match simulation(handle) {
+        Some(simulation) => simulation.clock(requests & 0xFFFF),
+        None => Flags { finish: true, ..Flags::default() },
+    };
+    u32::from(flags.write_command)
+        | u32::from(flags.write_data) << 1
+        | u32::from(flags.read_command) << 2
+        | u32::from(flags.register) << 3
+        | u32::from(flags.reset) << 4
+        | u32::from(flags.finish) << 5
+        | (flags.acknowledged & 0xFFFF) << 16
+}
+
+pub(crate) fn command(handle: i32, is_write: bool) -> Option<Command> {
+    simulation(handle)?.ports.bus(|bus| bus.command(is_write))
+}
+
+pub(crate) fn write_data(handle: i32) -> Option<WriteBeat> {
+    simulation(handle)?.ports.bus(crate::bus::Bus::data)
+}
+
+pub(crate) fn write_response(handle: i32, id: u32, code: u32) {
+    if let Some(Simulation { ports, .. }) = simulation(handle) {
+        ports.check(ports.bus(|bus| bus.write_response(id, code)));
+    }
+}
+
+pub(crate) fn read_data(handle: i32, id: u32, data: &[u8; MAX_WIDTH], code: u32, is_last: bool) {
+    if let Some(Simulation { ports, .. }) = simulation(handle) {
+        ports.check(ports.bus(|bus| bus.read_data(id, data, code, is_last)));
+    }
+}
+
+pub(crate) fn register(handle: i32) -> Option<LiteAccess> {
+    simulation(handle)?.ports.register()
+}
+
+pub(crate) fn register_response(handle: i32, data: u32, code: u32) {
+    if let Some(simulation) = simulation(handle) {
+        simulation.ports.register_response(data, code);
+    }
+}
+
+pub(crate) fn close(handle: i32) {
+    if let Some(simulation) = simulation(handle) {
+        simulation.end();
+        tracing::info!(cycles = simulation.ports.cycle(), "the simulation has ended");
+    }
+}
+
+/// Words of a packed vector with these bytes, the lowest first.
+pub(crate) fn words(bytes: &[u8; MAX_WIDTH]) -> [u32; MAX_WIDTH / 4] {
+    let mut words = [0; MAX_WIDTH / 4];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    words
+}
+
+/// The reverse of [`words`].
+pub(crate) fn bytes(words: &[u32; MAX_WIDTH / 4]) -> [u8; MAX_WIDTH] {
+    let mut bytes = [0; MAX_WIDTH];
+    for (word, bytes) in words.iter().zip(bytes.as_chunks_mut().0) {
+        *bytes = word.to_le_bytes();
+    }
+    bytes
+}

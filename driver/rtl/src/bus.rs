@@ -1,0 +1,297 @@
+//! The AXI4 master: accesses of the channels, their bursts, and the responses.
+//!
+//! Sans-IO: the simulator's side takes commands and data beats and returns responses; the card's side begins accesses and takes results.
+//! Several bursts of each direction are outstanding. Bursts of one id are answered in order, those of different ids in any order.
+
+use std::collections::VecDeque;
+
+use fpga_sim::{AxiAccess, DesignError, Unit};
+
+use crate::burst::{Burst, MAX_WIDTH};
+
+/// Maximum number of outstanding bursts of one direction.
+const OUTSTANDING: usize = 8;
+
+/// An access of a channel, from its beginning until its result is taken.
+#[derive(Debug)]
+struct Pending {
+    access: AxiAccess,
+    is_write: bool,
+    data: Vec<u8>,
+    /// Bytes whose bursts were issued.
+    issued: usize,
+    /// Bursts without a response.
+    outstanding: usize,
+    /// First error of a response.
+    error: Option<DesignError>,
+    /// The simulator may issue its bursts.
+    is_admitted: bool,
+}
+
+impl Pending {
+    fn has_burst(&self) -> bool {
+        self.is_admitted && self.issued < self.data.len() && self.error.is_none()
+    }
+
+    fn is_over(&self) -> bool {
+        self.outstanding == 0 && (self.issued == self.data.len() || self.error.is_some())
+    }
+}
+
+/// A burst on its way.
+#[derive(Clone, Copy, Debug)]
+struct Issued {
+    unit: Unit,
+    id: u32,
+    burst: Burst,
+    /// Data beats so far.
+    beats: usize,
+}
+
+/// Address phase of a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Command {
+    pub(crate) id: u32,
+    pub(crate) at: u64,
+    /// Number of beats.
+    pub(crate) beats: usize,
+    pub(crate) is_fixed: bool,
+}
+
+/// One data beat of a write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteBeat {
+    pub(crate) data: [u8; MAX_WIDTH],
+    pub(crate) strobes: u64,
+    pub(crate) is_last: bool,
+}
+
+/// Response code of AXI (A3.4.4).
+pub(crate) fn response(code: u32) -> Result<(), DesignError> {
+    match code & 3 {
+        2 => Err(DesignError::Slave),
+        3 => Err(DesignError::Decode),
+        _ => Ok(()),
+    }
+}
+
+/// Response that belongs to no burst, or a burst with the wrong number of beats: a defect of the slave.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BusError {
+    #[error("{channel} response with id {id}, which no outstanding burst has")]
+    NoBurst { channel: char, id: u32 },
+    #[error(
+        "R beat {beat} of the burst at {at:#x} has RLAST {last}, but the burst has {beats} beats",
+        last = u8::from(*.is_last)
+    )]
+    WrongLast { at: u64, beat: usize, beats: usize, is_last: bool },
+}
+
+/// State of the master.
+#[derive(Debug)]
+pub(crate) struct Bus {
+    width: usize,
+    ids: u32,
+    accesses: Vec<Pending>,
+    /// Bursts whose data is not complete (writes), in the order of their commands.
+    data: VecDeque<Issued>,
+    /// Bursts without a response.
+    writes: VecDeque<Issued>,
+    reads: VecDeque<Issued>,
+    /// An access has ended since this was last taken.
+    has_ended: bool,
+}
+
+impl Bus {
+    /// A bus of `width` bytes whose ids have `id_bits`.
+    pub(crate) fn new(width: usize, id_bits: u32) -> Self {
+        Self {
+            width,
+            ids: 1 << id_bits.min(16),
+            accesses: Vec::new(),
+            data: VecDeque::new(),
+            writes: VecDeque::new(),
+            reads: VecDeque::new(),
+            has_ended: false,
+        }
+    }
+
+    /// Begins an access. A channel has one at a time.
+    pub(crate) fn begin(&mut self, access: AxiAccess, is_write: bool, data: Vec<u8>, is_admitted: bool) {
+        self.accesses.retain(|pending| pending.access.unit != access.unit);
+        let pending =
+            Pending { access, is_write, data, issued: 0, outstanding: 0, error: None, is_admitted };
+        self.accesses.push(pending);
+    }
+
+    /// Takes the result of the access of `unit`, and copies the data of a read.
+    pub(crate) fn take(&mut self, unit: Unit, into: &mut [u8]) -> Result<(), DesignError> {
+        let found = self.accesses.iter().position(|pending| pending.access.unit == unit);
+        let Some(index) = found else { return Err(DesignError::Slave) };
+        if !self.accesses.get(index).is_some_and(Pending::is_over) {
+            return Err(DesignError::Pending);
+        }
+        let pending = self.accesses.swap_remove(index);
+        if let Some(error) = pending.error {
+            return Err(error);
+        }
+        let count = into.len().min(pending.data.len());
+        if let (Some(into), Some(from)) = (into.get_mut(..count), pending.data.get(..count)) {
+            into.copy_from_slice(from);
+        }
+        Ok(())
+    }
+
+    /// Drops everything, as a reset of both sides does.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::new(self.width, self.ids.trailing_zeros());
+    }
+
+    /// Lets the simulator issue the bursts of every access.
+    pub(crate) fn admit(&mut self) {
+        for pending in &mut self.accesses {
+            pending.is_admitted = true;
+        }
+    }
+
+    /// Whether an access waits to be admitted.
+    pub(crate) fn has_unadmitted(&self) -> bool {
+        self.accesses.iter().any(|pending| !pending.is_admitted)
+    }
+
+    /// Whether an admitted access has no result yet.
+    pub(crate) fn is_active(&self) -> bool {
+        self.accesses.iter().any(|pending| pending.is_admitted && !pending.is_over())
+    }
+
+    /// Takes the fact that an access has ended.
+    pub(crate) fn take_ended(&mut self) -> bool {
+        std::mem::take(&mut self.has_ended)
+    }
+
+    /// Accesses in progress: channel, first address, direction.
+    pub(crate) fn in_progress(&self) -> impl Iterator<Item = (Unit, u64, bool)> {
+        let open = self.accesses.iter().filter(|pending| pending.is_admitted && !pending.is_over());
+        open.map(|pending| (pending.access.unit, pending.access.at.get(), pending.is_write))
+    }
+
+    /// Whether a write (read) command can be issued.
+    pub(crate) fn has_command(&self, is_write: bool) -> bool {
+        let issued = if is_write { &self.writes } else { &self.reads };
+        issued.len() < OUTSTANDING
+            && self.accesses.iter().any(|pending| pending.is_write == is_write && pending.has_burst())
+    }
+
+    /// Takes the next write (read) command. Channels take turns.
+    pub(crate) fn command(&mut self, is_write: bool) -> Option<Command> {
+        if !self.has_command(is_write) {
+            return None;
+        }
+        let wanted = |pending: &Pending| pending.is_write == is_write && pending.has_burst();
+        let index = self.accesses.iter().position(wanted)?;
+        // To the back: the next command is another channel's, if it has one.
+        let mut pending = self.accesses.remove(index);
+        let burst = Burst::next(&pending.access, pending.issued, pending.data.len(), self.width);
+        let unit = pending.access.unit;
+        pending.issued += burst.length;
+        pending.outstanding += 1;
+        self.accesses.push(pending);
+        let issued = Issued { unit, id: id_of(unit) % self.ids, burst, beats: 0 };
+        if is_write {
+            self.data.push_back(issued);
+            self.writes.push_back(issued);
+        } else {
+            self.reads.push_back(issued);
+        }
+        let Burst { at, beats, is_fixed, .. } = burst;
+        Some(Command { id: issued.id, at, beats, is_fixed })
+    }
+
+    /// Whether a data beat of an issued write waits.
+    pub(crate) fn has_data(&self) -> bool {
+        !self.data.is_empty()
+    }
+
+    /// Takes the next data beat.
+    pub(crate) fn data(&mut self) -> Option<WriteBeat> {
+        let issued = self.data.front_mut()?;
+        let beat = issued.burst.beat(issued.beats);
+        issued.beats += 1;
+        let is_last = issued.beats == issued.burst.beats;
+        let unit = issued.unit;
+        if is_last {
+            self.data.pop_front();
+        }
+        let mut write = WriteBeat { data: [0; MAX_WIDTH], strobes: 0, is_last };
+        let from = self.accesses.iter().find(|pending| pending.access.unit == unit)?;
+        let from = from.data.get(beat.offset..beat.offset + beat.length)?;
+        write.data.get_mut(beat.lane..beat.lane + beat.length)?.copy_from_slice(from);
+        let lanes = u64::MAX.checked_shr(64 - u32::try_from(beat.length).ok()?).unwrap_or(0);
+        write.strobes = lanes << beat.lane;
+        Some(write)
+    }
+
+    /// Handles a write response.
+    pub(crate) fn write_response(&mut self, id: u32, code: u32) -> Result<(), BusError> {
+        let found = self.writes.iter().position(|issued| issued.id == id);
+        let issued = found.and_then(|index| self.writes.remove(index));
+        let issued = issued.ok_or(BusError::NoBurst { channel: 'B', id })?;
+        self.end(issued.unit, response(code));
+        Ok(())
+    }
+
+    /// Handles a beat of read data.
+    pub(crate) fn read_data(
+        &mut self,
+        id: u32,
+        data: &[u8; MAX_WIDTH],
+        code: u32,
+        is_last: bool,
+    ) -> Result<(), BusError> {
+        let index = self.reads.iter().position(|issued| issued.id == id);
+        let issued = index.and_then(|index| self.reads.get_mut(index));
+        let issued = issued.ok_or(BusError::NoBurst { channel: 'R', id })?;
+        let Issued { unit, burst, beats: number, .. } = *issued;
+        issued.beats += 1;
+        let ends = issued.beats == burst.beats;
+        if let Some(pending) = self.accesses.iter_mut().find(|pending| pending.access.unit == unit) {
+            let beat = burst.beat(number);
+            let from = data.get(beat.lane..beat.lane + beat.length);
+            let into = pending.data.get_mut(beat.offset..beat.offset + beat.length);
+            if let (Some(from), Some(into)) = (from, into) {
+                into.copy_from_slice(from);
+            }
+            if let Err(error) = response(code) {
+                pending.error.get_or_insert(error);
+            }
+        }
+        if ends {
+            if let Some(index) = index {
+                self.reads.remove(index);
+            }
+            self.end(unit, Ok(()));
+        }
+        if is_last == ends {
+            return Ok(());
+        }
+        Err(BusError::WrongLast { at: burst.at, beat: number, beats: burst.beats, is_last })
+    }
+
+    fn end(&mut self, unit: Unit, result: Result<(), DesignError>) {
+        if let Some(pending) = self.accesses.iter_mut().find(|pending| pending.access.unit == unit) {
+            pending.outstanding = pending.outstanding.saturating_sub(1);
+            if let Err(error) = result {
+                pending.error.get_or_insert(error);
+            }
+            self.has_ended |= pending.is_over();
+        }
+    }
+}
+
+/// Id of a channel's bursts: its number; the directions have separate AXI channels.
+fn id_of(unit: Unit) -> u32 {
+    match unit {
+        Unit::H2c(number) | Unit::C2h(number) => number.into(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,156 @@
+//! The functions that `fpga_xdma` imports by DPI-C (IEEE 1800-2017, clause 35).
+//!
+//! Only types of `svdpi.h` that have a fixed layout cross the boundary: `int` (32 bits), `longint` (64 bits), `string` (a C string that is
+//! valid during the call) and packed bit vectors of 512 bits (16 words of 32 bits, the lowest first). No function of `svdpi.h` is needed.
+//! A handle is the number of a simulation, checked at every call. A panic ends the process: unwinding must not cross the boundary.
+#![expect(unsafe_code, reason = "pointers of the simulator, exported names")]
+
+use std::ffi::{CStr, c_char};
+
+use crate::boundary;
+use crate::burst::MAX_WIDTH;
+
+/// Words of a packed vector of 512 bits.
+type Vector = [u32; MAX_WIDTH / 4];
+
+/// Text of a DPI string; `None` for a null pointer.
+///
+/// # Safety
+/// `text` is null or a C string that is valid during the call.
+unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the caller passes a C string that is valid during the call; the result is not kept.
+    unsafe { CStr::from_ptr(text) }.to_str().ok()
+}
+
+/// Writes an output argument.
+///
+/// # Safety
+/// `into` is null or points to a value of that type that nothing else accesses during the call.
+unsafe fn put<T>(into: *mut T, value: T) {
+    // SAFETY: the simulator passes the address of its own temporary, of the type in the import declaration.
+    if let Some(into) = unsafe { into.as_mut() } {
+        *into = value;
+    }
+}
+
+/// Begins the description of a simulation. Returns its handle, or -1.
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_open(data_bits: i32, id_bits: i32, channels: i32, user_interrupts: i32) -> i32 {
+    boundary::open([data_bits, id_bits, channels, user_interrupts])
+}
+
+/// Sets an option.
+///
+/// # Safety
+/// Both strings are null or C strings that are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fpga_xdma_option(handle: i32, name: *const c_char, value: *const c_char) {
+    // SAFETY: required of the caller.
+    let (name, value) = unsafe { (text(name), text(value)) };
+    boundary::option(handle, name.unwrap_or_default(), value.unwrap_or_default());
+}
+
+/// Builds the card and serves it. Returns 1, or 0 after a message.
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_start(handle: i32) -> i32 {
+    boundary::start(handle).into()
+}
+
+/// One cycle; returns the flags of [`boundary::clock`].
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_clock(handle: i32, requests: i32) -> i32 {
+    boundary::clock(handle, requests.cast_unsigned()).cast_signed()
+}
+
+/// Next write (`is_write` 1) or read command. Returns 1 if there is one: its id, address, number of beats minus 1, and burst type.
+///
+/// # Safety
+/// The pointers are null or point to the simulator's variables.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fpga_xdma_command(
+    handle: i32,
+    is_write: i32,
+    id: *mut i32,
+    address: *mut u64,
+    length: *mut i32,
+    kind: *mut i32,
+) -> i32 {
+    let Some(command) = boundary::command(handle, is_write != 0) else { return 0 };
+    // SAFETY: required of the caller.
+    unsafe {
+        put(id, command.id.cast_signed());
+        put(address, command.at);
+        put(length, i32::try_from(command.beats.saturating_sub(1)).unwrap_or(0));
+        put(kind, i32::from(!command.is_fixed));
+    }
+    1
+}
+
+/// Next beat of write data. Returns 0 if there is none, 1, or 3 for the last one of a burst.
+///
+/// # Safety
+/// `data` is null or points to a packed vector of 512 bits, `strobes` to one of 64 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fpga_xdma_write_data(handle: i32, data: *mut Vector, strobes: *mut u64) -> i32 {
+    let Some(beat) = boundary::write_data(handle) else { return 0 };
+    // SAFETY: required of the caller.
+    unsafe {
+        put(data, boundary::words(&beat.data));
+        put(strobes, beat.strobes);
+    }
+    if beat.is_last { 3 } else { 1 }
+}
+
+/// A write response.
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_write_response(handle: i32, id: i32, response: i32) {
+    boundary::write_response(handle, id.cast_unsigned(), response.cast_unsigned());
+}
+
+/// A beat of read data.
+///
+/// # Safety
+/// `data` is null or points to a packed vector of 512 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fpga_xdma_read_data(
+    handle: i32,
+    id: i32,
+    data: *const Vector,
+    response: i32,
+    is_last: i32,
+) {
+    // SAFETY: required of the caller; the reference is not kept.
+    let Some(data) = (unsafe { data.as_ref() }) else { return };
+    let response = response.cast_unsigned();
+    boundary::read_data(handle, id.cast_unsigned(), &boundary::bytes(data), response, is_last != 0);
+}
+
+/// Next register access. Returns 0 if there is none, 1 for a read, 2 for a write.
+///
+/// # Safety
+/// The pointers are null or point to the simulator's variables.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fpga_xdma_register(handle: i32, address: *mut i32, value: *mut i32) -> i32 {
+    let Some(access) = boundary::register(handle) else { return 0 };
+    // SAFETY: required of the caller.
+    unsafe {
+        put(address, fpga_registers::cast::low32(access.at).cast_signed());
+        put(value, access.value.unwrap_or(0).cast_signed());
+    }
+    if access.value.is_some() { 2 } else { 1 }
+}
+
+/// Response to the register access.
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_register_response(handle: i32, value: i32, response: i32) {
+    boundary::register_response(handle, value.cast_unsigned(), response.cast_unsigned());
+}
+
+/// Ends the simulation's server.
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_close(handle: i32) {
+    boundary::close(handle);
+}

@@ -1,0 +1,24 @@
+//! DPI-C library for simulators: the simulated card in front of a user's RTL.
+//!
+//! The SystemVerilog module `fpga_xdma` (`firmware-bindings/rtl/xdma`) has the ports of the vendor's XDMA IP. It imports the functions of
+//! this library, which contain the card model and serve it as a vfio-user device. The simulator calls [`dpi`] once per clock cycle and once
+//! per command, data beat and response; it never waits for the host, except where simulated time stands still.
+//!
+//! | Module | Contents |
+//! |---|---|
+//! | `dpi` | the imported functions: the only unsafe code |
+//! | `boundary` | simulations by handle |
+//! | `options` | plusargs, environment, parameters of the module, the card that they describe |
+//! | `simulation` | the card, its server, interrupts |
+//! | `ports` | both AXI masters behind one lock; when simulated time advances |
+//! | `bus`, `burst` | the AXI4 master: bursts, beats, responses |
+//! | `lite` | the AXI4-Lite master |
+
+mod boundary;
+mod burst;
+mod bus;
+pub mod dpi;
+mod lite;
+mod options;
+mod ports;
+mod simulation;

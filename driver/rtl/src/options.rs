@@ -1,0 +1,228 @@
+//! Options of a simulation, parameters of the RTL module, and the card that they describe.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use fpga_sim::{CardDescription, DescriptionError};
+
+/// Parameters of the SystemVerilog module `fpga_xdma`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parameters {
+    /// Data bus in bits.
+    pub(crate) data_bits: u32,
+    pub(crate) id_bits: u32,
+    /// Channels of each direction.
+    pub(crate) channels: u32,
+    /// Lines of `usr_irq_req`.
+    pub(crate) user_interrupts: u32,
+}
+
+/// When simulated time advances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ClockMode {
+    /// Only while the design has something to do.
+    #[default]
+    Locked,
+    /// Always.
+    Free,
+}
+
+/// Options, from the simulator's plusargs or the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) card: Option<PathBuf>,
+    pub(crate) clock: ClockMode,
+    /// Cycles that follow the last activity, for the design's reactions.
+    pub(crate) settle: u64,
+    /// Cycles after which a register read without a response reads as all ones; 0 never.
+    pub(crate) read_timeout: u64,
+    /// End the simulation at SIGINT and SIGTERM.
+    pub(crate) signals: bool,
+}
+
+/// Default of `settle`.
+const SETTLE: u64 = 64;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            socket: None,
+            card: None,
+            clock: ClockMode::Locked,
+            settle: SETTLE,
+            read_timeout: 0,
+            signals: false,
+        }
+    }
+}
+
+/// Names of the options: plusarg `+fpga_NAME=VALUE`, environment variable `FPGA_RTL_NAME` in capitals.
+pub(crate) const NAMES: [&str; 6] = ["socket", "card", "clock", "settle", "read_timeout", "signals"];
+
+/// Reason why a simulation does not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("option {name}: `{value}` is not {expected}\nhelp: give +fpga_{name}=VALUE to the simulator, or remove it")]
+    Value { name: String, value: String, expected: &'static str },
+    #[error("there is no option `{0}`; the options are {options}", options = NAMES.join(", "))]
+    Unknown(String),
+    #[error("no socket\nhelp: give +fpga_socket=PATH to the simulator, or set FPGA_RTL_SOCKET")]
+    NoSocket,
+    #[error(transparent)]
+    Card(#[from] DescriptionError),
+    #[error("parameter {name} of fpga_xdma is {value}: {rule}\nhelp: correct the instance")]
+    Parameter { name: &'static str, value: u32, rule: &'static str },
+    #[error(
+        "the card file has {key} {described}, but parameter {name} of fpga_xdma is {value}\nhelp: change one of them, or omit the card file"
+    )]
+    Mismatch { key: &'static str, described: u32, name: &'static str, value: u32 },
+    #[error("{0} is not supported in front of RTL\nhelp: remove it from the card file")]
+    Unsupported(&'static str),
+    #[error(transparent)]
+    Network(#[from] fpga_sim::SimNetworkError),
+    #[error(transparent)]
+    Serve(#[from] fpga_sim::served::ServeError),
+    #[error("{what}: {source}")]
+    System { what: &'static str, source: std::io::Error },
+}
+
+impl Options {
+    /// Sets option `name`. An empty value keeps the default.
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), StartError> {
+        if value.is_empty() {
+            return Ok(());
+        }
+        let bad = |expected| StartError::Value { name: name.to_owned(), value: value.to_owned(), expected };
+        match name {
+            "socket" => self.socket = Some(value.into()),
+            "card" => self.card = Some(value.into()),
+            "clock" => {
+                self.clock = match value {
+                    "locked" => ClockMode::Locked,
+                    "free" => ClockMode::Free,
+                    _ => return Err(bad("`locked` or `free`")),
+                }
+            }
+            "settle" => self.settle = u64::from_str(value).map_err(|_| bad("a number of cycles"))?,
+            "read_timeout" => {
+                self.read_timeout = u64::from_str(value).map_err(|_| bad("a number of cycles"))?;
+            }
+            "signals" => {
+                self.signals = match value {
+                    "0" => false,
+                    "1" => true,
+                    _ => return Err(bad("0 or 1")),
+                }
+            }
+            _ => return Err(StartError::Unknown(name.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// Sets the options that `variable` has, as environment variables do.
+    pub(crate) fn with_environment(
+        mut self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, StartError> {
+        for name in NAMES {
+            if let Some(value) = variable(&format!("FPGA_RTL_{}", name.to_uppercase())) {
+                self.set(name, &value)?;
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl Parameters {
+    /// Checks the values that the module accepts.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        let rules = [
+            ("DATA_WIDTH", self.data_bits, matches!(self.data_bits, 64 | 128 | 256 | 512), "it must be 64, 128, 256 or 512"),
+            ("CHANNELS", self.channels, (1..=4).contains(&self.channels), "it must be 1 to 4"),
+            ("ID_WIDTH", self.id_bits, (1..=16).contains(&self.id_bits), "it must be 1 to 16"),
+            ("USER_INTERRUPTS", self.user_interrupts, (1..=16).contains(&self.user_interrupts), "it must be 1 to 16"),
+        ];
+        for (name, value, is_valid, rule) in rules {
+            if !is_valid {
+                return Err(StartError::Parameter { name, value, rule });
+            }
+        }
+        Ok(())
+    }
+
+    /// The card of these parameters: that of the card file, which must agree with them, or one with the vendor's ids.
+    pub(crate) fn card(&self, file: Option<&Path>) -> Result<CardDescription, StartError> {
+        self.check()?;
+        let Some(file) = file else {
+            let mut card = CardDescription::default();
+            card.name = "RTL simulation".to_owned();
+            card.pci.subsystem_device = 0x0007;
+            card.bars.bypass = None;
+            card.memory.size = 0x1_0000;
+            card.xdma.data_width = u16::try_from(self.data_bits).unwrap_or(512);
+            let channels = u8::try_from(self.channels).unwrap_or(1);
+            (card.xdma.h2c_channels, card.xdma.c2h_channels) = (channels, channels);
+            return Ok(card);
+        };
+        let card = CardDescription::load(file)?;
+        let agreements = [
+            ("xdma.data_width", card.xdma.data_width.into(), "DATA_WIDTH", self.data_bits),
+            ("xdma.h2c_channels", card.xdma.h2c_channels.into(), "CHANNELS", self.channels),
+            ("xdma.c2h_channels", card.xdma.c2h_channels.into(), "CHANNELS", self.channels),
+        ];
+        for (key, described, name, value) in agreements {
+            if described != value {
+                return Err(StartError::Mismatch { key, described, name, value });
+            }
+        }
+        if card.xdma.stream {
+            return Err(StartError::Unsupported("a stream build (xdma.stream)"));
+        }
+        if card.bars.bypass.is_some() {
+            return Err(StartError::Unsupported("the bypass BAR (bars.bypass)"));
+        }
+        Ok(card)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARAMETERS: Parameters = Parameters { data_bits: 256, id_bits: 4, channels: 2, user_interrupts: 4 };
+
+    #[test]
+    fn default_card_has_the_parameters() {
+        let card = PARAMETERS.card(None).expect("a card");
+        assert_eq!((card.xdma.data_width, card.xdma.h2c_channels, card.xdma.c2h_channels), (256, 2, 2));
+        assert!(card.validate().is_ok());
+    }
+
+    #[test]
+    fn wrong_parameter_is_named() {
+        let error = Parameters { data_bits: 100, ..PARAMETERS }.card(None).expect_err("a wrong width");
+        assert!(error.to_string().contains("DATA_WIDTH"), "{error}");
+    }
+
+    #[test]
+    fn card_file_with_other_width_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("card.yaml");
+        std::fs::write(&file, "schema_version: 3\nxdma: {data_width: 128, h2c_channels: 2, c2h_channels: 2}\n")
+            .expect("a file");
+        let error = PARAMETERS.card(Some(&file)).expect_err("a mismatch");
+        assert!(error.to_string().contains("xdma.data_width 128"), "{error}");
+    }
+
+    #[test]
+    fn environment_is_overridden_by_plusargs() {
+        let variable = |name: &str| (name == "FPGA_RTL_SETTLE").then(|| "10".to_owned());
+        let mut options = Options::default().with_environment(variable).expect("options");
+        assert_eq!(options.settle, 10);
+        options.set("settle", "20").expect("a number");
+        assert_eq!(options.settle, 20);
+        assert!(options.set("clock", "fast").is_err());
+        assert!(options.set("speed", "1").is_err());
+    }
+}

@@ -1,0 +1,344 @@
+//! The card's AXI ports as both sides see them: the card as its design, the simulator cycle by cycle.
+//!
+//! # When simulated time advances
+//!
+//! Locked (the default), simulated time stands still while nothing happens. A *batch* begins when an access is admitted, an interrupt is
+//! acknowledged or the card is reset. It ends `settle` cycles after the last activity: an access in progress, a change of `usr_irq_req`.
+//! Then the simulator's thread blocks until the next batch. Accesses that arrive during a batch are admitted at its end, so that a host that
+//! waits for each of its operations gives the same run, cycle by cycle. Only while an access is without a response for long (a slave that
+//! does not answer) are they admitted in between: every [`ADMIT_EVERY`] cycles.
+//!
+//! The card continues its descriptors on the simulator's thread, in the cycle in which a response arrives: those accesses belong to the
+//! batch.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use fpga_pci::lock;
+use fpga_sim::{AxiAccess, Design, DesignError};
+
+use crate::bus::{Bus, BusError};
+use crate::lite::{Lite, LiteAccess};
+use crate::options::{ClockMode, Options, Parameters};
+
+/// Cycles of a batch between two admissions of other accesses.
+const ADMIT_EVERY: u64 = 4096;
+/// Cycles for which a register write keeps its requester waiting. After it, the write counts as posted.
+const POSTED_AFTER: u64 = 2048;
+/// Cycles of `axi_aresetn` low, and of the following quiet time. `fpga_xdma` holds the reset for half of it.
+const RESET_CYCLES: u64 = 64;
+/// Cycles without a response after which an access is reported.
+const REPORT_AFTER: u64 = 1_000_000;
+/// Interval in which a blocked requester checks for the end of the simulation. A lost wake-up would cost this time at most.
+const CHECK: Duration = Duration::from_millis(50);
+
+/// Result of a clock cycle: what `fpga_xdma` does in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags {
+    pub(crate) write_command: bool,
+    pub(crate) write_data: bool,
+    pub(crate) read_command: bool,
+    pub(crate) register: bool,
+    pub(crate) reset: bool,
+    pub(crate) finish: bool,
+    /// Lines of `usr_irq_ack` for this cycle.
+    pub(crate) acknowledged: u32,
+}
+
+/// Work outside the ports that a cycle causes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Events {
+    /// Lines of `usr_irq_req` that rose, and that fell.
+    pub(crate) raised: u32,
+    pub(crate) lowered: u32,
+    /// An access has a result.
+    pub(crate) has_ended: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    bus: Bus,
+    lite: Lite,
+    cycle: u64,
+    /// Cycle of the last activity, and of the begin of the batch.
+    active: u64,
+    began: u64,
+    /// Cycle of the last response or command.
+    progress: u64,
+    is_reported: bool,
+    requests: u32,
+    acknowledged: u32,
+    is_reset_requested: bool,
+    /// No command before this cycle.
+    quiet_until: u64,
+    is_ended: bool,
+    /// Accesses begun by this thread are admitted at once.
+    simulator: Option<ThreadId>,
+}
+
+/// Both AXI masters, shared by the card and the simulator.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    state: Mutex<State>,
+    to_simulator: Condvar,
+    to_host: Condvar,
+    clock: ClockMode,
+    settle: u64,
+    read_timeout: Option<u64>,
+}
+
+impl Ports {
+    pub(crate) fn new(parameters: &Parameters, options: &Options) -> Self {
+        let width = usize::try_from(parameters.data_bits / 8).unwrap_or(64);
+        let state = State {
+            bus: Bus::new(width, parameters.id_bits),
+            lite: Lite::default(),
+            cycle: 0,
+            active: 0,
+            began: 0,
+            progress: 0,
+            is_reported: false,
+            requests: 0,
+            acknowledged: 0,
+            is_reset_requested: true,
+            quiet_until: 0,
+            is_ended: false,
+            simulator: None,
+        };
+        Self {
+            state: Mutex::new(state),
+            to_simulator: Condvar::new(),
+            to_host: Condvar::new(),
+            clock: options.clock,
+            settle: options.settle,
+            read_timeout: (options.read_timeout > 0).then_some(options.read_timeout),
+        }
+    }
+
+    /// Begins a cycle in which `usr_irq_req` has the lines `requests`.
+    pub(crate) fn begin_cycle(&self, requests: u32) -> Events {
+        let mut state = lock(&self.state);
+        state.cycle += 1;
+        let changed = requests ^ state.requests;
+        let events = Events {
+            raised: changed & requests,
+            lowered: changed & !requests,
+            has_ended: state.bus.take_ended(),
+        };
+        if changed != 0 {
+            state.requests = requests;
+            state.active = state.cycle;
+        }
+        if events.has_ended {
+            state.simulator = Some(std::thread::current().id());
+        }
+        events
+    }
+
+    /// Decides what `fpga_xdma` does in the cycle. Locked, this waits for work once a batch has ended.
+    pub(crate) fn end_cycle(&self) -> Flags {
+        let mut state = lock(&self.state);
+        loop {
+            if state.is_ended {
+                return Flags { finish: true, ..Flags::default() };
+            }
+            if std::mem::take(&mut state.is_reset_requested) {
+                state.begin_batch();
+                state.quiet_until = state.cycle + RESET_CYCLES;
+                return Flags { reset: true, ..Flags::default() };
+            }
+            if state.acknowledged != 0 {
+                state.active = state.cycle;
+                break;
+            }
+            let cycle = state.cycle;
+            if state.lite.expire(cycle) {
+                self.to_host.notify_all();
+            }
+            if state.bus.is_active() || state.lite.is_active() || cycle < state.quiet_until {
+                state.active = cycle;
+                if self.clock == ClockMode::Free || (cycle - state.began).is_multiple_of(ADMIT_EVERY) {
+                    state.admit();
+                }
+                state.report_silence();
+                break;
+            }
+            if self.clock == ClockMode::Locked && cycle - state.active < self.settle {
+                break;
+            }
+            if state.has_unadmitted() {
+                state.begin_batch();
+                state.admit();
+                break;
+            }
+            if self.clock == ClockMode::Free {
+                break;
+            }
+            state = self.wait(&self.to_simulator, state);
+        }
+        let may_begin = state.cycle >= state.quiet_until;
+        Flags {
+            write_command: may_begin && state.bus.has_command(true),
+            // Also the data of a command of this cycle.
+            write_data: may_begin && (state.bus.has_data() || state.bus.has_command(true)),
+            read_command: may_begin && state.bus.has_command(false),
+            register: may_begin && state.lite.has_access(),
+            acknowledged: std::mem::take(&mut state.acknowledged),
+            ..Flags::default()
+        }
+    }
+
+    /// Access to the memory master for a command or a response of the cycle.
+    pub(crate) fn bus<T>(&self, act: impl FnOnce(&mut Bus) -> T) -> T {
+        let mut state = lock(&self.state);
+        state.note_progress();
+        act(&mut state.bus)
+    }
+
+    /// Reports a defect of the slave, with its cycle.
+    pub(crate) fn check(&self, result: Result<(), BusError>) {
+        if let Err(error) = result {
+            let cycle = lock(&self.state).cycle;
+            tracing::error!(cycle, "m_axi: {error}");
+        }
+    }
+
+    /// The next register access for the bus.
+    pub(crate) fn register(&self) -> Option<LiteAccess> {
+        let mut state = lock(&self.state);
+        state.note_progress();
+        state.lite.take()
+    }
+
+    /// The response to the register access on the bus.
+    pub(crate) fn register_response(&self, data: u32, code: u32) {
+        let mut state = lock(&self.state);
+        state.note_progress();
+        if !state.lite.respond(data, code) {
+            tracing::error!(cycle = state.cycle, "m_axil: response without an access");
+        }
+        drop(state);
+        self.to_host.notify_all();
+    }
+
+    /// Cycles so far.
+    pub(crate) fn cycle(&self) -> u64 {
+        lock(&self.state).cycle
+    }
+
+    /// Ends the simulation: requesters that wait read all ones.
+    pub(crate) fn end(&self) {
+        lock(&self.state).is_ended = true;
+        self.to_simulator.notify_all();
+        self.to_host.notify_all();
+    }
+
+    fn wait<'a>(&self, on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        match on.wait_timeout(state, CHECK) {
+            Ok((state, _)) => state,
+            Err(poisoned) => poisoned.into_inner().0,
+        }
+    }
+
+    fn begin(&self, access: AxiAccess, is_write: bool, data: Vec<u8>) -> DesignError {
+        let mut state = lock(&self.state);
+        let is_admitted =
+            self.clock == ClockMode::Free || state.simulator == Some(std::thread::current().id());
+        state.bus.begin(access, is_write, data, is_admitted);
+        drop(state);
+        self.to_simulator.notify_all();
+        DesignError::Pending
+    }
+
+    /// Makes a register access and waits for its answer.
+    fn access_register(&self, access: LiteAccess, limit: Option<u64>) -> u32 {
+        let mut state = lock(&self.state);
+        let ticket = state.lite.begin(access, limit);
+        self.to_simulator.notify_all();
+        loop {
+            if let Some(answer) = state.lite.answer(ticket) {
+                return answer;
+            }
+            if state.is_ended {
+                return u32::MAX;
+            }
+            state = self.wait(&self.to_host, state);
+        }
+    }
+}
+
+impl State {
+    const fn begin_batch(&mut self) {
+        (self.began, self.active, self.progress) = (self.cycle, self.cycle, self.cycle);
+        self.is_reported = false;
+    }
+
+    fn has_unadmitted(&self) -> bool {
+        self.bus.has_unadmitted() || self.lite.has_unadmitted()
+    }
+
+    fn admit(&mut self) {
+        self.bus.admit();
+        self.lite.admit(self.cycle);
+    }
+
+    const fn note_progress(&mut self) {
+        (self.progress, self.is_reported) = (self.cycle, false);
+    }
+
+    /// Reports accesses for which nothing has happened for long, once.
+    fn report_silence(&mut self) {
+        if self.is_reported || self.cycle.saturating_sub(self.progress) < REPORT_AFTER {
+            return;
+        }
+        self.is_reported = true;
+        let (cycle, cycles) = (self.cycle, REPORT_AFTER);
+        for (unit, at, is_write) in self.bus.in_progress() {
+            let what = if is_write { "write" } else { "read" };
+            tracing::warn!(cycle, "m_axi: {what} at {at:#x} of {unit:?}: no progress for {cycles} cycles");
+        }
+        if let Some(LiteAccess { at, value }) = self.lite.in_progress() {
+            let what = if value.is_some() { "write" } else { "read" };
+            tracing::warn!(cycle, "m_axil: {what} at {at:#x}: no response for {cycles} cycles");
+        }
+    }
+}
+
+impl Design for Ports {
+    fn read(&self, access: AxiAccess, into: &mut [u8]) -> Result<(), DesignError> {
+        Err(self.begin(access, false, vec![0; into.len()]))
+    }
+
+    fn write(&self, access: AxiAccess, from: &[u8]) -> Result<(), DesignError> {
+        Err(self.begin(access, true, from.to_vec()))
+    }
+
+    fn outcome(&self, access: AxiAccess, into: &mut [u8]) -> Result<(), DesignError> {
+        lock(&self.state).bus.take(access.unit, into)
+    }
+
+    fn read_register(&self, offset: u64) -> u32 {
+        self.access_register(LiteAccess { at: offset, value: None }, self.read_timeout)
+    }
+
+    fn write_register(&self, offset: u64, value: u32) {
+        self.access_register(LiteAccess { at: offset, value: Some(value) }, Some(POSTED_AFTER));
+    }
+
+    fn interrupts_acknowledged(&self, lines: u32) {
+        lock(&self.state).acknowledged |= lines;
+        self.to_simulator.notify_all();
+    }
+
+    fn reset(&self) {
+        let mut state = lock(&self.state);
+        state.bus.reset();
+        state.lite.reset();
+        state.acknowledged = 0;
+        state.is_reset_requested = true;
+        drop(state);
+        self.to_simulator.notify_all();
+        self.to_host.notify_all();
+    }
+}

@@ -1,0 +1,100 @@
+//! One simulation: the card behind its socket, and the simulator's side of its ports.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use fpga_pci::lock;
+use fpga_sim::SimNetwork;
+use fpga_sim::served::CardServer;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::options::{Options, Parameters, StartError};
+use crate::ports::{Flags, Ports};
+
+/// A running simulation.
+#[derive(Debug)]
+pub(crate) struct Simulation {
+    network: SimNetwork,
+    pub(crate) ports: Arc<Ports>,
+    server: Mutex<Option<Server>>,
+}
+
+/// The thread that serves the card; dropping `stop` ends it.
+#[derive(Debug)]
+struct Server {
+    stop: UnixStream,
+    thread: JoinHandle<()>,
+}
+
+impl Simulation {
+    /// Builds the card and serves it.
+    pub(crate) fn start(parameters: &Parameters, options: &Options) -> Result<Self, StartError> {
+        let description = parameters.card(options.card.as_deref())?;
+        let socket = options.socket.as_deref().ok_or(StartError::NoSocket)?;
+        let ports = Arc::new(Ports::new(parameters, options));
+        let design: Arc<Ports> = Arc::clone(&ports);
+        let network = SimNetwork::builder().card_with_design(description, design).build()?;
+        let server = CardServer::bind(socket)?;
+        let system = |what| move |source| StartError::System { what, source };
+        let (stop, stopped) = UnixStream::pair().map_err(system("the server cannot be stopped"))?;
+        let stopped = OwnedFd::from(stopped);
+        let (served, ended) = (network.clone(), Arc::clone(&ports));
+        let serve = move || {
+            if let Err(error) = server.run(&served, 0, stopped) {
+                tracing::error!(%error, "the card is no longer served");
+            }
+            ended.end();
+        };
+        let thread = std::thread::Builder::new().name("fpga-server".into()).spawn(serve);
+        let thread = thread.map_err(system("the server's thread cannot be started"))?;
+        if options.signals {
+            end_at_signals(&ports).map_err(system("signals cannot be handled"))?;
+        }
+        tracing::info!("ready {}", socket.display());
+        Ok(Self { network, ports, server: Mutex::new(Some(Server { stop, thread })) })
+    }
+
+    /// One cycle of `axi_aclk`, after its responses: interrupts, the card's work, and what the masters do next.
+    pub(crate) fn clock(&self, requests: u32) -> Flags {
+        let events = self.ports.begin_cycle(requests);
+        let lines = |mask: u32| (0..16_u8).filter(move |line| mask >> line & 1 != 0);
+        if events.raised | events.lowered != 0 {
+            for line in lines(events.lowered) {
+                self.network.set_user_interrupt(0, line, false);
+            }
+            for line in lines(events.raised) {
+                self.network.set_user_interrupt(0, line, true);
+            }
+        }
+        if events.has_ended {
+            self.network.with_card(0, fpga_sim::Card::wake_channels);
+            self.network.step_until_idle();
+        }
+        self.ports.end_cycle()
+    }
+
+    /// Ends the server and waits for it.
+    pub(crate) fn end(&self) {
+        self.ports.end();
+        if let Some(Server { stop, thread }) = lock(&self.server).take() {
+            drop(stop);
+            // A panic of that thread was reported when it occurred.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Ends the simulation at the signals that end a program, so that the simulator closes its files.
+fn end_at_signals(ports: &Arc<Ports>) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let ports = Arc::clone(ports);
+    let wait = move || {
+        if signals.forever().next().is_some() {
+            ports.end();
+        }
+    };
+    std::thread::Builder::new().name("fpga-signals".into()).spawn(wait).map(drop)
+}

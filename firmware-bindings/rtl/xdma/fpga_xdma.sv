@@ -1,0 +1,305 @@
+// Simulation model with the ports of the vendor's XDMA IP (PG195), memory-mapped build.
+//
+// The behaviour is the card model of this project behind DPI-C (library `fpga_rtl`, directory driver/rtl). Exact: descriptors, data,
+// addresses, order, status, interrupts. Approximate: the cycles of the AXI masters. See driver/rtl/README.md.
+//
+// Configuration: plusargs +fpga_socket=PATH, +fpga_card=FILE.yaml, +fpga_clock=locked|free, +fpga_settle=CYCLES,
+// +fpga_read_timeout=CYCLES, +fpga_signals=0|1; without a plusarg the parameters SOCKET and CARD_FILE, then the environment.
+
+`timescale 1ps / 1ps
+
+module fpga_xdma #(
+    // Bits of m_axi: 64, 128, 256 or 512.
+    parameter int DATA_WIDTH = 256,
+    parameter int ADDR_WIDTH = 64,
+    parameter int ID_WIDTH = 4,
+    // Channels of each direction, 1 to 4.
+    parameter int CHANNELS = 1,
+    parameter int AXIL_ADDR_WIDTH = 32,
+    // Lines of usr_irq_req, 1 to 16.
+    parameter int USER_INTERRUPTS = 1,
+    parameter int LANES = 1,
+    // Half a period of axi_aclk in ps. 0: axi_aclk is sys_clk.
+    parameter int HALF_PERIOD = 2000,
+    parameter string SOCKET = "",
+    parameter string CARD_FILE = ""
+) (
+    input  wire                       sys_clk,
+    input  wire                       sys_clk_gt,
+    input  wire                       sys_rst_n,
+    output wire [LANES-1:0]           pci_exp_txp,
+    output wire [LANES-1:0]           pci_exp_txn,
+    input  wire [LANES-1:0]           pci_exp_rxp,
+    input  wire [LANES-1:0]           pci_exp_rxn,
+    output logic                      user_lnk_up,
+
+    output wire                       axi_aclk,
+    output logic                      axi_aresetn,
+    input  wire [USER_INTERRUPTS-1:0] usr_irq_req,
+    output logic [USER_INTERRUPTS-1:0] usr_irq_ack,
+    output logic                      msi_enable,
+    output logic [2:0]                msi_vector_width,
+
+    output logic [ID_WIDTH-1:0]       m_axi_awid,
+    output logic [ADDR_WIDTH-1:0]     m_axi_awaddr,
+    output logic [7:0]                m_axi_awlen,
+    output logic [2:0]                m_axi_awsize,
+    output logic [1:0]                m_axi_awburst,
+    output logic [2:0]                m_axi_awprot,
+    output logic                      m_axi_awlock,
+    output logic [3:0]                m_axi_awcache,
+    output logic                      m_axi_awvalid,
+    input  wire                       m_axi_awready,
+    output logic [DATA_WIDTH-1:0]     m_axi_wdata,
+    output logic [DATA_WIDTH/8-1:0]   m_axi_wstrb,
+    output logic                      m_axi_wlast,
+    output logic                      m_axi_wvalid,
+    input  wire                       m_axi_wready,
+    input  wire [ID_WIDTH-1:0]        m_axi_bid,
+    input  wire [1:0]                 m_axi_bresp,
+    input  wire                       m_axi_bvalid,
+    output logic                      m_axi_bready,
+    output logic [ID_WIDTH-1:0]       m_axi_arid,
+    output logic [ADDR_WIDTH-1:0]     m_axi_araddr,
+    output logic [7:0]                m_axi_arlen,
+    output logic [2:0]                m_axi_arsize,
+    output logic [1:0]                m_axi_arburst,
+    output logic [2:0]                m_axi_arprot,
+    output logic                      m_axi_arlock,
+    output logic [3:0]                m_axi_arcache,
+    output logic                      m_axi_arvalid,
+    input  wire                       m_axi_arready,
+    input  wire [ID_WIDTH-1:0]        m_axi_rid,
+    input  wire [DATA_WIDTH-1:0]      m_axi_rdata,
+    input  wire [1:0]                 m_axi_rresp,
+    input  wire                       m_axi_rlast,
+    input  wire                       m_axi_rvalid,
+    output logic                      m_axi_rready,
+
+    output logic [AXIL_ADDR_WIDTH-1:0] m_axil_awaddr,
+    output logic [2:0]                m_axil_awprot,
+    output logic                      m_axil_awvalid,
+    input  wire                       m_axil_awready,
+    output logic [31:0]               m_axil_wdata,
+    output logic [3:0]                m_axil_wstrb,
+    output logic                      m_axil_wvalid,
+    input  wire                       m_axil_wready,
+    input  wire                       m_axil_bvalid,
+    input  wire [1:0]                 m_axil_bresp,
+    output logic                      m_axil_bready,
+    output logic [AXIL_ADDR_WIDTH-1:0] m_axil_araddr,
+    output logic [2:0]                m_axil_arprot,
+    output logic                      m_axil_arvalid,
+    input  wire                       m_axil_arready,
+    input  wire [31:0]                m_axil_rdata,
+    input  wire [1:0]                 m_axil_rresp,
+    input  wire                       m_axil_rvalid,
+    output logic                      m_axil_rready
+);
+    import "DPI-C" function int fpga_xdma_open(input int data_bits, input int id_bits, input int channels, input int user_interrupts);
+    import "DPI-C" function void fpga_xdma_option(input int handle, input string name, input string value);
+    import "DPI-C" function int fpga_xdma_start(input int handle);
+    import "DPI-C" function int fpga_xdma_clock(input int handle, input int requests);
+    import "DPI-C" function int fpga_xdma_command(
+        input int handle, input int is_write, output int id, output longint unsigned address, output int length, output int kind);
+    import "DPI-C" function int fpga_xdma_write_data(input int handle, output bit [511:0] data, output longint unsigned strobes);
+    import "DPI-C" function void fpga_xdma_write_response(input int handle, input int id, input int response);
+    import "DPI-C" function void fpga_xdma_read_data(
+        input int handle, input int id, input bit [511:0] data, input int response, input int is_last);
+    import "DPI-C" function int fpga_xdma_register(input int handle, output int address, output int value);
+    import "DPI-C" function void fpga_xdma_register_response(input int handle, input int value, input int response);
+    import "DPI-C" function void fpga_xdma_close(input int handle);
+
+    localparam int BYTES = DATA_WIDTH / 8;
+    localparam logic [2:0] SIZE = 3'($clog2(BYTES));
+    // Cycles of axi_aresetn low.
+    localparam int RESET_CYCLES = 32;
+
+    // Bits of the flags of a cycle.
+    localparam int WRITE_COMMAND = 0;
+    localparam int WRITE_DATA = 1;
+    localparam int READ_COMMAND = 2;
+    localparam int REGISTER = 3;
+    localparam int RESET = 4;
+    localparam int FINISH = 5;
+    localparam int ACKNOWLEDGED = 16;
+
+    generate
+        if (HALF_PERIOD == 0) begin : g_sys_clk
+            assign axi_aclk = sys_clk;
+        end else begin : g_own_clk
+            bit clock = 1'b0;
+            always #(HALF_PERIOD) clock = ~clock;
+            assign axi_aclk = clock;
+        end
+    endgenerate
+
+    assign pci_exp_txp = '0;
+    assign pci_exp_txn = '1;
+
+    int handle = -1;
+
+    task automatic set_option(input string name, input string otherwise);
+        string value;
+        if (!$value$plusargs({"fpga_", name, "=%s"}, value)) value = otherwise;
+        fpga_xdma_option(handle, name, value);
+    endtask
+
+    initial begin
+        handle = fpga_xdma_open(DATA_WIDTH, ID_WIDTH, CHANNELS, USER_INTERRUPTS);
+        set_option("socket", SOCKET);
+        set_option("card", CARD_FILE);
+        set_option("clock", "");
+        set_option("settle", "");
+        set_option("read_timeout", "");
+        set_option("signals", "");
+        if (fpga_xdma_start(handle) == 0) begin
+            $display("fpga_xdma: the simulation does not start; see the message above");
+            $finish;
+        end
+    end
+
+    final fpga_xdma_close(handle);
+
+    assign m_axi_awsize = SIZE;
+    assign m_axi_awprot = 3'b000;
+    assign m_axi_awlock = 1'b0;
+    assign m_axi_awcache = 4'b0011;
+    assign m_axi_arsize = SIZE;
+    assign m_axi_arprot = 3'b000;
+    assign m_axi_arlock = 1'b0;
+    assign m_axi_arcache = 4'b0011;
+    assign m_axil_awprot = 3'b000;
+    assign m_axil_arprot = 3'b000;
+    assign m_axil_wstrb = 4'b1111;
+    assign msi_vector_width = 3'b000;
+    assign msi_enable = 1'b0;
+
+    int reset_cycles = RESET_CYCLES;
+    // A register access is on the bus.
+    bit lite_busy;
+
+    // Arguments of the calls. Blocking assignments: each is written and read within one call.
+    int flags, id, length, kind, register_address, register_value, found;
+    longint unsigned address, strobes;
+    bit [511:0] data;
+
+    task automatic clear();
+        m_axi_awvalid <= 1'b0;
+        m_axi_wvalid <= 1'b0;
+        m_axi_wlast <= 1'b0;
+        m_axi_bready <= 1'b0;
+        m_axi_arvalid <= 1'b0;
+        m_axi_rready <= 1'b0;
+        m_axil_awvalid <= 1'b0;
+        m_axil_wvalid <= 1'b0;
+        m_axil_bready <= 1'b0;
+        m_axil_arvalid <= 1'b0;
+        m_axil_rready <= 1'b0;
+        usr_irq_ack <= '0;
+        lite_busy = 1'b0;
+    endtask
+
+    initial begin
+        axi_aresetn = 1'b0;
+        user_lnk_up = 1'b0;
+    end
+
+    /* verilator lint_off BLKSEQ */
+    always @(posedge axi_aclk) begin
+        // Responses first: the card continues with them in this cycle.
+        if (axi_aresetn) begin
+            if (m_axi_bvalid && m_axi_bready) fpga_xdma_write_response(handle, int'(m_axi_bid), int'(m_axi_bresp));
+            if (m_axi_rvalid && m_axi_rready)
+                fpga_xdma_read_data(handle, int'(m_axi_rid), 512'(m_axi_rdata), int'(m_axi_rresp), int'(m_axi_rlast));
+            if (lite_busy && m_axil_bvalid && m_axil_bready) begin
+                fpga_xdma_register_response(handle, 0, int'(m_axil_bresp));
+                m_axil_bready <= 1'b0;
+                lite_busy = 1'b0;
+            end
+            if (lite_busy && m_axil_rvalid && m_axil_rready) begin
+                fpga_xdma_register_response(handle, int'(m_axil_rdata), int'(m_axil_rresp));
+                m_axil_rready <= 1'b0;
+                lite_busy = 1'b0;
+            end
+        end
+
+        flags = fpga_xdma_clock(handle, axi_aresetn ? int'(usr_irq_req) : 0);
+        if (flags[FINISH]) $finish;
+
+        if (flags[RESET] || !sys_rst_n) begin
+            reset_cycles <= RESET_CYCLES;
+            axi_aresetn <= 1'b0;
+            user_lnk_up <= 1'b0;
+            clear();
+        end else if (reset_cycles != 0) begin
+            reset_cycles <= reset_cycles - 1;
+            axi_aresetn <= reset_cycles == 1;
+            user_lnk_up <= reset_cycles == 1;
+            clear();
+        end else begin
+            m_axi_bready <= 1'b1;
+            m_axi_rready <= 1'b1;
+            usr_irq_ack <= flags[ACKNOWLEDGED +: USER_INTERRUPTS];
+
+            if (!m_axi_awvalid || m_axi_awready) begin
+                m_axi_awvalid <= 1'b0;
+                if (flags[WRITE_COMMAND]) begin
+                    found = fpga_xdma_command(handle, 1, id, address, length, kind);
+                    if (found != 0) begin
+                        m_axi_awvalid <= 1'b1;
+                        m_axi_awid <= ID_WIDTH'(id);
+                        m_axi_awaddr <= ADDR_WIDTH'(address);
+                        m_axi_awlen <= 8'(length);
+                        m_axi_awburst <= 2'(kind);
+                    end
+                end
+            end
+            if (!m_axi_wvalid || m_axi_wready) begin
+                m_axi_wvalid <= 1'b0;
+                if (flags[WRITE_DATA]) begin
+                    found = fpga_xdma_write_data(handle, data, strobes);
+                    if (found != 0) begin
+                        m_axi_wvalid <= 1'b1;
+                        m_axi_wdata <= data[DATA_WIDTH-1:0];
+                        m_axi_wstrb <= strobes[BYTES-1:0];
+                        m_axi_wlast <= found[1];
+                    end
+                end
+            end
+            if (!m_axi_arvalid || m_axi_arready) begin
+                m_axi_arvalid <= 1'b0;
+                if (flags[READ_COMMAND]) begin
+                    found = fpga_xdma_command(handle, 0, id, address, length, kind);
+                    if (found != 0) begin
+                        m_axi_arvalid <= 1'b1;
+                        m_axi_arid <= ID_WIDTH'(id);
+                        m_axi_araddr <= ADDR_WIDTH'(address);
+                        m_axi_arlen <= 8'(length);
+                        m_axi_arburst <= 2'(kind);
+                    end
+                end
+            end
+
+            if (m_axil_awready) m_axil_awvalid <= 1'b0;
+            if (m_axil_wready) m_axil_wvalid <= 1'b0;
+            if (m_axil_arready) m_axil_arvalid <= 1'b0;
+            if (!lite_busy && flags[REGISTER]) begin
+                found = fpga_xdma_register(handle, register_address, register_value);
+                lite_busy = found != 0;
+                if (found == 1) begin
+                    m_axil_araddr <= AXIL_ADDR_WIDTH'(register_address);
+                    m_axil_arvalid <= 1'b1;
+                    m_axil_rready <= 1'b1;
+                end else if (found == 2) begin
+                    m_axil_awaddr <= AXIL_ADDR_WIDTH'(register_address);
+                    m_axil_wdata <= register_value;
+                    m_axil_awvalid <= 1'b1;
+                    m_axil_wvalid <= 1'b1;
+                    m_axil_bready <= 1'b1;
+                end
+            end
+        end
+    end
+    /* verilator lint_on BLKSEQ */
+endmodule
