@@ -32,6 +32,8 @@ pub(crate) struct Lite {
     queue: VecDeque<Queued>,
     /// The first access of the queue is on the bus.
     is_on_bus: bool,
+    /// Answers of this cycle, which the host does not see yet.
+    fresh: Vec<(u64, u32)>,
     answers: BTreeMap<u64, u32>,
     next: u64,
 }
@@ -72,6 +74,13 @@ impl Lite {
         self.queue.front().filter(|_| self.is_on_bus).map(|queued| queued.access)
     }
 
+    /// Lets the host see the answers so far. Returns whether there were any.
+    pub(crate) fn publish(&mut self) -> bool {
+        let any = !self.fresh.is_empty();
+        self.answers.extend(self.fresh.drain(..));
+        any
+    }
+
     /// Answers accesses whose limit is over at cycle `now`. Returns whether there were any.
     pub(crate) fn expire(&mut self, now: u64) -> bool {
         let mut any = false;
@@ -98,6 +107,7 @@ impl Lite {
             return None;
         }
         self.is_on_bus = true;
+        tracing::debug!("m_axil: {:?}", self.queue.front());
         self.queue.front().map(|queued| queued.access)
     }
 
@@ -106,7 +116,7 @@ impl Lite {
         let Some(queued) = self.queue.front().filter(|_| self.is_on_bus) else { return false };
         if !queued.is_answered {
             let is_error = crate::bus::response(code).is_err();
-            self.answers.insert(queued.ticket, if is_error { u32::MAX } else { data });
+            self.fresh.push((queued.ticket, if is_error { u32::MAX } else { data }));
         }
         self.is_on_bus = false;
         self.queue.pop_front();

@@ -128,6 +128,7 @@ impl Ports {
         };
         if changed != 0 {
             state.requests = requests;
+            tracing::debug!(cycle = state.cycle, "usr_irq_req: {requests:#x}");
             state.active = state.cycle;
         }
         if events.has_ended {
@@ -153,7 +154,8 @@ impl Ports {
                 break;
             }
             let cycle = state.cycle;
-            if state.lite.expire(cycle) {
+            // Interrupts of this cycle come before its register responses.
+            if state.lite.publish() | state.lite.expire(cycle) {
                 self.to_host.notify_all();
             }
             if state.bus.is_active() || state.lite.is_active() || cycle < state.quiet_until {
@@ -218,8 +220,6 @@ impl Ports {
         if !state.lite.respond(data, code) {
             tracing::error!(cycle = state.cycle, "m_axil: response without an access");
         }
-        drop(state);
-        self.to_host.notify_all();
     }
 
     /// Cycles so far.
@@ -245,6 +245,7 @@ impl Ports {
         let mut state = lock(&self.state);
         let is_admitted =
             self.clock == ClockMode::Free || state.simulator == Some(std::thread::current().id());
+        tracing::debug!(cycle = state.cycle, is_write, is_admitted, length = data.len(), "m_axi: {access:?}");
         state.bus.begin(access, is_write, data, is_admitted);
         drop(state);
         self.to_simulator.notify_all();
@@ -269,7 +270,8 @@ impl Ports {
 }
 
 impl State {
-    const fn begin_batch(&mut self) {
+    fn begin_batch(&mut self) {
+        tracing::debug!(cycle = self.cycle, "batch");
         (self.began, self.active, self.progress) = (self.cycle, self.cycle, self.cycle);
         self.is_reported = false;
     }
@@ -279,6 +281,9 @@ impl State {
     }
 
     fn admit(&mut self) {
+        if self.has_unadmitted() {
+            tracing::debug!(cycle = self.cycle, "admitted");
+        }
         self.bus.admit();
         self.lite.admit(self.cycle);
     }
@@ -315,7 +320,12 @@ impl Design for Ports {
     }
 
     fn outcome(&self, access: AxiAccess, into: &mut [u8]) -> Result<(), DesignError> {
-        lock(&self.state).bus.take(access.unit, into)
+        let mut state = lock(&self.state);
+        // Register writes of the host wake the channel, too. The simulator's thread alone continues it, in the cycle of the response.
+        if state.simulator != Some(std::thread::current().id()) {
+            return Err(DesignError::Pending);
+        }
+        state.bus.take(access.unit, into)
     }
 
     fn read_register(&self, offset: u64) -> u32 {
@@ -327,7 +337,10 @@ impl Design for Ports {
     }
 
     fn interrupts_acknowledged(&self, lines: u32) {
-        lock(&self.state).acknowledged |= lines;
+        let mut state = lock(&self.state);
+        state.acknowledged |= lines;
+        tracing::debug!(cycle = state.cycle, "usr_irq_ack: {lines:#x}");
+        drop(state);
         self.to_simulator.notify_all();
     }
 

@@ -70,8 +70,7 @@ impl Simulation {
             }
         }
         if events.has_ended {
-            self.network.with_card(0, fpga_sim::Card::wake_channels);
-            self.network.step_until_idle();
+            self.network.continue_card(0);
         }
         self.ports.end_cycle()
     }

@@ -57,6 +57,17 @@ impl SimNetwork {
         self.lock().slots.len()
     }
 
+    /// Lets card `card` continue after its design has responded ([`Card::wake_channels`]), and works like
+    /// [`step_until_idle`](Self::step_until_idle), all on the calling thread: no other thread can begin that work. With a thread of its
+    /// own, the simulated network only wakes the card.
+    pub fn continue_card(&self, card: usize) {
+        let mut state = self.lock();
+        if let Some(slot) = state.slots.get_mut(card) {
+            slot.card.wake_channels();
+        }
+        while !self.is_threaded() && state.step() {}
+    }
+
     /// Makes card `card` fail (or work again); `false` if there is no such card.
     pub fn fail(&self, card: usize, failure: CardFailure) -> bool {
         self.lock().slots.get_mut(card).map(|slot| slot.failure = failure).is_some()

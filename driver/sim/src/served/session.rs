@@ -298,11 +298,6 @@ impl Session {
                 Ok(done)
             }
             Request::RegionWriteMulti(writes) => {
-                let first = writes.first().map(|write| (write.region, write.offset, write.data().len()));
-                let Some((region, offset, length)) = first else { return Ok(false) };
-                if self.design_access(region, offset, length)?.is_none() {
-                    return Ok(false);
-                }
                 for write in writes {
                     if !self.write_design(write.region, write.offset, write.data())? {
                         self.with_slot(|slot| {

@@ -1,0 +1,79 @@
+//! Slaves that refuse or do not answer.
+
+use std::time::{Duration, Instant};
+
+use fpga_driver::recovery::RecoveryLevel;
+use fpga_driver::{CardAddr, WaitOptions};
+use fpga_registers::BarOffset;
+
+use crate::simulator::{Simulation, read, write};
+
+/// Ranges of the reference RAM: no slave, never answers, SLVERR.
+const BEYOND: u64 = 1 << 20;
+const SILENT: u64 = 0x4000_0000;
+const REFUSED: u64 = 0x5000_0000;
+
+/// H2C identifier register of channel 0 in the DMA BAR.
+const IDENTIFIER: BarOffset = BarOffset::new(0);
+
+#[test]
+fn error_responses_end_transfer_with_typed_error() {
+    let Some(simulation) = Simulation::start(&[]) else { return };
+    let card = simulation.card();
+    let data = [0x5A; 10_000];
+    for (at, word) in [(BEYOND, "decode"), (REFUSED, "slave")] {
+        let mut h2c = card.h2c(0).unwrap();
+        let failed = h2c.write(card.buffer_from(&data).unwrap(), CardAddr::new(at)).unwrap_err();
+        assert!(failed.to_string().to_lowercase().contains(word), "{failed}");
+        assert!(failed.buffer.is_some());
+        let mut c2h = card.c2h(0).unwrap();
+        let failed = c2h.read(card.buffer(4096).unwrap(), CardAddr::new(at)).unwrap_err();
+        assert!(failed.to_string().to_lowercase().contains(word), "{failed}");
+        drop((h2c, c2h));
+        write(&card, 0, 0x123, &data);
+        assert_eq!(read(&card, 0, 0x123, data.len()), data);
+    }
+    drop(card);
+    simulation.end_without_violations();
+}
+
+#[test]
+fn silent_slave_hangs_its_channel_until_reset() {
+    let Some(simulation) = Simulation::start(&[]) else { return };
+    let card = simulation.card();
+    let identifier = card.dma_bar().read32(IDENTIFIER).unwrap();
+    let data = [0xA5; 5000];
+    write(&card, 0, 0, &data);
+    let mut h2c = card.h2c(0).unwrap();
+    let options = WaitOptions::default().timeout(Duration::from_millis(300));
+    let failed =
+        h2c.write_with(card.buffer_from(&data).unwrap(), CardAddr::new(SILENT), options).unwrap_err();
+    assert!(failed.buffer.is_none(), "the engine may still read it: {failed}");
+    // Registers answer, and the other direction works.
+    assert_eq!(card.dma_bar().read32(IDENTIFIER).unwrap(), identifier);
+    assert_eq!(card.user_bar().unwrap().read32(BarOffset::new(0)).unwrap(), 0x4652_4546);
+    assert_eq!(read(&card, 1, 0, data.len()), data);
+    drop(h2c);
+    card.recover(RecoveryLevel::Function).unwrap();
+    drop(card);
+    // The reset reaches the design.
+    let card = simulation.card();
+    write(&card, 0, 77, &data);
+    assert_eq!(read(&card, 0, 77, data.len()), data);
+    drop(card);
+    simulation.end_without_violations();
+}
+
+#[test]
+fn silent_register_reads_all_ones_after_timeout() {
+    let Some(simulation) = Simulation::start(&["+fpga_read_timeout=5000"]) else { return };
+    let card = simulation.card();
+    let began = Instant::now();
+    assert_eq!(card.user_bar().unwrap().read32(BarOffset::new(0x1000)).unwrap(), u32::MAX);
+    assert!(began.elapsed() < Duration::from_secs(20));
+    // DMA does not depend on the AXI-Lite master.
+    write(&card, 0, 5, b"still here");
+    assert_eq!(read(&card, 0, 5, 10), b"still here");
+    drop(card);
+    simulation.end();
+}

@@ -1,0 +1,155 @@
+//! Building and running a model.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash as _, Hasher as _};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use fpga_driver::{Card, CardAddr};
+
+/// Sources relative to `firmware-bindings/rtl`.
+const REFERENCE: [&str; 5] = [
+    "xdma/fpga_xdma.sv",
+    "reference/reference_top.sv",
+    "reference/axi_ram.sv",
+    "reference/reference_registers.sv",
+    "check/axi_checker.sv",
+];
+
+/// Version of Verilator; `None` if it is not installed.
+static VERILATOR: LazyLock<Option<String>> = LazyLock::new(|| {
+    let output = Command::new("verilator").arg("--version").output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+});
+
+/// One build at a time: tests share the models.
+static BUILDING: Mutex<()> = Mutex::new(());
+
+/// Folder of the test program, in which Cargo puts the library.
+fn library_folder() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+}
+
+/// Builds the model of module `top`, or takes it from the last build. `None` without Verilator.
+pub(crate) fn build(top: &str, sources: &[&str], arguments: &[&str], name: &str) -> Option<PathBuf> {
+    let Some(version) = VERILATOR.as_ref() else {
+        println!("skipped: verilator is not installed");
+        return None;
+    };
+    let guard: MutexGuard<'_, ()> = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let rtl = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware-bindings/rtl");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut hasher = DefaultHasher::new();
+    (version, arguments, library_folder()).hash(&mut hasher);
+    let sources: Vec<PathBuf> = sources.iter().map(|source| rtl.join(source)).collect();
+    for source in &sources {
+        fs::read(source).unwrap().hash(&mut hasher);
+    }
+    let stamp = format!("{:016x}", hasher.finish());
+    let (program, stamp_file) = (folder.join("simulation"), folder.join("stamp"));
+    if fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
+        return Some(program);
+    }
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let library = library_folder();
+    let linked = format!("-Wl,-rpath,{} -L{} -lfpga_rtl", library.display(), library.display());
+    let output = Command::new("verilator")
+        .args(["--binary", "--timing", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wno-lint"])
+        .args(["--assert", "--top-module", top, "-o", "simulation", "--Mdir"])
+        .arg(&folder)
+        .args(["-CFLAGS", "-O1", "-LDFLAGS", &linked])
+        .args(arguments)
+        .args(&sources)
+        .output()
+        .unwrap();
+    if !output.status.success() {
+        let text = [output.stdout, output.stderr].concat();
+        panic!("verilator: {}", String::from_utf8_lossy(&text));
+    }
+    fs::write(stamp_file, stamp).unwrap();
+    drop(guard);
+    Some(program)
+}
+
+/// A running simulation of the reference top level.
+pub(crate) struct Simulation {
+    child: Child,
+    log: BufReader<ChildStderr>,
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Simulation {
+    /// Starts it with these plusargs. `None` without Verilator.
+    pub(crate) fn start(plusargs: &[&str]) -> Option<Self> {
+        let program = build("reference_top", &REFERENCE, &[], "rtl-reference")?;
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("card");
+        let mut child = Command::new(program)
+            .arg(format!("+fpga_socket={}", socket.display()))
+            .arg("+fpga_signals=1")
+            .args(plusargs)
+            .env("FPGA_RTL_LOG", std::env::var("RTLDBG").unwrap_or("info".into()))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("ready ") {
+            line.clear();
+            assert_ne!(log.read_line(&mut line).unwrap(), 0, "the simulation has ended");
+        }
+        Some(Self { child, log, socket, _folder: folder })
+    }
+
+    pub(crate) fn card(&self) -> Card {
+        Card::open(&format!("vfio-user:{}", self.socket.display())).unwrap()
+    }
+
+    /// Ends the simulation; returns its output: standard output, then the log.
+    pub(crate) fn end(mut self) -> String {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let mut output = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+        self.log.read_to_string(&mut output).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{output}");
+        output
+    }
+
+    /// Ends the simulation, and checks that the checker has found no violation in some bursts.
+    pub(crate) fn end_without_violations(self) {
+        let output = self.end();
+        let report = output.lines().find(|line| line.contains("violations in")).unwrap_or_default();
+        assert!(report.contains(": 0 violations in "), "{output}");
+        assert!(!report.ends_with(" in 0 bursts"), "{output}");
+        assert!(!output.contains("ERROR"), "{output}");
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        // Ended already, except after a failed test.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn write(card: &Card, channel: u8, at: u64, data: &[u8]) {
+    let mut h2c = card.h2c(channel).unwrap();
+    h2c.write(card.buffer_from(data).unwrap(), CardAddr::new(at)).unwrap();
+}
+
+pub(crate) fn read(card: &Card, channel: u8, at: u64, length: usize) -> Vec<u8> {
+    let mut c2h = card.c2h(channel).unwrap();
+    let buffer = c2h.read(card.buffer(length).unwrap(), CardAddr::new(at)).unwrap();
+    let mut data = vec![0; length];
+    buffer.read(0, &mut data).unwrap();
+    data
+}
