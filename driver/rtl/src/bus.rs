@@ -119,8 +119,7 @@ impl Bus {
     /// Begins an access. A channel has one at a time.
     pub(crate) fn begin(&mut self, access: AxiAccess, is_write: bool, data: Vec<u8>, is_admitted: bool) {
         self.accesses.retain(|pending| pending.access.unit != access.unit);
-        let pending =
-            Pending { access, is_write, data, issued: 0, outstanding: 0, error: None, is_admitted };
+        let pending = Pending { access, is_write, data, issued: 0, outstanding: 0, error: None, is_admitted };
         self.accesses.push(pending);
     }
 

@@ -63,7 +63,9 @@ pub(crate) const NAMES: [&str; 6] = ["socket", "card", "clock", "settle", "read_
 /// Reason why a simulation does not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    #[error("option {name}: `{value}` is not {expected}\nhelp: give +fpga_{name}=VALUE to the simulator, or remove it")]
+    #[error(
+        "option {name}: `{value}` is not {expected}\nhelp: give +fpga_{name}=VALUE to the simulator, or remove it"
+    )]
     Value { name: String, value: String, expected: &'static str },
     #[error("there is no option `{0}`; the options are {options}", options = NAMES.join(", "))]
     Unknown(String),
@@ -138,10 +140,20 @@ impl Parameters {
     /// Checks the values that the module accepts.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         let rules = [
-            ("DATA_WIDTH", self.data_bits, matches!(self.data_bits, 64 | 128 | 256 | 512), "it must be 64, 128, 256 or 512"),
+            (
+                "DATA_WIDTH",
+                self.data_bits,
+                matches!(self.data_bits, 64 | 128 | 256 | 512),
+                "it must be 64, 128, 256 or 512",
+            ),
             ("CHANNELS", self.channels, (1..=4).contains(&self.channels), "it must be 1 to 4"),
             ("ID_WIDTH", self.id_bits, (1..=16).contains(&self.id_bits), "it must be 1 to 16"),
-            ("USER_INTERRUPTS", self.user_interrupts, (1..=16).contains(&self.user_interrupts), "it must be 1 to 16"),
+            (
+                "USER_INTERRUPTS",
+                self.user_interrupts,
+                (1..=16).contains(&self.user_interrupts),
+                "it must be 1 to 16",
+            ),
         ];
         for (name, value, is_valid, rule) in rules {
             if !is_valid {
@@ -209,8 +221,11 @@ mod tests {
     fn card_file_with_other_width_is_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("card.yaml");
-        std::fs::write(&file, "schema_version: 3\nxdma: {data_width: 128, h2c_channels: 2, c2h_channels: 2}\n")
-            .expect("a file");
+        std::fs::write(
+            &file,
+            "schema_version: 3\nxdma: {data_width: 128, h2c_channels: 2, c2h_channels: 2}\n",
+        )
+        .expect("a file");
         let error = PARAMETERS.card(Some(&file)).expect_err("a mismatch");
         assert!(error.to_string().contains("xdma.data_width 128"), "{error}");
     }

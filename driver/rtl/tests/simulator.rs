@@ -93,7 +93,9 @@ impl Simulation {
             .arg(format!("+fpga_socket={}", socket.display()))
             .arg("+fpga_signals=1")
             .args(plusargs)
-            .env("FPGA_RTL_LOG", std::env::var("RTLDBG").unwrap_or("info".into()))
+            // Cargo's contains the folder of an older library.
+            .env_remove("LD_LIBRARY_PATH")
+            .env("FPGA_RTL_LOG", "info")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

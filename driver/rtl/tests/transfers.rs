@@ -93,7 +93,7 @@ fn user_interrupt_arrives_and_is_acknowledged() {
         assert_eq!(interrupts.wait(Duration::from_secs(10)).unwrap(), [(3, 1)]);
         user.write32(CLEAR, 1 << 3).unwrap();
         interrupts.iter().for_each(|interrupt| interrupt.rearm().unwrap());
-        if user.read32(ACKNOWLEDGED).unwrap() != round { println!("{}", simulation.end()); panic!(); }
+        assert_eq!(user.read32(ACKNOWLEDGED).unwrap(), round);
     }
     assert_eq!(user.read32(INTERRUPT).unwrap(), 0);
     drop(interrupts);

@@ -7,6 +7,8 @@
 module reference_top #(
     parameter int DATA_WIDTH = 256,
     parameter int CHANNELS = 2,
+    // Bytes of the RAM, a power of two.
+    parameter int RAM_SIZE = 1048576,
     // The protocol checker; 0 for measurements.
     parameter bit CHECKER = 1
 );
@@ -71,7 +73,7 @@ module reference_top #(
         end
     wire [4:0] hold = pressure == 0 ? 5'b0 : {random[3], random[8], random[13] & random[14], random[18], random[23]};
 
-    axi_ram #(.DATA_WIDTH(DATA_WIDTH), .ADDR_WIDTH(ADDR_WIDTH), .ID_WIDTH(ID_WIDTH)) ram (
+    axi_ram #(.DATA_WIDTH(DATA_WIDTH), .ADDR_WIDTH(ADDR_WIDTH), .ID_WIDTH(ID_WIDTH), .SIZE(64'(RAM_SIZE))) ram (
         .clk(axi_aclk), .rst_n(axi_aresetn), .hold,
         .s_awid(awid), .s_awaddr(awaddr), .s_awlen(awlen), .s_awburst(awburst), .s_awvalid(awvalid), .s_awready(awready),
         .s_wdata(wdata), .s_wstrb(wstrb), .s_wlast(wlast), .s_wvalid(wvalid), .s_wready(wready),
