@@ -6,6 +6,7 @@ mod boards;
 mod bursts;
 mod cdma;
 mod config_space;
+mod design;
 mod faults;
 mod foreign_drivers;
 mod foreign_others;
