@@ -79,12 +79,12 @@ pub(crate) fn start(handle: i32) -> bool {
     }
 }
 
-/// One cycle. Flags: write command 0, write data 1, read command 2, register access 3, reset 4, end of the simulation 5; acknowledged
-/// lines 31:16.
+/// One cycle. Flags: write command 0, write data 1, read command 2, register access 3, reset 4, end of the simulation 5; MSI enabled 8, its
+/// number of messages (log2) 11:9; acknowledged lines 31:16.
 pub(crate) fn clock(handle: i32, requests: u32) -> u32 {
-    let flags = match simulation(handle) {
-        Some(simulation) => simulation.clock(requests & 0xFFFF),
-        None => Flags { finish: true, ..Flags::default() },
+    let (flags, messages) = match simulation(handle) {
+        Some(simulation) => (simulation.clock(requests & 0xFFFF), simulation.msi_messages()),
+        None => (Flags { finish: true, ..Flags::default() }, 0),
     };
     u32::from(flags.write_command)
         | u32::from(flags.write_data) << 1
@@ -92,6 +92,8 @@ pub(crate) fn clock(handle: i32, requests: u32) -> u32 {
         | u32::from(flags.register) << 3
         | u32::from(flags.reset) << 4
         | u32::from(flags.finish) << 5
+        | u32::from(messages != 0) << 8
+        | messages.checked_ilog2().unwrap_or(0) << 9
         | (flags.acknowledged & 0xFFFF) << 16
 }
 

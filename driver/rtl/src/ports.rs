@@ -42,6 +42,8 @@ pub(crate) struct Flags {
     pub(crate) register: bool,
     pub(crate) reset: bool,
     pub(crate) finish: bool,
+    /// A batch begins.
+    pub(crate) begins: bool,
     /// Lines of `usr_irq_ack` for this cycle.
     pub(crate) acknowledged: u32,
 }
@@ -187,6 +189,7 @@ impl Ports {
             read_command: may_begin && state.bus.has_command(false),
             register: may_begin && state.lite.has_access(),
             acknowledged: std::mem::take(&mut state.acknowledged),
+            begins: state.began == state.cycle,
             ..Flags::default()
         }
     }

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -20,6 +21,16 @@ pub(crate) struct Simulation {
     network: SimNetwork,
     pub(crate) ports: Arc<Ports>,
     server: Mutex<Option<Server>>,
+    msi_messages: AtomicU16,
+}
+
+/// Ends the simulation when the server's thread ends, also by a panic.
+struct EndGuard(Arc<Ports>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// The thread that serves the card; dropping `stop` ends it.
@@ -41,12 +52,12 @@ impl Simulation {
         let system = |what| move |source| StartError::System { what, source };
         let (stop, stopped) = UnixStream::pair().map_err(system("the server cannot be stopped"))?;
         let stopped = OwnedFd::from(stopped);
-        let (served, ended) = (network.clone(), Arc::clone(&ports));
+        let (served, ended) = (network.clone(), EndGuard(Arc::clone(&ports)));
         let serve = move || {
+            let _ended = ended;
             if let Err(error) = server.run(&served, 0, stopped) {
                 tracing::error!(%error, "the card is no longer served");
             }
-            ended.end();
         };
         let thread = std::thread::Builder::new().name("fpga-server".into()).spawn(serve);
         let thread = thread.map_err(system("the server's thread cannot be started"))?;
@@ -54,7 +65,8 @@ impl Simulation {
             end_at_signals(&ports).map_err(system("signals cannot be handled"))?;
         }
         tracing::info!("ready {}", socket.display());
-        Ok(Self { network, ports, server: Mutex::new(Some(Server { stop, thread })) })
+        let server = Mutex::new(Some(Server { stop, thread }));
+        Ok(Self { network, ports, server, msi_messages: AtomicU16::new(0) })
     }
 
     /// One cycle of `axi_aclk`, after its responses: interrupts, the card's work, and what the masters do next.
@@ -72,7 +84,17 @@ impl Simulation {
         if events.has_ended {
             self.network.continue_card(0);
         }
-        self.ports.end_cycle()
+        let flags = self.ports.end_cycle();
+        if flags.begins {
+            let messages = self.network.with_card(0, |card| card.config().msi_messages()).unwrap_or(0);
+            self.msi_messages.store(messages, Ordering::Relaxed);
+        }
+        flags
+    }
+
+    /// Number of enabled MSI messages when the batch began: 0, or a power of two.
+    pub(crate) fn msi_messages(&self) -> u16 {
+        self.msi_messages.load(Ordering::Relaxed)
     }
 
     /// Ends the server and waits for it.

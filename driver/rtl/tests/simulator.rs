@@ -75,6 +75,13 @@ pub(crate) fn build(top: &str, sources: &[&str], arguments: &[&str], name: &str)
     Some(program)
 }
 
+/// Builds the reference top level with a data bus of `bits` and this number of channels. `None` without Verilator.
+pub(crate) fn reference(bits: u32, channels: u32) -> Option<PathBuf> {
+    let parameters = [format!("-GDATA_WIDTH={bits}"), format!("-GCHANNELS={channels}")];
+    let arguments = parameters.each_ref().map(String::as_str);
+    build("reference_top", &REFERENCE, &arguments, &format!("rtl-reference-{bits}-{channels}"))
+}
+
 /// A running simulation of the reference top level.
 pub(crate) struct Simulation {
     child: Child,
@@ -86,7 +93,11 @@ pub(crate) struct Simulation {
 impl Simulation {
     /// Starts it with these plusargs. `None` without Verilator.
     pub(crate) fn start(plusargs: &[&str]) -> Option<Self> {
-        let program = build("reference_top", &REFERENCE, &[], "rtl-reference")?;
+        Some(Self::run(&reference(256, 2)?, plusargs))
+    }
+
+    /// Starts a model with these plusargs.
+    pub(crate) fn run(program: &Path, plusargs: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("card");
         let mut child = Command::new(program)
@@ -106,7 +117,7 @@ impl Simulation {
             line.clear();
             assert_ne!(log.read_line(&mut line).unwrap(), 0, "the simulation has ended");
         }
-        Some(Self { child, log, socket, _folder: folder })
+        Self { child, log, socket, _folder: folder }
     }
 
     pub(crate) fn card(&self) -> Card {

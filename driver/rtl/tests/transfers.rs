@@ -1,12 +1,13 @@
 //! Data, registers and interrupts.
 
+use std::process::Command;
 use std::time::Duration;
 
 use fpga_registers::BarOffset;
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 
-use crate::simulator::{Simulation, read, write};
+use crate::simulator::{Simulation, read, reference, write};
 
 /// Bytes of the reference RAM.
 const RAM: usize = 1 << 20;
@@ -21,7 +22,12 @@ const CYCLES: BarOffset = BarOffset::new(0x14);
 
 /// Random transfers on both channels, compared with a copy of the RAM.
 fn random_transfers(plusargs: &[&str], count: u32) {
-    let Some(simulation) = Simulation::start(plusargs) else { return };
+    if let Some(simulation) = Simulation::start(plusargs) {
+        transfer_at_random(simulation, count);
+    }
+}
+
+fn transfer_at_random(simulation: Simulation, count: u32) {
     let card = simulation.card();
     let mut random = Pcg64Mcg::new(7);
     let mut below = |limit: usize| usize::try_from(random.next_u64() % limit as u64).unwrap();
@@ -64,6 +70,25 @@ fn random_transfers_with_back_pressure_match_reference() {
 #[test]
 fn random_transfers_with_free_clock_match_reference() {
     random_transfers(&["+fpga_clock=free", "+pressure=2"], 20);
+}
+
+#[test]
+fn random_transfers_match_reference_at_other_widths() {
+    for (bits, channels) in [(64, 2), (512, 4)] {
+        let Some(program) = reference(bits, channels) else { return };
+        let simulation = Simulation::run(&program, &["+pressure=3"]);
+        assert_eq!(u32::from(simulation.card().info().xdma.h2c_channels), channels);
+        transfer_at_random(simulation, 20);
+    }
+}
+
+#[test]
+fn missing_socket_ends_simulation_with_message() {
+    let Some(program) = reference(256, 2) else { return };
+    let output = Command::new(program).env_remove("LD_LIBRARY_PATH").output().unwrap();
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("help: give +fpga_socket=PATH"), "{text}");
 }
 
 #[test]

@@ -122,6 +122,8 @@ module fpga_xdma #(
     localparam int REGISTER = 3;
     localparam int RESET = 4;
     localparam int FINISH = 5;
+    localparam int MSI_ENABLE = 8;
+    localparam int MSI_WIDTH = 9;
     localparam int ACKNOWLEDGED = 16;
 
     generate
@@ -153,10 +155,7 @@ module fpga_xdma #(
         set_option("settle", "");
         set_option("read_timeout", "");
         set_option("signals", "");
-        if (fpga_xdma_start(handle) == 0) begin
-            $display("fpga_xdma: the simulation does not start; see the message above");
-            $finish;
-        end
+        if (fpga_xdma_start(handle) == 0) $fatal(1, "fpga_xdma: the simulation does not start; its message is on standard error");
     end
 
     final fpga_xdma_close(handle);
@@ -172,8 +171,6 @@ module fpga_xdma #(
     assign m_axil_awprot = 3'b000;
     assign m_axil_arprot = 3'b000;
     assign m_axil_wstrb = 4'b1111;
-    assign msi_vector_width = 3'b000;
-    assign msi_enable = 1'b0;
 
     int reset_cycles = RESET_CYCLES;
     // A register access is on the bus.
@@ -226,6 +223,8 @@ module fpga_xdma #(
 
         flags = fpga_xdma_clock(handle, axi_aresetn ? int'(usr_irq_req) : 0);
         if (flags[FINISH]) $finish;
+        msi_enable <= flags[MSI_ENABLE];
+        msi_vector_width <= flags[MSI_WIDTH +: 3];
 
         if (flags[RESET] || !sys_rst_n) begin
             reset_cycles <= RESET_CYCLES;

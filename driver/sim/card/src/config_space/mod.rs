@@ -257,6 +257,12 @@ impl ConfigSpace {
         self.has_msi && self.map.word(msi::CONTROL) & msi::ENABLE != 0
     }
 
+    /// Number of MSI messages that software has enabled, a power of two; 0 while MSI is off.
+    #[must_use]
+    pub fn msi_messages(&self) -> u16 {
+        if self.msi_enabled() { u16::from(self.switches.msi_last) + 1 } else { 0 }
+    }
+
     /// Whether all MSI-X vectors are masked.
     #[must_use]
     pub const fn msix_function_masked(&self) -> bool {
