@@ -13,12 +13,14 @@
 //! | `ports` | both AXI masters behind one lock; when simulated time advances |
 //! | `bus`, `burst` | the AXI4 master: bursts, beats, responses |
 //! | `lite` | the AXI4-Lite master |
+//! | [`model`] | building and starting models with Verilator (not a part of them) |
 
 mod boundary;
 mod burst;
 mod bus;
 pub mod dpi;
 mod lite;
+pub mod model;
 mod options;
 mod ports;
 mod simulation;

@@ -39,6 +39,8 @@ pub(crate) struct Options {
     pub(crate) read_timeout: u64,
     /// End the simulation at SIGINT and SIGTERM.
     pub(crate) signals: bool,
+    /// Print `ready SOCKET` on standard output when clients can connect.
+    pub(crate) announce: bool,
 }
 
 /// Default of `settle`.
@@ -53,12 +55,14 @@ impl Default for Options {
             settle: SETTLE,
             read_timeout: 0,
             signals: false,
+            announce: false,
         }
     }
 }
 
 /// Names of the options: plusarg `+fpga_NAME=VALUE`, environment variable `FPGA_RTL_NAME` in capitals.
-pub(crate) const NAMES: [&str; 6] = ["socket", "card", "clock", "settle", "read_timeout", "signals"];
+pub(crate) const NAMES: [&str; 7] =
+    ["socket", "card", "clock", "settle", "read_timeout", "signals", "announce"];
 
 /// Reason why a simulation does not start.
 #[derive(Debug, thiserror::Error)]
@@ -110,12 +114,13 @@ impl Options {
             "read_timeout" => {
                 self.read_timeout = u64::from_str(value).map_err(|_| bad("a number of cycles"))?;
             }
-            "signals" => {
-                self.signals = match value {
+            "signals" | "announce" => {
+                let is_set = match value {
                     "0" => false,
                     "1" => true,
                     _ => return Err(bad("0 or 1")),
-                }
+                };
+                *if name == "signals" { &mut self.signals } else { &mut self.announce } = is_set;
             }
             _ => return Err(StartError::Unknown(name.to_owned())),
         }

@@ -1,5 +1,6 @@
 //! One simulation: the card behind its socket, and the simulator's side of its ports.
 
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -65,6 +66,10 @@ impl Simulation {
             end_at_signals(&ports).map_err(system("signals cannot be handled"))?;
         }
         tracing::info!("ready {}", socket.display());
+        if options.announce {
+            // A closed standard output does not concern the card.
+            let _ = writeln!(std::io::stdout(), "ready {}", socket.display());
+        }
         let server = Mutex::new(Some(Server { stop, thread }));
         Ok(Self { network, ports, server, msi_messages: AtomicU16::new(0) })
     }

@@ -4,5 +4,6 @@
 
 mod checker;
 mod faults;
+mod model;
 mod simulator;
 mod transfers;

@@ -40,11 +40,10 @@ pub(crate) fn build(top: &str, sources: &[&str], arguments: &[&str], name: &str)
         return None;
     };
     let guard: MutexGuard<'_, ()> = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-    let rtl = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware-bindings/rtl");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut hasher = DefaultHasher::new();
     (version, arguments, library_folder()).hash(&mut hasher);
-    let sources: Vec<PathBuf> = sources.iter().map(|source| rtl.join(source)).collect();
+    let sources: Vec<PathBuf> = sources.iter().map(|source| rtl().join(source)).collect();
     for source in &sources {
         fs::read(source).unwrap().hash(&mut hasher);
     }
@@ -84,7 +83,7 @@ pub(crate) fn reference(bits: u32, channels: u32) -> Option<PathBuf> {
 
 /// A running simulation of the reference top level.
 pub(crate) struct Simulation {
-    child: Child,
+    child: KillGuard,
     log: BufReader<ChildStderr>,
     socket: PathBuf,
     _folder: tempfile::TempDir,
@@ -117,7 +116,7 @@ impl Simulation {
             line.clear();
             assert_ne!(log.read_line(&mut line).unwrap(), 0, "the simulation has ended");
         }
-        Self { child, log, socket, _folder: folder }
+        Self { child: KillGuard(child), log, socket, _folder: folder }
     }
 
     pub(crate) fn card(&self) -> Card {
@@ -126,13 +125,11 @@ impl Simulation {
 
     /// Ends the simulation; returns its output: standard output, then the log.
     pub(crate) fn end(mut self) -> String {
-        let pid = i32::try_from(self.child.id()).unwrap();
-        let pid = rustix::process::Pid::from_raw(pid).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        terminate(&self.child.0);
         let mut output = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+        self.child.0.stdout.take().unwrap().read_to_string(&mut output).unwrap();
         self.log.read_to_string(&mut output).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{output}");
+        assert!(self.child.0.wait().unwrap().success(), "{output}");
         output
     }
 
@@ -146,12 +143,25 @@ impl Simulation {
     }
 }
 
-impl Drop for Simulation {
+/// Ends a program that a failed test has left.
+pub(crate) struct KillGuard(pub(crate) Child);
+
+impl Drop for KillGuard {
     fn drop(&mut self) {
-        // Ended already, except after a failed test.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
+}
+
+/// Sends SIGTERM.
+pub(crate) fn terminate(child: &Child) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+}
+
+/// Folder of the SystemVerilog sources.
+pub(crate) fn rtl() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware-bindings/rtl")
 }
 
 pub(crate) fn write(card: &Card, channel: u8, at: u64, data: &[u8]) {

@@ -4,7 +4,7 @@
 // addresses, order, status, interrupts. Approximate: the cycles of the AXI masters. See driver/rtl/README.md.
 //
 // Configuration: plusargs +fpga_socket=PATH, +fpga_card=FILE.yaml, +fpga_clock=locked|free, +fpga_settle=CYCLES,
-// +fpga_read_timeout=CYCLES, +fpga_signals=0|1; without a plusarg the parameters SOCKET and CARD_FILE, then the environment.
+// +fpga_read_timeout=CYCLES, +fpga_signals=0|1, +fpga_announce=0|1, +fpga_trace=FILE; without a plusarg the parameters SOCKET and CARD_FILE, then the environment.
 
 `timescale 1ps / 1ps
 
@@ -155,8 +155,17 @@ module fpga_xdma #(
         set_option("settle", "");
         set_option("read_timeout", "");
         set_option("signals", "");
+        set_option("announce", "");
         if (fpga_xdma_start(handle) == 0) $fatal(1, "fpga_xdma: the simulation does not start; its message is on standard error");
     end
+
+    // Waveform of the whole model, if the simulator was built with support for it.
+    string trace;
+    initial
+        if ($value$plusargs("fpga_trace=%s", trace)) begin
+            $dumpfile(trace);
+            $dumpvars(0);
+        end
 
     final fpga_xdma_close(handle);
 

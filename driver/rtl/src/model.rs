@@ -1,0 +1,269 @@
+//! Models of a user's top level: building them with Verilator, and starting them.
+//!
+//! A model is a folder: the program of the simulator (`obj/simulation`), the source of `fpga_xdma` and, if the card has a description,
+//! `card.yaml`.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// SystemVerilog source of `fpga_xdma`.
+pub const XDMA: &str = include_str!("../../../firmware-bindings/rtl/xdma/fpga_xdma.sv");
+
+/// Oldest version of Verilator that is known to work.
+const OLDEST: (u32, u32) = (5, 6);
+/// Name of the static library of this package.
+const LIBRARY: &str = "libfpga_rtl.a";
+/// Maximum number of lines of Verilator's output in an error.
+const LINES: usize = 40;
+
+/// Parts of a model, and how to build it.
+#[derive(Clone, Debug, Default)]
+pub struct ModelOptions {
+    /// SystemVerilog and Verilog sources of the design. A source of `fpga_xdma` is added if none has this name.
+    pub sources: Vec<PathBuf>,
+    /// Top module. It has no inputs. `None`: Verilator chooses it.
+    pub top: Option<String>,
+    /// Description of the card.
+    pub card: Option<PathBuf>,
+    /// Build in support for waveforms, which makes the model slower.
+    pub trace: bool,
+    /// Further arguments of Verilator.
+    pub arguments: Vec<String>,
+}
+
+/// How to start a model.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Path of the card's socket.
+    pub socket: PathBuf,
+    /// Waveform file (FST) to write.
+    pub trace: Option<PathBuf>,
+    /// Simulated time always advances, instead of only while the design has something to do.
+    pub free: bool,
+    /// Further plusargs.
+    pub plusargs: Vec<String>,
+}
+
+/// Reasons why a model is not built or started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// Verilator cannot be run.
+    #[error(
+        "{program} cannot be run: {source}\nhelp: install Verilator {}.{:03} or newer (Debian, Ubuntu: apt-get install verilator), or set VERILATOR to its path",
+        OLDEST.0,
+        OLDEST.1
+    )]
+    NoVerilator {
+        /// Program.
+        program: String,
+        /// System error.
+        r#source: io::Error,
+    },
+    /// This version of Verilator is too old.
+    #[error("{found} is too old\nhelp: install Verilator {}.{:03} or newer, or set VERILATOR to its path", OLDEST.0, OLDEST.1)]
+    OldVerilator {
+        /// Its own description.
+        found: String,
+    },
+    /// The DPI-C library was not found.
+    #[error(
+        "{LIBRARY} was not found in {searched}\nhelp: build it (cargo build --release -p fpga-rtl), and set FPGA_RTL_LIBRARY to its path"
+    )]
+    NoLibrary {
+        /// Folders.
+        searched: String,
+    },
+    /// Verilator refused the sources, or its output did not compile.
+    #[error("verilator failed:\n{output}help: correct the sources; Verilator's manual explains each message")]
+    Refused {
+        /// Last lines of its output.
+        output: String,
+    },
+    /// A file cannot be used.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    File {
+        /// Path.
+        path: PathBuf,
+        /// Intended action.
+        action: &'static str,
+        /// System error.
+        r#source: io::Error,
+    },
+    /// The folder contains no model.
+    #[error("{} contains no model\nhelp: build it: fpgactl rtl build TOP.sv... -o {}", folder.display(), folder.display())]
+    NotBuilt {
+        /// Folder.
+        folder: PathBuf,
+    },
+    /// The model was built without support for waveforms.
+    #[error("the model in {} was built without waveforms\nhelp: build it again with --trace", folder.display())]
+    NoTrace {
+        /// Folder.
+        folder: PathBuf,
+    },
+}
+
+fn file_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> ModelError {
+    let path = path.to_owned();
+    move |source| ModelError::File { path, action, source }
+}
+
+/// Builds the model of `options` in `folder`.
+///
+/// # Errors
+/// [`ModelError`].
+pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
+    let verilator = verilator()?;
+    let library = library()?;
+    std::fs::create_dir_all(folder).map_err(file_error(folder, "create it"))?;
+    let card = folder.join("card.yaml");
+    match &options.card {
+        Some(file) => drop(std::fs::copy(file, &card).map_err(file_error(file, "copy it"))?),
+        None => remove(&card)?,
+    }
+    let traced = folder.join("traced");
+    remove(&traced)?;
+    let mut command = Command::new(verilator);
+    command.args(["--binary", "--timing", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wno-lint"]);
+    command.args(["-o", "simulation", "-CFLAGS", "-O2", "-LDFLAGS", "-lpthread -ldl -lm"]);
+    command.arg("--Mdir").arg(folder.join("obj"));
+    if let Some(top) = &options.top {
+        command.args(["--top-module", top]);
+    }
+    if options.trace {
+        command.arg("--trace-fst");
+    }
+    command.args(&options.arguments);
+    let is_own = |source: &PathBuf| source.file_name().is_some_and(|name| name == "fpga_xdma.sv");
+    if !options.sources.iter().any(is_own) {
+        let source = folder.join("fpga_xdma.sv");
+        std::fs::write(&source, XDMA).map_err(file_error(&source, "write it"))?;
+        command.arg(source);
+    }
+    for source in &options.sources {
+        command.arg(std::path::absolute(source).map_err(file_error(source, "use it"))?);
+    }
+    command.arg(library);
+    let output = run(&mut command)?;
+    if !output.status.success() {
+        return Err(ModelError::Refused { output: last_lines(&output) });
+    }
+    if options.trace {
+        std::fs::write(&traced, "").map_err(file_error(&traced, "write it"))?;
+    }
+    Ok(())
+}
+
+/// Returns the command that runs the model in `folder`. It prints `ready SOCKET` when clients can connect, and ends at SIGINT and SIGTERM.
+///
+/// # Errors
+/// [`ModelError::NotBuilt`], [`ModelError::NoTrace`].
+pub fn command(folder: &Path, options: &RunOptions) -> Result<Command, ModelError> {
+    let program = folder.join("obj/simulation");
+    let program = std::path::absolute(&program).map_err(file_error(&program, "use it"))?;
+    if !program.exists() {
+        return Err(ModelError::NotBuilt { folder: folder.to_owned() });
+    }
+    let mut command = Command::new(program);
+    let plusarg = |name: &str, path: &Path| {
+        let mut argument = std::ffi::OsString::from(format!("+fpga_{name}="));
+        argument.push(path);
+        argument
+    };
+    command.arg(plusarg("socket", &options.socket)).args(["+fpga_signals=1", "+fpga_announce=1"]);
+    let card = folder.join("card.yaml");
+    if card.exists() {
+        command.arg(plusarg("card", &card));
+    }
+    if options.free {
+        command.arg("+fpga_clock=free");
+    }
+    if let Some(trace) = &options.trace {
+        if !folder.join("traced").exists() {
+            return Err(ModelError::NoTrace { folder: folder.to_owned() });
+        }
+        command.arg(plusarg("trace", trace));
+    }
+    command.args(&options.plusargs);
+    Ok(command)
+}
+
+fn remove(path: &Path) -> Result<(), ModelError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path, "remove it")(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Runs Verilator; its program's name is in the error.
+fn run(command: &mut Command) -> Result<Output, ModelError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.output().map_err(|source| ModelError::NoVerilator { program, source })
+}
+
+/// Name of the Verilator program, which is new enough.
+fn verilator() -> Result<std::ffi::OsString, ModelError> {
+    let program = std::env::var_os("VERILATOR").unwrap_or_else(|| "verilator".into());
+    let output = run(Command::new(&program).arg("--version"))?;
+    let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    match version(&found) {
+        Some(version) if version >= OLDEST => Ok(program),
+        _ => Err(ModelError::OldVerilator { found }),
+    }
+}
+
+/// Version in "Verilator 5.006 2023-01-22".
+fn version(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_whitespace().nth(1)?.split_once('.')?;
+    let digits = minor.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(minor.len());
+    Some((major.parse().ok()?, minor.get(..digits)?.parse().ok()?))
+}
+
+/// Path of the static library: `FPGA_RTL_LIBRARY`, or beside this program.
+fn library() -> Result<PathBuf, ModelError> {
+    if let Some(path) = std::env::var_os("FPGA_RTL_LIBRARY") {
+        return Ok(path.into());
+    }
+    let program = std::env::current_exe().unwrap_or_default();
+    let folder = program.parent().unwrap_or(Path::new("."));
+    // Beside the program, in an installation, and in Cargo's folder of dependencies.
+    let folders = [folder.to_owned(), folder.join("../lib"), folder.join("deps")];
+    let found = folders.iter().map(|folder| folder.join(LIBRARY)).find(|path| path.exists());
+    found.ok_or_else(|| ModelError::NoLibrary {
+        searched: folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "),
+    })
+}
+
+fn last_lines(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let shown = lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default();
+    shown.iter().fold(String::new(), |mut text, line| {
+        let _ = writeln!(text, "  {line}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_is_read_from_description() {
+        assert_eq!(version("Verilator 5.006 2023-01-22 rev (Debian 5.006-3)"), Some((5, 6)));
+        assert_eq!(version("Verilator 4.038"), Some((4, 38)));
+        assert_eq!(version("Verilator 5.021devel rev"), Some((5, 21)));
+        assert_eq!(version("other"), None);
+    }
+
+    #[test]
+    fn folder_without_model_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let error = command(folder.path(), &RunOptions::default()).expect_err("no model");
+        assert!(matches!(error, ModelError::NotBuilt { .. }));
+    }
+}
