@@ -229,8 +229,8 @@ fn library() -> Result<PathBuf, ModelError> {
     }
     let program = std::env::current_exe().unwrap_or_default();
     let folder = program.parent().unwrap_or(Path::new("."));
-    // Beside the program, in an installation, and in Cargo's folder of dependencies.
-    let folders = [folder.to_owned(), folder.join("../lib"), folder.join("deps")];
+    // Cargo's folder of dependencies, which is newer than its copy beside the program; an installation.
+    let folders = [folder.join("deps"), folder.to_owned(), folder.join("../lib")];
     let found = folders.iter().map(|folder| folder.join(LIBRARY)).find(|path| path.exists());
     found.ok_or_else(|| ModelError::NoLibrary {
         searched: folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "),

@@ -15,6 +15,7 @@ mod feedback;
 mod host;
 mod irq;
 mod regs;
+mod rtl;
 mod sim;
 mod stream;
 mod top;
@@ -25,6 +26,7 @@ pub use feedback::{FeedbackArgs, HopSupport};
 pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use irq::{IrqCommand, IrqWaitArgs};
 pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
+pub use rtl::{RtlBuildArgs, RtlCommand, RtlRunArgs};
 pub use sim::{FigureName, SimCheckArgs, SimCommand, SimFigureArgs, SimGridArgs, SimRunArgs};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
 pub use top::TopArgs;
@@ -212,6 +214,12 @@ pub enum Command {
         /// Subcommand.
         #[command(subcommand)]
         command: CardCommand,
+    },
+    /// Simulate your RTL behind the driver, with Verilator
+    Rtl {
+        /// Subcommand.
+        #[command(subcommand)]
+        command: RtlCommand,
     },
     /// Frame streams: one publisher, many subscribers, in real time
     Stream {

@@ -116,6 +116,9 @@ pub enum CliError {
     /// A program cannot be run with device files.
     #[error(transparent)]
     Run(#[from] xdma_compat::RunError),
+    /// A model of RTL cannot be built or run.
+    #[error(transparent)]
+    Model(#[from] fpga_rtl::model::ModelError),
     /// A source has no length, or cannot be read twice.
     #[error("{}: this is a {kind}\nhelp: give a regular file, whose length is known and which can be read again", path.display())]
     NotAFile {

@@ -207,6 +207,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Events(args) => events::run(settings, args, out),
         Command::Irq { command } => irq::run(settings, command, out),
         Command::Card { command } => card::run(settings, command, out),
+        Command::Rtl { command } => commands::rtl::run(command),
         Command::Stream { command } => frames::run(settings, command, out),
         Command::Sim { command: SimCommand::Run(args) } => {
             output::print(&sim::run(settings, args)?, json, out)

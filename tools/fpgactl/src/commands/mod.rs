@@ -21,6 +21,7 @@ pub mod raw;
 pub mod recover;
 pub mod regs;
 pub mod replay;
+pub mod rtl;
 pub mod run;
 pub mod serve;
 pub mod share;

@@ -1,0 +1,68 @@
+//! `rtl`: models of a user's RTL.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Simulate your RTL behind the driver, with Verilator
+#[derive(Debug, Clone, Subcommand)]
+pub enum RtlCommand {
+    /// Build a model of a top level whose XDMA instance is the module fpga_xdma
+    Build(RtlBuildArgs),
+    /// Run a model and serve its card, until SIGINT or SIGTERM
+    Run(RtlRunArgs),
+}
+
+/// Options of `rtl build`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "The top module has no inputs: fpga_xdma makes the clock and the reset of the AXI side. Verilator is found by the \
+                        variable VERILATOR or in PATH.\n\n\
+                        Examples:\n  \
+                        fpgactl rtl build top.sv filter.sv -o model\n  \
+                        fpgactl rtl build rtl/*.sv --top top --card-file card.yaml --trace -o model"
+)]
+pub struct RtlBuildArgs {
+    /// SystemVerilog and Verilog sources
+    #[arg(required = true, value_name = "FILE.sv")]
+    pub sources: Vec<PathBuf>,
+    /// Top module [default: the only module that no other one instantiates]
+    #[arg(long, value_name = "MODULE")]
+    pub top: Option<String>,
+    /// Description of the card, which agrees with the parameters of fpga_xdma [default: a card with these parameters]
+    #[arg(long, value_name = "FILE.yaml")]
+    pub card_file: Option<PathBuf>,
+    /// Build in support for waveforms, which makes the model slower
+    #[arg(long)]
+    pub trace: bool,
+    /// Further argument of Verilator. Repeatable
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub verilator: Vec<String>,
+    /// Folder of the model
+    #[arg(short, long, value_name = "DIR")]
+    pub out: PathBuf,
+}
+
+/// Options of `rtl run`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  \
+                        fpgactl rtl run model --socket /tmp/card &\n  \
+                        fpgactl info --card vfio-user:/tmp/card\n\n  \
+                        fpgactl rtl run model --socket /tmp/card --trace wave.fst +seed=7")]
+pub struct RtlRunArgs {
+    /// Folder of the model
+    #[arg(value_name = "DIR")]
+    pub model: PathBuf,
+    /// Plusargs of the simulation
+    #[arg(value_name = "+PLUSARG")]
+    pub plusargs: Vec<String>,
+    /// Socket to listen on
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// Waveform to write
+    #[arg(long, value_name = "FILE.fst")]
+    pub trace: Option<PathBuf>,
+    /// Simulated time always advances [default: only while the design has something to do]
+    #[arg(long)]
+    pub free: bool,
+}
