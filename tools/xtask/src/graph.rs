@@ -51,7 +51,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-rtl", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
     ("xdma-compat", &["fpga-driver"]),
-    ("fpgactl", &["fpga-diag", "fpga-frames", "fpga-netsim", "fpga-register-map", "fpga-rtl", "fpgad", "xdma-compat"]),
+    (
+        "fpgactl",
+        &["fpga-diag", "fpga-frames", "fpga-netsim", "fpga-register-map", "fpga-rtl", "fpgad", "xdma-compat"],
+    ),
     ("fpga-process", &[]),
     ("vmtest", &["fpga-process"]),
     ("fpga-bench", &["fpga-netsim", "fpga-process"]),
