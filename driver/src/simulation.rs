@@ -134,7 +134,7 @@ fn run(folder: &Path, socket: &Path) -> Result<Child, SimulationError> {
         return Err(SimulationError::NotBuilt { folder: folder.to_owned() });
     }
     let mut command = Command::new(&program);
-    command.arg(plusarg("fpga_socket", socket)).args(["+fpga_signals=1", "+fpga_once=1"]);
+    command.arg(plusarg("fpga_socket", socket)).arg("+fpga_signals=1").env("FPGA_RTL_ONCE", "1");
     let card = folder.join(CARD);
     if card.is_file() {
         command.arg(plusarg("fpga_card", &card));

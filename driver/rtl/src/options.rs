@@ -41,6 +41,8 @@ pub(crate) struct Options {
     pub(crate) signals: bool,
     /// Print `ready SOCKET` on standard output when clients can connect.
     pub(crate) announce: bool,
+    /// End the simulation when its first client disconnects.
+    pub(crate) once: bool,
 }
 
 /// Default of `settle`.
@@ -56,13 +58,14 @@ impl Default for Options {
             read_timeout: 0,
             signals: false,
             announce: false,
+            once: false,
         }
     }
 }
 
 /// Names of the options: plusarg `+fpga_NAME=VALUE`, environment variable `FPGA_RTL_NAME` in capitals.
-pub(crate) const NAMES: [&str; 7] =
-    ["socket", "card", "clock", "settle", "read_timeout", "signals", "announce"];
+pub(crate) const NAMES: [&str; 8] =
+    ["socket", "card", "clock", "settle", "read_timeout", "signals", "announce", "once"];
 
 /// Reason why a simulation does not start.
 #[derive(Debug, thiserror::Error)]
@@ -114,13 +117,17 @@ impl Options {
             "read_timeout" => {
                 self.read_timeout = u64::from_str(value).map_err(|_| bad("a number of cycles"))?;
             }
-            "signals" | "announce" => {
+            "signals" | "announce" | "once" => {
                 let is_set = match value {
                     "0" => false,
                     "1" => true,
                     _ => return Err(bad("0 or 1")),
                 };
-                *if name == "signals" { &mut self.signals } else { &mut self.announce } = is_set;
+                match name {
+                    "signals" => self.signals = is_set,
+                    "announce" => self.announce = is_set,
+                    _ => self.once = is_set,
+                }
             }
             _ => return Err(StartError::Unknown(name.to_owned())),
         }

@@ -50,6 +50,7 @@ impl Simulation {
         let design: Arc<Ports> = Arc::clone(&ports);
         let network = SimNetwork::builder().card_with_design(description, design).build()?;
         let server = CardServer::bind(socket)?;
+        let server = if options.once { server.once() } else { server };
         let system = |what| move |source| StartError::System { what, source };
         let (stop, stopped) = UnixStream::pair().map_err(system("the server cannot be stopped"))?;
         let stopped = OwnedFd::from(stopped);

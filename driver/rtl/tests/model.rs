@@ -8,7 +8,7 @@ use fpga_driver::Card;
 use fpga_registers::BarOffset;
 use fpga_rtl::model::{self, ModelError, ModelOptions, RunOptions};
 
-use crate::simulator::{KillGuard, rtl, terminate};
+use crate::simulator::{KillGuard, read, rtl, terminate, write};
 
 fn sources() -> Vec<PathBuf> {
     let names = ["reference/reference_top.sv", "reference/axi_ram.sv", "reference/reference_registers.sv"];
@@ -49,6 +49,56 @@ fn model_with_card_file_and_trace_runs() {
     terminate(&child.0);
     assert!(child.0.wait().unwrap().success());
     assert!(std::fs::metadata(&trace).unwrap().len() > 0);
+    model_opens_by_name(&model);
+}
+
+/// The card `rtl:FOLDER` is a simulation for the life of its handle.
+fn model_opens_by_name(model: &Path) {
+    let name = format!("rtl:{}", model.display());
+    let cards = [Card::open(&name).unwrap(), Card::open(&name).unwrap()];
+    for (number, card) in cards.iter().enumerate() {
+        assert_eq!((card.name(), card.info().ids.device), (&*name, 0x9034));
+        let data = [number as u8 + 1; 3000];
+        write(card, 0, 0x123, &data);
+    }
+    for (number, card) in cards.iter().enumerate() {
+        assert_eq!(
+            read(card, 0, 0x123, 3000),
+            [number as u8 + 1; 3000],
+            "each handle has its own simulation"
+        );
+    }
+    let simulations = || children("obj/simulation");
+    assert_eq!(simulations(), 2);
+    drop(cards);
+    assert_eq!(simulations(), 0);
+}
+
+/// Number of child processes of this one whose program's path ends with `end`.
+fn children(end: &str) -> usize {
+    let own = std::process::id().to_string();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let is_child = |process: &Path| {
+        let status = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+        // State and parent follow the name in parentheses.
+        let mut rest = status.rsplit(") ").next().unwrap_or_default().split(' ');
+        rest.next().is_some_and(|state| state != "Z") && rest.next() == Some(&own)
+    };
+    let runs =
+        |process: &Path| std::fs::read_link(process.join("exe")).is_ok_and(|program| program.ends_with(end));
+    processes.filter(|process| is_child(&process.path()) && runs(&process.path())).count()
+}
+
+#[test]
+fn folder_without_model_does_not_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Card::open(&format!("rtl:{}", folder.path().display())).unwrap_err();
+    assert!(error.to_string().contains("contains no simulation"), "{error}");
+    std::fs::create_dir(folder.path().join("obj")).unwrap();
+    // A program that ends at once.
+    std::fs::copy("/bin/false", folder.path().join("obj/simulation")).unwrap();
+    let error = Card::open(&format!("rtl:{}", folder.path().display())).unwrap_err();
+    assert!(error.to_string().contains("ended before it served its card"), "{error}");
 }
 
 #[test]

@@ -108,6 +108,8 @@ pub struct CardServer {
     counts: ServeCounts,
     first_message: Duration,
     answer: Duration,
+    /// Ends with the first client.
+    is_once: bool,
     live: LiveServeCounts,
     log: Arc<LogLimit>,
 }
@@ -198,6 +200,7 @@ impl CardServer {
             counts: ServeCounts::default(),
             first_message: FIRST_MESSAGE,
             answer: ANSWER,
+            is_once: false,
             live: LiveServeCounts::default(),
             log: Arc::new(LogLimit::new("clients")),
         }
@@ -217,6 +220,13 @@ impl CardServer {
     #[must_use]
     pub const fn answer(mut self, time: Duration) -> Self {
         self.answer = time;
+        self
+    }
+
+    /// Ends with the first client.
+    #[must_use]
+    pub const fn once(mut self) -> Self {
+        self.is_once = true;
         self
     }
 
@@ -356,6 +366,9 @@ impl CardServer {
                 self.counts.connections += 1;
                 log_limited!(self.log, INFO, "a client connected");
                 client = Client::new(network, card, connection, self.answer, &self.log);
+                if self.is_once && client.is_some() {
+                    self.listener = None;
+                }
             }
         }
         if let Some(client) = &client {
