@@ -122,6 +122,7 @@ pub mod errors {
 /// PCI functions below a card: for other backends, for programs that program the registers themselves, and for test harnesses.
 pub mod backend {
     pub use crate::raw::RawChannel;
+    pub use crate::simulation::simulation_command;
     pub use fpga_pci::interrupt::Unmask;
     pub use fpga_pci::wait::BackoffStep;
     pub use fpga_pci::{

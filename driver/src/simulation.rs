@@ -128,22 +128,32 @@ fn new_socket() -> Result<PathBuf, OwnerStartError> {
     Ok(socket.path().to_owned())
 }
 
-fn run(folder: &Path, socket: &Path) -> Result<Child, SimulationError> {
+/// Returns the command that runs the simulation in `folder` and serves its card at `socket`. The program ends at SIGINT and SIGTERM.
+///
+/// # Errors
+/// [`SimulationError::NotBuilt`].
+pub fn simulation_command(folder: &Path, socket: &Path) -> Result<Command, SimulationError> {
     let program = std::path::absolute(folder.join(PROGRAM)).unwrap_or_else(|_| folder.join(PROGRAM));
     if !program.is_file() {
         return Err(SimulationError::NotBuilt { folder: folder.to_owned() });
     }
     let mut command = Command::new(&program);
-    command.arg(plusarg("fpga_socket", socket)).arg("+fpga_signals=1").env("FPGA_RTL_ONCE", "1");
+    command.arg(plusarg("fpga_socket", socket)).arg("+fpga_signals=1");
     let card = folder.join(CARD);
     if card.is_file() {
         command.arg(plusarg("fpga_card", &card));
     }
+    Ok(command)
+}
+
+fn run(folder: &Path, socket: &Path) -> Result<Child, SimulationError> {
+    let mut command = simulation_command(folder, socket)?;
+    let program = PathBuf::from(command.get_program());
     let failed =
         |source: io::Error| SimulationError::Program { program: program.clone(), source: source.into() };
     // What the design prints is not part of the output of this program.
     let output = rustix::io::dup(std::io::stderr()).map_err(|error| failed(error.into()))?;
-    command.stdin(Stdio::null()).stdout(output).spawn().map_err(failed)
+    command.env("FPGA_RTL_ONCE", "1").stdin(Stdio::null()).stdout(output).spawn().map_err(failed)
 }
 
 fn plusarg(name: &str, path: &Path) -> std::ffi::OsString {

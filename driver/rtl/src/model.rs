@@ -1,4 +1,4 @@
-//! Models of a user's top level: building them with Verilator, and starting them.
+//! Models of a user's top level: building them with Verilator.
 //!
 //! A model is a folder: the program of the simulator (`obj/simulation`), the source of `fpga_xdma` and, if the card has a description,
 //! `card.yaml`.
@@ -15,6 +15,8 @@ pub const XDMA: &str = include_str!("../../../firmware-bindings/rtl/xdma/fpga_xd
 const OLDEST: (u32, u32) = (5, 6);
 /// Name of the static library of this package.
 const LIBRARY: &str = "libfpga_rtl.a";
+/// File whose presence tells that a model can write a waveform.
+const TRACED: &str = "traced";
 /// Maximum number of lines of Verilator's output in an error.
 const LINES: usize = 40;
 
@@ -33,20 +35,7 @@ pub struct ModelOptions {
     pub arguments: Vec<String>,
 }
 
-/// How to start a model.
-#[derive(Clone, Debug, Default)]
-pub struct RunOptions {
-    /// Path of the card's socket.
-    pub socket: PathBuf,
-    /// Waveform file (FST) to write.
-    pub trace: Option<PathBuf>,
-    /// Simulated time always advances, instead of only while the design has something to do.
-    pub free: bool,
-    /// Further plusargs.
-    pub plusargs: Vec<String>,
-}
-
-/// Reasons why a model is not built or started.
+/// Reasons why a model is not built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -92,18 +81,6 @@ pub enum ModelError {
         /// System error.
         r#source: io::Error,
     },
-    /// The folder contains no model.
-    #[error("{} contains no model\nhelp: build it: fpgactl rtl build TOP.sv... -o {}", folder.display(), folder.display())]
-    NotBuilt {
-        /// Folder.
-        folder: PathBuf,
-    },
-    /// The model was built without support for waveforms.
-    #[error("the model in {} was built without waveforms\nhelp: build it again with --trace", folder.display())]
-    NoTrace {
-        /// Folder.
-        folder: PathBuf,
-    },
 }
 
 fn file_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> ModelError {
@@ -124,7 +101,7 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
         Some(file) => drop(std::fs::copy(file, &card).map_err(file_error(file, "copy it"))?),
         None => remove(&card)?,
     }
-    let traced = folder.join("traced");
+    let traced = folder.join(TRACED);
     remove(&traced)?;
     let mut command = Command::new(verilator);
     command.args(["--binary", "--timing", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wno-lint"]);
@@ -157,38 +134,10 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Returns the command that runs the model in `folder`. It prints `ready SOCKET` when clients can connect, and ends at SIGINT and SIGTERM.
-///
-/// # Errors
-/// [`ModelError::NotBuilt`], [`ModelError::NoTrace`].
-pub fn command(folder: &Path, options: &RunOptions) -> Result<Command, ModelError> {
-    let program = folder.join("obj/simulation");
-    let program = std::path::absolute(&program).map_err(file_error(&program, "use it"))?;
-    if !program.exists() {
-        return Err(ModelError::NotBuilt { folder: folder.to_owned() });
-    }
-    let mut command = Command::new(program);
-    let plusarg = |name: &str, path: &Path| {
-        let mut argument = std::ffi::OsString::from(format!("+fpga_{name}="));
-        argument.push(path);
-        argument
-    };
-    command.arg(plusarg("socket", &options.socket)).args(["+fpga_signals=1", "+fpga_announce=1"]);
-    let card = folder.join("card.yaml");
-    if card.exists() {
-        command.arg(plusarg("card", &card));
-    }
-    if options.free {
-        command.arg("+fpga_clock=free");
-    }
-    if let Some(trace) = &options.trace {
-        if !folder.join("traced").exists() {
-            return Err(ModelError::NoTrace { folder: folder.to_owned() });
-        }
-        command.arg(plusarg("trace", trace));
-    }
-    command.args(&options.plusargs);
-    Ok(command)
+/// Whether the model in `folder` can write a waveform.
+#[must_use]
+pub fn is_traced(folder: &Path) -> bool {
+    folder.join(TRACED).exists()
 }
 
 fn remove(path: &Path) -> Result<(), ModelError> {
@@ -258,12 +207,5 @@ mod tests {
         assert_eq!(version("Verilator 4.038"), Some((4, 38)));
         assert_eq!(version("Verilator 5.021devel rev"), Some((5, 21)));
         assert_eq!(version("other"), None);
-    }
-
-    #[test]
-    fn folder_without_model_is_named() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let error = command(folder.path(), &RunOptions::default()).expect_err("no model");
-        assert!(matches!(error, ModelError::NotBuilt { .. }));
     }
 }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use fpga_driver::Card;
 use fpga_registers::BarOffset;
-use fpga_rtl::model::{self, ModelError, ModelOptions, RunOptions};
+use fpga_rtl::model::{self, ModelError, ModelOptions};
 
 use crate::simulator::{KillGuard, read, rtl, terminate, write};
 
@@ -35,8 +35,9 @@ fn model_with_card_file_and_trace_runs() {
         built => built.unwrap(),
     }
     let (socket, trace) = (folder.path().join("card"), folder.path().join("wave.fst"));
-    let run = RunOptions { socket: socket.clone(), trace: Some(trace.clone()), ..RunOptions::default() };
-    let child = model::command(&model, &run).unwrap().stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = fpga_driver::backend::simulation_command(&model, &socket).unwrap();
+    command.arg("+fpga_announce=1").arg(format!("+fpga_trace={}", trace.display()));
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut child = KillGuard(child);
     let mut ready = String::new();
     let mut output = BufReader::new(child.0.stdout.take().unwrap());
@@ -55,18 +56,14 @@ fn model_with_card_file_and_trace_runs() {
 /// The card `rtl:FOLDER` is a simulation for the life of its handle.
 fn model_opens_by_name(model: &Path) {
     let name = format!("rtl:{}", model.display());
-    let cards = [Card::open(&name).unwrap(), Card::open(&name).unwrap()];
-    for (number, card) in cards.iter().enumerate() {
+    let cards = [(1_u8, Card::open(&name).unwrap()), (2, Card::open(&name).unwrap())];
+    for (number, card) in &cards {
         assert_eq!((card.name(), card.info().ids.device), (&*name, 0x9034));
-        let data = [number as u8 + 1; 3000];
+        let data = [*number; 3000];
         write(card, 0, 0x123, &data);
     }
-    for (number, card) in cards.iter().enumerate() {
-        assert_eq!(
-            read(card, 0, 0x123, 3000),
-            [number as u8 + 1; 3000],
-            "each handle has its own simulation"
-        );
+    for (number, card) in &cards {
+        assert_eq!(read(card, 0, 0x123, 3000), [*number; 3000], "each handle has its own simulation");
     }
     let simulations = || children("obj/simulation");
     assert_eq!(simulations(), 2);

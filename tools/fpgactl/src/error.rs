@@ -175,6 +175,18 @@ pub enum CliError {
         /// Escape slots in use.
         escape: u64,
     },
+    /// The folder contains no model of RTL.
+    #[error("{} contains no model\nhelp: build it: fpgactl rtl build TOP.sv... -o {}", folder.display(), folder.display())]
+    NoModel {
+        /// Folder.
+        folder: PathBuf,
+    },
+    /// A model of RTL was built without support for waveforms.
+    #[error("the model in {} was built without waveforms\nhelp: build it again with --trace", folder.display())]
+    NoTrace {
+        /// Folder.
+        folder: PathBuf,
+    },
     /// A thread cannot be started.
     #[error(
         "a thread of this program cannot be started: {cause}\nhelp: check the limits on processes and memory"

@@ -1,8 +1,11 @@
 //! `rtl`: builds models of a user's RTL, and runs them.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 
-use fpga_rtl::model::{self, ModelError, ModelOptions, RunOptions};
+use fpga_driver::backend::simulation_command;
+use fpga_rtl::model::{self, ModelOptions};
 
 use crate::cli::RtlCommand;
 use crate::error::CliError;
@@ -10,7 +13,7 @@ use crate::error::CliError;
 /// Runs the command. `rtl run` replaces this process by the simulation, so that signals and the exit status are its own.
 ///
 /// # Errors
-/// [`CliError::Model`].
+/// [`CliError::Model`], [`CliError::NoModel`], [`CliError::NoTrace`], [`CliError::File`].
 pub fn run(command: &RtlCommand) -> Result<(), CliError> {
     match command {
         RtlCommand::Build(args) => {
@@ -24,15 +27,23 @@ pub fn run(command: &RtlCommand) -> Result<(), CliError> {
             Ok(model::build(&args.out, &options)?)
         }
         RtlCommand::Run(args) => {
-            let options = RunOptions {
-                socket: args.socket.clone(),
-                trace: args.trace.clone(),
-                free: args.free,
-                plusargs: args.plusargs.clone(),
-            };
-            let mut command = model::command(&args.model, &options)?;
+            let mut command = simulation_command(&args.model, &args.socket)
+                .map_err(|_| CliError::NoModel { folder: args.model.clone() })?;
+            command.arg("+fpga_announce=1");
+            if args.free {
+                command.arg("+fpga_clock=free");
+            }
+            if let Some(trace) = &args.trace {
+                if !model::is_traced(&args.model) {
+                    return Err(CliError::NoTrace { folder: args.model.clone() });
+                }
+                let mut plusarg = OsString::from("+fpga_trace=");
+                plusarg.push(trace);
+                command.arg(plusarg);
+            }
+            command.args(&args.plusargs);
             let source = command.exec();
-            Err(ModelError::File { path: command.get_program().into(), action: "run it", source }.into())
+            Err(CliError::file(Path::new(command.get_program()), "run it", source))
         }
     }
 }
