@@ -104,7 +104,17 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
     let traced = folder.join(TRACED);
     remove(&traced)?;
     let mut command = Command::new(verilator);
-    command.args(["--binary", "--timing", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wno-lint"]);
+    command.args([
+        "--binary",
+        "--timing",
+        "-O3",
+        "--x-assign",
+        "fast",
+        "--x-initial",
+        "fast",
+        "-Wno-lint",
+        "-Wno-fatal",
+    ]);
     command.args(["-o", "simulation", "-CFLAGS", "-O2", "-LDFLAGS", "-lpthread -ldl -lm"]);
     command.arg("--Mdir").arg(folder.join("obj"));
     if let Some(top) = &options.top {
