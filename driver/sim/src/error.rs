@@ -47,7 +47,7 @@ pub enum SimNetworkError {
         /// Maximum IP packet size in bytes.
         mtu: usize,
     },
-    /// Partitions were asked for with an option that makes time real.
+    /// Partitions were requested together with an option that makes time real.
     #[error(
         "partitions have virtual time, but a thread of the network's own or a link to other processes makes time real; omit one of the two"
     )]

@@ -100,7 +100,8 @@ impl SimNetwork {
         true
     }
 
-    /// Does one unit of work: of a card, or the delivery of one frame. Returns whether there was any.
+    /// Does one unit of work: of a card, or the delivery of one frame. Returns whether there was any. A connected partition does no work
+    /// beyond the time up to which it can work without the others.
     ///
     /// With a thread of its own the simulated network needs no steps: this does nothing and returns `false`.
     pub fn step(&self) -> bool {
@@ -126,7 +127,7 @@ impl SimNetwork {
         units
     }
 
-    /// Lets `span` pass and does the work that falls due.
+    /// Lets `span` pass and does the work that falls due. A connected partition waits for the others.
     ///
     /// With a thread of its own, or a link to other processes, time is real: this sleeps for `span`, then until there is nothing to do.
     pub fn advance(&self, span: Nanos) {
@@ -140,14 +141,11 @@ impl SimNetwork {
         let end = state.now.saturating_add(span);
         loop {
             while state.step_until(end) {}
-            // A deadline in the past that causes no work must not stop time.
-            match state.next_deadline_after(state.now) {
-                Some(deadline) if deadline < end => state.pass(deadline),
-                _ => break,
+            if state.now >= end {
+                break;
             }
+            state.rest(end);
         }
-        state.pass(end);
-        while state.step_until(end) {}
     }
 
     /// Where the virtual time went since the simulated network was built; zero in real time.
@@ -172,13 +170,13 @@ impl SimNetwork {
         self.shared.threaded.as_ref().map_or(0, WorkerState::idle_count)
     }
 
-    /// Number of frames without an addressed card.
+    /// Number of frames without an addressed card, of all partitions together.
     #[must_use]
     pub fn undeliverable_frames(&self) -> u64 {
         self.lock().network.with_path(|path| path.undeliverable)
     }
 
-    /// Counters of the frames that cards of this simulated network have sent.
+    /// Counters of the frames that cards of this simulated network have sent; of a partition: the cards of all partitions.
     #[must_use]
     pub fn network_counters(&self) -> fpga_netmodel::LinkCounters {
         self.lock().network.with_path(|path| *path.counters())

@@ -181,24 +181,38 @@ impl State {
         }
         if units == 0 {
             // Nothing to do: up to the next event, which a poll does not miss.
-            let end = began.saturating_add(self.idle_time);
-            let next = self.next_deadline_after(self.now).map_or(end, |next| next.min(end));
-            self.pass(next.max(self.now));
+            self.rest(began.saturating_add(self.idle_time));
         } else if units < self.units_per_relax {
             self.pass(end);
+            self.exchange_frames(end);
         }
-        self.exchange_frames();
         units > 0
     }
 
-    /// At the horizon: exchanges frames with the other partitions, which gives a later horizon. Waits for them.
-    fn exchange_frames(&mut self) {
+    /// Lets time pass until `target` or the next event before it: there is nothing to do now.
+    pub(crate) fn rest(&mut self, target: Nanos) {
+        loop {
+            let next = self.next_deadline_after(self.now).map_or(target, |next| next.min(target));
+            self.pass(next);
+            if self.now < self.horizon {
+                return;
+            }
+            self.exchange_frames(next);
+            if self.now >= next {
+                return;
+            }
+        }
+    }
+
+    /// At the horizon: exchanges frames with the other partitions, which gives a later horizon. Waits for them. `until`: time before which
+    /// this partition does nothing unless a frame arrives.
+    fn exchange_frames(&mut self, until: Nanos) {
         if self.now < self.horizon {
             return;
         }
         let idle = self.work_deadline().is_none();
         if let Frames::Port(port) = &mut self.network {
-            self.horizon = port.exchange(idle, self.horizon);
+            self.horizon = port.exchange(idle, until, self.horizon);
             if let Some(slot) = self.slots.first_mut() {
                 port.give_back(&mut slot.card);
             }
@@ -211,8 +225,7 @@ impl State {
         if self.epoch.is_none() {
             // Timers that were due before have caused no work, and must not stop time. Timers that fall due in the last step are next.
             let next = self.next_deadline_after(before);
-            self.pass(next.map_or(limit, |next| next.min(limit)));
-            self.exchange_frames();
+            self.rest(next.map_or(limit, |next| next.min(limit)));
         }
     }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
 
 use fpga_pci::Backend as _;
+use fpga_protocol::time::Nanos;
 use fpga_sim::{Board, Membership, Partitions, SimNetwork, SimNetworkError, ThreadOptions};
 
 /// Latency of the built-in card's network port.
@@ -93,6 +94,25 @@ fn partition_is_free_before_and_after_membership() {
     drop(members);
     second.pause(std::time::Duration::from_micros(100));
     assert!(second.now() > first.now());
+}
+
+/// `advance` works across spans, and long silences take few exchanges.
+#[test]
+fn partition_advances_by_the_requested_time() {
+    let partitions = partitions(2);
+    let ends = std::thread::scope(|scope| {
+        let run = |member: Membership| {
+            let network = partitions.network(member.number()).expect("a card");
+            network.advance(Nanos::from_micros(1));
+            // 20,000,000 exchanges of 500 ns would take a minute.
+            network.advance(Nanos::new(10_000_000_000));
+            network.now().get()
+        };
+        let threads: Vec<_> =
+            partitions.join().into_iter().map(|member| scope.spawn(move || run(member))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+    });
+    assert_eq!(ends, [10_000_001_000; 2]);
 }
 
 #[test]

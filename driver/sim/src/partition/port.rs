@@ -33,7 +33,7 @@ impl Frames {
         }
     }
 
-    /// Takes the buffer of a delivered frame, unless it is of a card of this simulated network.
+    /// Takes the buffer of a delivered frame of another partition; returns one of a card of this simulated network.
     pub(crate) fn take_back(&mut self, owner: usize, frame: Vec<u8>) -> Option<Vec<u8>> {
         match self {
             Self::Path(_) => Some(frame),
@@ -142,11 +142,12 @@ impl Port {
         self.traffic.arrivals.pop_front().map(|(_, sent)| sent)
     }
 
-    /// Exchanges frames with the other partitions and returns the next horizon. `idle`: no work of the card is in progress.
-    pub(crate) fn exchange(&mut self, idle: bool, horizon: Nanos) -> Nanos {
+    /// Exchanges frames with the other partitions and returns the next horizon. `idle`: no work of the card is in progress; `until`: time
+    /// before which the partition does nothing unless a frame arrives.
+    pub(crate) fn exchange(&mut self, idle: bool, until: Nanos, horizon: Nanos) -> Nanos {
         let idle = idle && !self.active && self.traffic.sent.is_empty() && self.traffic.arrivals.is_empty();
         self.active = false;
-        let next = self.wire.exchange(self.number, &mut self.traffic, idle);
+        let next = self.wire.exchange(self.number, &mut self.traffic, idle, until);
         (self.room, self.in_flight) = (next.room, next.in_flight);
         next.horizon.max(horizon)
     }

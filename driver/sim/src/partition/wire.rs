@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 /// Maximum number of times that a thread checks for the others before it sleeps: some tens of microseconds, the usual difference between
 /// two threads with a CPU each.
 const MAX_SPINS: u32 = 2_000;
-/// Minimum number.
+/// Minimum number of these checks.
 const MIN_SPINS: u32 = 16;
 /// Number of waits that end with a sleep, after which one tries again whether the other thread has a CPU.
 const PROBE_AFTER: u32 = 32;
@@ -73,6 +73,7 @@ pub(super) struct Wire {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     spins: u32,
+    /// Number of waits in a row that ended with a sleep.
     slept: u32,
 }
 
@@ -118,6 +119,8 @@ struct Member {
     present: bool,
     arrived: bool,
     idle: bool,
+    /// Time before which the partition does nothing unless a frame arrives.
+    until: Nanos,
     board: Board,
     /// The board as the others see it, and whether the partition is connected.
     shown: (Board, bool),
@@ -186,7 +189,7 @@ impl Wire {
     }
 
     /// Hands over the frames of partition `number` and waits for the others.
-    pub(super) fn exchange(&self, number: usize, traffic: &mut Traffic, idle: bool) -> Next {
+    pub(super) fn exchange(&self, number: usize, traffic: &mut Traffic, idle: bool, until: Nanos) -> Next {
         let mut state = lock(&self.state);
         let round = self.round.load(Ordering::Relaxed);
         let Some(member) = state.members.get_mut(number).filter(|member| member.present) else {
@@ -194,7 +197,7 @@ impl Wire {
             return Next { horizon: Nanos::MAX, room: 0, in_flight: false };
         };
         member.take(traffic);
-        (member.arrived, member.idle) = (true, idle);
+        (member.arrived, member.idle, member.until) = (true, idle, until);
         let mut wakes = false;
         if state.is_complete() {
             wakes = self.finish_round(&mut state);
@@ -289,9 +292,34 @@ impl WireState {
 
     /// Takes the frames of a span into the network, and delivers those of the next one.
     fn exchange(&mut self, lookahead: Nanos) {
-        let (start, end) = (self.horizon, self.horizon.saturating_add(lookahead));
+        let start = self.horizon;
+        let mut end = start.saturating_add(lookahead);
         self.return_buffers();
         let idle = self.offer();
+        self.deliver_between(start, end, lookahead);
+        let is_silent = |state: &Self| state.members.iter().all(|member| member.traffic.arrivals.is_empty());
+        if idle && is_silent(self) {
+            while let Some(sent) = self.path.next_when_idle() {
+                self.deliver(start, sent);
+            }
+        }
+        if is_silent(self) {
+            // Nobody acts before this time: the span is longer.
+            let present = self.members.iter().filter(|member| member.present);
+            let acts = present.map(|member| member.until).chain(self.path.next_deadline()).min();
+            let longer = acts.unwrap_or(start).max(start).saturating_add(lookahead);
+            self.deliver_between(end, longer, lookahead);
+            end = longer;
+        }
+        for member in &mut self.members {
+            member.arrived = false;
+            member.shown = (member.board, member.present);
+        }
+        self.horizon = end;
+    }
+
+    /// Delivers the frames that are due from `start` on, and before `end`.
+    fn deliver_between(&mut self, start: Nanos, end: Nanos, lookahead: Nanos) {
         let mut now = start;
         while now < end {
             while let Some(sent) = self.path.next(now) {
@@ -305,16 +333,6 @@ impl WireState {
                 None => break,
             };
         }
-        if idle && self.members.iter().all(|member| member.traffic.arrivals.is_empty()) {
-            while let Some(sent) = self.path.next_when_idle() {
-                self.deliver(start, sent);
-            }
-        }
-        for member in &mut self.members {
-            member.arrived = false;
-            member.shown = (member.board, member.present);
-        }
-        self.horizon = end;
     }
 
     /// Offers the frames of all partitions to the network, in the order of time and of card. Returns whether there was nothing in progress.
@@ -328,7 +346,7 @@ impl WireState {
         }
         self.offered.sort_unstable_by_key(|(taken, sender, number, _)| (*taken, *sender, *number));
         for (_, sender, _, Outgoing { at, frame, .. }) in self.offered.drain(..) {
-            // A duplicate is of the same sender.
+            // Buffer for a duplicate of the frame.
             let mut spare = self.spares.pop();
             if let Some(lost) = self.path.accept(at, (sender, frame), &mut spare) {
                 give_back(&mut self.members, lost);

@@ -151,6 +151,31 @@ fn transfer_long_data_uses_several_transfers() {
     assert!((6..9).contains(&report["transfers"].as_u64().unwrap()), "{report}");
 }
 
+/// The end of the sender may come before the receiver has looked at the last notification, and the receiver may be slow.
+#[test]
+fn transfer_receiver_that_falls_behind_gets_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = "schema_version: 3\nlink: { speed: 1, width: 1 }\n";
+    let slow = format!("mock:{}", file(dir.path(), "slow.yaml", slow.as_bytes()).display());
+    for arguments in [
+        &["--size", "9MiB", "--reorder", "0", "--card", &slow][..],
+        &["--size", "4MiB", "--chunk", "1MiB", "--notify", "sender"],
+        &["--size", "2000001", "--chunk", "300001"],
+    ] {
+        let report = transfer(arguments);
+        assert_eq!(report["leftovers"], 0, "{arguments:?}");
+    }
+}
+
+/// Virtual time passes at once while nothing happens.
+#[test]
+fn transfer_without_any_frame_ends_soon() {
+    let began = std::time::Instant::now();
+    let ran = fpgactl(&["transfer", "--size", "64KiB", "--loss", "100%"]);
+    assert!(ran.status == 1 && !ran.stderr.is_empty(), "{ran:?}");
+    assert!(began.elapsed().as_secs() < 8, "{:?}", began.elapsed());
+}
+
 #[test]
 fn transfer_same_seed_repeats_run() {
     let run = |seed| {

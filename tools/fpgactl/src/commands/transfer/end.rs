@@ -54,6 +54,9 @@ pub(super) trait Pump {
 
     /// The card and its endpoint.
     fn end(&self) -> &End;
+
+    /// Shows the progress.
+    fn report(&self) {}
 }
 
 impl Common<'_> {
@@ -64,20 +67,22 @@ impl Common<'_> {
         if gone || other.phase == Phase::Failed { Err(Ended::Abandoned) } else { Ok(()) }
     }
 
-    /// Waits until nothing is in flight at either end: windows are returned, registry entries are released. `count` and `bytes`: what this
-    /// end shows the other one.
-    pub(super) fn settle(&self, pump: &mut impl Pump, count: u64, bytes: u64) -> Result<(), Ended> {
-        self.peer.show(Phase::Finished, count, bytes);
+    /// Waits until nothing is in flight at either end: windows are returned, registry entries are released. `status`: shown to the other
+    /// end, with another phase.
+    pub(super) fn settle(&self, pump: &mut impl Pump, status: Status) -> Result<(), Ended> {
+        let show = |phase| self.peer.show(Status { phase, ..status });
+        show(Phase::Finished);
         let mut stall = Stall::new(pump.end().now(), self.peer.other());
         let (mut quiet, mut backoff) = (0, Backoff::new());
         loop {
             let worked = pump.poll()?;
+            pump.report();
             self.check_other()?;
             let was_quiet = quiet >= QUIET_ROUNDS;
             quiet = if !worked && pump.end().endpoint().is_idle() { quiet + 1 } else { 0 };
             let is_quiet = quiet >= QUIET_ROUNDS;
             if is_quiet != was_quiet {
-                self.peer.show(if is_quiet { Phase::Quiet } else { Phase::Finished }, count, bytes);
+                show(if is_quiet { Phase::Quiet } else { Phase::Finished });
             }
             let (own, other) = (self.peer.own(), self.peer.other());
             if is_quiet && own.phase == Phase::Quiet && (other.phase == Phase::Quiet || !other.connected) {
@@ -88,7 +93,7 @@ impl Common<'_> {
                 backoff.reset();
             } else if stall.waited(now, self.deadline).is_some() {
                 // The caller counts and reports whatever remains.
-                self.peer.show(Phase::Quiet, count, bytes);
+                show(Phase::Quiet);
                 return Ok(());
             }
             self.deadline.check(|| "waiting for both ends to become idle".to_owned())?;
@@ -99,7 +104,7 @@ impl Common<'_> {
     /// Tells the other end if this one has failed.
     pub(super) fn finish<T>(&self, result: &Result<T, Ended>) {
         if result.is_err() {
-            self.peer.show(Phase::Failed, 0, 0);
+            self.peer.show(Status { phase: Phase::Failed, ..Status::default() });
         }
     }
 }
@@ -116,10 +121,11 @@ impl Stall {
         Self { last_work_at: now, other }
     }
 
-    /// Notes progress: of this end, or shown by the other one. Returns whether there was any.
+    /// Notes progress: of this end, or shown by the other one, which may take its time to compare data. Returns whether this end must look
+    /// again at once.
     pub(super) fn has_news(&mut self, worked: bool, now: u64, other: Status) -> bool {
         let news = worked || other != self.other;
-        if news {
+        if news || other.is_verifying {
             (self.last_work_at, self.other) = (now, other);
         }
         news

@@ -133,10 +133,10 @@ fn run_both(sender: Sender<'_>, receiver: Receiver<'_>) -> Result<Moved, CliErro
         (Ok(sent), Ok(received)) => return Ok(Moved { departures, arrivals, sent, received }),
         (Err(Ended::Failed(error)), _) | (_, Err(Ended::Failed(error))) => error,
         (Err(Ended::Stalled { transfer, waited, seen }), _) => {
-            let notified = arrivals.len() as u64 >= transfer;
-            let missing = match (seen, notified) {
+            let is_verified = arrivals.len() as u64 >= transfer;
+            let missing = match (seen, is_verified) {
                 (false, false) => {
-                    "neither the sender's completion nor the receiver's notification has arrived"
+                    "the sender's completion has not arrived, and the receiver has not verified the data"
                 }
                 (false, true) => "the sender's completion has not arrived",
                 _ => "the receiver has not verified an earlier transfer",
@@ -147,7 +147,12 @@ fn run_both(sender: Sender<'_>, receiver: Receiver<'_>) -> Result<Moved, CliErro
             CliError::Stalled { transfer, waited, missing: "the receiver's notification has not arrived" }
         }
         (_, Err(Ended::Abandoned)) | (Err(Ended::Abandoned), _) => {
-            CliError::Usage("both ends of the transfer gave up".to_owned())
+            let transfer = departures.len() as u64 + 1;
+            CliError::Stalled {
+                transfer,
+                waited: Duration::ZERO,
+                missing: "each end has found the other one gone",
+            }
         }
     };
     Err(failed.after(verified))

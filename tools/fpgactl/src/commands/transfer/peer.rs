@@ -27,6 +27,8 @@ pub(super) struct Status {
     pub(super) count: u64,
     /// Length of the last one begun (sender), or all bytes verified so far (receiver).
     pub(super) bytes: u64,
+    /// Whether the end compares received data, which may wait for a slow output (receiver).
+    pub(super) is_verifying: bool,
     /// Whether the end still takes part.
     pub(super) connected: bool,
 }
@@ -51,13 +53,16 @@ impl Peer {
         Some([0, 1].map(|number| Self::Real { shown: Arc::clone(&shown), number }))
     }
 
-    /// Shows `phase`, `count` and `bytes` to the other end.
-    pub(super) fn show(&self, phase: Phase, count: u64, bytes: u64) {
+    /// Shows `status` to the other end.
+    pub(super) fn show(&self, status: Status) {
         match self {
-            Self::Simulated(member) => member.show([phase as u64, count, bytes, 0]),
+            Self::Simulated(member) => {
+                let Status { phase, count, bytes, is_verifying, .. } = status;
+                member.show([phase as u64, count, bytes, is_verifying.into()]);
+            }
             Self::Real { shown, number } => {
-                if let Some(status) = lock(shown).get_mut(*number) {
-                    *status = Status { phase, count, bytes, connected: true };
+                if let Some(shown) = lock(shown).get_mut(*number) {
+                    *shown = Status { connected: true, ..status };
                 }
             }
         }
@@ -83,14 +88,15 @@ impl Peer {
     fn status(&self, number: usize) -> Status {
         match self {
             Self::Simulated(member) => {
-                let [phase, count, bytes, _] = member.board(number);
+                let [phase, count, bytes, verifying] = member.board(number);
                 let phase = match phase {
                     0 => Phase::Running,
                     1 => Phase::Finished,
                     2 => Phase::Quiet,
                     _ => Phase::Failed,
                 };
-                Status { phase, count, bytes, connected: member.is_connected(number) }
+                let (is_verifying, connected) = (verifying != 0, member.is_connected(number));
+                Status { phase, count, bytes, is_verifying, connected }
             }
             Self::Real { shown, .. } => lock(shown).get(number).copied().unwrap_or_default(),
         }

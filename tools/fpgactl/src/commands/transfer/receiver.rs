@@ -7,7 +7,7 @@ use fpga_pci::Backoff;
 use super::counters::NiCounters;
 use super::end::{Common, Ended, Pump, Stall};
 use super::hosts::{End, ReceivingHost};
-use super::peer::Phase;
+use super::peer::{Phase, Status};
 use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::stream::{Compare, Source, SourceReader, StreamPosition};
@@ -66,10 +66,11 @@ impl<'a> Receiver<'a> {
             counters.update(self.host.endpoint())?;
             start += arrival.length;
             number += 1;
-            self.common.peer.show(Phase::Running, number, start);
+            self.common.peer.show(Status { count: number, bytes: start, ..Status::default() });
         }
         let Self { host, common, inbox, .. } = self;
-        common.settle(&mut ReceiverPump { end: host.end_mut(), inbox }, number, start)?;
+        let status = Status { count: number, bytes: start, ..Status::default() };
+        common.settle(&mut ReceiverPump { end: host.end_mut(), inbox }, status)?;
         counters.update(self.host.endpoint())?;
         Ok(counters)
     }
@@ -95,7 +96,8 @@ impl<'a> Receiver<'a> {
             let now = self.host.end().now();
             if stall.has_news(worked, now, other) {
                 backoff.reset();
-            } else if other.count > number
+            } else if other.phase != Phase::Running
+                // Before that, the sender detects that there is no progress.
                 && let Some(waited) = stall.waited(now, self.common.deadline)
             {
                 return Err(Ended::Stalled { transfer: number + 1, waited, seen: false });
@@ -138,7 +140,10 @@ impl<'a> Receiver<'a> {
         let place = StreamPosition { card: self.host.name(), transfer: number + 1, start, address };
         let mut sink = Compare::new(reader, self.out.as_deref_mut(), place);
         let (inbox, peer) = (&mut self.inbox, &self.common.peer);
-        let mut progress = |done| peer.show(Phase::Running, number, start + done);
+        let verifying =
+            |done| Status { count: number, bytes: start + done, is_verifying: true, ..Status::default() };
+        peer.show(verifying(0));
+        let mut progress = |done| peer.show(verifying(done));
         let mut between = |end: &mut End| inbox.poll(end);
         let (length, deadline) = (arrival.length, self.common.deadline);
         self.host.unload(&mut sink, (address, length), deadline, &mut progress, &mut between)?;

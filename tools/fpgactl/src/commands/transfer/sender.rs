@@ -9,7 +9,7 @@ use fpga_pci::Backoff;
 use super::counters::NiCounters;
 use super::end::{Common, Ended, Pump, Stall};
 use super::hosts::{End, SendingHost};
-use super::peer::Phase;
+use super::peer::{Peer, Status};
 use crate::error::CliError;
 use crate::progress::Progress;
 use crate::stream::{Source, SourceReader};
@@ -44,6 +44,8 @@ pub(super) struct Sender<'a> {
     /// Destination, and the node that has it.
     pub(super) region: RemoteRegion,
     pub(super) receiver: NodeId,
+    /// Bytes loaded so far.
+    loaded: u64,
     outbox: Outbox,
 }
 
@@ -52,6 +54,8 @@ pub(super) struct Sender<'a> {
 struct Outbox {
     current: Option<Current>,
     departures: Vec<Departure>,
+    /// Bytes of the completed ones.
+    sent: u64,
     /// First error of a poll while the program was busy with something else.
     failed: Option<CliError>,
 }
@@ -63,7 +67,7 @@ impl<'a> Sender<'a> {
         (source, progress): (&'a Source, &'a Progress),
         (region, receiver): (RemoteRegion, NodeId),
     ) -> Self {
-        Self { host, common, source, progress, region, receiver, outbox: Outbox::default() }
+        Self { host, common, source, progress, region, receiver, loaded: 0, outbox: Outbox::default() }
     }
 
     /// Runs the program.
@@ -79,7 +83,7 @@ impl<'a> Sender<'a> {
             self.host.ask(self.receiver);
         }
         let mut reader = self.source.open(self.common.deadline)?;
-        let (mut number, mut start) = (0, 0);
+        let (mut number, mut start, mut last) = (0, 0, 0);
         loop {
             if self.common.layout.slots == 1 {
                 self.wait_for_slot(number)?;
@@ -88,23 +92,35 @@ impl<'a> Sender<'a> {
             if length == 0 {
                 break;
             }
-            self.one(number, length, &mut reader)?;
+            self.one(number, (start, length), &mut reader)?;
             counters.update(self.host.endpoint())?;
             start += length;
             number += 1;
+            last = length;
         }
         self.wait_until_sent()?;
-        let Self { host, common, outbox, .. } = self;
-        common.settle(&mut SenderPump { end: host.end_mut(), outbox }, number, 0)?;
+        let status = Status { count: number, bytes: last, ..Status::default() };
+        let Self { host, common, outbox, progress, .. } = self;
+        let moved = 2 * start;
+        common.settle(
+            &mut SenderPump { end: host.end_mut(), outbox, progress, peer: &common.peer, moved },
+            status,
+        )?;
         counters.update(self.host.endpoint())?;
         Ok(counters)
     }
 
     /// Loads one chunk and starts its transfer, once the one before is complete and the receiver has space for it.
-    fn one(&mut self, number: u64, length: u64, reader: &mut SourceReader<'_>) -> Result<(), Ended> {
+    fn one(
+        &mut self,
+        number: u64,
+        (start, length): (u64, u64),
+        reader: &mut SourceReader<'_>,
+    ) -> Result<(), Ended> {
         let offset = self.common.layout.slot(number);
         let (progress, peer, common) = (self.progress, &self.common.peer, &self.common);
-        let before = self.loaded(number);
+        self.loaded = start;
+        let before = start + self.outbox.sent;
         let outbox = &mut self.outbox;
         let mut step = |done: u64| {
             progress.step(|| format!("transfer {}: to card A", number + 1), done, length);
@@ -117,20 +133,15 @@ impl<'a> Sender<'a> {
             CliError::Bulk(inner) => self.source.explain(inner),
             other => other,
         })?;
+        self.loaded = start + length;
         self.wait_until_sent()?;
         self.wait_for_slot(number)?;
-        self.common.peer.show(Phase::Running, number + 1, length);
+        self.common.peer.show(Status { count: number + 1, bytes: length, ..Status::default() });
         let began = self.host.end().now();
         let ticket = self.host.send(&self.region, offset, length, self.common.plan)?;
         let acknowledged = self.host.acknowledged_bytes();
         self.outbox.current = Some(Current { ticket, length, began, acknowledged });
         Ok(())
-    }
-
-    /// Bytes loaded and acknowledged before chunk `number`, together.
-    fn loaded(&self, number: u64) -> u64 {
-        let sent: u64 = self.outbox.departures.iter().map(|departure| departure.length).sum();
-        number.saturating_mul(self.common.layout.chunk).saturating_add(sent)
     }
 
     /// Waits until the receiver has verified the chunk that was in the slot of chunk `number`.
@@ -177,8 +188,8 @@ impl<'a> Sender<'a> {
         let number = self.outbox.departures.len() as u64 + 1;
         let done = self.host.acknowledged_bytes().saturating_sub(current.acknowledged).min(current.length);
         self.progress.step(|| format!("transfer {number}: network"), done, current.length);
-        let loaded = self.loaded(self.common.peer.own().count);
-        self.progress.at((loaded + done + self.common.peer.other().bytes) / 3);
+        let moved = self.loaded + self.outbox.sent + done + self.common.peer.other().bytes;
+        self.progress.at(moved / 3);
     }
 }
 
@@ -218,6 +229,7 @@ impl Outbox {
             retransmits = completion.retransmits,
             "sent"
         );
+        self.sent += length;
         self.departures.push(Departure { length, completion, began, local });
     }
 }
@@ -226,6 +238,10 @@ impl Outbox {
 struct SenderPump<'a> {
     end: &'a mut End,
     outbox: &'a mut Outbox,
+    progress: &'a Progress,
+    peer: &'a Peer,
+    /// Bytes loaded and sent, together.
+    moved: u64,
 }
 
 impl Pump for SenderPump<'_> {
@@ -236,5 +252,9 @@ impl Pump for SenderPump<'_> {
 
     fn end(&self) -> &End {
         self.end
+    }
+
+    fn report(&self) {
+        self.progress.at((self.moved + self.peer.other().bytes) / 3);
     }
 }
