@@ -4,6 +4,7 @@
 
 mod checker;
 mod faults;
+mod foreign;
 mod model;
 mod simulator;
 mod transfers;

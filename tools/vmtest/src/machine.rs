@@ -159,12 +159,12 @@ mod tests {
         let files = Files::in_folder(Path::new("/tmp/x"));
         let edu = Device::Emulated { device: "edu".to_owned(), beside: None };
         assert_eq!(on_bus(&edu, 1, "port1", 0, &files), "edu,id=card1,bus=port1");
-        let card = Device::Card { file: None, integrated: false };
+        let card = Device::Card { file: None, integrated: false, rtl: false };
         let option = on_bus(&card, 0, "port0", 0, &files);
         for part in [r#""path":"/tmp/x/card0.sock""#, r#""bus":"port0""#, r#""addr":"0.0""#] {
             assert!(option.contains(part), "{option}");
         }
-        let integrated = Device::Card { file: None, integrated: true };
+        let integrated = Device::Card { file: None, integrated: true, rtl: false };
         let option = on_bus(&integrated, 1, "pcie.0", 9, &files);
         assert!(option.contains(r#""addr":"9.0""#), "{option}");
         let addresses = addresses(&[edu, integrated, card]);

@@ -64,6 +64,9 @@ pub(crate) enum Device {
         /// Whether it is on the root bus, where the kernel has no means to reset it before or after use.
         #[serde(default)]
         integrated: bool,
+        /// Whether it is the model of RTL in the folder that the environment names, if it names one.
+        #[serde(default)]
+        rtl: bool,
     },
     /// Device of the emulator.
     Emulated {

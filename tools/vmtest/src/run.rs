@@ -1,5 +1,6 @@
 //! One guest from its start to its end.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::unix::net::UnixStream;
@@ -81,7 +82,8 @@ struct Served {
     process: ChildGuard,
     /// Its control socket, for injecting faults.
     control: PathBuf,
-    statistics: PathBuf,
+    /// File with its counters, if it has any.
+    statistics: Option<PathBuf>,
 }
 
 /// Runs a guest, with all its files in `folder`.
@@ -128,7 +130,13 @@ fn boot(
 ) -> Result<(), RunError> {
     for (number, device) in job.guest.devices.iter().enumerate() {
         cards.push(match device {
-            Device::Card { file, .. } => Some(serve(parts, files, number, file.as_deref())?),
+            Device::Card { file, rtl, .. } => {
+                let model = std::env::var_os(RTL_VARIABLE).filter(|_| *rtl);
+                Some(match model {
+                    Some(model) => serve_rtl(parts, files, number, &model)?,
+                    None => serve(parts, files, number, file.as_deref())?,
+                })
+            }
             Device::Emulated { .. } => None,
         });
     }
@@ -151,6 +159,9 @@ fn boot(
     talked
 }
 
+/// Environment variable with the folder of a model of RTL.
+const RTL_VARIABLE: &str = "FPGA_RTL_MODEL";
+
 /// Starts a card's process and waits until a client can connect.
 fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) -> Result<Served, RunError> {
     let statistics = files.statistics(number);
@@ -162,10 +173,23 @@ fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) ->
     if let Some(file) = file {
         command.arg("--card-file").arg(file).current_dir(parts.root);
     }
-    let mut process = ChildGuard::spawn("fpgactl card serve", &command)?;
+    let process = started(number, ChildGuard::spawn("fpgactl card serve", &command)?)?;
+    Ok(Served { process, control, statistics: Some(statistics) })
+}
+
+/// Starts a model of RTL in the same way. It has no counters and no control socket.
+fn serve_rtl(parts: &Parts<'_>, files: &Files, number: usize, model: &OsStr) -> Result<Served, RunError> {
+    let mut command = Command::new(parts.server);
+    command.args(["rtl", "run"]).arg(model).arg("--socket").arg(files.card(number));
+    let process = started(number, ChildGuard::spawn("fpgactl rtl run", &command)?)?;
+    Ok(Served { process, control: files.card_control(number), statistics: None })
+}
+
+/// Waits until clients of the process's card can connect.
+fn started(number: usize, mut process: ChildGuard) -> Result<ChildGuard, RunError> {
     let lines = lines_of(process.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);
     match lines.recv_timeout(CARD_STARTS) {
-        Ok(line) if line.starts_with("ready ") => Ok(Served { process, control, statistics }),
+        Ok(line) if line.starts_with("ready ") => Ok(process),
         Ok(line) => Err(RunError::Card { number, reason: format!("unexpected output \"{line}\"") }),
         Err(RecvTimeoutError::Timeout) => {
             Err(RunError::Card { number, reason: format!("not ready after {} s", CARD_STARTS.as_secs()) })
@@ -187,7 +211,8 @@ impl Served {
             }
             None => return Err(format!("the process did not exit within {} s", END_TIMEOUT.as_secs())),
         }
-        let text = fs::read_to_string(&self.statistics);
+        let Some(statistics) = &self.statistics else { return Ok(serde_json::Value::Null) };
+        let text = fs::read_to_string(statistics);
         let text = text.map_err(|error| format!("cannot read its statistics: {error}"))?;
         serde_json::from_str(&text).map_err(|error| format!("cannot parse its statistics: {error}"))
     }
