@@ -10,6 +10,7 @@ use crate::lite::LiteAccess;
 use crate::options::{Options, Parameters, StartError};
 use crate::ports::Flags;
 use crate::simulation::Simulation;
+use crate::stream::StreamBeat;
 
 /// The simulation before it starts.
 #[derive(Debug)]
@@ -31,8 +32,8 @@ fn report(error: &StartError) {
     tracing::error!("fpga_xdma: {error}");
 }
 
-/// Begins with the module's parameters: data width, id width, channels, user interrupts.
-pub(crate) fn open(parameters: [i32; 4]) -> i32 {
+/// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream).
+pub(crate) fn open(parameters: [i32; 5]) -> i32 {
     let level = std::env::var("FPGA_RTL_LOG").unwrap_or_else(|_| "warn".to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(level).unwrap_or_default();
     // A program that contains the simulator may have its own.
@@ -42,9 +43,9 @@ pub(crate) fn open(parameters: [i32; 4]) -> i32 {
         tracing::error!("fpga_xdma: a simulation has one instance; remove the others");
         return -1;
     }
-    let [data_bits, id_bits, channels, user_interrupts] =
+    let [data_bits, id_bits, channels, user_interrupts, features] =
         parameters.map(|value| u32::try_from(value).unwrap_or(0));
-    let parameters = Parameters { data_bits, id_bits, channels, user_interrupts };
+    let parameters = Parameters { data_bits, id_bits, channels, user_interrupts, stream: features & 1 != 0 };
     let (options, error) = match Options::default().with_environment(|name| std::env::var(name).ok()) {
         Ok(options) => (options, None),
         Err(error) => (Options::default(), Some(error)),
@@ -79,14 +80,17 @@ pub(crate) fn start(handle: i32) -> bool {
     }
 }
 
-/// One cycle. Flags: write command 0, write data 1, read command 2, register access 3, reset 4, end of the simulation 5; MSI enabled 8, its
-/// number of messages (log2) 11:9; acknowledged lines 31:16.
-pub(crate) fn clock(handle: i32, requests: u32) -> u32 {
+/// One cycle. `requests`: `usr_irq_req` 15:0, accepted beats of the H2C stream ports 19:16. Flags: write command 0, write data 1, read
+/// command 2, register access 3, reset 4, end of the simulation 5; MSI enabled 8, its number of messages (log2) 11:9; acknowledged lines
+/// 31:16; H2C stream ports with a beat 35:32, C2H stream ports that are ready 39:36.
+pub(crate) fn clock(handle: i32, requests: u32) -> u64 {
     let (flags, messages) = match simulation(handle) {
-        Some(simulation) => (simulation.clock(requests & 0xFFFF), simulation.msi_messages()),
+        Some(simulation) => {
+            (simulation.clock(requests & 0xFFFF, requests >> 16 & 0xF), simulation.msi_messages())
+        }
         None => (Flags { finish: true, ..Flags::default() }, 0),
     };
-    u32::from(flags.write_command)
+    let low = u32::from(flags.write_command)
         | u32::from(flags.write_data) << 1
         | u32::from(flags.read_command) << 2
         | u32::from(flags.register) << 3
@@ -94,7 +98,19 @@ pub(crate) fn clock(handle: i32, requests: u32) -> u32 {
         | u32::from(flags.finish) << 5
         | u32::from(messages != 0) << 8
         | messages.checked_ilog2().unwrap_or(0) << 9
-        | (flags.acknowledged & 0xFFFF) << 16
+        | (flags.acknowledged & 0xFFFF) << 16;
+    let high = flags.stream_beats & 0xF | (flags.stream_ready & 0xF) << 4;
+    u64::from(low) | u64::from(high) << 32
+}
+
+pub(crate) fn stream_beat(handle: i32, channel: i32) -> Option<StreamBeat> {
+    simulation(handle)?.ports.stream_beat(usize::try_from(channel).ok()?)
+}
+
+pub(crate) fn stream_data(handle: i32, channel: i32, beat: &StreamBeat) {
+    if let (Some(simulation), Ok(channel)) = (simulation(handle), usize::try_from(channel)) {
+        simulation.ports.stream_data(channel, beat);
+    }
 }
 
 pub(crate) fn command(handle: i32, is_write: bool) -> Option<Command> {

@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_char};
 
 use crate::boundary;
 use crate::burst::MAX_WIDTH;
+use crate::stream::StreamBeat;
 
 /// Words of a packed vector of 512 bits.
 type Vector = [u32; MAX_WIDTH / 4];
@@ -38,8 +39,14 @@ unsafe fn put<T>(into: *mut T, value: T) {
 
 /// Begins the description of a simulation. Returns its handle, or -1.
 #[unsafe(no_mangle)]
-pub extern "C" fn fpga_xdma_open(data_bits: i32, id_bits: i32, channels: i32, user_interrupts: i32) -> i32 {
-    boundary::open([data_bits, id_bits, channels, user_interrupts])
+pub extern "C" fn fpga_xdma_open(
+    data_bits: i32,
+    id_bits: i32,
+    channels: i32,
+    user_interrupts: i32,
+    features: i32,
+) -> i32 {
+    boundary::open([data_bits, id_bits, channels, user_interrupts, features])
 }
 
 /// Sets an option.
@@ -61,8 +68,46 @@ pub extern "C" fn fpga_xdma_start(handle: i32) -> i32 {
 
 /// One cycle; returns the flags of [`boundary::clock`].
 #[unsafe(no_mangle)]
-pub extern "C" fn fpga_xdma_clock(handle: i32, requests: i32) -> i32 {
-    boundary::clock(handle, requests.cast_unsigned()).cast_signed()
+pub extern "C" fn fpga_xdma_clock(handle: i32, requests: i32) -> u64 {
+    boundary::clock(handle, requests.cast_unsigned())
+}
+
+/// Next beat for the H2C stream port of `channel`. Returns 0 if there is none, 1, or 3 for the last one of a packet.
+///
+/// # Safety
+/// `data` is null or points to a packed vector of 512 bits, `keep` to one of 64 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fpga_xdma_stream_beat(
+    handle: i32,
+    channel: i32,
+    data: *mut Vector,
+    keep: *mut u64,
+) -> i32 {
+    let Some(beat) = boundary::stream_beat(handle, channel) else { return 0 };
+    // SAFETY: required of the caller.
+    unsafe {
+        put(data, boundary::words(&beat.data));
+        put(keep, beat.keep);
+    }
+    if beat.is_last { 3 } else { 1 }
+}
+
+/// A beat of the C2H stream port of `channel`.
+///
+/// # Safety
+/// `data` is null or points to a packed vector of 512 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fpga_xdma_stream_data(
+    handle: i32,
+    channel: i32,
+    data: *const Vector,
+    keep: u64,
+    is_last: i32,
+) {
+    // SAFETY: required of the caller; the reference is not kept.
+    let Some(data) = (unsafe { data.as_ref() }) else { return };
+    let beat = StreamBeat { data: boundary::bytes(data), keep, is_last: is_last != 0 };
+    boundary::stream_data(handle, channel, &beat);
 }
 
 /// Next write (`is_write` 1) or read command. Returns 1 if there is one: its id, address, number of beats minus 1, and burst type.

@@ -13,6 +13,7 @@
 //! | `ports` | both AXI masters behind one lock; when simulated time advances |
 //! | `bus`, `burst` | the AXI4 master: bursts, beats, responses |
 //! | `lite` | the AXI4-Lite master |
+//! | `stream` | the AXI4-Stream ports |
 //! | [`model`] | building and starting models with Verilator (not a part of them) |
 
 mod boundary;
@@ -24,3 +25,4 @@ pub mod model;
 mod options;
 mod ports;
 mod simulation;
+mod stream;

@@ -15,6 +15,8 @@ pub(crate) struct Parameters {
     pub(crate) channels: u32,
     /// Lines of `usr_irq_req`.
     pub(crate) user_interrupts: u32,
+    /// AXI4-Stream ports instead of the memory master.
+    pub(crate) stream: bool,
 }
 
 /// When simulated time advances.
@@ -187,6 +189,7 @@ impl Parameters {
             card.xdma.data_width = u16::try_from(self.data_bits).unwrap_or(512);
             let channels = u8::try_from(self.channels).unwrap_or(1);
             (card.xdma.h2c_channels, card.xdma.c2h_channels) = (channels, channels);
+            card.xdma.stream = self.stream;
             return Ok(card);
         };
         let card = CardDescription::load(file)?;
@@ -194,14 +197,12 @@ impl Parameters {
             ("xdma.data_width", card.xdma.data_width.into(), "DATA_WIDTH", self.data_bits),
             ("xdma.h2c_channels", card.xdma.h2c_channels.into(), "CHANNELS", self.channels),
             ("xdma.c2h_channels", card.xdma.c2h_channels.into(), "CHANNELS", self.channels),
+            ("xdma.stream", card.xdma.stream.into(), "STREAM", self.stream.into()),
         ];
         for (key, described, name, value) in agreements {
             if described != value {
                 return Err(StartError::Mismatch { key, described, name, value });
             }
-        }
-        if card.xdma.stream {
-            return Err(StartError::Unsupported("a stream build (xdma.stream)"));
         }
         if card.bars.bypass.is_some() {
             return Err(StartError::Unsupported("the bypass BAR (bars.bypass)"));
@@ -214,7 +215,8 @@ impl Parameters {
 mod tests {
     use super::*;
 
-    const PARAMETERS: Parameters = Parameters { data_bits: 256, id_bits: 4, channels: 2, user_interrupts: 4 };
+    const PARAMETERS: Parameters =
+        Parameters { data_bits: 256, id_bits: 4, channels: 2, user_interrupts: 4, stream: false };
 
     #[test]
     fn default_card_has_the_parameters() {

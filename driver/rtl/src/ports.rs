@@ -16,11 +16,12 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use fpga_pci::lock;
-use fpga_sim::{AxiAccess, Design, DesignError};
+use fpga_sim::{AxiAccess, Design, DesignError, StreamBytes};
 
 use crate::bus::{Bus, BusError};
 use crate::lite::{Lite, LiteAccess};
 use crate::options::{ClockMode, Options, Parameters};
+use crate::stream::{StreamBeat, StreamPorts};
 
 /// Cycles of a batch between two admissions of other accesses.
 const ADMIT_EVERY: u64 = 4096;
@@ -46,6 +47,9 @@ pub(crate) struct Flags {
     pub(crate) begins: bool,
     /// Lines of `usr_irq_ack` for this cycle.
     pub(crate) acknowledged: u32,
+    /// H2C stream ports with a beat for the design, and C2H stream ports that are ready (TREADY), one bit each.
+    pub(crate) stream_beats: u32,
+    pub(crate) stream_ready: u32,
 }
 
 /// Work outside the ports that a cycle causes.
@@ -62,6 +66,8 @@ pub(crate) struct Events {
 struct State {
     bus: Bus,
     lite: Lite,
+    /// Ports by channel number; none on a memory-mapped build.
+    streams: Vec<StreamPorts>,
     cycle: u64,
     /// Cycle of the last activity, and of the begin of the batch.
     active: u64,
@@ -96,6 +102,9 @@ impl Ports {
         let state = State {
             bus: Bus::new(width, parameters.id_bits),
             lite: Lite::default(),
+            streams: (0..if parameters.stream { parameters.channels } else { 0 })
+                .map(|_| StreamPorts::new(width))
+                .collect(),
             cycle: 0,
             active: 0,
             began: 0,
@@ -118,15 +127,17 @@ impl Ports {
         }
     }
 
-    /// Begins a cycle in which `usr_irq_req` has the lines `requests`.
-    pub(crate) fn begin_cycle(&self, requests: u32) -> Events {
+    /// Begins a cycle in which `usr_irq_req` has the lines `requests`, and the design has taken the beats of the H2C stream ports
+    /// `accepted` in the cycle before.
+    pub(crate) fn begin_cycle(&self, requests: u32, accepted: u32) -> Events {
         let mut state = lock(&self.state);
         state.cycle += 1;
+        let news = state.stream_news(accepted);
         let changed = requests ^ state.requests;
         let events = Events {
             raised: changed & requests,
             lowered: changed & !requests,
-            has_ended: state.bus.take_ended(),
+            has_ended: state.bus.take_ended() | news,
         };
         if changed != 0 {
             state.requests = requests;
@@ -160,7 +171,7 @@ impl Ports {
             if state.lite.publish() | state.lite.expire(cycle) {
                 self.to_host.notify_all();
             }
-            if state.bus.is_active() || state.lite.is_active() || cycle < state.quiet_until {
+            if state.is_active() || cycle < state.quiet_until {
                 state.active = cycle;
                 if self.clock == ClockMode::Free || (cycle - state.began).is_multiple_of(ADMIT_EVERY) {
                     state.admit();
@@ -190,6 +201,8 @@ impl Ports {
             register: may_begin && state.lite.has_access(),
             acknowledged: std::mem::take(&mut state.acknowledged),
             begins: state.began == state.cycle,
+            stream_beats: if may_begin { state.ports_that(StreamPorts::has_beat) } else { 0 },
+            stream_ready: if may_begin { state.ports_that(StreamPorts::is_ready) } else { 0 },
             ..Flags::default()
         }
     }
@@ -199,6 +212,37 @@ impl Ports {
         let mut state = lock(&self.state);
         state.note_progress();
         act(&mut state.bus)
+    }
+
+    /// The next beat for the H2C stream port of `channel`.
+    pub(crate) fn stream_beat(&self, channel: usize) -> Option<StreamBeat> {
+        let mut state = lock(&self.state);
+        state.note_progress();
+        state.streams.get_mut(channel)?.beat()
+    }
+
+    /// A beat from the C2H stream port of `channel`.
+    pub(crate) fn stream_data(&self, channel: usize, beat: &StreamBeat) {
+        let mut state = lock(&self.state);
+        state.note_progress();
+        let cycle = state.cycle;
+        if let Some(port) = state.streams.get_mut(channel)
+            && let Err(error) = port.arrived(beat, cycle)
+        {
+            tracing::error!(cycle, "s_axis_c2h_{channel}: {error}");
+        }
+    }
+
+    fn with_stream<T>(&self, channel: u8, act: impl FnOnce(&mut StreamPorts, bool) -> T) -> Option<T> {
+        let mut state = lock(&self.state);
+        let is_simulator = state.simulator == Some(std::thread::current().id());
+        let result = state.streams.get_mut(usize::from(channel)).map(|port| act(port, is_simulator));
+        let wakes = !is_simulator && state.has_unadmitted();
+        drop(state);
+        if wakes {
+            self.to_simulator.notify_all();
+        }
+        result
     }
 
     /// Reports a defect of the slave, with its cycle.
@@ -280,7 +324,34 @@ impl State {
     }
 
     fn has_unadmitted(&self) -> bool {
-        self.bus.has_unadmitted() || self.lite.has_unadmitted()
+        self.bus.has_unadmitted()
+            || self.lite.has_unadmitted()
+            || self.streams.iter().any(StreamPorts::has_unadmitted)
+    }
+
+    fn is_active(&self) -> bool {
+        self.bus.is_active() || self.lite.is_active() || self.streams.iter().any(StreamPorts::is_active)
+    }
+
+    /// Stream ports for which `is` holds, one bit each.
+    fn ports_that(&self, is: impl Fn(&StreamPorts) -> bool) -> u32 {
+        self.streams.iter().enumerate().fold(0, |mask, (number, port)| mask | u32::from(is(port)) << number)
+    }
+
+    /// Handles accepted beats; returns whether the card can continue a stream channel.
+    fn stream_news(&mut self, accepted: u32) -> bool {
+        let cycle = self.cycle;
+        if accepted != 0 {
+            self.note_progress();
+        }
+        let mut any = false;
+        for (number, port) in self.streams.iter_mut().enumerate() {
+            if accepted >> number & 1 != 0 {
+                port.accepted();
+            }
+            any |= port.take_news(cycle);
+        }
+        any
     }
 
     fn admit(&mut self) {
@@ -289,6 +360,7 @@ impl State {
         }
         self.bus.admit();
         self.lite.admit(self.cycle);
+        self.streams.iter_mut().for_each(StreamPorts::admit);
     }
 
     const fn note_progress(&mut self) {
@@ -305,6 +377,9 @@ impl State {
         for (unit, at, is_write) in self.bus.in_progress() {
             let what = if is_write { "write" } else { "read" };
             tracing::warn!(cycle, "m_axi: {what} at {at:#x} of {unit:?}: no progress for {cycles} cycles");
+        }
+        for (number, _) in self.streams.iter().enumerate().filter(|(_, port)| port.is_stalled()) {
+            tracing::warn!(cycle, "m_axis_h2c_{number}: TREADY low for {cycles} cycles");
         }
         if let Some(LiteAccess { at, value }) = self.lite.in_progress() {
             let what = if value.is_some() { "write" } else { "read" };
@@ -331,6 +406,24 @@ impl Design for Ports {
         state.bus.take(access.unit, into)
     }
 
+    fn send_stream(&self, channel: u8, from: &[u8], ends: bool) -> Result<(), DesignError> {
+        let free = self.clock == ClockMode::Free;
+        self.with_stream(channel, |port, is_simulator| port.send(from, ends, is_simulator || free));
+        Err(DesignError::Pending)
+    }
+
+    fn stream_sent(&self, channel: u8) -> Result<(), DesignError> {
+        let sent = |port: &mut StreamPorts, is_simulator: bool| {
+            if is_simulator { port.sent() } else { Err(DesignError::Pending) }
+        };
+        self.with_stream(channel, sent).unwrap_or(Ok(()))
+    }
+
+    fn receive_stream(&self, channel: u8, into: &mut [u8]) -> Result<StreamBytes, DesignError> {
+        self.with_stream(channel, |port, is_simulator| port.receive(into, is_simulator))
+            .unwrap_or(Err(DesignError::Pending))
+    }
+
     fn read_register(&self, offset: u64) -> u32 {
         self.access_register(LiteAccess { at: offset, value: None }, self.read_timeout)
     }
@@ -351,6 +444,7 @@ impl Design for Ports {
         let mut state = lock(&self.state);
         state.bus.reset();
         state.lite.reset();
+        state.streams.iter_mut().for_each(StreamPorts::reset);
         state.acknowledged = 0;
         state.is_reset_requested = true;
         drop(state);

@@ -75,9 +75,10 @@ impl Simulation {
         Ok(Self { network, ports, server, msi_messages: AtomicU16::new(0) })
     }
 
-    /// One cycle of `axi_aclk`, after its responses: interrupts, the card's work, and what the masters do next.
-    pub(crate) fn clock(&self, requests: u32) -> Flags {
-        let events = self.ports.begin_cycle(requests);
+    /// One cycle of `axi_aclk`, after its responses: interrupts, the card's work, and what the masters do next. `accepted`: H2C stream
+    /// ports whose beat the design took in the cycle before.
+    pub(crate) fn clock(&self, requests: u32, accepted: u32) -> Flags {
+        let events = self.ports.begin_cycle(requests, accepted);
         let lines = |mask: u32| (0..16_u8).filter(move |line| mask >> line & 1 != 0);
         if events.raised | events.lowered != 0 {
             for line in lines(events.lowered) {

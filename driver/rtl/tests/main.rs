@@ -7,4 +7,5 @@ mod faults;
 mod foreign;
 mod model;
 mod simulator;
+mod streams;
 mod transfers;

@@ -1,4 +1,5 @@
-// Simulation model with the ports of the vendor's XDMA IP (PG195), memory-mapped build.
+// Simulation model with the ports of the vendor's XDMA IP (PG195): memory-mapped build, or AXI4-Stream build (parameter STREAM). Ports of
+// the other build, and of channels beyond CHANNELS, are tied off and ignored.
 //
 // The behaviour is the card model of this project behind DPI-C (library `fpga_rtl`, directory driver/rtl). Exact: descriptors, data,
 // addresses, order, status, interrupts. Approximate: the cycles of the AXI masters. See driver/rtl/README.md.
@@ -19,6 +20,8 @@ module fpga_xdma #(
     // Lines of usr_irq_req, 1 to 16.
     parameter int USER_INTERRUPTS = 1,
     parameter int LANES = 1,
+    // AXI4-Stream build: one pair of stream ports per channel; m_axi is idle.
+    parameter bit STREAM = 1'b0,
     // Half a period of axi_aclk in ps. 0: axi_aclk is sys_clk.
     parameter int HALF_PERIOD = 2000,
     parameter string SOCKET = "",
@@ -94,12 +97,57 @@ module fpga_xdma #(
     input  wire [31:0]                m_axil_rdata,
     input  wire [1:0]                 m_axil_rresp,
     input  wire                       m_axil_rvalid,
-    output logic                      m_axil_rready
+    output logic                      m_axil_rready,
+
+    output wire  [DATA_WIDTH-1:0]     m_axis_h2c_tdata_0,
+    output wire  [DATA_WIDTH/8-1:0]   m_axis_h2c_tkeep_0,
+    output wire                       m_axis_h2c_tlast_0,
+    output wire                       m_axis_h2c_tvalid_0,
+    input  wire                       m_axis_h2c_tready_0,
+    input  wire  [DATA_WIDTH-1:0]     s_axis_c2h_tdata_0,
+    input  wire  [DATA_WIDTH/8-1:0]   s_axis_c2h_tkeep_0,
+    input  wire                       s_axis_c2h_tlast_0,
+    input  wire                       s_axis_c2h_tvalid_0,
+    output wire                       s_axis_c2h_tready_0,
+
+    output wire  [DATA_WIDTH-1:0]     m_axis_h2c_tdata_1,
+    output wire  [DATA_WIDTH/8-1:0]   m_axis_h2c_tkeep_1,
+    output wire                       m_axis_h2c_tlast_1,
+    output wire                       m_axis_h2c_tvalid_1,
+    input  wire                       m_axis_h2c_tready_1,
+    input  wire  [DATA_WIDTH-1:0]     s_axis_c2h_tdata_1,
+    input  wire  [DATA_WIDTH/8-1:0]   s_axis_c2h_tkeep_1,
+    input  wire                       s_axis_c2h_tlast_1,
+    input  wire                       s_axis_c2h_tvalid_1,
+    output wire                       s_axis_c2h_tready_1,
+
+    output wire  [DATA_WIDTH-1:0]     m_axis_h2c_tdata_2,
+    output wire  [DATA_WIDTH/8-1:0]   m_axis_h2c_tkeep_2,
+    output wire                       m_axis_h2c_tlast_2,
+    output wire                       m_axis_h2c_tvalid_2,
+    input  wire                       m_axis_h2c_tready_2,
+    input  wire  [DATA_WIDTH-1:0]     s_axis_c2h_tdata_2,
+    input  wire  [DATA_WIDTH/8-1:0]   s_axis_c2h_tkeep_2,
+    input  wire                       s_axis_c2h_tlast_2,
+    input  wire                       s_axis_c2h_tvalid_2,
+    output wire                       s_axis_c2h_tready_2,
+
+    output wire  [DATA_WIDTH-1:0]     m_axis_h2c_tdata_3,
+    output wire  [DATA_WIDTH/8-1:0]   m_axis_h2c_tkeep_3,
+    output wire                       m_axis_h2c_tlast_3,
+    output wire                       m_axis_h2c_tvalid_3,
+    input  wire                       m_axis_h2c_tready_3,
+    input  wire  [DATA_WIDTH-1:0]     s_axis_c2h_tdata_3,
+    input  wire  [DATA_WIDTH/8-1:0]   s_axis_c2h_tkeep_3,
+    input  wire                       s_axis_c2h_tlast_3,
+    input  wire                       s_axis_c2h_tvalid_3,
+    output wire                       s_axis_c2h_tready_3
 );
-    import "DPI-C" function int fpga_xdma_open(input int data_bits, input int id_bits, input int channels, input int user_interrupts);
+    import "DPI-C" function int fpga_xdma_open(input int data_bits, input int id_bits, input int channels, input int user_interrupts,
+        input int features);
     import "DPI-C" function void fpga_xdma_option(input int handle, input string name, input string value);
     import "DPI-C" function int fpga_xdma_start(input int handle);
-    import "DPI-C" function int fpga_xdma_clock(input int handle, input int requests);
+    import "DPI-C" function longint unsigned fpga_xdma_clock(input int handle, input int requests);
     import "DPI-C" function int fpga_xdma_command(
         input int handle, input int is_write, output int id, output longint unsigned address, output int length, output int kind);
     import "DPI-C" function int fpga_xdma_write_data(input int handle, output bit [511:0] data, output longint unsigned strobes);
@@ -108,6 +156,10 @@ module fpga_xdma #(
         input int handle, input int id, input bit [511:0] data, input int response, input int is_last);
     import "DPI-C" function int fpga_xdma_register(input int handle, output int address, output int value);
     import "DPI-C" function void fpga_xdma_register_response(input int handle, input int value, input int response);
+    import "DPI-C" function int fpga_xdma_stream_beat(
+        input int handle, input int channel, output bit [511:0] data, output longint unsigned keep);
+    import "DPI-C" function void fpga_xdma_stream_data(
+        input int handle, input int channel, input bit [511:0] data, input longint unsigned keep, input int is_last);
     import "DPI-C" function void fpga_xdma_close(input int handle);
 
     localparam int BYTES = DATA_WIDTH / 8;
@@ -125,6 +177,10 @@ module fpga_xdma #(
     localparam int MSI_ENABLE = 8;
     localparam int MSI_WIDTH = 9;
     localparam int ACKNOWLEDGED = 16;
+    localparam int STREAM_BEAT = 32;
+    localparam int STREAM_READY = 36;
+    // Bits of the requests of a cycle.
+    localparam int STREAM_ACCEPTED = 16;
 
     generate
         if (HALF_PERIOD == 0) begin : g_sys_clk
@@ -148,7 +204,7 @@ module fpga_xdma #(
     endtask
 
     initial begin
-        handle = fpga_xdma_open(DATA_WIDTH, ID_WIDTH, CHANNELS, USER_INTERRUPTS);
+        handle = fpga_xdma_open(DATA_WIDTH, ID_WIDTH, CHANNELS, USER_INTERRUPTS, int'(STREAM));
         set_option("socket", SOCKET);
         set_option("card", CARD_FILE);
         set_option("clock", "");
@@ -181,13 +237,51 @@ module fpga_xdma #(
     assign m_axil_arprot = 3'b000;
     assign m_axil_wstrb = 4'b1111;
 
+    // Stream ports by channel.
+    logic [DATA_WIDTH-1:0] h2c_tdata[4];
+    logic [BYTES-1:0] h2c_tkeep[4];
+    logic [3:0] h2c_tlast, h2c_tvalid, c2h_tready;
+    wire [3:0] h2c_tready = {m_axis_h2c_tready_3, m_axis_h2c_tready_2, m_axis_h2c_tready_1, m_axis_h2c_tready_0};
+    wire [DATA_WIDTH-1:0] c2h_tdata[4];
+    wire [BYTES-1:0] c2h_tkeep[4];
+    wire [3:0] c2h_tlast = {s_axis_c2h_tlast_3, s_axis_c2h_tlast_2, s_axis_c2h_tlast_1, s_axis_c2h_tlast_0};
+    wire [3:0] c2h_tvalid = {s_axis_c2h_tvalid_3, s_axis_c2h_tvalid_2, s_axis_c2h_tvalid_1, s_axis_c2h_tvalid_0};
+    assign m_axis_h2c_tdata_0 = h2c_tdata[0];
+    assign m_axis_h2c_tkeep_0 = h2c_tkeep[0];
+    assign m_axis_h2c_tlast_0 = h2c_tlast[0];
+    assign m_axis_h2c_tvalid_0 = h2c_tvalid[0];
+    assign c2h_tdata[0] = s_axis_c2h_tdata_0;
+    assign c2h_tkeep[0] = s_axis_c2h_tkeep_0;
+    assign s_axis_c2h_tready_0 = c2h_tready[0];
+    assign m_axis_h2c_tdata_1 = h2c_tdata[1];
+    assign m_axis_h2c_tkeep_1 = h2c_tkeep[1];
+    assign m_axis_h2c_tlast_1 = h2c_tlast[1];
+    assign m_axis_h2c_tvalid_1 = h2c_tvalid[1];
+    assign c2h_tdata[1] = s_axis_c2h_tdata_1;
+    assign c2h_tkeep[1] = s_axis_c2h_tkeep_1;
+    assign s_axis_c2h_tready_1 = c2h_tready[1];
+    assign m_axis_h2c_tdata_2 = h2c_tdata[2];
+    assign m_axis_h2c_tkeep_2 = h2c_tkeep[2];
+    assign m_axis_h2c_tlast_2 = h2c_tlast[2];
+    assign m_axis_h2c_tvalid_2 = h2c_tvalid[2];
+    assign c2h_tdata[2] = s_axis_c2h_tdata_2;
+    assign c2h_tkeep[2] = s_axis_c2h_tkeep_2;
+    assign s_axis_c2h_tready_2 = c2h_tready[2];
+    assign m_axis_h2c_tdata_3 = h2c_tdata[3];
+    assign m_axis_h2c_tkeep_3 = h2c_tkeep[3];
+    assign m_axis_h2c_tlast_3 = h2c_tlast[3];
+    assign m_axis_h2c_tvalid_3 = h2c_tvalid[3];
+    assign c2h_tdata[3] = s_axis_c2h_tdata_3;
+    assign c2h_tkeep[3] = s_axis_c2h_tkeep_3;
+    assign s_axis_c2h_tready_3 = c2h_tready[3];
+
     int reset_cycles = RESET_CYCLES;
     // A register access is on the bus.
     bit lite_busy;
 
     // Arguments of the calls. Blocking assignments: each is written and read within one call.
-    int flags, id, length, kind, register_address, register_value, found;
-    longint unsigned address, strobes;
+    int requests, id, length, kind, register_address, register_value, found;
+    longint unsigned flags, address, strobes;
     bit [511:0] data;
 
     task automatic clear();
@@ -203,6 +297,8 @@ module fpga_xdma #(
         m_axil_arvalid <= 1'b0;
         m_axil_rready <= 1'b0;
         usr_irq_ack <= '0;
+        h2c_tvalid <= '0;
+        c2h_tready <= '0;
         lite_busy = 1'b0;
     endtask
 
@@ -230,7 +326,15 @@ module fpga_xdma #(
             end
         end
 
-        flags = fpga_xdma_clock(handle, axi_aresetn ? int'(usr_irq_req) : 0);
+        requests = axi_aresetn ? int'(usr_irq_req) : 0;
+        if (STREAM && axi_aresetn) begin
+            for (int channel = 0; channel < CHANNELS; channel++)
+                if (c2h_tvalid[channel] && c2h_tready[channel])
+                    fpga_xdma_stream_data(
+                        handle, channel, 512'(c2h_tdata[channel]), 64'(c2h_tkeep[channel]), int'(c2h_tlast[channel]));
+            requests[STREAM_ACCEPTED +: 4] = h2c_tvalid & h2c_tready;
+        end
+        flags = fpga_xdma_clock(handle, requests);
         if (flags[FINISH]) $finish;
         msi_enable <= flags[MSI_ENABLE];
         msi_vector_width <= flags[MSI_WIDTH +: 3];
@@ -287,6 +391,21 @@ module fpga_xdma #(
                         m_axi_arburst <= 2'(kind);
                     end
                 end
+            end
+
+            if (STREAM) begin
+                c2h_tready <= flags[STREAM_READY +: 4];
+                for (int channel = 0; channel < CHANNELS; channel++)
+                    if (!h2c_tvalid[channel] || h2c_tready[channel]) begin
+                        h2c_tvalid[channel] <= 1'b0;
+                        if (flags[STREAM_BEAT + channel]) begin
+                            found = fpga_xdma_stream_beat(handle, channel, data, strobes);
+                            h2c_tvalid[channel] <= found != 0;
+                            h2c_tdata[channel] <= data[DATA_WIDTH-1:0];
+                            h2c_tkeep[channel] <= strobes[BYTES-1:0];
+                            h2c_tlast[channel] <= found[1];
+                        end
+                    end
             end
 
             if (m_axil_awready) m_axil_awvalid <= 1'b0;

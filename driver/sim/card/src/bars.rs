@@ -85,6 +85,22 @@ pub(crate) fn write_strobed(
     true
 }
 
+/// Splits a write into dword writes with byte strobes (WSTRB). `write` gets the address, the bytes at their positions and the strobes.
+pub(crate) fn write_bytes(offset: u64, from: &[u8], mut write: impl FnMut(u64, u32, u8)) {
+    let end = offset.saturating_add(from.len() as u64);
+    for at in (offset & !3..end).step_by(4) {
+        let (mut value, mut strobes) = (0, 0);
+        for lane in 0..4 {
+            let place = (at + lane).checked_sub(offset).and_then(|place| usize::try_from(place).ok());
+            if let Some(byte) = place.and_then(|place| from.get(place)) {
+                value |= u32::from(*byte) << (8 * lane);
+                strobes |= 1 << lane;
+            }
+        }
+        write(at, value, strobes);
+    }
+}
+
 const fn is_whole(offset: u64, length: usize) -> bool {
     offset.is_multiple_of(4) && length.is_multiple_of(4)
 }

@@ -137,10 +137,14 @@ impl Card {
     /// [`bar_read`](Self::bar_read) and [`bar_write`](Self::bar_write).
     #[must_use]
     pub fn design_access(&self, bar: u8, offset: u64, length: usize) -> Option<DesignAccess> {
-        let is_answered = || !self.description.quirks.silent_user_bar && !self.is_removed();
+        let is_answered = || !self.description.quirks.silent_user_bar;
         let design = self.space.shared_design()?;
-        (self.decode(bar, offset, length) == Some(BarRole::User) && is_answered())
-            .then(|| DesignAccess::new(design, offset))
+        let role = self.decode(bar, offset, length)?;
+        if self.is_removed() || role == BarRole::User && !is_answered() {
+            return None;
+        }
+        let base = self.description.bars.bypass.as_ref().map_or(0, |bar| bar.card_address);
+        DesignAccess::new(design, role, offset, base)
     }
 
     /// Counts and logs an access that was made by [`design_access`](Self::design_access).

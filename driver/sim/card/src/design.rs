@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use fpga_registers::CardAddr;
 
-use crate::bars::{read_dwords, write_dwords};
+use crate::bars::{read_dwords, write_bytes, write_dwords};
+use crate::config_space::BarRole;
 use crate::fault_log::Unit;
 
 /// Reason why an access of a design has no result.
@@ -62,11 +63,67 @@ pub trait Design: fmt::Debug + Send + Sync {
         Err(DesignError::Slave)
     }
 
+    /// Sends bytes, at most 64 KiB, into the stream port of an H2C channel (AXI4-Stream builds). `ends`: TLAST at the last byte.
+    ///
+    /// # Errors
+    /// [`DesignError::Pending`] while the port has not accepted all of them; [`Self::stream_sent`] returns the result. Other errors do not
+    /// exist on a stream.
+    fn send_stream(&self, channel: u8, from: &[u8], ends: bool) -> Result<(), DesignError> {
+        let _ = (channel, from, ends);
+        Ok(())
+    }
+
+    /// Returns whether the port of H2C channel `channel` has accepted the bytes of [`Self::send_stream`].
+    ///
+    /// # Errors
+    /// [`DesignError::Pending`] if it has not.
+    fn stream_sent(&self, channel: u8) -> Result<(), DesignError> {
+        let _ = channel;
+        Ok(())
+    }
+
+    /// Takes bytes of one packet from the stream port of a C2H channel, at most `into.len()`, which is not 0. The port is stalled (TREADY
+    /// low) except between a call that returned `Pending` and the arrival of those bytes or of the packet's end.
+    ///
+    /// # Errors
+    /// [`DesignError::Pending`] if none has arrived. Call [`crate::Card::wake_channels`] when some have.
+    fn receive_stream(&self, channel: u8, into: &mut [u8]) -> Result<StreamBytes, DesignError> {
+        let _ = (channel, into);
+        Err(DesignError::Pending)
+    }
+
+    /// Channel `unit`, whose descriptors come from user logic ([`crate::Card::load_descriptor`]), waits for one. Called with the card held:
+    /// it must not block.
+    fn descriptor_wanted(&self, unit: Unit) {
+        let _ = unit;
+    }
+
+    /// Reads memory through the bypass BAR. `at` is the AXI address.
+    ///
+    /// # Errors
+    /// [`DesignError::Decode`] or [`DesignError::Slave`]; the host reads all ones.
+    fn read_bypass(&self, at: CardAddr, into: &mut [u8]) -> Result<(), DesignError> {
+        self.read(AxiAccess { unit: Unit::Xdma, at, fixed: None }, into)
+    }
+
+    /// Writes memory through the bypass BAR.
+    ///
+    /// # Errors
+    /// As [`Self::read_bypass`]; the host does not see them, because the write is posted.
+    fn write_bypass(&self, at: CardAddr, from: &[u8]) -> Result<(), DesignError> {
+        self.write(AxiAccess { unit: Unit::Xdma, at, fixed: None }, from)
+    }
+
     /// Reads the register at byte `offset`, a multiple of 4, of the AXI-Lite master (user BAR).
     fn read_register(&self, offset: u64) -> u32;
 
     /// Writes that register.
     fn write_register(&self, offset: u64, value: u32);
+
+    /// Writes those bytes of the register that have a bit in `strobes` (WSTRB). The default drops the write.
+    fn write_register_bytes(&self, offset: u64, value: u32, strobes: u8) {
+        let _ = (offset, value, strobes);
+    }
 
     /// The lines of `usr_irq_req` in `lines` were acknowledged (`usr_irq_ack`). Called with the card held: it must not block.
     fn interrupts_acknowledged(&self, lines: u32) {
@@ -77,26 +134,64 @@ pub trait Design: fmt::Debug + Send + Sync {
     fn reset(&self) {}
 }
 
-/// Access of the user BAR that a design answers ([`crate::Card::design_access`]).
+/// Bytes that a stream port has delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamBytes {
+    /// Number of bytes, at least 1.
+    pub count: usize,
+    /// The packet ends with them (TLAST).
+    pub ends: bool,
+}
+
+/// Access of the user BAR or the bypass BAR that a design answers ([`crate::Card::design_access`]).
 #[derive(Clone, Debug)]
 pub struct DesignAccess {
     design: Arc<dyn Design>,
-    offset: u64,
+    target: Target,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Register(u64),
+    Memory(CardAddr),
 }
 
 impl DesignAccess {
-    pub(crate) fn new(design: Arc<dyn Design>, offset: u64) -> Self {
-        Self { design, offset }
+    /// Access at `offset` of a BAR whose first byte has the AXI address `base`. `None` if no design answers there.
+    pub(crate) fn new(design: Arc<dyn Design>, role: BarRole, offset: u64, base: u64) -> Option<Self> {
+        let target = match role {
+            BarRole::User => Target::Register(offset),
+            BarRole::Bypass => Target::Memory(CardAddr::new(base.wrapping_add(offset))),
+            BarRole::Dma => return None,
+        };
+        Some(Self { design, target })
     }
 
-    /// Reads `into.len()` bytes.
+    /// Reads `into.len()` bytes. An error response reads as all ones.
     pub fn read(&self, into: &mut [u8]) {
-        read_dwords(self.offset, into, |at, _| self.design.read_register(at));
+        match self.target {
+            Target::Register(offset) => read_dwords(offset, into, |at, _| self.design.read_register(at)),
+            Target::Memory(at) => {
+                if self.design.read_bypass(at, into).is_err() {
+                    into.fill(0xFF);
+                }
+            }
+        }
     }
 
-    /// Writes `from`. Returns `false` and writes nothing if it does not consist of whole dwords.
+    /// Writes `from`: whole dwords, or single bytes of registers with strobes. Returns whether all of it was accepted.
     #[must_use]
     pub fn write(&self, from: &[u8]) -> bool {
-        write_dwords(self.offset, from, |at, value| self.design.write_register(at, value))
+        match self.target {
+            Target::Memory(at) => self.design.write_bypass(at, from).is_ok(),
+            Target::Register(offset) => {
+                if !write_dwords(offset, from, |at, value| self.design.write_register(at, value)) {
+                    write_bytes(offset, from, |at, value, strobes| {
+                        self.design.write_register_bytes(at, value, strobes);
+                    });
+                }
+                true
+            }
+        }
     }
 }

@@ -54,7 +54,7 @@ pub use card::{Card, CardError, NoSuchAddress};
 pub use config_space::{BarLayout, BarRole, CorrectableError, InterruptMethod, PciError, UncorrectableError};
 pub use counters::{Access, AccessLog, AccessTarget, CardCounters, USER_INTERRUPTS};
 pub use description::CardDescription;
-pub use design::{AxiAccess, Design, DesignAccess, DesignError};
+pub use design::{AxiAccess, Design, DesignAccess, DesignError, StreamBytes};
 pub use fault_log::{Fault, FaultKind, FaultLog, Unit};
 pub use fault_plan::{FaultPlan, InjectedFault, PlannedFault, StreamWritebackFault};
 pub use host::{DmaFault, DmaPart, DmaSpace, ErrorMessage, HostPort, Interrupt, NoHost};

@@ -5,8 +5,9 @@
 
 use super::channel::{Channel, status};
 use super::state::{ActiveDescriptor, EngineOptions};
+use super::stream::EOP;
 use super::transfer::{Failure, note_axi};
-use crate::design::{AxiAccess, DesignError};
+use crate::design::{AxiAccess, Design, DesignError, StreamBytes};
 use crate::fault_log::FaultKind;
 use crate::hooks::AxiError;
 use crate::host::HostPort;
@@ -55,6 +56,78 @@ impl Channel {
         flight.pending = 0;
         self.settle(flight, most, moved, rules, lanes);
         true
+    }
+
+    /// Sends the next bytes of an H2C stream descriptor, or asks whether the port has accepted those in progress. Returns `false` if it has
+    /// not.
+    pub(super) fn send_to_design<H: HostPort + ?Sized>(
+        &mut self,
+        mut flight: ActiveDescriptor,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
+    ) -> bool {
+        let begins = flight.pending == 0;
+        let length = if begins { flight.remaining } else { flight.pending };
+        let most = usize::try_from(length).unwrap_or(usize::MAX).min(PAGE);
+        // The port holds no data: it is full only by the fault hook.
+        let port = usize::try_from(self.index).unwrap_or(0);
+        let is_held = begins && most != 0 && lanes.streams.free_bytes(port) == 0;
+        let ends = flight.flags & EOP != 0 && u32::try_from(most) == Ok(flight.remaining);
+        let EngineContext { upstream, space, .. } = lanes;
+        let moved = match space.design_and_scratch() {
+            _ if is_held => Err(Failure::Pending),
+            Some((design, scratch)) if most > 0 => {
+                let number = u8::try_from(self.index).unwrap_or(0);
+                let bytes = scratch.get_mut(..most).unwrap_or_default();
+                let refused =
+                    begins && upstream.plan.watches_channels() && self.refuses(&flight, most, upstream);
+                let is_read = !refused
+                    && (!begins
+                        || upstream
+                            .read(self.unit, FaultKind::HostReadRefused, Iova::new(flight.source), bytes)
+                            .is_ok());
+                let sent = || {
+                    if begins { design.send_stream(number, bytes, ends) } else { design.stream_sent(number) }
+                };
+                match is_read.then(sent) {
+                    None => Err(Failure::Status(status::READ_UNSUPPORTED)),
+                    Some(Err(DesignError::Pending)) => Err(Failure::Pending),
+                    Some(_) => Ok(most),
+                }
+            }
+            _ => Ok(0),
+        };
+        if matches!(moved, Err(Failure::Pending)) {
+            upstream.counters.stream_holds += u64::from(is_held && !self.engine.open.held);
+            self.engine.open.held = is_held;
+            flight.pending = if is_held { 0 } else { u32::try_from(most).unwrap_or(0) };
+            self.engine.flight = Some(flight);
+            return false;
+        }
+        if let Ok(count) = moved {
+            upstream.counters.h2c_bytes += count as u64;
+            upstream.counters.packets_taken += u64::from(ends && count > 0);
+        }
+        self.engine.open.held = false;
+        flight.pending = 0;
+        self.settle(flight, most, moved, rules, lanes);
+        true
+    }
+
+    /// Takes up to `most` bytes from the C2H stream port, and tells whether their packet ends with them.
+    pub(super) fn receive_from_design<'a>(
+        &self,
+        design: &dyn Design,
+        scratch: &'a mut [u8],
+        most: usize,
+    ) -> (&'a [u8], bool) {
+        let Some(into) = scratch.get_mut(..most).filter(|into| !into.is_empty()) else {
+            return (&[], false);
+        };
+        match design.receive_stream(u8::try_from(self.index).unwrap_or(0), into) {
+            Ok(StreamBytes { count, ends }) => (into.get(..count).unwrap_or_default(), ends),
+            Err(_) => (&[], false),
+        }
     }
 
     /// Makes one access of `most` bytes at card address `at`, or continues it.

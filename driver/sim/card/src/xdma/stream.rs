@@ -40,7 +40,7 @@ use fpga_registers::Iova;
 use fpga_registers::xdma::descriptor::DescriptorControl;
 use fpga_registers::xdma::{Direction, StreamWriteback};
 
-const EOP: u32 = DescriptorControl::from_bits(0).with_eop(true).into_bits();
+pub(super) const EOP: u32 = DescriptorControl::from_bits(0).with_eop(true).into_bits();
 /// Granularity of the lengths of C2H descriptors in bytes (PG195, "Length Granularity").
 const C2H_GRANULE: u32 = 64;
 /// AXI user clock of the model: 250 MHz.
@@ -114,6 +114,9 @@ impl Channel {
         rules: EngineOptions,
         lanes: &mut EngineContext<'_, H>,
     ) -> bool {
+        if lanes.space.design().is_some() {
+            return self.send_to_design(flight, rules, lanes);
+        }
         let port = self.port();
         let remaining = usize::try_from(flight.remaining).unwrap_or(usize::MAX);
         let most = remaining.min(PAGE).min(lanes.streams.free_bytes(port));
@@ -156,12 +159,16 @@ impl Channel {
     ) -> bool {
         let port = self.port();
         let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(PAGE);
-        let (bytes, ends) = lanes.streams.offer(port, most, lanes.now);
+        let is_model = lanes.space.design().is_none();
+        let EngineContext { upstream, space, streams, now, .. } = lanes;
+        let (bytes, ends) = match space.design_and_scratch() {
+            None => streams.offer(port, most, *now),
+            Some((design, scratch)) => self.receive_from_design(design, scratch, most),
+        };
         let count = bytes.len();
         if count == 0 && flight.remaining != 0 {
             return self.wait_for_data(flight, rules, lanes);
         }
-        let upstream = &mut lanes.upstream;
         let refused = upstream.plan.watches_channels() && self.refuses(&flight, count, upstream);
         if count > 0 && !refused {
             upstream.post(self.unit, Iova::new(flight.destination), bytes);
@@ -174,7 +181,9 @@ impl Channel {
             ends = ends && !plan.packet_end_lost(self.unit, faults);
         }
         upstream.counters.packets_given += u64::from(ends);
-        lanes.streams.take(port, count);
+        if is_model {
+            streams.take(port, count);
+        }
         self.performance.count(count, self.engine.width_bytes);
         let moved = u32::try_from(count).unwrap_or(0);
         flight.remaining -= moved.min(flight.remaining);
@@ -204,6 +213,7 @@ impl Channel {
             self.close(&flight, false, rules, lanes);
             return true;
         }
+        // The model's own packet source; a design calls `wake_channels`.
         let more_at =
             lanes.streams.next(usize::try_from(self.index).unwrap_or(0)).filter(|at| *at > lanes.now);
         open.wakes = [flush_at, more_at].into_iter().flatten().min();

@@ -13,6 +13,8 @@ struct Log {
     written: Vec<u8>,
     responses: Vec<(Unit, Result<(), DesignError>)>,
     resets: usize,
+    /// Register writes with strobes.
+    narrow: Vec<(u64, u32, u8)>,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +56,10 @@ impl Design for Slow {
     }
 
     fn write_register(&self, _offset: u64, _value: u32) {}
+
+    fn write_register_bytes(&self, offset: u64, value: u32, strobes: u8) {
+        self.log().narrow.push((offset, value, strobes));
+    }
 
     fn reset(&self) {
         self.log().resets += 1;
@@ -155,11 +161,14 @@ fn fixed_address_is_passed_with_beat_width() {
 
 #[test]
 fn user_bar_access_is_made_without_card() {
-    let (testbed, _design) = testbed();
+    let (testbed, design) = testbed();
     let access = testbed.card.design_access(USER, 0x20, 8).expect("the design answers");
     let mut bytes = [0; 8];
     access.read(&mut bytes);
     assert_eq!(bytes, [0x20, 0, 0, 0, 0x24, 0, 0, 0]);
-    assert!(!access.write(&[0; 3]), "no whole dword");
+    // No whole dword: strobes.
+    let access = testbed.card.design_access(USER, 0x23, 3).expect("the design answers");
+    assert!(access.write(&[1, 2, 3]));
+    assert_eq!(design.log().narrow, [(0x20, 0x0100_0000, 0b1000), (0x24, 0x0302, 0b0011)]);
     assert!(testbed.card.design_access(DMA, 0, 4).is_none());
 }
