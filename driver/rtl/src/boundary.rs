@@ -32,12 +32,17 @@ fn report(error: &StartError) {
     tracing::error!("fpga_xdma: {error}");
 }
 
-/// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream).
-pub(crate) fn open(parameters: [i32; 5]) -> i32 {
+/// Sends messages to standard error, from the level in the environment on.
+pub(crate) fn begin_log() {
     let level = std::env::var("FPGA_RTL_LOG").unwrap_or_else(|_| "warn".to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(level).unwrap_or_default();
     // A program that contains the simulator may have its own.
     let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).try_init();
+}
+
+/// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream).
+pub(crate) fn open(parameters: [i32; 5]) -> i32 {
+    begin_log();
     let mut draft = lock(&DRAFT);
     if draft.is_some() {
         tracing::error!("fpga_xdma: a simulation has one instance; remove the others");

@@ -12,7 +12,7 @@ use crate::burst::MAX_WIDTH;
 use crate::stream::StreamBeat;
 
 /// Words of a packed vector of 512 bits.
-type Vector = [u32; MAX_WIDTH / 4];
+pub(crate) type Vector = [u32; MAX_WIDTH / 4];
 
 /// Text of a DPI string; `None` for a null pointer.
 ///
@@ -30,7 +30,7 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
 ///
 /// # Safety
 /// `into` is null or points to a value of that type that nothing else accesses during the call.
-unsafe fn put<T>(into: *mut T, value: T) {
+pub(crate) unsafe fn put<T>(into: *mut T, value: T) {
     // SAFETY: the simulator passes the address of its own temporary, of the type in the import declaration.
     if let Some(into) = unsafe { into.as_mut() } {
         *into = value;

@@ -6,20 +6,23 @@
 //!
 //! | Module | Contents |
 //! |---|---|
-//! | `dpi` | the imported functions: the only unsafe code |
+//! | `dpi`, `dpi_cdma` | the imported functions: the only unsafe code |
 //! | `boundary` | simulations by handle |
 //! | `options` | plusargs, environment, parameters of the module, the card that they describe |
 //! | `simulation` | the card, its server, interrupts |
 //! | `ports` | both AXI masters behind one lock; when simulated time advances |
 //! | `bus`, `burst` | the AXI4 master: bursts, beats, responses |
 //! | `lite` | the AXI4-Lite master |
+//! | `cdma` | instances of `fpga_cdma` |
 //! | `stream` | the AXI4-Stream ports |
 //! | [`model`] | building and starting models with Verilator (not a part of them) |
 
 mod boundary;
 mod burst;
 mod bus;
+mod cdma;
 pub mod dpi;
+pub mod dpi_cdma;
 mod lite;
 pub mod model;
 mod options;

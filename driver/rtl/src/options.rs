@@ -84,6 +84,10 @@ pub(crate) enum StartError {
     Card(#[from] DescriptionError),
     #[error("parameter {name} of fpga_xdma is {value}: {rule}\nhelp: correct the instance")]
     Parameter { name: &'static str, value: u32, rule: &'static str },
+    #[error("parameter {name} of fpga_cdma is {value}: {rule}\nhelp: correct the instance")]
+    CdmaParameter { name: &'static str, value: u32, rule: &'static str },
+    #[error(transparent)]
+    Engine(#[from] fpga_sim::CardError),
     #[error(
         "the card file has {key} {described}, but parameter {name} of fpga_xdma is {value}\nhelp: change one of them, or omit the card file"
     )]

@@ -3,8 +3,8 @@
 //! # When simulated time advances
 //!
 //! Locked (the default), simulated time stands still while nothing happens. A *batch* begins when an access is admitted, an interrupt is
-//! acknowledged or the card is reset. It ends `settle` cycles after the last activity: an access in progress, a change of `usr_irq_req`.
-//! Then the simulator's thread blocks until the next batch. Accesses that arrive during a batch are admitted at its end, so that a host that
+//! acknowledged or the card is reset. It ends `settle` cycles after the last activity: an access in progress, a change of `usr_irq_req`, work of an
+//! `fpga_cdma`. Then the simulator's thread blocks until the next batch. Accesses that arrive during a batch are admitted at its end, so that a host that
 //! waits for each of its operations gives the same run, cycle by cycle. Only while an access is without a response for long (a slave that
 //! does not answer) are they admitted in between: every [`ADMIT_EVERY`] cycles.
 //!
@@ -330,7 +330,10 @@ impl State {
     }
 
     fn is_active(&self) -> bool {
-        self.bus.is_active() || self.lite.is_active() || self.streams.iter().any(StreamPorts::is_active)
+        self.bus.is_active()
+            || self.lite.is_active()
+            || crate::cdma::is_any_busy()
+            || self.streams.iter().any(StreamPorts::is_active)
     }
 
     /// Stream ports for which `is` holds, one bit each.

@@ -133,13 +133,18 @@ impl Simulation {
         output
     }
 
-    /// Ends the simulation, and checks that the checker has found no violation in some bursts.
-    pub(crate) fn end_without_violations(self) {
+    /// Ends the simulation, and checks that no checker has found a violation, and that there were bursts. Returns their number.
+    pub(crate) fn end_without_violations(self) -> u64 {
         let output = self.end();
-        let report = output.lines().find(|line| line.contains("violations in")).unwrap_or_default();
-        assert!(report.contains(": 0 violations in "), "{output}");
-        assert!(!report.ends_with(" in 0 bursts"), "{output}");
+        let mut bursts = 0;
+        for report in output.lines().filter(|line| line.contains("violations in")) {
+            assert!(report.contains(": 0 violations in "), "{output}");
+            let count = report.rsplit_once(" in ").and_then(|(_, rest)| rest.strip_suffix(" bursts"));
+            bursts += count.map_or(0, |count| count.parse::<u64>().unwrap());
+        }
+        assert_ne!(bursts, 0, "{output}");
         assert!(!output.contains("ERROR"), "{output}");
+        bursts
     }
 }
 

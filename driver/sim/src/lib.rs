@@ -44,7 +44,7 @@ pub use error::SimNetworkError;
 pub use fpga_card::description::{LinkRate, SCHEMA_VERSION, StreamLogic};
 pub use fpga_card::fault_plan::FaultsDescription;
 pub use fpga_card::{
-    AxiAccess, BarLayout, BarRole, Builtin, CardDescription, CardError, DescriptionError, Design,
+    AxiAccess, BarLayout, BarRole, Builtin, CardDescription, CardError, CopyEngine, DescriptionError, Design,
     DesignAccess, DesignError, FaultPlan, PlannedFault, Problem, StreamBytes, USER_INTERRUPTS, Unit,
 };
 pub use hop::{HopCounters, HopFeedback, SimHop};

@@ -12,7 +12,9 @@ module axi_ram #(
     parameter longint SILENT_BASE = 64'h4000_0000,
     parameter longint SILENT_SIZE = 64'h1000,
     parameter longint SLAVE_BASE = 64'h5000_0000,
-    parameter longint SLAVE_SIZE = 64'h1000
+    parameter longint SLAVE_SIZE = 64'h1000,
+    // Bursts of beats that are narrower than the data bus; without it, the sizes are not read.
+    parameter bit NARROW = 1'b0
 ) (
     input  wire                    clk,
     input  wire                    rst_n,
@@ -22,6 +24,7 @@ module axi_ram #(
     input  wire [ADDR_WIDTH-1:0]   s_awaddr,
     input  wire [7:0]              s_awlen,
     input  wire [1:0]              s_awburst,
+    input  wire [2:0]              s_awsize,
     input  wire                    s_awvalid,
     output wire                    s_awready,
     input  wire [DATA_WIDTH-1:0]   s_wdata,
@@ -37,6 +40,7 @@ module axi_ram #(
     input  wire [ADDR_WIDTH-1:0]   s_araddr,
     input  wire [7:0]              s_arlen,
     input  wire [1:0]              s_arburst,
+    input  wire [2:0]              s_arsize,
     input  wire                    s_arvalid,
     output wire                    s_arready,
     output logic [ID_WIDTH-1:0]    s_rid,
@@ -62,9 +66,14 @@ module axi_ram #(
         return at >= ADDR_WIDTH'(SILENT_BASE) && at < ADDR_WIDTH'(SILENT_BASE + SILENT_SIZE);
     endfunction
 
+    function automatic logic [ADDR_WIDTH-1:0] next_of(input logic [ADDR_WIDTH-1:0] at, input logic [2:0] size);
+        return ((at >> size) + 1) << size;
+    endfunction
+
     // Writes.
     logic writing, write_fixed, responding;
-    logic [ADDR_WIDTH-1:SHIFT] write_word;
+    logic [ADDR_WIDTH-1:0] write_at;
+    logic [2:0] write_size;
     logic [1:0] write_response;
     logic [ID_WIDTH-1:0] write_id;
 
@@ -80,16 +89,17 @@ module axi_ram #(
             if (s_awvalid && s_awready) begin
                 writing <= 1'b1;
                 write_fixed <= s_awburst == 2'b00;
-                write_word <= s_awaddr[ADDR_WIDTH-1:SHIFT];
+                write_at <= s_awaddr;
+                write_size <= NARROW ? s_awsize : 3'(SHIFT);
                 write_response <= response_of(s_awaddr);
                 write_id <= s_awid;
             end
             if (s_wvalid && s_wready) begin
                 if (write_response == 2'b00) begin
                     for (int lane = 0; lane < BYTES; lane++)
-                        if (s_wstrb[lane]) memory[write_word[SHIFT +: INDEX]][8 * lane +: 8] <= s_wdata[8 * lane +: 8];
+                        if (s_wstrb[lane]) memory[write_at[SHIFT +: INDEX]][8 * lane +: 8] <= s_wdata[8 * lane +: 8];
                 end
-                if (!write_fixed) write_word <= write_word + 1;
+                if (!write_fixed) write_at <= next_of(write_at, write_size);
                 if (s_wlast) begin
                     writing <= 1'b0;
                     responding <= 1'b1;
@@ -107,7 +117,8 @@ module axi_ram #(
 
     // Reads.
     logic reading, read_fixed;
-    logic [ADDR_WIDTH-1:SHIFT] read_word;
+    logic [ADDR_WIDTH-1:0] read_at;
+    logic [2:0] read_size;
     logic [7:0] read_left;
     logic [1:0] read_response;
     logic [ID_WIDTH-1:0] read_id;
@@ -124,7 +135,8 @@ module axi_ram #(
             if (s_arvalid && s_arready) begin
                 reading <= 1'b1;
                 read_fixed <= s_arburst == 2'b00;
-                read_word <= s_araddr[ADDR_WIDTH-1:SHIFT];
+                read_at <= s_araddr;
+                read_size <= NARROW ? s_arsize : 3'(SHIFT);
                 read_left <= s_arlen;
                 read_response <= response_of(s_araddr);
                 read_id <= s_arid;
@@ -133,10 +145,10 @@ module axi_ram #(
                 s_rvalid <= 1'b1;
                 s_rid <= read_id;
                 s_rresp <= read_response;
-                s_rdata <= read_response == 2'b00 ? memory[read_word[SHIFT +: INDEX]] : '0;
+                s_rdata <= read_response == 2'b00 ? memory[read_at[SHIFT +: INDEX]] : '0;
                 s_rlast <= read_left == 0;
                 read_left <= read_left - 1;
-                if (!read_fixed) read_word <= read_word + 1;
+                if (!read_fixed) read_at <= next_of(read_at, read_size);
                 if (read_left == 0) reading <= 1'b0;
             end
         end

@@ -55,7 +55,15 @@ module reference_top #(
         .m_axil_wdata(lite_wdata), .m_axil_wstrb(lite_wstrb), .m_axil_wvalid(lite_wvalid), .m_axil_wready(lite_wready),
         .m_axil_bvalid(lite_bvalid), .m_axil_bresp(lite_bresp), .m_axil_bready(lite_bready),
         .m_axil_araddr(lite_araddr), .m_axil_arprot(), .m_axil_arvalid(lite_arvalid), .m_axil_arready(lite_arready),
-        .m_axil_rdata(lite_rdata), .m_axil_rresp(lite_rresp), .m_axil_rvalid(lite_rvalid), .m_axil_rready(lite_rready)
+        .m_axil_rdata(lite_rdata), .m_axil_rresp(lite_rresp), .m_axil_rvalid(lite_rvalid), .m_axil_rready(lite_rready),
+        .m_axis_h2c_tready_0(1'b0), .s_axis_c2h_tdata_0('0), .s_axis_c2h_tkeep_0('0), .s_axis_c2h_tlast_0(1'b0),
+        .s_axis_c2h_tvalid_0(1'b0),
+        .m_axis_h2c_tready_1(1'b0), .s_axis_c2h_tdata_1('0), .s_axis_c2h_tkeep_1('0), .s_axis_c2h_tlast_1(1'b0),
+        .s_axis_c2h_tvalid_1(1'b0),
+        .m_axis_h2c_tready_2(1'b0), .s_axis_c2h_tdata_2('0), .s_axis_c2h_tkeep_2('0), .s_axis_c2h_tlast_2(1'b0),
+        .s_axis_c2h_tvalid_2(1'b0),
+        .m_axis_h2c_tready_3(1'b0), .s_axis_c2h_tdata_3('0), .s_axis_c2h_tkeep_3('0), .s_axis_c2h_tlast_3(1'b0),
+        .s_axis_c2h_tvalid_3(1'b0)
     );
 
     // Random back-pressure, the same for the same seed.
@@ -75,10 +83,10 @@ module reference_top #(
 
     axi_ram #(.DATA_WIDTH(DATA_WIDTH), .ADDR_WIDTH(ADDR_WIDTH), .ID_WIDTH(ID_WIDTH), .SIZE(64'(RAM_SIZE))) ram (
         .clk(axi_aclk), .rst_n(axi_aresetn), .hold,
-        .s_awid(awid), .s_awaddr(awaddr), .s_awlen(awlen), .s_awburst(awburst), .s_awvalid(awvalid), .s_awready(awready),
+        .s_awid(awid), .s_awaddr(awaddr), .s_awlen(awlen), .s_awburst(awburst), .s_awsize(awsize), .s_awvalid(awvalid), .s_awready(awready),
         .s_wdata(wdata), .s_wstrb(wstrb), .s_wlast(wlast), .s_wvalid(wvalid), .s_wready(wready),
         .s_bid(bid), .s_bresp(bresp), .s_bvalid(bvalid), .s_bready(bready),
-        .s_arid(arid), .s_araddr(araddr), .s_arlen(arlen), .s_arburst(arburst), .s_arvalid(arvalid), .s_arready(arready),
+        .s_arid(arid), .s_araddr(araddr), .s_arlen(arlen), .s_arburst(arburst), .s_arsize(arsize), .s_arvalid(arvalid), .s_arready(arready),
         .s_rid(rid), .s_rdata(rdata), .s_rresp(rresp), .s_rlast(rlast), .s_rvalid(rvalid), .s_rready(rready)
     );
 

@@ -730,7 +730,7 @@ const fn axi_kind(error: AxiError) -> FaultKind {
     match error {
         AxiError::Decode => FaultKind::AxiDecode,
         AxiError::Slave => FaultKind::AxiSlave,
-        AxiError::Silent => FaultKind::AxiSilent,
+        AxiError::Silent | AxiError::Pending => FaultKind::AxiSilent,
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) enum AxiError {
     Slave,
     /// No response, ever (fault hooks): the requesting engine hangs.
     Silent,
+    /// A design outside the model has not answered yet: the engine asks again.
+    Pending,
 }
 
 /// Fault hooks: ranges (first and last address) that answer with errors instead of the memory behind them.

@@ -51,6 +51,7 @@ mod xdma;
 
 pub use boards::Builtin;
 pub use card::{Card, CardError, NoSuchAddress};
+pub use cdma::CopyEngine;
 pub use config_space::{BarLayout, BarRole, CorrectableError, InterruptMethod, PciError, UncorrectableError};
 pub use counters::{Access, AccessLog, AccessTarget, CardCounters, USER_INTERRUPTS};
 pub use description::CardDescription;

@@ -3,6 +3,8 @@
 //! Behaviour that PG034 does not specify: without DRE a misaligned address is DMAIntErr; a descriptor that fails gets its error bit
 //! without Cmplt; writes of address registers while busy are dropped and logged; a byte count wider than the build is cut to its width.
 
+mod engine;
+mod port;
 mod sg;
 
 use crate::description::CardDescription;
@@ -18,7 +20,10 @@ use crate::work::Work;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 use fpga_registers::cast::{high32, low32};
+use port::CopyPorts;
 use sg::ScatterGather;
+
+pub use engine::CopyEngine;
 
 /// Control register.
 mod control {
@@ -75,6 +80,8 @@ enum CopyStep {
     Failed(u32),
     /// An AXI slave does not answer.
     Silent,
+    /// A design outside the model has not answered yet.
+    Pending,
 }
 
 /// The CDMA engine.
@@ -101,6 +108,8 @@ pub(crate) struct Cdma {
     wide: bool,
     alignment: u64,
     width: usize,
+    /// AXI masters to a design outside the model, in place of the card's memory.
+    ports: Option<CopyPorts>,
 }
 
 impl Cdma {
@@ -127,6 +136,7 @@ impl Cdma {
             wide,
             alignment: if cdma.dre { 1 } else { width },
             width: usize::try_from(width).unwrap_or(64),
+            ports: None,
         }
     }
 
@@ -303,6 +313,10 @@ impl Cdma {
             return false;
         }
         if self.control & control::RESET != 0 {
+            // The transfer on the bus ends first (PG034).
+            if self.ports.as_mut().is_some_and(|ports| !ports.has_ended()) {
+                return false;
+            }
             self.reset();
             return true;
         }
@@ -322,6 +336,7 @@ impl Cdma {
                 }
                 CopyStep::Failed(error) => self.halt(error, copy.source, lanes),
                 CopyStep::Silent => self.hang(copy.source, lanes),
+                CopyStep::Pending => return false,
             }
             return true;
         }
@@ -403,7 +418,11 @@ impl Cdma {
             // Fixed address: the order matters, so beats are copied one by one.
             most = most.min(self.width);
         }
-        let copied = lanes.space.copy(CardAddr::new(copy.source), CardAddr::new(copy.destination), most);
+        let (source, destination) = (CardAddr::new(copy.source), CardAddr::new(copy.destination));
+        let copied = match &mut self.ports {
+            None => lanes.space.copy(source, destination, most),
+            Some(ports) => ports.copy(source, destination, most),
+        };
         match copied {
             Ok(count) => {
                 let bytes = count as u64;
@@ -420,6 +439,7 @@ impl Cdma {
             Err((AxiError::Decode, _)) => CopyStep::Failed(status::DMA_DECODE),
             Err((AxiError::Slave, _)) => CopyStep::Failed(status::DMA_SLAVE),
             Err((AxiError::Silent, _)) => CopyStep::Silent,
+            Err((AxiError::Pending, _)) => CopyStep::Pending,
         }
     }
 }

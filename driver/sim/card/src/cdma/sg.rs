@@ -24,6 +24,8 @@ pub(super) struct ScatterGather {
     next: u64,
     copy: Option<CopyInProgress>,
     following: u64,
+    /// Status word of the descriptor whose copy is over, until it is written, and the error that ended the copy.
+    closing: Option<(u32, u32)>,
 }
 
 impl ScatterGather {
@@ -55,6 +57,7 @@ impl ScatterGather {
     pub(super) const fn stop(&mut self) {
         self.running = false;
         self.copy = None;
+        self.closing = None;
     }
 }
 
@@ -63,26 +66,36 @@ impl Cdma {
         if !self.sg.running {
             return false;
         }
-        match self.sg.copy {
-            None => self.fetch_descriptor(lanes),
-            Some(copy) => self.continue_descriptor(copy, lanes),
+        match (self.sg.closing, self.sg.copy) {
+            (Some((word, error)), _) => self.close_descriptor(word, error, lanes),
+            (None, None) => self.fetch_descriptor(lanes),
+            (None, Some(copy)) => self.continue_descriptor(copy, lanes),
         }
-        true
     }
 
-    fn fetch_descriptor(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) {
+    /// Returns `false` if a design outside the model has not answered yet, as all steps do.
+    fn fetch_descriptor(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) -> bool {
         self.current = self.sg.next;
         let Upstream { plan, faults, .. } = &mut lanes.upstream;
         if plan.watches_cdma()
             && let Some(error) = plan.cdma_fetches(faults)
         {
             self.halt(error.bit(), self.current, lanes);
-            return;
+            return true;
         }
         let mut bytes = [0; 32];
-        if let Err((error, at)) = lanes.space.read(CardAddr::new(self.current), &mut bytes) {
-            self.fail_sg(error, 0, at.get(), lanes);
-            return;
+        let at = CardAddr::new(self.current);
+        let read = match &mut self.ports {
+            None => lanes.space.read(at, &mut bytes),
+            Some(ports) => ports.read_descriptor(at, &mut bytes).map_err(|error| (error, at)),
+        };
+        match read {
+            Ok(()) => {}
+            Err((AxiError::Pending, _)) => return false,
+            Err((error, at)) => {
+                self.fail_sg(error, 0, at.get(), lanes);
+                return true;
+            }
         }
         let mut words = [0_u32; 8];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
@@ -94,7 +107,7 @@ impl Cdma {
         if state & COMPLETED != 0 && !cyclic {
             // A descriptor still marked complete by the engine: overrun.
             self.halt(status::SG_INTERNAL, self.current, lanes);
-            return;
+            return true;
         }
         // A 32-bit build has no high words.
         let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -105,30 +118,39 @@ impl Cdma {
             remaining: length & self.length_mask,
         };
         self.continue_descriptor(copy, lanes);
+        true
     }
 
-    fn continue_descriptor(&mut self, mut copy: CopyInProgress, lanes: &mut EngineContext<'_, dyn HostPort>) {
+    fn continue_descriptor(
+        &mut self,
+        mut copy: CopyInProgress,
+        lanes: &mut EngineContext<'_, dyn HostPort>,
+    ) -> bool {
         match self.advance_copy(&mut copy, lanes) {
             CopyStep::More => self.sg.copy = Some(copy),
-            CopyStep::Done => self.finish_descriptor(lanes),
+            CopyStep::Pending => {
+                self.sg.copy = Some(copy);
+                return false;
+            }
+            CopyStep::Done => {
+                self.sg.copy = None;
+                lanes.upstream.counters.cdma_descriptors += 1;
+                self.close_descriptor(COMPLETED, 0, lanes);
+            }
             CopyStep::Failed(error) => {
                 let mark = match error {
                     status::DMA_DECODE => FAILED_DECODE,
                     status::DMA_SLAVE => FAILED_SLAVE,
                     _ => FAILED_INTERNAL,
                 };
-                let failing = self.current;
-                // The status write may fail too; the engine halts anyway.
-                match self.write_state(mark, lanes) {
-                    Ok(()) => self.halt(error, failing, lanes),
-                    Err(second) => self.fail_sg(second, error, failing, lanes),
-                }
+                self.close_descriptor(mark, error, lanes);
             }
             CopyStep::Silent => {
                 self.sg.copy = Some(copy);
                 self.hang(copy.source, lanes);
             }
         }
+        true
     }
 
     /// Handles a failed access of the scatter-gather port at `address`, in addition to `earlier` error bits.
@@ -142,26 +164,47 @@ impl Cdma {
         match error {
             AxiError::Decode => self.halt(earlier | status::SG_DECODE, address, lanes),
             AxiError::Slave => self.halt(earlier | status::SG_SLAVE, address, lanes),
-            AxiError::Silent => self.hang(address, lanes),
+            AxiError::Silent | AxiError::Pending => self.hang(address, lanes),
         }
     }
 
-    fn finish_descriptor(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) {
-        self.sg.copy = None;
-        lanes.upstream.counters.cdma_descriptors += 1;
-        if let Err(error) = self.write_state(COMPLETED, lanes) {
-            self.fail_sg(error, 0, self.current, lanes);
-            return;
+    /// Writes the status word of the descriptor whose copy is over. `error`: the reason of its failure, or 0.
+    fn close_descriptor(
+        &mut self,
+        word: u32,
+        error: u32,
+        lanes: &mut EngineContext<'_, dyn HostPort>,
+    ) -> bool {
+        let written = self.write_state(word, lanes);
+        if written == Err(AxiError::Pending) {
+            self.sg.closing = Some((word, error));
+            return false;
         }
-        self.count_completion(lanes.now);
-        self.sg.next = self.sg.following;
-        if self.current == self.tail {
-            self.sg.stop();
+        self.sg.closing = None;
+        match written {
+            // The status write may fail too; the engine halts anyway.
+            Err(second) => self.fail_sg(second, error, self.current, lanes),
+            Ok(()) if error != 0 => self.halt(error, self.current, lanes),
+            Ok(()) => {
+                self.count_completion(lanes.now);
+                self.sg.next = self.sg.following;
+                if self.current == self.tail {
+                    self.sg.stop();
+                }
+            }
         }
+        true
     }
 
-    fn write_state(&self, state: u32, lanes: &mut EngineContext<'_, dyn HostPort>) -> Result<(), AxiError> {
+    fn write_state(
+        &mut self,
+        state: u32,
+        lanes: &mut EngineContext<'_, dyn HostPort>,
+    ) -> Result<(), AxiError> {
         let at = CardAddr::new(self.current.wrapping_add(STATUS_OFFSET));
-        lanes.space.write(at, &state.to_le_bytes()).map_err(|(error, _)| error)
+        match &mut self.ports {
+            None => lanes.space.write(at, &state.to_le_bytes()).map_err(|(error, _)| error),
+            Some(ports) => ports.write_descriptor(at, state),
+        }
     }
 }

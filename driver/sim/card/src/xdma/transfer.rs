@@ -26,6 +26,7 @@ impl Failure {
             AxiError::Decode => Self::Status(decode),
             AxiError::Slave => Self::Status(slave),
             AxiError::Silent => Self::Silent,
+            AxiError::Pending => Self::Pending,
         }
     }
 
@@ -228,6 +229,6 @@ pub(super) fn note_axi(error: AxiError, faults: &mut FaultLog, unit: Unit, at: u
         AxiError::Decode => faults.push(FaultKind::AxiDecode, unit, at, 0),
         AxiError::Slave => faults.push(FaultKind::AxiSlave, unit, at, 0),
         // Logged where the engine handles it.
-        AxiError::Silent => {}
+        AxiError::Silent | AxiError::Pending => {}
     }
 }
