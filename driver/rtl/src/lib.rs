@@ -16,6 +16,7 @@
 //! | `cdma` | instances of `fpga_cdma` |
 //! | `stream` | the AXI4-Stream ports |
 //! | [`model`] | building and starting models with Verilator (not a part of them) |
+//! | [`wrapper`] | module with the name and the ports of one instance of the vendor's IP |
 
 mod boundary;
 mod burst;
@@ -29,3 +30,4 @@ mod options;
 mod ports;
 mod simulation;
 mod stream;
+pub mod wrapper;

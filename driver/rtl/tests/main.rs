@@ -10,3 +10,4 @@ mod model;
 mod simulator;
 mod streams;
 mod transfers;
+mod wrapper;
