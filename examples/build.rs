@@ -1,7 +1,13 @@
-//! Generates the typed bindings of the example `register_map`.
+//! Generates the typed bindings of the examples `register_map` and `rtl_registers`.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    fpga_register_map::bindings::build("maps/simulated-card.yaml")
+    for map in ["maps/simulated-card.yaml", "rtl-registers/counter.yaml"] {
+        let made = fpga_register_map::bindings::build(map);
+        if made != ExitCode::SUCCESS {
+            return made;
+        }
+    }
+    ExitCode::SUCCESS
 }

@@ -1,5 +1,6 @@
 //! Tests of the examples.
 
+mod rtl;
 mod run_all;
 
 /// The tests of the example of that name: `cargo test` builds examples as programs and does not run their tests.

@@ -361,7 +361,8 @@ mod tests {
 
     #[test]
     fn several_ports_on_a_line_are_read() {
-        let header = Header::read("module m (\n  input wire [3:0] a, b, // c\n  output logic d\n);\n input e;");
+        let header =
+            Header::read("module m (\n  input wire [3:0] a, b, // c\n  output logic d\n);\n input e;");
         let names: Vec<&str> = header.ports.iter().map(|port| port.1.as_str()).collect();
         assert_eq!(names, ["a", "b", "d"]);
     }
@@ -369,7 +370,8 @@ mod tests {
     #[test]
     fn impossible_instances_are_refused() {
         let mut card = CardDescription::default();
-        let options = |module: &str| WrapperOptions { module: module.to_owned(), ..WrapperOptions::default() };
+        let options =
+            |module: &str| WrapperOptions { module: module.to_owned(), ..WrapperOptions::default() };
         for name in ["", "0x", "a b", "fpga_xdma", "a;"] {
             assert_eq!(wrapper(&card, &options(name)), Err(WrapperError::Name(name.to_owned())));
         }

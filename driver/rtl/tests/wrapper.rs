@@ -38,7 +38,9 @@ fn wrapper_of_7_series_card_with_bypass_bar() {
 fn top(wrapper: &str) -> String {
     let mut wires = String::new();
     let mut connections = Vec::new();
-    for line in wrapper.lines().skip_while(|line| !line.starts_with("module")).take_while(|line| *line != ");") {
+    for line in
+        wrapper.lines().skip_while(|line| !line.starts_with("module")).take_while(|line| *line != ");")
+    {
         let words: Vec<&str> = line.trim_end_matches(',').split_whitespace().collect();
         if let [_, "wire", range @ .., name] = words.as_slice() {
             wires += &format!("    wire {} {name};\n", range.concat());
@@ -63,7 +65,14 @@ fn verilator_accepts_top_level_with_wrapper() {
         std::fs::write(&module, &wrapper).unwrap();
         // Width mismatches and missing pins are errors; the test's own wires have no drivers.
         let output = Command::new("verilator")
-            .args(["--lint-only", "--timing", "-Wall", "-Wno-UNDRIVEN", "-Wno-UNUSED", "-Wno-PINCONNECTEMPTY"])
+            .args([
+                "--lint-only",
+                "--timing",
+                "-Wall",
+                "-Wno-UNDRIVEN",
+                "-Wno-UNUSED",
+                "-Wno-PINCONNECTEMPTY",
+            ])
             .args(["-Wno-DECLFILENAME", "-Wno-fatal", "--top-module", "top"])
             .args([&instance, &module, &rtl().join("xdma/fpga_xdma.sv")])
             .output()
@@ -72,7 +81,8 @@ fn verilator_accepts_top_level_with_wrapper() {
         assert!(output.status.success(), "{said}");
         let faults = ["WIDTH", "PINMISSING", "PINNOTFOUND", "IMPLICIT", "MULTIDRIVEN"];
         let is_fault = |line: &&str| faults.iter().any(|fault| line.contains(&format!("Warning-{fault}")));
-        let found: Vec<&str> = said.lines().filter(|line| !line.contains("fpga_xdma.sv")).filter(is_fault).collect();
+        let found: Vec<&str> =
+            said.lines().filter(|line| !line.contains("fpga_xdma.sv")).filter(is_fault).collect();
         assert!(found.is_empty(), "{found:?}\n{wrapper}");
     }
 }

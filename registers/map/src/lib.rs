@@ -6,6 +6,7 @@
 //! | read a map, with errors that name line and key | [`RegisterMap`] |
 //! | read and write registers and fields by name | [`Registers`], over anything that implements [`RegisterIo`](fpga_registers::RegisterIo): a `Bar` |
 //! | have them as types, checked by the compiler | [`bindings`], in a build script |
+//! | begin the RTL with the same offsets and fields | [`rtl`] |
 //! | suggest names for a mistyped one | [`nearest`], [`hint`] |
 //! | complete and check maps in an editor | [`JSON_SCHEMA`] |
 //!
@@ -20,6 +21,7 @@ mod error;
 mod locate;
 mod map;
 mod name;
+pub mod rtl;
 pub mod schema;
 
 pub use access::{AccessError, Registers, rest};

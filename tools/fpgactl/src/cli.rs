@@ -26,7 +26,7 @@ pub use feedback::{FeedbackArgs, HopSupport};
 pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use irq::{IrqCommand, IrqWaitArgs};
 pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
-pub use rtl::{RtlBuildArgs, RtlCommand, RtlRunArgs};
+pub use rtl::{RtlBuildArgs, RtlCommand, RtlRegistersArgs, RtlRunArgs, RtlWrapperArgs};
 pub use sim::{FigureName, SimCheckArgs, SimCommand, SimFigureArgs, SimGridArgs, SimRunArgs};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
 pub use top::TopArgs;
@@ -274,6 +274,8 @@ impl Command {
             Self::Stream { command: StreamCommand::Subscribe(args) } => [args.out.as_ref(), None],
             Self::Sim { command: SimCommand::Run(args) } => [Some(&args.out), None],
             Self::Sim { command: SimCommand::Figure(args) } => [Some(&args.out), None],
+            Self::Rtl { command: RtlCommand::Wrapper(args) } => [Some(&args.out), None],
+            Self::Rtl { command: RtlCommand::Registers(args) } => [Some(&args.out), None],
             _ => [None, None],
         };
         named.into_iter().flatten().map(PathBuf::as_path).collect()

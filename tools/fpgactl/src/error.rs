@@ -119,6 +119,17 @@ pub enum CliError {
     /// A model of RTL cannot be built or run.
     #[error(transparent)]
     Model(#[from] fpga_rtl::model::ModelError),
+    /// There is no wrapper of such an IP instance.
+    #[error(transparent)]
+    Wrapper(#[from] fpga_rtl::wrapper::WrapperError),
+    /// There is no RTL of such a register map.
+    #[error("register map {}: {source}", map.display())]
+    Skeleton {
+        /// Map.
+        map: PathBuf,
+        /// Reason.
+        r#source: fpga_register_map::rtl::SkeletonError,
+    },
     /// A source has no length, or cannot be read twice.
     #[error("{}: this is a {kind}\nhelp: give a regular file, whose length is known and which can be read again", path.display())]
     NotAFile {

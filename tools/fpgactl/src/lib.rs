@@ -63,10 +63,10 @@ use fpga_pci::FAULT_LOG;
 use fpga_register_map::nearest;
 use tracing_subscriber::EnvFilter;
 
-use cli::{Cli, Command, RegsCommand, SimCommand};
+use cli::{Cli, Command, RegsCommand, RtlCommand, SimCommand};
 use commands::{
     bind, card, cdma, dma, doctor, dump, events, frames, info, inspect, irq, list, raw, recover, regs,
-    replay, shell, sim, sim_check, sim_grid, top, transfer, validate,
+    replay, rtl_generate, shell, sim, sim_check, sim_grid, top, transfer, validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -207,6 +207,8 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Events(args) => events::run(settings, args, out),
         Command::Irq { command } => irq::run(settings, command, out),
         Command::Card { command } => card::run(settings, command, out),
+        Command::Rtl { command: RtlCommand::Wrapper(args) } => rtl_generate::wrapper(settings, args),
+        Command::Rtl { command: RtlCommand::Registers(args) } => rtl_generate::registers(settings, args),
         Command::Rtl { command } => commands::rtl::run(command),
         Command::Stream { command } => frames::run(settings, command, out),
         Command::Sim { command: SimCommand::Run(args) } => {

@@ -18,7 +18,7 @@ pub(crate) struct Options {
 }
 
 /// Programs that the tests and checks need; the package itself needs numpy alone.
-const REQUIREMENTS: [&str; 9] = [
+const REQUIREMENTS: [&str; 10] = [
     "maturin>=1.9,<2",
     "numpy>=1.24",
     "pytest>=8",
@@ -29,6 +29,8 @@ const REQUIREMENTS: [&str; 9] = [
     "nbclient>=0.10",
     "ipykernel>=6",
     "matplotlib>=3.8",
+    // The example with cocotb; later versions need a newer Verilator than 5.006.
+    "cocotb==1.9.2",
 ];
 
 /// Reasons why the task fails.

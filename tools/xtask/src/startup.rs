@@ -94,6 +94,10 @@ impl CommandEnvironment {
                 "scenario.yaml",
                 "schema_version: 1\ntopology: {torus: {side: 3}}\ntraffic:\n  flows:\n    - {from: 0, to: 5, bytes: 90000}\n",
             ),
+            (
+                "map.yaml",
+                "schema_version: 1\nname: map\nblocks: [{name: block, offset: 0, registers: [{name: control, offset: 0}]}]\n",
+            ),
             ("log", "register-log 1\n0 read bar1 0x2000 any\n"),
         ] {
             std::fs::write(at(name), text).map_err(StartupError::Folder)?;
@@ -115,6 +119,7 @@ impl CommandEnvironment {
             "@" => at("data"),
             "#" => at("machine"),
             "!card" => at("card.yaml"),
+            "!map" => at("map.yaml"),
             "!scenario" => at("scenario.yaml"),
             "!log" => at("log"),
             "!control" => at("control"),

@@ -11,6 +11,58 @@ pub enum RtlCommand {
     Build(RtlBuildArgs),
     /// Run a model and serve its card, until SIGINT or SIGTERM
     Run(RtlRunArgs),
+    /// Write a module with the name and the ports of one XDMA IP instance, so that its top level compiles unchanged
+    Wrapper(RtlWrapperArgs),
+    /// Write the RTL of a register block from a register map
+    Registers(RtlRegistersArgs),
+}
+
+/// Options of `rtl wrapper`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "The ports are those of the IP's instantiation template. Ports that fpga_xdma does not have are driven with 0.\n\n\
+                        Example:\n  \
+                        fpgactl rtl wrapper --card-file card.yaml --module xdma_0 -o xdma_0.sv\n  \
+                        fpgactl rtl build top.sv xdma_0.sv --card-file card.yaml -o model"
+)]
+pub struct RtlWrapperArgs {
+    /// Description of the card
+    #[arg(long, value_name = "FILE.yaml")]
+    pub card_file: PathBuf,
+    /// Name of the module: that of the IP instance
+    #[arg(long, value_name = "NAME", default_value = "xdma_0")]
+    pub module: String,
+    /// Lines of usr_irq_req, 1 to 16 [default: MSI-X vectors that the channels do not use, at most 16]
+    #[arg(long, value_name = "N")]
+    pub user_interrupts: Option<u8>,
+    /// The IP has descriptor bypass on all channels
+    #[arg(long)]
+    pub descriptor_bypass: bool,
+    /// The IP has the configuration management interface
+    #[arg(long)]
+    pub cfg_mgmt: bool,
+    /// File to write
+    #[arg(short, long, value_name = "FILE.sv", default_value = "-")]
+    pub out: PathBuf,
+}
+
+/// Options of `rtl registers`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Offsets and fields are those of `fpgactl regs --map` and of the typed bindings of the same map.\n\n\
+                        Example:\n  \
+                        fpgactl rtl registers filter.yaml -o filter_registers.sv"
+)]
+pub struct RtlRegistersArgs {
+    /// Register map
+    #[arg(value_name = "MAP.yaml")]
+    pub map: PathBuf,
+    /// Name of the module [default: that of the map's file, and _registers]
+    #[arg(long, value_name = "NAME")]
+    pub module: Option<String>,
+    /// File to write
+    #[arg(short, long, value_name = "FILE.sv", default_value = "-")]
+    pub out: PathBuf,
 }
 
 /// Options of `rtl build`.

@@ -22,6 +22,7 @@ pub mod recover;
 pub mod regs;
 pub mod replay;
 pub mod rtl;
+pub mod rtl_generate;
 pub mod run;
 pub mod serve;
 pub mod share;

@@ -44,6 +44,8 @@ impl CommandEnvironment {
         let folder = tempfile::tempdir().unwrap();
         file(folder.path(), "data", pattern(5000));
         file(folder.path(), "card.yaml", "schema_version: 1\n");
+        let map = "schema_version: 1\nname: map\nblocks: [{name: block, offset: 0, registers: [{name: control, offset: 0}]}]\n";
+        file(folder.path(), "map.yaml", map);
         let scenario = "schema_version: 1\ntopology: {torus: {side: 3}}\ntraffic:\n  flows:\n    - {from: 0, to: 5, bytes: 90000}\n";
         file(folder.path(), "scenario.yaml", scenario);
         file(folder.path(), "log", "register-log 1\n0 read bar1 0x2000 any\n");
@@ -57,6 +59,7 @@ impl CommandEnvironment {
             "@" => at("data"),
             "#" => at("machine"),
             "!card" => at("card.yaml"),
+            "!map" => at("map.yaml"),
             "!scenario" => at("scenario.yaml"),
             "!log" => at("log"),
             "!control" => self.served.get_or_init(Served::start).control(),

@@ -1,0 +1,91 @@
+//! Building the models.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use fpga_register_map::{RegisterMap, rtl};
+use fpga_rtl::model::{self, ModelError, ModelOptions};
+use fpga_rtl::wrapper::{self, WrapperOptions};
+use fpga_sim::CardDescription;
+
+/// One build at a time.
+static BUILDING: Mutex<()> = Mutex::new(());
+
+/// Folder of an example.
+pub(crate) fn project(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Parts of an example's model.
+pub(crate) struct Project {
+    /// Folder in `examples`.
+    pub(crate) name: &'static str,
+    /// Sources in that folder, or relative to it.
+    pub(crate) sources: &'static [&'static str],
+    /// Register map, whose RTL is a source, too.
+    pub(crate) map: Option<&'static str>,
+    pub(crate) trace: bool,
+}
+
+/// Builds the model, or takes it from the last build. `None` without Verilator.
+pub(crate) fn build(parts: &Project) -> Option<PathBuf> {
+    let _guard = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = project(parts.name);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(parts.name);
+    fs::create_dir_all(&folder).unwrap();
+    let card = own.join("card.yaml");
+    let mut sources: Vec<PathBuf> = Vec::new();
+    let mut generated = |name: &str, text: String| {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        sources.push(path);
+    };
+    // fpgactl rtl wrapper
+    let description = CardDescription::load(&card).unwrap();
+    let options = WrapperOptions { module: "xdma_0".to_owned(), ..WrapperOptions::default() };
+    generated("xdma_0.sv", wrapper::wrapper(&description, &options).unwrap());
+    // fpgactl rtl registers
+    if let Some(map) = parts.map {
+        let module = format!("{}_registers", map.trim_end_matches(".yaml"));
+        let text = rtl::skeleton(&RegisterMap::load(&own.join(map)).unwrap(), &module).unwrap();
+        generated(&format!("{module}.sv"), text);
+    }
+    // After the package with the offsets.
+    sources.extend(parts.sources.iter().map(|source| own.join(source)));
+    // The library's time, not its content: it is large.
+    let library = std::env::current_exe().unwrap().parent().unwrap().join("libfpga_rtl.a");
+    let mut hasher = DefaultHasher::new();
+    (model::XDMA, library.metadata().unwrap().modified().unwrap(), fs::read(&card).unwrap())
+        .hash(&mut hasher);
+    for source in &sources {
+        fs::read(source).unwrap().hash(&mut hasher);
+    }
+    let (stamp, model) = (format!("{:016x}", hasher.finish()), folder.join("model"));
+    let stamp_file = folder.join("stamp");
+    if fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
+        return Some(model);
+    }
+    // fpgactl rtl build
+    let options = ModelOptions {
+        sources,
+        top: Some("top".to_owned()),
+        card: Some(card),
+        trace: parts.trace,
+        // Short runs: compiling costs more than it saves.
+        arguments: ["-CFLAGS", "-O0", "-MAKEFLAGS", "OPT_FAST=-O0"].map(str::to_owned).to_vec(),
+    };
+    match model::build(&model, &options) {
+        Ok(()) => {
+            fs::write(stamp_file, stamp).unwrap();
+            Some(model)
+        }
+        Err(ModelError::NoVerilator { .. } | ModelError::OldVerilator { .. }) => {
+            println!("skipped: Verilator 5.006 or newer is not installed");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
