@@ -28,6 +28,8 @@ pub struct WrapperOptions {
     pub descriptor_bypass: bool,
     /// Configuration management interface (`cfg_mgmt_*`).
     pub cfg_mgmt: bool,
+    /// `axi_aclk` is `sys_clk`, for test benches that make the clock.
+    pub clock_input: bool,
 }
 
 /// Reasons why no wrapper is written.
@@ -200,7 +202,8 @@ impl Instance {
         // What the link carries: 1 Gb/s per lane and 2.5 GT/s are two units of the clock times bits.
         let gigabits = u64::from(link.width) << link.speed.min(5);
         let needed = gigabits * 1_000_000 / u64::from(bits.max(1));
-        let half = CLOCKS.iter().find(|(kilohertz, _)| *kilohertz >= needed).unwrap_or(&CLOCKS[2]).1;
+        let own = CLOCKS.iter().find(|(kilohertz, _)| *kilohertz >= needed).unwrap_or(&CLOCKS[2]).1;
+        let half = if options.clock_input { 0 } else { own };
         let parameters = vec![
             ("DATA_WIDTH", bits.to_string()),
             ("ADDR_WIDTH", "64".to_owned()),

@@ -30,35 +30,48 @@ pub(crate) struct Project {
     pub(crate) trace: bool,
 }
 
+/// DPI-C library of this build.
+pub(crate) fn library() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().join("libfpga_rtl.a")
+}
+
+/// Folder of an example's generated files.
+pub(crate) fn work(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Writes what `fpgactl rtl wrapper` and `fpgactl rtl registers` write; returns the files.
+pub(crate) fn generate(name: &str, map: Option<&str>, clock_input: bool) -> Vec<PathBuf> {
+    let (own, folder) = (project(name), work(name));
+    fs::create_dir_all(&folder).unwrap();
+    let mut files = Vec::new();
+    let mut write = |name: &str, text: String| {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        files.push(path);
+    };
+    // First: the package with the offsets.
+    if let Some(map) = map {
+        let module = format!("{}_registers", map.trim_end_matches(".yaml"));
+        let text = rtl::skeleton(&RegisterMap::load(&own.join(map)).unwrap(), &module).unwrap();
+        write(&format!("{module}.sv"), text);
+    }
+    let description = CardDescription::load(&own.join("card.yaml")).unwrap();
+    let options = WrapperOptions { module: "xdma_0".to_owned(), clock_input, ..WrapperOptions::default() };
+    write("xdma_0.sv", wrapper::wrapper(&description, &options).unwrap());
+    files
+}
+
 /// Builds the model, or takes it from the last build. `None` without Verilator.
 pub(crate) fn build(parts: &Project) -> Option<PathBuf> {
     let _guard = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = project(parts.name);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(parts.name);
-    fs::create_dir_all(&folder).unwrap();
+    let (own, folder) = (project(parts.name), work(parts.name));
     let card = own.join("card.yaml");
-    let mut sources: Vec<PathBuf> = Vec::new();
-    let mut generated = |name: &str, text: String| {
-        let path = folder.join(name);
-        fs::write(&path, text).unwrap();
-        sources.push(path);
-    };
-    // fpgactl rtl wrapper
-    let description = CardDescription::load(&card).unwrap();
-    let options = WrapperOptions { module: "xdma_0".to_owned(), ..WrapperOptions::default() };
-    generated("xdma_0.sv", wrapper::wrapper(&description, &options).unwrap());
-    // fpgactl rtl registers
-    if let Some(map) = parts.map {
-        let module = format!("{}_registers", map.trim_end_matches(".yaml"));
-        let text = rtl::skeleton(&RegisterMap::load(&own.join(map)).unwrap(), &module).unwrap();
-        generated(&format!("{module}.sv"), text);
-    }
-    // After the package with the offsets.
+    let mut sources = generate(parts.name, parts.map, false);
     sources.extend(parts.sources.iter().map(|source| own.join(source)));
-    // The library's time, not its content: it is large.
-    let library = std::env::current_exe().unwrap().parent().unwrap().join("libfpga_rtl.a");
     let mut hasher = DefaultHasher::new();
-    (model::XDMA, library.metadata().unwrap().modified().unwrap(), fs::read(&card).unwrap())
+    // The library's time, not its content: it is large.
+    (model::XDMA, library().metadata().unwrap().modified().unwrap(), fs::read(&card).unwrap())
         .hash(&mut hasher);
     for source in &sources {
         fs::read(source).unwrap().hash(&mut hasher);

@@ -60,7 +60,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-bench", &["fpga-netsim", "fpga-process"]),
     ("xtask", &["fpga-host", "fpga-process", "fpga-register-map"]),
     ("fpga-tests", &["fpga-diag", "fpga-frames", "fpgactl", "fpga-netsim"]),
-    ("fpga-examples", &["fpga-driver", "fpga-frames", "fpga-register-map", "fpga-rtl"]),
+    ("fpga-examples", &["fpga-c", "fpga-driver", "fpga-frames", "fpga-register-map", "fpga-rtl"]),
 ];
 
 /// Reasons why the graph cannot be read, or is wrong.

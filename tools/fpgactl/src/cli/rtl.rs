@@ -41,6 +41,9 @@ pub struct RtlWrapperArgs {
     /// The IP has the configuration management interface
     #[arg(long)]
     pub cfg_mgmt: bool,
+    /// axi_aclk is sys_clk, for test benches that make the clock
+    #[arg(long)]
+    pub clock_input: bool,
     /// File to write
     #[arg(short, long, value_name = "FILE.sv", default_value = "-")]
     pub out: PathBuf,

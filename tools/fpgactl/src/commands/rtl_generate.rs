@@ -20,6 +20,7 @@ pub fn wrapper(settings: &Settings, args: &RtlWrapperArgs) -> Result<(), CliErro
         user_interrupts: args.user_interrupts,
         descriptor_bypass: args.descriptor_bypass,
         cfg_mgmt: args.cfg_mgmt,
+        clock_input: args.clock_input,
     };
     let text = wrapper::wrapper(&card, &options)?;
     OutFile::write_whole(&args.out, text.as_bytes(), settings.deadline)
