@@ -40,6 +40,14 @@ pub(crate) fn work(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
+/// Writes a file unless it has this content, so that it is not compiled again.
+pub(crate) fn write_changed(path: &Path, text: &str) {
+    if fs::read_to_string(path).is_ok_and(|found| found == text) {
+        return;
+    }
+    fs::write(path, text).unwrap();
+}
+
 /// Writes what `fpgactl rtl wrapper` and `fpgactl rtl registers` write; returns the files.
 pub(crate) fn generate(name: &str, map: Option<&str>, clock_input: bool) -> Vec<PathBuf> {
     let (own, folder) = (project(name), work(name));
@@ -47,7 +55,7 @@ pub(crate) fn generate(name: &str, map: Option<&str>, clock_input: bool) -> Vec<
     let mut files = Vec::new();
     let mut write = |name: &str, text: String| {
         let path = folder.join(name);
-        fs::write(&path, text).unwrap();
+        write_changed(&path, &text);
         files.push(path);
     };
     // First: the package with the offsets.
@@ -88,7 +96,7 @@ pub(crate) fn build(parts: &Project) -> Option<PathBuf> {
         card: Some(card),
         trace: parts.trace,
         // Short runs: compiling costs more than it saves.
-        arguments: ["-CFLAGS", "-O0", "-MAKEFLAGS", "OPT_FAST=-O0"].map(str::to_owned).to_vec(),
+        arguments: ["-j", "2", "-CFLAGS", "-O0", "-MAKEFLAGS", "OPT_FAST=-O0"].map(str::to_owned).to_vec(),
     };
     match model::build(&model, &options) {
         Ok(()) => {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::rtl::models::{Project, build, generate, library, project, work};
+use crate::rtl::models::{Project, build, generate, library, project, work, write_changed};
 
 /// Runs a host program on a model; returns what it prints.
 fn run(command: &mut Command, model: &Path) -> String {
@@ -115,7 +115,7 @@ fn rtl_cocotb_test_bench_passes() {
     let Some(python) = python("cocotb, fpga_rdma") else { return };
     generate("rtl-cocotb", Some("sampler.yaml"), true);
     let folder = work("rtl-cocotb");
-    fs::write(folder.join("fpga_xdma.sv"), fpga_rtl::model::XDMA).unwrap();
+    write_changed(&folder.join("fpga_xdma.sv"), fpga_rtl::model::XDMA);
     let output = Command::new(python)
         .arg(project("rtl-cocotb/run.py"))
         .args([folder, library()])
