@@ -5,3 +5,4 @@
 mod bug;
 mod models;
 mod programs;
+mod skeleton;

@@ -88,7 +88,7 @@ struct Register {
 }
 
 fn identifier(name: &str) -> String {
-    name.replace('.', "_").replace('[', "_").replace(']', "").to_ascii_lowercase()
+    name.replace(['.', '['], "_").replace(']', "").to_ascii_lowercase()
 }
 
 struct Names(HashMap<String, String>);
