@@ -43,7 +43,7 @@ pub(crate) fn build(root: &Path, cache: &Cache, packages: &mut Packages) -> Resu
     cache::remove(&folder)?;
     fs::create_dir_all(&folder).map_err(at("make", &folder))?;
     output(Command::new("cp").arg("-r").arg(source.join("tools")).arg(source.join("tests")).arg(&folder))?;
-    output(Command::new("make").args(["-s", "CC=gcc -static", "-C"]).arg(folder.join("tools")))?;
+    output(Command::new("make").args(["-s", "-B", "CC=gcc -static", "-C"]).arg(folder.join("tools")))?;
     let check = folder.join("tests/check.sh");
     fs::copy(root.join(CHECK), &check).map_err(at("copy", &check))?;
     // Built for the guest's kernel by the user.
