@@ -1,4 +1,4 @@
-//! RTL simulations as cards: `rtl:FOLDER` starts the simulator's program for the life of the backend.
+//! RTL simulations as cards: `rtl:FOLDER` starts the simulator's program, which ends with the backend.
 //!
 //! `fpgactl rtl build` makes the folder: `obj/simulation` is the program, `card.yaml` the description of its card, if there is one.
 

@@ -43,7 +43,7 @@ pub enum CardSpec {
         /// Name of a built-in card description, or path of a file with one; `None`: the default card.
         description: Option<PathBuf>,
     },
-    /// Simulation of RTL in this folder, started for the life of the backend.
+    /// Simulation of RTL in this folder, which runs as long as the backend.
     Rtl(PathBuf),
     /// Card that processes share: its owner process opens it. The program `fpgactl` becomes the owner: its path is in the environment
     /// variable `FPGACTL`, or it is in a folder of `PATH`.

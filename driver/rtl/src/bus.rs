@@ -38,7 +38,7 @@ impl Pending {
     }
 }
 
-/// A burst on its way.
+/// A burst in progress.
 #[derive(Clone, Copy, Debug)]
 struct Issued {
     unit: Unit,

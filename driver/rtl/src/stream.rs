@@ -10,9 +10,9 @@ use fpga_sim::{DesignError, StreamBytes};
 
 use crate::burst::MAX_WIDTH;
 
-/// Received bytes of which the card is told before it has all that it wants.
+/// Number of received bytes of which the card is notified although it wants more.
 const CHUNK: usize = 4096;
-/// Cycles without a beat after which the card is told of the bytes that have arrived.
+/// Cycles without a beat after which the card is notified of the bytes that have arrived.
 const IDLE: u64 = 16;
 
 /// One beat. TKEEP is contiguous: `keep` has one bit per byte.

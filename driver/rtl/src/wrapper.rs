@@ -36,7 +36,7 @@ pub struct WrapperOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WrapperError {
-    /// The name is no identifier.
+    /// The name is not an identifier.
     #[error("`{0}` is not a module name\nhelp: begin it with a letter, and use only letters, digits and _")]
     Name(String),
     /// `fpga_xdma` has the same number of channels in both directions.

@@ -53,7 +53,7 @@ fn model_with_card_file_and_trace_runs() {
     model_opens_by_name(&model);
 }
 
-/// The card `rtl:FOLDER` is a simulation for the life of its handle.
+/// The card `rtl:FOLDER` is a simulation that ends with its handle.
 fn model_opens_by_name(model: &Path) {
     let name = format!("rtl:{}", model.display());
     let cards = [(1_u8, Card::open(&name).unwrap()), (2, Card::open(&name).unwrap())];

@@ -32,7 +32,7 @@ const MIN_ADDRESS_BITS: u32 = 12;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SkeletonError {
-    /// The module's name is no identifier.
+    /// The module's name is not an identifier.
     #[error("`{0}` is not a module name\nhelp: begin it with a letter, and use only letters, digits and _")]
     Name(String),
     /// Two names of the map yield one name in SystemVerilog.

@@ -132,7 +132,7 @@ impl Card {
         self.turns.awake |= self.all_channels();
     }
 
-    /// Returns the access of `length` bytes at `offset` of BAR `bar` if the design answers it. It may take as long as it takes, so the
+    /// Returns the access of `length` bytes at `offset` of BAR `bar` if the design answers it. It can last, so the
     /// caller makes it without the card, and reports it by [`note_design_access`](Self::note_design_access). Other accesses are made by
     /// [`bar_read`](Self::bar_read) and [`bar_write`](Self::bar_write).
     #[must_use]

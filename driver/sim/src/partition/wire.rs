@@ -304,7 +304,7 @@ impl WireState {
             }
         }
         if is_silent(self) {
-            // Nobody acts before this time: the span is longer.
+            // No partition acts before this time: the span is longer.
             let present = self.members.iter().filter(|member| member.present);
             let acts = present.map(|member| member.until).chain(self.path.next_deadline()).min();
             let longer = acts.unwrap_or(start).max(start).saturating_add(lookahead);

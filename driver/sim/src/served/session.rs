@@ -317,7 +317,7 @@ impl Session {
     /// Writes a region if a design answers there.
     fn write_design(&self, region: u32, offset: u64, data: &[u8]) -> Result<bool, RequestError> {
         let Some(answering) = self.design_access(region, offset, data.len())? else { return Ok(false) };
-        // A write that is no register access has no effect, as in the model.
+        // A write that is not a register access has no effect, as in the model.
         let _ = answering.write(data);
         self.note_design_access(region, offset, data, true)?;
         Ok(true)

@@ -151,7 +151,7 @@ fn transfer_long_data_uses_several_transfers() {
     assert!((6..9).contains(&report["transfers"].as_u64().unwrap()), "{report}");
 }
 
-/// The end of the sender may come before the receiver has looked at the last notification, and the receiver may be slow.
+/// The sender may end before the receiver polls for the last notification, and the receiver may be slow.
 #[test]
 fn transfer_receiver_that_falls_behind_gets_everything() {
     let dir = tempfile::tempdir().unwrap();
