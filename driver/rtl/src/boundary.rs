@@ -40,7 +40,7 @@ pub(crate) fn begin_log() {
     let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).try_init();
 }
 
-/// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream).
+/// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream, 1: bypass BAR).
 pub(crate) fn open(parameters: [i32; 5]) -> i32 {
     begin_log();
     let mut draft = lock(&DRAFT);
@@ -50,7 +50,14 @@ pub(crate) fn open(parameters: [i32; 5]) -> i32 {
     }
     let [data_bits, id_bits, channels, user_interrupts, features] =
         parameters.map(|value| u32::try_from(value).unwrap_or(0));
-    let parameters = Parameters { data_bits, id_bits, channels, user_interrupts, stream: features & 1 != 0 };
+    let parameters = Parameters {
+        data_bits,
+        id_bits,
+        channels,
+        user_interrupts,
+        stream: features & 1 != 0,
+        bypass: features & 2 != 0,
+    };
     let (options, error) = match Options::default().with_environment(|name| std::env::var(name).ok()) {
         Ok(options) => (options, None),
         Err(error) => (Options::default(), Some(error)),
@@ -87,7 +94,7 @@ pub(crate) fn start(handle: i32) -> bool {
 
 /// One cycle. `requests`: `usr_irq_req` 15:0, accepted beats of the H2C stream ports 19:16. Flags: write command 0, write data 1, read
 /// command 2, register access 3, reset 4, end of the simulation 5; MSI enabled 8, its number of messages (log2) 11:9; acknowledged lines
-/// 31:16; H2C stream ports with a beat 35:32, C2H stream ports that are ready 39:36.
+/// 31:16; of `m_axib` write command 12, write data 13, read command 14; H2C stream ports with a beat 35:32, C2H stream ports that are ready 39:36.
 pub(crate) fn clock(handle: i32, requests: u32) -> u64 {
     let (flags, messages) = match simulation(handle) {
         Some(simulation) => {
@@ -103,6 +110,7 @@ pub(crate) fn clock(handle: i32, requests: u32) -> u64 {
         | u32::from(flags.finish) << 5
         | u32::from(messages != 0) << 8
         | messages.checked_ilog2().unwrap_or(0) << 9
+        | (flags.bypass & 7) << 12
         | (flags.acknowledged & 0xFFFF) << 16;
     let high = flags.stream_beats & 0xF | (flags.stream_ready & 0xF) << 4;
     u64::from(low) | u64::from(high) << 32
@@ -118,23 +126,23 @@ pub(crate) fn stream_data(handle: i32, channel: i32, beat: &StreamBeat) {
     }
 }
 
-pub(crate) fn command(handle: i32, is_write: bool) -> Option<Command> {
-    simulation(handle)?.ports.bus(|bus| bus.command(is_write))
+pub(crate) fn command(handle: i32, master: i32, is_write: bool) -> Option<Command> {
+    simulation(handle)?.ports.bus(master, |bus| bus.command(is_write))
 }
 
-pub(crate) fn write_data(handle: i32) -> Option<WriteBeat> {
-    simulation(handle)?.ports.bus(crate::bus::Bus::data)
+pub(crate) fn write_data(handle: i32, master: i32) -> Option<WriteBeat> {
+    simulation(handle)?.ports.bus(master, crate::bus::Bus::data)
 }
 
-pub(crate) fn write_response(handle: i32, id: u32, code: u32) {
+pub(crate) fn write_response(handle: i32, master: i32, id: u32, code: u32) {
     if let Some(Simulation { ports, .. }) = simulation(handle) {
-        ports.check(ports.bus(|bus| bus.write_response(id, code)));
+        ports.check(master, ports.bus(master, |bus| bus.write_response(id, code)));
     }
 }
 
-pub(crate) fn read_data(handle: i32, id: u32, data: &[u8; MAX_WIDTH], code: u32, is_last: bool) {
+pub(crate) fn read_data(handle: i32, master: i32, id: u32, data: &[u8; MAX_WIDTH], code: u32, is_last: bool) {
     if let Some(Simulation { ports, .. }) = simulation(handle) {
-        ports.check(ports.bus(|bus| bus.read_data(id, data, code, is_last)));
+        ports.check(master, ports.bus(master, |bus| bus.read_data(id, data, code, is_last)));
     }
 }
 

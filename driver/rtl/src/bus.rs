@@ -56,6 +56,8 @@ pub(crate) struct Command {
     /// Number of beats.
     pub(crate) beats: usize,
     pub(crate) is_fixed: bool,
+    /// Bytes of a beat (log2).
+    pub(crate) size: u32,
 }
 
 /// One data beat of a write.
@@ -100,6 +102,8 @@ pub(crate) struct Bus {
     reads: VecDeque<Issued>,
     /// An access has ended since this was last taken.
     has_ended: bool,
+    /// An aligned access of 1, 2, 4... bytes is one beat of this size, as a load or store of the host.
+    is_narrow: bool,
 }
 
 impl Bus {
@@ -113,7 +117,13 @@ impl Bus {
             writes: VecDeque::new(),
             reads: VecDeque::new(),
             has_ended: false,
+            is_narrow: false,
         }
+    }
+
+    /// A bus for accesses of the host: beats of the size of the access.
+    pub(crate) fn narrow(width: usize, id_bits: u32) -> Self {
+        Self { is_narrow: true, ..Self::new(width, id_bits) }
     }
 
     /// Begins an access. A channel has one at a time.
@@ -143,7 +153,8 @@ impl Bus {
 
     /// Drops everything, as a reset of both sides does.
     pub(crate) fn reset(&mut self) {
-        *self = Self::new(self.width, self.ids.trailing_zeros());
+        let is_narrow = self.is_narrow;
+        *self = Self { is_narrow, ..Self::new(self.width, self.ids.trailing_zeros()) };
     }
 
     /// Lets the simulator issue the bursts of every access.
@@ -192,6 +203,12 @@ impl Bus {
         let mut pending = self.accesses.remove(index);
         let burst = Burst::next(&pending.access, pending.issued, pending.data.len(), self.width);
         let unit = pending.access.unit;
+        let length = burst.length;
+        let is_beat = length == pending.data.len()
+            && length.is_power_of_two()
+            && length <= self.width
+            && pending.access.at.get().is_multiple_of(length as u64);
+        let size = if self.is_narrow && is_beat { length } else { self.width };
         pending.issued += burst.length;
         pending.outstanding += 1;
         self.accesses.push(pending);
@@ -203,7 +220,7 @@ impl Bus {
             self.reads.push_back(issued);
         }
         let Burst { at, beats, is_fixed, .. } = burst;
-        Some(Command { id: issued.id, at, beats, is_fixed })
+        Some(Command { id: issued.id, at, beats, is_fixed, size: size.trailing_zeros() })
     }
 
     /// Whether a data beat of an issued write waits.

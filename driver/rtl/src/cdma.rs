@@ -13,6 +13,7 @@ use fpga_sim::{AxiAccess, CardDescription, CopyEngine, Design, DesignError};
 use crate::burst::MAX_WIDTH;
 use crate::bus::{Bus, BusError};
 use crate::options::StartError;
+use crate::ports::flags_of;
 
 /// Bytes of the descriptor master's data bus (PG034).
 const DESCRIPTOR_WIDTH: usize = 4;
@@ -216,12 +217,7 @@ impl CdmaSimulation {
         } else if self.cycle - self.progress == REPORT_AFTER {
             self.report_silence();
         }
-        let flags = |bus: &mut Bus| {
-            let command = bus.has_command(true);
-            u32::from(command)
-                | u32::from(command || bus.has_data()) << 1
-                | u32::from(bus.has_command(false)) << 2
-        };
+        let flags = |bus: &mut Bus| flags_of(bus);
         CdmaFlags {
             masters: [self.data.bus(flags), self.descriptors.bus(flags)],
             interrupt: self.engine.interrupt(),

@@ -110,26 +110,30 @@ pub unsafe extern "C" fn fpga_xdma_stream_data(
     boundary::stream_data(handle, channel, &beat);
 }
 
-/// Next write (`is_write` 1) or read command. Returns 1 if there is one: its id, address, number of beats minus 1, and burst type.
+/// Next write (`is_write` 1) or read command of a master (0 `m_axi`, 1 `m_axib`). Returns 1 if there is one: its id, address, number of
+/// beats minus 1, burst type, and size of a beat (log2).
 ///
 /// # Safety
 /// The pointers are null or point to the simulator's variables.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpga_xdma_command(
     handle: i32,
+    master: i32,
     is_write: i32,
     id: *mut i32,
     address: *mut u64,
     length: *mut i32,
     kind: *mut i32,
+    size: *mut i32,
 ) -> i32 {
-    let Some(command) = boundary::command(handle, is_write != 0) else { return 0 };
+    let Some(command) = boundary::command(handle, master, is_write != 0) else { return 0 };
     // SAFETY: required of the caller.
     unsafe {
         put(id, command.id.cast_signed());
         put(address, command.at);
         put(length, i32::try_from(command.beats.saturating_sub(1)).unwrap_or(0));
         put(kind, i32::from(!command.is_fixed));
+        put(size, command.size.cast_signed());
     }
     1
 }
@@ -139,8 +143,13 @@ pub unsafe extern "C" fn fpga_xdma_command(
 /// # Safety
 /// `data` is null or points to a packed vector of 512 bits, `strobes` to one of 64 bits.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fpga_xdma_write_data(handle: i32, data: *mut Vector, strobes: *mut u64) -> i32 {
-    let Some(beat) = boundary::write_data(handle) else { return 0 };
+pub unsafe extern "C" fn fpga_xdma_write_data(
+    handle: i32,
+    master: i32,
+    data: *mut Vector,
+    strobes: *mut u64,
+) -> i32 {
+    let Some(beat) = boundary::write_data(handle, master) else { return 0 };
     // SAFETY: required of the caller.
     unsafe {
         put(data, boundary::words(&beat.data));
@@ -151,8 +160,8 @@ pub unsafe extern "C" fn fpga_xdma_write_data(handle: i32, data: *mut Vector, st
 
 /// A write response.
 #[unsafe(no_mangle)]
-pub extern "C" fn fpga_xdma_write_response(handle: i32, id: i32, response: i32) {
-    boundary::write_response(handle, id.cast_unsigned(), response.cast_unsigned());
+pub extern "C" fn fpga_xdma_write_response(handle: i32, master: i32, id: i32, response: i32) {
+    boundary::write_response(handle, master, id.cast_unsigned(), response.cast_unsigned());
 }
 
 /// A beat of read data.
@@ -162,6 +171,7 @@ pub extern "C" fn fpga_xdma_write_response(handle: i32, id: i32, response: i32) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpga_xdma_read_data(
     handle: i32,
+    master: i32,
     id: i32,
     data: *const Vector,
     response: i32,
@@ -170,7 +180,7 @@ pub unsafe extern "C" fn fpga_xdma_read_data(
     // SAFETY: required of the caller; the reference is not kept.
     let Some(data) = (unsafe { data.as_ref() }) else { return };
     let response = response.cast_unsigned();
-    boundary::read_data(handle, id.cast_unsigned(), &boundary::bytes(data), response, is_last != 0);
+    boundary::read_data(handle, master, id.cast_unsigned(), &boundary::bytes(data), response, is_last != 0);
 }
 
 /// Next register access. Returns 0 if there is none, 1 for a read, 2 for a write.
@@ -178,12 +188,18 @@ pub unsafe extern "C" fn fpga_xdma_read_data(
 /// # Safety
 /// The pointers are null or point to the simulator's variables.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fpga_xdma_register(handle: i32, address: *mut i32, value: *mut i32) -> i32 {
+pub unsafe extern "C" fn fpga_xdma_register(
+    handle: i32,
+    address: *mut i32,
+    value: *mut i32,
+    strobes: *mut i32,
+) -> i32 {
     let Some(access) = boundary::register(handle) else { return 0 };
     // SAFETY: required of the caller.
     unsafe {
         put(address, fpga_registers::cast::low32(access.at).cast_signed());
         put(value, access.value.unwrap_or(0).cast_signed());
+        put(strobes, access.strobes.into());
     }
     if access.value.is_some() { 2 } else { 1 }
 }

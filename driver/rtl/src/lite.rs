@@ -12,7 +12,12 @@ pub(crate) struct LiteAccess {
     pub(crate) at: u64,
     /// Value to write; `None` reads.
     pub(crate) value: Option<u32>,
+    /// Bytes to write (WSTRB).
+    pub(crate) strobes: u8,
 }
+
+/// WSTRB of a whole register.
+pub(crate) const WHOLE: u8 = 0b1111;
 
 #[derive(Debug)]
 struct Queued {

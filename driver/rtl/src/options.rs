@@ -17,6 +17,8 @@ pub(crate) struct Parameters {
     pub(crate) user_interrupts: u32,
     /// AXI4-Stream ports instead of the memory master.
     pub(crate) stream: bool,
+    /// Bypass BAR and its AXI4 master.
+    pub(crate) bypass: bool,
 }
 
 /// When simulated time advances.
@@ -92,8 +94,6 @@ pub(crate) enum StartError {
         "the card file has {key} {described}, but parameter {name} of fpga_xdma is {value}\nhelp: change one of them, or omit the card file"
     )]
     Mismatch { key: &'static str, described: u32, name: &'static str, value: u32 },
-    #[error("{0} is not supported in front of RTL\nhelp: remove it from the card file")]
-    Unsupported(&'static str),
     #[error(transparent)]
     Network(#[from] fpga_sim::SimNetworkError),
     #[error(transparent)]
@@ -188,7 +188,7 @@ impl Parameters {
             let mut card = CardDescription::default();
             card.name = "RTL simulation".to_owned();
             card.pci.subsystem_device = 0x0007;
-            card.bars.bypass = None;
+            card.bars.bypass = card.bars.bypass.filter(|_| self.bypass);
             card.memory.size = 0x1_0000;
             card.xdma.data_width = u16::try_from(self.data_bits).unwrap_or(512);
             let channels = u8::try_from(self.channels).unwrap_or(1);
@@ -202,14 +202,12 @@ impl Parameters {
             ("xdma.h2c_channels", card.xdma.h2c_channels.into(), "CHANNELS", self.channels),
             ("xdma.c2h_channels", card.xdma.c2h_channels.into(), "CHANNELS", self.channels),
             ("xdma.stream", card.xdma.stream.into(), "STREAM", self.stream.into()),
+            ("bars.bypass", card.bars.bypass.is_some().into(), "BYPASS_BAR", self.bypass.into()),
         ];
         for (key, described, name, value) in agreements {
             if described != value {
                 return Err(StartError::Mismatch { key, described, name, value });
             }
-        }
-        if card.bars.bypass.is_some() {
-            return Err(StartError::Unsupported("the bypass BAR (bars.bypass)"));
         }
         Ok(card)
     }
@@ -219,8 +217,14 @@ impl Parameters {
 mod tests {
     use super::*;
 
-    const PARAMETERS: Parameters =
-        Parameters { data_bits: 256, id_bits: 4, channels: 2, user_interrupts: 4, stream: false };
+    const PARAMETERS: Parameters = Parameters {
+        data_bits: 256,
+        id_bits: 4,
+        channels: 2,
+        user_interrupts: 4,
+        stream: false,
+        bypass: false,
+    };
 
     #[test]
     fn default_card_has_the_parameters() {

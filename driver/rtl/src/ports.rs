@@ -16,10 +16,11 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use fpga_pci::lock;
-use fpga_sim::{AxiAccess, Design, DesignError, StreamBytes};
+use fpga_registers::CardAddr;
+use fpga_sim::{AxiAccess, Design, DesignError, StreamBytes, Unit};
 
 use crate::bus::{Bus, BusError};
-use crate::lite::{Lite, LiteAccess};
+use crate::lite::{Lite, LiteAccess, WHOLE};
 use crate::options::{ClockMode, Options, Parameters};
 use crate::stream::{StreamBeat, StreamPorts};
 
@@ -41,6 +42,8 @@ pub(crate) struct Flags {
     pub(crate) write_data: bool,
     pub(crate) read_command: bool,
     pub(crate) register: bool,
+    /// Write command, write data and read command of the bypass master, one bit each.
+    pub(crate) bypass: u32,
     pub(crate) reset: bool,
     pub(crate) finish: bool,
     /// A batch begins.
@@ -65,6 +68,8 @@ pub(crate) struct Events {
 #[derive(Debug)]
 struct State {
     bus: Bus,
+    /// Master of the bypass BAR (`m_axib`).
+    bypass: Bus,
     lite: Lite,
     /// Ports by channel number; none on a memory-mapped build.
     streams: Vec<StreamPorts>,
@@ -91,6 +96,8 @@ pub(crate) struct Ports {
     state: Mutex<State>,
     to_simulator: Condvar,
     to_host: Condvar,
+    /// Held for an access of the bypass BAR: one at a time.
+    bypass_turn: Mutex<()>,
     clock: ClockMode,
     settle: u64,
     read_timeout: Option<u64>,
@@ -101,6 +108,7 @@ impl Ports {
         let width = usize::try_from(parameters.data_bits / 8).unwrap_or(64);
         let state = State {
             bus: Bus::new(width, parameters.id_bits),
+            bypass: Bus::narrow(width, parameters.id_bits),
             lite: Lite::default(),
             streams: (0..if parameters.stream { parameters.channels } else { 0 })
                 .map(|_| StreamPorts::new(width))
@@ -121,6 +129,7 @@ impl Ports {
             state: Mutex::new(state),
             to_simulator: Condvar::new(),
             to_host: Condvar::new(),
+            bypass_turn: Mutex::new(()),
             clock: options.clock,
             settle: options.settle,
             read_timeout: (options.read_timeout > 0).then_some(options.read_timeout),
@@ -168,7 +177,7 @@ impl Ports {
             }
             let cycle = state.cycle;
             // Interrupts of this cycle come before its register responses.
-            if state.lite.publish() | state.lite.expire(cycle) {
+            if state.lite.publish() | state.lite.expire(cycle) | state.bypass.take_ended() {
                 self.to_host.notify_all();
             }
             if state.is_active() || cycle < state.quiet_until {
@@ -199,6 +208,7 @@ impl Ports {
             write_data: may_begin && (state.bus.has_data() || state.bus.has_command(true)),
             read_command: may_begin && state.bus.has_command(false),
             register: may_begin && state.lite.has_access(),
+            bypass: if may_begin { flags_of(&state.bypass) } else { 0 },
             acknowledged: std::mem::take(&mut state.acknowledged),
             begins: state.began == state.cycle,
             stream_beats: if may_begin { state.ports_that(StreamPorts::has_beat) } else { 0 },
@@ -207,11 +217,11 @@ impl Ports {
         }
     }
 
-    /// Access to the memory master for a command or a response of the cycle.
-    pub(crate) fn bus<T>(&self, act: impl FnOnce(&mut Bus) -> T) -> T {
+    /// Access to a memory master (0 `m_axi`, 1 `m_axib`) for a command or a response of the cycle.
+    pub(crate) fn bus<T>(&self, master: i32, act: impl FnOnce(&mut Bus) -> T) -> T {
         let mut state = lock(&self.state);
         state.note_progress();
-        act(&mut state.bus)
+        act(if master == 0 { &mut state.bus } else { &mut state.bypass })
     }
 
     /// The next beat for the H2C stream port of `channel`.
@@ -246,10 +256,11 @@ impl Ports {
     }
 
     /// Reports a defect of the slave, with its cycle.
-    pub(crate) fn check(&self, result: Result<(), BusError>) {
+    pub(crate) fn check(&self, master: i32, result: Result<(), BusError>) {
         if let Err(error) = result {
             let cycle = lock(&self.state).cycle;
-            tracing::error!(cycle, "m_axi: {error}");
+            let name = if master == 0 { "m_axi" } else { "m_axib" };
+            tracing::error!(cycle, "{name}: {error}");
         }
     }
 
@@ -299,6 +310,28 @@ impl Ports {
         DesignError::Pending
     }
 
+    /// Makes an access of the bypass BAR and waits for its result.
+    fn access_bypass(
+        &self,
+        at: CardAddr,
+        is_write: bool,
+        data: Vec<u8>,
+        into: &mut [u8],
+    ) -> Result<(), DesignError> {
+        let _turn = lock(&self.bypass_turn);
+        let access = AxiAccess { unit: Unit::Xdma, at, fixed: None };
+        let mut state = lock(&self.state);
+        state.bypass.begin(access, is_write, data, false);
+        self.to_simulator.notify_all();
+        loop {
+            match state.bypass.take(access.unit, into) {
+                Err(DesignError::Pending) if !state.is_ended => state = self.wait(&self.to_host, state),
+                Err(DesignError::Pending) => return Err(DesignError::Decode),
+                result => return result,
+            }
+        }
+    }
+
     /// Makes a register access and waits for its answer.
     fn access_register(&self, access: LiteAccess, limit: Option<u64>) -> u32 {
         let mut state = lock(&self.state);
@@ -316,6 +349,12 @@ impl Ports {
     }
 }
 
+/// Write command 0, write data 1 (also that of a command of this cycle), read command 2.
+pub(crate) fn flags_of(bus: &Bus) -> u32 {
+    let command = bus.has_command(true);
+    u32::from(command) | u32::from(command || bus.has_data()) << 1 | u32::from(bus.has_command(false)) << 2
+}
+
 impl State {
     fn begin_batch(&mut self) {
         tracing::debug!(cycle = self.cycle, "batch");
@@ -325,12 +364,14 @@ impl State {
 
     fn has_unadmitted(&self) -> bool {
         self.bus.has_unadmitted()
+            || self.bypass.has_unadmitted()
             || self.lite.has_unadmitted()
             || self.streams.iter().any(StreamPorts::has_unadmitted)
     }
 
     fn is_active(&self) -> bool {
         self.bus.is_active()
+            || self.bypass.is_active()
             || self.lite.is_active()
             || crate::cdma::is_any_busy()
             || self.streams.iter().any(StreamPorts::is_active)
@@ -362,6 +403,7 @@ impl State {
             tracing::debug!(cycle = self.cycle, "admitted");
         }
         self.bus.admit();
+        self.bypass.admit();
         self.lite.admit(self.cycle);
         self.streams.iter_mut().for_each(StreamPorts::admit);
     }
@@ -384,7 +426,11 @@ impl State {
         for (number, _) in self.streams.iter().enumerate().filter(|(_, port)| port.is_stalled()) {
             tracing::warn!(cycle, "m_axis_h2c_{number}: TREADY low for {cycles} cycles");
         }
-        if let Some(LiteAccess { at, value }) = self.lite.in_progress() {
+        for (_, at, is_write) in self.bypass.in_progress() {
+            let what = if is_write { "write" } else { "read" };
+            tracing::warn!(cycle, "m_axib: {what} at {at:#x}: no progress for {cycles} cycles");
+        }
+        if let Some(LiteAccess { at, value, .. }) = self.lite.in_progress() {
             let what = if value.is_some() { "write" } else { "read" };
             tracing::warn!(cycle, "m_axil: {what} at {at:#x}: no response for {cycles} cycles");
         }
@@ -428,11 +474,23 @@ impl Design for Ports {
     }
 
     fn read_register(&self, offset: u64) -> u32 {
-        self.access_register(LiteAccess { at: offset, value: None }, self.read_timeout)
+        self.access_register(LiteAccess { at: offset, value: None, strobes: 0 }, self.read_timeout)
     }
 
     fn write_register(&self, offset: u64, value: u32) {
-        self.access_register(LiteAccess { at: offset, value: Some(value) }, Some(POSTED_AFTER));
+        self.write_register_bytes(offset, value, WHOLE);
+    }
+
+    fn write_register_bytes(&self, offset: u64, value: u32, strobes: u8) {
+        self.access_register(LiteAccess { at: offset, value: Some(value), strobes }, Some(POSTED_AFTER));
+    }
+
+    fn read_bypass(&self, at: CardAddr, into: &mut [u8]) -> Result<(), DesignError> {
+        self.access_bypass(at, false, vec![0; into.len()], into)
+    }
+
+    fn write_bypass(&self, at: CardAddr, from: &[u8]) -> Result<(), DesignError> {
+        self.access_bypass(at, true, from.to_vec(), &mut [])
     }
 
     fn interrupts_acknowledged(&self, lines: u32) {
@@ -446,6 +504,7 @@ impl Design for Ports {
     fn reset(&self) {
         let mut state = lock(&self.state);
         state.bus.reset();
+        state.bypass.reset();
         state.lite.reset();
         state.streams.iter_mut().for_each(StreamPorts::reset);
         state.acknowledged = 0;

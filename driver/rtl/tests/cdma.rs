@@ -20,7 +20,7 @@ const SOURCES: [&str; 8] = [
 ];
 
 /// Offsets in the user BAR: with DRE and scatter-gather, and with neither.
-const FULL: BarOffset = BarOffset::new(0x4000);
+pub(crate) const FULL: BarOffset = BarOffset::new(0x4000);
 const PLAIN: BarOffset = BarOffset::new(0x8000);
 /// Ranges of the RAM model: no slave, SLVERR.
 const BEYOND: CardAddr = CardAddr::new(1 << 20);
@@ -28,7 +28,7 @@ const REFUSED: CardAddr = CardAddr::new(0x5000_0000);
 /// Descriptors of a ring.
 const DESCRIPTORS: CardAddr = CardAddr::new(0xF_0000);
 
-fn start(bits: u32, plusarg: &str) -> Option<Simulation> {
+pub(crate) fn start(bits: u32, plusarg: &str) -> Option<Simulation> {
     let width = format!("-GDATA_WIDTH={bits}");
     Some(Simulation::run(&build("cdma_top", &SOURCES, &[&width], &format!("rtl-cdma-{bits}"))?, &[plusarg]))
 }

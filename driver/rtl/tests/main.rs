@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod bars;
 mod cdma;
 mod checker;
 mod faults;

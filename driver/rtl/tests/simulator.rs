@@ -119,6 +119,11 @@ impl Simulation {
         Self { child: KillGuard(child), log, socket, _folder: folder }
     }
 
+    /// Socket of the card.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     pub(crate) fn card(&self) -> Card {
         Card::open(&format!("vfio-user:{}", self.socket.display())).unwrap()
     }

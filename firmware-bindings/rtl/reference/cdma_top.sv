@@ -1,4 +1,5 @@
-// Reference top level with two AXI CDMAs: the XDMA's memory master and all masters of the CDMAs reach one RAM through a crossbar.
+// Reference top level with two AXI CDMAs: the XDMA's memory master and all masters of the CDMAs reach one RAM through a crossbar,
+// and so does that of the bypass BAR.
 //
 // User BAR: reference_registers at 0, CDMA with DRE and scatter-gather at 0x4000, CDMA with neither at 0x8000. usr_irq_req: 0 and 1 are
 // the interrupts of the CDMAs, 2 and 3 those of the registers. Plusarg +pressure=SEED as in reference_top.
@@ -10,7 +11,7 @@ module cdma_top #(
     parameter int RAM_SIZE = 1048576
 );
     localparam int CHANNELS = 1;
-    localparam int MASTERS = 4;
+    localparam int MASTERS = 5;
 
     wire clk, rst_n;
     wire [1:0] introut, registers_irq;
@@ -38,7 +39,7 @@ module cdma_top #(
     wire [1:0] to = lite_awaddr[15:14];
     wire [1:0] from = lite_araddr[15:14];
 
-    fpga_xdma #(.DATA_WIDTH(DATA_WIDTH), .CHANNELS(CHANNELS), .USER_INTERRUPTS(4)) xdma (
+    fpga_xdma #(.DATA_WIDTH(DATA_WIDTH), .CHANNELS(CHANNELS), .USER_INTERRUPTS(4), .BYPASS_BAR(1'b1)) xdma (
         .sys_clk(1'b0), .sys_clk_gt(1'b0), .sys_rst_n(1'b1), .pci_exp_rxp(1'b0), .pci_exp_rxn(1'b1),
         .axi_aclk(clk), .axi_aresetn(rst_n), .usr_irq_req({registers_irq, introut}),
         .m_axi_awid(awid[0]), .m_axi_awaddr(awaddr[0]), .m_axi_awlen(awlen[0]), .m_axi_awsize(awsize[0]),
@@ -53,6 +54,13 @@ module cdma_top #(
         .m_axil_bvalid(lite_bvalid[to]), .m_axil_bresp(lite_bresp[to]), .m_axil_bready(lite_bready),
         .m_axil_araddr(lite_araddr), .m_axil_arvalid(lite_arvalid), .m_axil_arready(lite_arready[from]),
         .m_axil_rdata(lite_rdata[from]), .m_axil_rresp(lite_rresp[from]), .m_axil_rvalid(lite_rvalid[from]), .m_axil_rready(lite_rready),
+        .m_axib_awid(awid[4]), .m_axib_awaddr(awaddr[4]), .m_axib_awlen(awlen[4]), .m_axib_awsize(awsize[4]),
+        .m_axib_awburst(awburst[4]), .m_axib_awvalid(awvalid[4]), .m_axib_awready(awready[4]),
+        .m_axib_wdata(wdata[4]), .m_axib_wstrb(wstrb[4]), .m_axib_wlast(wlast[4]), .m_axib_wvalid(wvalid[4]), .m_axib_wready(wready[4]),
+        .m_axib_bid(bid), .m_axib_bresp(bresp), .m_axib_bvalid(bvalid[4]), .m_axib_bready(bready[4]),
+        .m_axib_arid(arid[4]), .m_axib_araddr(araddr[4]), .m_axib_arlen(arlen[4]), .m_axib_arsize(arsize[4]),
+        .m_axib_arburst(arburst[4]), .m_axib_arvalid(arvalid[4]), .m_axib_arready(arready[4]),
+        .m_axib_rid(rid), .m_axib_rdata(rdata), .m_axib_rresp(rresp), .m_axib_rlast(rlast), .m_axib_rvalid(rvalid[4]), .m_axib_rready(rready[4]),
         .m_axis_h2c_tready_0(1'b0), .s_axis_c2h_tdata_0('0), .s_axis_c2h_tkeep_0('0), .s_axis_c2h_tlast_0(1'b0),
         .s_axis_c2h_tvalid_0(1'b0),
         .m_axis_h2c_tready_1(1'b0), .s_axis_c2h_tdata_1('0), .s_axis_c2h_tkeep_1('0), .s_axis_c2h_tlast_1(1'b0),
@@ -130,7 +138,7 @@ module cdma_top #(
         .m_axi_sg_awready(1'b0), .m_axi_sg_wready(1'b0), .m_axi_sg_bresp('0), .m_axi_sg_bvalid(1'b0),
         .m_axi_sg_arready(1'b0), .m_axi_sg_rdata('0), .m_axi_sg_rresp('0), .m_axi_sg_rlast(1'b0), .m_axi_sg_rvalid(1'b0)
     );
-    for (genvar master = 1; master < MASTERS; master++) begin : g_id
+    for (genvar master = 1; master < 4; master++) begin : g_id
         assign awid[master] = '0;
         assign arid[master] = '0;
     end

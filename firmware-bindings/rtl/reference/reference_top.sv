@@ -56,6 +56,8 @@ module reference_top #(
         .m_axil_bvalid(lite_bvalid), .m_axil_bresp(lite_bresp), .m_axil_bready(lite_bready),
         .m_axil_araddr(lite_araddr), .m_axil_arprot(), .m_axil_arvalid(lite_arvalid), .m_axil_arready(lite_arready),
         .m_axil_rdata(lite_rdata), .m_axil_rresp(lite_rresp), .m_axil_rvalid(lite_rvalid), .m_axil_rready(lite_rready),
+        .m_axib_awready(1'b0), .m_axib_wready(1'b0), .m_axib_bid('0), .m_axib_bresp('0), .m_axib_bvalid(1'b0),
+        .m_axib_arready(1'b0), .m_axib_rid('0), .m_axib_rdata('0), .m_axib_rresp('0), .m_axib_rlast(1'b0), .m_axib_rvalid(1'b0),
         .m_axis_h2c_tready_0(1'b0), .s_axis_c2h_tdata_0('0), .s_axis_c2h_tkeep_0('0), .s_axis_c2h_tlast_0(1'b0),
         .s_axis_c2h_tvalid_0(1'b0),
         .m_axis_h2c_tready_1(1'b0), .s_axis_c2h_tdata_1('0), .s_axis_c2h_tkeep_1('0), .s_axis_c2h_tlast_1(1'b0),

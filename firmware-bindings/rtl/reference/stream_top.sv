@@ -23,6 +23,8 @@ module stream_top #(
         .m_axi_arready(1'b0), .m_axi_rid('0), .m_axi_rdata('0), .m_axi_rresp('0), .m_axi_rlast(1'b0), .m_axi_rvalid(1'b0),
         .m_axil_awready(1'b0), .m_axil_wready(1'b0), .m_axil_bvalid(1'b0), .m_axil_bresp('0),
         .m_axil_arready(1'b0), .m_axil_rdata('0), .m_axil_rresp('0), .m_axil_rvalid(1'b0),
+        .m_axib_awready(1'b0), .m_axib_wready(1'b0), .m_axib_bid('0), .m_axib_bresp('0), .m_axib_bvalid(1'b0),
+        .m_axib_arready(1'b0), .m_axib_rid('0), .m_axib_rdata('0), .m_axib_rresp('0), .m_axib_rlast(1'b0), .m_axib_rvalid(1'b0),
         .m_axis_h2c_tdata_0(h2c_tdata[0]), .m_axis_h2c_tkeep_0(h2c_tkeep[0]), .m_axis_h2c_tlast_0(h2c_tlast[0]),
         .m_axis_h2c_tvalid_0(h2c_tvalid[0]), .m_axis_h2c_tready_0(h2c_tready[0]),
         .s_axis_c2h_tdata_0(c2h_tdata[0]), .s_axis_c2h_tkeep_0(c2h_tkeep[0]), .s_axis_c2h_tlast_0(c2h_tlast[0]),

@@ -22,6 +22,8 @@ module fpga_xdma #(
     parameter int LANES = 1,
     // AXI4-Stream build: one pair of stream ports per channel; m_axi is idle.
     parameter bit STREAM = 1'b0,
+    // Bypass BAR: loads and stores of the host become accesses of m_axib.
+    parameter bit BYPASS_BAR = 1'b0,
     // Half a period of axi_aclk in ps. 0: axi_aclk is sys_clk.
     parameter int HALF_PERIOD = 2000,
     parameter string SOCKET = "",
@@ -141,7 +143,43 @@ module fpga_xdma #(
     input  wire  [DATA_WIDTH/8-1:0]   s_axis_c2h_tkeep_3,
     input  wire                       s_axis_c2h_tlast_3,
     input  wire                       s_axis_c2h_tvalid_3,
-    output wire                       s_axis_c2h_tready_3
+    output wire                       s_axis_c2h_tready_3,
+
+    output logic [ID_WIDTH-1:0]       m_axib_awid,
+    output logic [ADDR_WIDTH-1:0]     m_axib_awaddr,
+    output logic [7:0]                m_axib_awlen,
+    output logic [2:0]                m_axib_awsize,
+    output logic [1:0]                m_axib_awburst,
+    output logic [2:0]                m_axib_awprot,
+    output logic                      m_axib_awlock,
+    output logic [3:0]                m_axib_awcache,
+    output logic                      m_axib_awvalid,
+    input  wire                       m_axib_awready,
+    output logic [DATA_WIDTH-1:0]     m_axib_wdata,
+    output logic [DATA_WIDTH/8-1:0]   m_axib_wstrb,
+    output logic                      m_axib_wlast,
+    output logic                      m_axib_wvalid,
+    input  wire                       m_axib_wready,
+    input  wire [ID_WIDTH-1:0]        m_axib_bid,
+    input  wire [1:0]                 m_axib_bresp,
+    input  wire                       m_axib_bvalid,
+    output logic                      m_axib_bready,
+    output logic [ID_WIDTH-1:0]       m_axib_arid,
+    output logic [ADDR_WIDTH-1:0]     m_axib_araddr,
+    output logic [7:0]                m_axib_arlen,
+    output logic [2:0]                m_axib_arsize,
+    output logic [1:0]                m_axib_arburst,
+    output logic [2:0]                m_axib_arprot,
+    output logic                      m_axib_arlock,
+    output logic [3:0]                m_axib_arcache,
+    output logic                      m_axib_arvalid,
+    input  wire                       m_axib_arready,
+    input  wire [ID_WIDTH-1:0]        m_axib_rid,
+    input  wire [DATA_WIDTH-1:0]      m_axib_rdata,
+    input  wire [1:0]                 m_axib_rresp,
+    input  wire                       m_axib_rlast,
+    input  wire                       m_axib_rvalid,
+    output logic                      m_axib_rready
 );
     import "DPI-C" function int fpga_xdma_open(input int data_bits, input int id_bits, input int channels, input int user_interrupts,
         input int features);
@@ -149,12 +187,13 @@ module fpga_xdma #(
     import "DPI-C" function int fpga_xdma_start(input int handle);
     import "DPI-C" function longint unsigned fpga_xdma_clock(input int handle, input int requests);
     import "DPI-C" function int fpga_xdma_command(
-        input int handle, input int is_write, output int id, output longint unsigned address, output int length, output int kind);
-    import "DPI-C" function int fpga_xdma_write_data(input int handle, output bit [511:0] data, output longint unsigned strobes);
-    import "DPI-C" function void fpga_xdma_write_response(input int handle, input int id, input int response);
+        input int handle, input int master, input int is_write, output int id, output longint unsigned address, output int length,
+        output int kind, output int size);
+    import "DPI-C" function int fpga_xdma_write_data(input int handle, input int master, output bit [511:0] data, output longint unsigned strobes);
+    import "DPI-C" function void fpga_xdma_write_response(input int handle, input int master, input int id, input int response);
     import "DPI-C" function void fpga_xdma_read_data(
-        input int handle, input int id, input bit [511:0] data, input int response, input int is_last);
-    import "DPI-C" function int fpga_xdma_register(input int handle, output int address, output int value);
+        input int handle, input int master, input int id, input bit [511:0] data, input int response, input int is_last);
+    import "DPI-C" function int fpga_xdma_register(input int handle, output int address, output int value, output int strobes);
     import "DPI-C" function void fpga_xdma_register_response(input int handle, input int value, input int response);
     import "DPI-C" function int fpga_xdma_stream_beat(
         input int handle, input int channel, output bit [511:0] data, output longint unsigned keep);
@@ -174,6 +213,7 @@ module fpga_xdma #(
     localparam int REGISTER = 3;
     localparam int RESET = 4;
     localparam int FINISH = 5;
+    localparam int BYPASS = 12;
     localparam int MSI_ENABLE = 8;
     localparam int MSI_WIDTH = 9;
     localparam int ACKNOWLEDGED = 16;
@@ -204,7 +244,7 @@ module fpga_xdma #(
     endtask
 
     initial begin
-        handle = fpga_xdma_open(DATA_WIDTH, ID_WIDTH, CHANNELS, USER_INTERRUPTS, int'(STREAM));
+        handle = fpga_xdma_open(DATA_WIDTH, ID_WIDTH, CHANNELS, USER_INTERRUPTS, int'(STREAM) | int'(BYPASS_BAR) << 1);
         set_option("socket", SOCKET);
         set_option("card", CARD_FILE);
         set_option("clock", "");
@@ -235,7 +275,12 @@ module fpga_xdma #(
     assign m_axi_arcache = 4'b0011;
     assign m_axil_awprot = 3'b000;
     assign m_axil_arprot = 3'b000;
-    assign m_axil_wstrb = 4'b1111;
+    assign m_axib_awprot = 3'b000;
+    assign m_axib_awlock = 1'b0;
+    assign m_axib_awcache = 4'b0011;
+    assign m_axib_arprot = 3'b000;
+    assign m_axib_arlock = 1'b0;
+    assign m_axib_arcache = 4'b0011;
 
     // Stream ports by channel.
     logic [DATA_WIDTH-1:0] h2c_tdata[4];
@@ -280,7 +325,7 @@ module fpga_xdma #(
     bit lite_busy;
 
     // Arguments of the calls. Blocking assignments: each is written and read within one call.
-    int requests, id, length, kind, register_address, register_value, found;
+    int requests, id, length, kind, size, register_strobes, register_address, register_value, found;
     longint unsigned flags, address, strobes;
     bit [511:0] data;
 
@@ -291,6 +336,12 @@ module fpga_xdma #(
         m_axi_bready <= 1'b0;
         m_axi_arvalid <= 1'b0;
         m_axi_rready <= 1'b0;
+        m_axib_awvalid <= 1'b0;
+        m_axib_wvalid <= 1'b0;
+        m_axib_wlast <= 1'b0;
+        m_axib_bready <= 1'b0;
+        m_axib_arvalid <= 1'b0;
+        m_axib_rready <= 1'b0;
         m_axil_awvalid <= 1'b0;
         m_axil_wvalid <= 1'b0;
         m_axil_bready <= 1'b0;
@@ -311,9 +362,12 @@ module fpga_xdma #(
     always @(posedge axi_aclk) begin
         // Responses first: the card continues with them in this cycle.
         if (axi_aresetn) begin
-            if (m_axi_bvalid && m_axi_bready) fpga_xdma_write_response(handle, int'(m_axi_bid), int'(m_axi_bresp));
+            if (m_axi_bvalid && m_axi_bready) fpga_xdma_write_response(handle, 0, int'(m_axi_bid), int'(m_axi_bresp));
             if (m_axi_rvalid && m_axi_rready)
-                fpga_xdma_read_data(handle, int'(m_axi_rid), 512'(m_axi_rdata), int'(m_axi_rresp), int'(m_axi_rlast));
+                fpga_xdma_read_data(handle, 0, int'(m_axi_rid), 512'(m_axi_rdata), int'(m_axi_rresp), int'(m_axi_rlast));
+            if (BYPASS_BAR && m_axib_bvalid && m_axib_bready) fpga_xdma_write_response(handle, 1, int'(m_axib_bid), int'(m_axib_bresp));
+            if (BYPASS_BAR && m_axib_rvalid && m_axib_rready)
+                fpga_xdma_read_data(handle, 1, int'(m_axib_rid), 512'(m_axib_rdata), int'(m_axib_rresp), int'(m_axib_rlast));
             if (lite_busy && m_axil_bvalid && m_axil_bready) begin
                 fpga_xdma_register_response(handle, 0, int'(m_axil_bresp));
                 m_axil_bready <= 1'b0;
@@ -357,7 +411,7 @@ module fpga_xdma #(
             if (!m_axi_awvalid || m_axi_awready) begin
                 m_axi_awvalid <= 1'b0;
                 if (flags[WRITE_COMMAND]) begin
-                    found = fpga_xdma_command(handle, 1, id, address, length, kind);
+                    found = fpga_xdma_command(handle, 0, 1, id, address, length, kind, size);
                     if (found != 0) begin
                         m_axi_awvalid <= 1'b1;
                         m_axi_awid <= ID_WIDTH'(id);
@@ -370,7 +424,7 @@ module fpga_xdma #(
             if (!m_axi_wvalid || m_axi_wready) begin
                 m_axi_wvalid <= 1'b0;
                 if (flags[WRITE_DATA]) begin
-                    found = fpga_xdma_write_data(handle, data, strobes);
+                    found = fpga_xdma_write_data(handle, 0, data, strobes);
                     if (found != 0) begin
                         m_axi_wvalid <= 1'b1;
                         m_axi_wdata <= data[DATA_WIDTH-1:0];
@@ -382,13 +436,58 @@ module fpga_xdma #(
             if (!m_axi_arvalid || m_axi_arready) begin
                 m_axi_arvalid <= 1'b0;
                 if (flags[READ_COMMAND]) begin
-                    found = fpga_xdma_command(handle, 0, id, address, length, kind);
+                    found = fpga_xdma_command(handle, 0, 0, id, address, length, kind, size);
                     if (found != 0) begin
                         m_axi_arvalid <= 1'b1;
                         m_axi_arid <= ID_WIDTH'(id);
                         m_axi_araddr <= ADDR_WIDTH'(address);
                         m_axi_arlen <= 8'(length);
                         m_axi_arburst <= 2'(kind);
+                    end
+                end
+            end
+
+            if (BYPASS_BAR) begin
+                m_axib_bready <= 1'b1;
+                m_axib_rready <= 1'b1;
+                if (!m_axib_awvalid || m_axib_awready) begin
+                    m_axib_awvalid <= 1'b0;
+                    if (flags[BYPASS + WRITE_COMMAND]) begin
+                        found = fpga_xdma_command(handle, 1, 1, id, address, length, kind, size);
+                        if (found != 0) begin
+                            m_axib_awvalid <= 1'b1;
+                            m_axib_awid <= ID_WIDTH'(id);
+                            m_axib_awaddr <= ADDR_WIDTH'(address);
+                            m_axib_awsize <= 3'(size);
+                            m_axib_awlen <= 8'(length);
+                            m_axib_awburst <= 2'(kind);
+                        end
+                    end
+                end
+                if (!m_axib_wvalid || m_axib_wready) begin
+                    m_axib_wvalid <= 1'b0;
+                    if (flags[BYPASS + WRITE_DATA]) begin
+                        found = fpga_xdma_write_data(handle, 1, data, strobes);
+                        if (found != 0) begin
+                            m_axib_wvalid <= 1'b1;
+                            m_axib_wdata <= data[DATA_WIDTH-1:0];
+                            m_axib_wstrb <= strobes[BYTES-1:0];
+                            m_axib_wlast <= found[1];
+                        end
+                    end
+                end
+                if (!m_axib_arvalid || m_axib_arready) begin
+                    m_axib_arvalid <= 1'b0;
+                    if (flags[BYPASS + READ_COMMAND]) begin
+                        found = fpga_xdma_command(handle, 1, 0, id, address, length, kind, size);
+                        if (found != 0) begin
+                            m_axib_arvalid <= 1'b1;
+                            m_axib_arid <= ID_WIDTH'(id);
+                            m_axib_araddr <= ADDR_WIDTH'(address);
+                            m_axib_arsize <= 3'(size);
+                            m_axib_arlen <= 8'(length);
+                            m_axib_arburst <= 2'(kind);
+                        end
                     end
                 end
             end
@@ -412,7 +511,7 @@ module fpga_xdma #(
             if (m_axil_wready) m_axil_wvalid <= 1'b0;
             if (m_axil_arready) m_axil_arvalid <= 1'b0;
             if (!lite_busy && flags[REGISTER]) begin
-                found = fpga_xdma_register(handle, register_address, register_value);
+                found = fpga_xdma_register(handle, register_address, register_value, register_strobes);
                 lite_busy = found != 0;
                 if (found == 1) begin
                     m_axil_araddr <= AXIL_ADDR_WIDTH'(register_address);
@@ -421,6 +520,7 @@ module fpga_xdma #(
                 end else if (found == 2) begin
                     m_axil_awaddr <= AXIL_ADDR_WIDTH'(register_address);
                     m_axil_wdata <= register_value;
+                    m_axil_wstrb <= 4'(register_strobes);
                     m_axil_awvalid <= 1'b1;
                     m_axil_wvalid <= 1'b1;
                     m_axil_bready <= 1'b1;
