@@ -3,6 +3,7 @@
 use std::sync::{Mutex, OnceLock};
 
 use fpga_pci::lock;
+use fpga_sim::{LoadedDescriptor, Unit};
 
 use crate::burst::MAX_WIDTH;
 use crate::bus::{Command, WriteBeat};
@@ -40,7 +41,8 @@ pub(crate) fn begin_log() {
     let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).try_init();
 }
 
-/// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream, 1: bypass BAR).
+/// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream, 1: bypass BAR,
+/// 15:8: channels with a descriptor bypass port, H2C first).
 pub(crate) fn open(parameters: [i32; 5]) -> i32 {
     begin_log();
     let mut draft = lock(&DRAFT);
@@ -57,6 +59,7 @@ pub(crate) fn open(parameters: [i32; 5]) -> i32 {
         user_interrupts,
         stream: features & 1 != 0,
         bypass: features & 2 != 0,
+        descriptor_bypass: features >> 8 & 0xFF,
     };
     let (options, error) = match Options::default().with_environment(|name| std::env::var(name).ok()) {
         Ok(options) => (options, None),
@@ -94,7 +97,8 @@ pub(crate) fn start(handle: i32) -> bool {
 
 /// One cycle. `requests`: `usr_irq_req` 15:0, accepted beats of the H2C stream ports 19:16. Flags: write command 0, write data 1, read
 /// command 2, register access 3, reset 4, end of the simulation 5; MSI enabled 8, its number of messages (log2) 11:9; acknowledged lines
-/// 31:16; of `m_axib` write command 12, write data 13, read command 14; H2C stream ports with a beat 35:32, C2H stream ports that are ready 39:36.
+/// 31:16; of `m_axib` write command 12, write data 13, read command 14; H2C stream ports with a beat 35:32, C2H stream ports that are ready 39:36,
+/// descriptor bypass ports that are ready 47:40 (H2C first).
 pub(crate) fn clock(handle: i32, requests: u32) -> u64 {
     let (flags, messages) = match simulation(handle) {
         Some(simulation) => {
@@ -112,8 +116,17 @@ pub(crate) fn clock(handle: i32, requests: u32) -> u64 {
         | messages.checked_ilog2().unwrap_or(0) << 9
         | (flags.bypass & 7) << 12
         | (flags.acknowledged & 0xFFFF) << 16;
-    let high = flags.stream_beats & 0xF | (flags.stream_ready & 0xF) << 4;
+    let high = flags.stream_beats & 0xF | (flags.stream_ready & 0xF) << 4 | (flags.loads & 0xFF) << 8;
     u64::from(low) | u64::from(high) << 32
+}
+
+/// Loads a descriptor at a bypass port. `port`: H2C channels 0 to 3, C2H channels 4 to 7.
+pub(crate) fn load(handle: i32, port: i32, descriptor: &LoadedDescriptor) {
+    let Ok(port) = u8::try_from(port) else { return };
+    let unit = if port < 4 { Unit::H2c(port) } else { Unit::C2h(port - 4) };
+    if let Some(simulation) = simulation(handle) {
+        simulation.load(unit, descriptor);
+    }
 }
 
 pub(crate) fn stream_beat(handle: i32, channel: i32) -> Option<StreamBeat> {

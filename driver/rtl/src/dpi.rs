@@ -7,6 +7,8 @@
 
 use std::ffi::{CStr, c_char};
 
+use fpga_sim::LoadedDescriptor;
+
 use crate::boundary;
 use crate::burst::MAX_WIDTH;
 use crate::stream::StreamBeat;
@@ -70,6 +72,20 @@ pub extern "C" fn fpga_xdma_start(handle: i32) -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_xdma_clock(handle: i32, requests: i32) -> u64 {
     boundary::clock(handle, requests.cast_unsigned())
+}
+
+/// Loads a descriptor at a bypass port: H2C channels 0 to 3, C2H channels 4 to 7.
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_load(
+    handle: i32,
+    port: i32,
+    source: u64,
+    destination: u64,
+    length: i32,
+    control: i32,
+) {
+    let (length, control) = (length.cast_unsigned(), control.cast_unsigned());
+    boundary::load(handle, port, &LoadedDescriptor { source, destination, length, control });
 }
 
 /// Next beat for the H2C stream port of `channel`. Returns 0 if there is none, 1, or 3 for the last one of a packet.

@@ -19,6 +19,8 @@ pub(crate) struct Parameters {
     pub(crate) stream: bool,
     /// Bypass BAR and its AXI4 master.
     pub(crate) bypass: bool,
+    /// Channels with a descriptor bypass port: H2C in bits 3:0, C2H in 7:4.
+    pub(crate) descriptor_bypass: u32,
 }
 
 /// When simulated time advances.

@@ -53,6 +53,8 @@ pub(crate) struct Flags {
     /// H2C stream ports with a beat for the design, and C2H stream ports that are ready (TREADY), one bit each.
     pub(crate) stream_beats: u32,
     pub(crate) stream_ready: u32,
+    /// Descriptor bypass ports that are ready.
+    pub(crate) loads: u32,
 }
 
 /// Work outside the ports that a cycle causes.
@@ -83,6 +85,10 @@ struct State {
     requests: u32,
     acknowledged: u32,
     is_reset_requested: bool,
+    /// A channel waits for a descriptor of the design: it gets a batch.
+    is_descriptor_wanted: bool,
+    /// The design has loaded a descriptor.
+    is_loaded: bool,
     /// No command before this cycle.
     quiet_until: u64,
     is_ended: bool,
@@ -121,6 +127,8 @@ impl Ports {
             requests: 0,
             acknowledged: 0,
             is_reset_requested: true,
+            is_descriptor_wanted: false,
+            is_loaded: false,
             quiet_until: 0,
             is_ended: false,
             simulator: None,
@@ -146,7 +154,7 @@ impl Ports {
         let events = Events {
             raised: changed & requests,
             lowered: changed & !requests,
-            has_ended: state.bus.take_ended() | news,
+            has_ended: state.bus.take_ended() | news | std::mem::take(&mut state.is_loaded),
         };
         if changed != 0 {
             state.requests = requests;
@@ -191,7 +199,8 @@ impl Ports {
             if self.clock == ClockMode::Locked && cycle - state.active < self.settle {
                 break;
             }
-            if state.has_unadmitted() {
+            if state.has_unadmitted() || state.is_descriptor_wanted {
+                state.is_descriptor_wanted = false;
                 state.begin_batch();
                 state.admit();
                 break;
@@ -222,6 +231,19 @@ impl Ports {
         let mut state = lock(&self.state);
         state.note_progress();
         act(if master == 0 { &mut state.bus } else { &mut state.bypass })
+    }
+
+    /// Notes that the design has loaded a descriptor for `unit`.
+    pub(crate) fn loaded(&self, unit: Unit, is_taken: bool) {
+        let mut state = lock(&self.state);
+        state.note_progress();
+        (state.is_loaded, state.active) = (true, state.cycle);
+        if !is_taken {
+            tracing::error!(
+                cycle = state.cycle,
+                "descriptor of {unit:?} loaded while its bypass port is not ready"
+            );
+        }
     }
 
     /// The next beat for the H2C stream port of `channel`.
@@ -491,6 +513,11 @@ impl Design for Ports {
 
     fn write_bypass(&self, at: CardAddr, from: &[u8]) -> Result<(), DesignError> {
         self.access_bypass(at, true, from.to_vec(), &mut [])
+    }
+
+    fn descriptor_wanted(&self, _unit: Unit) {
+        lock(&self.state).is_descriptor_wanted = true;
+        self.to_simulator.notify_all();
     }
 
     fn interrupts_acknowledged(&self, lines: u32) {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use fpga_pci::lock;
-use fpga_sim::SimNetwork;
 use fpga_sim::served::CardServer;
+use fpga_sim::{LoadedDescriptor, SimNetwork, Unit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -23,6 +23,7 @@ pub(crate) struct Simulation {
     pub(crate) ports: Arc<Ports>,
     server: Mutex<Option<Server>>,
     msi_messages: AtomicU16,
+    has_descriptor_bypass: bool,
 }
 
 /// Ends the simulation when the server's thread ends, also by a panic.
@@ -49,6 +50,15 @@ impl Simulation {
         let ports = Arc::new(Ports::new(parameters, options));
         let design: Arc<Ports> = Arc::clone(&ports);
         let network = SimNetwork::builder().card_with_design(description, design).build()?;
+        let has_descriptor_bypass = parameters.descriptor_bypass != 0;
+        for channel in (0..4_u8).filter(|channel| u32::from(*channel) < parameters.channels) {
+            let units = [Unit::H2c(channel), Unit::C2h(channel)];
+            for (unit, bit) in units.into_iter().zip([channel, channel + 4]) {
+                if parameters.descriptor_bypass >> bit & 1 != 0 {
+                    network.with_card(0, |card| card.set_descriptor_bypass(unit));
+                }
+            }
+        }
         let server = CardServer::bind(socket)?;
         let server = if options.once { server.once() } else { server };
         let system = |what| move |source| StartError::System { what, source };
@@ -72,7 +82,7 @@ impl Simulation {
             let _ = writeln!(std::io::stdout(), "ready {}", socket.display());
         }
         let server = Mutex::new(Some(Server { stop, thread }));
-        Ok(Self { network, ports, server, msi_messages: AtomicU16::new(0) })
+        Ok(Self { network, ports, server, msi_messages: AtomicU16::new(0), has_descriptor_bypass })
     }
 
     /// One cycle of `axi_aclk`, after its responses: interrupts, the card's work, and what the masters do next. `accepted`: H2C stream
@@ -91,12 +101,21 @@ impl Simulation {
         if events.has_ended {
             self.network.continue_card(0);
         }
-        let flags = self.ports.end_cycle();
+        let mut flags = self.ports.end_cycle();
+        if self.has_descriptor_bypass && !flags.reset && !flags.finish {
+            flags.loads = self.network.with_card(0, |card| card.bypass_ready()).unwrap_or(0);
+        }
         if flags.begins {
             let messages = self.network.with_card(0, |card| card.config().msi_messages()).unwrap_or(0);
             self.msi_messages.store(messages, Ordering::Relaxed);
         }
         flags
+    }
+
+    /// Loads a descriptor of the design at a bypass port.
+    pub(crate) fn load(&self, unit: Unit, descriptor: &LoadedDescriptor) {
+        let taken = self.network.with_card(0, |card| card.load_descriptor(unit, descriptor));
+        self.ports.loaded(unit, taken == Some(true));
     }
 
     /// Number of enabled MSI messages when the batch began: 0, or a power of two.

@@ -5,6 +5,7 @@
 mod bars;
 mod cdma;
 mod checker;
+mod descriptors;
 mod faults;
 mod foreign;
 mod model;

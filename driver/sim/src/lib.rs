@@ -45,7 +45,8 @@ pub use fpga_card::description::{LinkRate, SCHEMA_VERSION, StreamLogic};
 pub use fpga_card::fault_plan::FaultsDescription;
 pub use fpga_card::{
     AxiAccess, BarLayout, BarRole, Builtin, CardDescription, CardError, CopyEngine, DescriptionError, Design,
-    DesignAccess, DesignError, FaultPlan, PlannedFault, Problem, StreamBytes, USER_INTERRUPTS, Unit,
+    DesignAccess, DesignError, FaultPlan, LoadedDescriptor, PlannedFault, Problem, StreamBytes,
+    USER_INTERRUPTS, Unit,
 };
 pub use hop::{HopCounters, HopFeedback, SimHop};
 pub use network::SimNetwork;

@@ -24,6 +24,9 @@ module fpga_xdma #(
     parameter bit STREAM = 1'b0,
     // Bypass BAR: loads and stores of the host become accesses of m_axib.
     parameter bit BYPASS_BAR = 1'b0,
+    // Channels whose descriptors come from the descriptor bypass ports, one bit each.
+    parameter logic [3:0] H2C_DSC_BYPASS = 4'b0,
+    parameter logic [3:0] C2H_DSC_BYPASS = 4'b0,
     // Half a period of axi_aclk in ps. 0: axi_aclk is sys_clk.
     parameter int HALF_PERIOD = 2000,
     parameter string SOCKET = "",
@@ -179,7 +182,63 @@ module fpga_xdma #(
     input  wire [1:0]                 m_axib_rresp,
     input  wire                       m_axib_rlast,
     input  wire                       m_axib_rvalid,
-    output logic                      m_axib_rready
+    output logic                      m_axib_rready,
+
+    output wire                       h2c_dsc_byp_ready_0,
+    input  wire                       h2c_dsc_byp_load_0,
+    input  wire  [63:0]               h2c_dsc_byp_src_addr_0,
+    input  wire  [63:0]               h2c_dsc_byp_dst_addr_0,
+    input  wire  [27:0]               h2c_dsc_byp_len_0,
+    input  wire  [15:0]               h2c_dsc_byp_ctl_0,
+
+    output wire                       h2c_dsc_byp_ready_1,
+    input  wire                       h2c_dsc_byp_load_1,
+    input  wire  [63:0]               h2c_dsc_byp_src_addr_1,
+    input  wire  [63:0]               h2c_dsc_byp_dst_addr_1,
+    input  wire  [27:0]               h2c_dsc_byp_len_1,
+    input  wire  [15:0]               h2c_dsc_byp_ctl_1,
+
+    output wire                       h2c_dsc_byp_ready_2,
+    input  wire                       h2c_dsc_byp_load_2,
+    input  wire  [63:0]               h2c_dsc_byp_src_addr_2,
+    input  wire  [63:0]               h2c_dsc_byp_dst_addr_2,
+    input  wire  [27:0]               h2c_dsc_byp_len_2,
+    input  wire  [15:0]               h2c_dsc_byp_ctl_2,
+
+    output wire                       h2c_dsc_byp_ready_3,
+    input  wire                       h2c_dsc_byp_load_3,
+    input  wire  [63:0]               h2c_dsc_byp_src_addr_3,
+    input  wire  [63:0]               h2c_dsc_byp_dst_addr_3,
+    input  wire  [27:0]               h2c_dsc_byp_len_3,
+    input  wire  [15:0]               h2c_dsc_byp_ctl_3,
+
+    output wire                       c2h_dsc_byp_ready_0,
+    input  wire                       c2h_dsc_byp_load_0,
+    input  wire  [63:0]               c2h_dsc_byp_src_addr_0,
+    input  wire  [63:0]               c2h_dsc_byp_dst_addr_0,
+    input  wire  [27:0]               c2h_dsc_byp_len_0,
+    input  wire  [15:0]               c2h_dsc_byp_ctl_0,
+
+    output wire                       c2h_dsc_byp_ready_1,
+    input  wire                       c2h_dsc_byp_load_1,
+    input  wire  [63:0]               c2h_dsc_byp_src_addr_1,
+    input  wire  [63:0]               c2h_dsc_byp_dst_addr_1,
+    input  wire  [27:0]               c2h_dsc_byp_len_1,
+    input  wire  [15:0]               c2h_dsc_byp_ctl_1,
+
+    output wire                       c2h_dsc_byp_ready_2,
+    input  wire                       c2h_dsc_byp_load_2,
+    input  wire  [63:0]               c2h_dsc_byp_src_addr_2,
+    input  wire  [63:0]               c2h_dsc_byp_dst_addr_2,
+    input  wire  [27:0]               c2h_dsc_byp_len_2,
+    input  wire  [15:0]               c2h_dsc_byp_ctl_2,
+
+    output wire                       c2h_dsc_byp_ready_3,
+    input  wire                       c2h_dsc_byp_load_3,
+    input  wire  [63:0]               c2h_dsc_byp_src_addr_3,
+    input  wire  [63:0]               c2h_dsc_byp_dst_addr_3,
+    input  wire  [27:0]               c2h_dsc_byp_len_3,
+    input  wire  [15:0]               c2h_dsc_byp_ctl_3
 );
     import "DPI-C" function int fpga_xdma_open(input int data_bits, input int id_bits, input int channels, input int user_interrupts,
         input int features);
@@ -199,6 +258,9 @@ module fpga_xdma #(
         input int handle, input int channel, output bit [511:0] data, output longint unsigned keep);
     import "DPI-C" function void fpga_xdma_stream_data(
         input int handle, input int channel, input bit [511:0] data, input longint unsigned keep, input int is_last);
+    import "DPI-C" function void fpga_xdma_load(
+        input int handle, input int port, input longint unsigned source, input longint unsigned destination, input int length,
+        input int control);
     import "DPI-C" function void fpga_xdma_close(input int handle);
 
     localparam int BYTES = DATA_WIDTH / 8;
@@ -219,6 +281,7 @@ module fpga_xdma #(
     localparam int ACKNOWLEDGED = 16;
     localparam int STREAM_BEAT = 32;
     localparam int STREAM_READY = 36;
+    localparam int LOAD_READY = 40;
     // Bits of the requests of a cycle.
     localparam int STREAM_ACCEPTED = 16;
 
@@ -244,7 +307,7 @@ module fpga_xdma #(
     endtask
 
     initial begin
-        handle = fpga_xdma_open(DATA_WIDTH, ID_WIDTH, CHANNELS, USER_INTERRUPTS, int'(STREAM) | int'(BYPASS_BAR) << 1);
+        handle = fpga_xdma_open(DATA_WIDTH, ID_WIDTH, CHANNELS, USER_INTERRUPTS, int'(STREAM) | int'(BYPASS_BAR) << 1 | int'(H2C_DSC_BYPASS) << 8 | int'(C2H_DSC_BYPASS) << 12);
         set_option("socket", SOCKET);
         set_option("card", CARD_FILE);
         set_option("clock", "");
@@ -281,6 +344,62 @@ module fpga_xdma #(
     assign m_axib_arprot = 3'b000;
     assign m_axib_arlock = 1'b0;
     assign m_axib_arcache = 4'b0011;
+
+    // Descriptor bypass ports: H2C 0 to 3, C2H 4 to 7.
+    localparam logic [7:0] DSC_BYPASS = {C2H_DSC_BYPASS, H2C_DSC_BYPASS};
+    logic [7:0] dsc_ready;
+    wire [7:0] dsc_load;
+    wire [63:0] dsc_source[8], dsc_destination[8];
+    wire [27:0] dsc_length[8];
+    wire [15:0] dsc_control[8];
+    assign h2c_dsc_byp_ready_0 = dsc_ready[0];
+    assign dsc_load[0] = h2c_dsc_byp_load_0;
+    assign dsc_source[0] = h2c_dsc_byp_src_addr_0;
+    assign dsc_destination[0] = h2c_dsc_byp_dst_addr_0;
+    assign dsc_length[0] = h2c_dsc_byp_len_0;
+    assign dsc_control[0] = h2c_dsc_byp_ctl_0;
+    assign h2c_dsc_byp_ready_1 = dsc_ready[1];
+    assign dsc_load[1] = h2c_dsc_byp_load_1;
+    assign dsc_source[1] = h2c_dsc_byp_src_addr_1;
+    assign dsc_destination[1] = h2c_dsc_byp_dst_addr_1;
+    assign dsc_length[1] = h2c_dsc_byp_len_1;
+    assign dsc_control[1] = h2c_dsc_byp_ctl_1;
+    assign h2c_dsc_byp_ready_2 = dsc_ready[2];
+    assign dsc_load[2] = h2c_dsc_byp_load_2;
+    assign dsc_source[2] = h2c_dsc_byp_src_addr_2;
+    assign dsc_destination[2] = h2c_dsc_byp_dst_addr_2;
+    assign dsc_length[2] = h2c_dsc_byp_len_2;
+    assign dsc_control[2] = h2c_dsc_byp_ctl_2;
+    assign h2c_dsc_byp_ready_3 = dsc_ready[3];
+    assign dsc_load[3] = h2c_dsc_byp_load_3;
+    assign dsc_source[3] = h2c_dsc_byp_src_addr_3;
+    assign dsc_destination[3] = h2c_dsc_byp_dst_addr_3;
+    assign dsc_length[3] = h2c_dsc_byp_len_3;
+    assign dsc_control[3] = h2c_dsc_byp_ctl_3;
+    assign c2h_dsc_byp_ready_0 = dsc_ready[4];
+    assign dsc_load[4] = c2h_dsc_byp_load_0;
+    assign dsc_source[4] = c2h_dsc_byp_src_addr_0;
+    assign dsc_destination[4] = c2h_dsc_byp_dst_addr_0;
+    assign dsc_length[4] = c2h_dsc_byp_len_0;
+    assign dsc_control[4] = c2h_dsc_byp_ctl_0;
+    assign c2h_dsc_byp_ready_1 = dsc_ready[5];
+    assign dsc_load[5] = c2h_dsc_byp_load_1;
+    assign dsc_source[5] = c2h_dsc_byp_src_addr_1;
+    assign dsc_destination[5] = c2h_dsc_byp_dst_addr_1;
+    assign dsc_length[5] = c2h_dsc_byp_len_1;
+    assign dsc_control[5] = c2h_dsc_byp_ctl_1;
+    assign c2h_dsc_byp_ready_2 = dsc_ready[6];
+    assign dsc_load[6] = c2h_dsc_byp_load_2;
+    assign dsc_source[6] = c2h_dsc_byp_src_addr_2;
+    assign dsc_destination[6] = c2h_dsc_byp_dst_addr_2;
+    assign dsc_length[6] = c2h_dsc_byp_len_2;
+    assign dsc_control[6] = c2h_dsc_byp_ctl_2;
+    assign c2h_dsc_byp_ready_3 = dsc_ready[7];
+    assign dsc_load[7] = c2h_dsc_byp_load_3;
+    assign dsc_source[7] = c2h_dsc_byp_src_addr_3;
+    assign dsc_destination[7] = c2h_dsc_byp_dst_addr_3;
+    assign dsc_length[7] = c2h_dsc_byp_len_3;
+    assign dsc_control[7] = c2h_dsc_byp_ctl_3;
 
     // Stream ports by channel.
     logic [DATA_WIDTH-1:0] h2c_tdata[4];
@@ -350,6 +469,7 @@ module fpga_xdma #(
         usr_irq_ack <= '0;
         h2c_tvalid <= '0;
         c2h_tready <= '0;
+        dsc_ready <= '0;
         lite_busy = 1'b0;
     endtask
 
@@ -388,6 +508,11 @@ module fpga_xdma #(
                         handle, channel, 512'(c2h_tdata[channel]), 64'(c2h_tkeep[channel]), int'(c2h_tlast[channel]));
             requests[STREAM_ACCEPTED +: 4] = h2c_tvalid & h2c_tready;
         end
+        if (DSC_BYPASS != '0 && axi_aresetn)
+            for (int port = 0; port < 8; port++)
+                if (dsc_ready[port] && dsc_load[port])
+                    fpga_xdma_load(
+                        handle, port, dsc_source[port], dsc_destination[port], int'(dsc_length[port]), int'(dsc_control[port]));
         flags = fpga_xdma_clock(handle, requests);
         if (flags[FINISH]) $finish;
         msi_enable <= flags[MSI_ENABLE];
@@ -492,6 +617,7 @@ module fpga_xdma #(
                 end
             end
 
+            if (DSC_BYPASS != '0) dsc_ready <= flags[LOAD_READY +: 8];
             if (STREAM) begin
                 c2h_tready <= flags[STREAM_READY +: 4];
                 for (int channel = 0; channel < CHANNELS; channel++)

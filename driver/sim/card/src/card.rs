@@ -8,7 +8,7 @@ use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
 use crate::counters::USER_INTERRUPTS;
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
 use crate::description::{CardDescription, LinkRate};
-use crate::design::{Design, DesignAccess};
+use crate::design::{Design, DesignAccess, LoadedDescriptor};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::{Plan, StreamWritebackFault};
 use crate::hooks::AxiError;
@@ -130,6 +130,24 @@ impl Card {
     /// Wakes the channels that wait for a response of the design. Call it when [`Design::outcome`] has a result that it did not have before.
     pub fn wake_channels(&mut self) {
         self.turns.awake |= self.all_channels();
+    }
+
+    /// Builds channel `unit` with a descriptor bypass port (PG195): its descriptors come from user logic, and it fetches none. Returns
+    /// whether the channel exists.
+    pub fn set_descriptor_bypass(&mut self, unit: Unit) -> bool {
+        self.xdma.set_bypass(unit)
+    }
+
+    /// Channels whose bypass port is ready: H2C in bits 3:0, C2H in 7:4. Software must have set Run, and 8 descriptors fit.
+    #[must_use]
+    pub fn bypass_ready(&self) -> u32 {
+        self.xdma.takes_descriptors()
+    }
+
+    /// Loads a descriptor at the bypass port of channel `unit`. Returns `false` and ignores it if the port is not ready.
+    pub fn load_descriptor(&mut self, unit: Unit, descriptor: &LoadedDescriptor) -> bool {
+        self.turns.awake |= self.all_channels();
+        self.xdma.load(unit, descriptor)
     }
 
     /// Returns the access of `length` bytes at `offset` of BAR `bar` if the design answers it. It can last, so the

@@ -134,6 +134,19 @@ pub trait Design: fmt::Debug + Send + Sync {
     fn reset(&self) {}
 }
 
+/// Descriptor that user logic loads at a descriptor bypass port ([`crate::Card::load_descriptor`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LoadedDescriptor {
+    /// Source address: host (H2C), card or write-back (C2H).
+    pub source: u64,
+    /// Destination address.
+    pub destination: u64,
+    /// Length in bytes, 28 bits.
+    pub length: u32,
+    /// Bits of the descriptor's control word: Stop 0, Completed 1, EOP 4.
+    pub control: u32,
+}
+
 /// Bytes that a stream port has delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamBytes {

@@ -1,7 +1,9 @@
 //! Registers of one DMA channel and of its SGDMA block (PG195 targets 0, 1, 4, 5).
 
 use super::performance::Performance;
+use super::prefetch::MAGIC;
 use super::state::Engine;
+use crate::design::LoadedDescriptor;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::offsets::{channel as at, sgdma};
 use fpga_protocol::time::Nanos;
@@ -49,6 +51,11 @@ pub(super) mod status {
     pub(in crate::xdma) const ERRORS: u32 = S::ERROR_MASK_H2C.into_bits() | S::ERROR_MASK_C2H.into_bits();
 }
 
+/// Descriptors in the FIFO of a descriptor bypass port (PG195: 8).
+const BYPASS_DEPTH: usize = 8;
+/// Control bits of a loaded descriptor: Stop, Completed, EOP.
+const LOADED_CONTROL: u32 = 0b1_0011;
+
 /// Credits are a 10-bit counter.
 const CREDIT_LIMIT: u32 = 0x3FF;
 
@@ -76,6 +83,8 @@ pub(crate) struct Channel {
     identifier_version: u32,
     /// AXI4-Stream build: the card side is a port, not an address.
     pub(super) stream: bool,
+    /// Descriptors come from user logic (descriptor bypass), not from host memory.
+    pub(super) bypass: bool,
 }
 
 impl Channel {
@@ -110,6 +119,7 @@ impl Channel {
             index: index.into(),
             identifier_version: version.into(),
             stream,
+            bypass: false,
         }
     }
 
@@ -120,6 +130,22 @@ impl Channel {
         (self.first, self.adjacent, self.credits) = (0, 0, 0);
         (self.credit_mode, self.fetch_halted, self.busy_lingers) = (false, false, false);
         self.engine.abandon();
+    }
+
+    /// Whether user logic can load a descriptor: the engine runs, and its FIFO has space.
+    pub(super) const fn takes_descriptor(&self) -> bool {
+        self.bypass && self.engine.is_running_normally() && self.engine.prefetch.len() < BYPASS_DEPTH
+    }
+
+    /// Loads a descriptor of user logic.
+    pub(super) fn load(&mut self, descriptor: &LoadedDescriptor) -> bool {
+        let takes = self.takes_descriptor();
+        if takes {
+            let LoadedDescriptor { source, destination, length, control } = *descriptor;
+            let control = MAGIC << 16 | control & LOADED_CONTROL;
+            self.engine.prefetch.push(control, length, source, destination);
+        }
+        takes
     }
 
     /// Interrupt line of the channel: recorded status that is enabled at 0x90.

@@ -66,8 +66,15 @@ impl Channel {
                 self.fail(status::FETCH_UNSUPPORTED, rules, lanes);
             }
             Head::Refused(ones) => self.begin_descriptor(&ones, rules, lanes),
-            // Waits for credits, or for fetching to be resumed.
-            Head::Empty => return false,
+            // Waits for credits, or for fetching to be resumed, or for user logic.
+            Head::Empty => {
+                if self.bypass
+                    && let Some(design) = lanes.space.design()
+                {
+                    design.descriptor_wanted(self.unit);
+                }
+                return false;
+            }
         }
         true
     }

@@ -14,7 +14,7 @@ const FETCH_BOUNDARY: u64 = descriptor::BLOCK_BOUNDARY as u64;
 impl Channel {
     fn fetch_count(&self) -> usize {
         let wanted = self.engine.prefetch.block;
-        if self.fetch_halted {
+        if self.fetch_halted || self.bypass {
             0
         } else if self.credit_mode {
             wanted.min(usize::try_from(self.credits).unwrap_or(0))

@@ -13,6 +13,7 @@ mod transfer;
 
 use crate::config_space::ConfigSpace;
 use crate::description::CardDescription;
+use crate::design::LoadedDescriptor;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::host::HostPort;
 use crate::interrupt_messages::InterruptMessages;
@@ -136,6 +137,26 @@ impl Xdma {
         let turn = channel.work(self.rules, lanes, most);
         set_line(&mut self.lines, place, channel);
         turn
+    }
+
+    /// Gives channel `unit` its descriptors from user logic. Returns whether the channel exists.
+    pub(crate) fn set_bypass(&mut self, unit: Unit) -> bool {
+        let found = self.channels.iter_mut().find(|channel| channel.unit == unit);
+        found.map(|channel| channel.bypass = true).is_some()
+    }
+
+    /// Channels that take a descriptor of user logic: H2C in bits 3:0, C2H in 7:4.
+    pub(crate) fn takes_descriptors(&self) -> u32 {
+        self.channels.iter().filter(|channel| channel.takes_descriptor()).fold(0, |mask, channel| {
+            let shift = if channel.direction == Direction::H2c { 0 } else { 4 };
+            mask | 1 << (channel.index + shift)
+        })
+    }
+
+    /// Loads a descriptor of user logic. Returns whether channel `unit` has taken it.
+    pub(crate) fn load(&mut self, unit: Unit, descriptor: &LoadedDescriptor) -> bool {
+        let found = self.channels.iter_mut().find(|channel| channel.unit == unit);
+        found.is_some_and(|channel| channel.load(descriptor))
     }
 
     /// Returns the next unit of a channel.

@@ -202,6 +202,16 @@ impl Prefetch {
         self.filled = self.filled.wrapping_add(taken_over);
     }
 
+    /// Adds a descriptor that user logic has loaded.
+    pub(super) fn push(&mut self, control: u32, length: u32, source: u64, destination: u64) {
+        let words = [u64::from(control) | u64::from(length & LENGTH) << 32, source, destination, 0];
+        let [slot, _] = self.vacant(1);
+        for (place, word) in slot.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        self.filled = self.filled.wrapping_add(1);
+    }
+
     pub(super) fn end(&mut self, end: FetchEnd) {
         self.end = Some(end);
         self.ended = true;
