@@ -95,13 +95,15 @@ pub(crate) fn start(handle: i32) -> bool {
     }
 }
 
-/// One cycle. `requests`: `usr_irq_req` 15:0, accepted beats of the H2C stream ports 19:16. Flags: write command 0, write data 1, read
+/// One cycle. `requests`: `usr_irq_req` 15:0, accepted beats of the H2C stream ports 19:16, `sys_rst_n` low 20.
+/// Flags: write command 0, write data 1, read
 /// command 2, register access 3, reset 4, end of the simulation 5; MSI enabled 8, its number of messages (log2) 11:9; acknowledged lines
 /// 31:16; of `m_axib` write command 12, write data 13, read command 14; H2C stream ports with a beat 35:32, C2H stream ports that are ready 39:36,
 /// descriptor bypass ports that are ready 47:40 (H2C first).
 pub(crate) fn clock(handle: i32, requests: u32) -> u64 {
     let (flags, messages) = match simulation(handle) {
         Some(simulation) => {
+            simulation.hold_in_reset(requests >> 20 & 1 != 0);
             (simulation.clock(requests & 0xFFFF, requests >> 16 & 0xF), simulation.msi_messages())
         }
         None => (Flags { finish: true, ..Flags::default() }, 0),

@@ -83,10 +83,10 @@ pub(crate) enum BusError {
     #[error("{channel} response with id {id}, which no outstanding burst has")]
     NoBurst { channel: char, id: u32 },
     #[error(
-        "R beat {beat} of the burst at {at:#x} has RLAST {last}, but the burst has {beats} beats",
+        "R beat {beat} of the burst of {unit:?} at {at:#x} has RLAST {last}, but the burst has {beats} beats",
         last = u8::from(*.is_last)
     )]
-    WrongLast { at: u64, beat: usize, beats: usize, is_last: bool },
+    WrongLast { unit: Unit, at: u64, beat: usize, beats: usize, is_last: bool },
 }
 
 /// State of the master.
@@ -281,16 +281,17 @@ impl Bus {
                 pending.error.get_or_insert(error);
             }
         }
-        if ends {
+        // A burst of a wrong length ends with its RLAST, so that the channel does not wait for beats that never arrive.
+        if ends || is_last {
             if let Some(index) = index {
                 self.reads.remove(index);
             }
-            self.end(unit, Ok(()));
+            self.end(unit, if is_last == ends { Ok(()) } else { Err(DesignError::Slave) });
         }
         if is_last == ends {
             return Ok(());
         }
-        Err(BusError::WrongLast { at: burst.at, beat: number, beats: burst.beats, is_last })
+        Err(BusError::WrongLast { unit, at: burst.at, beat: number, beats: burst.beats, is_last })
     }
 
     fn end(&mut self, unit: Unit, result: Result<(), DesignError>) {

@@ -226,6 +226,7 @@ mod tests {
         user_interrupts: 4,
         stream: false,
         bypass: false,
+        descriptor_bypass: 0,
     };
 
     #[test]

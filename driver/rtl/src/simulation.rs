@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -24,6 +24,8 @@ pub(crate) struct Simulation {
     server: Mutex<Option<Server>>,
     msi_messages: AtomicU16,
     has_descriptor_bypass: bool,
+    /// `sys_rst_n` is low.
+    is_in_reset: AtomicBool,
 }
 
 /// Ends the simulation when the server's thread ends, also by a panic.
@@ -82,7 +84,14 @@ impl Simulation {
             let _ = writeln!(std::io::stdout(), "ready {}", socket.display());
         }
         let server = Mutex::new(Some(Server { stop, thread }));
-        Ok(Self { network, ports, server, msi_messages: AtomicU16::new(0), has_descriptor_bypass })
+        Ok(Self {
+            network,
+            ports,
+            server,
+            msi_messages: AtomicU16::new(0),
+            has_descriptor_bypass,
+            is_in_reset: AtomicBool::new(false),
+        })
     }
 
     /// One cycle of `axi_aclk`, after its responses: interrupts, the card's work, and what the masters do next. `accepted`: H2C stream
@@ -110,6 +119,14 @@ impl Simulation {
             self.msi_messages.store(messages, Ordering::Relaxed);
         }
         flags
+    }
+
+    /// `sys_rst_n` in this cycle. Its falling edge resets the card, as PERST# does: the host's transfers end with errors.
+    pub(crate) fn hold_in_reset(&self, is_low: bool) {
+        if self.is_in_reset.swap(is_low, Ordering::Relaxed) != is_low && is_low {
+            tracing::warn!(cycle = self.ports.cycle(), "sys_rst_n is low: the card is reset");
+            self.network.with_card(0, |card| card.reset());
+        }
     }
 
     /// Loads a descriptor of the design at a bypass port.

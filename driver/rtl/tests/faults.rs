@@ -65,6 +65,64 @@ fn silent_slave_hangs_its_channel_until_reset() {
 }
 
 #[test]
+fn wrong_burst_length_is_reported_and_ends_transfer() {
+    let Some(simulation) = Simulation::start(&[]) else { return };
+    let card = simulation.card();
+    let mut c2h = card.c2h(0).unwrap();
+    let failed = c2h.read(card.buffer(2048).unwrap(), CardAddr::new(0x6000_0000)).unwrap_err();
+    assert!(failed.to_string().to_lowercase().contains("decode"), "{failed}");
+    drop(c2h);
+    write(&card, 0, 0x40, b"still here");
+    assert_eq!(read(&card, 0, 0x40, 10), b"still here");
+    drop(card);
+    let output = simulation.end();
+    assert!(
+        output.contains("of the burst of C2h(0) at 0x60000000 has RLAST 1, but the burst has"),
+        "{output}"
+    );
+}
+
+#[test]
+fn unknown_response_id_is_reported() {
+    let Some(simulation) = Simulation::start(&[]) else { return };
+    let card = simulation.card();
+    let mut h2c = card.h2c(0).unwrap();
+    let options = WaitOptions::default().timeout(Duration::from_millis(300));
+    let buffer = card.buffer_from(&[1; 100]).unwrap();
+    let failed = h2c.write_with(buffer, CardAddr::new(0x7000_0000), options).unwrap_err();
+    assert!(failed.buffer.is_none(), "the engine may still read it: {failed}");
+    drop(h2c);
+    card.recover(RecoveryLevel::Function).unwrap();
+    drop(card);
+    let card = simulation.card();
+    write(&card, 0, 0x40, b"still here");
+    assert_eq!(read(&card, 0, 0x40, 10), b"still here");
+    drop(card);
+    let output = simulation.end();
+    assert!(output.contains("B response with id 15, which no outstanding burst has"), "{output}");
+}
+
+#[test]
+fn reset_during_transfer_ends_it_with_error() {
+    let Some(simulation) = Simulation::start(&["+reset_at=1000"]) else { return };
+    let card = simulation.card();
+    let mut h2c = card.h2c(0).unwrap();
+    let options = WaitOptions::default().timeout(Duration::from_secs(2));
+    let data = vec![7; 200_000];
+    let failed = h2c.write_with(card.buffer_from(&data).unwrap(), CardAddr::ZERO, options).unwrap_err();
+    assert!(!failed.to_string().is_empty());
+    drop(h2c);
+    let _ = card.recover(RecoveryLevel::Function);
+    drop(card);
+    let card = simulation.card();
+    write(&card, 0, 0, &data);
+    assert!(read(&card, 0, 0, data.len()) == data);
+    drop(card);
+    let output = simulation.end();
+    assert!(output.contains("sys_rst_n is low: the card is reset"), "{output}");
+}
+
+#[test]
 fn silent_register_reads_all_ones_after_timeout() {
     let Some(simulation) = Simulation::start(&["+fpga_read_timeout=5000"]) else { return };
     let card = simulation.card();

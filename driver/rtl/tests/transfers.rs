@@ -57,6 +57,37 @@ fn transfer_at_random(simulation: Simulation, count: u32) {
     simulation.end_without_violations();
 }
 
+/// Bursts of random lengths and alignments, with random back-pressure: as many as `FPGA_RTL_BURSTS` says, or a sample.
+#[test]
+fn random_bursts_violate_no_rule() {
+    let wanted = std::env::var("FPGA_RTL_BURSTS").map_or(20_000, |count| count.parse::<u64>().unwrap());
+    let Some(simulation) = Simulation::start(&["+pressure=12"]) else { return };
+    let began = std::time::Instant::now();
+    let card = simulation.card();
+    let mut random = Pcg64Mcg::new(23);
+    let mut below = |limit: usize| usize::try_from(random.next_u64() % limit as u64).unwrap();
+    let mut bursts = 0;
+    let buffer = vec![0x3C; 64 * 1024];
+    let mut h2c = card.h2c(0).unwrap();
+    let mut c2h = card.c2h(1).unwrap();
+    let mut memory = [card.buffer_from(&buffer).unwrap(), card.buffer(buffer.len()).unwrap()].map(Some);
+    while bursts < wanted {
+        let length = 1 + if below(4) == 0 { below(64) } else { below(buffer.len()) };
+        let at = below(RAM - length) as u64;
+        bursts += 2 * ((at + length as u64 - 1) / 4096 - at / 4096 + 1);
+        let [from, into] = memory.each_mut().map(|place| place.take().unwrap());
+        let (mut from, mut into) = (from, into);
+        from.set_len(length).unwrap();
+        into.set_len(length).unwrap();
+        let at = fpga_driver::CardAddr::new(at);
+        memory = [h2c.write(from, at).unwrap(), c2h.read(into, at).unwrap()].map(Some);
+    }
+    drop((memory, h2c, c2h, card));
+    let found = simulation.end_without_violations();
+    println!("{found} bursts in {:.1} s", began.elapsed().as_secs_f64());
+    assert!(found >= wanted);
+}
+
 #[test]
 fn random_transfers_match_reference() {
     random_transfers(&[], 60);

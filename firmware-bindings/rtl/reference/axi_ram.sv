@@ -1,5 +1,6 @@
 // AXI4 RAM: one burst of each direction at a time, any alignment, INCR and FIXED. Addresses beyond the RAM answer DECERR; those in
-// SILENT_BASE..SILENT_BASE+SILENT_SIZE-1 never answer; those in SLAVE_BASE.. answer SLVERR. `hold` is back-pressure, one bit per channel.
+// SILENT_BASE..SILENT_BASE+SILENT_SIZE-1 never answer; those in SLAVE_BASE.. answer SLVERR. Two defects:
+// reads in LAST_BASE.. end one beat early, responses in ID_BASE.. have a wrong id. `hold` is back-pressure, one bit per channel.
 
 `timescale 1ps / 1ps
 
@@ -13,6 +14,9 @@ module axi_ram #(
     parameter longint SILENT_SIZE = 64'h1000,
     parameter longint SLAVE_BASE = 64'h5000_0000,
     parameter longint SLAVE_SIZE = 64'h1000,
+    parameter longint LAST_BASE = 64'h6000_0000,
+    parameter longint ID_BASE = 64'h7000_0000,
+    parameter longint DEFECT_SIZE = 64'h1000,
     // Bursts of beats that are narrower than the data bus; without it, the sizes are not read.
     parameter bit NARROW = 1'b0
 ) (
@@ -62,6 +66,10 @@ module axi_ram #(
         return at < ADDR_WIDTH'(SIZE) ? 2'b00 : 2'b11;
     endfunction
 
+    function automatic logic is_defect(input logic [ADDR_WIDTH-1:0] at, input longint base);
+        return at >= ADDR_WIDTH'(base) && at < ADDR_WIDTH'(base + DEFECT_SIZE);
+    endfunction
+
     function automatic logic is_silent(input logic [ADDR_WIDTH-1:0] at);
         return at >= ADDR_WIDTH'(SILENT_BASE) && at < ADDR_WIDTH'(SILENT_BASE + SILENT_SIZE);
     endfunction
@@ -92,7 +100,7 @@ module axi_ram #(
                 write_at <= s_awaddr;
                 write_size <= NARROW ? s_awsize : 3'(SHIFT);
                 write_response <= response_of(s_awaddr);
-                write_id <= s_awid;
+                write_id <= is_defect(s_awaddr, ID_BASE) ? ~s_awid : s_awid;
             end
             if (s_wvalid && s_wready) begin
                 if (write_response == 2'b00) begin
@@ -137,9 +145,9 @@ module axi_ram #(
                 read_fixed <= s_arburst == 2'b00;
                 read_at <= s_araddr;
                 read_size <= NARROW ? s_arsize : 3'(SHIFT);
-                read_left <= s_arlen;
+                read_left <= is_defect(s_araddr, LAST_BASE) && s_arlen != 0 ? s_arlen - 1 : s_arlen;
                 read_response <= response_of(s_araddr);
-                read_id <= s_arid;
+                read_id <= is_defect(s_araddr, ID_BASE) ? ~s_arid : s_arid;
             end
             if (reading && (!s_rvalid || s_rready) && !hold[4]) begin
                 s_rvalid <= 1'b1;

@@ -1,6 +1,7 @@
 // Reference top level: RAM at the AXI master, a register block at the AXI-Lite master, user interrupts, the protocol checker.
 //
-// Plusargs: +pressure=SEED for random back-pressure of the RAM (0: none).
+// Plusargs: +pressure=SEED for random back-pressure of the RAM (0: none); +reset_at=BEAT: sys_rst_n is low for 20 cycles after that number
+// of write data beats.
 
 `timescale 1ps / 1ps
 
@@ -34,6 +35,18 @@ module reference_top #(
     wire lite_awvalid, lite_awready, lite_wvalid, lite_wready, lite_bvalid, lite_bready;
     wire lite_arvalid, lite_arready, lite_rvalid, lite_rready;
 
+    // Reset in the middle of a transfer.
+    logic sys_rst_n = 1'b1;
+    int reset_at = 0;
+    int beats = 0;
+    int low = 0;
+    initial if (!$value$plusargs("reset_at=%d", reset_at)) reset_at = 0;
+    always_ff @(posedge axi_aclk) begin
+        if (wvalid && wready) beats <= beats + 1;
+        if (reset_at != 0 && beats == reset_at && low < 20) low <= low + 1;
+        sys_rst_n <= !(reset_at != 0 && beats == reset_at && low < 20);
+    end
+
     fpga_xdma #(
         .DATA_WIDTH(DATA_WIDTH),
         .ADDR_WIDTH(ADDR_WIDTH),
@@ -41,7 +54,7 @@ module reference_top #(
         .CHANNELS(CHANNELS),
         .USER_INTERRUPTS(USER_INTERRUPTS)
     ) xdma (
-        .sys_clk(1'b0), .sys_clk_gt(1'b0), .sys_rst_n(1'b1),
+        .sys_clk(1'b0), .sys_clk_gt(1'b0), .sys_rst_n,
         .pci_exp_txp(), .pci_exp_txn(), .pci_exp_rxp(1'b0), .pci_exp_rxn(1'b1), .user_lnk_up(),
         .axi_aclk, .axi_aresetn, .usr_irq_req, .usr_irq_ack, .msi_enable(), .msi_vector_width(),
         .m_axi_awid(awid), .m_axi_awaddr(awaddr), .m_axi_awlen(awlen), .m_axi_awsize(awsize), .m_axi_awburst(awburst),

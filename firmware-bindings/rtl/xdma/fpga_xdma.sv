@@ -284,6 +284,7 @@ module fpga_xdma #(
     localparam int LOAD_READY = 40;
     // Bits of the requests of a cycle.
     localparam int STREAM_ACCEPTED = 16;
+    localparam int IN_RESET = 20;
 
     generate
         if (HALF_PERIOD == 0) begin : g_sys_clk
@@ -501,6 +502,7 @@ module fpga_xdma #(
         end
 
         requests = axi_aresetn ? int'(usr_irq_req) : 0;
+        requests[IN_RESET] = !sys_rst_n;
         if (STREAM && axi_aresetn) begin
             for (int channel = 0; channel < CHANNELS; channel++)
                 if (c2h_tvalid[channel] && c2h_tready[channel])
