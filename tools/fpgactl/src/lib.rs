@@ -207,8 +207,12 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Events(args) => events::run(settings, args, out),
         Command::Irq { command } => irq::run(settings, command, out),
         Command::Card { command } => card::run(settings, command, out),
-        Command::Rtl { command: RtlCommand::Wrapper(args) } => rtl_generate::wrapper(settings, args),
-        Command::Rtl { command: RtlCommand::Registers(args) } => rtl_generate::registers(settings, args),
+        Command::Rtl { command: RtlCommand::Wrapper(args) } => {
+            output::print(&rtl_generate::wrapper(settings, args)?, json, out)
+        }
+        Command::Rtl { command: RtlCommand::Registers(args) } => {
+            output::print(&rtl_generate::registers(settings, args)?, json, out)
+        }
         Command::Rtl { command } => commands::rtl::run(command),
         Command::Stream { command } => frames::run(settings, command, out),
         Command::Sim { command: SimCommand::Run(args) } => {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::whole;
+
 /// Simulate your RTL behind the driver, with Verilator
 #[derive(Debug, Clone, Subcommand)]
 pub enum RtlCommand {
@@ -21,7 +23,7 @@ pub enum RtlCommand {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "The ports are those of the IP's instantiation template. Ports that fpga_xdma does not have are driven with 0.\n\n\
-                        Example:\n  \
+                        Examples:\n  \
                         fpgactl rtl wrapper --card-file card.yaml --module xdma_0 -o xdma_0.sv\n  \
                         fpgactl rtl build top.sv xdma_0.sv --card-file card.yaml -o model"
 )]
@@ -33,7 +35,7 @@ pub struct RtlWrapperArgs {
     #[arg(long, value_name = "NAME", default_value = "xdma_0")]
     pub module: String,
     /// Lines of usr_irq_req, 1 to 16 [default: MSI-X vectors that the channels do not use, at most 16]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u8>(1, 16))]
     pub user_interrupts: Option<u8>,
     /// The IP has descriptor bypass on all channels
     #[arg(long)]
@@ -53,7 +55,7 @@ pub struct RtlWrapperArgs {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Offsets and fields are those of `fpgactl regs --map` and of the typed bindings of the same map.\n\n\
-                        Example:\n  \
+                        Examples:\n  \
                         fpgactl rtl registers filter.yaml -o filter_registers.sv"
 )]
 pub struct RtlRegistersArgs {

@@ -1,19 +1,42 @@
 //! `rtl wrapper` and `rtl registers`: SystemVerilog from descriptions.
 
+use std::path::Path;
+
 use fpga_register_map::{RegisterMap, rtl};
 use fpga_rtl::wrapper::{self, WrapperOptions};
 use fpga_sim::CardDescription;
+use serde::Serialize;
 
 use crate::cli::{RtlRegistersArgs, RtlWrapperArgs};
 use crate::error::CliError;
 use crate::outfile::OutFile;
+use crate::output::Report;
 use crate::settings::Settings;
+
+/// A module that was written.
+#[derive(Debug, Serialize)]
+pub struct ModuleReport {
+    module: String,
+    file: String,
+    lines: usize,
+}
+
+impl Report for ModuleReport {
+    fn text(&self) -> String {
+        format!("module {} in {}\n", self.module, self.file)
+    }
+}
+
+fn write(settings: &Settings, module: String, text: &str, out: &Path) -> Result<ModuleReport, CliError> {
+    OutFile::write_whole(out, text.as_bytes(), settings.deadline)?;
+    Ok(ModuleReport { module, file: out.display().to_string(), lines: text.lines().count() })
+}
 
 /// Runs `rtl wrapper`.
 ///
 /// # Errors
 /// [`CliError::Wrapper`]; those of the card file and of the output file.
-pub fn wrapper(settings: &Settings, args: &RtlWrapperArgs) -> Result<(), CliError> {
+pub fn wrapper(settings: &Settings, args: &RtlWrapperArgs) -> Result<ModuleReport, CliError> {
     let card = CardDescription::load(&args.card_file)?;
     let options = WrapperOptions {
         module: args.module.clone(),
@@ -23,14 +46,14 @@ pub fn wrapper(settings: &Settings, args: &RtlWrapperArgs) -> Result<(), CliErro
         clock_input: args.clock_input,
     };
     let text = wrapper::wrapper(&card, &options)?;
-    OutFile::write_whole(&args.out, text.as_bytes(), settings.deadline)
+    write(settings, options.module, &text, &args.out)
 }
 
 /// Runs `rtl registers`.
 ///
 /// # Errors
 /// [`CliError::Skeleton`]; those of the map and of the output file.
-pub fn registers(settings: &Settings, args: &RtlRegistersArgs) -> Result<(), CliError> {
+pub fn registers(settings: &Settings, args: &RtlRegistersArgs) -> Result<ModuleReport, CliError> {
     let map = RegisterMap::load(&args.map)?;
     let module = args.module.clone().unwrap_or_else(|| {
         let stem = args
@@ -41,5 +64,5 @@ pub fn registers(settings: &Settings, args: &RtlRegistersArgs) -> Result<(), Cli
     });
     let text = rtl::skeleton(&map, &module)
         .map_err(|source| CliError::Skeleton { map: args.map.clone(), source })?;
-    OutFile::write_whole(&args.out, text.as_bytes(), settings.deadline)
+    write(settings, module, &text, &args.out)
 }
