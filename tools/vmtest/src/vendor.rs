@@ -42,7 +42,13 @@ pub(crate) fn build(root: &Path, cache: &Cache, packages: &mut Packages) -> Resu
     let folder = cache.folder().join("vendor");
     cache::remove(&folder)?;
     fs::create_dir_all(&folder).map_err(at("make", &folder))?;
-    output(Command::new("cp").arg("-r").arg(source.join("tools")).arg(source.join("tests")).arg(&folder))?;
+    // Its tools include a header of the module.
+    output(
+        Command::new("cp")
+            .arg("-r")
+            .args(["tools", "tests", "xdma"].map(|part| source.join(part)))
+            .arg(&folder),
+    )?;
     output(Command::new("make").args(["-s", "-B", "CC=gcc -static", "-C"]).arg(folder.join("tools")))?;
     let check = folder.join("tests/check.sh");
     fs::copy(root.join(CHECK), &check).map_err(at("copy", &check))?;
