@@ -143,7 +143,7 @@ pub mod sim {
         AxiAccess, Board, Builtin, CardDescription, CardError, CardFailure, DescriptionError, Design,
         DesignAccess, DesignError, FaultPlan, HopCounters, HopFeedback, Membership, Partitions, PlannedFault,
         Problem, RefusedAccesses, SimBackend, SimHop, SimNetwork, SimNetworkBuilder, SimNetworkError,
-        ThreadOptions, TimeSpent, Unit,
+        StreamBytes, ThreadOptions, TimeSpent, Unit,
     };
 }
 

@@ -11,6 +11,9 @@ use std::process::{Command, Output};
 /// SystemVerilog source of `fpga_xdma`.
 pub const XDMA: &str = include_str!("../../../firmware-bindings/rtl/xdma/fpga_xdma.sv");
 
+/// SystemVerilog source of `fpga_cdma`.
+const CDMA: &str = include_str!("../../../firmware-bindings/rtl/cdma/fpga_cdma.sv");
+
 /// Oldest version of Verilator that is known to work.
 const OLDEST: (u32, u32) = (5, 6);
 /// Name of the static library of this package.
@@ -23,7 +26,7 @@ const LINES: usize = 40;
 /// Parts of a model, and how to build it.
 #[derive(Clone, Debug, Default)]
 pub struct ModelOptions {
-    /// SystemVerilog and Verilog sources of the design. A source of `fpga_xdma` is added if none has this name.
+    /// SystemVerilog and Verilog sources of the design. The modules `fpga_xdma` and `fpga_cdma` are found if they are not among them.
     pub sources: Vec<PathBuf>,
     /// Top module. It has no inputs. `None`: Verilator chooses it.
     pub top: Option<String>,
@@ -124,12 +127,12 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
         command.arg("--trace-fst");
     }
     command.args(&options.arguments);
-    let is_own = |source: &PathBuf| source.file_name().is_some_and(|name| name == "fpga_xdma.sv");
-    if !options.sources.iter().any(is_own) {
-        let source = folder.join("fpga_xdma.sv");
-        std::fs::write(&source, XDMA).map_err(file_error(&source, "write it"))?;
-        command.arg(source);
+    // Verilator reads a file of this folder if the sources do not define the module of this name.
+    for (name, text) in [("fpga_xdma.sv", XDMA), ("fpga_cdma.sv", CDMA)] {
+        let source = folder.join(name);
+        std::fs::write(&source, text).map_err(file_error(&source, "write it"))?;
     }
+    command.arg("-y").arg(folder).arg("+libext+.sv");
     for source in &options.sources {
         command.arg(std::path::absolute(source).map_err(file_error(source, "use it"))?);
     }

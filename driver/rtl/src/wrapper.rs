@@ -204,6 +204,9 @@ impl Instance {
         let needed = gigabits * 1_000_000 / u64::from(bits.max(1));
         let own = CLOCKS.iter().find(|(kilohertz, _)| *kilohertz >= needed).unwrap_or(&CLOCKS[2]).1;
         let half = if options.clock_input { 0 } else { own };
+        // One bit for each channel.
+        let bypassed = if options.descriptor_bypass { (1_u32 << channels) - 1 } else { 0 };
+        let bypassed = format!("4'd{bypassed}");
         let parameters = vec![
             ("DATA_WIDTH", bits.to_string()),
             ("ADDR_WIDTH", "64".to_owned()),
@@ -214,8 +217,9 @@ impl Instance {
             ("LANES", link.width.to_string()),
             ("HALF_PERIOD", half.to_string()),
             ("STREAM", u8::from(xdma.stream).to_string()),
-            ("BYPASS", u8::from(card.bars.bypass.is_some()).to_string()),
-            ("DESCRIPTOR_BYPASS", u8::from(options.descriptor_bypass).to_string()),
+            ("BYPASS_BAR", u8::from(card.bars.bypass.is_some()).to_string()),
+            ("H2C_DSC_BYPASS", bypassed.clone()),
+            ("C2H_DSC_BYPASS", bypassed),
         ];
         let mut ports = Vec::new();
         let mut add = |prefix: &str, interface: &Interface, suffix: &str| {

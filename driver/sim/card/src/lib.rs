@@ -24,6 +24,7 @@ mod boards;
 mod card;
 mod cdma;
 pub mod config_space;
+mod copy_engine;
 pub mod counters;
 pub mod description;
 mod design;
@@ -51,8 +52,8 @@ mod xdma;
 
 pub use boards::Builtin;
 pub use card::{Card, CardError, NoSuchAddress};
-pub use cdma::CopyEngine;
 pub use config_space::{BarLayout, BarRole, CorrectableError, InterruptMethod, PciError, UncorrectableError};
+pub use copy_engine::CopyEngine;
 pub use counters::{Access, AccessLog, AccessTarget, CardCounters, USER_INTERRUPTS};
 pub use description::CardDescription;
 pub use design::{AxiAccess, Design, DesignAccess, DesignError, LoadedDescriptor, StreamBytes};

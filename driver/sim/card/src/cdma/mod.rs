@@ -3,8 +3,7 @@
 //! Behaviour that PG034 does not specify: without DRE a misaligned address is DMAIntErr; a descriptor that fails gets its error bit
 //! without Cmplt; writes of address registers while busy are dropped and logged; a byte count wider than the build is cut to its width.
 
-mod engine;
-mod port;
+pub(crate) mod port;
 mod sg;
 
 use crate::description::CardDescription;
@@ -22,8 +21,6 @@ use fpga_registers::CardAddr;
 use fpga_registers::cast::{high32, low32};
 use port::CopyPorts;
 use sg::ScatterGather;
-
-pub use engine::CopyEngine;
 
 /// Control register.
 mod control {
@@ -109,7 +106,7 @@ pub(crate) struct Cdma {
     alignment: u64,
     width: usize,
     /// AXI masters to a design outside the model, in place of the card's memory.
-    ports: Option<CopyPorts>,
+    pub(crate) ports: Option<CopyPorts>,
 }
 
 impl Cdma {

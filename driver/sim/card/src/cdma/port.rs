@@ -28,28 +28,28 @@ struct Port {
 
 /// Both masters.
 #[derive(Debug)]
-pub(super) struct CopyPorts {
+pub(crate) struct CopyPorts {
     data: Port,
     descriptors: Port,
 }
 
 impl CopyPorts {
-    pub(super) const fn new(data: Arc<dyn Design>, descriptors: Arc<dyn Design>) -> Self {
+    pub(crate) const fn new(data: Arc<dyn Design>, descriptors: Arc<dyn Design>) -> Self {
         Self { data: Port::new(data), descriptors: Port::new(descriptors) }
     }
 
     /// Drops the accesses in progress, as a reset of both sides does.
-    pub(super) fn abandon(&mut self) {
+    pub(crate) fn abandon(&mut self) {
         (self.data.phase, self.descriptors.phase) = (Phase::Idle, Phase::Idle);
     }
 
     /// Whether no access is in progress; ends one that has a result.
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.data.has_ended() & self.descriptors.has_ended()
     }
 
     /// Copies at most `most` bytes. Returns their number; the error tells whether the write failed.
-    pub(super) fn copy(
+    pub(crate) fn copy(
         &mut self,
         from: CardAddr,
         to: CardAddr,
@@ -63,7 +63,7 @@ impl CopyPorts {
         Ok(self.data.data.len())
     }
 
-    pub(super) fn read_descriptor(&mut self, at: CardAddr, into: &mut [u8]) -> Result<(), AxiError> {
+    pub(crate) fn read_descriptor(&mut self, at: CardAddr, into: &mut [u8]) -> Result<(), AxiError> {
         self.descriptors.read(at, into.len())?;
         for (into, byte) in into.iter_mut().zip(&self.descriptors.data) {
             *into = *byte;
@@ -71,7 +71,7 @@ impl CopyPorts {
         Ok(())
     }
 
-    pub(super) fn write_descriptor(&mut self, at: CardAddr, word: u32) -> Result<(), AxiError> {
+    pub(crate) fn write_descriptor(&mut self, at: CardAddr, word: u32) -> Result<(), AxiError> {
         if self.descriptors.phase == Phase::Idle {
             self.descriptors.data.clear();
             self.descriptors.data.extend(word.to_le_bytes());

@@ -1,8 +1,8 @@
 //! The CDMA without a card, between a register port and the AXI masters of a design outside the model.
 
-use super::Cdma;
-use super::port::CopyPorts;
 use crate::card::CardError;
+use crate::cdma::Cdma;
+use crate::cdma::port::CopyPorts;
 use crate::counters::CardCounters;
 use crate::description::CardDescription;
 use crate::design::Design;
