@@ -3,8 +3,8 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Stdio};
 
+use fpga_driver::backend::simulation_command;
 use fpga_driver::{Card, CardAddr};
-use fpga_rtl::model::{self, RunOptions};
 
 use crate::rtl::models::{Project, build};
 
@@ -34,13 +34,8 @@ fn round_trip(plusargs: &[&str], data: &[u8]) -> Option<(Option<usize>, String, 
     let model = build(&parts)?;
     let folder = tempfile::tempdir().unwrap();
     let (socket, trace) = (folder.path().join("card"), folder.path().join("wave.fst"));
-    let options = RunOptions {
-        socket: socket.clone(),
-        trace: Some(trace.clone()),
-        plusargs: plusargs.iter().map(|&argument| argument.to_owned()).collect(),
-        ..RunOptions::default()
-    };
-    let mut command = model::command(&model, &options).unwrap();
+    let mut command = simulation_command(&model, &socket).unwrap();
+    command.arg("+fpga_announce=1").arg(format!("+fpga_trace={}", trace.display())).args(plusargs);
     let mut child = KillGuard(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut output = BufReader::new(child.0.stdout.take().unwrap());
     let mut said = String::new();
