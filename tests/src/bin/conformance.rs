@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use fpga_driver::{CardSpec, backend::Backend};
+use fpga_driver::{CardAddr, CardRange, CardSpec, backend::Backend};
 use fpga_pci::vfio::VfioInterface;
 use fpga_tests::conformance::backends::{ExternalCard, INLINE, ServedCard, THREADED};
 use fpga_tests::conformance::fault_control::FaultControl;
@@ -55,6 +55,9 @@ struct Arguments {
     /// Report cases whose name starts with this as skipped. Repeatable.
     #[arg(long = "leave-out", value_name = "NAME")]
     excluded: Vec<String>,
+    /// Bytes of card memory from address 0, for a card that does not report them: a design of your own without the network interface.
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<u64>,
     /// Skip cases that provoke accesses that the IOMMU has to refuse: some machines stop at such an access.
     #[arg(long)]
     gentle: bool,
@@ -190,7 +193,8 @@ fn external_card(arguments: &Arguments, card: &Target) -> ExternalCard {
     let outside = arguments.control.clone().map(FaultControl::Control);
     let outside = outside.or_else(|| arguments.fault_control.as_deref().map(FaultControl::command));
     let backend = ExternalCard::new(backend_name(arguments), !arguments.gentle, open_backend(card.clone()))
-        .outside(outside);
+        .outside(outside)
+        .with_memory(arguments.memory.map(|bytes| CardRange::new(CardAddr::ZERO, bytes)));
     let backend = match card.spec {
         CardSpec::VfioUser(_) => backend.passing_memory_on(),
         CardSpec::Pci(_) => backend.via_kernel(),

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use fpga_card::CardDescription;
 use fpga_card::fault_plan::FaultsDescription;
+use fpga_driver::CardRange;
 use fpga_driver::backend::Backend;
 use fpga_protocol::Nanos;
 use fpga_sim::served::{CardServer, MessageCount};
@@ -186,6 +187,8 @@ pub struct ExternalCard {
     passes_memory_on: bool,
     /// The card is reached through a kernel.
     via_kernel: bool,
+    /// Memory of the card, if it does not report it.
+    memory: Option<CardRange>,
 }
 
 impl core::fmt::Debug for ExternalCard {
@@ -207,7 +210,15 @@ impl ExternalCard {
             provoke,
             passes_memory_on: false,
             via_kernel: false,
+            memory: None,
         }
+    }
+
+    /// States the memory of a card that does not report it.
+    #[must_use]
+    pub fn with_memory(mut self, memory: Option<CardRange>) -> Self {
+        self.memory = memory;
+        self
     }
 
     /// Marks the card as served by another process, which shares the memory.
@@ -273,6 +284,7 @@ impl TestBackend for ExternalCard {
             reach: Arc::clone(&self.reach),
             number: 0,
             outside: self.fault_control.clone(),
+            memory: self.memory,
         }))
     }
 
@@ -285,6 +297,7 @@ impl TestBackend for ExternalCard {
             reach: Arc::clone(reach),
             number,
             outside: self.fault_control.clone(),
+            memory: None,
         }))
     }
 
@@ -297,6 +310,7 @@ struct ExternalFixture {
     reach: Arc<OpenBackend>,
     number: usize,
     outside: Option<FaultControl>,
+    memory: Option<CardRange>,
 }
 
 impl ExternalFixture {
@@ -308,6 +322,10 @@ impl ExternalFixture {
 impl Fixture for ExternalFixture {
     fn open_backend(&self) -> Result<Arc<dyn Backend>, String> {
         (self.reach)()
+    }
+
+    fn memory(&self) -> Option<CardRange> {
+        self.memory
     }
 
     fn set_faults(&self, faults: &FaultsDescription) -> Result<(), String> {

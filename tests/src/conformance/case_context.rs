@@ -173,7 +173,12 @@ impl<'a> CaseContext<'a> {
     /// Opens the card with options.
     #[must_use]
     pub fn open_with(&self, options: OpenOptions) -> Opened {
-        Opened { messages: self.fixture.messages(), ..Opened::on(self.open_backend(), options) }
+        let memory = self.fixture.memory();
+        let options = memory.map_or(options.clone(), |memory| options.card_memory(memory));
+        let opened = Opened::on(self.open_backend(), options);
+        let scratch =
+            memory.map_or(opened.scratch, |memory| CardRange::new(memory.start, memory.length.min(SCRATCH)));
+        Opened { messages: self.fixture.messages(), scratch, ..opened }
     }
 }
 

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName, FaultsDescription};
+use fpga_driver::CardRange;
 use fpga_driver::backend::Backend;
 use fpga_sim::SimNetwork;
 use fpga_sim::served::MessageCount;
@@ -96,6 +97,11 @@ pub trait Fixture {
 
     /// The simulated card itself, where it is in this process: its network and its number there.
     fn card(&self) -> Option<(SimNetwork, usize)> {
+        None
+    }
+
+    /// Memory of a card that does not report it: the cases may use all of it.
+    fn memory(&self) -> Option<CardRange> {
         None
     }
 
