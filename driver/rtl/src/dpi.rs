@@ -68,7 +68,7 @@ pub extern "C" fn fpga_xdma_start(handle: i32) -> i32 {
     boundary::start(handle).into()
 }
 
-/// One cycle; returns the flags of [`boundary::clock`].
+/// One cycle; returns the flags of `boundary::clock`.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_xdma_clock(handle: i32, requests: i32) -> u64 {
     boundary::clock(handle, requests.cast_unsigned())

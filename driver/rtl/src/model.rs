@@ -107,6 +107,7 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
     let traced = folder.join(TRACED);
     remove(&traced)?;
     let mut command = Command::new(verilator);
+    use_compiler_cache(&mut command);
     command.args([
         "--binary",
         "--timing",
@@ -118,7 +119,7 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
         "-Wno-lint",
         "-Wno-fatal",
     ]);
-    command.args(["-o", "simulation", "-CFLAGS", "-O2", "-LDFLAGS", "-lpthread -ldl -lm"]);
+    command.args(["-j", "2", "-o", "simulation", "-CFLAGS", "-O2", "-LDFLAGS", "-lpthread -ldl -lm"]);
     command.arg("--Mdir").arg(folder.join("obj"));
     if let Some(top) = &options.top {
         command.args(["--top-module", top]);
@@ -145,6 +146,15 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
         std::fs::write(&traced, "").map_err(file_error(&traced, "write it"))?;
     }
     Ok(())
+}
+
+/// Lets Verilator's makefiles use ccache if it is installed: most of a small model's compilation is Verilator's own library.
+pub fn use_compiler_cache(verilator: &mut Command) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| folder.join("ccache").is_file());
+    if is_there && std::env::var_os("OBJCACHE").is_none() {
+        verilator.env("OBJCACHE", "ccache");
+    }
 }
 
 /// Whether the model in `folder` can write a waveform.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use fpga_sim::{CardDescription, DescriptionError};
 
@@ -49,6 +50,8 @@ pub(crate) struct Options {
     pub(crate) announce: bool,
     /// End the simulation when its first client disconnects.
     pub(crate) once: bool,
+    /// Time after which the simulation ends.
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// Default of `settle`.
@@ -65,13 +68,14 @@ impl Default for Options {
             signals: false,
             announce: false,
             once: false,
+            timeout: None,
         }
     }
 }
 
 /// Names of the options: plusarg `+fpga_NAME=VALUE`, environment variable `FPGA_RTL_NAME` in capitals.
-pub(crate) const NAMES: [&str; 8] =
-    ["socket", "card", "clock", "settle", "read_timeout", "signals", "announce", "once"];
+pub(crate) const NAMES: [&str; 9] =
+    ["socket", "card", "clock", "settle", "read_timeout", "signals", "announce", "once", "timeout"];
 
 /// Reason why a simulation does not start.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +128,11 @@ impl Options {
             "settle" => self.settle = u64::from_str(value).map_err(|_| bad("a number of cycles"))?,
             "read_timeout" => {
                 self.read_timeout = u64::from_str(value).map_err(|_| bad("a number of cycles"))?;
+            }
+            "timeout" => {
+                let seconds = f64::from_str(value).ok();
+                let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                self.timeout = Some(limit.ok_or_else(|| bad("a number of seconds"))?);
             }
             "signals" | "announce" | "once" => {
                 let is_set = match value {

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use fpga_pci::lock;
 use fpga_sim::served::CardServer;
@@ -15,6 +16,9 @@ use signal_hook::iterator::Signals;
 
 use crate::options::{Options, Parameters, StartError};
 use crate::ports::{Flags, Ports};
+
+/// Time for the simulator to end at the next cycle.
+const STUCK: Duration = Duration::from_secs(3);
 
 /// A running simulation.
 #[derive(Debug)]
@@ -77,6 +81,9 @@ impl Simulation {
         let thread = thread.map_err(system("the server's thread cannot be started"))?;
         if options.signals {
             end_at_signals(&ports).map_err(system("signals cannot be handled"))?;
+        }
+        if let Some(limit) = options.timeout {
+            end_after(limit, &ports).map_err(system("the time limit cannot be set"))?;
         }
         tracing::info!("ready {}", socket.display());
         if options.announce {
@@ -157,8 +164,32 @@ fn end_at_signals(ports: &Arc<Ports>) -> std::io::Result<()> {
     let ports = Arc::clone(ports);
     let wait = move || {
         if signals.forever().next().is_some() {
-            ports.end();
+            end(&ports, "a signal");
         }
     };
     std::thread::Builder::new().name("fpga-signals".into()).spawn(wait).map(drop)
+}
+
+/// Ends the simulation after `limit`.
+fn end_after(limit: Duration, ports: &Arc<Ports>) -> std::io::Result<()> {
+    let ports = Arc::clone(ports);
+    let wait = move || {
+        std::thread::sleep(limit);
+        tracing::error!("the simulation ends: its time limit of {limit:?} is over");
+        end(&ports, "its time limit");
+    };
+    std::thread::Builder::new().name("fpga-limit".into()).spawn(wait).map(drop)
+}
+
+/// Ends the simulation in the next cycle of `axi_aclk`, or this process if there is none.
+fn end(ports: &Ports, reason: &str) {
+    ports.end();
+    // The simulator's thread ends the process meanwhile.
+    std::thread::sleep(STUCK);
+    // The process ends without the simulator: its waveform is not complete.
+    let _ = writeln!(
+        std::io::stderr(),
+        "fpga_xdma: axi_aclk has no further cycle after {reason}: the design does not end a time step; the process ends"
+    );
+    std::process::exit(1);
 }

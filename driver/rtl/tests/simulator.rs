@@ -56,11 +56,13 @@ pub(crate) fn build(top: &str, sources: &[&str], arguments: &[&str], name: &str)
     fs::create_dir_all(&folder).unwrap();
     let library = library_folder();
     let linked = format!("-Wl,-rpath,{} -L{} -lfpga_rtl", library.display(), library.display());
-    let output = Command::new("verilator")
+    let mut command = Command::new("verilator");
+    fpga_rtl::model::use_compiler_cache(&mut command);
+    let output = command
         .args(["--binary", "--timing", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wno-lint"])
         .args(["--assert", "--top-module", top, "-o", "simulation", "--Mdir"])
         .arg(&folder)
-        .args(["-CFLAGS", "-O1", "-LDFLAGS", &linked])
+        .args(["-j", "2", "-CFLAGS", "-O1", "-LDFLAGS", &linked])
         .args(arguments)
         .args(&sources)
         .output()

@@ -26,7 +26,7 @@ const YIELD_PAUSE: Duration = Duration::from_micros(100);
 ///
 /// Work is done only by [`SimNetwork::step`], by [`SimNetwork::step_until_idle`] and in the polling loops of software
 /// ([`fpga_pci::Backend::relax`]), so a single-threaded run is repeatable. The exception is a simulated network with a thread of its own
-/// ([`SimNetworkBuilder::threaded`]).
+/// ([`SimNetworkBuilder::threaded`](crate::SimNetworkBuilder::threaded)).
 #[derive(Clone, Debug)]
 pub struct SimNetwork {
     shared: Arc<Shared>,

@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Maximum number of times that a thread checks for the others before it sleeps: some tens of microseconds, the usual difference between
-/// two threads with a CPU each.
-const MAX_SPINS: u32 = 2_000;
-/// Minimum number of these checks.
-const MIN_SPINS: u32 = 16;
-/// Number of waits that end with a sleep, after which one tries again whether the other thread has a CPU.
+/// Number of times that a thread checks for the others before it sleeps: some tens of microseconds, the usual difference between two
+/// threads with a CPU each.
+const SPINS: u32 = 2_000;
+/// Number of waits in a row that end with a sleep, after which a thread sleeps at once.
+const GIVE_UP_AFTER: u32 = 4;
+/// Number of waits after that until one tries again whether the others have a CPU.
 const PROBE_AFTER: u32 = 32;
 /// Number of buffers kept for duplicates of frames.
 const SPARES: usize = 8;
@@ -69,33 +69,24 @@ pub(super) struct Wire {
 }
 
 /// How long a thread checks for the others before it sleeps. If they share its CPU, with it or with other programs, checking only delays
-/// them: the number of checks halves with each wait in which it was too low.
-#[derive(Clone, Copy, Debug)]
+/// them, and never finds them: after some sleeps in a row it sleeps at once.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Patience {
-    spins: u32,
     /// Number of waits in a row that ended with a sleep.
     slept: u32,
 }
 
-impl Default for Patience {
-    fn default() -> Self {
-        Self { spins: MAX_SPINS, slept: 0 }
-    }
-}
-
 impl Patience {
     const fn spins(self) -> u32 {
-        if self.slept == PROBE_AFTER { MAX_SPINS } else { self.spins }
+        if self.slept < GIVE_UP_AFTER || self.slept == GIVE_UP_AFTER + PROBE_AFTER { SPINS } else { 0 }
     }
 
-    fn learn(&mut self, slept: bool) {
-        if slept {
-            self.slept = if self.slept < PROBE_AFTER { self.slept + 1 } else { 0 };
-            self.spins = (self.spins / 2).max(MIN_SPINS);
-        } else {
-            self.spins = (self.spins() * 2).min(MAX_SPINS);
-            self.slept = 0;
-        }
+    const fn learn(&mut self, slept: bool) {
+        self.slept = match self.slept {
+            _ if !slept => 0,
+            slept if slept < GIVE_UP_AFTER + PROBE_AFTER => slept + 1,
+            _ => GIVE_UP_AFTER,
+        };
     }
 }
 

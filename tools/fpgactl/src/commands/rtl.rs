@@ -9,12 +9,13 @@ use fpga_rtl::model::{self, ModelOptions};
 
 use crate::cli::RtlCommand;
 use crate::error::CliError;
+use crate::settings::Settings;
 
 /// Runs the command. `rtl run` replaces this process by the simulation, so that signals and the exit status are its own.
 ///
 /// # Errors
 /// [`CliError::Model`], [`CliError::NoModel`], [`CliError::NoTrace`], [`CliError::File`].
-pub fn run(command: &RtlCommand) -> Result<(), CliError> {
+pub fn run(settings: &Settings, command: &RtlCommand) -> Result<(), CliError> {
     match command {
         RtlCommand::Build(args) => {
             let options = ModelOptions {
@@ -30,6 +31,9 @@ pub fn run(command: &RtlCommand) -> Result<(), CliError> {
             let mut command = simulation_command(&args.model, &args.socket)
                 .map_err(|_| CliError::NoModel { folder: args.model.clone() })?;
             command.arg("+fpga_announce=1");
+            if let Some(limit) = settings.deadline.limit() {
+                command.env("FPGA_RTL_TIMEOUT", limit.as_secs_f64().to_string());
+            }
             if args.free {
                 command.arg("+fpga_clock=free");
             }

@@ -6,7 +6,7 @@
 //! source --bulk--> card A, same address --send--> card B, same address --bulk--> compare with the source, read again
 //! ```
 //!
-//! The two hosts are two programs with a thread each ([`sender`], [`receiver`]). While the network moves one chunk, the sender loads the
+//! The two hosts are two programs with a thread each (modules `sender` and `receiver`). While the network moves one chunk, the sender loads the
 //! next one and the receiver compares the one before.
 
 mod counters;
