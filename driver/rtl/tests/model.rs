@@ -65,14 +65,15 @@ fn model_opens_by_name(model: &Path) {
     for (number, card) in &cards {
         assert_eq!(read(card, 0, 0x123, 3000), [*number; 3000], "each handle has its own simulation");
     }
-    let simulations = || children("obj/simulation");
+    let program = model.join("obj/simulation").canonicalize().unwrap();
+    let simulations = || children(&program);
     assert_eq!(simulations(), 2);
     drop(cards);
     assert_eq!(simulations(), 0);
 }
 
-/// Number of child processes of this one whose program's path ends with `end`.
-fn children(end: &str) -> usize {
+/// Number of child processes of this one that run `program`.
+fn children(program: &Path) -> usize {
     let own = std::process::id().to_string();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let is_child = |process: &Path| {
@@ -81,8 +82,7 @@ fn children(end: &str) -> usize {
         let mut rest = status.rsplit(") ").next().unwrap_or_default().split(' ');
         rest.next().is_some_and(|state| state != "Z") && rest.next() == Some(&own)
     };
-    let runs =
-        |process: &Path| std::fs::read_link(process.join("exe")).is_ok_and(|program| program.ends_with(end));
+    let runs = |process: &Path| std::fs::read_link(process.join("exe")).is_ok_and(|path| path == program);
     processes.filter(|process| is_child(&process.path()) && runs(&process.path())).count()
 }
 
