@@ -11,6 +11,7 @@
 //! | `options` | plusargs, environment, parameters of the module, the card that they describe |
 //! | `simulation` | the card, its server, interrupts |
 //! | `ports` | both AXI masters behind one lock; when simulated time advances |
+//! | `exit` | end of the process while the simulator's thread works |
 //! | `bus`, `burst` | the AXI4 master: bursts, beats, responses |
 //! | `lite` | the AXI4-Lite master |
 //! | `cdma` | instances of `fpga_cdma` |
@@ -24,6 +25,7 @@ mod bus;
 mod cdma;
 pub mod dpi;
 pub mod dpi_cdma;
+mod exit;
 mod lite;
 pub mod model;
 mod options;

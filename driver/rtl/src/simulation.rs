@@ -14,6 +14,7 @@ use fpga_sim::{LoadedDescriptor, SimNetwork, Unit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::exit::exit_now;
 use crate::options::{Options, Parameters, StartError};
 use crate::ports::{Flags, Ports};
 
@@ -191,5 +192,5 @@ fn end(ports: &Ports, reason: &str) {
         std::io::stderr(),
         "fpga_xdma: axi_aclk has no further cycle after {reason}: the design does not end a time step; the process ends"
     );
-    std::process::exit(1);
+    exit_now(1);
 }

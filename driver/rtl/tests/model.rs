@@ -113,19 +113,23 @@ fn broken_source_is_reported() {
     }
 }
 
-/// A design whose time step does not end stops the simulator, but not for ever.
+/// A design whose time step does not end stops the simulator, but a signal and the time limit end the process.
 #[test]
-fn simulation_that_hangs_ends_at_its_time_limit() {
+fn simulation_that_hangs_ends_at_signal_and_time_limit() {
     let folder = tempfile::tempdir().unwrap();
     let top = folder.path().join("hang_top.sv");
-    let text = "module hang_top;
+    let text = r#"module hang_top;
         wire clock, reset_n;
         fpga_xdma xdma (.sys_clk(1'b0), .sys_clk_gt(1'b0), .sys_rst_n(1'b1), .pci_exp_rxp(1'b0), .pci_exp_rxn(1'b0),
             .axi_aclk(clock), .axi_aresetn(reset_n), .usr_irq_req(1'b0));
-        int count = 0;
         // After reset: a loop without delay.
-        always @(posedge reset_n) while (1) if ($urandom == 32'd0) $display(count);
-    endmodule\n";
+        always @(posedge reset_n) begin
+            $display("stuck");
+            $fflush;
+            while (1) if ($urandom == 32'd0) $display("a number");
+        end
+    endmodule
+    "#;
     std::fs::write(&top, text).unwrap();
     let options =
         ModelOptions { sources: vec![top], top: Some("hang_top".to_owned()), ..ModelOptions::default() };
@@ -133,10 +137,18 @@ fn simulation_that_hangs_ends_at_its_time_limit() {
         Err(ModelError::NoVerilator { .. }) => return println!("skipped: verilator is not installed"),
         built => built.unwrap(),
     }
-    let mut command =
-        fpga_driver::backend::simulation_command(folder.path(), &folder.path().join("card")).unwrap();
-    let output = command.env("FPGA_RTL_TIMEOUT", "0.2").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let command =
+        || fpga_driver::backend::simulation_command(folder.path(), &folder.path().join("card")).unwrap();
+    let mut child = command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    assert!(output.lines().any(|line| line.unwrap() == "stuck"));
+    terminate(&child);
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("does not end a time step"), "{said}");
+    // The limit may be over before the design hangs.
+    let ended = command().env("FPGA_RTL_TIMEOUT", "0.2").output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("its time limit of 200ms is over"), "{said}");
 }
