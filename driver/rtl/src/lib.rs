@@ -6,7 +6,7 @@
 //!
 //! | Module | Contents |
 //! |---|---|
-//! | `dpi`, `dpi_cdma` | the imported functions: the only unsafe code |
+//! | `dpi`, `dpi_cdma` | the imported functions: all unsafe code towards the simulator |
 //! | `boundary` | simulations by handle |
 //! | `options` | plusargs, environment, parameters of the module, the card that they describe |
 //! | `simulation` | the card, its server, interrupts |
