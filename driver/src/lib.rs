@@ -136,7 +136,7 @@ pub mod backend {
 pub mod sim {
     pub use fpga_netmodel::{Impairments, Order, OrderError};
     pub use fpga_sim::link::{
-        Link, LinkCounters, LinkError, ShmLink, ShmLinkOptions, UdpLink, UdpLinkOptions,
+        Link, LinkAddress, LinkCounters, LinkError, ShmLink, ShmLinkOptions, UdpLink, UdpLinkOptions,
     };
     pub use fpga_sim::served::{ServeError, SocketFile};
     pub use fpga_sim::{

@@ -34,8 +34,8 @@ use crate::served::ServeError;
 use fpga_firmware::NodeId;
 use fpga_pci::OsError;
 
-pub use any::Link;
 pub(crate) use any::LinkEvents;
+pub use any::{Link, LinkAddress};
 pub use shm::{ShmLink, ShmLinkOptions};
 pub use udp::{UdpLink, UdpLinkOptions};
 pub use wrapper::{MAGIC, VERSION, WRAPPER_LENGTH, WrapperError};
@@ -163,6 +163,11 @@ impl<T: PartialEq> NodeTable<T> {
         if known != Some(&address) && (known.is_some() || self.0.len() < NODES) {
             self.0.insert(node, address);
         }
+    }
+
+    /// Forgets a node.
+    fn remove(&mut self, node: &NodeId) {
+        self.0.remove(node);
     }
 
     /// Forgets the nodes at `address`.

@@ -2,12 +2,13 @@
 
 use crate::dma::RefusedAccesses;
 use crate::hop::HopCounters;
-use crate::link::{Link, LinkCounters, LinkEvents};
+use crate::link::{Link, LinkAddress, LinkCounters, LinkEvents};
 use crate::state::{CardFailure, State};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::threaded::{LockRequest, Shared, Worker, WorkerState};
 use crate::time::TimeSpent;
 use fpga_card::Card;
+use fpga_firmware::NodeId;
 use fpga_pci::lock;
 use fpga_protocol::time::Nanos;
 use std::ops::{Deref, DerefMut};
@@ -192,6 +193,12 @@ impl SimNetwork {
     #[must_use]
     pub fn link_counters(&self) -> Option<LinkCounters> {
         self.lock().link.as_ref().map(Link::counters)
+    }
+
+    /// Records where a node is on the link, so that frames for it need not go to every peer. Returns `false` without a link, or if the link
+    /// has no way to that address.
+    pub fn locate(&self, node: NodeId, address: &LinkAddress) -> bool {
+        self.lock().link.as_mut().is_some_and(|link| link.locate(node, address))
     }
 
     /// Source of frames from other processes, for waiting.

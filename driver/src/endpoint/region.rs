@@ -57,15 +57,38 @@ impl Endpoint {
         self.open_writable(source, range).at(|| self.place())
     }
 
+    /// As [`open_region`](Self::open_region), with a key that the other nodes know already, such as one that an application agrees on. It
+    /// protects against accidental writes less well than a random one.
+    ///
+    /// # Errors
+    /// As [`open_region`](Self::open_region).
+    pub fn open_region_with_key(
+        &mut self,
+        source: NodeId,
+        range: CardRange,
+        key: u64,
+    ) -> Result<RegionHandle, Error<EndpointError>> {
+        self.open_checked(source, range, key).at(|| self.place())
+    }
+
     pub(super) fn open_writable(
         &mut self,
         source: NodeId,
         range: CardRange,
     ) -> Result<RegionHandle, EndpointError> {
+        self.open_checked(source, range, random()?)
+    }
+
+    fn open_checked(
+        &mut self,
+        source: NodeId,
+        range: CardRange,
+        key: u64,
+    ) -> Result<RegionHandle, EndpointError> {
         if range.length == 0 || !self.usable_memory().contains(range.start, range.length) {
             return Err(EndpointError::RegionRange { range, usable: self.usable_memory() });
         }
-        self.open_window(source, range)
+        self.install_window(source, range, key)
     }
 
     /// Returns whether a region is still open.
@@ -79,10 +102,18 @@ impl Endpoint {
         source: NodeId,
         range: CardRange,
     ) -> Result<RegionHandle, EndpointError> {
+        self.install_window(source, range, random()?)
+    }
+
+    fn install_window(
+        &mut self,
+        source: NodeId,
+        range: CardRange,
+        key: u64,
+    ) -> Result<RegionHandle, EndpointError> {
         let Some(index) = self.regions.iter().position(Option::is_none) else {
             return Err(EndpointError::RegionsFull { capacity: self.regions.len() });
         };
-        let key = random()?;
         let block = self.memory_block()?;
         let number = u32::try_from(index).unwrap_or(u32::MAX);
         let install = || {

@@ -2,11 +2,12 @@
 
 use super::shm::ShmLink;
 use super::udp::UdpLink;
-use super::{LinkCounters, WRAPPER_LENGTH};
+use super::{LinkCounters, LinkError, WRAPPER_LENGTH};
 use fpga_firmware::NodeId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,60 @@ pub struct Link(Kind);
 enum Kind {
     Udp(Box<UdpLink>),
     Shm(Box<ShmLink>),
+    Both(Box<Both>),
+}
+
+/// Number of calls without a frame by UDP after which a link of both kinds makes a system call for it.
+const CALLS_PER_LOOK: u32 = 64;
+
+/// Shared memory for the nodes of this machine, UDP for others.
+#[derive(Debug)]
+struct Both {
+    shm: ShmLink,
+    udp: UdpLink,
+    /// Readable if one of the two is.
+    events: Arc<OwnedFd>,
+    /// Whether a node was located at a UDP address, or has sent from one: every call looks for datagrams.
+    has_udp_nodes: bool,
+    calls: u32,
+}
+
+impl Both {
+    fn counters(&self) -> LinkCounters {
+        let (shm, udp) = (self.shm.counters, self.udp.counters);
+        LinkCounters {
+            sent: shm.sent + udp.sent,
+            flooded: shm.flooded + udp.flooded,
+            unsent: shm.unsent + udp.unsent,
+            received: shm.received + udp.received,
+            malformed: shm.malformed + udp.malformed,
+            unknown_senders: shm.unknown_senders + udp.unknown_senders,
+            misdirected: shm.misdirected + udp.misdirected,
+        }
+    }
+
+    fn receive(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
+        self.calls += 1;
+        if self.has_udp_nodes || self.calls >= CALLS_PER_LOOK {
+            self.calls = 0;
+            // Datagrams first, so that the frame of the other link can be returned without a second look.
+            if self.udp.fetch(&is_local) {
+                self.has_udp_nodes = true;
+                return self.udp.fetched();
+            }
+        }
+        self.shm.receive(is_local)
+    }
+}
+
+/// Place of a node on a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LinkAddress {
+    /// Address of its UDP link.
+    Udp(SocketAddr),
+    /// Path of its link by shared memory.
+    Shm(PathBuf),
 }
 
 impl From<UdpLink> for Link {
@@ -33,11 +88,38 @@ impl From<ShmLink> for Link {
 }
 
 impl Link {
+    /// Link of both kinds: frames take the way by which their node was located ([`SimNetwork::locate`](crate::SimNetwork::locate)) or
+    /// by which its last frame came; those for unknown nodes go to every peer of both.
+    ///
+    /// # Errors
+    /// [`LinkError::Events`].
+    pub fn both(shm: ShmLink, udp: UdpLink) -> Result<Self, LinkError> {
+        let events = shm.events_with(&*udp.socket())?;
+        let both = Both { shm, udp, events: Arc::new(events), has_udp_nodes: false, calls: 0 };
+        Ok(Self(Kind::Both(Box::new(both))))
+    }
+
+    /// Records where a node is. Returns `false` if this link has no way there.
+    pub(crate) fn locate(&mut self, node: NodeId, address: &LinkAddress) -> bool {
+        match (&mut self.0, address) {
+            (Kind::Udp(link), LinkAddress::Udp(address)) => link.locate(node, *address),
+            (Kind::Shm(link), LinkAddress::Shm(path)) => link.locate(node, path),
+            (Kind::Both(both), LinkAddress::Udp(address)) => {
+                both.shm.forget(node);
+                both.has_udp_nodes = both.udp.locate(node, *address);
+                both.has_udp_nodes
+            }
+            (Kind::Both(both), LinkAddress::Shm(path)) => both.shm.locate(node, path),
+            _ => false,
+        }
+    }
+
     /// Maximum frame length in bytes.
     pub(crate) fn largest_frame(&self) -> usize {
         match &self.0 {
             Kind::Udp(link) => link.largest_frame(),
             Kind::Shm(_) => super::shm::MAX_DATAGRAM - WRAPPER_LENGTH,
+            Kind::Both(both) => both.udp.largest_frame(),
         }
     }
 
@@ -46,6 +128,7 @@ impl Link {
         match &self.0 {
             Kind::Udp(link) => link.mtu(),
             Kind::Shm(_) => usize::MAX,
+            Kind::Both(both) => both.udp.mtu(),
         }
     }
 
@@ -53,6 +136,7 @@ impl Link {
         match &self.0 {
             Kind::Udp(link) => link.counters,
             Kind::Shm(link) => link.counters,
+            Kind::Both(both) => both.counters(),
         }
     }
 
@@ -61,6 +145,7 @@ impl Link {
         match &self.0 {
             Kind::Udp(link) => LinkEvents(EventSource::Socket(link.socket())),
             Kind::Shm(link) => LinkEvents(EventSource::Epoll(link.events())),
+            Kind::Both(both) => LinkEvents(EventSource::Epoll(Arc::clone(&both.events))),
         }
     }
 
@@ -69,6 +154,12 @@ impl Link {
         match &mut self.0 {
             Kind::Udp(link) => link.queue(frame),
             Kind::Shm(link) => link.queue(frame),
+            Kind::Both(both) if both.shm.knows_node_of(frame) => both.shm.queue(frame),
+            Kind::Both(both) if both.udp.knows_node_of(frame) => both.udp.queue(frame),
+            Kind::Both(both) => {
+                both.shm.queue(frame);
+                both.udp.queue(frame);
+            }
         }
     }
 
@@ -77,6 +168,10 @@ impl Link {
         match &mut self.0 {
             Kind::Udp(link) => link.flush(),
             Kind::Shm(link) => link.flush(),
+            Kind::Both(both) => {
+                both.shm.flush();
+                both.udp.flush();
+            }
         }
     }
 
@@ -85,6 +180,7 @@ impl Link {
         match &mut self.0 {
             Kind::Udp(link) => link.receive(is_local),
             Kind::Shm(link) => link.receive(is_local),
+            Kind::Both(both) => both.receive(is_local),
         }
     }
 
@@ -94,6 +190,11 @@ impl Link {
         match &mut self.0 {
             Kind::Udp(link) => !link.has_received(),
             Kind::Shm(link) => link.prepare_to_sleep(),
+            Kind::Both(both) => {
+                // The socket wakes by itself, but it is asked rarely while this side is busy.
+                both.calls = CALLS_PER_LOOK;
+                both.shm.prepare_to_sleep() && !both.udp.has_received()
+            }
         }
     }
 }
@@ -129,3 +230,7 @@ impl AsFd for LinkEvents {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "any_tests.rs"]
+mod tests;

@@ -23,7 +23,7 @@ use options::absolute;
 use rustix::event::{Timespec, epoll};
 use slot::Slot;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use options::ShmLinkOptions;
@@ -33,7 +33,7 @@ pub(crate) const MAX_DATAGRAM: usize = 65_507;
 /// Maximum length of a socket's path in bytes.
 pub(super) const MAX_PATH: usize = 107;
 /// Maximum number of connections, and of peers that are learned from connections.
-const MAX_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 256;
 /// Maximum number of invalid frames taken in one call: a flood of them must not keep cards from working.
 const MAX_INVALID_FRAMES: u32 = 64;
 /// Number of frames after which another connection is served.
@@ -52,6 +52,8 @@ pub struct ShmLink {
     peers: Vec<PathBuf>,
     /// Whether peers were given: others are refused.
     has_peers: bool,
+    /// Which peers were located, and not learned from their connections: this side connects to them.
+    located: Vec<usize>,
     slots: Vec<Slot>,
     epoll: Arc<OwnedFd>,
     /// Last known peers of nodes.
@@ -88,6 +90,7 @@ impl ShmLink {
             own,
             has_peers: !peers.is_empty(),
             peers,
+            located: Vec::new(),
             slots: Vec::new(),
             epoll: Arc::new(epoll),
             nodes: NodeTable::default(),
@@ -109,6 +112,51 @@ impl ShmLink {
     /// Returns what is readable when a peer wakes this side, or connects.
     pub(super) fn events(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.epoll)
+    }
+
+    /// Returns a descriptor that is readable when this link or `other` is.
+    pub(super) fn events_with(&self, other: impl AsFd) -> Result<OwnedFd, LinkError> {
+        let join = || {
+            let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            epoll::add(&both, &self.epoll, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+            epoll::add(&both, other, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
+            Ok(both)
+        };
+        join().map_err(|errno: rustix::io::Errno| LinkError::Events {
+            path: self.own.clone(),
+            source: errno.into(),
+        })
+    }
+
+    /// Records the link of a node. Returns `false` if there are too many, or if the path is this link's own.
+    pub(super) fn locate(&mut self, node: NodeId, path: &Path) -> bool {
+        let Ok(path) = absolute(path) else { return false };
+        if path == self.own {
+            return false;
+        }
+        let peer = match self.peers.iter().position(|peer| *peer == path) {
+            Some(peer) => peer,
+            None if self.peers.len() < MAX_CONNECTIONS => {
+                self.peers.push(path);
+                self.peers.len() - 1
+            }
+            None => return false,
+        };
+        if !self.located.contains(&peer) {
+            self.located.push(peer);
+        }
+        self.nodes.note(node, peer);
+        true
+    }
+
+    /// Forgets the link of a node.
+    pub(super) fn forget(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+    }
+
+    /// Whether the link of the node for which `frame` is, is known.
+    pub(super) fn knows_node_of(&self, frame: &[u8]) -> bool {
+        wrapper::destination(frame).is_some_and(|node| self.nodes.get(&node).is_some())
     }
 
     /// Writes a frame to its node's ring, or to those of all peers. It is visible after [`flush`](Self::flush).
@@ -150,7 +198,7 @@ impl ShmLink {
         if let Some(at) = self.slots.iter().position(is_open) {
             return Some(at);
         }
-        if !self.has_peers {
+        if !self.has_peers && !self.located.contains(&peer) {
             // It has connected before, and will again.
             return None;
         }
@@ -305,7 +353,7 @@ impl ShmLink {
         // In place of one that is not connected.
         let is_open =
             |at: usize| self.slots.iter().any(|slot| matches!(slot, Slot::Open(open) if open.peer == at));
-        let at = (0..self.peers.len()).find(|at| !is_open(*at))?;
+        let at = (0..self.peers.len()).find(|at| !is_open(*at) && !self.located.contains(at))?;
         self.nodes.forget(&at);
         *self.peers.get_mut(at)? = path;
         Some(at)

@@ -39,13 +39,16 @@ pub struct UdpLinkOptions {
     pub peers: Vec<SocketAddr>,
     /// Maximum size of an IP packet on every network of the path, in bytes. Default 1500: Ethernet.
     pub mtu: usize,
+    /// Whether datagrams above the MTU are sent in IP fragments; a lost fragment loses its datagram. Default: no, they are refused when a
+    /// simulated network is built.
+    pub fragments: bool,
 }
 
 impl UdpLinkOptions {
     /// Creates options that receive at `local`, without peers.
     #[must_use]
     pub const fn new(local: SocketAddr) -> Self {
-        Self { local, peers: Vec::new(), mtu: 1500 }
+        Self { local, peers: Vec::new(), mtu: 1500, fragments: false }
     }
 
     /// Adds a peer.
@@ -62,8 +65,18 @@ impl UdpLinkOptions {
         self
     }
 
+    /// Permits IP fragments.
+    #[must_use]
+    pub const fn fragments(mut self) -> Self {
+        self.fragments = true;
+        self
+    }
+
     /// Maximum datagram length in bytes, including the wrapper.
     const fn largest_datagram(&self) -> usize {
+        if self.fragments {
+            return MAX_DATAGRAM;
+        }
         let headers = UDP_HEADER + if self.local.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
         let fits = self.mtu.saturating_sub(headers);
         if fits > MAX_DATAGRAM { MAX_DATAGRAM } else { fits }
@@ -82,6 +95,8 @@ pub struct UdpLink {
     state: UdpSocketState,
     outgoing: SendBatch,
     incoming: ReceiveBatch,
+    /// Datagram received last.
+    current: Option<Received>,
 }
 
 impl UdpLink {
@@ -103,6 +118,18 @@ impl UdpLink {
         let socket = UdpSocket::bind(local).map_err(refused)?;
         // Non-blocking from here on, and without fragmentation.
         let state = UdpSocketState::new(UdpSockRef::from(&socket)).map_err(refused)?;
+        if options.fragments {
+            // Without it, datagrams above the MTU of the device would not be sent.
+            let set = match local {
+                SocketAddr::V4(_) => {
+                    sockopt::set_ip_mtu_discover(&socket, sockopt::Ipv4PathMtuDiscovery::DONT)
+                }
+                SocketAddr::V6(_) => {
+                    sockopt::set_ipv6_mtu_discover(&socket, sockopt::Ipv6PathMtuDiscovery::DONT)
+                }
+            };
+            set.map_err(|errno| refused(errno.into()))?;
+        }
         // As large as the system permits: only privileged processes exceed its limit.
         for set in [sockopt::set_socket_recv_buffer_size::<&UdpSocket>, sockopt::set_socket_send_buffer_size]
         {
@@ -116,6 +143,7 @@ impl UdpLink {
             state,
             outgoing: SendBatch::default(),
             incoming: ReceiveBatch::new(),
+            current: None,
             options,
         })
     }
@@ -124,6 +152,20 @@ impl UdpLink {
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.socket.local_addr().unwrap_or(self.options.local)
+    }
+
+    /// Records the address of a node. Returns `false` for an address of the other family.
+    pub(super) fn locate(&mut self, node: NodeId, address: SocketAddr) -> bool {
+        let reachable = address.is_ipv4() == self.options.local.is_ipv4();
+        if reachable {
+            self.nodes.note(node, address);
+        }
+        reachable
+    }
+
+    /// Whether the address of the node for which `frame` is, is known.
+    pub(super) fn knows_node_of(&self, frame: &[u8]) -> bool {
+        wrapper::destination(frame).is_some_and(|node| self.nodes.get(&node).is_some())
     }
 
     /// Maximum frame length that fits a datagram, in bytes.
@@ -195,14 +237,24 @@ impl UdpLink {
 
     /// Returns the next received frame. `is_local` returns whether a node is on this side.
     pub(crate) fn receive(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
+        if self.fetch(is_local) { self.fetched() } else { None }
+    }
+
+    /// Receives a frame, to be taken by [`fetched`](Self::fetched). Returns `false` if there is none.
+    pub(super) fn fetch(&mut self, is_local: impl Fn(NodeId) -> bool) -> bool {
         for _ in 0..MAX_INVALID_DATAGRAMS {
-            let received = self.incoming.next(&self.socket, &self.state)?;
+            let Some(received) = self.incoming.next(&self.socket, &self.state) else { return false };
+            self.current = Some(received);
             if self.is_frame(received, &is_local) {
-                // Borrowed again: a borrow that one iteration returns would last for all iterations.
-                return self.incoming.bytes(received).get(WRAPPER_LENGTH..);
+                return true;
             }
         }
-        None
+        false
+    }
+
+    /// Returns the frame that was received last.
+    pub(super) fn fetched(&self) -> Option<&[u8]> {
+        self.incoming.bytes(self.current?).get(WRAPPER_LENGTH..)
     }
 
     /// Whether a datagram has a frame for this side. Counts it, and notes the address of its node.

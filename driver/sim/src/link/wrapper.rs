@@ -83,6 +83,11 @@ fn nodes(bytes: &[u8], source: usize, destination: usize) -> Option<(NodeId, Nod
     Some((NodeId::new(u32_at(bytes, source)?), NodeId::new(u32_at(bytes, destination)?)))
 }
 
+/// Node for which a frame is.
+pub(super) fn destination(frame: &[u8]) -> Option<NodeId> {
+    u32_at(frame, DESTINATION_AT).map(NodeId::new)
+}
+
 /// Appends wrapper and frame to `out`; returns the nodes.
 #[cfg(test)]
 pub(super) fn wrap(frame: &[u8], out: &mut Vec<u8>) -> Result<Nodes, WrapperError> {
