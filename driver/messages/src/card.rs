@@ -1,0 +1,107 @@
+//! The card of a messenger: opening, memory, and links of simulated cards.
+
+use crate::address::Address;
+use crate::error::{MessengerError, card_error};
+use crate::layout::{Layout, STAGING_BYTES};
+use crate::options::MessengerOptions;
+use fpga_driver::endpoint::EndpointOptions;
+use fpga_driver::{
+    C2hChannel, Card, CardSpec, DmaAccess, Endpoint, H2cChannel, HugePages, MemoryHandle, OpenOptions,
+    SharedMemory,
+};
+use std::time::Duration;
+
+/// Bytes of host memory for what arrives.
+pub(crate) const INBOUND_BYTES: usize = 4 << 20;
+/// Escape timeout: the other side is software, which may be late.
+const ESCAPE_TIMEOUT: Duration = Duration::from_millis(20);
+/// Entries of the event ring: one per record in all rings of some peers.
+const EVENTS: u32 = 16_384;
+/// Transfers of the endpoint at the same time.
+pub(crate) const TRANSFERS: u32 = 4096;
+/// Peers with transfers at the same time.
+const DESTINATIONS: u32 = 4096;
+
+/// A card with everything that moves data.
+#[derive(Debug)]
+pub(crate) struct CardSide {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) h2c: H2cChannel,
+    pub(crate) c2h: C2hChannel,
+    pub(crate) staging: SharedMemory,
+    pub(crate) staging_handle: MemoryHandle,
+    pub(crate) inbound: SharedMemory,
+    pub(crate) inbound_handle: MemoryHandle,
+    pub(crate) layout: Layout,
+    pub(crate) address: Address,
+    #[cfg(feature = "sim")]
+    pub(crate) linked: Option<crate::linked::Linked>,
+}
+
+impl CardSide {
+    pub(crate) fn open(options: &MessengerOptions) -> Result<Self, MessengerError> {
+        let spec: CardSpec = options.card.parse().map_err(card_error)?;
+        #[cfg(feature = "sim")]
+        if let CardSpec::Simulated { description } = &spec {
+            let (card, linked) = crate::linked::open(description.as_deref(), options)?;
+            let address = Address::Link(linked.address);
+            return Self::of_card(&card, options, Some(address), Some(linked));
+        }
+        let card = Card::open_with(&spec, OpenOptions::default()).map_err(card_error)?;
+        #[cfg(feature = "sim")]
+        return Self::of_card(&card, options, None, None);
+        #[cfg(not(feature = "sim"))]
+        Self::of_card(&card, options, None)
+    }
+
+    fn of_card(
+        card: &Card,
+        options: &MessengerOptions,
+        address: Option<Address>,
+        #[cfg(feature = "sim")] linked: Option<crate::linked::Linked>,
+    ) -> Result<Self, MessengerError> {
+        let mut endpoint_options = EndpointOptions::default();
+        endpoint_options.give_up = options.give_up;
+        endpoint_options.escape_timeout = ESCAPE_TIMEOUT;
+        endpoint_options.event_entries = EVENTS;
+        endpoint_options.transfers = Some(TRANSFERS);
+        endpoint_options.destinations = Some(DESTINATIONS);
+        let mut h2c = card.h2c(0).map_err(card_error)?;
+        let mut c2h = card.c2h(0).map_err(card_error)?;
+        let endpoint = Endpoint::open_with(card, &endpoint_options).map_err(card_error)?;
+        let usable = endpoint.usable_memory();
+        let too_small = MessengerError::CardMemory { available: usable.length, needed: Layout::needed(1) };
+        let layout = Layout::new(usable).ok_or(too_small)?;
+        let allocate = |length| SharedMemory::anonymous(length, HugePages::Transparent).map_err(card_error);
+        let staging = allocate(usize::try_from(STAGING_BYTES).unwrap_or(usize::MAX))?;
+        let inbound = allocate(INBOUND_BYTES)?;
+        let map = |memory: &SharedMemory, access| {
+            card.map_memory(memory.clone(), access).map_err(|refused| card_error(refused.error))
+        };
+        let staging_handle = h2c
+            .register_memory(map(&staging, DmaAccess::ReadByDevice)?)
+            .map_err(|refused| card_error(refused.error))?;
+        let inbound_handle = c2h
+            .register_memory(map(&inbound, DmaAccess::WriteByDevice)?)
+            .map_err(|refused| card_error(refused.error))?;
+        let address = address.unwrap_or(Address::Node(endpoint.node()));
+        Ok(Self {
+            endpoint,
+            h2c,
+            c2h,
+            staging,
+            staging_handle,
+            inbound,
+            inbound_handle,
+            layout,
+            address,
+            #[cfg(feature = "sim")]
+            linked,
+        })
+    }
+
+    /// Lets a simulated card of this thread work.
+    pub(crate) fn relax(&self) {
+        self.endpoint.relax();
+    }
+}

@@ -1,0 +1,55 @@
+//! Errors of opening a messenger and of adding peers.
+
+use crate::address::Address;
+
+/// Reason why a messenger cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessengerError {
+    /// The card, its endpoint or its memory.
+    #[error("{text}")]
+    Card {
+        /// The driver's error.
+        text: String,
+    },
+    /// The card's memory is too small.
+    #[error(
+        "{available} bytes of card memory are not enough: messages need {needed}; use a card with more memory, or increase memory.size of its description"
+    )]
+    CardMemory {
+        /// Bytes of the card that can be used.
+        available: u64,
+        /// Bytes for one peer.
+        needed: u64,
+    },
+    /// The link of a simulated card.
+    #[error("the link of the simulated card cannot be opened: {text}")]
+    Link {
+        /// Error of the link.
+        text: String,
+    },
+    /// An address that this messenger cannot reach.
+    #[error(
+        "{address} cannot be reached from {own}: both must be addresses of simulated cards, or both node ids of cards on one network"
+    )]
+    Way {
+        /// The address.
+        address: Address,
+        /// Address of this messenger.
+        own: Address,
+    },
+    /// Two addresses with the same node id.
+    #[error(
+        "{address} has the same node id as {other}: use addresses that differ in their last 16 bits or in the port"
+    )]
+    SameNode {
+        /// The address.
+        address: Address,
+        /// The known peer.
+        other: Address,
+    },
+}
+
+pub(crate) fn card_error(error: impl core::fmt::Display) -> MessengerError {
+    MessengerError::Card { text: error.to_string() }
+}

@@ -1,0 +1,251 @@
+//! Matching of messages with receives: in the order of arrival, and in the order in which receives were posted.
+
+use crate::address::PeerId;
+use crate::request::{HostRanges, ReceiveRequest, TagPattern, Token};
+use crate::wire::Header;
+use std::collections::VecDeque;
+
+/// Message without a receive.
+#[derive(Debug)]
+pub(crate) struct Unexpected {
+    pub(crate) peer: PeerId,
+    pub(crate) header: Header,
+    /// Data; empty for a large message.
+    pub(crate) data: Vec<u8>,
+    /// Context of the claim.
+    claim: Option<u64>,
+}
+
+/// Where a matched message goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matched {
+    pub(crate) token: Token,
+    pub(crate) data: HostRanges,
+    pub(crate) is_last: bool,
+}
+
+/// Receives that wait, and messages that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Matching {
+    posted: [VecDeque<ReceiveRequest>; 2],
+    unexpected: [VecDeque<Unexpected>; 2],
+    /// Memory of earlier messages.
+    spare: Vec<Vec<u8>>,
+}
+
+/// Maximum number of buffers that are kept, and maximum capacity of each.
+const SPARE: usize = 256;
+
+fn tags_match(pattern: Option<TagPattern>, tag: u64) -> bool {
+    pattern.is_none_or(|TagPattern { tag: expected, ignore }| (expected ^ tag) & !ignore == 0)
+}
+
+fn matches(request: &ReceiveRequest, peer: PeerId, header: &Header) -> bool {
+    request.from.is_none_or(|from| from == peer) && tags_match(request.tag, header.tag)
+}
+
+impl Matching {
+    /// Finds the receive for a message, and removes it unless its buffer takes further messages.
+    pub(crate) fn arrived(&mut self, peer: PeerId, header: &Header) -> Option<Matched> {
+        let posted = self.posted.get_mut(usize::from(header.is_tagged))?;
+        let at = posted.iter().position(|request| matches(request, peer, header))?;
+        let request = posted.get_mut(at)?;
+        let (matched, is_used_up) = take_part(request, header.length);
+        if is_used_up {
+            posted.remove(at);
+        }
+        Some(matched)
+    }
+
+    /// Keeps a message that nothing waits for. `fill` writes its data.
+    pub(crate) fn keep(&mut self, peer: PeerId, header: Header, length: usize, fill: impl FnOnce(&mut [u8])) {
+        let mut data = self.spare.pop().unwrap_or_default();
+        data.clear();
+        data.resize(length, 0);
+        fill(&mut data);
+        if let Some(queue) = self.unexpected.get_mut(usize::from(header.is_tagged)) {
+            queue.push_back(Unexpected { peer, header, data, claim: None });
+        }
+    }
+
+    /// Returns memory of a message.
+    pub(crate) fn recycle(&mut self, data: Vec<u8>) {
+        if self.spare.len() < SPARE {
+            self.spare.push(data);
+        }
+    }
+
+    fn position(&self, request: &ReceiveRequest) -> Option<usize> {
+        let queue = self.unexpected.get(usize::from(request.tag.is_some()))?;
+        queue
+            .iter()
+            .position(|message| message.claim.is_none() && matches(request, message.peer, &message.header))
+    }
+
+    /// Posts a receive, or returns the message that it matches, with the place for it. A buffer for several messages is called for again
+    /// until there is none.
+    pub(crate) fn post(&mut self, request: &mut ReceiveRequest) -> Option<(Unexpected, Matched, bool)> {
+        let Some(at) = self.position(request) else {
+            if let Some(queue) = self.posted.get_mut(usize::from(request.tag.is_some())) {
+                queue.push_back(*request);
+            }
+            return None;
+        };
+        let queue = self.unexpected.get_mut(usize::from(request.tag.is_some()))?;
+        let message = queue.remove(at)?;
+        let (matched, is_used_up) = take_part(request, message.header.length);
+        Some((message, matched, is_used_up))
+    }
+
+    /// Header and sender of the first message that a receive would match.
+    pub(crate) fn find(&self, request: &ReceiveRequest) -> Option<(PeerId, Header)> {
+        let queue = self.unexpected.get(usize::from(request.tag.is_some()))?;
+        let message = queue.get(self.position(request)?)?;
+        Some((message.peer, message.header))
+    }
+
+    /// Removes the first message that a receive would match.
+    pub(crate) fn take(&mut self, request: &ReceiveRequest) -> Option<Unexpected> {
+        let at = self.position(request)?;
+        self.unexpected.get_mut(usize::from(request.tag.is_some()))?.remove(at)
+    }
+
+    /// Keeps the first message that a receive would match for a claim with its context.
+    pub(crate) fn claim(&mut self, request: &ReceiveRequest) {
+        if let Some(at) = self.position(request)
+            && let Some(queue) = self.unexpected.get_mut(usize::from(request.tag.is_some()))
+            && let Some(message) = queue.get_mut(at)
+        {
+            message.claim = Some(request.token.context);
+        }
+    }
+
+    /// Removes the message that was claimed with `context`.
+    pub(crate) fn take_claimed(&mut self, is_tagged: bool, context: u64) -> Option<Unexpected> {
+        let queue = self.unexpected.get_mut(usize::from(is_tagged))?;
+        let at = queue.iter().position(|message| message.claim == Some(context))?;
+        queue.remove(at)
+    }
+
+    /// Removes the oldest receive with `context`.
+    pub(crate) fn cancel(&mut self, context: u64) -> Option<ReceiveRequest> {
+        self.posted.iter_mut().find_map(|queue| {
+            let at = queue.iter().position(|request| request.token.context == context)?;
+            queue.remove(at)
+        })
+    }
+
+    /// Removes the receives from `peer` alone, or all of them, and the large messages of a peer, whose data will not come.
+    pub(crate) fn fail(&mut self, peer: Option<PeerId>) -> Vec<ReceiveRequest> {
+        let mut failed = Vec::new();
+        for queue in &mut self.posted {
+            queue.retain(|request| {
+                let hit = peer.is_none() || request.from == peer;
+                if hit {
+                    failed.push(*request);
+                }
+                !hit
+            });
+        }
+        for queue in &mut self.unexpected {
+            queue.retain(|message| {
+                let is_large = message.header.kind == crate::wire::Kind::LargeMessage;
+                !(is_large && peer.is_none_or(|peer| message.peer == peer))
+            });
+        }
+        failed
+    }
+
+    /// Whether a receive waits.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.posted.iter().any(|queue| !queue.is_empty())
+    }
+}
+
+/// Takes the part of a receive's buffer that a message of `length` bytes needs. Returns whether the receive is used up.
+fn take_part(request: &mut ReceiveRequest, length: u64) -> (Matched, bool) {
+    let Some(least) = request.multi else {
+        return (Matched { token: request.token, data: request.data, is_last: false }, true);
+    };
+    let range = request.data.as_slice().first().copied().unwrap_or_default();
+    let taken = length.min(range.length);
+    let part = HostRanges::one(range.address, taken).unwrap_or_default();
+    let rest = range.length - taken;
+    request.data = HostRanges::one(range.address + taken, rest).unwrap_or_default();
+    let is_last = rest < least.max(1);
+    (Matched { token: request.token, data: part, is_last }, is_last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Kind;
+
+    fn receive(from: Option<u32>, tag: Option<(u64, u64)>, context: u64) -> ReceiveRequest {
+        ReceiveRequest {
+            from: from.map(PeerId),
+            tag: tag.map(|(tag, ignore)| TagPattern { tag, ignore }),
+            data: HostRanges::one(0x1000, 100).unwrap(),
+            multi: None,
+            token: Token { context, user: 0 },
+        }
+    }
+
+    fn message(tag: Option<u64>, length: u64) -> Header {
+        Header { is_tagged: tag.is_some(), tag: tag.unwrap_or(0), length, ..Header::new(Kind::Message) }
+    }
+
+    #[test]
+    fn matching_uses_source_tag_and_order() {
+        let mut matching = Matching::default();
+        for request in
+            [receive(Some(1), Some((5, 0)), 1), receive(None, Some((0, 0xff)), 2), receive(None, None, 3)]
+        {
+            assert!(matching.post(&mut request.clone()).is_none());
+        }
+        let context = |matched: Option<Matched>| matched.map(|matched| matched.token.context);
+        assert_eq!(context(matching.arrived(PeerId(2), &message(Some(0x105), 1))), None);
+        assert_eq!(context(matching.arrived(PeerId(2), &message(Some(5), 1))), Some(2));
+        assert_eq!(context(matching.arrived(PeerId(1), &message(Some(5), 1))), Some(1));
+        assert_eq!(context(matching.arrived(PeerId(1), &message(Some(5), 1))), None);
+        assert_eq!(context(matching.arrived(PeerId(9), &message(None, 1))), Some(3));
+        assert!(!matching.is_waiting());
+    }
+
+    #[test]
+    fn matching_kept_messages_match_in_order_of_arrival() {
+        let mut matching = Matching::default();
+        for (tag, byte) in [(7, 1), (7, 2)] {
+            matching.keep(PeerId(0), message(Some(tag), 1), 1, |data| data.fill(byte));
+        }
+        let mut request = receive(None, Some((7, 0)), 1);
+        assert_eq!(matching.find(&request).map(|(peer, _)| peer), Some(PeerId(0)));
+        matching.claim(&receive(None, Some((7, 0)), 44));
+        // The first one is claimed: the second one matches.
+        let (found, ..) = matching.post(&mut request).unwrap();
+        assert_eq!(found.data, [2]);
+        assert_eq!(matching.take_claimed(true, 44).unwrap().data, [1]);
+        assert!(matching.post(&mut request).is_none());
+        assert_eq!(matching.cancel(1).map(|request| request.token.context), Some(1));
+        assert!(matching.cancel(1).is_none());
+    }
+
+    #[test]
+    fn matching_buffer_for_several_messages_is_divided() {
+        let mut matching = Matching::default();
+        let mut request = receive(None, None, 1);
+        request.multi = Some(40);
+        assert!(matching.post(&mut request).is_none());
+        let first = matching.arrived(PeerId(0), &message(None, 30)).unwrap();
+        assert_eq!(
+            (first.data.as_slice()[0].address, first.data.length(), first.is_last),
+            (0x1000, 30, false)
+        );
+        let second = matching.arrived(PeerId(0), &message(None, 31)).unwrap();
+        assert_eq!(
+            (second.data.as_slice()[0].address, second.data.length(), second.is_last),
+            (0x101e, 31, true)
+        );
+        assert!(matching.arrived(PeerId(0), &message(None, 1)).is_none());
+    }
+}

@@ -1,0 +1,208 @@
+//! What arrives: doorbells, records and parts of large data.
+
+use super::Messenger;
+use super::outgoing::slice;
+use crate::address::PeerId;
+use crate::inbound::{Fetched, WaitingFetch};
+use crate::layout::{Arrival, CHUNK, Doorbell, HELLO_BYTES, MAX_RECORD, RING};
+use crate::wire::{HEADER, Header, Hello, Kind};
+use fpga_driver::endpoint::Notification;
+use fpga_driver::{CardAddr, SharedSlice};
+
+impl Messenger {
+    /// Processes an arrival in card memory.
+    pub(super) fn arrived(&mut self, notification: &Notification) {
+        let Notification { node, incarnation, address, length, .. } = *notification;
+        let Ok(length) = u32::try_from(length) else { return };
+        match self.side.layout.arrival(address) {
+            Arrival::Hello if u64::from(length) == HELLO_BYTES => {
+                self.fetch(WaitingFetch {
+                    from: address,
+                    length,
+                    subject: Fetched::Hello { node, incarnation },
+                });
+            }
+            Arrival::Hello | Arrival::Unknown => {}
+            arrival => {
+                let Some(id) = self.by_node.get(&node).copied() else { return };
+                let Some(peer) = self.peers.get(id.0 as usize) else { return };
+                // What an earlier process of the peer has sent belongs to nothing that is known here.
+                if peer.incarnation != Some(incarnation) {
+                    return;
+                }
+                match arrival {
+                    Arrival::Doorbell(doorbell) => self.rung(id, doorbell),
+                    Arrival::Landing(slot) => self.landed(id, slot, address, length),
+                    Arrival::Ring(offset) => self.record_arrived(id, offset, length),
+                    Arrival::Hello | Arrival::Unknown => {}
+                }
+            }
+        }
+    }
+
+    fn record_arrived(&mut self, id: PeerId, offset: u64, length: u32) {
+        let owner = usize::try_from(offset / RING).ok().and_then(|ring| self.rings.get(ring));
+        if owner != Some(&id) || u64::from(length) > MAX_RECORD || (length as usize) < HEADER {
+            return;
+        }
+        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
+            peer.note_arrival(offset % RING, length);
+        }
+        let base = offset - offset % RING;
+        while let Some(peer) = self.peers.get_mut(id.0 as usize)
+            && let Some(incarnation) = peer.incarnation
+            && let Some((offset, length)) = peer.next_arrival()
+        {
+            let Some(ring) = self.side.layout.ring_offset(u32::try_from(base / RING).unwrap_or(u32::MAX))
+            else {
+                return;
+            };
+            let from = self.side.layout.address(ring + offset);
+            self.fetch(WaitingFetch {
+                from,
+                length,
+                subject: Fetched::Record { peer: id, incarnation, offset },
+            });
+        }
+    }
+
+    /// A part of large data has arrived in a landing slot.
+    fn landed(&mut self, id: PeerId, slot: u16, address: CardAddr, length: u32) {
+        let Some((operation, part)) = self.landing.get(usize::from(slot)).copied().flatten() else { return };
+        let Some(expected) = self.operations.get(operation) else { return };
+        let rest = expected.length.saturating_sub(part * CHUNK).min(CHUNK);
+        if expected.peer != id || address != self.side.layout.landing_slot(slot) || u64::from(length) != rest
+        {
+            return;
+        }
+        self.fetch(WaitingFetch { from: address, length, subject: Fetched::Chunk { slot, operation, part } });
+    }
+
+    /// Starts a copy to host memory, in order.
+    fn fetch(&mut self, fetch: WaitingFetch) {
+        if !self.inbound.waiting.is_empty() || !self.start_fetch(&fetch) {
+            self.inbound.waiting.push_back(fetch);
+        }
+    }
+
+    fn start_fetch(&mut self, fetch: &WaitingFetch) -> bool {
+        let Some((offset, end)) = self.inbound.space(fetch.length) else { return false };
+        match self.side.c2h.submit_at(self.side.inbound_handle, offset, fetch.length as usize, fetch.from) {
+            Ok(ticket) => {
+                self.inbound.started(ticket, fetch, (offset, end));
+                true
+            }
+            Err(error) if error.is_full() => false,
+            Err(error) => {
+                self.fail_card(&error.to_string());
+                true
+            }
+        }
+    }
+
+    /// Processes what was copied to host memory.
+    pub(super) fn advance_fetches(&mut self) -> Result<usize, String> {
+        if self.inbound.is_idle() {
+            return Ok(0);
+        }
+        self.side.c2h.poll().map_err(|error| error.to_string())?;
+        if let Some(completion) = self.side.c2h.next_completion()
+            && let Err(error) = completion.outcome
+        {
+            return Err(error.to_string());
+        }
+        let memory = self.side.inbound.clone();
+        let mut work = 0;
+        while let Some(fetch) = self.inbound.oldest().copied()
+            && self.side.c2h.has_ended(fetch.ticket)
+        {
+            work += 1;
+            if let Some(bytes) = slice(&memory, fetch.offset as u64, fetch.length as u64) {
+                self.fetched(fetch.subject, bytes);
+            }
+            self.inbound.release_oldest();
+        }
+        while let Some(fetch) = self.inbound.waiting.pop_front() {
+            if !self.start_fetch(&fetch) {
+                self.inbound.waiting.push_front(fetch);
+                break;
+            }
+        }
+        Ok(work)
+    }
+
+    fn fetched(&mut self, subject: Fetched, bytes: SharedSlice<'_>) {
+        match subject {
+            Fetched::Chunk { slot, operation, part } => self.part_arrived(slot, operation, part, bytes),
+            Fetched::Hello { node, incarnation } => {
+                let mut hello = [0; HEADER];
+                if bytes.read(0, &mut hello).is_ok()
+                    && let Some(hello) = Hello::decode(&hello)
+                {
+                    self.greeted(node, incarnation, &hello);
+                }
+            }
+            Fetched::Record { peer: id, incarnation, offset } => {
+                let length = u32::try_from(bytes.len()).unwrap_or(0);
+                let current =
+                    self.peers.get_mut(id.0 as usize).filter(|peer| peer.incarnation == Some(incarnation));
+                let Some(peer) = current else { return };
+                peer.note_freed(offset, length);
+                let mut header = [0; HEADER];
+                let decoded = bytes.read(0, &mut header).ok().and_then(|()| Header::decode(&header));
+                let data = bytes.slice(HEADER, bytes.len() - HEADER);
+                if let (Some(header), Ok(data)) = (decoded, data) {
+                    self.credited(id, header.credit.into());
+                    self.record(id, &header, data);
+                }
+                self.return_credit(id);
+            }
+        }
+    }
+
+    /// Processes a record. Its data is only valid during the call.
+    fn record(&mut self, id: PeerId, header: &Header, data: SharedSlice<'_>) {
+        let length = data.len() as u64;
+        match header.kind {
+            Kind::Message if header.length == length => self.message(id, header, data),
+            Kind::LargeMessage => self.large_message(id, header),
+            Kind::Grant => self.granted(id, header),
+            Kind::Write if header.length == length => self.write_arrived(id, header, data),
+            Kind::LargeWrite => self.large_write_arrived(id, header),
+            Kind::Read => self.read_arrived(id, header),
+            Kind::LargeRead => self.large_read_arrived(id, header),
+            Kind::Answer => self.answered(id, header, data),
+            Kind::Atomic => self.atomic_arrived(id, header, data),
+            // Lengths that do not agree: the peer's defect, whose operation does not end.
+            Kind::Message | Kind::Write => {}
+        }
+    }
+
+    fn credited(&mut self, id: PeerId, units: u32) {
+        if units == 0 {
+            return;
+        }
+        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        if !peer.credit(units) {
+            self.fail_peer(id);
+        } else if !peer.queue.is_empty() {
+            self.list(id);
+        }
+    }
+
+    fn rung(&mut self, id: PeerId, doorbell: Doorbell) {
+        match doorbell {
+            Doorbell::Credit(units) => self.credited(id, units),
+            Doorbell::Chunk(slot) => self.slot_writable(id, slot),
+            Doorbell::Done(number) => self.peer_done(id, number),
+            Doorbell::Refused(number) => {
+                let failure = crate::completion::Failure::KeyRefused { address: self.name(id) };
+                self.peer_refused(id, number, failure);
+            }
+            Doorbell::Unsupported(number) => {
+                let failure = crate::completion::Failure::NotSupported { address: self.name(id) };
+                self.peer_refused(id, number, failure);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Large data: in parts, to landing slots that the receiving side grants.
+//!
+//! Part `i` goes to slot `i` modulo the number of granted slots, once the receiving side has copied part `i` minus that number. A doorbell
+//! tells the sending side of each copied part.
+
+use super::Messenger;
+use crate::address::PeerId;
+use crate::completion::Failure;
+use crate::layout::{CHUNK, Doorbell};
+use crate::operation::{Local, Operation, OperationId, Role};
+use crate::peer::{Payload, QueuedRecord};
+use crate::region::RemoteAccess;
+use crate::wire::{Grant, Header};
+use fpga_driver::SharedSlice;
+
+/// Maximum number of landing slots of one operation.
+const SLOTS: u64 = 4;
+
+impl Messenger {
+    /// Sends the operation's request with a grant of landing slots; waits for slots if there are none.
+    pub(super) fn request_data(&mut self, id: OperationId) {
+        if !self.starved.is_empty() || !self.try_request(id) {
+            self.starved.push_back(id);
+        }
+    }
+
+    fn try_request(&mut self, id: OperationId) -> bool {
+        let Some(operation) = self.operations.get_mut(id) else { return true };
+        let wanted = operation.length.div_ceil(CHUNK).min(SLOTS);
+        let mut grant = Grant::default();
+        for part in 0..wanted {
+            let Some(slot) = self.landing_free.pop() else { break };
+            if let Some(place) = self.landing.get_mut(usize::from(slot)) {
+                *place = Some((id, part));
+            }
+            grant.push(slot);
+        }
+        if wanted > 0 && grant.count == 0 {
+            return false;
+        }
+        operation.grant = grant;
+        let peer = operation.peer;
+        if let Some(mut header) = operation.request.take() {
+            header.grant = grant;
+            self.submit(peer, QueuedRecord { header, payload: Payload::None, operation: None });
+        }
+        if wanted == 0 {
+            self.finish(id, Ok(()));
+        }
+        true
+    }
+
+    /// Sends the requests for which there are slots again.
+    fn feed_starved(&mut self) {
+        while let Some(id) = self.starved.pop_front() {
+            if !self.try_request(id) {
+                self.starved.push_front(id);
+                return;
+            }
+        }
+    }
+
+    /// Takes back the landing slots of an operation that has ended.
+    pub(super) fn release_landing(&mut self, id: OperationId, operation: &Operation) {
+        if !matches!(operation.role, Role::Receive | Role::Absorb | Role::Read) || operation.grant.count == 0
+        {
+            return;
+        }
+        for slot in operation.grant.as_slice() {
+            if let Some(place) = self.landing.get_mut(usize::from(*slot))
+                && place.is_some_and(|(user, _)| user == id)
+            {
+                *place = None;
+                self.landing_free.push(*slot);
+            }
+        }
+        self.feed_starved();
+    }
+
+    /// The peer grants landing slots for an operation.
+    pub(super) fn granted(&mut self, id: PeerId, header: &Header) {
+        let Some(number) = self.operations.named(header.peer_operation, id) else { return };
+        let Some(operation) = self.operations.get_mut(number) else { return };
+        let is_waiting = matches!(operation.role, Role::Send | Role::Write) && !operation.is_granted;
+        if !is_waiting || header.length > operation.length {
+            return;
+        }
+        operation.peer_operation = header.operation;
+        self.begin_sending(number, header.length, header.grant);
+    }
+
+    /// Starts to send `length` bytes to the granted slots.
+    pub(super) fn begin_sending(&mut self, id: OperationId, length: u64, grant: Grant) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        operation.is_granted = true;
+        operation.length = length;
+        operation.grant = grant;
+        operation.writable = [true; crate::wire::MAX_GRANT];
+        if let Some(peer) = self.peers.get_mut(operation.peer.0 as usize) {
+            peer.lent.extend(grant.as_slice().iter().map(|slot| (*slot, id)));
+        }
+        if length > 0 {
+            self.pumping.push_back(id);
+            self.pump();
+        } else {
+            self.end_sending(id);
+        }
+    }
+
+    /// The peer has copied what was in a landing slot.
+    pub(super) fn slot_writable(&mut self, id: PeerId, slot: u16) {
+        let Some(peer) = self.peers.get(id.0 as usize) else { return };
+        let user = peer.lent.iter().find(|(lent, _)| *lent == slot).map(|(_, user)| *user);
+        let Some(operation) = user.and_then(|user| self.operations.get_mut(user)) else { return };
+        let place = operation.grant.as_slice().iter().position(|granted| *granted == slot);
+        if let Some(writable) = place.and_then(|place| operation.writable.get_mut(place)) {
+            *writable = true;
+        }
+    }
+
+    /// A part has been copied to host memory.
+    pub(super) fn part_arrived(&mut self, slot: u16, id: OperationId, part: u64, bytes: SharedSlice<'_>) {
+        let Some(operation) = self.operations.get(id) else { return };
+        let (peer, offset, length) = (operation.peer, part * CHUNK, bytes.len() as u64);
+        let count = u64::from(operation.grant.count).max(1);
+        let local = operation.local;
+        if !self.scatter_local(&local, offset, bytes) {
+            let number = operation.peer_operation;
+            let role = operation.role;
+            if role == Role::Absorb {
+                self.ring(peer, Doorbell::Refused(number));
+            }
+            let failure = Failure::KeyRefused { address: self.name(peer) };
+            self.finish(id, Err(failure));
+            return;
+        }
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        operation.arrived += length;
+        let is_complete = operation.arrived >= operation.length;
+        let has_next = (part + count) * CHUNK < operation.length;
+        if let Some(place) = self.landing.get_mut(usize::from(slot)) {
+            *place = Some((id, part + count));
+        }
+        if has_next {
+            self.ring(peer, Doorbell::Chunk(slot));
+        }
+        if is_complete {
+            self.finish(id, Ok(()));
+        }
+    }
+
+    /// Copies a part to the operation's memory. Returns `false` if its region is gone.
+    pub(super) fn scatter_local(&self, local: &Local, offset: u64, bytes: SharedSlice<'_>) -> bool {
+        let length = bytes.len() as u64;
+        match local {
+            Local::Host(ranges) => {
+                ranges.parts(offset, length, |address, position, part| {
+                    let (start, part) = (usize::try_from(position), usize::try_from(part));
+                    if let (Ok(start), Ok(part)) = (start, part)
+                        && let Ok(piece) = bytes.slice(start, part)
+                    {
+                        self.memory.write(address, piece);
+                    }
+                });
+                true
+            }
+            Local::Region { key, address } => {
+                let access = RemoteAccess { read: false, write: true };
+                let address = address.wrapping_add(offset);
+                self.regions
+                    .with(*key, address, length, access, |host| self.memory.write(host, bytes))
+                    .is_some()
+            }
+        }
+    }
+}

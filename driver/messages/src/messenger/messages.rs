@@ -1,0 +1,281 @@
+//! Messages and receives.
+
+use super::{Messenger, PostError};
+use crate::address::PeerId;
+use crate::completion::{Completion, CompletionKind, Failure};
+use crate::layout::{Doorbell, MAX_EAGER};
+use crate::matching::{Matched, Unexpected};
+use crate::operation::{Local, Operation, Role};
+use crate::peer::{Payload, QueuedRecord};
+use crate::request::{CompleteWhen, Peek, ReceiveRequest, SendRequest};
+use crate::wire::{Header, Kind};
+use fpga_driver::SharedSlice;
+
+impl Messenger {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`PostError`].
+    pub fn send(&mut self, request: &SendRequest) -> Result<(), PostError> {
+        let length = request.data.length();
+        self.check_peer(request.peer)?;
+        Self::check_inject(request.complete, length)?;
+        let mut operation =
+            Operation::new(Role::Send, request.peer, request.token, Local::Host(request.data), length);
+        operation.complete = request.complete;
+        (operation.is_tagged, operation.tag) = (request.tag.is_some(), request.tag.unwrap_or(0));
+        let is_large = length > MAX_EAGER;
+        if !is_large {
+            (operation.sent, operation.is_granted) = (length, true);
+        }
+        let id = match request.complete {
+            CompleteWhen::Injected => None,
+            _ => Some(self.operations.insert(operation).ok_or(PostError::Full)?),
+        };
+        let header = Header {
+            is_tagged: request.tag.is_some(),
+            tag: request.tag.unwrap_or(0),
+            immediate: request.immediate,
+            wants_done: request.complete == CompleteWhen::Delivered,
+            operation: id.map_or(0, |id| id.index),
+            length,
+            ..Header::new(if is_large { Kind::LargeMessage } else { Kind::Message })
+        };
+        let payload = if is_large { Payload::None } else { Payload::Host(request.data) };
+        self.submit(request.peer, QueuedRecord { header, payload, operation: id });
+        self.start();
+        Ok(())
+    }
+
+    /// Starts the copies of what was submitted.
+    pub(super) fn start(&mut self) {
+        if let Err(text) = self.kick() {
+            self.fail_card(&text);
+        }
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// [`PostError`].
+    pub fn receive(&mut self, request: &ReceiveRequest) -> Result<(), PostError> {
+        self.check_receive(request)?;
+        let mut request = *request;
+        while let Some((message, matched, is_used_up)) = self.matching.post(&mut request) {
+            self.deliver(message, &matched);
+            if is_used_up {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_receive(&self, request: &ReceiveRequest) -> Result<(), PostError> {
+        if let Some(failure) = &self.failed {
+            return Err(failure.clone().into());
+        }
+        if let Some(peer) = request.from {
+            // A peer that has failed may have left messages.
+            match self.check_peer(peer) {
+                Err(PostError::Failed(_)) if self.matching.find(request).is_some() => {}
+                Err(PostError::Full) | Ok(()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if request.multi.is_some() && (request.tag.is_some() || request.data.as_slice().len() > 1) {
+            return Err(PostError::Invalid {
+                text: "a buffer for several messages has one range, and no tag",
+            });
+        }
+        Ok(())
+    }
+
+    /// Looks for a message that has arrived and that `request` matches. The completion has its length, tag and sender, or
+    /// [`NoMessage`](Failure::NoMessage).
+    ///
+    /// # Errors
+    /// [`PostError`].
+    pub fn peek(&mut self, request: &ReceiveRequest, what: Peek) -> Result<(), PostError> {
+        self.check_receive(request)?;
+        let Some((peer, header)) = self.matching.find(request) else {
+            self.fail_receive(request, &Failure::NoMessage);
+            return Ok(());
+        };
+        match what {
+            Peek::Look => {}
+            Peek::Claim => self.matching.claim(request),
+            Peek::Discard => {
+                if let Some(message) = self.matching.take(request) {
+                    self.discard(message);
+                }
+            }
+        }
+        self.completions.push_back(Completion {
+            token: request.token,
+            kind: CompletionKind::Receive,
+            is_tagged: header.is_tagged,
+            length: header.length,
+            cut: 0,
+            address: 0,
+            tag: header.tag,
+            immediate: header.immediate,
+            source: Some(peer),
+            is_last: false,
+            result: Ok(()),
+        });
+        Ok(())
+    }
+
+    /// Receives the message that [`peek`](Self::peek) has claimed with the same context, or drops it.
+    ///
+    /// # Errors
+    /// [`PostError`].
+    pub fn receive_claimed(&mut self, request: &ReceiveRequest, discard: bool) -> Result<(), PostError> {
+        self.check_receive(request)?;
+        let claimed = self.matching.take_claimed(request.tag.is_some(), request.token.context);
+        let message =
+            claimed.ok_or(PostError::Invalid { text: "no message was claimed with this context" })?;
+        if discard {
+            let (tag, is_tagged) = (message.header.tag, message.header.is_tagged);
+            self.discard(message);
+            self.completions.push_back(Completion {
+                token: request.token,
+                kind: CompletionKind::Receive,
+                is_tagged,
+                length: 0,
+                cut: 0,
+                address: 0,
+                tag,
+                immediate: None,
+                source: None,
+                is_last: false,
+                result: Ok(()),
+            });
+            return Ok(());
+        }
+        let matched = Matched { token: request.token, data: request.data, is_last: false };
+        self.deliver(message, &matched);
+        Ok(())
+    }
+
+    /// Cancels a posted receive. Returns whether there was one; its completion is [`Cancelled`](Failure::Cancelled).
+    pub fn cancel(&mut self, context: u64) -> bool {
+        let Some(request) = self.matching.cancel(context) else { return false };
+        self.fail_receive(&request, &Failure::Cancelled);
+        true
+    }
+
+    /// Gives a message that has waited to a receive.
+    fn deliver(&mut self, mut message: Unexpected, matched: &Matched) {
+        let (peer, header) = (message.peer, message.header);
+        if header.kind == Kind::LargeMessage {
+            self.accept(peer, &header, matched);
+        } else {
+            self.take_message(peer, &header, matched, SharedSlice::from_mut(&mut message.data));
+        }
+        self.matching.recycle(message.data);
+    }
+
+    /// Drops a message; its sender is not to wait.
+    fn discard(&mut self, message: Unexpected) {
+        if message.header.kind == Kind::LargeMessage {
+            let header =
+                Header { operation: 0, peer_operation: message.header.operation, ..Header::new(Kind::Grant) };
+            self.submit(message.peer, QueuedRecord { header, payload: Payload::None, operation: None });
+        }
+        if message.header.wants_done {
+            self.ring(message.peer, Doorbell::Done(message.header.operation));
+        }
+        self.matching.recycle(message.data);
+    }
+
+    /// Copies a message to the buffer of its receive.
+    fn take_message(&mut self, peer: PeerId, header: &Header, matched: &Matched, data: SharedSlice<'_>) {
+        let taken = (data.len() as u64).min(matched.data.length());
+        let part = usize::try_from(taken).ok().and_then(|taken| data.slice(0, taken).ok());
+        if let Some(part) = part {
+            self.scatter_local(&Local::Host(matched.data), 0, part);
+        }
+        if header.wants_done {
+            self.ring(peer, Doorbell::Done(header.operation));
+        }
+        let operation = self.receive_operation(peer, header, matched, taken);
+        self.report(&operation, Ok(()));
+    }
+
+    fn receive_operation(&self, peer: PeerId, header: &Header, matched: &Matched, taken: u64) -> Operation {
+        let mut operation =
+            Operation::new(Role::Receive, peer, matched.token, Local::Host(matched.data), taken);
+        operation.cut = header.length - taken;
+        (operation.tag, operation.is_tagged) = (header.tag, header.is_tagged);
+        operation.immediate = header.immediate;
+        operation.is_last = matched.is_last;
+        operation.peer_operation = header.operation;
+        operation.wants_done = header.wants_done;
+        operation
+    }
+
+    /// A message has arrived.
+    pub(super) fn message(&mut self, peer: PeerId, header: &Header, data: SharedSlice<'_>) {
+        match self.matching.arrived(peer, header) {
+            Some(matched) => self.take_message(peer, header, &matched, data),
+            None => self.matching.keep(peer, *header, data.len(), |place| {
+                let _ = data.read(0, place);
+            }),
+        }
+    }
+
+    /// A large message is announced.
+    pub(super) fn large_message(&mut self, peer: PeerId, header: &Header) {
+        match self.matching.arrived(peer, header) {
+            Some(matched) => self.accept(peer, header, &matched),
+            None => self.matching.keep(peer, *header, 0, |_| {}),
+        }
+    }
+
+    /// Has the data of a large message sent.
+    fn accept(&mut self, peer: PeerId, header: &Header, matched: &Matched) {
+        let taken = header.length.min(matched.data.length());
+        let mut operation = self.receive_operation(peer, header, matched, taken);
+        let failed = operation.clone();
+        operation.is_granted = true;
+        let Some(id) = self.operations.insert(operation) else {
+            // As many operations as have numbers: the message is lost.
+            self.report(&failed, Err(Failure::Unreachable { address: self.name(peer) }));
+            return;
+        };
+        let request = Header {
+            operation: id.index,
+            peer_operation: header.operation,
+            length: taken,
+            ..Header::new(Kind::Grant)
+        };
+        if let Some(operation) = self.operations.get_mut(id) {
+            operation.request = Some(request);
+        }
+        self.request_data(id);
+    }
+
+    /// The peer has executed an operation.
+    pub(super) fn peer_done(&mut self, id: PeerId, number: u32) {
+        let Some(number) = self.operations.named(number, id) else { return };
+        let Some(operation) = self.operations.get_mut(number) else { return };
+        match operation.role {
+            Role::Send | Role::Write => {
+                operation.is_done = true;
+                self.end_sending(number);
+            }
+            Role::Atomic => self.finish(number, Ok(())),
+            Role::Read | Role::Receive | Role::Absorb | Role::Serve => {}
+        }
+    }
+
+    /// The peer has refused an operation.
+    pub(super) fn peer_refused(&mut self, id: PeerId, number: u32, failure: Failure) {
+        if let Some(number) = self.operations.named(number, id)
+            && self.operations.get(number).is_some_and(|operation| operation.role.is_own())
+        {
+            self.finish(number, Err(failure));
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! The messenger: its state, and the requests of the application.
+//!
+//! | Module | |
+//! |---|---|
+//! | `outgoing` | records, parts and doorbells: staging, H2C, transfers of the endpoint |
+//! | `incoming` | arrivals: doorbells, copies to host memory, records in order |
+//! | `session` | hello, silence, failures |
+//! | `messages` | messages and receives |
+//! | `access` | writes, reads and atomic operations |
+//! | `large` | data in parts: landing slots |
+
+mod access;
+mod incoming;
+mod large;
+mod messages;
+mod outgoing;
+mod session;
+
+use crate::address::{Address, PeerId};
+use crate::card::CardSide;
+use crate::completion::{Completion, CompletionKind, Failure};
+use crate::error::{MessengerError, card_error};
+use crate::inbound::Inbound;
+use crate::layout::{HELLO_KEY, LANDING_SLOTS, MAX_EAGER};
+use crate::matching::Matching;
+use crate::operation::{Operation, OperationId, Operations, Role};
+use crate::options::MessengerOptions;
+use crate::peer::{Peer, Session};
+use crate::region::Regions;
+use crate::request::{AtomicUnit, CompleteWhen, HostMemory, Token};
+use crate::staging::Staging;
+use fpga_driver::NodeId;
+use fpga_driver::endpoint::{RemoteRegion, SendTicket};
+use outgoing::{InFlight, Loading};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum number of bytes of an injected operation.
+pub const MAX_INJECT: u64 = 3968;
+const _: () = assert!(MAX_INJECT <= MAX_EAGER, "injected data travels with its record");
+/// Maximum number of records that wait for one peer.
+const MAX_QUEUED: usize = 4096;
+
+/// Reason why a request is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// Queues are full: call [`Messenger::progress`] and try again.
+    #[error("the queue to the peer is full: take completions, and try again")]
+    Full,
+    /// No such peer.
+    #[error("peer {} is not known: add its address first", .peer.0)]
+    UnknownPeer {
+        /// The peer.
+        peer: PeerId,
+    },
+    /// Data that does not suit the request.
+    #[error("{text}")]
+    Invalid {
+        /// Description.
+        text: &'static str,
+    },
+    /// The peer or the card has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+/// One end of message traffic, with a card of its own.
+///
+/// It starts no thread. [`progress`](Self::progress) makes everything move, what peers ask for included.
+pub struct Messenger {
+    memory: Arc<dyn HostMemory>,
+    atomics: Arc<dyn AtomicUnit>,
+    regions: Arc<Regions>,
+    side: CardSide,
+    /// What peers may write here.
+    region: RemoteRegion,
+    staging: Staging,
+    loading: VecDeque<Loading>,
+    in_flight: HashMap<SendTicket, InFlight>,
+    inbound: Inbound,
+    peers: Vec<Peer>,
+    by_node: HashMap<NodeId, PeerId>,
+    /// Owners of the rings here.
+    rings: Vec<PeerId>,
+    /// Peers with something to send.
+    listed: VecDeque<PeerId>,
+    operations: Operations,
+    /// Landing slots in use: the operation, and the number of the next part.
+    landing: Vec<Option<(OperationId, u64)>>,
+    landing_free: Vec<u16>,
+    /// Operations that wait for landing slots.
+    starved: VecDeque<OperationId>,
+    /// Operations with parts to send.
+    pumping: VecDeque<OperationId>,
+    matching: Matching,
+    completions: VecDeque<Completion>,
+    failed: Option<Failure>,
+    give_up: Duration,
+    now: Duration,
+    next_tick: Duration,
+    /// State of the choice of hello slots.
+    random: u64,
+    scratch: Vec<u8>,
+}
+
+impl core::fmt::Debug for Messenger {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Messenger")
+            .field("address", &self.side.address)
+            .field("peers", &self.peers.len())
+            .field("operations", &self.operations.len())
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Messenger {
+    /// Opens the card and its endpoint. `regions` may be shared with other messengers.
+    ///
+    /// # Errors
+    /// [`MessengerError`].
+    pub fn open(
+        options: &MessengerOptions,
+        memory: Arc<dyn HostMemory>,
+        atomics: Arc<dyn AtomicUnit>,
+        regions: Arc<Regions>,
+    ) -> Result<Self, MessengerError> {
+        let mut side = CardSide::open(options)?;
+        let (hello, all) = (side.layout.hello(), side.layout.region());
+        let region = side.endpoint.open_region(NodeId::ANY, all).map_err(card_error)?.remote;
+        side.endpoint.open_region_with_key(NodeId::ANY, hello, HELLO_KEY).map_err(card_error)?;
+        let now = side.endpoint.now();
+        let random = u64::from(region.node.get()) ^ region.key | 1;
+        Ok(Self {
+            memory,
+            atomics,
+            regions,
+            side,
+            region,
+            staging: Staging::new(),
+            loading: VecDeque::new(),
+            in_flight: HashMap::new(),
+            inbound: Inbound::default(),
+            peers: Vec::new(),
+            by_node: HashMap::new(),
+            rings: Vec::new(),
+            listed: VecDeque::new(),
+            operations: Operations::default(),
+            landing: vec![None; LANDING_SLOTS.into()],
+            landing_free: (0..LANDING_SLOTS).rev().collect(),
+            starved: VecDeque::new(),
+            pumping: VecDeque::new(),
+            matching: Matching::default(),
+            completions: VecDeque::new(),
+            failed: None,
+            give_up: options.give_up,
+            now,
+            next_tick: now,
+            random,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Returns the address of this messenger.
+    #[must_use]
+    pub const fn address(&self) -> Address {
+        self.side.address
+    }
+
+    /// Adds a peer. A peer that was added before keeps its number.
+    ///
+    /// # Errors
+    /// [`MessengerError::Way`], [`MessengerError::SameNode`].
+    pub fn add_peer(&mut self, address: Address) -> Result<PeerId, MessengerError> {
+        let own = self.side.address;
+        let id = self.peer_of(address.node());
+        let known = self.peers.get(id.0 as usize).and_then(|peer| peer.address);
+        match known {
+            Some(known) if known == address => return Ok(id),
+            Some(other) => return Err(MessengerError::SameNode { address, other }),
+            None => {}
+        }
+        if !self.locate(address) {
+            return Err(MessengerError::Way { address, own });
+        }
+        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
+            peer.address = Some(address);
+            peer.name = address.to_string().into();
+        }
+        Ok(id)
+    }
+
+    fn locate(&self, address: Address) -> bool {
+        match (address, self.side.address) {
+            (Address::Node(_), Address::Node(_)) => true,
+            #[cfg(feature = "sim")]
+            (Address::Link(address), Address::Link(_)) => {
+                self.side.linked.as_ref().is_some_and(|linked| linked.locate(address))
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the address of a peer; `None` for one that has not been added, whose messages have arrived all the same.
+    #[must_use]
+    pub fn peer(&self, peer: PeerId) -> Option<Address> {
+        self.peers.get(peer.0 as usize)?.address
+    }
+
+    /// Peer with a node id; a new one if there is none.
+    fn peer_of(&mut self, node: NodeId) -> PeerId {
+        if let Some(id) = self.by_node.get(&node) {
+            return *id;
+        }
+        let id = PeerId(u32::try_from(self.peers.len()).unwrap_or(u32::MAX));
+        self.peers.push(Peer::new(node));
+        self.by_node.insert(node, id);
+        id
+    }
+
+    /// Makes all operations progress. Returns the amount of work done.
+    pub fn progress(&mut self) -> usize {
+        if self.failed.is_some() {
+            return 0;
+        }
+        self.side.relax();
+        match self.step() {
+            Ok(work) => work,
+            Err(text) => {
+                self.fail_card(&text);
+                1
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<usize, String> {
+        self.now = self.side.endpoint.now();
+        let mut work = self.advance_loads()?;
+        work += self.side.endpoint.poll().map_err(|error| error.to_string())?;
+        while let Some(done) = self.side.endpoint.next_completion() {
+            self.sent(done);
+        }
+        while let Some(notification) = self.side.endpoint.next_notification() {
+            self.arrived(&notification);
+        }
+        work += self.advance_fetches()?;
+        work += self.pump();
+        self.flush();
+        if self.now >= self.next_tick {
+            self.tick();
+        }
+        self.kick()?;
+        Ok(work)
+    }
+
+    /// Returns the oldest completion that was not taken yet.
+    #[must_use]
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// Number of operations that have not completed, apart from receives of messages that have not arrived.
+    #[must_use]
+    pub fn in_progress(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Whether nothing is in progress, towards peers included: the messenger can be dropped without a loss for them.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.operations.len() == 0
+            && self.loading.is_empty()
+            && self.in_flight.is_empty()
+            && self.listed.is_empty()
+    }
+
+    /// Checks that requests to a peer are accepted.
+    fn check_peer(&self, id: PeerId) -> Result<(), PostError> {
+        if let Some(failure) = &self.failed {
+            return Err(failure.clone().into());
+        }
+        let is_known = |peer: &&Peer| peer.address.is_some() || peer.incarnation.is_some();
+        let peer = self.peers.get(id.0 as usize).filter(is_known);
+        let peer = peer.ok_or(PostError::UnknownPeer { peer: id })?;
+        if peer.session == Session::Failed {
+            return Err(Failure::Unreachable { address: Arc::clone(&peer.name) }.into());
+        }
+        if peer.queue.len() >= MAX_QUEUED {
+            return Err(PostError::Full);
+        }
+        Ok(())
+    }
+
+    fn check_inject(complete: CompleteWhen, length: u64) -> Result<(), PostError> {
+        if complete == CompleteWhen::Injected && length > MAX_INJECT {
+            return Err(PostError::Invalid { text: "the data of an injected operation is too long" });
+        }
+        Ok(())
+    }
+
+    fn name(&self, peer: PeerId) -> Arc<str> {
+        self.peers.get(peer.0 as usize).map_or_else(|| "unknown".into(), |peer| Arc::clone(&peer.name))
+    }
+
+    /// Ends an operation.
+    fn finish(&mut self, id: OperationId, result: Result<(), Failure>) {
+        let Some(operation) = self.operations.remove(id) else { return };
+        self.release_landing(id, &operation);
+        if let Some(peer) = self.peers.get_mut(operation.peer.0 as usize) {
+            peer.lent.retain(|(_, user)| *user != id);
+        }
+        if result.is_ok() && operation.wants_done {
+            self.ring(operation.peer, crate::layout::Doorbell::Done(operation.peer_operation));
+        }
+        self.report(&operation, result);
+    }
+
+    fn report(&mut self, operation: &Operation, result: Result<(), Failure>) {
+        let kind = match operation.role {
+            Role::Send => CompletionKind::Send,
+            Role::Write => CompletionKind::Write,
+            Role::Read => CompletionKind::Read,
+            Role::Atomic => CompletionKind::Atomic,
+            Role::Receive => CompletionKind::Receive,
+            Role::Absorb if operation.immediate.is_some() && result.is_ok() => CompletionKind::RemoteWrite,
+            Role::Absorb | Role::Serve => return,
+        };
+        if operation.complete == CompleteWhen::Injected
+            && result.is_ok()
+            && operation.role.is_own()
+            && operation.role != Role::Receive
+        {
+            return;
+        }
+        let result = match result {
+            Ok(()) if operation.cut > 0 => Err(Failure::Truncated),
+            result => result,
+        };
+        let is_arrival = matches!(operation.role, Role::Receive | Role::Absorb);
+        let address = match &operation.local {
+            crate::operation::Local::Host(ranges) => {
+                ranges.as_slice().first().map_or(0, |range| range.address)
+            }
+            crate::operation::Local::Region { .. } => 0,
+        };
+        let source = is_arrival.then_some(operation.peer);
+        self.completions.push_back(Completion {
+            token: if operation.role == Role::Absorb { Token::default() } else { operation.token },
+            kind,
+            is_tagged: operation.is_tagged,
+            length: operation.length,
+            cut: operation.cut,
+            address,
+            tag: operation.tag,
+            immediate: if is_arrival { operation.immediate } else { None },
+            source,
+            is_last: operation.is_last,
+            result,
+        });
+    }
+}

@@ -1,0 +1,442 @@
+//! What leaves this side: records, parts of large data, doorbells and hellos.
+
+use super::{MAX_QUEUED, Messenger};
+use crate::address::PeerId;
+use crate::card::TRANSFERS;
+use crate::completion::Failure;
+use crate::layout::{CHUNK, Doorbell, RING, UNIT};
+use crate::operation::{Local, OperationId, Role};
+use crate::peer::{Payload, QueuedRecord, Session};
+use crate::region::RemoteAccess;
+use crate::request::{CompleteWhen, HostMemory, HostRanges};
+use crate::staging::StagingSlot;
+use crate::wire::HEADER;
+use fpga_driver::endpoint::{RemoteRegion, SendCompletion, SendOptions};
+use fpga_driver::{SharedMemory, SharedSlice, Ticket};
+
+/// Transfers of the endpoint that may be in progress; some remain for doorbells.
+const MAX_IN_FLIGHT: usize = TRANSFERS as usize - 256;
+/// Copies to card memory that may be in progress: less than the entries of a ring.
+const MAX_LOADING: usize = 64;
+
+/// Purpose of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Record, or part of large data.
+    Data(Option<OperationId>),
+    Doorbell,
+    Hello,
+}
+
+/// Data on its way to card memory.
+#[derive(Debug)]
+pub(super) struct Loading {
+    ticket: Ticket,
+    slot: StagingSlot,
+    peer: PeerId,
+    target: RemoteRegion,
+    offset: u64,
+    length: u64,
+    purpose: Purpose,
+}
+
+/// Transfer in progress.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    slot: Option<StagingSlot>,
+    peer: PeerId,
+    purpose: Purpose,
+}
+
+/// Copies bytes of the application's memory to consecutive bytes of `to`, from `at` on.
+fn gather(memory: &dyn HostMemory, from: &HostRanges, skip: u64, length: u64, to: &SharedMemory, at: u64) {
+    from.parts(skip, length, |address, position, part| {
+        if let Some(slice) = slice(to, at + position, part) {
+            memory.read(address, slice);
+        }
+    });
+}
+
+/// Part of shared memory.
+pub(super) fn slice(memory: &SharedMemory, at: u64, length: u64) -> Option<SharedSlice<'_>> {
+    memory.view().slice(usize::try_from(at).ok()?, usize::try_from(length).ok()?).ok()
+}
+
+impl Messenger {
+    /// Sends a record, or queues it if the peer's ring or a resource of this side is full.
+    pub(super) fn submit(&mut self, id: PeerId, record: QueuedRecord) {
+        let mut record = record;
+        if let Some(operation) = record.operation.and_then(|operation| self.operations.get_mut(operation)) {
+            operation.in_flight += 1;
+        }
+        let is_first = self.peers.get(id.0 as usize).is_some_and(|peer| peer.queue.is_empty());
+        if is_first && self.try_post(id, &mut record) {
+            return;
+        }
+        // Injected data may change from now on.
+        let is_injected = record.operation.is_none_or(|operation| {
+            self.operations
+                .get(operation)
+                .is_none_or(|operation| operation.complete == CompleteWhen::Injected)
+        });
+        if is_injected && let Payload::Host(ranges) = &record.payload {
+            let mut bytes = vec![0; usize::try_from(ranges.length()).unwrap_or(0)];
+            ranges.parts(0, ranges.length(), |address, position, part| {
+                let (start, end) =
+                    (usize::try_from(position).unwrap_or(0), usize::try_from(position + part).unwrap_or(0));
+                if let Some(place) = bytes.get_mut(start..end) {
+                    self.memory.read(address, SharedSlice::from_mut(place));
+                }
+            });
+            record.payload = Payload::Bytes(bytes);
+        }
+        self.greet(id);
+        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
+            peer.queue.push_back(record);
+        }
+        self.list(id);
+    }
+
+    /// Puts a peer on the list of those with something to send.
+    pub(super) fn list(&mut self, id: PeerId) {
+        if let Some(peer) = self.peers.get_mut(id.0 as usize)
+            && !peer.is_listed
+        {
+            peer.is_listed = true;
+            self.listed.push_back(id);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.loading.len() < MAX_LOADING && self.in_flight.len() + self.loading.len() < MAX_IN_FLIGHT
+    }
+
+    /// Starts a record. Returns `false` if it must wait.
+    fn try_post(&mut self, id: PeerId, record: &mut QueuedRecord) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let Some(peer) = self.peers.get_mut(id.0 as usize).filter(|peer| peer.session == Session::Open)
+        else {
+            return false;
+        };
+        let Some(remote) = peer.remote else { return false };
+        let payload = record.payload.length();
+        let length = HEADER as u64 + payload;
+        let Some(slot) = self.staging.take(length) else { return false };
+        let Some(offset) = peer.reserve(length) else {
+            self.staging.release(slot);
+            return false;
+        };
+        record.header.credit = peer.take_credit();
+        if let Some(head) = slice(&self.side.staging, slot.offset, HEADER as u64) {
+            let _ = head.write(0, &record.header.encode());
+        }
+        let body = slot.offset + HEADER as u64;
+        match &record.payload {
+            Payload::None => {}
+            Payload::Host(ranges) => gather(&*self.memory, ranges, 0, payload, &self.side.staging, body),
+            Payload::Bytes(bytes) => {
+                if let Some(place) = slice(&self.side.staging, body, payload) {
+                    let _ = place.write(0, bytes);
+                }
+            }
+        }
+        self.load(slot, id, remote.region, offset, length, Purpose::Data(record.operation));
+        true
+    }
+
+    /// Starts the copy of a filled slot to card memory, from where it is sent.
+    fn load(
+        &mut self,
+        slot: StagingSlot,
+        peer: PeerId,
+        target: RemoteRegion,
+        offset: u64,
+        length: u64,
+        purpose: Purpose,
+    ) {
+        let at = usize::try_from(slot.offset).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        let card = self.side.layout.staged(slot.offset);
+        match self.side.h2c.submit_at(self.side.staging_handle, at, bytes, card) {
+            Ok(ticket) => {
+                self.loading.push_back(Loading { ticket, slot, peer, target, offset, length, purpose });
+            }
+            Err(error) => self.fail_card(&error.to_string()),
+        }
+    }
+
+    /// Starts the copies that were submitted.
+    pub(super) fn kick(&mut self) -> Result<(), String> {
+        if !self.loading.is_empty() {
+            self.side.h2c.poll().map_err(|error| error.to_string())?;
+        }
+        if !self.inbound.is_idle() {
+            self.side.c2h.poll().map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Sends what has arrived in card memory.
+    pub(super) fn advance_loads(&mut self) -> Result<usize, String> {
+        if self.loading.is_empty() {
+            return Ok(0);
+        }
+        self.side.h2c.poll().map_err(|error| error.to_string())?;
+        if let Some(completion) = self.side.h2c.next_completion()
+            && let Err(error) = completion.outcome
+        {
+            return Err(error.to_string());
+        }
+        let mut work = 0;
+        while let Some(front) = self.loading.front()
+            && self.side.h2c.has_ended(front.ticket)
+            && let Some(loaded) = self.loading.pop_front()
+        {
+            work += 1;
+            let source = self.side.layout.staged(loaded.slot.offset);
+            self.transfer(loaded, source);
+        }
+        Ok(work)
+    }
+
+    fn transfer(&mut self, loaded: Loading, source: fpga_driver::CardAddr) {
+        let Loading { slot, peer, target, offset, length, purpose, .. } = loaded;
+        let in_flight = InFlight { slot: Some(slot), peer, purpose };
+        match self.side.endpoint.send(source, &target, offset, length, SendOptions::default()) {
+            Ok(ticket) => {
+                self.note_sent(peer);
+                self.in_flight.insert(ticket, in_flight);
+            }
+            Err(_) => {
+                self.staging.release(slot);
+                self.fail_peer(peer);
+            }
+        }
+    }
+
+    fn note_sent(&mut self, id: PeerId) {
+        let now = self.now;
+        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
+            peer.in_flight += 1;
+            peer.last_sent = now;
+        }
+    }
+
+    /// Sends the first message of a session.
+    pub(super) fn send_hello(
+        &mut self,
+        id: PeerId,
+        bytes: &[u8; HEADER],
+        target: RemoteRegion,
+        offset: u64,
+    ) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let Some(slot) = self.staging.take(HEADER as u64) else { return false };
+        if let Some(place) = slice(&self.side.staging, slot.offset, HEADER as u64) {
+            let _ = place.write(0, bytes);
+        }
+        self.load(slot, id, target, offset, HEADER as u64, Purpose::Hello);
+        true
+    }
+
+    /// Rings a doorbell of a peer.
+    pub(super) fn ring(&mut self, id: PeerId, doorbell: Doorbell) {
+        let is_first = self.peers.get(id.0 as usize).is_some_and(|peer| peer.doorbells.is_empty());
+        if is_first && self.try_ring(id, doorbell) {
+            return;
+        }
+        if let Some(peer) = self.peers.get_mut(id.0 as usize)
+            && peer.doorbells.len() < MAX_QUEUED
+        {
+            peer.doorbells.push_back(doorbell);
+        }
+        self.list(id);
+    }
+
+    fn try_ring(&mut self, id: PeerId, doorbell: Doorbell) -> bool {
+        let peer = self.peers.get(id.0 as usize).filter(|peer| peer.session == Session::Open);
+        let Some(remote) = peer.and_then(|peer| peer.remote) else { return false };
+        // Any byte: its address is what matters.
+        let source = self.side.layout.staged(0);
+        let sent =
+            self.side.endpoint.send(source, &remote.region, doorbell.offset(), 1, SendOptions::default());
+        let Ok(ticket) = sent else { return false };
+        self.note_sent(id);
+        self.in_flight.insert(ticket, InFlight { slot: None, peer: id, purpose: Purpose::Doorbell });
+        true
+    }
+
+    /// Sends what waits for peers, as far as there is space.
+    pub(super) fn flush(&mut self) {
+        for _ in 0..self.listed.len() {
+            let Some(id) = self.listed.pop_front() else { return };
+            if let Some(peer) = self.peers.get_mut(id.0 as usize) {
+                peer.is_listed = false;
+            }
+            if !self.flush_peer(id) {
+                self.list(id);
+            }
+        }
+    }
+
+    /// Returns whether nothing remains.
+    fn flush_peer(&mut self, id: PeerId) -> bool {
+        loop {
+            let Some(peer) = self.peers.get_mut(id.0 as usize) else { return true };
+            if let Some(doorbell) = peer.doorbells.pop_front() {
+                if !self.try_ring(id, doorbell) {
+                    if let Some(peer) = self.peers.get_mut(id.0 as usize) {
+                        peer.doorbells.push_front(doorbell);
+                    }
+                    return false;
+                }
+                continue;
+            }
+            let Some(mut record) = peer.queue.pop_front() else { return true };
+            if !self.try_post(id, &mut record) {
+                if let Some(peer) = self.peers.get_mut(id.0 as usize) {
+                    peer.queue.push_front(record);
+                }
+                return false;
+            }
+        }
+    }
+
+    /// Returns credits that no record carries.
+    pub(super) fn return_credit(&mut self, id: PeerId) {
+        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        if u64::from(peer.freed) >= RING / UNIT / 4 {
+            let units = peer.take_credit();
+            self.ring(id, Doorbell::Credit(units.into()));
+        }
+    }
+
+    /// Processes the end of a transfer.
+    pub(super) fn sent(&mut self, done: SendCompletion) {
+        let Some(ended) = self.in_flight.remove(&done.ticket) else { return };
+        if let Some(slot) = ended.slot {
+            self.staging.release(slot);
+        }
+        if let Some(peer) = self.peers.get_mut(ended.peer.0 as usize) {
+            peer.in_flight = peer.in_flight.saturating_sub(1);
+        }
+        match (ended.purpose, done.result) {
+            (Purpose::Hello, Ok(())) | (Purpose::Doorbell, Ok(())) | (Purpose::Data(None), Ok(())) => {}
+            // The peer may not have opened its hello slots yet; the session gives up.
+            (Purpose::Hello, Err(_)) => {}
+            (Purpose::Data(Some(id)), Ok(())) => self.data_arrived(id),
+            (_, Err(_)) => self.fail_peer(ended.peer),
+        }
+    }
+
+    /// A record or a part of an operation is in the peer's card.
+    fn data_arrived(&mut self, id: OperationId) {
+        if let Some(operation) = self.operations.get_mut(id) {
+            operation.in_flight = operation.in_flight.saturating_sub(1);
+        }
+        self.end_sending(id);
+    }
+
+    /// Ends an operation of this side if everything has happened that its completion stands for.
+    pub(super) fn end_sending(&mut self, id: OperationId) {
+        let Some(operation) = self.operations.get(id) else { return };
+        let is_sent = operation.in_flight == 0 && operation.sent == operation.length && operation.is_granted;
+        let is_over = match operation.role {
+            Role::Send if operation.complete == CompleteWhen::Delivered => is_sent && operation.is_done,
+            Role::Send | Role::Serve => is_sent,
+            Role::Write => is_sent && operation.is_done,
+            Role::Read | Role::Atomic | Role::Receive | Role::Absorb => false,
+        };
+        if is_over {
+            self.finish(id, Ok(()));
+        }
+    }
+
+    /// Sends parts of large data to free landing slots. Returns the number of parts.
+    pub(super) fn pump(&mut self) -> usize {
+        let mut count = 0;
+        for _ in 0..self.pumping.len() {
+            let Some(id) = self.pumping.pop_front() else { break };
+            while self.send_part(id) {
+                count += 1;
+            }
+            let is_incomplete =
+                self.operations.get(id).is_some_and(|operation| operation.sent < operation.length);
+            if is_incomplete {
+                self.pumping.push_back(id);
+            }
+        }
+        count
+    }
+
+    /// Starts the next part; `false` if there is none, or if it must wait.
+    fn send_part(&mut self, id: OperationId) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let Some(operation) = self.operations.get(id) else { return false };
+        let (peer, offset) = (operation.peer, operation.sent);
+        let length = CHUNK.min(operation.length - offset);
+        let count = u64::from(operation.grant.count);
+        if length == 0 || count == 0 {
+            return false;
+        }
+        let place = usize::try_from(offset / CHUNK % count).unwrap_or(0);
+        if !operation.writable.get(place).copied().unwrap_or(false) {
+            return false;
+        }
+        let local = operation.local;
+        let Some(landing) = operation.grant.as_slice().get(place).copied() else { return false };
+        let open = self.peers.get(peer.0 as usize).filter(|peer| peer.session == Session::Open);
+        let Some(remote) = open.and_then(|peer| peer.remote) else { return false };
+        let Some(slot) = self.staging.take(length) else { return false };
+        if !self.gather_local(&local, offset, length, slot) {
+            self.staging.release(slot);
+            self.refuse_serving(id);
+            return false;
+        }
+        if let Some(operation) = self.operations.get_mut(id) {
+            operation.sent += length;
+            operation.in_flight += 1;
+            if let Some(writable) = operation.writable.get_mut(place) {
+                *writable = false;
+            }
+        }
+        let target = remote.landing + u64::from(landing) * CHUNK;
+        self.load(slot, peer, remote.region, target, length, Purpose::Data(Some(id)));
+        true
+    }
+
+    /// Copies a part of the operation's data to a staging slot. Returns `false` if its region is gone.
+    fn gather_local(&self, local: &Local, offset: u64, length: u64, slot: StagingSlot) -> bool {
+        match local {
+            Local::Host(ranges) => {
+                gather(&*self.memory, ranges, offset, length, &self.side.staging, slot.offset);
+                true
+            }
+            Local::Region { key, address } => {
+                let access = RemoteAccess { read: true, write: false };
+                let copied = self.regions.with(*key, address.wrapping_add(offset), length, access, |host| {
+                    if let Some(place) = slice(&self.side.staging, slot.offset, length) {
+                        self.memory.read(host, place);
+                    }
+                });
+                copied.is_some()
+            }
+        }
+    }
+
+    /// The region of a read was deregistered during the read.
+    fn refuse_serving(&mut self, id: OperationId) {
+        if let Some(operation) = self.operations.get(id) {
+            let (peer, number) = (operation.peer, operation.peer_operation);
+            self.ring(peer, Doorbell::Refused(number));
+            let failure = Failure::KeyRefused { address: self.name(peer) };
+            self.finish(id, Err(failure));
+        }
+    }
+}

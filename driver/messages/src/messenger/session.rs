@@ -1,0 +1,208 @@
+//! Sessions with peers: hello, silence, failures.
+
+use super::Messenger;
+use crate::address::PeerId;
+use crate::completion::{Completion, CompletionKind, Failure};
+use crate::layout::{CHUNK, Doorbell, HELLO_BYTES, HELLO_KEY, HELLO_SLOTS, Layout, MAX_RECORD, RING};
+use crate::peer::{Remote, Session};
+use crate::request::ReceiveRequest;
+use crate::wire::Hello;
+use fpga_driver::endpoint::RemoteRegion;
+use fpga_driver::{CardAddr, Incarnation, NodeId};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Interval of the work that depends on time only.
+const TICK: Duration = Duration::from_millis(5);
+/// Time after which an unanswered hello is repeated, doubled with each try up to the maximum.
+const HELLO_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_HELLO_INTERVAL: Duration = Duration::from_secs(1);
+/// Silence after which a peer is asked whether it is there, if anything is expected of it.
+const SILENCE: Duration = Duration::from_secs(1);
+
+impl Messenger {
+    /// Begins a session, unless there is one.
+    pub(super) fn greet(&mut self, id: PeerId) {
+        let now = self.now;
+        if let Some(peer) = self.peers.get_mut(id.0 as usize)
+            && peer.session == Session::New
+        {
+            peer.session = Session::Greeting { since: now, next: now, tries: 0 };
+            self.send_due_hello(id);
+        }
+    }
+
+    /// Sends a hello if it is due.
+    fn send_due_hello(&mut self, id: PeerId) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        let Session::Greeting { since, next, tries } = peer.session else { return };
+        if now.saturating_sub(since) >= self.give_up {
+            self.fail_peer(id);
+            return;
+        }
+        // One at a time: the endpoint repeats its packets.
+        if now < next || peer.in_flight > 0 {
+            return;
+        }
+        if self.hello(id, false)
+            && let Some(peer) = self.peers.get_mut(id.0 as usize)
+        {
+            let interval = (HELLO_INTERVAL * (1 << tries.min(6))).min(MAX_HELLO_INTERVAL);
+            peer.session = Session::Greeting { since, next: now + interval, tries: tries + 1 };
+        }
+    }
+
+    /// Sends a hello, which grants the peer a ring.
+    fn hello(&mut self, id: PeerId, is_answer: bool) -> bool {
+        let Some(ring) = self.ring_of(id) else { return false };
+        let Some(offset) = self.side.layout.ring_offset(ring) else { return false };
+        let Some(node) = self.peers.get(id.0 as usize).map(|peer| peer.node) else { return false };
+        let hello = Hello {
+            is_answer,
+            address: self.region.address.get(),
+            length: self.region.length,
+            key: self.region.key,
+            ring: offset,
+            landing: Layout::landing_offset(),
+            ring_length: u32::try_from(RING).unwrap_or(0),
+            chunk: u32::try_from(CHUNK).unwrap_or(0),
+        };
+        let target = self.side.layout.hello();
+        let target = RemoteRegion { node, address: target.start, length: target.length, key: HELLO_KEY };
+        // Any slot: two hellos in one slot at the same time are noticed, because one has no answer.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.send_hello(id, &hello.encode(), target, self.random % HELLO_SLOTS * HELLO_BYTES)
+    }
+
+    /// Ring of a peer here; a new one if it has none.
+    fn ring_of(&mut self, id: PeerId) -> Option<u32> {
+        let peer = self.peers.get_mut(id.0 as usize)?;
+        if let Some(ring) = peer.ring {
+            return Some(ring);
+        }
+        let ring = u32::try_from(self.rings.len()).ok()?;
+        self.side.layout.ring_offset(ring)?;
+        peer.ring = Some(ring);
+        self.rings.push(id);
+        Some(ring)
+    }
+
+    /// Processes a hello.
+    pub(super) fn greeted(&mut self, node: NodeId, incarnation: Incarnation, hello: &Hello) {
+        if u64::from(hello.chunk) != CHUNK || u64::from(hello.ring_length) < MAX_RECORD {
+            return;
+        }
+        let id = self.peer_of(node);
+        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        if peer.incarnation.is_some_and(|known| known != incarnation) {
+            let failure = Failure::Restarted { address: Arc::clone(&peer.name) };
+            self.end_session(id, &failure);
+        }
+        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        if peer.session == Session::Failed && peer.incarnation == Some(incarnation) {
+            return;
+        }
+        peer.incarnation = Some(incarnation);
+        if peer.remote.is_none() {
+            let region = RemoteRegion {
+                node,
+                address: CardAddr::new(hello.address),
+                length: hello.length,
+                key: hello.key,
+            };
+            let ring_length = hello.ring_length.into();
+            peer.remote = Some(Remote { region, ring: hello.ring, landing: hello.landing, ring_length });
+        }
+        peer.session = Session::Open;
+        if !hello.is_answer && !self.hello(id, true) {
+            // Without space for the answer the peer asks again.
+            return;
+        }
+        self.list(id);
+    }
+
+    /// Work that depends on time: hellos, and signs of life.
+    pub(super) fn tick(&mut self) {
+        self.next_tick = self.now + TICK;
+        let is_receiving = self.matching.is_waiting();
+        let is_busy = self.operations.len() > 0;
+        for index in 0..self.peers.len() {
+            let id = PeerId(u32::try_from(index).unwrap_or(u32::MAX));
+            let Some(peer) = self.peers.get(index) else { continue };
+            match peer.session {
+                Session::Greeting { .. } => self.send_due_hello(id),
+                Session::Open
+                    if (is_receiving || is_busy)
+                        && peer.in_flight == 0
+                        && self.now.saturating_sub(peer.last_sent) >= SILENCE =>
+                {
+                    self.ring(id, Doorbell::Credit(0));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A peer does not answer.
+    pub(super) fn fail_peer(&mut self, id: PeerId) {
+        let Some(peer) = self.peers.get(id.0 as usize) else { return };
+        if peer.session == Session::Failed {
+            return;
+        }
+        let incarnation = peer.incarnation;
+        let failure = Failure::Unreachable { address: Arc::clone(&peer.name) };
+        self.end_session(id, &failure);
+        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
+            peer.session = Session::Failed;
+            peer.incarnation = incarnation;
+        }
+    }
+
+    /// Ends everything that is in progress with a peer.
+    fn end_session(&mut self, id: PeerId, failure: &Failure) {
+        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
+            peer.reset();
+            peer.session = Session::New;
+        }
+        for operation in self.operations.of_peer(Some(id)) {
+            self.finish(operation, Err(failure.clone()));
+        }
+        for request in self.matching.fail(Some(id)) {
+            self.fail_receive(&request, failure);
+        }
+    }
+
+    /// The card has failed: everything ends.
+    pub(super) fn fail_card(&mut self, text: &str) {
+        if self.failed.is_some() {
+            return;
+        }
+        let failure = Failure::Card { text: text.into() };
+        self.failed = Some(failure.clone());
+        for operation in self.operations.of_peer(None) {
+            self.finish(operation, Err(failure.clone()));
+        }
+        for request in self.matching.fail(None) {
+            self.fail_receive(&request, &failure);
+        }
+    }
+
+    pub(super) fn fail_receive(&mut self, request: &ReceiveRequest, failure: &Failure) {
+        self.completions.push_back(Completion {
+            token: request.token,
+            kind: CompletionKind::Receive,
+            is_tagged: request.tag.is_some(),
+            length: 0,
+            cut: 0,
+            address: 0,
+            tag: request.tag.map_or(0, |pattern| pattern.tag),
+            immediate: None,
+            source: request.from,
+            is_last: true,
+            result: Err(failure.clone()),
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! Options of a messenger.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How simulated cards of different processes are connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkChoice {
+    /// Shared memory between processes of one machine, UDP otherwise.
+    #[default]
+    Auto,
+    /// UDP only.
+    Udp,
+    /// Shared memory only.
+    Shm,
+}
+
+/// Options of a messenger.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MessengerOptions {
+    /// The card, as `fpgactl --card` names it. Default `mock`: a simulated card of this process, linked with those of others.
+    pub card: String,
+    /// Links of a simulated card.
+    pub link: LinkChoice,
+    /// Address at which a simulated card's link receives; port 0: a free one. Default: the address of this machine, port 0.
+    pub listen: Option<SocketAddr>,
+    /// Maximum time without an answer of a peer before its operations fail. Default 30 s.
+    pub give_up: Duration,
+}
+
+impl Default for MessengerOptions {
+    fn default() -> Self {
+        Self {
+            card: "mock".to_owned(),
+            link: LinkChoice::Auto,
+            listen: None,
+            give_up: Duration::from_secs(30),
+        }
+    }
+}
+
+impl MessengerOptions {
+    /// Reads the environment variables `FPGA_CARD`, `FPGA_LINK` (`auto`, `udp`, `shm`), `FPGA_ADDRESS` (IP address, or IP:PORT) and `FPGA_GIVE_UP`
+    /// (seconds). `None` of them is required.
+    ///
+    /// # Errors
+    /// Text that names the variable and what it accepts.
+    pub fn from_environment() -> Result<Self, String> {
+        let mut options = Self::default();
+        let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        if let Some(card) = variable("FPGA_CARD") {
+            options.card = card;
+        }
+        if let Some(link) = variable("FPGA_LINK") {
+            options.link = match link.as_str() {
+                "auto" => LinkChoice::Auto,
+                "udp" => LinkChoice::Udp,
+                "shm" => LinkChoice::Shm,
+                _ => return Err(format!("FPGA_LINK is {link}: give auto, udp or shm")),
+            };
+        }
+        if let Some(address) = variable("FPGA_ADDRESS") {
+            let whole = address.parse().ok();
+            let socket = whole.or_else(|| address.parse().ok().map(|ip| SocketAddr::new(ip, 0)));
+            options.listen = Some(
+                socket.ok_or_else(|| format!("FPGA_ADDRESS is {address}: give an IP address, or IP:PORT"))?,
+            );
+        }
+        if let Some(seconds) = variable("FPGA_GIVE_UP") {
+            let span = seconds.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            options.give_up = span
+                .filter(|span| !span.is_zero())
+                .ok_or_else(|| format!("FPGA_GIVE_UP is {seconds}: give a number of seconds above 0"))?;
+        }
+        Ok(options)
+    }
+}

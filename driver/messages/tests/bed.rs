@@ -1,0 +1,177 @@
+//! Messengers of one thread, and the memory of their application.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fpga_driver::SharedSlice;
+use fpga_messages::{
+    AtomicCall, AtomicUnit, CompleteWhen, Completion, HostMemory, HostRanges, LinkChoice, Messenger,
+    MessengerOptions, PeerId, ReceiveRequest, Regions, SendRequest, TagPattern, Token,
+};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const MEMORY: usize = 8 << 20;
+
+/// Memory of an application: addresses are positions.
+pub(crate) struct Memory(Mutex<Vec<u8>>);
+
+impl HostMemory for Memory {
+    fn read(&self, from: u64, to: SharedSlice<'_>) {
+        let memory = self.0.lock().unwrap();
+        to.write(0, &memory[from as usize..from as usize + to.len()]).unwrap();
+    }
+
+    fn write(&self, to: u64, from: SharedSlice<'_>) {
+        let mut memory = self.0.lock().unwrap();
+        let end = to as usize + from.len();
+        from.read(0, &mut memory[to as usize..end]).unwrap();
+    }
+}
+
+/// Adds words of 64 bits: operation 1 on type 1.
+pub(crate) struct Adder(pub(crate) Arc<Memory>);
+
+impl AtomicUnit for Adder {
+    fn apply(&self, call: AtomicCall<'_>) -> bool {
+        let AtomicCall { operation, datatype, address, length, operand, fetch, .. } = call;
+        if (operation, datatype) != (1, 1) || operand.len() as u64 != length {
+            return false;
+        }
+        let mut memory = self.0.0.lock().unwrap();
+        let target = &mut memory[address as usize..(address + length) as usize];
+        if !fetch.is_empty() {
+            fetch.copy_from_slice(target);
+        }
+        for (word, add) in target.chunks_exact_mut(8).zip(operand.chunks_exact(8)) {
+            let sum = u64::from_le_bytes(word.try_into().unwrap())
+                .wrapping_add(u64::from_le_bytes(add.try_into().unwrap()));
+            word.copy_from_slice(&sum.to_le_bytes());
+        }
+        true
+    }
+}
+
+pub(crate) struct End {
+    pub(crate) messenger: Messenger,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) regions: Arc<Regions>,
+    pub(crate) done: Vec<Completion>,
+}
+
+impl End {
+    pub(crate) fn open(options: &MessengerOptions) -> Self {
+        let memory = Arc::new(Memory(Mutex::new(vec![0; MEMORY])));
+        let regions = Arc::new(Regions::default());
+        let (theirs, atomics) =
+            (Arc::clone(&memory) as Arc<dyn HostMemory>, Arc::new(Adder(Arc::clone(&memory))));
+        let messenger = Messenger::open(options, theirs, atomics, Arc::clone(&regions)).unwrap();
+        Self { messenger, memory, regions, done: Vec::new() }
+    }
+
+    pub(crate) fn poke(&self, at: u64, bytes: &[u8]) {
+        self.memory.0.lock().unwrap()[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub(crate) fn peek(&self, at: u64, length: usize) -> Vec<u8> {
+        self.memory.0.lock().unwrap()[at as usize..at as usize + length].to_vec()
+    }
+
+    pub(crate) fn progress(&mut self) {
+        self.messenger.progress();
+        while let Some(done) = self.messenger.next_completion() {
+            self.done.push(done);
+        }
+    }
+
+    pub(crate) fn take(&mut self, context: u64) -> Option<Completion> {
+        let at = self.done.iter().position(|done| done.token.context == context)?;
+        Some(self.done.remove(at))
+    }
+}
+
+pub(crate) fn options(link: LinkChoice) -> MessengerOptions {
+    let mut options = MessengerOptions::default();
+    options.listen = Some("127.0.0.1:0".parse().unwrap());
+    options.link = link;
+    options
+}
+
+/// Ends that know each other: peer `n` of each is end `n`.
+pub(crate) struct Bed(pub(crate) Vec<End>);
+
+impl Bed {
+    pub(crate) fn new(count: usize, options: &MessengerOptions) -> Self {
+        let mut ends: Vec<End> = (0..count).map(|_| End::open(options)).collect();
+        let addresses: Vec<_> = ends.iter().map(|end| end.messenger.address()).collect();
+        for end in &mut ends {
+            for (number, address) in (0..).zip(&addresses) {
+                assert_eq!(end.messenger.add_peer(*address).unwrap(), PeerId(number));
+            }
+        }
+        Self(ends)
+    }
+
+    pub(crate) fn progress(&mut self) {
+        self.0.iter_mut().for_each(End::progress);
+    }
+
+    /// Waits for the completion with `context` at end `at`.
+    pub(crate) fn wait(&mut self, at: usize, context: u64) -> Completion {
+        let begun = Instant::now();
+        loop {
+            if let Some(done) = self.0[at].take(context) {
+                return done;
+            }
+            assert!(
+                begun.elapsed() < TIMEOUT,
+                "no completion {context} at end {at}: {:?}",
+                self.0[at].messenger
+            );
+            self.progress();
+        }
+    }
+}
+
+pub(crate) fn ranges(at: u64, length: usize) -> HostRanges {
+    HostRanges::one(at, length as u64).unwrap()
+}
+
+pub(crate) fn send(to: usize, at: u64, length: usize, tag: Option<u64>, context: u64) -> SendRequest {
+    SendRequest {
+        peer: PeerId(to as u32),
+        data: ranges(at, length),
+        tag,
+        immediate: None,
+        complete: CompleteWhen::Transmitted,
+        token: Token { context, user: 7 },
+    }
+}
+
+pub(crate) fn receive(
+    from: Option<usize>,
+    at: u64,
+    length: usize,
+    tag: Option<u64>,
+    context: u64,
+) -> ReceiveRequest {
+    ReceiveRequest {
+        from: from.map(|from| PeerId(from as u32)),
+        tag: tag.map(|tag| TagPattern { tag, ignore: 0 }),
+        data: ranges(at, length),
+        multi: None,
+        token: Token { context, user: 9 },
+    }
+}
+
+/// Bytes that depend on `seed`.
+pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        })
+        .collect()
+}

@@ -1,0 +1,83 @@
+//! Peers that do not answer, or start again.
+
+use std::time::Duration;
+
+use fpga_messages::{Failure, LinkChoice, PostError};
+
+use crate::bed::{Bed, End, options, receive, send};
+
+fn impatient() -> fpga_messages::MessengerOptions {
+    let mut options = options(LinkChoice::Auto);
+    options.give_up = Duration::from_millis(300);
+    options
+}
+
+fn is_unreachable(result: Result<(), Failure>) -> bool {
+    matches!(result, Err(Failure::Unreachable { .. }))
+}
+
+#[test]
+fn peer_that_never_was_fails_sends() {
+    let mut bed = Bed::new(1, &impatient());
+    let nobody = bed.0[0].messenger.add_peer("fpga://127.0.0.1:9".parse().unwrap()).unwrap();
+    for (context, length) in [(1, 10), (2, 100_000)] {
+        bed.0[0].messenger.send(&send(nobody.0 as usize, 0, length, None, context)).unwrap();
+    }
+    assert!(is_unreachable(bed.wait(0, 1).result));
+    assert!(is_unreachable(bed.wait(0, 2).result));
+    let later = bed.0[0].messenger.send(&send(nobody.0 as usize, 0, 10, None, 3));
+    assert!(matches!(later, Err(PostError::Failed(Failure::Unreachable { .. }))));
+}
+
+#[test]
+fn peer_that_ends_fails_what_is_in_progress_with_it() {
+    let mut bed = Bed::new(3, &impatient());
+    bed.0[1].messenger.receive(&receive(Some(2), 0, 10, None, 1)).unwrap();
+    bed.0[2].messenger.send(&send(1, 0, 10, None, 1)).unwrap();
+    bed.wait(1, 1);
+    bed.wait(2, 1);
+    // From now on end 1 waits for a message of end 2, which ends.
+    bed.0[1].messenger.receive(&receive(Some(2), 0, 10, None, 2)).unwrap();
+    bed.0[1].messenger.receive(&receive(None, 0, 10, None, 3)).unwrap();
+    bed.0[1].messenger.send(&send(2, 0, 100_000, Some(1), 4)).unwrap();
+    drop(bed.0.pop());
+    assert!(is_unreachable(bed.wait(1, 2).result));
+    assert!(is_unreachable(bed.wait(1, 4).result));
+    // Receives from anyone, and other peers, are not concerned.
+    bed.0[0].messenger.send(&send(1, 0, 10, None, 1)).unwrap();
+    assert_eq!(bed.wait(1, 3).result, Ok(()));
+}
+
+#[test]
+fn peer_that_starts_again_has_a_new_session() {
+    let mut bed = Bed::new(2, &impatient());
+    bed.0[0].messenger.send(&send(1, 0, 10, None, 1)).unwrap();
+    bed.wait(0, 1);
+    let fpga_messages::Address::Link(address) = bed.0[1].messenger.address() else { unreachable!() };
+    let own = bed.0[0].messenger.address();
+    drop(bed.0.pop());
+    // Waits for a message of the process that has ended.
+    bed.0[0].messenger.receive(&receive(Some(1), 0, 10, None, 2)).unwrap();
+    let mut again = impatient();
+    again.listen = Some(address);
+    let mut second = End::open(&again);
+    let first = second.messenger.add_peer(own).unwrap();
+    second.messenger.send(&send(first.0 as usize, 0, 10, Some(5), 1)).unwrap();
+    bed.0.push(second);
+    let failure = bed.wait(0, 2).result;
+    assert!(matches!(failure, Err(Failure::Restarted { .. } | Failure::Unreachable { .. })), "{failure:?}");
+    bed.0[0].messenger.receive(&receive(Some(1), 0, 10, Some(5), 3)).unwrap();
+    assert_eq!(bed.wait(0, 3).result, Ok(()));
+    bed.0[0].messenger.send(&send(1, 0, 10, Some(6), 4)).unwrap();
+    assert_eq!(bed.wait(0, 4).result, Ok(()));
+}
+
+#[test]
+fn addresses_that_cannot_be_peers_are_refused() {
+    let mut end = End::open(&impatient());
+    assert!(end.messenger.add_peer("fpga://node/5".parse().unwrap()).is_err());
+    assert!(end.messenger.add_peer("fpga://[::1]:9".parse().unwrap()).is_err());
+    end.messenger.add_peer("fpga://10.1.0.5:9".parse().unwrap()).unwrap();
+    let error = end.messenger.add_peer("fpga://10.2.0.5:9".parse().unwrap()).unwrap_err();
+    assert!(error.to_string().contains("same node id"), "{error}");
+}

@@ -1,0 +1,9 @@
+//! Messengers that exchange messages over the links of simulated cards.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+#![expect(clippy::cast_possible_truncation, reason = "all lengths are small")]
+
+mod access;
+mod bed;
+mod failures;
+mod messages;
+mod random;
