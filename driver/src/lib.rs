@@ -136,14 +136,15 @@ pub mod backend {
 pub mod sim {
     pub use fpga_netmodel::{Impairments, Order, OrderError};
     pub use fpga_sim::link::{
-        Link, LinkAddress, LinkCounters, LinkError, ShmLink, ShmLinkOptions, UdpLink, UdpLinkOptions,
+        Link, LinkAddress, LinkCounters, LinkError, LinkEvents, ShmLink, ShmLinkOptions, UdpLink,
+        UdpLinkOptions,
     };
     pub use fpga_sim::served::{ServeError, SocketFile};
     pub use fpga_sim::{
-        AxiAccess, Board, Builtin, CardDescription, CardError, CardFailure, DescriptionError, Design,
-        DesignAccess, DesignError, FaultPlan, HopCounters, HopFeedback, Membership, Partitions, PlannedFault,
-        Problem, RefusedAccesses, SimBackend, SimHop, SimNetwork, SimNetworkBuilder, SimNetworkError,
-        StreamBytes, ThreadOptions, TimeSpent, Unit,
+        Attendant, AxiAccess, Board, Builtin, CardDescription, CardError, CardFailure, DescriptionError,
+        Design, DesignAccess, DesignError, FaultPlan, HopCounters, HopFeedback, Membership, Partitions,
+        PlannedFault, Problem, RefusedAccesses, SimBackend, SimHop, SimNetwork, SimNetworkBuilder,
+        SimNetworkError, StreamBytes, ThreadOptions, TimeSpent, Unit,
     };
 }
 

@@ -10,12 +10,14 @@ use crate::options::{LinkChoice, MessengerOptions};
 use fpga_driver::Card;
 use fpga_driver::NodeId;
 use fpga_driver::sim::{
-    CardDescription, Link, LinkAddress, ShmLink, ShmLinkOptions, SimNetwork, UdpLink, UdpLinkOptions,
+    Attendant, CardDescription, Link, LinkAddress, LinkEvents, ShmLink, ShmLinkOptions, SimNetwork, UdpLink,
+    UdpLinkOptions,
 };
 use std::fs::DirBuilder;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Payload bytes of a packet, and packets of a segment.
 const PACKET: u32 = 4096;
@@ -23,6 +25,8 @@ const MASK_BITS: u16 = 256;
 /// Buffers for packets out of order, and segments received at the same time.
 const ESCAPE_SLOTS: u16 = 256;
 const REGISTRY_ENTRIES: u16 = 256;
+/// Time without progress after which a thread works for the card.
+const ATTENTION: Duration = Duration::from_millis(10);
 /// Number of peers for which a simulated card has memory.
 const PEERS: u64 = 4096;
 /// Address of no host, by whose route the address of this machine is found (RFC 5737). Nothing is sent there.
@@ -33,8 +37,11 @@ const SOMEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 
 pub(crate) struct Linked {
     pub(crate) network: SimNetwork,
     pub(crate) address: SocketAddr,
+    pub(crate) events: LinkEvents,
     choice: LinkChoice,
     folder: PathBuf,
+    /// Acknowledges packets while the application computes.
+    _attendant: Attendant,
 }
 
 fn link_error(error: impl core::fmt::Display) -> MessengerError {
@@ -104,7 +111,9 @@ pub(crate) fn open(
     let link = Link::both(shm, udp).map_err(link_error)?;
     let network = SimNetwork::builder().card(card).link(link).build().map_err(link_error)?;
     let card = Card::from_backend(network.backend(0)).map_err(card_error)?;
-    Ok((card, Linked { network, address, choice: options.link, folder }))
+    let events = network.link_events().ok_or_else(|| link_error("it was not opened"))?;
+    let attendant = Attendant::start(&network, ATTENTION).map_err(link_error)?;
+    Ok((card, Linked { network, address, events, choice: options.link, folder, _attendant: attendant }))
 }
 
 impl Linked {

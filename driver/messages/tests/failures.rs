@@ -81,3 +81,25 @@ fn addresses_that_cannot_be_peers_are_refused() {
     let error = end.messenger.add_peer("fpga://10.2.0.5:9".parse().unwrap()).unwrap_err();
     assert!(error.to_string().contains("same node id"), "{error}");
 }
+
+/// A peer whose application computes, and does not call the messenger, still acknowledges what arrives.
+#[test]
+fn peer_that_computes_is_not_taken_for_dead() {
+    let mut bed = Bed::new(2, &impatient());
+    bed.0[0].messenger.send(&send(1, 0, 10, None, 1)).unwrap();
+    bed.wait(0, 1);
+    let mut sender = bed.0.remove(0);
+    for context in 2..6 {
+        sender.messenger.send(&send(1, 0, 1000, None, context)).unwrap();
+        // The other end does not progress here.
+        let begun = std::time::Instant::now();
+        let done = loop {
+            sender.progress();
+            if let Some(done) = sender.take(context) {
+                break done;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60));
+        };
+        assert_eq!(done.result, Ok(()));
+    }
+}

@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attendant;
 mod backend;
 mod bar;
 mod builder;
@@ -37,6 +38,7 @@ mod sync;
 mod threaded;
 mod time;
 
+pub use attendant::Attendant;
 pub use backend::SimBackend;
 pub use builder::SimNetworkBuilder;
 pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};

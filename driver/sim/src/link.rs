@@ -34,8 +34,7 @@ use crate::served::ServeError;
 use fpga_firmware::NodeId;
 use fpga_pci::OsError;
 
-pub(crate) use any::LinkEvents;
-pub use any::{Link, LinkAddress};
+pub use any::{Link, LinkAddress, LinkEvents};
 pub use shm::{ShmLink, ShmLinkOptions};
 pub use udp::{UdpLink, UdpLinkOptions};
 pub use wrapper::{MAGIC, VERSION, WRAPPER_LENGTH, WrapperError};

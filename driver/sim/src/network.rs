@@ -201,8 +201,16 @@ impl SimNetwork {
         self.lock().link.as_mut().is_some_and(|link| link.locate(node, address))
     }
 
+    /// Does some work of a linked network without a thread. Returns how long its owner may sleep if nothing is readable at
+    /// [`link_events`](Self::link_events) before: zero if there is more work, `None` if nothing is due.
+    pub fn rest(&self) -> Option<Duration> {
+        let epoch = self.lock().epoch?;
+        self.drive(Nanos::from(epoch.elapsed()))
+    }
+
     /// Source of frames from other processes, for waiting.
-    pub(crate) fn link_events(&self) -> Option<LinkEvents> {
+    #[must_use]
+    pub fn link_events(&self) -> Option<LinkEvents> {
         self.lock().link.as_ref().map(Link::events)
     }
 

@@ -33,12 +33,18 @@ use fpga_driver::NodeId;
 use fpga_driver::endpoint::{RemoteRegion, SendTicket};
 use outgoing::{InFlight, Loading};
 use std::collections::{HashMap, VecDeque};
+#[cfg(feature = "sim")]
+use std::os::fd::AsFd as _;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of bytes of an injected operation.
 pub const MAX_INJECT: u64 = 3968;
 const _: () = assert!(MAX_INJECT <= MAX_EAGER, "injected data travels with its record");
+/// Maximum sleep while something is in progress, for the timers of the endpoint, and otherwise, for signs of life.
+const BUSY_SLEEP: Duration = Duration::from_micros(200);
+const IDLE_SLEEP: Duration = Duration::from_millis(100);
 /// Maximum number of records that wait for one peer.
 const MAX_QUEUED: usize = 4096;
 
@@ -274,6 +280,32 @@ impl Messenger {
             && self.loading.is_empty()
             && self.in_flight.is_empty()
             && self.listed.is_empty()
+    }
+
+    /// Makes progress, and returns how long the caller may sleep until the next [`progress`](Self::progress), unless
+    /// [`events`](Self::events) is readable earlier. Zero if there is work, or a completion.
+    pub fn prepare_to_sleep(&mut self) -> Duration {
+        if self.progress() > 0 || !self.completions.is_empty() {
+            return Duration::ZERO;
+        }
+        let is_busy = !self.is_idle() || !self.inbound.is_idle();
+        let limit = if is_busy { BUSY_SLEEP } else { IDLE_SLEEP };
+        #[cfg(feature = "sim")]
+        if let Some(linked) = &self.side.linked {
+            return linked.network.rest().map_or(limit, |rest| rest.min(limit));
+        }
+        BUSY_SLEEP
+    }
+
+    /// Descriptor that is readable when something may have arrived, after [`prepare_to_sleep`](Self::prepare_to_sleep); `None`: the caller
+    /// sleeps for the given time only.
+    #[must_use]
+    pub fn events(&self) -> Option<BorrowedFd<'_>> {
+        #[cfg(feature = "sim")]
+        if let Some(linked) = &self.side.linked {
+            return Some(linked.events.as_fd());
+        }
+        None
     }
 
     /// Checks that requests to a peer are accepted.

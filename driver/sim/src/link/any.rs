@@ -199,9 +199,9 @@ impl Link {
     }
 }
 
-/// Event source of a link, for waiting.
+/// Descriptor of a link that is readable when frames may have arrived.
 #[derive(Clone, Debug)]
-pub(crate) struct LinkEvents(EventSource);
+pub struct LinkEvents(EventSource);
 
 #[derive(Clone, Debug)]
 enum EventSource {
