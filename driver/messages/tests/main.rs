@@ -3,7 +3,12 @@
 #![expect(clippy::cast_possible_truncation, reason = "all lengths are small")]
 
 mod access;
+mod allocations;
 mod bed;
 mod failures;
 mod messages;
 mod random;
+
+/// Counts allocations per thread.
+#[global_allocator]
+static ALLOCATOR: fpga_pci::testing::CountingAllocator = fpga_pci::testing::CountingAllocator;

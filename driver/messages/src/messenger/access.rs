@@ -119,7 +119,7 @@ impl Messenger {
             is_tagged: request.operand.length() > 0,
             ..Header::new(Kind::Atomic)
         };
-        let mut operands = vec![0; usize::try_from(operands).unwrap_or(0)];
+        let mut operands = self.buffer(operands);
         let split = usize::try_from(request.operand.length()).unwrap_or(0);
         if let Some((first, second)) = operands.split_at_mut_checked(split) {
             self.copy_out(&request.operand, first);
@@ -191,7 +191,7 @@ impl Messenger {
         if header.length > MAX_EAGER {
             return;
         }
-        let mut bytes = vec![0; usize::try_from(header.length).unwrap_or(0)];
+        let mut bytes = self.buffer(header.length);
         let copied = self.regions.with(header.tag, header.address, header.length, READ, |host| {
             self.memory.read(host, SharedSlice::from_mut(&mut bytes));
         });
@@ -247,7 +247,7 @@ impl Messenger {
         operands.clear();
         operands.resize(data.len(), 0);
         let _ = data.read(0, &mut operands);
-        let mut fetched = vec![0; if fetches { length } else { 0 }];
+        let mut fetched = self.buffer(if fetches { header.length } else { 0 });
         let split = if header.is_tagged { length.min(operands.len()) } else { 0 };
         let (operand, compare) = operands.split_at(split);
         let [operation, datatype] = header.atomic;

@@ -109,6 +109,8 @@ pub struct Messenger {
     /// State of the choice of hello slots.
     random: u64,
     scratch: Vec<u8>,
+    /// Memory of data that was copied and has been sent.
+    spare: Vec<Vec<u8>>,
 }
 
 impl core::fmt::Debug for Messenger {
@@ -166,6 +168,7 @@ impl Messenger {
             next_tick: now,
             random,
             scratch: Vec::new(),
+            spare: Vec::new(),
         })
     }
 

@@ -19,6 +19,9 @@ const MAX_IN_FLIGHT: usize = TRANSFERS as usize - 256;
 /// Copies to card memory that may be in progress: less than the entries of a ring.
 const MAX_LOADING: usize = 64;
 
+/// Number of buffers that are kept.
+const SPARE: usize = 64;
+
 /// Purpose of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -80,7 +83,8 @@ impl Messenger {
                 .is_none_or(|operation| operation.complete == CompleteWhen::Injected)
         });
         if is_injected && let Payload::Host(ranges) = &record.payload {
-            let mut bytes = vec![0; usize::try_from(ranges.length()).unwrap_or(0)];
+            let ranges = *ranges;
+            let mut bytes = self.buffer(ranges.length());
             ranges.parts(0, ranges.length(), |address, position, part| {
                 let (start, end) =
                     (usize::try_from(position).unwrap_or(0), usize::try_from(position + part).unwrap_or(0));
@@ -95,6 +99,23 @@ impl Messenger {
             peer.queue.push_back(record);
         }
         self.list(id);
+    }
+
+    /// Memory of `length` zeros, reused.
+    pub(super) fn buffer(&mut self, length: u64) -> Vec<u8> {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+        bytes
+    }
+
+    /// Takes memory back.
+    pub(super) fn recycle(&mut self, payload: &mut Payload) {
+        if let Payload::Bytes(bytes) = payload
+            && self.spare.len() < SPARE
+        {
+            self.spare.push(std::mem::take(bytes));
+        }
     }
 
     /// Puts a peer on the list of those with something to send.
@@ -142,6 +163,7 @@ impl Messenger {
                 }
             }
         }
+        self.recycle(&mut record.payload);
         self.load(slot, id, remote.region, offset, length, Purpose::Data(record.operation));
         true
     }
