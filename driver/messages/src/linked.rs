@@ -13,6 +13,7 @@ use fpga_driver::sim::{
     Attendant, CardDescription, Link, LinkAddress, LinkEvents, ShmLink, ShmLinkOptions, SimNetwork, UdpLink,
     UdpLinkOptions,
 };
+use fpga_netmodel::{Conditions, Impairments, Loss, Order, Probability};
 use std::fs::DirBuilder;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -109,7 +110,16 @@ pub(crate) fn open(
     let folder = folder()?;
     let shm = ShmLink::bind(&ShmLinkOptions::new(socket(&folder, node))).map_err(link_error)?;
     let link = Link::both(shm, udp).map_err(link_error)?;
-    let network = SimNetwork::builder().card(card).link(link).build().map_err(link_error)?;
+    let loss = Probability::new(options.loss).map_err(link_error)?;
+    let conditions = Conditions::default().loss(Loss::Independent(loss));
+    let order = match options.reorder {
+        0 | 1 => Order::InOrder,
+        depth => Order::random(depth as usize),
+    };
+    let impairments = Impairments::both(conditions).order(order);
+    let network =
+        SimNetwork::builder().card(card).impairments(impairments).seed(options.seed ^ u64::from(node.get()));
+    let network = network.link(link).build().map_err(link_error)?;
     let card = Card::from_backend(network.backend(0)).map_err(card_error)?;
     let events = network.link_events().ok_or_else(|| link_error("it was not opened"))?;
     let attendant = Attendant::start(&network, ATTENTION).map_err(link_error)?;

@@ -15,6 +15,9 @@ pub enum LinkChoice {
     Shm,
 }
 
+/// Maximum of [`MessengerOptions::reorder`].
+const MAX_REORDER: u32 = 256;
+
 /// Options of a messenger.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -25,6 +28,12 @@ pub struct MessengerOptions {
     pub link: LinkChoice,
     /// Address at which a simulated card's link receives; port 0: a free one. Default: the address of this machine, port 0.
     pub listen: Option<SocketAddr>,
+    /// Share of the packets that a simulated card sends and its network loses, for tests: 0 to 1. Default 0.
+    pub loss: f64,
+    /// Number of packets among which a simulated card's network delivers in random order, for tests. Default 1: in order.
+    pub reorder: u32,
+    /// Seed of both.
+    pub seed: u64,
     /// Maximum time without an answer of a peer before its operations fail. Default 30 s.
     pub give_up: Duration,
 }
@@ -35,13 +44,17 @@ impl Default for MessengerOptions {
             card: "mock".to_owned(),
             link: LinkChoice::Auto,
             listen: None,
+            loss: 0.0,
+            reorder: 1,
+            seed: 0,
             give_up: Duration::from_secs(30),
         }
     }
 }
 
 impl MessengerOptions {
-    /// Reads the environment variables `FPGA_CARD`, `FPGA_LINK` (`auto`, `udp`, `shm`), `FPGA_ADDRESS` (IP address, or IP:PORT) and `FPGA_GIVE_UP`
+    /// Reads the environment variables `FPGA_CARD`, `FPGA_LINK` (`auto`, `udp`, `shm`), `FPGA_ADDRESS` (IP address, or IP:PORT), `FPGA_LOSS` (percent),
+    /// `FPGA_REORDER` (packets), `FPGA_SEED` and `FPGA_GIVE_UP`
     /// (seconds). `None` of them is required.
     ///
     /// # Errors
@@ -66,6 +79,22 @@ impl MessengerOptions {
             options.listen = Some(
                 socket.ok_or_else(|| format!("FPGA_ADDRESS is {address}: give an IP address, or IP:PORT"))?,
             );
+        }
+        if let Some(loss) = variable("FPGA_LOSS") {
+            let percent: Option<f64> = loss.trim_end_matches('%').trim().parse().ok();
+            let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+            options.loss = percent
+                .ok_or_else(|| format!("FPGA_LOSS is {loss}: give a percentage from 0 to 100"))?
+                / 100.0;
+        }
+        if let Some(packets) = variable("FPGA_REORDER") {
+            let number = packets.parse().ok().filter(|packets| (1..=MAX_REORDER).contains(packets));
+            options.reorder = number.ok_or_else(|| {
+                format!("FPGA_REORDER is {packets}: give a number of packets from 1 to {MAX_REORDER}")
+            })?;
+        }
+        if let Some(seed) = variable("FPGA_SEED") {
+            options.seed = seed.parse().map_err(|_| format!("FPGA_SEED is {seed}: give a number"))?;
         }
         if let Some(seconds) = variable("FPGA_GIVE_UP") {
             let span = seconds.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());

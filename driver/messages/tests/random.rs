@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use fpga_messages::{CompleteWhen, LinkChoice};
+use fpga_messages::{CompleteWhen, LinkChoice, MessengerOptions};
 
 use crate::bed::{Bed, bytes, options, receive, send};
 
@@ -19,8 +19,8 @@ impl Choice {
 }
 
 /// Messages between all ends. The `n`th receive for a sender and a tag gets the `n`th message with them.
-fn exchange(seed: u64, ends: usize, operations: u64, link: LinkChoice) {
-    let mut bed = Bed::new(ends, &options(link));
+fn exchange(seed: u64, ends: usize, operations: u64, options: &MessengerOptions) {
+    let mut bed = Bed::new(ends, options);
     let mut choice = Choice(seed | 1);
     let slot = 1 << 16;
     let slots = (crate::bed::MEMORY / slot / 2) as u64;
@@ -89,6 +89,15 @@ fn exchange(seed: u64, ends: usize, operations: u64, link: LinkChoice) {
 
 #[test]
 fn random_messages_match_the_model() {
-    exchange(1, 4, 3_000, LinkChoice::Auto);
-    exchange(2, 2, 3_000, LinkChoice::Udp);
+    exchange(1, 4, 3_000, &options(LinkChoice::Auto));
+    exchange(2, 2, 2_000, &options(LinkChoice::Udp));
+}
+
+#[test]
+fn random_messages_with_loss_and_reordering_match_the_model() {
+    for (seed, loss) in [(3, 0.01), (4, 0.05)] {
+        let mut options = options(LinkChoice::Auto);
+        (options.loss, options.reorder, options.seed) = (loss, 32, seed);
+        exchange(seed, 3, 500, &options);
+    }
 }

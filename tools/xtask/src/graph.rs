@@ -48,7 +48,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-frames-subscriber", &["fpga-frames"]),
     ("fpga-python", &["fpga-frames", "fpga-register-map"]),
     ("fpga-c", &["fpga-frames", "fpga-register-map"]),
-    ("fpga-messages", &["fpga-driver"]),
+    ("fpga-messages", &["fpga-driver", "fpga-netmodel"]),
     ("fpga-rtl", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
     ("xdma-compat", &["fpga-driver"]),
