@@ -45,6 +45,8 @@ const _: () = assert!(MAX_INJECT <= MAX_EAGER, "injected data travels with its r
 /// Maximum sleep while something is in progress, for the timers of the endpoint, and otherwise, for signs of life.
 const BUSY_SLEEP: Duration = Duration::from_micros(200);
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
+/// Time without work after which the CPU is yielded.
+const YIELD_AFTER: Duration = Duration::from_micros(10);
 /// Maximum number of records that wait for one peer.
 const MAX_QUEUED: usize = 4096;
 
@@ -105,6 +107,8 @@ pub struct Messenger {
     failed: Option<Failure>,
     give_up: Duration,
     now: Duration,
+    /// Time of the last work.
+    worked: Duration,
     next_tick: Duration,
     /// State of the choice of hello slots.
     random: u64,
@@ -165,6 +169,7 @@ impl Messenger {
             failed: None,
             give_up: options.give_up,
             now,
+            worked: now,
             next_tick: now,
             random,
             scratch: Vec::new(),
@@ -236,7 +241,17 @@ impl Messenger {
         }
         self.side.relax();
         match self.step() {
-            Ok(work) => work,
+            Ok(0) => {
+                // Peers of this machine may need the CPU to answer.
+                if self.now.saturating_sub(self.worked) >= YIELD_AFTER {
+                    std::thread::yield_now();
+                }
+                0
+            }
+            Ok(work) => {
+                self.worked = self.now;
+                work
+            }
             Err(text) => {
                 self.fail_card(&text);
                 1
