@@ -12,6 +12,7 @@ use crate::options::{Options, Parameters, StartError};
 use crate::ports::Flags;
 use crate::simulation::Simulation;
 use crate::stream::StreamBeat;
+use crate::trace::Change;
 
 /// The simulation before it starts.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub(crate) fn begin_log() {
     let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).try_init();
 }
 
-/// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream, 1: bypass BAR,
+/// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream, 1: bypass BAR, 2: `axi_aclk` is `sys_clk`,
 /// 15:8: channels with a descriptor bypass port, H2C first).
 pub(crate) fn open(parameters: [i32; 5]) -> i32 {
     begin_log();
@@ -60,6 +61,7 @@ pub(crate) fn open(parameters: [i32; 5]) -> i32 {
         stream: features & 1 != 0,
         bypass: features & 2 != 0,
         descriptor_bypass: features >> 8 & 0xFF,
+        clock_input: features & 4 != 0,
     };
     let (options, error) = match Options::default().with_environment(|name| std::env::var(name).ok()) {
         Ok(options) => (options, None),
@@ -78,20 +80,56 @@ pub(crate) fn option(handle: i32, name: &str, value: &str) {
     }
 }
 
-/// Starts the simulation. Returns whether it runs.
-pub(crate) fn start(handle: i32) -> bool {
+/// Starts the simulation. Returns 0 if it does not run. Bit 0: it runs; 1: [`pace`] is called in each cycle; 2: [`trace`] is.
+pub(crate) fn start(handle: i32) -> i32 {
     let mut draft = lock(&DRAFT);
-    let Some(draft) = draft.as_mut().filter(|_| handle == 0) else { return false };
+    let Some(draft) = draft.as_mut().filter(|_| handle == 0) else { return 0 };
     let started = match draft.error.take() {
         Some(error) => Err(error),
         None => Simulation::start(&draft.parameters, &draft.options),
     };
     match started {
-        Ok(simulation) => SIMULATION.set(simulation).is_ok(),
+        Ok(simulation) => {
+            let wanted = 1
+                | i32::from(simulation.pacer.is_some()) << 1
+                | i32::from(draft.options.trace.is_partial()) << 2;
+            if SIMULATION.set(simulation).is_ok() { wanted } else { 0 }
+        }
         Err(error) => {
             report(&error);
-            false
+            0
         }
+    }
+}
+
+/// Half a period of `axi_aclk` in ps; `otherwise` without the option.
+pub(crate) fn half_period(handle: i32, otherwise: i32) -> i32 {
+    let draft = lock(&DRAFT);
+    let period = draft.as_ref().filter(|_| handle == 0).and_then(|draft| draft.options.period);
+    period.and_then(|period| i32::try_from(period / 2).ok()).unwrap_or(otherwise)
+}
+
+/// Begin of a cycle at simulated time `now` in ps, with option `ratio`.
+pub(crate) fn pace(handle: i32, now: u64) {
+    if let Some(simulation) = simulation(handle) {
+        simulation.pace(now);
+    }
+}
+
+/// End of a cycle, with triggers of the waveform: 1 begins it, 2 ends it.
+pub(crate) fn trace(handle: i32) -> i32 {
+    let Some(simulation) = simulation(handle) else { return 0 };
+    match simulation.trace.end_cycle(simulation.ports.cycle()) {
+        Change::None => 0,
+        Change::Begin => 1,
+        Change::End => 2,
+    }
+}
+
+/// Fires the trigger `design` of the waveform.
+pub(crate) fn trace_trigger() {
+    if let Some(simulation) = SIMULATION.get() {
+        simulation.trace.design();
     }
 }
 
@@ -132,17 +170,23 @@ pub(crate) fn load(handle: i32, port: i32, descriptor: &LoadedDescriptor) {
 }
 
 pub(crate) fn stream_beat(handle: i32, channel: i32) -> Option<StreamBeat> {
-    simulation(handle)?.ports.stream_beat(usize::try_from(channel).ok()?)
+    let simulation = simulation(handle)?;
+    simulation.trace.stream();
+    simulation.ports.stream_beat(usize::try_from(channel).ok()?)
 }
 
 pub(crate) fn stream_data(handle: i32, channel: i32, beat: &StreamBeat) {
     if let (Some(simulation), Ok(channel)) = (simulation(handle), usize::try_from(channel)) {
+        simulation.trace.stream();
         simulation.ports.stream_data(channel, beat);
     }
 }
 
 pub(crate) fn command(handle: i32, master: i32, is_write: bool) -> Option<Command> {
-    simulation(handle)?.ports.bus(master, |bus| bus.command(is_write))
+    let simulation = simulation(handle)?;
+    let command = simulation.ports.bus(master, |bus| bus.command(is_write))?;
+    simulation.trace.burst(master, is_write, &command);
+    Some(command)
 }
 
 pub(crate) fn write_data(handle: i32, master: i32) -> Option<WriteBeat> {
@@ -150,23 +194,27 @@ pub(crate) fn write_data(handle: i32, master: i32) -> Option<WriteBeat> {
 }
 
 pub(crate) fn write_response(handle: i32, master: i32, id: u32, code: u32) {
-    if let Some(Simulation { ports, .. }) = simulation(handle) {
-        ports.check(master, ports.bus(master, |bus| bus.write_response(id, code)));
+    if let Some(simulation) = simulation(handle) {
+        simulation.responded(master, code, |bus| bus.write_response(id, code));
     }
 }
 
 pub(crate) fn read_data(handle: i32, master: i32, id: u32, data: &[u8; MAX_WIDTH], code: u32, is_last: bool) {
-    if let Some(Simulation { ports, .. }) = simulation(handle) {
-        ports.check(master, ports.bus(master, |bus| bus.read_data(id, data, code, is_last)));
+    if let Some(simulation) = simulation(handle) {
+        simulation.responded(master, code, |bus| bus.read_data(id, data, code, is_last));
     }
 }
 
 pub(crate) fn register(handle: i32) -> Option<LiteAccess> {
-    simulation(handle)?.ports.register()
+    let simulation = simulation(handle)?;
+    let access = simulation.ports.register()?;
+    simulation.trace.register(access.value.is_some(), access.at);
+    Some(access)
 }
 
 pub(crate) fn register_response(handle: i32, data: u32, code: u32) {
     if let Some(simulation) = simulation(handle) {
+        simulation.trace.response(code);
         simulation.ports.register_response(data, code);
     }
 }

@@ -62,10 +62,34 @@ pub unsafe extern "C" fn fpga_xdma_option(handle: i32, name: *const c_char, valu
     boundary::option(handle, name.unwrap_or_default(), value.unwrap_or_default());
 }
 
-/// Builds the card and serves it. Returns 1, or 0 after a message.
+/// Builds the card and serves it. Returns the bits of `boundary::start`, or 0 after a message.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_xdma_start(handle: i32) -> i32 {
-    boundary::start(handle).into()
+    boundary::start(handle)
+}
+
+/// Half a period of `axi_aclk` in ps; `otherwise` without the option `period`.
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_half_period(handle: i32, otherwise: i32) -> i32 {
+    boundary::half_period(handle, otherwise)
+}
+
+/// Begin of a cycle at simulated time `now` in ps; for the option `ratio`.
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_pace(handle: i32, now: u64) {
+    boundary::pace(handle, now);
+}
+
+/// End of a cycle; for triggers of the waveform. Returns 1 if it begins, 2 if it ends.
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_trace(handle: i32) -> i32 {
+    boundary::trace(handle)
+}
+
+/// Fires the trigger `design` of the waveform. A design may import it.
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_trace_trigger() {
+    boundary::trace_trigger();
 }
 
 /// One cycle; returns the flags of `boundary::clock`.

@@ -16,6 +16,8 @@
 //! | `lite` | the AXI4-Lite master |
 //! | `cdma` | instances of `fpga_cdma` |
 //! | `stream` | the AXI4-Stream ports |
+//! | `pace` | limit of simulated time by wall-clock time |
+//! | `trace` | triggers of the waveform |
 //! | [`model`] | building and starting models with Verilator (not a part of them) |
 //! | [`wrapper`] | module with the name and the ports of one instance of the vendor's IP |
 
@@ -29,7 +31,9 @@ mod exit;
 mod lite;
 pub mod model;
 mod options;
+mod pace;
 mod ports;
 mod simulation;
 mod stream;
+mod trace;
 pub mod wrapper;

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use fpga_sim::{CardDescription, DescriptionError};
 
+use crate::pace::Ratio;
+use crate::trace::{TRIGGERS, TraceOptions};
+
 /// Parameters of the SystemVerilog module `fpga_xdma`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters {
@@ -22,6 +25,8 @@ pub(crate) struct Parameters {
     pub(crate) bypass: bool,
     /// Channels with a descriptor bypass port: H2C in bits 3:0, C2H in 7:4.
     pub(crate) descriptor_bypass: u32,
+    /// `axi_aclk` is `sys_clk`.
+    pub(crate) clock_input: bool,
 }
 
 /// When simulated time advances.
@@ -40,6 +45,10 @@ pub(crate) struct Options {
     pub(crate) socket: Option<PathBuf>,
     pub(crate) card: Option<PathBuf>,
     pub(crate) clock: ClockMode,
+    /// Maximum of simulated time per wall-clock time.
+    pub(crate) ratio: Option<Ratio>,
+    /// Period of `axi_aclk` in ps instead of the parameter's; even.
+    pub(crate) period: Option<u32>,
     /// Cycles that follow the last activity, for the design's reactions.
     pub(crate) settle: u64,
     /// Cycles after which a register read without a response reads as all ones; 0 never.
@@ -52,8 +61,12 @@ pub(crate) struct Options {
     pub(crate) once: bool,
     /// Time after which the simulation ends.
     pub(crate) timeout: Option<Duration>,
+    /// Triggers of the waveform.
+    pub(crate) trace: TraceOptions,
 }
 
+/// Periods of `axi_aclk` in ps.
+const PERIODS: std::ops::RangeInclusive<u32> = 2..=1_000_000_000;
 /// Default of `settle`.
 const SETTLE: u64 = 64;
 
@@ -63,19 +76,36 @@ impl Default for Options {
             socket: None,
             card: None,
             clock: ClockMode::Locked,
+            ratio: None,
+            period: None,
             settle: SETTLE,
             read_timeout: 0,
             signals: false,
             announce: false,
             once: false,
             timeout: None,
+            trace: TraceOptions::default(),
         }
     }
 }
 
 /// Names of the options: plusarg `+fpga_NAME=VALUE`, environment variable `FPGA_RTL_NAME` in capitals.
-pub(crate) const NAMES: [&str; 9] =
-    ["socket", "card", "clock", "settle", "read_timeout", "signals", "announce", "once", "timeout"];
+pub(crate) const NAMES: [&str; 14] = [
+    "socket",
+    "card",
+    "clock",
+    "ratio",
+    "period",
+    "settle",
+    "read_timeout",
+    "signals",
+    "announce",
+    "once",
+    "timeout",
+    "trace_from",
+    "trace_until",
+    "trace_after",
+];
 
 /// Reason why a simulation does not start.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +116,14 @@ pub(crate) enum StartError {
     Value { name: String, value: String, expected: &'static str },
     #[error("there is no option `{0}`; the options are {options}", options = NAMES.join(", "))]
     Unknown(String),
+    #[error(
+        "option ratio: simulated time is locked to the host's accesses\nhelp: give +fpga_clock=free too, or remove +fpga_ratio"
+    )]
+    RatioLocked,
+    #[error(
+        "option period: axi_aclk is sys_clk (parameter HALF_PERIOD is 0)\nhelp: change the clock of the test bench, or remove +fpga_period"
+    )]
+    PeriodOfInput,
     #[error("no socket\nhelp: give +fpga_socket=PATH to the simulator, or set FPGA_RTL_SOCKET")]
     NoSocket,
     #[error(transparent)]
@@ -125,6 +163,24 @@ impl Options {
                     _ => return Err(bad("`locked` or `free`")),
                 }
             }
+            "ratio" => {
+                let ratio = value.parse().map_err(|()| bad("a ratio from 1e-9 to 1000"))?;
+                self.ratio = Some(ratio);
+            }
+            "period" => {
+                let period = u32::from_str(value).ok();
+                let period = period.filter(|period| period % 2 == 0 && PERIODS.contains(period));
+                self.period = Some(period.ok_or_else(|| bad("an even number of ps from 2 to 1000000000"))?);
+            }
+            "trace_from" | "trace_until" => {
+                let trigger = Some(value.parse().map_err(|()| bad(TRIGGERS))?);
+                let into = if name == "trace_from" { &mut self.trace.from } else { &mut self.trace.until };
+                *into = trigger;
+            }
+            "trace_after" => {
+                let cycles = u64::from_str(value).map_err(|_| bad("a number of cycles"))?;
+                self.trace.after = Some(cycles);
+            }
             "settle" => self.settle = u64::from_str(value).map_err(|_| bad("a number of cycles"))?,
             "read_timeout" => {
                 self.read_timeout = u64::from_str(value).map_err(|_| bad("a number of cycles"))?;
@@ -147,6 +203,17 @@ impl Options {
                 }
             }
             _ => return Err(StartError::Unknown(name.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// Checks the options that depend on each other and on the module.
+    pub(crate) fn check(&self, parameters: &Parameters) -> Result<(), StartError> {
+        if self.ratio.is_some() && self.clock == ClockMode::Locked {
+            return Err(StartError::RatioLocked);
+        }
+        if self.period.is_some() && parameters.clock_input {
+            return Err(StartError::PeriodOfInput);
         }
         Ok(())
     }
@@ -236,6 +303,7 @@ mod tests {
         stream: false,
         bypass: false,
         descriptor_bypass: 0,
+        clock_input: false,
     };
 
     #[test]
@@ -273,5 +341,22 @@ mod tests {
         assert_eq!(options.settle, 20);
         assert!(options.set("clock", "fast").is_err());
         assert!(options.set("speed", "1").is_err());
+    }
+
+    #[test]
+    fn ratio_needs_free_clock_and_period_needs_own_clock() {
+        let mut options = Options::default();
+        options.set("ratio", "0.5").expect("a ratio");
+        assert!(matches!(options.check(&PARAMETERS), Err(StartError::RatioLocked)));
+        options.set("clock", "free").expect("a mode");
+        assert!(options.check(&PARAMETERS).is_ok());
+        for value in ["0", "3", "4.5", "2000000000", "250MHz"] {
+            assert!(matches!(options.set("period", value), Err(StartError::Value { .. })), "{value}");
+        }
+        options.set("period", "8000").expect("a period");
+        let parameters = Parameters { clock_input: true, ..PARAMETERS };
+        assert!(matches!(options.check(&parameters), Err(StartError::PeriodOfInput)));
+        let error = options.set("trace_from", "sometime").expect_err("no trigger");
+        assert!(error.to_string().contains("read:ADDRESS"), "{error}");
     }
 }

@@ -307,6 +307,11 @@ impl Ports {
         lock(&self.state).cycle
     }
 
+    /// Whether the simulation ends.
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.state).is_ended
+    }
+
     /// Ends the simulation: requesters that wait read all ones.
     pub(crate) fn end(&self) {
         lock(&self.state).is_ended = true;

@@ -14,9 +14,12 @@ use fpga_sim::{LoadedDescriptor, SimNetwork, Unit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::bus::{Bus, BusError};
 use crate::exit::exit_now;
 use crate::options::{Options, Parameters, StartError};
+use crate::pace::Pacer;
 use crate::ports::{Flags, Ports};
+use crate::trace::Trace;
 
 /// Time for the simulator to end at the next cycle.
 const STUCK: Duration = Duration::from_secs(3);
@@ -29,6 +32,8 @@ pub(crate) struct Simulation {
     server: Mutex<Option<Server>>,
     msi_messages: AtomicU16,
     has_descriptor_bypass: bool,
+    pub(crate) pacer: Option<Pacer>,
+    pub(crate) trace: Trace,
     /// `sys_rst_n` is low.
     is_in_reset: AtomicBool,
 }
@@ -52,6 +57,7 @@ struct Server {
 impl Simulation {
     /// Builds the card and serves it.
     pub(crate) fn start(parameters: &Parameters, options: &Options) -> Result<Self, StartError> {
+        options.check(parameters)?;
         let description = parameters.card(options.card.as_deref())?;
         let socket = options.socket.as_deref().ok_or(StartError::NoSocket)?;
         let ports = Arc::new(Ports::new(parameters, options));
@@ -98,6 +104,8 @@ impl Simulation {
             server,
             msi_messages: AtomicU16::new(0),
             has_descriptor_bypass,
+            pacer: options.ratio.map(Pacer::new),
+            trace: Trace::new(options.trace),
             is_in_reset: AtomicBool::new(false),
         })
     }
@@ -135,6 +143,28 @@ impl Simulation {
             tracing::warn!(cycle = self.ports.cycle(), "sys_rst_n is low: the card is reset");
             self.network.with_card(0, |card| card.reset());
         }
+    }
+
+    /// Waits until simulated time `now` (in ps) is not ahead of the wall clock.
+    pub(crate) fn pace(&self, now: u64) {
+        if let Some(pacer) = &self.pacer {
+            pacer.pace(now, || self.ports.has_ended());
+        }
+    }
+
+    /// Handles a response to a memory master, and reports a defect of the slave.
+    pub(crate) fn responded(
+        &self,
+        master: i32,
+        code: u32,
+        handle: impl FnOnce(&mut Bus) -> Result<(), BusError>,
+    ) {
+        let result = self.ports.bus(master, handle);
+        self.trace.response(code);
+        if result.is_err() {
+            self.trace.error();
+        }
+        self.ports.check(master, result);
     }
 
     /// Loads a descriptor of the design at a bypass port.

@@ -5,6 +5,7 @@
 mod bars;
 mod cdma;
 mod checker;
+mod clock;
 mod descriptors;
 mod faults;
 mod foreign;
@@ -12,4 +13,5 @@ mod model;
 mod simulator;
 mod streams;
 mod transfers;
+mod waveform;
 mod wrapper;

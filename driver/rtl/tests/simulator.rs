@@ -11,7 +11,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use fpga_driver::{Card, CardAddr};
 
 /// Sources relative to `firmware-bindings/rtl`.
-const REFERENCE: [&str; 5] = [
+pub(crate) const REFERENCE: [&str; 5] = [
     "xdma/fpga_xdma.sv",
     "reference/reference_top.sv",
     "reference/axi_ram.sv",

@@ -5,7 +5,7 @@
 // addresses, order, status, interrupts. Approximate: the cycles of the AXI masters. See driver/rtl/README.md.
 //
 // Configuration: plusargs +fpga_socket=PATH, +fpga_card=FILE.yaml, +fpga_clock=locked|free, +fpga_settle=CYCLES,
-// +fpga_read_timeout=CYCLES, +fpga_signals=0|1, +fpga_announce=0|1, +fpga_trace=FILE; without a plusarg the parameters SOCKET and CARD_FILE, then the environment.
+// +fpga_ratio=R, +fpga_period=PS, +fpga_trace_from=WHEN, +fpga_trace_until=WHEN, +fpga_trace_after=CYCLES, +fpga_read_timeout=CYCLES, +fpga_signals=0|1, +fpga_announce=0|1, +fpga_trace=FILE; without a plusarg the parameters SOCKET and CARD_FILE, then the environment.
 
 `timescale 1ps / 1ps
 
@@ -27,7 +27,7 @@ module fpga_xdma #(
     // Channels whose descriptors come from the descriptor bypass ports, one bit each.
     parameter logic [3:0] H2C_DSC_BYPASS = 4'b0,
     parameter logic [3:0] C2H_DSC_BYPASS = 4'b0,
-    // Half a period of axi_aclk in ps. 0: axi_aclk is sys_clk.
+    // Half a period of axi_aclk in ps, if +fpga_period does not set it. 0: axi_aclk is sys_clk.
     parameter int HALF_PERIOD = 2000,
     parameter string SOCKET = "",
     parameter string CARD_FILE = ""
@@ -244,6 +244,9 @@ module fpga_xdma #(
         input int features);
     import "DPI-C" function void fpga_xdma_option(input int handle, input string name, input string value);
     import "DPI-C" function int fpga_xdma_start(input int handle);
+    import "DPI-C" function int fpga_xdma_half_period(input int handle, input int otherwise);
+    import "DPI-C" function void fpga_xdma_pace(input int handle, input longint unsigned now);
+    import "DPI-C" function int fpga_xdma_trace(input int handle);
     import "DPI-C" function longint unsigned fpga_xdma_clock(input int handle, input int requests);
     import "DPI-C" function int fpga_xdma_command(
         input int handle, input int master, input int is_write, output int id, output longint unsigned address, output int length,
@@ -289,9 +292,15 @@ module fpga_xdma #(
     generate
         if (HALF_PERIOD == 0) begin : g_sys_clk
             assign axi_aclk = sys_clk;
+            initial begin_simulation();
         end else begin : g_own_clk
             bit clock = 1'b0;
-            always #(HALF_PERIOD) clock = ~clock;
+            int half_period;
+            initial begin
+                begin_simulation();
+                half_period = fpga_xdma_half_period(handle, HALF_PERIOD);
+                forever #(half_period) clock = ~clock;
+            end
             assign axi_aclk = clock;
         end
     endgenerate
@@ -300,6 +309,9 @@ module fpga_xdma #(
     assign pci_exp_txn = '1;
 
     int handle = -1;
+    // Bit 0: the simulation runs; 1: simulated time has a limit; 2: the waveform has triggers.
+    int started = 0;
+    string trace;
 
     task automatic set_option(input string name, input string otherwise);
         string value;
@@ -307,25 +319,39 @@ module fpga_xdma #(
         fpga_xdma_option(handle, name, value);
     endtask
 
-    initial begin
-        handle = fpga_xdma_open(DATA_WIDTH, ID_WIDTH, CHANNELS, USER_INTERRUPTS, int'(STREAM) | int'(BYPASS_BAR) << 1 | int'(H2C_DSC_BYPASS) << 8 | int'(C2H_DSC_BYPASS) << 12);
+    task automatic begin_simulation();
+        handle = fpga_xdma_open(DATA_WIDTH, ID_WIDTH, CHANNELS, USER_INTERRUPTS, int'(STREAM) | int'(BYPASS_BAR) << 1 | int'(HALF_PERIOD == 0) << 2 | int'(H2C_DSC_BYPASS) << 8 | int'(C2H_DSC_BYPASS) << 12);
         set_option("socket", SOCKET);
         set_option("card", CARD_FILE);
         set_option("clock", "");
+        set_option("ratio", "");
+        set_option("period", "");
         set_option("settle", "");
         set_option("read_timeout", "");
         set_option("signals", "");
         set_option("announce", "");
-        if (fpga_xdma_start(handle) == 0) $fatal(1, "fpga_xdma: the simulation does not start; its message is on standard error");
-    end
-
-    // Waveform of the whole model, if the simulator was built with support for it.
-    string trace;
-    initial
+        set_option("trace_from", "");
+        set_option("trace_until", "");
+        set_option("trace_after", "");
+        started = fpga_xdma_start(handle);
+        if (started == 0) $fatal(1, "fpga_xdma: the simulation does not start; its message is on standard error");
+        // Waveform of the whole model, if the simulator was built with support for it.
         if ($value$plusargs("fpga_trace=%s", trace)) begin
             $dumpfile(trace);
-            $dumpvars(0);
-        end
+            if (!started[2]) $dumpvars(0);
+        end else if (started[2]) $fatal(1, "fpga_xdma: +fpga_trace_from, _until and _after need +fpga_trace=FILE");
+    endtask
+
+    // Begin and end of the waveform by triggers, in processes of their own: Verilator moves $dumpvars within a clocked one.
+    bit is_traced = 1'b0;
+    always @(posedge is_traced) $dumpvars(0);
+    always @(negedge is_traced)
+`ifdef VERILATOR
+        // $dumpoff has no effect.
+        $c("\n#if VM_TRACE\nvlSymsp->_traceDumpClose();\n#endif\n");
+`else
+        $dumpoff;
+`endif
 
     final fpga_xdma_close(handle);
 
@@ -515,6 +541,7 @@ module fpga_xdma #(
                 if (dsc_ready[port] && dsc_load[port])
                     fpga_xdma_load(
                         handle, port, dsc_source[port], dsc_destination[port], int'(dsc_length[port]), int'(dsc_control[port]));
+        if (started[1]) fpga_xdma_pace(handle, longint'($time));
         flags = fpga_xdma_clock(handle, requests);
         if (flags[FINISH]) $finish;
         msi_enable <= flags[MSI_ENABLE];
@@ -654,6 +681,12 @@ module fpga_xdma #(
                     m_axil_bready <= 1'b1;
                 end
             end
+        end
+        // After the commands of the cycle, so that the waveform contains their address phase.
+        if (started[2]) begin
+            found = fpga_xdma_trace(handle);
+            if (found == 1) is_traced = 1'b1;
+            if (found == 2) is_traced = 1'b0;
         end
     end
     /* verilator lint_on BLKSEQ */

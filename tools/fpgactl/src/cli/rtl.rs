@@ -105,7 +105,9 @@ pub struct RtlBuildArgs {
 #[command(after_help = "Examples:\n  \
                         fpgactl rtl run model --socket /tmp/card &\n  \
                         fpgactl info --card vfio-user:/tmp/card\n\n  \
-                        fpgactl rtl run model --socket /tmp/card --trace wave.fst +seed=7")]
+                        fpgactl rtl run model --socket /tmp/card --trace wave.fst +seed=7\n  \
+                        fpgactl rtl run model --socket /tmp/card --trace wave.fst --trace-from write:0x10 --trace-after 500\n  \
+                        fpgactl rtl run model --socket /tmp/card --ratio 0.001")]
 pub struct RtlRunArgs {
     /// Folder of the model
     #[arg(value_name = "DIR")]
@@ -119,7 +121,19 @@ pub struct RtlRunArgs {
     /// Waveform to write
     #[arg(long, value_name = "FILE.fst")]
     pub trace: Option<PathBuf>,
+    /// Begin the waveform at a trigger: cycle:N, read:ADDRESS, write:ADDRESS, dma, error or design
+    #[arg(long, value_name = "WHEN", requires = "trace")]
+    pub trace_from: Option<String>,
+    /// End the waveform after a trigger that follows its begin
+    #[arg(long, value_name = "WHEN", requires = "trace")]
+    pub trace_until: Option<String>,
+    /// Cycles of the waveform after --trace-until [default: 64], or without it, after its begin
+    #[arg(long, value_name = "CYCLES", requires = "trace")]
+    pub trace_after: Option<u64>,
     /// Simulated time always advances [default: only while the design has something to do]
     #[arg(long)]
     pub free: bool,
+    /// Simulated time always advances, by at most R nanoseconds per nanosecond of the wall clock (1e-9 to 1000)
+    #[arg(long, value_name = "R")]
+    pub ratio: Option<f64>,
 }

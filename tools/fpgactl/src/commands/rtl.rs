@@ -34,8 +34,20 @@ pub fn run(settings: &Settings, command: &RtlCommand) -> Result<(), CliError> {
             if let Some(limit) = settings.deadline.limit() {
                 command.env("FPGA_RTL_TIMEOUT", limit.as_secs_f64().to_string());
             }
-            if args.free {
+            if args.free || args.ratio.is_some() {
                 command.arg("+fpga_clock=free");
+            }
+            let triggers = [("from", &args.trace_from), ("until", &args.trace_until)];
+            for (name, when) in triggers {
+                if let Some(when) = when {
+                    command.arg(format!("+fpga_trace_{name}={when}"));
+                }
+            }
+            if let Some(cycles) = args.trace_after {
+                command.arg(format!("+fpga_trace_after={cycles}"));
+            }
+            if let Some(ratio) = args.ratio {
+                command.arg(format!("+fpga_ratio={ratio}"));
             }
             if let Some(trace) = &args.trace {
                 if !model::is_traced(&args.model) {
