@@ -6,6 +6,7 @@ mod bars;
 mod cdma;
 mod checker;
 mod clock;
+mod cost;
 mod descriptors;
 mod faults;
 mod foreign;
