@@ -15,6 +15,8 @@ const OUTSTANDING: usize = 8;
 /// An access of a channel, from its beginning until its result is taken.
 #[derive(Debug)]
 struct Pending {
+    /// Distinguishes it from an abandoned access of the same unit.
+    serial: u64,
     access: AxiAccess,
     is_write: bool,
     data: Vec<u8>,
@@ -26,6 +28,8 @@ struct Pending {
     error: Option<DesignError>,
     /// The simulator may issue its bursts.
     is_admitted: bool,
+    /// Nobody takes the result.
+    is_abandoned: bool,
 }
 
 impl Pending {
@@ -42,6 +46,8 @@ impl Pending {
 #[derive(Clone, Copy, Debug)]
 struct Issued {
     unit: Unit,
+    /// Serial number of the access.
+    serial: u64,
     id: u32,
     burst: Burst,
     /// Data beats so far.
@@ -104,6 +110,10 @@ pub(crate) struct Bus {
     has_ended: bool,
     /// An aligned access of 1, 2, 4... bytes is one beat of this size, as a load or store of the host.
     is_narrow: bool,
+    /// Serial number of the next access.
+    next: u64,
+    /// Abandoned accesses that have ended late.
+    dropped: u64,
 }
 
 impl Bus {
@@ -118,6 +128,8 @@ impl Bus {
             reads: VecDeque::new(),
             has_ended: false,
             is_narrow: false,
+            next: 0,
+            dropped: 0,
         }
     }
 
@@ -128,14 +140,33 @@ impl Bus {
 
     /// Begins an access. A channel has one at a time.
     pub(crate) fn begin(&mut self, access: AxiAccess, is_write: bool, data: Vec<u8>, is_admitted: bool) {
-        self.accesses.retain(|pending| pending.access.unit != access.unit);
-        let pending = Pending { access, is_write, data, issued: 0, outstanding: 0, error: None, is_admitted };
-        self.accesses.push(pending);
+        self.accesses.retain(|pending| pending.access.unit != access.unit || pending.is_abandoned);
+        let serial = self.next;
+        self.next += 1;
+        self.accesses.push(Pending {
+            serial,
+            access,
+            is_write,
+            data,
+            issued: 0,
+            outstanding: 0,
+            error: None,
+            is_admitted,
+            is_abandoned: false,
+        });
+    }
+
+    /// Nobody waits for the result of the access of `unit` any more. It stays on the bus.
+    pub(crate) fn abandon(&mut self, unit: Unit) {
+        for pending in self.accesses.iter_mut().filter(|pending| pending.access.unit == unit) {
+            pending.is_abandoned = true;
+        }
     }
 
     /// Takes the result of the access of `unit`, and copies the data of a read.
     pub(crate) fn take(&mut self, unit: Unit, into: &mut [u8]) -> Result<(), DesignError> {
-        let found = self.accesses.iter().position(|pending| pending.access.unit == unit);
+        let found = |pending: &Pending| pending.access.unit == unit && !pending.is_abandoned;
+        let found = self.accesses.iter().position(found);
         let Some(index) = found else { return Err(DesignError::Slave) };
         if !self.accesses.get(index).is_some_and(Pending::is_over) {
             return Err(DesignError::Pending);
@@ -153,8 +184,8 @@ impl Bus {
 
     /// Drops everything, as a reset of both sides does.
     pub(crate) fn reset(&mut self) {
-        let is_narrow = self.is_narrow;
-        *self = Self { is_narrow, ..Self::new(self.width, self.ids.trailing_zeros()) };
+        let Self { is_narrow, next, dropped, .. } = *self;
+        *self = Self { is_narrow, next, dropped, ..Self::new(self.width, self.ids.trailing_zeros()) };
     }
 
     /// Lets the simulator issue the bursts of every access.
@@ -202,7 +233,7 @@ impl Bus {
         // To the back: the next command is another channel's, if it has one.
         let mut pending = self.accesses.remove(index);
         let burst = Burst::next(&pending.access, pending.issued, pending.data.len(), self.width);
-        let unit = pending.access.unit;
+        let (unit, serial) = (pending.access.unit, pending.serial);
         let length = burst.length;
         let is_beat = length == pending.data.len()
             && length.is_power_of_two()
@@ -212,7 +243,7 @@ impl Bus {
         pending.issued += burst.length;
         pending.outstanding += 1;
         self.accesses.push(pending);
-        let issued = Issued { unit, id: id_of(unit) % self.ids, burst, beats: 0 };
+        let issued = Issued { unit, serial, id: id_of(unit) % self.ids, burst, beats: 0 };
         if is_write {
             self.data.push_back(issued);
             self.writes.push_back(issued);
@@ -234,12 +265,12 @@ impl Bus {
         let beat = issued.burst.beat(issued.beats);
         issued.beats += 1;
         let is_last = issued.beats == issued.burst.beats;
-        let unit = issued.unit;
+        let serial = issued.serial;
         if is_last {
             self.data.pop_front();
         }
         let mut write = WriteBeat { data: [0; MAX_WIDTH], strobes: 0, is_last };
-        let from = self.accesses.iter().find(|pending| pending.access.unit == unit)?;
+        let from = self.accesses.iter().find(|pending| pending.serial == serial)?;
         let from = from.data.get(beat.offset..beat.offset + beat.length)?;
         write.data.get_mut(beat.lane..beat.lane + beat.length)?.copy_from_slice(from);
         let lanes = u64::MAX.checked_shr(64 - u32::try_from(beat.length).ok()?).unwrap_or(0);
@@ -252,7 +283,7 @@ impl Bus {
         let found = self.writes.iter().position(|issued| issued.id == id);
         let issued = found.and_then(|index| self.writes.remove(index));
         let issued = issued.ok_or(BusError::NoBurst { channel: 'B', id })?;
-        self.end(issued.unit, response(code));
+        self.end(issued.serial, response(code));
         Ok(())
     }
 
@@ -267,10 +298,10 @@ impl Bus {
         let index = self.reads.iter().position(|issued| issued.id == id);
         let issued = index.and_then(|index| self.reads.get_mut(index));
         let issued = issued.ok_or(BusError::NoBurst { channel: 'R', id })?;
-        let Issued { unit, burst, beats: number, .. } = *issued;
+        let Issued { unit, serial, burst, beats: number, .. } = *issued;
         issued.beats += 1;
         let ends = issued.beats == burst.beats;
-        if let Some(pending) = self.accesses.iter_mut().find(|pending| pending.access.unit == unit) {
+        if let Some(pending) = self.accesses.iter_mut().find(|pending| pending.serial == serial) {
             let beat = burst.beat(number);
             let from = data.get(beat.lane..beat.lane + beat.length);
             let into = pending.data.get_mut(beat.offset..beat.offset + beat.length);
@@ -286,7 +317,7 @@ impl Bus {
             if let Some(index) = index {
                 self.reads.remove(index);
             }
-            self.end(unit, if is_last == ends { Ok(()) } else { Err(DesignError::Slave) });
+            self.end(serial, if is_last == ends { Ok(()) } else { Err(DesignError::Slave) });
         }
         if is_last == ends {
             return Ok(());
@@ -294,13 +325,24 @@ impl Bus {
         Err(BusError::WrongLast { unit, at: burst.at, beat: number, beats: burst.beats, is_last })
     }
 
-    fn end(&mut self, unit: Unit, result: Result<(), DesignError>) {
-        if let Some(pending) = self.accesses.iter_mut().find(|pending| pending.access.unit == unit) {
-            pending.outstanding = pending.outstanding.saturating_sub(1);
-            if let Err(error) = result {
-                pending.error.get_or_insert(error);
-            }
-            self.has_ended |= pending.is_over();
+    fn end(&mut self, serial: u64, result: Result<(), DesignError>) {
+        let Some(index) = self.accesses.iter().position(|pending| pending.serial == serial) else { return };
+        let Some(pending) = self.accesses.get_mut(index) else { return };
+        pending.outstanding = pending.outstanding.saturating_sub(1);
+        if let Err(error) = result {
+            pending.error.get_or_insert(error);
+        }
+        let is_over = pending.is_over();
+        if pending.is_abandoned && is_over {
+            let access = self.accesses.swap_remove(index).access;
+            self.dropped += 1;
+            tracing::warn!(
+                dropped = self.dropped,
+                "late end of the access at {:#x}, whose client has disconnected",
+                access.at.get()
+            );
+        } else {
+            self.has_ended |= is_over;
         }
     }
 }
@@ -310,5 +352,33 @@ fn id_of(unit: Unit) -> u32 {
     match unit {
         Unit::H2c(number) | Unit::C2h(number) => number.into(),
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fpga_registers::CardAddr;
+
+    use super::*;
+
+    #[test]
+    fn late_response_to_abandoned_access_does_not_end_next_one() {
+        let mut bus = Bus::narrow(32, 4);
+        let access = |at| AxiAccess { unit: Unit::Xdma, at: CardAddr::new(at), fixed: None };
+        bus.begin(access(0x40), false, vec![0; 4], true);
+        assert!(bus.command(false).is_some());
+        bus.abandon(Unit::Xdma);
+        bus.begin(access(0x80), false, vec![0; 4], true);
+        assert_eq!(bus.take(Unit::Xdma, &mut [0; 4]), Err(DesignError::Pending));
+        assert_eq!(bus.command(false).map(|command| command.at), Some(0x80));
+        // Bursts of one id are answered in order: the first one is the abandoned one's.
+        bus.read_data(0, &[1; MAX_WIDTH], 0, true).expect("a response");
+        assert!(!bus.take_ended());
+        assert_eq!(bus.take(Unit::Xdma, &mut [0; 4]), Err(DesignError::Pending));
+        bus.read_data(0, &[2; MAX_WIDTH], 0, true).expect("a response");
+        assert!(bus.take_ended());
+        let mut data = [0; 4];
+        assert_eq!((bus.take(Unit::Xdma, &mut data), data, bus.dropped), (Ok(()), [2; 4], 1));
+        assert!(!bus.is_active());
     }
 }

@@ -29,6 +29,8 @@ struct Queued {
     since: Option<u64>,
     /// The host has its answer.
     is_answered: bool,
+    /// The host's program has gone.
+    is_abandoned: bool,
 }
 
 /// State of the master.
@@ -41,6 +43,8 @@ pub(crate) struct Lite {
     fresh: Vec<(u64, u32)>,
     answers: BTreeMap<u64, u32>,
     next: u64,
+    /// Responses whose requester had gone.
+    dropped: u64,
 }
 
 impl Lite {
@@ -49,13 +53,33 @@ impl Lite {
         let ticket = self.next;
         self.next += 1;
         let limit = limit.filter(|_| access.value.is_none() || self.queue.len() < POSTED);
-        self.queue.push_back(Queued { ticket, access, limit, since: None, is_answered: false });
+        self.queue.push_back(Queued {
+            ticket,
+            access,
+            limit,
+            since: None,
+            is_answered: false,
+            is_abandoned: false,
+        });
         ticket
     }
 
     /// Takes the answer: data of a read.
     pub(crate) fn answer(&mut self, ticket: u64) -> Option<u32> {
         self.answers.remove(&ticket)
+    }
+
+    /// Nobody waits for the answer any more. The access stays on the bus, as after a completion timeout of PCIe: a response is dropped.
+    pub(crate) fn abandon(&mut self, ticket: u64) {
+        self.answers.remove(&ticket);
+        self.fresh.retain(|(answered, _)| *answered != ticket);
+        if let Some(queued) = self.queue.iter_mut().find(|queued| queued.ticket == ticket) {
+            (queued.is_answered, queued.is_abandoned) = (true, true);
+            tracing::warn!(
+                "m_axil: the client has disconnected without the response to {:x?}",
+                queued.access
+            );
+        }
     }
 
     /// Admits all accesses at cycle `now`.
@@ -119,6 +143,11 @@ impl Lite {
     /// Handles the response to the access on the bus. Read data of an error response are all ones. Returns `false` if there is no access.
     pub(crate) fn respond(&mut self, data: u32, code: u32) -> bool {
         let Some(queued) = self.queue.front().filter(|_| self.is_on_bus) else { return false };
+        if queued.is_abandoned {
+            self.dropped += 1;
+            let (dropped, access) = (self.dropped, queued.access);
+            tracing::warn!(dropped, "m_axil: late response to {access:x?}, whose client has disconnected");
+        }
         if !queued.is_answered {
             let is_error = crate::bus::response(code).is_err();
             self.fresh.push((queued.ticket, if is_error { u32::MAX } else { data }));

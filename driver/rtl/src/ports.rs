@@ -11,13 +11,13 @@
 //! The card continues its descriptors on the simulator's thread, in the cycle in which a response arrives: those accesses belong to the
 //! batch.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, Weak};
 use std::thread::ThreadId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpga_pci::lock;
 use fpga_registers::CardAddr;
-use fpga_sim::{AxiAccess, Design, DesignError, StreamBytes, Unit};
+use fpga_sim::{AxiAccess, Design, DesignError, Requester, StreamBytes, Unit};
 
 use crate::bus::{Bus, BusError};
 use crate::lite::{Lite, LiteAccess, WHOLE};
@@ -104,6 +104,8 @@ pub(crate) struct Ports {
     to_host: Condvar,
     /// Held for an access of the bypass BAR: one at a time.
     bypass_turn: Mutex<()>,
+    /// Program of the host that waits for register and bypass accesses.
+    requester: Mutex<Option<Weak<dyn Requester>>>,
     clock: ClockMode,
     settle: u64,
     read_timeout: Option<u64>,
@@ -138,6 +140,7 @@ impl Ports {
             to_simulator: Condvar::new(),
             to_host: Condvar::new(),
             bypass_turn: Mutex::new(()),
+            requester: Mutex::new(None),
             clock: options.clock,
             settle: options.settle,
             read_timeout: (options.read_timeout > 0).then_some(options.read_timeout),
@@ -337,6 +340,15 @@ impl Ports {
         DesignError::Pending
     }
 
+    /// Whether the requester of an access that `began` then has gone.
+    fn has_gone(&self, began: Instant) -> bool {
+        began.elapsed() >= CHECK
+            && lock(&self.requester)
+                .as_ref()
+                .and_then(Weak::upgrade)
+                .is_some_and(|requester| requester.has_gone())
+    }
+
     /// Makes an access of the bypass BAR and waits for its result.
     fn access_bypass(
         &self,
@@ -350,8 +362,13 @@ impl Ports {
         let mut state = lock(&self.state);
         state.bypass.begin(access, is_write, data, false);
         self.to_simulator.notify_all();
+        let began = Instant::now();
         loop {
             match state.bypass.take(access.unit, into) {
+                Err(DesignError::Pending) if self.has_gone(began) => {
+                    state.bypass.abandon(access.unit);
+                    return Err(DesignError::Decode);
+                }
                 Err(DesignError::Pending) if !state.is_ended => state = self.wait(&self.to_host, state),
                 Err(DesignError::Pending) => return Err(DesignError::Decode),
                 result => return result,
@@ -364,9 +381,14 @@ impl Ports {
         let mut state = lock(&self.state);
         let ticket = state.lite.begin(access, limit);
         self.to_simulator.notify_all();
+        let began = Instant::now();
         loop {
             if let Some(answer) = state.lite.answer(ticket) {
                 return answer;
+            }
+            if self.has_gone(began) {
+                state.lite.abandon(ticket);
+                return u32::MAX;
             }
             if state.is_ended {
                 return u32::MAX;
@@ -518,6 +540,10 @@ impl Design for Ports {
 
     fn write_bypass(&self, at: CardAddr, from: &[u8]) -> Result<(), DesignError> {
         self.access_bypass(at, true, from.to_vec(), &mut [])
+    }
+
+    fn set_requester(&self, requester: Weak<dyn Requester>) {
+        *lock(&self.requester) = Some(requester);
     }
 
     fn descriptor_wanted(&self, _unit: Unit) {

@@ -12,18 +12,18 @@ use rand_pcg::Pcg64Mcg;
 use crate::cdma;
 use crate::simulator::{Simulation, read, write};
 
-const USER: u32 = 0;
-const BYPASS: u32 = 2;
+pub(crate) const USER: u32 = 0;
+pub(crate) const BYPASS: u32 = 2;
 const LIMIT: Duration = Duration::from_secs(20);
 
-struct Client {
+pub(crate) struct Client {
     connection: Connection,
     id: u16,
 }
 
 impl Client {
     /// Connects, and switches memory decoding on.
-    fn connect(path: &Path) -> Self {
+    pub(crate) fn connect(path: &Path) -> Self {
         let mut client = Self { connection: Connection::connect(path, LIMIT).unwrap(), id: 0 };
         let version = Version { major: 0, minor: 1, capabilities: Capabilities::default() };
         client.ask(&Request::Version(version));
@@ -31,18 +31,40 @@ impl Client {
         client
     }
 
-    fn ask(&mut self, request: &Request<'_>) -> Vec<u8> {
-        let (mut out, mut body) = (Vec::new(), Vec::new());
+    fn send(&mut self, request: &Request<'_>) {
+        let mut out = Vec::new();
         self.id = self.id.wrapping_add(1);
         encode_request(self.id, false, request, &mut out);
         self.connection.send(&out, &[], LIMIT).unwrap();
+    }
+
+    fn ask(&mut self, request: &Request<'_>) -> Vec<u8> {
+        let mut body = Vec::new();
+        self.send(request);
         let header = self.connection.receive(&mut body, &mut Vec::new(), LIMIT).unwrap();
         assert!(matches!(header.kind, Kind::Reply { error: None }), "{header:?}");
         body
     }
 
-    fn read(&mut self, region: u32, offset: u64, count: u32) -> Vec<u8> {
+    /// Requests a read and does not wait for its reply.
+    pub(crate) fn begin_read(&mut self, region: u32, offset: u64, count: u32) {
+        self.send(&Request::RegionRead(RegionAccess { offset, region, count }));
+    }
+
+    /// Requests a write and does not wait for its reply.
+    pub(crate) fn begin_write(&mut self, region: u32, offset: u64, data: &[u8]) {
+        let count = u32::try_from(data.len()).unwrap();
+        self.send(&Request::RegionWrite(RegionAccess { offset, region, count }, data));
+    }
+
+    pub(crate) fn read(&mut self, region: u32, offset: u64, count: u32) -> Vec<u8> {
         self.ask(&Request::RegionRead(RegionAccess { offset, region, count }))[16..].to_vec()
+    }
+
+    /// Resets the card, and switches memory decoding on.
+    pub(crate) fn reset(&mut self) {
+        self.ask(&Request::DeviceReset);
+        self.write(region::CONFIG, 4, &[2, 0]);
     }
 
     fn write(&mut self, region: u32, offset: u64, data: &[u8]) {

@@ -29,8 +29,12 @@ const REFUSED: CardAddr = CardAddr::new(0x5000_0000);
 const DESCRIPTORS: CardAddr = CardAddr::new(0xF_0000);
 
 pub(crate) fn start(bits: u32, plusarg: &str) -> Option<Simulation> {
+    start_with(bits, &[plusarg])
+}
+
+pub(crate) fn start_with(bits: u32, plusargs: &[&str]) -> Option<Simulation> {
     let width = format!("-GDATA_WIDTH={bits}");
-    Some(Simulation::run(&build("cdma_top", &SOURCES, &[&width], &format!("rtl-cdma-{bits}"))?, &[plusarg]))
+    Some(Simulation::run(&build("cdma_top", &SOURCES, &[&width], &format!("rtl-cdma-{bits}"))?, plusargs))
 }
 
 fn data(length: usize, seed: usize) -> Vec<u8> {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod abandoned;
 mod bars;
 mod cdma;
 mod checker;

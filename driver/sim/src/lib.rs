@@ -47,7 +47,7 @@ pub use fpga_card::description::{LinkRate, SCHEMA_VERSION, StreamLogic};
 pub use fpga_card::fault_plan::FaultsDescription;
 pub use fpga_card::{
     AxiAccess, BarLayout, BarRole, Builtin, CardDescription, CardError, CopyEngine, DescriptionError, Design,
-    DesignAccess, DesignError, FaultPlan, LoadedDescriptor, PlannedFault, Problem, StreamBytes,
+    DesignAccess, DesignError, FaultPlan, LoadedDescriptor, PlannedFault, Problem, Requester, StreamBytes,
     USER_INTERRUPTS, Unit,
 };
 pub use hop::{HopCounters, HopFeedback, SimHop};

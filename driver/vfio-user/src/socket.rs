@@ -278,6 +278,15 @@ impl Connection {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
+    /// Whether the peer has closed the connection, also while messages of it have not been received.
+    ///
+    /// # Errors
+    /// [`SocketError::System`].
+    pub fn is_closed(&self) -> Result<bool, SocketError> {
+        // Without requested events, only the end is reported.
+        self.poll(PollFlags::empty(), &Timespec::default())
+    }
+
     /// Whether a message, or the end of the connection, can be received now.
     ///
     /// # Errors

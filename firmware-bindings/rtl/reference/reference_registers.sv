@@ -8,6 +8,7 @@
 // | 0x0C | CLEAR | W | write 1 lowers a line |
 // | 0x10 | ACKNOWLEDGED | R | number of cycles of usr_irq_ack |
 // | 0x14 | CYCLES | R | clock cycles since reset |
+// | 0x20 | LATE | R | 0; answers when the input late_enable is high |
 //
 // Offsets from 0x1000 on never answer; others answer DECERR.
 
@@ -35,6 +36,7 @@ module reference_registers #(
     output logic [1:0] s_rresp,
     output logic       s_rvalid,
     input  wire        s_rready,
+    input  wire        late_enable,
     output logic [USER_INTERRUPTS-1:0] usr_irq_req,
     input  wire  [USER_INTERRUPTS-1:0] usr_irq_ack
 );
@@ -45,7 +47,7 @@ module reference_registers #(
     wire writes = s_awvalid && s_wvalid && !s_bvalid && s_awaddr < 32'h1000;
     assign s_awready = writes;
     assign s_wready = writes;
-    wire reads = s_arvalid && !s_rvalid && s_araddr < 32'h1000;
+    wire reads = s_arvalid && !s_rvalid && s_araddr < 32'h1000 && (s_araddr != 32'h20 || late_enable);
     assign s_arready = reads;
 
     always_ff @(posedge clk) begin
@@ -81,6 +83,7 @@ module reference_registers #(
                     12'h008: s_rdata <= 32'(usr_irq_req);
                     12'h010: s_rdata <= acknowledged;
                     12'h014: s_rdata <= cycles;
+                    12'h020: s_rdata <= '0;
                     default: begin
                         s_rdata <= '0;
                         s_rresp <= 2'b11;

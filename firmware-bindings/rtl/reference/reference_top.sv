@@ -105,13 +105,20 @@ module reference_top #(
         .s_rid(rid), .s_rdata(rdata), .s_rresp(rresp), .s_rlast(rlast), .s_rvalid(rvalid), .s_rready(rready)
     );
 
+    // The register LATE answers after the first write burst at LATE_AT.
+    localparam logic [63:0] LATE_AT = 64'hF_F000;
+    logic late_enable;
+    always_ff @(posedge axi_aclk)
+        if (!axi_aresetn) late_enable <= 1'b0;
+        else if (awvalid && awready && awaddr == LATE_AT) late_enable <= 1'b1;
+
     reference_registers #(.USER_INTERRUPTS(USER_INTERRUPTS)) registers (
         .clk(axi_aclk), .rst_n(axi_aresetn),
         .s_awaddr(lite_awaddr), .s_awvalid(lite_awvalid), .s_awready(lite_awready),
         .s_wdata(lite_wdata), .s_wstrb(lite_wstrb), .s_wvalid(lite_wvalid), .s_wready(lite_wready),
         .s_bvalid(lite_bvalid), .s_bresp(lite_bresp), .s_bready(lite_bready),
         .s_araddr(lite_araddr), .s_arvalid(lite_arvalid), .s_arready(lite_arready),
-        .s_rdata(lite_rdata), .s_rresp(lite_rresp), .s_rvalid(lite_rvalid), .s_rready(lite_rready),
+        .s_rdata(lite_rdata), .s_rresp(lite_rresp), .s_rvalid(lite_rvalid), .s_rready(lite_rready), .late_enable,
         .usr_irq_req, .usr_irq_ack
     );
 

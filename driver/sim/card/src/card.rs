@@ -8,7 +8,7 @@ use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
 use crate::counters::USER_INTERRUPTS;
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
 use crate::description::{CardDescription, LinkRate};
-use crate::design::{Design, DesignAccess, LoadedDescriptor};
+use crate::design::{Design, DesignAccess, LoadedDescriptor, Requester};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::{Plan, StreamWritebackFault};
 use crate::hooks::AxiError;
@@ -25,7 +25,7 @@ use fpga_firmware::generated as contract;
 use fpga_protocol::receiver::ReceiverConfigError;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Whether the card answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,6 +163,13 @@ impl Card {
         }
         let base = self.description.bars.bypass.as_ref().map_or(0, |bar| bar.card_address);
         DesignAccess::new(design, role, offset, base)
+    }
+
+    /// Names the program whose accesses the design answers ([`Design::set_requester`]).
+    pub fn set_requester(&self, requester: Weak<dyn Requester>) {
+        if let Some(design) = self.space.design() {
+            design.set_requester(requester);
+        }
     }
 
     /// Counts and logs an access that was made by [`design_access`](Self::design_access).

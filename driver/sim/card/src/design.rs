@@ -1,7 +1,7 @@
 //! A design outside the model, behind the card's AXI ports.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use fpga_registers::CardAddr;
 
@@ -130,8 +130,20 @@ pub trait Design: fmt::Debug + Send + Sync {
         let _ = lines;
     }
 
+    /// The program whose register and bypass accesses the design answers from now on. A design that waits without limit for a response
+    /// ends the wait when the [requester has gone](Requester::has_gone): another program may follow.
+    fn set_requester(&self, requester: Weak<dyn Requester>) {
+        let _ = requester;
+    }
+
     /// The card was reset: accesses in progress have no requester any more. Called with the card held: it must not block.
     fn reset(&self) {}
+}
+
+/// Program at the other side of the BARs.
+pub trait Requester: fmt::Debug + Send + Sync {
+    /// Whether it has gone: nobody receives the result of an access.
+    fn has_gone(&self) -> bool;
 }
 
 /// Descriptor that user logic loads at a descriptor bypass port ([`crate::Card::load_descriptor`]).

@@ -6,6 +6,7 @@
 
 use super::wait_budget::{BudgetExceeded, WaitBudget};
 use crate::dma::RemoteMemory;
+use fpga_card::Requester;
 use fpga_pci::{Interrupt, InterruptError, InterruptTrigger, lock};
 use fpga_pci::{LogLimit, log_limited};
 use fpga_registers::Iova;
@@ -118,6 +119,13 @@ pub(super) enum ClientError {
     Socket(#[from] SocketError),
     #[error(transparent)]
     BudgetExceeded(#[from] BudgetExceeded),
+}
+
+impl Requester for ClientConnection {
+    fn has_gone(&self) -> bool {
+        // If the query fails, receiving reports the error.
+        self.connection.is_closed().unwrap_or(false)
+    }
 }
 
 impl ClientConnection {

@@ -8,7 +8,7 @@ use super::irqs::{self, LineUnmask};
 use crate::dma::ClientMemory;
 use crate::network::SimNetwork;
 use crate::state::{CardFailure, Slot};
-use fpga_card::DesignAccess;
+use fpga_card::{DesignAccess, Requester};
 use fpga_pci::{DmaAccess, InterruptError};
 use fpga_pci::{LogLimit, log_limited};
 use fpga_registers::Iova;
@@ -19,7 +19,7 @@ use fpga_vfio_user::wire::{
     region, region_flags,
 };
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Maximum number of file descriptors per message. QEMU accepts no larger number here than 16 (`VFIO_USER_MAX_MAX_FDS` in
@@ -114,7 +114,12 @@ impl Session {
         log: Arc<LogLimit>,
     ) -> Self {
         let mut session = Self::logging(network, card, log);
+        let requester: Weak<dyn Requester> = Arc::downgrade(&(Arc::clone(&peer) as Arc<dyn Requester>));
         session.peer = Some(peer);
+        let _ = session.with_slot(|slot| {
+            slot.card.set_requester(requester);
+            Ok(())
+        });
         session
     }
 
