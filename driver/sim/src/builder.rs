@@ -207,6 +207,7 @@ impl SimNetworkBuilder {
             turn: 0,
             inbox: Vec::new(),
             worked: 0,
+            alarms: Vec::new(),
             #[cfg(test)]
             panics: false,
         };

@@ -3,6 +3,7 @@
 use crate::dma::RefusedAccesses;
 use crate::hop::HopCounters;
 use crate::link::{Link, LinkAddress, LinkCounters, LinkEvents};
+use crate::served::ServerAlarm;
 use crate::state::{CardFailure, State};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::threaded::{LockRequest, Shared, Worker, WorkerState};
@@ -63,10 +64,12 @@ impl SimNetwork {
     /// own, the simulated network only wakes the card.
     pub fn continue_card(&self, card: usize) {
         let mut state = self.lock();
+        state.catch_up();
         if let Some(slot) = state.slots.get_mut(card) {
             slot.card.wake_channels();
         }
         while !self.is_threaded() && state.step() {}
+        state.wake_servers();
     }
 
     /// Makes card `card` fail (or work again); `false` if there is no such card.
@@ -78,8 +81,11 @@ impl SimNetwork {
     /// `false` if there is no such card, or no such line.
     pub fn set_user_interrupt(&self, card: usize, line: u8, asserted: bool) -> bool {
         let mut state = self.lock();
+        state.catch_up();
         let Some(slot) = state.slots.get_mut(card) else { return false };
-        slot.card.set_user_interrupt(line, asserted, &mut slot.host)
+        let exists = slot.card.set_user_interrupt(line, asserted, &mut slot.host);
+        state.wake_servers();
+        exists
     }
 
     /// Raises line `line` of card `card`'s user interrupts until it is acknowledged
@@ -87,8 +93,11 @@ impl SimNetwork {
     /// card, or no such line.
     pub fn pulse_user_interrupt(&self, card: usize, line: u8) -> Option<bool> {
         let mut state = self.lock();
+        state.catch_up();
         let slot = state.slots.get_mut(card)?;
-        slot.card.pulse_user_interrupt(line, &mut slot.host)
+        let acknowledged = slot.card.pulse_user_interrupt(line, &mut slot.host);
+        state.wake_servers();
+        acknowledged
     }
 
     /// Inserts card `card` into its slot again after it has left the bus ([`CardFailure::Gone`], or a planned removal). It then works in
@@ -205,7 +214,7 @@ impl SimNetwork {
     /// [`link_events`](Self::link_events) before: zero if there is more work, `None` if nothing is due.
     pub fn rest(&self) -> Option<Duration> {
         let epoch = self.lock().epoch?;
-        self.drive(Nanos::from(epoch.elapsed()))
+        self.drive(Nanos::from(epoch.elapsed()), None)
     }
 
     /// Source of frames from other processes, for waiting.
@@ -241,6 +250,13 @@ impl SimNetwork {
         }
     }
 
+    /// Lets other threads that work on the network wake the server of `alarm`.
+    pub(crate) fn add_alarm(&self, alarm: &Arc<ServerAlarm>) {
+        if !self.is_threaded() {
+            self.lock().alarms.push(Arc::downgrade(alarm));
+        }
+    }
+
     /// From now on time is the system's: work lasts as long as it does here, unless a card's description asks for pacing.
     pub(crate) fn stop_virtual_time(&self) {
         for slot in &mut self.lock().slots {
@@ -250,7 +266,8 @@ impl SimNetwork {
 
     /// Does some work of all cards at time `now`, for a caller that drives the network in real time; does nothing if the network has a
     /// thread. Returns how long the caller may sleep: zero, until a timer expires, or without limit (`None`).
-    pub(crate) fn drive(&self, now: Nanos) -> Option<Duration> {
+    /// `alarm`: that of the caller, which other threads signal if their work needs it before then.
+    pub(crate) fn drive(&self, now: Nanos, alarm: Option<&ServerAlarm>) -> Option<Duration> {
         if self.is_threaded() {
             return None;
         }
@@ -259,7 +276,11 @@ impl SimNetwork {
         if state.burst() > 0 || state.link.as_mut().is_some_and(|link| !link.prepare_to_sleep()) {
             return Some(Duration::ZERO);
         }
-        match state.next_deadline()?.get().saturating_sub(state.now.get()) {
+        let deadline = state.next_deadline();
+        if let Some(alarm) = alarm {
+            alarm.sleeps_until(deadline);
+        }
+        match deadline?.get().saturating_sub(state.now.get()) {
             // A deadline in the past that causes no work must not keep the caller awake.
             0 => Some(STALE_TIMER_BACKOFF),
             rest => Some(Duration::from_nanos(rest)),
@@ -323,7 +344,7 @@ impl SimNetwork {
         let now = || Nanos::from(epoch.elapsed());
         let end = now().saturating_add(span);
         loop {
-            let rest = self.drive(now());
+            let rest = self.drive(now(), None);
             let left = Duration::from(end.saturating_sub(now()));
             if is_over() || left.is_zero() {
                 return;

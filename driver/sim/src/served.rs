@@ -16,6 +16,7 @@
 //! client disconnects for any reason, bus mastering is switched off first, then its memory and its interrupts are released. The card is not
 //! reset: public XDMA cards cannot be, so the next client finds the state that the last one left.
 
+mod alarm;
 mod client;
 mod device;
 mod error;
@@ -25,6 +26,7 @@ mod server;
 mod session;
 mod wait_budget;
 
+pub(crate) use alarm::ServerAlarm;
 pub use error::ServeError;
 pub use listener::{Listener, SocketFile};
 pub use server::{CardServer, LiveServeCounts, MessageCount, ServeCounts};

@@ -5,6 +5,7 @@ use crate::host::HostSide;
 use crate::in_flight::Sent;
 use crate::link::Link;
 use crate::partition::port::Frames;
+use crate::served::ServerAlarm;
 use crate::threaded::posted::{Cursor, PostedWrite};
 use crate::time::TimeSpent;
 use fpga_card::{Card, CardCounters, TimePart};
@@ -159,6 +160,8 @@ pub(crate) struct State {
     pub(crate) inbox: Vec<Sent>,
     /// Units of work that the cards did by themselves.
     pub(crate) worked: u64,
+    /// Sleeping servers that drive the network in real time.
+    pub(crate) alarms: Vec<Weak<ServerAlarm>>,
     /// Simulates a defect in a card.
     #[cfg(test)]
     pub(crate) panics: bool,
@@ -427,6 +430,28 @@ impl State {
     /// Posted writes of all cards executed so far.
     pub(crate) fn taken(&self) -> u64 {
         self.slots.iter().map(|slot| slot.posted.taken()).sum()
+    }
+
+    /// Advances time to that of the servers, for work on another thread: they do so only between their sleeps.
+    pub(crate) fn catch_up(&mut self) {
+        let Some(now) = self.alarms.iter().filter_map(Weak::upgrade).map(|alarm| alarm.now()).max() else {
+            return;
+        };
+        self.now = self.now.max(now);
+        for slot in &mut self.slots {
+            slot.card.set_now(self.now);
+        }
+    }
+
+    /// Wakes the servers that sleep beyond the next deadline, after work on another thread.
+    pub(crate) fn wake_servers(&mut self) {
+        if self.alarms.is_empty() {
+            return;
+        }
+        self.alarms.retain(|alarm| alarm.strong_count() != 0);
+        if let Some(deadline) = self.next_deadline() {
+            self.alarms.iter().filter_map(Weak::upgrade).for_each(|alarm| alarm.wake_before(deadline));
+        }
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {

@@ -23,7 +23,8 @@ pub(crate) struct EngineScheduler {
     /// Engines that may have work, one bit each: H2C channels, C2H channels, CDMA, and the engines of the NI. A cleared bit means that the
     /// engine had nothing to do and that nothing has happened since that could have changed this.
     pub(crate) awake: u32,
-    /// Time at which a timer gives work to a stream channel, the CDMA or the NI.
+    /// Time at which a timer gives work to a stream channel, the CDMA or the NI. At first at once: a reset may leave a timer due, which would
+    /// otherwise be the next deadline without ever being served.
     pub(crate) alarm: Nanos,
     /// Engines whose unit in progress has not ended, one bit each.
     pub(crate) paced: u32,
@@ -58,7 +59,7 @@ impl EngineScheduler {
         Self {
             next: 0,
             awake: 0,
-            alarm: Nanos::MAX,
+            alarm: Nanos::ZERO,
             paced: 0,
             paced_until: Nanos::MAX,
             last: 0,

@@ -54,7 +54,8 @@ impl Card {
         done
     }
 
-    pub(crate) fn set_now(&mut self, now: Nanos) {
+    /// Advances the card's time to `now` without work: for events between two calls of [`work`](Self::work).
+    pub fn set_now(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         self.faults.set_time(self.now);
     }

@@ -1,12 +1,13 @@
 //! Main loop: messages, the card's work, and sleep when there is neither.
 
+use super::alarm::ServerAlarm;
 use super::client::{ClientConnection, ClientError};
 use super::error::ServeError;
 use super::listener::{Listener, SocketFile};
 use super::session::{Next, Session};
 use crate::link::LinkEvents;
 use crate::network::SimNetwork;
-use fpga_pci::OsError;
+use fpga_pci::{InterruptError, OsError};
 use fpga_pci::{LogLimit, lock, log_limited};
 use fpga_vfio_user::socket::{Connection, SocketError};
 use fpga_vfio_user::wire::{Kind, encode_error};
@@ -276,8 +277,8 @@ impl CardServer {
         let opened = network.backend(card);
         let link = network.link_events();
         network.stop_virtual_time();
-        let began = Instant::now();
-        let base = network.now();
+        let alarm = Arc::new(ServerAlarm::new(network.now()).map_err(|error| self.alarm_error(error))?);
+        network.add_alarm(&alarm);
         let (mut client, mut stranger): (Option<Client>, Option<ExcessClient>) = (None, None);
         let (mut buffers, mut pause) = (MessageBuffers::default(), false);
         if let Some(socket) = self.accepted.take() {
@@ -289,8 +290,7 @@ impl CardServer {
             let refused = client.as_ref().map_or(0, |client| client.session.refused());
             let refused_requests = self.counts.refused_requests + refused;
             self.live.set(ServeCounts { refused_requests, ..self.counts });
-            let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            let rest = network.drive(base.saturating_add(fpga_protocol::Nanos::new(elapsed)));
+            let rest = network.drive(alarm.now(), Some(&alarm));
             network.yield_lock();
             let silent = client.as_ref().and_then(|client| client.remaining_time(self.first_message));
             let rest = [
@@ -300,9 +300,16 @@ impl CardServer {
                 pause.then_some(ACCEPT_PAUSE),
             ];
             let rest = rest.into_iter().flatten().min();
-            let ready =
-                self.wait(stop.as_fd(), link.as_ref(), client.as_ref(), stranger.as_ref(), !pause, rest)?;
+            let ready = self.wait(
+                stop.as_fd(),
+                (link.as_ref(), &alarm),
+                client.as_ref(),
+                stranger.as_ref(),
+                !pause,
+                rest,
+            )?;
             pause = false;
+            alarm.take();
             if ready.stop {
                 break;
             }
@@ -385,7 +392,7 @@ impl CardServer {
     fn wait(
         &self,
         stop: impl AsFd,
-        link: Option<&LinkEvents>,
+        (link, alarm): (Option<&LinkEvents>, &ServerAlarm),
         client: Option<&Client>,
         stranger: Option<&ExcessClient>,
         listen: bool,
@@ -411,13 +418,15 @@ impl CardServer {
             PollFd::from_borrowed_fd(line_fd.unwrap_or(unused), flags(line_fd.is_some())),
             PollFd::from_borrowed_fd(stranger_fd, flags(stranger.is_some_and(ExcessClient::has_waited))),
             PollFd::from_borrowed_fd(link_fd, flags(link.is_some())),
+            PollFd::from_borrowed_fd(alarm.as_fd(), PollFlags::IN),
         ];
         match rustix::event::poll(&mut poll, rest.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(ReadySources::default()),
             Err(errno) => return Err(self.wait_error(errno.into())),
         }
-        let [stop, listener, socket, kept, line, stranger_ready, _] = poll.map(|fd| !fd.revents().is_empty());
+        let [stop, listener, socket, kept, line, stranger_ready, ..] =
+            poll.map(|fd| !fd.revents().is_empty());
         Ok(ReadySources {
             stop,
             listener: listener && listen,
@@ -425,6 +434,13 @@ impl CardServer {
             line: line && line_fd.is_some(),
             stranger: stranger_ready && stranger.is_some_and(ExcessClient::has_waited),
         })
+    }
+
+    fn alarm_error(&self, error: InterruptError) -> ServeError {
+        let InterruptError::NoDescriptor { source } = error else {
+            return self.wait_error(OsError::from(Errno::MFILE));
+        };
+        self.wait_error(source)
     }
 
     fn wait_error(&self, source: OsError) -> ServeError {

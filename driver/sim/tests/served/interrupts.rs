@@ -2,8 +2,10 @@
 
 use crate::served::client::{Client, DMA, PAGE, Served, descriptor, file};
 use fpga_pci::Interrupt;
+use fpga_sim::{CardDescription, SimNetwork};
 use fpga_vfio_user::wire::{IrqAction, IrqData, Request, SetIrqs, irq, region};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use IrqAction::{Mask, Trigger, Unmask};
 
@@ -302,4 +304,34 @@ fn user_interrupt_reaches_waiting_client_by_every_method() {
         );
         served.stop();
     }
+}
+
+/// A timer that begins on another thread ends on time while the server sleeps: here an interrupt that the fault plan delays.
+#[test]
+fn timer_of_other_thread_wakes_sleeping_server() {
+    let delay = Duration::from_millis(5);
+    let folder = tempfile::tempdir().unwrap();
+    let description = folder.path().join("card.yaml");
+    let text = format!(
+        "schema_version: 3\nfaults:\n  list:\n    - {{ fault: late_interrupt, delay_ns: {}, times: null }}\n",
+        delay.as_nanos()
+    );
+    std::fs::write(&description, text).unwrap();
+    let description = CardDescription::load(&description).unwrap();
+    let served = Served::of(SimNetwork::builder().card(description).build().unwrap());
+    let mut client = served.connect();
+    let heard = listen(&mut client, irq::MSIX, 32);
+    client.bus_master(true);
+    client.write32(DMA, 0x2084, 12 << 8);
+    client.write32(DMA, 0x2008, 1 << 5);
+    for round in 0..5 {
+        // Meanwhile the server falls asleep, without limit.
+        assert_eq!(heard[12].wait(delay).unwrap(), None, "round {round}");
+        let began = Instant::now();
+        assert!(served.network.set_user_interrupt(0, 5, true));
+        assert_eq!(heard[12].wait(crate::served::client::LONG).unwrap(), Some(1), "round {round}");
+        assert!(began.elapsed() >= delay, "round {round}: {:?}", began.elapsed());
+        assert!(served.network.set_user_interrupt(0, 5, false));
+    }
+    served.stop();
 }
