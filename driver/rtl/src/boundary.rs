@@ -12,7 +12,7 @@ use crate::options::{Options, Parameters, StartError};
 use crate::ports::Flags;
 use crate::simulation::Simulation;
 use crate::stream::StreamBeat;
-use crate::trace::Change;
+use crate::trace::{Change, TraceOptions};
 
 /// The simulation before it starts.
 #[derive(Debug)]
@@ -22,12 +22,15 @@ struct Draft {
     error: Option<StartError>,
 }
 
-/// One simulation per process: locked, several cards would have to agree on when time stands still.
-static DRAFT: Mutex<Option<Draft>> = Mutex::new(None);
-static SIMULATION: OnceLock<Simulation> = OnceLock::new();
+/// Maximum number of instances of `fpga_xdma`.
+const INSTANCES: usize = 8;
+
+/// Instances by handle.
+static DRAFTS: Mutex<Vec<Draft>> = Mutex::new(Vec::new());
+static SIMULATIONS: [OnceLock<Simulation>; INSTANCES] = [const { OnceLock::new() }; INSTANCES];
 
 fn simulation(handle: i32) -> Option<&'static Simulation> {
-    SIMULATION.get().filter(|_| handle == 0)
+    SIMULATIONS.get(usize::try_from(handle).ok()?)?.get()
 }
 
 fn report(error: &StartError) {
@@ -46,11 +49,11 @@ pub(crate) fn begin_log() {
 /// 15:8: channels with a descriptor bypass port, H2C first).
 pub(crate) fn open(parameters: [i32; 5]) -> i32 {
     begin_log();
-    let mut draft = lock(&DRAFT);
-    if draft.is_some() {
-        tracing::error!("fpga_xdma: a simulation has one instance; remove the others");
+    let mut drafts = lock(&DRAFTS);
+    let Some(number) = i32::try_from(drafts.len()).ok().filter(|_| drafts.len() < INSTANCES) else {
+        tracing::error!("fpga_xdma: a simulation has at most {INSTANCES} instances; remove the others");
         return -1;
-    }
+    };
     let [data_bits, id_bits, channels, user_interrupts, features] =
         parameters.map(|value| u32::try_from(value).unwrap_or(0));
     let parameters = Parameters {
@@ -64,16 +67,21 @@ pub(crate) fn open(parameters: [i32; 5]) -> i32 {
         clock_input: features & 4 != 0,
     };
     let (options, error) = match Options::default().with_environment(|name| std::env::var(name).ok()) {
+        // Sockets and cards belong to one instance, and the waveform to the first.
+        Ok(options) if number > 0 => {
+            (Options { socket: None, card: None, trace: TraceOptions::default(), ..options }, None)
+        }
         Ok(options) => (options, None),
         Err(error) => (Options::default(), Some(error)),
     };
-    *draft = Some(Draft { parameters, options, error });
-    0
+    drafts.push(Draft { parameters, options, error });
+    number
 }
 
 /// Sets an option; an error is reported by [`start`].
 pub(crate) fn option(handle: i32, name: &str, value: &str) {
-    if let Some(draft) = lock(&DRAFT).as_mut().filter(|_| handle == 0)
+    let mut drafts = lock(&DRAFTS);
+    if let Some(draft) = usize::try_from(handle).ok().and_then(|number| drafts.get_mut(number))
         && let Err(error) = draft.options.set(name, value)
     {
         draft.error.get_or_insert(error);
@@ -82,8 +90,12 @@ pub(crate) fn option(handle: i32, name: &str, value: &str) {
 
 /// Starts the simulation. Returns 0 if it does not run. Bit 0: it runs; 1: [`pace`] is called in each cycle; 2: [`trace`] is.
 pub(crate) fn start(handle: i32) -> i32 {
-    let mut draft = lock(&DRAFT);
-    let Some(draft) = draft.as_mut().filter(|_| handle == 0) else { return 0 };
+    let mut drafts = lock(&DRAFTS);
+    let Ok(number) = usize::try_from(handle) else { return 0 };
+    let (Some(draft), Some(place)) = (drafts.get_mut(number), SIMULATIONS.get(number)) else { return 0 };
+    if number > 0 && draft.options.socket.is_none() {
+        draft.error.get_or_insert(StartError::NoSocketOf(number));
+    }
     let started = match draft.error.take() {
         Some(error) => Err(error),
         None => Simulation::start(&draft.parameters, &draft.options),
@@ -93,7 +105,7 @@ pub(crate) fn start(handle: i32) -> i32 {
             let wanted = 1
                 | i32::from(simulation.pacer.is_some()) << 1
                 | i32::from(draft.options.trace.is_partial()) << 2;
-            if SIMULATION.set(simulation).is_ok() { wanted } else { 0 }
+            if place.set(simulation).is_ok() { wanted } else { 0 }
         }
         Err(error) => {
             report(&error);
@@ -104,8 +116,9 @@ pub(crate) fn start(handle: i32) -> i32 {
 
 /// Half a period of `axi_aclk` in ps; `otherwise` without the option.
 pub(crate) fn half_period(handle: i32, otherwise: i32) -> i32 {
-    let draft = lock(&DRAFT);
-    let period = draft.as_ref().filter(|_| handle == 0).and_then(|draft| draft.options.period);
+    let drafts = lock(&DRAFTS);
+    let draft = usize::try_from(handle).ok().and_then(|number| drafts.get(number));
+    let period = draft.and_then(|draft| draft.options.period);
     period.and_then(|period| i32::try_from(period / 2).ok()).unwrap_or(otherwise)
 }
 
@@ -128,7 +141,7 @@ pub(crate) fn trace(handle: i32) -> i32 {
 
 /// Fires the trigger `design` of the waveform.
 pub(crate) fn trace_trigger() {
-    if let Some(simulation) = SIMULATION.get() {
+    if let Some(simulation) = simulation(0) {
         simulation.trace.design();
     }
 }

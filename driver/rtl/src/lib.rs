@@ -16,6 +16,7 @@
 //! | `lite` | the AXI4-Lite master |
 //! | `cdma` | instances of `fpga_cdma` |
 //! | `stream` | the AXI4-Stream ports |
+//! | `group` | several instances in one simulation |
 //! | `pace` | limit of simulated time by wall-clock time |
 //! | `trace` | triggers of the waveform |
 //! | [`model`] | building and starting models with Verilator (not a part of them) |
@@ -28,6 +29,7 @@ mod cdma;
 pub mod dpi;
 pub mod dpi_cdma;
 mod exit;
+mod group;
 mod lite;
 pub mod model;
 mod options;

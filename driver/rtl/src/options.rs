@@ -126,6 +126,10 @@ pub(crate) enum StartError {
     PeriodOfInput,
     #[error("no socket\nhelp: give +fpga_socket=PATH to the simulator, or set FPGA_RTL_SOCKET")]
     NoSocket,
+    #[error(
+        "instance {0} of fpga_xdma has no socket\nhelp: give +fpga_socket.{0}=PATH to the simulator, or set its parameter SOCKET"
+    )]
+    NoSocketOf(usize),
     #[error(transparent)]
     Card(#[from] DescriptionError),
     #[error("parameter {name} of fpga_xdma is {value}: {rule}\nhelp: correct the instance")]

@@ -11,6 +11,7 @@
 //! The card continues its descriptors on the simulator's thread, in the cycle in which a response arrives: those accesses belong to the
 //! batch.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use fpga_registers::CardAddr;
 use fpga_sim::{AxiAccess, Design, DesignError, Requester, StreamBytes, Unit};
 
 use crate::bus::{Bus, BusError};
+use crate::group;
 use crate::lite::{Lite, LiteAccess, WHOLE};
 use crate::options::{ClockMode, Options, Parameters};
 use crate::stream::{StreamBeat, StreamPorts};
@@ -96,11 +98,24 @@ struct State {
     simulator: Option<ThreadId>,
 }
 
+/// Wakes the simulator's thread.
+#[derive(Debug)]
+struct Bell(Condvar);
+
+impl Bell {
+    fn notify_all(&self) {
+        self.0.notify_all();
+        group::ring();
+    }
+}
+
 /// Both AXI masters, shared by the card and the simulator.
 #[derive(Debug)]
 pub(crate) struct Ports {
     state: Mutex<State>,
-    to_simulator: Condvar,
+    to_simulator: Bell,
+    /// Nothing to do in the last cycle.
+    is_resting: AtomicBool,
     to_host: Condvar,
     /// Held for an access of the bypass BAR: one at a time.
     bypass_turn: Mutex<()>,
@@ -137,7 +152,8 @@ impl Ports {
         };
         Self {
             state: Mutex::new(state),
-            to_simulator: Condvar::new(),
+            to_simulator: Bell(Condvar::new()),
+            is_resting: AtomicBool::new(false),
             to_host: Condvar::new(),
             bypass_turn: Mutex::new(()),
             requester: Mutex::new(None),
@@ -173,9 +189,10 @@ impl Ports {
     /// Decides what `fpga_xdma` does in the cycle. Locked, this waits for work once a batch has ended.
     pub(crate) fn end_cycle(&self) -> Flags {
         let mut state = lock(&self.state);
+        self.is_resting.store(false, Ordering::Relaxed);
         loop {
             if state.is_ended {
-                return Flags { finish: true, ..Flags::default() };
+                return Flags { finish: group::finishes(), ..Flags::default() };
             }
             if std::mem::take(&mut state.is_reset_requested) {
                 state.begin_batch();
@@ -202,16 +219,26 @@ impl Ports {
             if self.clock == ClockMode::Locked && cycle - state.active < self.settle {
                 break;
             }
-            if state.has_unadmitted() || state.is_descriptor_wanted {
+            let is_free = self.clock == ClockMode::Free;
+            let may_begin = is_free || !group::is_other_in_batch(self);
+            if may_begin && (state.has_unadmitted() || state.is_descriptor_wanted) {
                 state.is_descriptor_wanted = false;
                 state.begin_batch();
                 state.admit();
                 break;
             }
-            if self.clock == ClockMode::Free {
+            self.is_resting.store(true, Ordering::Relaxed);
+            if is_free || group::is_other_at_work(self) {
                 break;
             }
-            state = self.wait(&self.to_simulator, state);
+            if group::is_shared() {
+                drop(state);
+                group::wait(CHECK);
+                state = lock(&self.state);
+            } else {
+                state = self.wait(&self.to_simulator.0, state);
+            }
+            self.is_resting.store(false, Ordering::Relaxed);
         }
         let may_begin = state.cycle >= state.quiet_until;
         Flags {
@@ -308,6 +335,27 @@ impl Ports {
     /// Cycles so far.
     pub(crate) fn cycle(&self) -> u64 {
         lock(&self.state).cycle
+    }
+
+    /// Whether the last cycle had nothing to do.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.is_resting.load(Ordering::Relaxed)
+    }
+
+    /// Whether the batch is so long that others do not wait for its end.
+    pub(crate) fn is_batch_long(&self) -> bool {
+        let state = lock(&self.state);
+        state.cycle - state.began >= ADMIT_EVERY
+    }
+
+    /// Whether the simulator's thread has something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        let state = lock(&self.state);
+        state.is_ended
+            || state.is_reset_requested
+            || state.acknowledged != 0
+            || state.is_descriptor_wanted
+            || state.has_unadmitted()
     }
 
     /// Whether the simulation ends.

@@ -12,6 +12,7 @@ mod descriptors;
 mod faults;
 mod foreign;
 mod model;
+mod pair;
 mod simulator;
 mod streams;
 mod transfers;

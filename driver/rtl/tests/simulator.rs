@@ -112,13 +112,19 @@ impl Simulation {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut simulation = Self { child: KillGuard(child), log, socket, _folder: folder };
+        simulation.wait_until_ready();
+        simulation
+    }
+
+    /// Waits until one more instance can be opened.
+    pub(crate) fn wait_until_ready(&mut self) {
         let mut line = String::new();
         while !line.contains("ready ") {
             line.clear();
-            assert_ne!(log.read_line(&mut line).unwrap(), 0, "the simulation has ended");
+            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "the simulation has ended");
         }
-        Self { child: KillGuard(child), log, socket, _folder: folder }
     }
 
     /// Socket of the card.

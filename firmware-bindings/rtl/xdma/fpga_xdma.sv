@@ -313,30 +313,33 @@ module fpga_xdma #(
     int started = 0;
     string trace;
 
-    task automatic set_option(input string name, input string otherwise);
-        string value;
-        if (!$value$plusargs({"fpga_", name, "=%s"}, value)) value = otherwise;
+    // Instances are numbered from 0. +fpga_NAME.N=VALUE is for instance N, +fpga_NAME=VALUE for all, or for the first if `is_own`.
+    task automatic set_option(input string name, input string otherwise, input bit is_own);
+        string value, numbered;
+        numbered = $sformatf("fpga_%s.%0d=%%s", name, handle);
+        if (!$value$plusargs(numbered, value))
+            if (is_own && handle != 0 || !$value$plusargs({"fpga_", name, "=%s"}, value)) value = otherwise;
         fpga_xdma_option(handle, name, value);
     endtask
 
     task automatic begin_simulation();
         handle = fpga_xdma_open(DATA_WIDTH, ID_WIDTH, CHANNELS, USER_INTERRUPTS, int'(STREAM) | int'(BYPASS_BAR) << 1 | int'(HALF_PERIOD == 0) << 2 | int'(H2C_DSC_BYPASS) << 8 | int'(C2H_DSC_BYPASS) << 12);
-        set_option("socket", SOCKET);
-        set_option("card", CARD_FILE);
-        set_option("clock", "");
-        set_option("ratio", "");
-        set_option("period", "");
-        set_option("settle", "");
-        set_option("read_timeout", "");
-        set_option("signals", "");
-        set_option("announce", "");
-        set_option("trace_from", "");
-        set_option("trace_until", "");
-        set_option("trace_after", "");
+        set_option("socket", SOCKET, 1'b1);
+        set_option("card", CARD_FILE, 1'b1);
+        set_option("clock", "", 1'b0);
+        set_option("ratio", "", 1'b0);
+        set_option("period", "", 1'b0);
+        set_option("settle", "", 1'b0);
+        set_option("read_timeout", "", 1'b0);
+        set_option("signals", "", 1'b0);
+        set_option("announce", "", 1'b0);
+        set_option("trace_from", "", 1'b1);
+        set_option("trace_until", "", 1'b1);
+        set_option("trace_after", "", 1'b1);
         started = fpga_xdma_start(handle);
         if (started == 0) $fatal(1, "fpga_xdma: the simulation does not start; its message is on standard error");
         // Waveform of the whole model, if the simulator was built with support for it.
-        if ($value$plusargs("fpga_trace=%s", trace)) begin
+        if (handle == 0 && $value$plusargs("fpga_trace=%s", trace)) begin
             $dumpfile(trace);
             if (!started[2]) $dumpvars(0);
         end else if (started[2]) $fatal(1, "fpga_xdma: +fpga_trace_from, _until and _after need +fpga_trace=FILE");
