@@ -19,6 +19,7 @@
 //! | `group` | several instances in one simulation |
 //! | `pace` | limit of simulated time by wall-clock time |
 //! | `trace` | triggers of the waveform |
+//! | `harness` | module above a top level with inputs (not a part of models) |
 //! | [`model`] | building and starting models with Verilator (not a part of them) |
 //! | [`wrapper`] | module with the name and the ports of one instance of the vendor's IP |
 
@@ -30,6 +31,7 @@ pub mod dpi;
 pub mod dpi_cdma;
 mod exit;
 mod group;
+mod harness;
 mod lite;
 pub mod model;
 mod options;

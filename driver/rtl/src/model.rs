@@ -8,6 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::harness;
+pub use crate::harness::HarnessError;
+
 /// SystemVerilog source of `fpga_xdma`.
 pub const XDMA: &str = include_str!("../../../firmware-bindings/rtl/xdma/fpga_xdma.sv");
 
@@ -28,12 +31,14 @@ const LINES: usize = 40;
 pub struct ModelOptions {
     /// SystemVerilog and Verilog sources of the design. The modules `fpga_xdma` and `fpga_cdma` are found if they are not among them.
     pub sources: Vec<PathBuf>,
-    /// Top module. It has no inputs. `None`: Verilator chooses it.
+    /// Top module. It has no inputs, except with `harness`. `None`: Verilator chooses it.
     pub top: Option<String>,
     /// Description of the card.
     pub card: Option<PathBuf>,
     /// Build in support for waveforms, which makes the model slower.
     pub trace: bool,
+    /// Drive the inputs of the top module: clocks run, resets are inactive, others are 0.
+    pub harness: bool,
     /// Further arguments of Verilator.
     pub arguments: Vec<String>,
 }
@@ -74,6 +79,9 @@ pub enum ModelError {
         /// Last lines of its output.
         output: String,
     },
+    /// The inputs of the top module cannot be driven.
+    #[error(transparent)]
+    Harness(#[from] crate::harness::HarnessError),
     /// A file cannot be used.
     #[error("{}: cannot {action}: {source}", path.display())]
     File {
@@ -121,7 +129,11 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
     ]);
     command.args(["-j", "2", "-o", "simulation", "-CFLAGS", "-O2", "-LDFLAGS", "-lpthread -ldl -lm"]);
     command.arg("--Mdir").arg(folder.join("obj"));
-    if let Some(top) = &options.top {
+    let harness = options.top.as_deref().filter(|_| options.harness);
+    let harness = harness.map(|top| write_harness(folder, options, top)).transpose()?;
+    if harness.is_some() {
+        command.args(["--top-module", harness::NAME]);
+    } else if let Some(top) = &options.top {
         command.args(["--top-module", top]);
     }
     if options.trace {
@@ -137,7 +149,7 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
     for source in &options.sources {
         command.arg(std::path::absolute(source).map_err(file_error(source, "use it"))?);
     }
-    command.arg(library);
+    command.args(harness).arg(library);
     let output = run(&mut command)?;
     if !output.status.success() {
         return Err(ModelError::Refused { output: last_lines(&output) });
@@ -146,6 +158,16 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
         std::fs::write(&traced, "").map_err(file_error(&traced, "write it"))?;
     }
     Ok(())
+}
+
+/// Writes the module that drives the inputs of `top`. Returns its path.
+fn write_harness(folder: &Path, options: &ModelOptions, top: &str) -> Result<PathBuf, ModelError> {
+    let read = |path: &PathBuf| std::fs::read(path).map_err(file_error(path, "read it"));
+    let sources = options.sources.iter().map(|path| Ok(String::from_utf8_lossy(&read(path)?).into_owned()));
+    let text = harness::harness(&sources.collect::<Result<Vec<_>, ModelError>>()?, top)?;
+    let path = folder.join(format!("{}.sv", harness::NAME));
+    std::fs::write(&path, text).map_err(file_error(&path, "write it"))?;
+    std::path::absolute(&path).map_err(file_error(&path, "use it"))
 }
 
 /// Lets Verilator's makefiles use ccache if it is installed: most of a small model's compilation is Verilator's own library.

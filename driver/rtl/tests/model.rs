@@ -152,3 +152,52 @@ fn simulation_that_hangs_ends_at_signal_and_time_limit() {
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(said.contains("its time limit of 200ms is over"), "{said}");
 }
+
+/// The clock of the card is an input of the top module: without the harness, it would not run, and the card would be in reset.
+#[test]
+fn harness_drives_clock_and_reset_of_top_level() {
+    let folder = tempfile::tempdir().unwrap();
+    let top = folder.path().join("board_top.sv");
+    let text = r"module board_top #(parameter int LANES = 2) (
+        input wire sys_clk_p, sys_clk_n, // 100 MHz
+        input wire sys_rst_n,
+        input wire [LANES-1:0] pci_exp_rxp, pci_exp_rxn,
+        output wire [LANES-1:0] pci_exp_txp, pci_exp_txn
+    );
+        wire clock, reset_n, awvalid, awready, wvalid, wready, bvalid, bready, arvalid, arready, rvalid, rready;
+        wire [31:0] awaddr, wdata, araddr, rdata;
+        wire [3:0] wstrb, request, acknowledge;
+        wire [1:0] bresp, rresp;
+        fpga_xdma #(.HALF_PERIOD(0), .LANES(LANES), .USER_INTERRUPTS(4)) xdma (
+            .sys_clk(sys_clk_p), .sys_clk_gt(~sys_clk_n), .sys_rst_n, .pci_exp_rxp, .pci_exp_rxn, .pci_exp_txp, .pci_exp_txn,
+            .axi_aclk(clock), .axi_aresetn(reset_n), .usr_irq_req(request), .usr_irq_ack(acknowledge),
+            .m_axil_awaddr(awaddr), .m_axil_awvalid(awvalid), .m_axil_awready(awready), .m_axil_wdata(wdata), .m_axil_wstrb(wstrb),
+            .m_axil_wvalid(wvalid), .m_axil_wready(wready), .m_axil_bvalid(bvalid), .m_axil_bresp(bresp), .m_axil_bready(bready),
+            .m_axil_araddr(araddr), .m_axil_arvalid(arvalid), .m_axil_arready(arready), .m_axil_rdata(rdata), .m_axil_rresp(rresp),
+            .m_axil_rvalid(rvalid), .m_axil_rready(rready));
+        reference_registers registers (
+            .clk(clock), .rst_n(reset_n), .s_awaddr(awaddr), .s_awvalid(awvalid), .s_awready(awready), .s_wdata(wdata), .s_wstrb(wstrb),
+            .s_wvalid(wvalid), .s_wready(wready), .s_bvalid(bvalid), .s_bresp(bresp), .s_bready(bready), .s_araddr(araddr),
+            .s_arvalid(arvalid), .s_arready(arready), .s_rdata(rdata), .s_rresp(rresp), .s_rvalid(rvalid), .s_rready(rready),
+            .late_enable(1'b0), .usr_irq_req(request), .usr_irq_ack(acknowledge));
+    endmodule
+    ";
+    std::fs::write(&top, text).unwrap();
+    let model = folder.path().join("model");
+    let options = ModelOptions {
+        sources: vec![top, rtl().join("reference/reference_registers.sv")],
+        top: Some("board_top".to_owned()),
+        harness: true,
+        ..ModelOptions::default()
+    };
+    match model::build(&model, &options) {
+        Err(ModelError::NoVerilator { .. }) => return println!("skipped: verilator is not installed"),
+        built => built.unwrap(),
+    }
+    let card = Card::open(&format!("rtl:{}", model.display())).unwrap();
+    assert_eq!(card.user_bar().unwrap().read32(BarOffset::new(0)).unwrap(), 0x4652_4546);
+    drop(card);
+    let options = ModelOptions { top: Some("other_top".to_owned()), ..options };
+    let error = model::build(&model, &options).unwrap_err();
+    assert!(error.to_string().contains("no source contains module other_top"), "{error}");
+}

@@ -95,6 +95,7 @@ pub(crate) fn build(parts: &Project) -> Option<PathBuf> {
         top: Some("top".to_owned()),
         card: Some(card),
         trace: parts.trace,
+        harness: false,
         // Short runs: compiling costs more than it saves.
         arguments: ["-j", "2", "-CFLAGS", "-O0", "-MAKEFLAGS", "OPT_FAST=-O0"].map(str::to_owned).to_vec(),
     };

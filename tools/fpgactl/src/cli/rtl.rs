@@ -73,7 +73,7 @@ pub struct RtlRegistersArgs {
 /// Options of `rtl build`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "The top module has no inputs: fpga_xdma makes the clock and the reset of the AXI side. Verilator is found by the \
+    after_help = "The top module has no inputs, except with --harness: fpga_xdma makes the clock and the reset of the AXI side. Verilator is found by the \
                         variable VERILATOR or in PATH.\n\n\
                         Examples:\n  \
                         fpgactl rtl build top.sv filter.sv -o model\n  \
@@ -92,6 +92,9 @@ pub struct RtlBuildArgs {
     /// Build in support for waveforms, which makes the model slower
     #[arg(long)]
     pub trace: bool,
+    /// Drive the inputs of the top module: clocks with 100 MHz, resets inactive, others 0, by their names
+    #[arg(long, requires = "top")]
+    pub harness: bool,
     /// Further argument of Verilator. Repeatable
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub verilator: Vec<String>,

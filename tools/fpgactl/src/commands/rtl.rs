@@ -23,6 +23,7 @@ pub fn run(settings: &Settings, command: &RtlCommand) -> Result<(), CliError> {
                 top: args.top.clone(),
                 card: args.card_file.clone(),
                 trace: args.trace,
+                harness: args.harness,
                 arguments: args.verilator.clone(),
             };
             Ok(model::build(&args.out, &options)?)
