@@ -144,7 +144,7 @@ fn inputs(list: &str, module: &str) -> Result<Vec<String>, HarnessError> {
         }
         // The name is before an unpacked dimension or a default value.
         let declared = port.split('=').next().unwrap_or_default().trim_end();
-        let declared = match declared.rsplit_once(|c: char| c == ']') {
+        let declared = match declared.rsplit_once(']') {
             Some((before, "")) => before.rsplit_once('[').map_or("", |(before, _)| before).trim_end(),
             _ => declared,
         };

@@ -131,12 +131,17 @@ pub struct RtlRunArgs {
     #[arg(long, value_name = "WHEN", requires = "trace")]
     pub trace_until: Option<String>,
     /// Cycles of the waveform after --trace-until [default: 64], or without it, after its begin
-    #[arg(long, value_name = "CYCLES", requires = "trace")]
+    #[arg(long, value_name = "CYCLES", value_parser = whole::<u64>(0, u64::MAX), requires = "trace")]
     pub trace_after: Option<u64>,
     /// Simulated time always advances [default: only while the design has something to do]
     #[arg(long)]
     pub free: bool,
     /// Simulated time always advances, by at most R nanoseconds per nanosecond of the wall clock (1e-9 to 1000)
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", value_parser = ratio)]
     pub ratio: Option<f64>,
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse().ok().filter(|ratio| (1e-9..=1000.0).contains(ratio));
+    ratio.ok_or_else(|| "not a ratio from 1e-9 to 1000".to_owned())
 }
