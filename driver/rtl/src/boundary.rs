@@ -45,8 +45,8 @@ pub(crate) fn begin_log() {
     let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).try_init();
 }
 
-/// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream, 1: bypass BAR, 2: `axi_aclk` is `sys_clk`,
-/// 15:8: channels with a descriptor bypass port, H2C first).
+/// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream, 1: bypass BAR,
+/// 2: `axi_aclk` is `sys_clk`, 15:8: channels with a descriptor bypass port, H2C first).
 pub(crate) fn open(parameters: [i32; 5]) -> i32 {
     begin_log();
     let mut drafts = lock(&DRAFTS);
