@@ -9,6 +9,8 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::{Backend, Clock};
 
 /// Duration of a wait and the clock that measured it. Prints as `2000 ms`, or as `2000 ms of virtual time`, which is unrelated to the time
@@ -90,6 +92,14 @@ pub fn monotonic_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     // Holds 584 years.
     u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds of the system's `CLOCK_MONOTONIC`, for comparison with other processes.
+#[must_use]
+pub fn system_monotonic_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let [seconds, nanos] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
 /// Performs one step of a spin loop: a hint to the processor, and from time to time a yield. For [`Backend::relax`] of backends whose card

@@ -104,7 +104,8 @@ pub(crate) fn start(handle: i32) -> i32 {
         Ok(simulation) => {
             let wanted = 1
                 | i32::from(simulation.pacer.is_some()) << 1
-                | i32::from(draft.options.trace.is_partial()) << 2;
+                | i32::from(draft.options.trace.is_partial()) << 2
+                | i32::from(simulation.ports.record().is_some()) << 3;
             if place.set(simulation).is_ok() { wanted } else { 0 }
         }
         Err(error) => {
@@ -182,15 +183,29 @@ pub(crate) fn load(handle: i32, port: i32, descriptor: &LoadedDescriptor) {
     }
 }
 
+/// Simulated time at the begin of a cycle, for the record.
+pub(crate) fn time(handle: i32, picoseconds: u64) {
+    if let Some(simulation) = simulation(handle) {
+        simulation.ports.set_time(picoseconds);
+    }
+}
+
 pub(crate) fn stream_beat(handle: i32, channel: i32) -> Option<StreamBeat> {
-    let simulation = simulation(handle)?;
+    let (simulation, channel) = (simulation(handle)?, usize::try_from(channel).ok()?);
     simulation.trace.stream();
-    simulation.ports.stream_beat(usize::try_from(channel).ok()?)
+    let beat = simulation.ports.stream_beat(channel)?;
+    if let Some(record) = simulation.ports.record() {
+        record.stream("h2c", channel, &beat);
+    }
+    Some(beat)
 }
 
 pub(crate) fn stream_data(handle: i32, channel: i32, beat: &StreamBeat) {
     if let (Some(simulation), Ok(channel)) = (simulation(handle), usize::try_from(channel)) {
         simulation.trace.stream();
+        if let Some(record) = simulation.ports.record() {
+            record.stream("c2h", channel, beat);
+        }
         simulation.ports.stream_data(channel, beat);
     }
 }
@@ -199,21 +214,35 @@ pub(crate) fn command(handle: i32, master: i32, is_write: bool) -> Option<Comman
     let simulation = simulation(handle)?;
     let command = simulation.ports.bus(master, |bus| bus.command(is_write))?;
     simulation.trace.burst(master, is_write, &command);
+    if let Some(record) = simulation.ports.record() {
+        record.command(master, is_write, &command);
+    }
     Some(command)
 }
 
 pub(crate) fn write_data(handle: i32, master: i32) -> Option<WriteBeat> {
-    simulation(handle)?.ports.bus(master, crate::bus::Bus::data)
+    let ports = &simulation(handle)?.ports;
+    let beat = ports.bus(master, crate::bus::Bus::data)?;
+    if let Some(record) = ports.record() {
+        record.write_data(master, &beat);
+    }
+    Some(beat)
 }
 
 pub(crate) fn write_response(handle: i32, master: i32, id: u32, code: u32) {
     if let Some(simulation) = simulation(handle) {
+        if let Some(record) = simulation.ports.record() {
+            record.write_response(master, id, code);
+        }
         simulation.responded(master, code, |bus| bus.write_response(id, code));
     }
 }
 
 pub(crate) fn read_data(handle: i32, master: i32, id: u32, data: &[u8; MAX_WIDTH], code: u32, is_last: bool) {
     if let Some(simulation) = simulation(handle) {
+        if let Some(record) = simulation.ports.record() {
+            record.read_data(master, id, data, code, is_last);
+        }
         simulation.responded(master, code, |bus| bus.read_data(id, data, code, is_last));
     }
 }
@@ -222,12 +251,18 @@ pub(crate) fn register(handle: i32) -> Option<LiteAccess> {
     let simulation = simulation(handle)?;
     let access = simulation.ports.register()?;
     simulation.trace.register(access.value.is_some(), access.at);
+    if let Some(record) = simulation.ports.record() {
+        record.register(&access);
+    }
     Some(access)
 }
 
 pub(crate) fn register_response(handle: i32, data: u32, code: u32) {
     if let Some(simulation) = simulation(handle) {
         simulation.trace.response(code);
+        if let Some(record) = simulation.ports.record() {
+            record.register_response(data, code);
+        }
         simulation.ports.register_response(data, code);
     }
 }

@@ -92,6 +92,12 @@ pub extern "C" fn fpga_xdma_trace_trigger() {
     boundary::trace_trigger();
 }
 
+/// Simulated time at the begin of a cycle, if the simulation is recorded.
+#[unsafe(no_mangle)]
+pub extern "C" fn fpga_xdma_time(handle: i32, picoseconds: u64) {
+    boundary::time(handle, picoseconds);
+}
+
 /// One cycle; returns the flags of `boundary::clock`.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_xdma_clock(handle: i32, requests: i32) -> u64 {

@@ -10,7 +10,8 @@
 //! | `boundary` | simulations by handle |
 //! | `options` | plusargs, environment, parameters of the module, the card that they describe |
 //! | `simulation` | the card, its server, interrupts |
-//! | `ports` | both AXI masters behind one lock; when simulated time advances |
+//! | `ports` | both AXI masters behind one lock; when simulated time advances; `state`: what the lock guards; `host`: the card's side |
+//! | `record` | text record of the events of a simulation |
 //! | `exit` | end of the process while the simulator's thread works |
 //! | `bus`, `burst` | the AXI4 master: bursts, beats, responses |
 //! | `lite` | the AXI4-Lite master |
@@ -21,6 +22,7 @@
 //! | `trace` | triggers of the waveform |
 //! | `harness` | module above a top level with inputs (not a part of models) |
 //! | [`model`] | building and starting models with Verilator (not a part of them) |
+//! | `widths` | signals of a wrong width at the XDMA |
 //! | [`wrapper`] | module with the name and the ports of one instance of the vendor's IP |
 
 mod boundary;
@@ -37,7 +39,9 @@ pub mod model;
 mod options;
 mod pace;
 mod ports;
+mod record;
 mod simulation;
 mod stream;
 mod trace;
+mod widths;
 pub mod wrapper;

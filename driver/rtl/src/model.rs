@@ -10,9 +10,14 @@ use std::process::{Command, Output};
 
 use crate::harness;
 pub use crate::harness::HarnessError;
+pub use crate::widths::WrongWidth;
+use crate::widths::wrong_widths;
 
 /// SystemVerilog source of `fpga_xdma`.
 pub const XDMA: &str = include_str!("../../../firmware-bindings/rtl/xdma/fpga_xdma.sv");
+
+/// SystemVerilog source of `fpga_replay`, for other simulators.
+const REPLAY: &str = include_str!("../../../firmware-bindings/rtl/xdma/fpga_replay.sv");
 
 /// SystemVerilog source of `fpga_cdma`.
 const CDMA: &str = include_str!("../../../firmware-bindings/rtl/cdma/fpga_cdma.sv");
@@ -79,6 +84,15 @@ pub enum ModelError {
         /// Last lines of its output.
         output: String,
     },
+    /// A signal has another width than the port of the XDMA at which it is, and data would be lost.
+    #[error(
+        "{}\nhelp: give the signals the widths of the ports; the parameters DATA_WIDTH and ID_WIDTH of fpga_xdma, or xdma.data_width in the card description, set the latter",
+        shown(wrong)
+    )]
+    Widths {
+        /// Signals.
+        wrong: Vec<WrongWidth>,
+    },
     /// The inputs of the top module cannot be driven.
     #[error(transparent)]
     Harness(#[from] crate::harness::HarnessError),
@@ -92,6 +106,10 @@ pub enum ModelError {
         /// System error.
         r#source: io::Error,
     },
+}
+
+fn shown(wrong: &[WrongWidth]) -> String {
+    wrong.iter().map(WrongWidth::to_string).collect::<Vec<_>>().join("\n")
 }
 
 fn file_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> ModelError {
@@ -126,6 +144,7 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
         "fast",
         "-Wno-lint",
         "-Wno-fatal",
+        "-Wwarn-WIDTH",
     ]);
     command.args(["-j", "2", "-o", "simulation", "-CFLAGS", "-O2", "-LDFLAGS", "-lpthread -ldl -lm"]);
     command.arg("--Mdir").arg(folder.join("obj"));
@@ -141,7 +160,7 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
     }
     command.args(&options.arguments);
     // Verilator reads a file of this folder if the sources do not define the module of this name.
-    for (name, text) in [("fpga_xdma.sv", XDMA), ("fpga_cdma.sv", CDMA)] {
+    for (name, text) in [("fpga_xdma.sv", XDMA), ("fpga_replay.sv", REPLAY), ("fpga_cdma.sv", CDMA)] {
         let source = folder.join(name);
         std::fs::write(&source, text).map_err(file_error(&source, "write it"))?;
     }
@@ -153,6 +172,15 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
     let output = run(&mut command)?;
     if !output.status.success() {
         return Err(ModelError::Refused { output: last_lines(&output) });
+    }
+    let (vital, others): (Vec<_>, Vec<_>) =
+        wrong_widths(&String::from_utf8_lossy(&output.stderr)).into_iter().partition(WrongWidth::is_vital);
+    for wrong in others {
+        tracing::warn!("{wrong}");
+    }
+    if !vital.is_empty() {
+        remove(&folder.join("obj/simulation"))?;
+        return Err(ModelError::Widths { wrong: vital });
     }
     if options.trace {
         std::fs::write(&traced, "").map_err(file_error(&traced, "write it"))?;
@@ -234,7 +262,15 @@ fn library() -> Result<PathBuf, ModelError> {
 fn last_lines(output: &Output) -> String {
     let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
+    // Warnings about widths are not what Verilator failed for.
+    let mut is_shown = true;
+    let is_wanted = |line: &&str| {
+        if line.starts_with('%') {
+            is_shown = !line.starts_with("%Warning-WIDTH");
+        }
+        is_shown
+    };
+    let lines: Vec<&str> = text.lines().filter(is_wanted).collect();
     let shown = lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default();
     shown.iter().fold(String::new(), |mut text, line| {
         let _ = writeln!(text, "  {line}");

@@ -59,6 +59,8 @@ pub(crate) struct Options {
     pub(crate) announce: bool,
     /// End the simulation when its first client disconnects.
     pub(crate) once: bool,
+    /// File for a record of the events.
+    pub(crate) record: Option<PathBuf>,
     /// Time after which the simulation ends.
     pub(crate) timeout: Option<Duration>,
     /// Triggers of the waveform.
@@ -83,6 +85,7 @@ impl Default for Options {
             signals: false,
             announce: false,
             once: false,
+            record: None,
             timeout: None,
             trace: TraceOptions::default(),
         }
@@ -90,7 +93,7 @@ impl Default for Options {
 }
 
 /// Names of the options: plusarg `+fpga_NAME=VALUE`, environment variable `FPGA_RTL_NAME` in capitals.
-pub(crate) const NAMES: [&str; 14] = [
+pub(crate) const NAMES: [&str; 15] = [
     "socket",
     "card",
     "clock",
@@ -101,6 +104,7 @@ pub(crate) const NAMES: [&str; 14] = [
     "signals",
     "announce",
     "once",
+    "record",
     "timeout",
     "trace_from",
     "trace_until",
@@ -146,6 +150,10 @@ pub(crate) enum StartError {
     Network(#[from] fpga_sim::SimNetworkError),
     #[error(transparent)]
     Serve(#[from] fpga_sim::served::ServeError),
+    #[error(
+        "{}: the record cannot be created: {source}\nhelp: name a file in a folder that you may write to", path.display()
+    )]
+    Record { path: PathBuf, source: std::io::Error },
     #[error("{what}: {source}")]
     System { what: &'static str, source: std::io::Error },
 }
@@ -160,6 +168,7 @@ impl Options {
         match name {
             "socket" => self.socket = Some(value.into()),
             "card" => self.card = Some(value.into()),
+            "record" => self.record = Some(value.into()),
             "clock" => {
                 self.clock = match value {
                     "locked" => ClockMode::Locked,

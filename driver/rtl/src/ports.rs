@@ -11,29 +11,29 @@
 //! The card continues its descriptors on the simulator's thread, in the cycle in which a response arrives: those accesses belong to the
 //! batch.
 
+mod host;
+mod state;
+
+use std::fmt::Arguments;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, Weak};
-use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use fpga_pci::lock;
-use fpga_registers::CardAddr;
-use fpga_sim::{AxiAccess, Design, DesignError, Requester, StreamBytes, Unit};
+use fpga_sim::{Requester, Unit};
 
 use crate::bus::{Bus, BusError};
 use crate::group;
-use crate::lite::{Lite, LiteAccess, WHOLE};
+use crate::lite::LiteAccess;
 use crate::options::{ClockMode, Options, Parameters};
+use crate::record::Record;
 use crate::stream::{StreamBeat, StreamPorts};
+use state::State;
 
 /// Cycles of a batch between two admissions of other accesses.
 const ADMIT_EVERY: u64 = 4096;
-/// Cycles for which a register write keeps its requester waiting. After it, the write counts as posted.
-const POSTED_AFTER: u64 = 2048;
 /// Cycles of `axi_aresetn` low, and of the following quiet time. `fpga_xdma` holds the reset for half of it.
 const RESET_CYCLES: u64 = 64;
-/// Cycles without a response after which an access is reported.
-const REPORT_AFTER: u64 = 1_000_000;
 /// Interval in which a blocked requester checks for the end of the simulation. A lost wake-up would cost this time at most.
 const CHECK: Duration = Duration::from_millis(50);
 
@@ -69,35 +69,6 @@ pub(crate) struct Events {
     pub(crate) has_ended: bool,
 }
 
-#[derive(Debug)]
-struct State {
-    bus: Bus,
-    /// Master of the bypass BAR (`m_axib`).
-    bypass: Bus,
-    lite: Lite,
-    /// Ports by channel number; none on a memory-mapped build.
-    streams: Vec<StreamPorts>,
-    cycle: u64,
-    /// Cycle of the last activity, and of the begin of the batch.
-    active: u64,
-    began: u64,
-    /// Cycle of the last response or command.
-    progress: u64,
-    is_reported: bool,
-    requests: u32,
-    acknowledged: u32,
-    is_reset_requested: bool,
-    /// A channel waits for a descriptor of the design: it gets a batch.
-    is_descriptor_wanted: bool,
-    /// The design has loaded a descriptor.
-    is_loaded: bool,
-    /// No command before this cycle.
-    quiet_until: u64,
-    is_ended: bool,
-    /// Accesses begun by this thread are admitted at once.
-    simulator: Option<ThreadId>,
-}
-
 /// Wakes the simulator's thread.
 #[derive(Debug)]
 struct Bell(Condvar);
@@ -124,34 +95,13 @@ pub(crate) struct Ports {
     clock: ClockMode,
     settle: u64,
     read_timeout: Option<u64>,
+    record: Option<Arc<Record>>,
 }
 
 impl Ports {
-    pub(crate) fn new(parameters: &Parameters, options: &Options) -> Self {
-        let width = usize::try_from(parameters.data_bits / 8).unwrap_or(64);
-        let state = State {
-            bus: Bus::new(width, parameters.id_bits),
-            bypass: Bus::narrow(width, parameters.id_bits),
-            lite: Lite::default(),
-            streams: (0..if parameters.stream { parameters.channels } else { 0 })
-                .map(|_| StreamPorts::new(width))
-                .collect(),
-            cycle: 0,
-            active: 0,
-            began: 0,
-            progress: 0,
-            is_reported: false,
-            requests: 0,
-            acknowledged: 0,
-            is_reset_requested: true,
-            is_descriptor_wanted: false,
-            is_loaded: false,
-            quiet_until: 0,
-            is_ended: false,
-            simulator: None,
-        };
+    pub(crate) fn new(parameters: &Parameters, options: &Options, record: Option<Arc<Record>>) -> Self {
         Self {
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(parameters)),
             to_simulator: Bell(Condvar::new()),
             is_resting: AtomicBool::new(false),
             to_host: Condvar::new(),
@@ -160,6 +110,7 @@ impl Ports {
             clock: options.clock,
             settle: options.settle,
             read_timeout: (options.read_timeout > 0).then_some(options.read_timeout),
+            record,
         }
     }
 
@@ -178,6 +129,7 @@ impl Ports {
         if changed != 0 {
             state.requests = requests;
             tracing::debug!(cycle = state.cycle, "usr_irq_req: {requests:#x}");
+            self.note(format_args!("usr_irq_req {requests:x}"));
             state.active = state.cycle;
         }
         if events.has_ended {
@@ -197,10 +149,12 @@ impl Ports {
             if std::mem::take(&mut state.is_reset_requested) {
                 state.begin_batch();
                 state.quiet_until = state.cycle + RESET_CYCLES;
+                self.note(format_args!("reset"));
                 return Flags { reset: true, ..Flags::default() };
             }
             if state.acknowledged != 0 {
                 state.active = state.cycle;
+                self.note(format_args!("usr_irq_ack {:x}", state.acknowledged));
                 break;
             }
             let cycle = state.cycle;
@@ -231,6 +185,9 @@ impl Ports {
             if is_free || group::is_other_at_work(self) {
                 break;
             }
+            if let Some(record) = &self.record {
+                record.flush();
+            }
             if group::is_shared() {
                 drop(state);
                 group::wait(CHECK);
@@ -251,8 +208,26 @@ impl Ports {
             acknowledged: std::mem::take(&mut state.acknowledged),
             begins: state.began == state.cycle,
             stream_beats: if may_begin { state.ports_that(StreamPorts::has_beat) } else { 0 },
-            stream_ready: if may_begin { state.ports_that(StreamPorts::is_ready) } else { 0 },
+            stream_ready: if may_begin { state.offer_ready() } else { 0 },
             ..Flags::default()
+        }
+    }
+
+    /// The record of the simulation, if it has one.
+    pub(crate) fn record(&self) -> Option<&Record> {
+        self.record.as_deref()
+    }
+
+    fn note(&self, event: Arguments<'_>) {
+        if let Some(record) = &self.record {
+            record.line(event);
+        }
+    }
+
+    /// Simulated time of the cycle that begins, for the record.
+    pub(crate) fn set_time(&self, picoseconds: u64) {
+        if let Some(record) = &self.record {
+            record.set_time(lock(&self.state).cycle + 1, picoseconds);
         }
     }
 
@@ -290,27 +265,21 @@ impl Ports {
         let cycle = state.cycle;
         if let Some(port) = state.streams.get_mut(channel)
             && let Err(error) = port.arrived(beat, cycle)
+            && !state.is_reset_requested
         {
             tracing::error!(cycle, "s_axis_c2h_{channel}: {error}");
         }
     }
 
-    fn with_stream<T>(&self, channel: u8, act: impl FnOnce(&mut StreamPorts, bool) -> T) -> Option<T> {
-        let mut state = lock(&self.state);
-        let is_simulator = state.simulator == Some(std::thread::current().id());
-        let result = state.streams.get_mut(usize::from(channel)).map(|port| act(port, is_simulator));
-        let wakes = !is_simulator && state.has_unadmitted();
-        drop(state);
-        if wakes {
-            self.to_simulator.notify_all();
-        }
-        result
-    }
-
     /// Reports a defect of the slave, with its cycle.
     pub(crate) fn check(&self, master: i32, result: Result<(), BusError>) {
         if let Err(error) = result {
-            let cycle = lock(&self.state).cycle;
+            let state = lock(&self.state);
+            // The card has been reset, the design not yet: its responses belong to accesses that are gone.
+            if state.is_reset_requested {
+                return;
+            }
+            let cycle = state.cycle;
             let name = if master == 0 { "m_axi" } else { "m_axib" };
             tracing::error!(cycle, "{name}: {error}");
         }
@@ -327,7 +296,7 @@ impl Ports {
     pub(crate) fn register_response(&self, data: u32, code: u32) {
         let mut state = lock(&self.state);
         state.note_progress();
-        if !state.lite.respond(data, code) {
+        if !state.lite.respond(data, code) && !state.is_reset_requested {
             tracing::error!(cycle = state.cycle, "m_axil: response without an access");
         }
     }
@@ -376,247 +345,10 @@ impl Ports {
             Err(poisoned) => poisoned.into_inner().0,
         }
     }
-
-    fn begin(&self, access: AxiAccess, is_write: bool, data: Vec<u8>) -> DesignError {
-        let mut state = lock(&self.state);
-        let is_admitted =
-            self.clock == ClockMode::Free || state.simulator == Some(std::thread::current().id());
-        tracing::debug!(cycle = state.cycle, is_write, is_admitted, length = data.len(), "m_axi: {access:?}");
-        state.bus.begin(access, is_write, data, is_admitted);
-        drop(state);
-        self.to_simulator.notify_all();
-        DesignError::Pending
-    }
-
-    /// Whether the requester of an access that `began` then has gone.
-    fn has_gone(&self, began: Instant) -> bool {
-        began.elapsed() >= CHECK
-            && lock(&self.requester)
-                .as_ref()
-                .and_then(Weak::upgrade)
-                .is_some_and(|requester| requester.has_gone())
-    }
-
-    /// Makes an access of the bypass BAR and waits for its result.
-    fn access_bypass(
-        &self,
-        at: CardAddr,
-        is_write: bool,
-        data: Vec<u8>,
-        into: &mut [u8],
-    ) -> Result<(), DesignError> {
-        let _turn = lock(&self.bypass_turn);
-        let access = AxiAccess { unit: Unit::Xdma, at, fixed: None };
-        let mut state = lock(&self.state);
-        state.bypass.begin(access, is_write, data, false);
-        self.to_simulator.notify_all();
-        let began = Instant::now();
-        loop {
-            match state.bypass.take(access.unit, into) {
-                Err(DesignError::Pending) if self.has_gone(began) => {
-                    state.bypass.abandon(access.unit);
-                    return Err(DesignError::Decode);
-                }
-                Err(DesignError::Pending) if !state.is_ended => state = self.wait(&self.to_host, state),
-                Err(DesignError::Pending) => return Err(DesignError::Decode),
-                result => return result,
-            }
-        }
-    }
-
-    /// Makes a register access and waits for its answer.
-    fn access_register(&self, access: LiteAccess, limit: Option<u64>) -> u32 {
-        let mut state = lock(&self.state);
-        let ticket = state.lite.begin(access, limit);
-        self.to_simulator.notify_all();
-        let began = Instant::now();
-        loop {
-            if let Some(answer) = state.lite.answer(ticket) {
-                return answer;
-            }
-            if self.has_gone(began) {
-                state.lite.abandon(ticket);
-                return u32::MAX;
-            }
-            if state.is_ended {
-                return u32::MAX;
-            }
-            state = self.wait(&self.to_host, state);
-        }
-    }
 }
 
 /// Write command 0, write data 1 (also that of a command of this cycle), read command 2.
 pub(crate) fn flags_of(bus: &Bus) -> u32 {
     let command = bus.has_command(true);
     u32::from(command) | u32::from(command || bus.has_data()) << 1 | u32::from(bus.has_command(false)) << 2
-}
-
-impl State {
-    fn begin_batch(&mut self) {
-        tracing::debug!(cycle = self.cycle, "batch");
-        (self.began, self.active, self.progress) = (self.cycle, self.cycle, self.cycle);
-        self.is_reported = false;
-    }
-
-    fn has_unadmitted(&self) -> bool {
-        self.bus.has_unadmitted()
-            || self.bypass.has_unadmitted()
-            || self.lite.has_unadmitted()
-            || self.streams.iter().any(StreamPorts::has_unadmitted)
-    }
-
-    fn is_active(&self) -> bool {
-        self.bus.is_active()
-            || self.bypass.is_active()
-            || self.lite.is_active()
-            || crate::cdma::is_any_busy()
-            || self.streams.iter().any(StreamPorts::is_active)
-    }
-
-    /// Stream ports for which `is` holds, one bit each.
-    fn ports_that(&self, is: impl Fn(&StreamPorts) -> bool) -> u32 {
-        self.streams.iter().enumerate().fold(0, |mask, (number, port)| mask | u32::from(is(port)) << number)
-    }
-
-    /// Handles accepted beats; returns whether the card can continue a stream channel.
-    fn stream_news(&mut self, accepted: u32) -> bool {
-        let cycle = self.cycle;
-        if accepted != 0 {
-            self.note_progress();
-        }
-        let mut any = false;
-        for (number, port) in self.streams.iter_mut().enumerate() {
-            if accepted >> number & 1 != 0 {
-                port.accepted();
-            }
-            any |= port.take_news(cycle);
-        }
-        any
-    }
-
-    fn admit(&mut self) {
-        if self.has_unadmitted() {
-            tracing::debug!(cycle = self.cycle, "admitted");
-        }
-        self.bus.admit();
-        self.bypass.admit();
-        self.lite.admit(self.cycle);
-        self.streams.iter_mut().for_each(StreamPorts::admit);
-    }
-
-    const fn note_progress(&mut self) {
-        (self.progress, self.is_reported) = (self.cycle, false);
-    }
-
-    /// Reports accesses for which nothing has happened for long, once.
-    fn report_silence(&mut self) {
-        if self.is_reported || self.cycle.saturating_sub(self.progress) < REPORT_AFTER {
-            return;
-        }
-        self.is_reported = true;
-        let (cycle, cycles) = (self.cycle, REPORT_AFTER);
-        for (unit, at, is_write) in self.bus.in_progress() {
-            let what = if is_write { "write" } else { "read" };
-            tracing::warn!(cycle, "m_axi: {what} at {at:#x} of {unit:?}: no progress for {cycles} cycles");
-        }
-        for (number, _) in self.streams.iter().enumerate().filter(|(_, port)| port.is_stalled()) {
-            tracing::warn!(cycle, "m_axis_h2c_{number}: TREADY low for {cycles} cycles");
-        }
-        for (_, at, is_write) in self.bypass.in_progress() {
-            let what = if is_write { "write" } else { "read" };
-            tracing::warn!(cycle, "m_axib: {what} at {at:#x}: no progress for {cycles} cycles");
-        }
-        if let Some(LiteAccess { at, value, .. }) = self.lite.in_progress() {
-            let what = if value.is_some() { "write" } else { "read" };
-            tracing::warn!(cycle, "m_axil: {what} at {at:#x}: no response for {cycles} cycles");
-        }
-    }
-}
-
-impl Design for Ports {
-    fn read(&self, access: AxiAccess, into: &mut [u8]) -> Result<(), DesignError> {
-        Err(self.begin(access, false, vec![0; into.len()]))
-    }
-
-    fn write(&self, access: AxiAccess, from: &[u8]) -> Result<(), DesignError> {
-        Err(self.begin(access, true, from.to_vec()))
-    }
-
-    fn outcome(&self, access: AxiAccess, into: &mut [u8]) -> Result<(), DesignError> {
-        let mut state = lock(&self.state);
-        // Register writes of the host wake the channel, too. The simulator's thread alone continues it, in the cycle of the response.
-        if state.simulator != Some(std::thread::current().id()) {
-            return Err(DesignError::Pending);
-        }
-        state.bus.take(access.unit, into)
-    }
-
-    fn send_stream(&self, channel: u8, from: &[u8], ends: bool) -> Result<(), DesignError> {
-        let free = self.clock == ClockMode::Free;
-        self.with_stream(channel, |port, is_simulator| port.send(from, ends, is_simulator || free));
-        Err(DesignError::Pending)
-    }
-
-    fn stream_sent(&self, channel: u8) -> Result<(), DesignError> {
-        let sent = |port: &mut StreamPorts, is_simulator: bool| {
-            if is_simulator { port.sent() } else { Err(DesignError::Pending) }
-        };
-        self.with_stream(channel, sent).unwrap_or(Ok(()))
-    }
-
-    fn receive_stream(&self, channel: u8, into: &mut [u8]) -> Result<StreamBytes, DesignError> {
-        self.with_stream(channel, |port, is_simulator| port.receive(into, is_simulator))
-            .unwrap_or(Err(DesignError::Pending))
-    }
-
-    fn read_register(&self, offset: u64) -> u32 {
-        self.access_register(LiteAccess { at: offset, value: None, strobes: 0 }, self.read_timeout)
-    }
-
-    fn write_register(&self, offset: u64, value: u32) {
-        self.write_register_bytes(offset, value, WHOLE);
-    }
-
-    fn write_register_bytes(&self, offset: u64, value: u32, strobes: u8) {
-        self.access_register(LiteAccess { at: offset, value: Some(value), strobes }, Some(POSTED_AFTER));
-    }
-
-    fn read_bypass(&self, at: CardAddr, into: &mut [u8]) -> Result<(), DesignError> {
-        self.access_bypass(at, false, vec![0; into.len()], into)
-    }
-
-    fn write_bypass(&self, at: CardAddr, from: &[u8]) -> Result<(), DesignError> {
-        self.access_bypass(at, true, from.to_vec(), &mut [])
-    }
-
-    fn set_requester(&self, requester: Weak<dyn Requester>) {
-        *lock(&self.requester) = Some(requester);
-    }
-
-    fn descriptor_wanted(&self, _unit: Unit) {
-        lock(&self.state).is_descriptor_wanted = true;
-        self.to_simulator.notify_all();
-    }
-
-    fn interrupts_acknowledged(&self, lines: u32) {
-        let mut state = lock(&self.state);
-        state.acknowledged |= lines;
-        tracing::debug!(cycle = state.cycle, "usr_irq_ack: {lines:#x}");
-        drop(state);
-        self.to_simulator.notify_all();
-    }
-
-    fn reset(&self) {
-        let mut state = lock(&self.state);
-        state.bus.reset();
-        state.bypass.reset();
-        state.lite.reset();
-        state.streams.iter_mut().for_each(StreamPorts::reset);
-        state.acknowledged = 0;
-        state.is_reset_requested = true;
-        drop(state);
-        self.to_simulator.notify_all();
-        self.to_host.notify_all();
-    }
 }

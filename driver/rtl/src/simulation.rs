@@ -19,6 +19,7 @@ use crate::exit::exit_now;
 use crate::options::{Options, Parameters, StartError};
 use crate::pace::Pacer;
 use crate::ports::{Flags, Ports};
+use crate::record::{self, Record};
 use crate::trace::Trace;
 
 /// Time for the simulator to end at the next cycle.
@@ -60,9 +61,17 @@ impl Simulation {
         options.check(parameters)?;
         let description = parameters.card(options.card.as_deref())?;
         let socket = options.socket.as_deref().ok_or(StartError::NoSocket)?;
-        let ports = Arc::new(Ports::new(parameters, options));
+        let record = options.record.as_deref().map(|path| {
+            let unusable = |source| StartError::Record { path: path.to_owned(), source };
+            Record::create(path, parameters).map_err(unusable)
+        });
+        let record = record.transpose()?;
+        let ports = Arc::new(Ports::new(parameters, options, record.clone()));
         let design: Arc<Ports> = Arc::clone(&ports);
         let network = SimNetwork::builder().card_with_design(description, design).build()?;
+        if let Some(record) = record {
+            network.observe(0, record);
+        }
         let has_descriptor_bypass = parameters.descriptor_bypass != 0;
         for channel in (0..4_u8).filter(|channel| u32::from(*channel) < parameters.channels) {
             let units = [Unit::H2c(channel), Unit::C2h(channel)];
@@ -140,7 +149,11 @@ impl Simulation {
 
     /// `sys_rst_n` in this cycle. Its falling edge resets the card, as PERST# does: the host's transfers end with errors.
     pub(crate) fn hold_in_reset(&self, is_low: bool) {
-        if self.is_in_reset.swap(is_low, Ordering::Relaxed) != is_low && is_low {
+        let is_new = self.is_in_reset.swap(is_low, Ordering::Relaxed) != is_low;
+        if is_new && let Some(record) = self.ports.record() {
+            record.line(format_args!("sys_rst_n {}", u8::from(!is_low)));
+        }
+        if is_new && is_low {
             tracing::warn!(cycle = self.ports.cycle(), "sys_rst_n is low: the card is reset");
             self.network.with_card(0, |card| card.reset());
         }
@@ -170,6 +183,10 @@ impl Simulation {
 
     /// Loads a descriptor of the design at a bypass port.
     pub(crate) fn load(&self, unit: Unit, descriptor: &LoadedDescriptor) {
+        if let Some(record) = self.ports.record() {
+            let LoadedDescriptor { source, destination, length, control } = descriptor;
+            record.line(format_args!("load {unit:?} {source:x} {destination:x} {length} {control:x}"));
+        }
         let taken = self.network.with_card(0, |card| card.load_descriptor(unit, descriptor));
         self.ports.loaded(unit, taken == Some(true));
     }
@@ -187,6 +204,7 @@ impl Simulation {
             // A panic of that thread was reported when it occurred.
             let _ = thread.join();
         }
+        record::flush_all();
     }
 }
 
@@ -223,5 +241,6 @@ fn end(ports: &Ports, reason: &str) {
         std::io::stderr(),
         "fpga_xdma: axi_aclk has no further cycle after {reason}: the design does not end a time step; the process ends"
     );
+    record::flush_all();
     exit_now(1);
 }

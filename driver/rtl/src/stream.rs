@@ -52,6 +52,8 @@ pub(crate) struct StreamPorts {
     /// C2H bytes that the card wants, 0 if none.
     wanted: usize,
     is_want_admitted: bool,
+    /// TREADY of the cycle: a beat may arrive in it although the port has been stopped meanwhile.
+    was_ready: bool,
     held: VecDeque<u8>,
     /// Ends of packets, as numbers of held bytes before them.
     packet_ends: VecDeque<usize>,
@@ -73,6 +75,7 @@ impl StreamPorts {
             is_send_admitted: false,
             wanted: 0,
             is_want_admitted: false,
+            was_ready: false,
             held: VecDeque::new(),
             packet_ends: VecDeque::new(),
             last_beat: 0,
@@ -137,8 +140,9 @@ impl StreamPorts {
     /// thread, which also admits the request.
     pub(crate) fn receive(&mut self, into: &mut [u8], may_take: bool) -> Result<StreamBytes, DesignError> {
         if !may_take {
-            if self.wanted == 0 {
-                (self.wanted, self.is_want_admitted) = (into.len(), false);
+            // A request of which the card was notified, but that it has not taken, ended with its descriptor: the bytes are for this one.
+            if self.wanted == 0 || self.is_told {
+                (self.wanted, self.is_want_admitted, self.is_told) = (into.len(), false, false);
             }
             return Err(DesignError::Pending);
         }
@@ -162,6 +166,16 @@ impl StreamPorts {
         Ok(StreamBytes { count, ends })
     }
 
+    /// Ends the request of a channel that has stopped. Bytes that have arrived are for its next descriptor.
+    pub(crate) fn stop(&mut self) {
+        (self.wanted, self.is_want_admitted, self.is_told) = (0, false, false);
+    }
+
+    /// Notes TREADY of the next cycle.
+    pub(crate) fn offer_ready(&mut self) {
+        self.was_ready = self.is_ready();
+    }
+
     fn has_enough(&self) -> bool {
         self.held.len() >= self.wanted || !self.packet_ends.is_empty()
     }
@@ -173,7 +187,7 @@ impl StreamPorts {
 
     /// Handles a beat from the design in cycle `now`.
     pub(crate) fn arrived(&mut self, beat: &StreamBeat, now: u64) -> Result<(), StreamError> {
-        if !self.is_ready() {
+        if !self.is_ready() && !self.was_ready {
             return Err(StreamError::NotReady);
         }
         let keep = beat.keep & keep_of(self.width);
@@ -286,6 +300,40 @@ mod tests {
         assert_eq!(ports.receive(&mut into, true), Ok(StreamBytes { count: 12, ends: false }));
         // The rest of the beat belongs to the next descriptor.
         assert_eq!(ports.receive(&mut into, true), Ok(StreamBytes { count: 4, ends: false }));
+    }
+
+    #[test]
+    fn stopped_port_is_stalled_and_keeps_the_beat_of_its_cycle() {
+        let mut ports = StreamPorts::new(8);
+        let mut into = [0; 64];
+        assert_eq!(ports.receive(&mut into, true), Err(DesignError::Pending));
+        ports.offer_ready();
+        ports.stop();
+        assert!(!ports.is_ready());
+        assert_eq!(ports.arrived(&beat(&[1; 3], true), 1), Ok(()));
+        ports.offer_ready();
+        assert_eq!(ports.arrived(&beat(&[1; 3], true), 2), Err(StreamError::NotReady));
+        // The next request, by another thread, gets them after its admission.
+        let _ = ports.take_news(2);
+        assert_eq!(ports.receive(&mut into, false), Err(DesignError::Pending));
+        assert!(ports.has_unadmitted());
+        ports.admit();
+        assert!(ports.take_news(3));
+        assert_eq!(ports.receive(&mut into, true), Ok(StreamBytes { count: 3, ends: true }));
+    }
+
+    #[test]
+    fn request_after_news_that_nobody_took_is_admitted_again() {
+        let mut ports = StreamPorts::new(8);
+        let mut into = [0; 64];
+        assert_eq!(ports.receive(&mut into, true), Err(DesignError::Pending));
+        assert_eq!(ports.arrived(&beat(&[1; 8], true), 1), Ok(()));
+        assert!(ports.take_news(1));
+        // The descriptor is gone. The next one asks.
+        assert_eq!(ports.receive(&mut into, false), Err(DesignError::Pending));
+        ports.admit();
+        assert!(ports.take_news(2));
+        assert_eq!(ports.receive(&mut into, true), Ok(StreamBytes { count: 8, ends: true }));
     }
 
     #[test]

@@ -9,7 +9,11 @@ fn checker_reports_each_broken_rule() {
     let sources = ["check/axi_checker.sv", "check/broken_master.sv"];
     let Some(program) = build("broken_master", &sources, &[], "rtl-checker") else { return };
     let output = Command::new(program).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    check_broken_rules(&String::from_utf8(output.stdout).unwrap());
+}
+
+/// Checks the output of `broken_master`: after the name of each rule, a report of its violation.
+pub(crate) fn check_broken_rules(text: &str) {
     let mut expected = None;
     let mut rules = 0;
     for line in text.lines() {

@@ -153,6 +153,29 @@ fn simulation_that_hangs_ends_at_signal_and_time_limit() {
     assert!(said.contains("its time limit of 200ms is over"), "{said}");
 }
 
+#[test]
+fn signal_of_wrong_width_at_xdma_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let top = folder.path().join("top.sv");
+    let text = std::fs::read_to_string(rtl().join("reference/reference_top.sv")).unwrap();
+    let text = text.replace("wire [DATA_WIDTH-1:0] wdata, rdata;", "wire [127:0] wdata, rdata;");
+    std::fs::write(&top, text.replace("wire [ADDR_WIDTH-1:0] awaddr,", "wire [31:0] awaddr,")).unwrap();
+    let options = ModelOptions {
+        sources: sources().into_iter().skip(1).chain([top]).collect(),
+        top: Some("reference_top".to_owned()),
+        ..ModelOptions::default()
+    };
+    let model = folder.path().join("model");
+    let wrong = match model::build(&model, &options) {
+        Err(ModelError::NoVerilator { .. }) => return println!("skipped: verilator is not installed"),
+        Err(ModelError::Widths { wrong }) => wrong,
+        built => panic!("{built:?}"),
+    };
+    let ports: Vec<_> = wrong.iter().map(|wrong| (&*wrong.port, wrong.expected, wrong.found)).collect();
+    assert_eq!(ports, [("m_axi_wdata", 256, 128), ("m_axi_rdata", 256, 128)]);
+    assert!(!model.join("obj/simulation").exists());
+}
+
 /// The clock of the card is an input of the top module: without the harness, it would not run, and the card would be in reset.
 #[test]
 fn harness_drives_clock_and_reset_of_top_level() {

@@ -116,3 +116,22 @@ fn stream_without_buffers_stalls_its_sender() {
     drop(card);
     end(simulation, 2);
 }
+
+#[test]
+fn reopened_receiver_gets_packet_that_was_sent_before() {
+    let Some(program) = loopback(64) else { return };
+    let simulation = Simulation::run(&program, &[]);
+    for number in 0..3 {
+        let card = simulation.card();
+        let mut sender = card.h2c_stream(0).unwrap();
+        let before = packet(FIFO / 4, number);
+        sender.send_with(card.buffer_from(&before).unwrap(), options()).unwrap();
+        // The buffers of the last receiver are gone with it: the packet waits in the design.
+        let mut receiver = receiver(&card, 0);
+        assert!(receiver.wait_packet(options()).unwrap().to_vec() == before);
+        let after = packet(100, number + 10);
+        sender.send_with(card.buffer_from(&after).unwrap(), options()).unwrap();
+        assert!(receiver.wait_packet(options()).unwrap().to_vec() == after);
+    }
+    end(simulation, 6);
+}

@@ -1,6 +1,9 @@
 //! Host side of a card: memory through its IOMMU, interrupts, error messages.
 
+use std::sync::Arc;
+
 use crate::dma::DmaMap;
+use crate::observer::{HostEvent, HostObserver};
 use crate::signals::{Kind, Signals};
 use fpga_card::{DmaFault, DmaPart, DmaSpace, ErrorMessage, HostPort, Interrupt};
 use fpga_registers::Iova;
@@ -10,30 +13,62 @@ use fpga_registers::Iova;
 pub(crate) struct HostSide {
     pub(crate) map: DmaMap,
     pub(crate) signals: Signals,
+    pub(crate) observer: Option<Arc<dyn HostObserver>>,
+}
+
+impl HostSide {
+    #[inline]
+    pub(crate) fn observe(&self, event: &HostEvent<'_>) {
+        if let Some(observer) = &self.observer {
+            observer.observed(event);
+        }
+    }
+
+    fn observe_parts(&self, parts: &[DmaPart], is_write: bool) {
+        if self.observer.is_none() {
+            return;
+        }
+        for DmaPart { at, length, .. } in parts.iter().copied() {
+            self.observe(&memory_event(at, length, is_write));
+        }
+    }
+
+    fn observe_fault(&self, fault: DmaFault) {
+        self.observe(&HostEvent::MemoryRefused { at: fault.at });
+    }
+}
+
+const fn memory_event(at: Iova, length: usize, is_write: bool) -> HostEvent<'static> {
+    if is_write { HostEvent::MemoryWrite { at, length } } else { HostEvent::MemoryRead { at, length } }
 }
 
 impl DmaSpace for HostSide {
     #[inline]
     fn read(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
-        self.map.read(at, into)
+        self.observe(&memory_event(at, into.len(), false));
+        self.map.read(at, into).inspect_err(|fault| self.observe_fault(*fault))
     }
 
     #[inline]
     fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
-        self.map.write(at, from)
+        self.observe(&memory_event(at, from.len(), true));
+        self.map.write(at, from).inspect_err(|fault| self.observe_fault(*fault))
     }
 
     fn read_parts(&mut self, parts: &[DmaPart], memory: &mut [u8]) -> Result<(), (usize, DmaFault)> {
-        self.map.read_parts(parts, memory)
+        self.observe_parts(parts, false);
+        self.map.read_parts(parts, memory).inspect_err(|(_, fault)| self.observe_fault(*fault))
     }
 
     fn write_parts(&mut self, parts: &[DmaPart], memory: &[u8]) -> Result<(), (usize, DmaFault)> {
-        self.map.write_parts(parts, memory)
+        self.observe_parts(parts, true);
+        self.map.write_parts(parts, memory).inspect_err(|(_, fault)| self.observe_fault(*fault))
     }
 }
 
 impl HostPort for HostSide {
     fn interrupt(&mut self, interrupt: Interrupt) {
+        self.observe(&HostEvent::Interrupt(interrupt));
         match interrupt {
             Interrupt::Msix(vector) => self.signals.message(Kind::Msix, vector),
             Interrupt::Msi(message) => self.signals.message(Kind::Msi, message),

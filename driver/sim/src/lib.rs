@@ -30,6 +30,7 @@ mod host;
 mod in_flight;
 pub mod link;
 mod network;
+mod observer;
 mod partition;
 pub mod served;
 mod signals;
@@ -47,11 +48,12 @@ pub use fpga_card::description::{LinkRate, SCHEMA_VERSION, StreamLogic};
 pub use fpga_card::fault_plan::FaultsDescription;
 pub use fpga_card::{
     AxiAccess, BarLayout, BarRole, Builtin, CardDescription, CardError, CopyEngine, DescriptionError, Design,
-    DesignAccess, DesignError, FaultPlan, LoadedDescriptor, PlannedFault, Problem, Requester, StreamBytes,
-    USER_INTERRUPTS, Unit,
+    DesignAccess, DesignError, FaultPlan, Interrupt, LoadedDescriptor, PlannedFault, Problem, Requester,
+    StreamBytes, USER_INTERRUPTS, Unit,
 };
 pub use hop::{HopCounters, HopFeedback, SimHop};
 pub use network::SimNetwork;
+pub use observer::{HostEvent, HostObserver};
 pub use partition::{Board, Membership, Partitions};
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;

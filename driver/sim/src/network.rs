@@ -3,6 +3,7 @@
 use crate::dma::RefusedAccesses;
 use crate::hop::HopCounters;
 use crate::link::{Link, LinkAddress, LinkCounters, LinkEvents};
+use crate::observer::HostObserver;
 use crate::served::ServerAlarm;
 use crate::state::{CardFailure, State};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -70,6 +71,11 @@ impl SimNetwork {
         }
         while !self.is_threaded() && state.step() {}
         state.wake_servers();
+    }
+
+    /// Reports the events between card `card` and its host to `observer` from now on; `false` if there is no such card.
+    pub fn observe(&self, card: usize, observer: Arc<dyn HostObserver>) -> bool {
+        self.lock().slots.get_mut(card).map(|slot| slot.host.observer = Some(observer)).is_some()
     }
 
     /// Makes card `card` fail (or work again); `false` if there is no such card.

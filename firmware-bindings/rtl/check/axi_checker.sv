@@ -4,6 +4,9 @@
 // Rules (AMBA AXI, IHI 0022): VALID stays high until READY and its payload is stable (A3.2.1); a burst does not cross 4 KiB, its length
 // fits its type (A3.4.1); WLAST is at the last beat, and data does not exceed the commands (A3.4.1); strobes are inside the burst (A3.4.3);
 // B and RLAST belong to outstanding bursts of their id (A5.3).
+//
+// With a simulator of four states, X and Z at VALID and READY, and at the other control signals while VALID is high, are violations, too.
+// They are reported with the cycle (since the reset) and the address: that of the command, or of the oldest burst that the channel concerns.
 
 `timescale 1ps / 1ps
 
@@ -11,7 +14,7 @@ module axi_checker #(
     parameter int DATA_WIDTH = 256,
     parameter int ADDR_WIDTH = 64,
     parameter int ID_WIDTH = 4,
-    parameter string NAME = "m_axi"
+    parameter NAME = "m_axi"
 ) (
     input wire                    clk,
     input wire                    rst_n,
@@ -67,7 +70,7 @@ module axi_checker #(
         if (burst == 2'b11) violation({channel, ": reserved burst type"});
         if (burst == 2'b01 && first[ADDR_WIDTH-1:12] != last[ADDR_WIDTH-1:12]) violation({channel, ": burst crosses 4 KiB"});
         if (burst == 2'b00 && len > 15) violation({channel, ": FIXED burst of more than 16 beats"});
-        if (burst == 2'b10 && !(len inside {1, 3, 7, 15})) violation({channel, ": WRAP burst of a wrong length"});
+        if (burst == 2'b10 && len != 1 && len != 3 && len != 7 && len != 15) violation({channel, ": WRAP burst of a wrong length"});
         if ((1 << size) > BYTES) violation({channel, ": size exceeds the data width"});
         bursts = bursts + 1;
     endtask
@@ -93,7 +96,8 @@ module axi_checker #(
         logic [2:0] size;
         logic [1:0] burst;
     } command_t;
-    command_t commands[$];
+    // Queues of vectors, not of structures or per id: Icarus Verilog has no others.
+    logic [$bits(command_t)-1:0] commands[$];
     command_t command;
     int beat = 0;
     // Beats that came before their command.
@@ -101,11 +105,83 @@ module axi_checker #(
         logic [BYTES-1:0] strobes;
         logic last;
     } beat_t;
-    beat_t early[$];
+    logic [BYTES:0] early[$];
     beat_t early_beat;
-    int responses[IDS];
-    logic [7:0] reads[IDS][$];
+    // Bursts in progress, in the order of their commands: reads, and writes whose data is complete.
+    typedef struct packed {
+        logic [ID_WIDTH-1:0] id;
+        logic [7:0] len;
+        logic [ADDR_WIDTH-1:0] address;
+    } burst_t;
+    logic [$bits(burst_t)-1:0] reads[$], writes[$];
+    burst_t read, write;
+    int read_index, write_index;
     int read_beats[IDS];
+
+    // Finds the first read (write) burst with this id: `read` and `read_index`, which is -1 if there is none.
+    task automatic find_read(input logic [ID_WIDTH-1:0] id);
+        read_index = -1;
+        for (int index = 0; index < reads.size() && read_index < 0; index++) begin
+            read = reads[index];
+            if (read.id == id) read_index = index;
+        end
+    endtask
+
+    task automatic find_write(input logic [ID_WIDTH-1:0] id);
+        write_index = -1;
+        for (int index = 0; index < writes.size() && write_index < 0; index++) begin
+            write = writes[index];
+            if (write.id == id) write_index = index;
+        end
+    endtask
+
+    // Unknown control signals: VALID 4:0, READY 9:5, payload 14:10, each of AW, W, B, AR, R.
+    int unsigned cycle = 0;
+    logic [14:0] unknown, unknown_was;
+    wire [14:0] unknown_is = {
+        rvalid === 1'b1 && $isunknown({rid, rresp, rlast}), arvalid === 1'b1 && $isunknown(ar_is),
+        bvalid === 1'b1 && $isunknown(b_is), wvalid === 1'b1 && $isunknown({wstrb, wlast}), awvalid === 1'b1 && $isunknown(aw_is),
+        $isunknown(rready), $isunknown(arready), $isunknown(bready), $isunknown(wready), $isunknown(awready),
+        $isunknown(rvalid), $isunknown(arvalid), $isunknown(bvalid), $isunknown(wvalid), $isunknown(awvalid)
+    };
+
+    // Reports those that were known in the cycle before.
+    task automatic check_known;
+        logic [ADDR_WIDTH-1:0] oldest;
+        string channel, signal;
+        unknown = unknown_is & ~unknown_was;
+        for (int index = 0; index < 15; index++)
+            if (unknown[index]) begin
+                oldest = '0;
+                case (index % 5)
+                    0: begin
+                        channel = "AW";
+                        oldest = awaddr;
+                    end
+                    1: begin
+                        channel = "W";
+                        command = commands.size() != 0 ? commands[0] : '0;
+                        oldest = command.address;
+                    end
+                    2: begin
+                        channel = "B";
+                        write = writes.size() != 0 ? writes[0] : '0;
+                        oldest = write.address;
+                    end
+                    3: begin
+                        channel = "AR";
+                        oldest = araddr;
+                    end
+                    default: begin
+                        channel = "R";
+                        read = reads.size() != 0 ? reads[0] : '0;
+                        oldest = read.address;
+                    end
+                endcase
+                signal = index < 5 ? "VALID" : index < 10 ? "READY" : "a signal of the payload";
+                violation($sformatf("%0s: %0s is X or Z in cycle %0d, address %h", channel, signal, cycle, oldest));
+            end
+    endtask
 
     task automatic check_beat(input logic [BYTES-1:0] strobes, input logic last);
         logic [ADDR_WIDTH-1:0] at, first_byte, last_byte;
@@ -121,8 +197,9 @@ module axi_checker #(
         if (command.burst != 2'b10 && (strobes & ~allowed) != '0) violation("W: strobe outside the burst");
         if (last != (beat == int'(command.len))) violation("W: WLAST at the wrong beat");
         if (last || beat == int'(command.len)) begin
-            responses[command.id] = responses[command.id] + 1;
-            void'(commands.pop_front());
+            write = {command.id, command.len, command.address};
+            writes.push_back(write);
+            command = commands.pop_front();
             beat = 0;
         end else beat = beat + 1;
     endtask
@@ -143,11 +220,13 @@ module axi_checker #(
         if (!rst_n) begin
             commands.delete();
             early.delete();
+            reads.delete();
+            writes.delete();
+            unknown_was = '0;
+            cycle = 0;
             beat = 0;
             for (int id = 0; id < IDS; id++) begin
-                responses[id] = 0;
                 read_beats[id] = 0;
-                reads[id].delete();
             end
         end else begin
             if (was_reset && (awvalid || wvalid || arvalid)) violation("VALID in the first cycle after reset");
@@ -162,17 +241,23 @@ module axi_checker #(
             if (r_held && !rvalid) violation("R: VALID withdrawn");
             if (r_held && rvalid && r_is != r_was) violation("R: payload changed before READY");
 
+            cycle = cycle + 1;
+            if (unknown_is !== unknown_was) check_known;
+            unknown_was = unknown_is;
+
             // Responses concern bursts of earlier cycles.
             if (bvalid && bready) begin
-                if (responses[bid] == 0) violation("B: response without a complete burst of its id");
-                else responses[bid] = responses[bid] - 1;
+                find_write(bid);
+                if (write_index < 0) violation("B: response without a complete burst of its id");
+                else writes.delete(write_index);
             end
             if (rvalid && rready) begin
-                if (reads[rid].size() == 0) violation("R: data without a command of its id");
+                find_read(rid);
+                if (read_index < 0) violation("R: data without a command of its id");
                 else begin
-                    if (rlast != (read_beats[rid] == int'(reads[rid][0]))) violation("R: RLAST at the wrong beat");
-                    if (rlast || read_beats[rid] == int'(reads[rid][0])) begin
-                        void'(reads[rid].pop_front());
+                    if (rlast != (read_beats[rid] == int'(read.len))) violation("R: RLAST at the wrong beat");
+                    if (rlast || read_beats[rid] == int'(read.len)) begin
+                        reads.delete(read_index);
                         read_beats[rid] = 0;
                     end else read_beats[rid] = read_beats[rid] + 1;
                 end
@@ -192,7 +277,8 @@ module axi_checker #(
             end
             if (arvalid && arready) begin
                 check_command("AR", araddr, arlen, arsize, arburst);
-                reads[arid].push_back(arlen);
+                read = {arid, arlen, araddr};
+                reads.push_back(read);
             end
         end
     end

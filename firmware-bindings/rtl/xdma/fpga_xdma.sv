@@ -5,7 +5,7 @@
 // addresses, order, status, interrupts. Approximate: the cycles of the AXI masters. See driver/rtl/README.md.
 //
 // Configuration: plusargs +fpga_socket=PATH, +fpga_card=FILE.yaml, +fpga_clock=locked|free, +fpga_settle=CYCLES,
-// +fpga_ratio=R, +fpga_period=PS, +fpga_trace_from=WHEN, +fpga_trace_until=WHEN, +fpga_trace_after=CYCLES, +fpga_read_timeout=CYCLES, +fpga_signals=0|1, +fpga_announce=0|1, +fpga_trace=FILE; without a plusarg the parameters SOCKET and CARD_FILE, then the environment.
+// +fpga_ratio=R, +fpga_period=PS, +fpga_trace_from=WHEN, +fpga_trace_until=WHEN, +fpga_trace_after=CYCLES, +fpga_read_timeout=CYCLES, +fpga_signals=0|1, +fpga_announce=0|1, +fpga_trace=FILE, +fpga_record=FILE; without a plusarg the parameters SOCKET and CARD_FILE, then the environment.
 
 `timescale 1ps / 1ps
 
@@ -29,8 +29,9 @@ module fpga_xdma #(
     parameter logic [3:0] C2H_DSC_BYPASS = 4'b0,
     // Half a period of axi_aclk in ps, if +fpga_period does not set it. 0: axi_aclk is sys_clk.
     parameter int HALF_PERIOD = 2000,
-    parameter string SOCKET = "",
-    parameter string CARD_FILE = ""
+    // Strings. Without the type: Icarus Verilog has no parameters of type string.
+    parameter SOCKET = "",
+    parameter CARD_FILE = ""
 ) (
     input  wire                       sys_clk,
     input  wire                       sys_clk_gt,
@@ -240,10 +241,15 @@ module fpga_xdma #(
     input  wire  [27:0]               c2h_dsc_byp_len_3,
     input  wire  [15:0]               c2h_dsc_byp_ctl_3
 );
+`ifdef FPGA_REPLAY
+    // Commands of a record (+fpga_record) instead of those of a host, for simulators without DPI-C.
+    fpga_replay #(.DATA_WIDTH(DATA_WIDTH)) replay ();
+`else
     import "DPI-C" function int fpga_xdma_open(input int data_bits, input int id_bits, input int channels, input int user_interrupts,
         input int features);
     import "DPI-C" function void fpga_xdma_option(input int handle, input string name, input string value);
     import "DPI-C" function int fpga_xdma_start(input int handle);
+    import "DPI-C" function void fpga_xdma_time(input int handle, input longint unsigned picoseconds);
     import "DPI-C" function int fpga_xdma_half_period(input int handle, input int otherwise);
     import "DPI-C" function void fpga_xdma_pace(input int handle, input longint unsigned now);
     import "DPI-C" function int fpga_xdma_trace(input int handle);
@@ -265,6 +271,7 @@ module fpga_xdma #(
         input int handle, input int port, input longint unsigned source, input longint unsigned destination, input int length,
         input int control);
     import "DPI-C" function void fpga_xdma_close(input int handle);
+`endif
 
     localparam int BYTES = DATA_WIDTH / 8;
     localparam logic [2:0] SIZE = 3'($clog2(BYTES));
@@ -298,7 +305,11 @@ module fpga_xdma #(
             int half_period;
             initial begin
                 begin_simulation();
+`ifdef FPGA_REPLAY
+                half_period = HALF_PERIOD;
+`else
                 half_period = fpga_xdma_half_period(handle, HALF_PERIOD);
+`endif
                 forever #(half_period) clock = ~clock;
             end
             assign axi_aclk = clock;
@@ -309,10 +320,19 @@ module fpga_xdma #(
     assign pci_exp_txn = '1;
 
     int handle = -1;
-    // Bit 0: the simulation runs; 1: simulated time has a limit; 2: the waveform has triggers.
+    // Bit 0: the simulation runs; 1: simulated time has a limit; 2: the waveform has triggers; 3: there is a record.
     int started = 0;
     string trace;
 
+`ifdef FPGA_REPLAY
+    task automatic begin_simulation;
+        replay.open();
+        if ($value$plusargs("fpga_trace=%s", trace)) begin
+            $dumpfile(trace);
+            $dumpvars(0);
+        end
+    endtask
+`else
     // Instances are numbered from 0. +fpga_NAME.N=VALUE is for instance N, +fpga_NAME=VALUE for all, or for the first if `is_own`.
     task automatic set_option(input string name, input string otherwise, input bit is_own);
         string value, numbered;
@@ -322,7 +342,7 @@ module fpga_xdma #(
         fpga_xdma_option(handle, name, value);
     endtask
 
-    task automatic begin_simulation();
+    task automatic begin_simulation;
         handle = fpga_xdma_open(DATA_WIDTH, ID_WIDTH, CHANNELS, USER_INTERRUPTS, int'(STREAM) | int'(BYPASS_BAR) << 1 | int'(HALF_PERIOD == 0) << 2 | int'(H2C_DSC_BYPASS) << 8 | int'(C2H_DSC_BYPASS) << 12);
         set_option("socket", SOCKET, 1'b1);
         set_option("card", CARD_FILE, 1'b1);
@@ -333,6 +353,7 @@ module fpga_xdma #(
         set_option("read_timeout", "", 1'b0);
         set_option("signals", "", 1'b0);
         set_option("announce", "", 1'b0);
+        set_option("record", "", 1'b1);
         set_option("trace_from", "", 1'b1);
         set_option("trace_until", "", 1'b1);
         set_option("trace_after", "", 1'b1);
@@ -344,6 +365,7 @@ module fpga_xdma #(
             if (!started[2]) $dumpvars(0);
         end else if (started[2]) $fatal(1, "fpga_xdma: +fpga_trace_from, _until and _after need +fpga_trace=FILE");
     endtask
+`endif
 
     // Begin and end of the waveform by triggers, in processes of their own: Verilator moves $dumpvars within a clocked one.
     bit is_traced = 1'b0;
@@ -356,7 +378,9 @@ module fpga_xdma #(
         $dumpoff;
 `endif
 
+`ifndef FPGA_REPLAY
     final fpga_xdma_close(handle);
+`endif
 
     assign m_axi_awsize = SIZE;
     assign m_axi_awprot = 3'b000;
@@ -476,9 +500,75 @@ module fpga_xdma #(
     // Arguments of the calls. Blocking assignments: each is written and read within one call.
     int requests, id, length, kind, size, register_strobes, register_address, register_value, found;
     longint unsigned flags, address, strobes;
-    bit [511:0] data;
+    logic [511:0] data;
 
-    task automatic clear();
+    // The calls, as tasks: of the library, or of the record's replay.
+    task automatic response_of_write(input int master, input int bid, input int bresp);
+`ifdef FPGA_REPLAY
+        replay.write_response(master, bid, bresp);
+`else
+        fpga_xdma_write_response(handle, master, bid, bresp);
+`endif
+    endtask
+
+    task automatic beat_of_read(input int master, input int rid, input logic [511:0] rdata, input int rresp, input int rlast);
+`ifdef FPGA_REPLAY
+        replay.read_data(master, rid, rdata, rresp, rlast);
+`else
+        fpga_xdma_read_data(handle, master, rid, rdata, rresp, rlast);
+`endif
+    endtask
+
+    task automatic response_of_register(input logic [31:0] value, input int code);
+`ifdef FPGA_REPLAY
+        replay.register_response(value, code);
+`else
+        fpga_xdma_register_response(handle, int'(value), code);
+`endif
+    endtask
+
+    task automatic take_command(input int master, input int is_write);
+`ifdef FPGA_REPLAY
+        replay.command(master, is_write, found, id, address, length, kind, size);
+`else
+        found = fpga_xdma_command(handle, master, is_write, id, address, length, kind, size);
+`endif
+    endtask
+
+    task automatic take_write_data(input int master);
+`ifdef FPGA_REPLAY
+        replay.write_data(master, found, data, strobes);
+`else
+        found = fpga_xdma_write_data(handle, master, data, strobes);
+`endif
+    endtask
+
+    task automatic take_register;
+`ifdef FPGA_REPLAY
+        replay.register(found, register_address, register_value, register_strobes);
+`else
+        found = fpga_xdma_register(handle, register_address, register_value, register_strobes);
+`endif
+    endtask
+
+    task automatic take_stream_beat(input int channel);
+`ifdef FPGA_REPLAY
+        replay.stream_beat(channel, found, data, strobes);
+`else
+        found = fpga_xdma_stream_beat(handle, channel, data, strobes);
+`endif
+    endtask
+
+    // Begins the cycle: `flags`.
+    task automatic begin_cycle;
+`ifdef FPGA_REPLAY
+        replay.clock(flags);
+`else
+        flags = fpga_xdma_clock(handle, requests);
+`endif
+    endtask
+
+    task automatic clear;
         m_axi_awvalid <= 1'b0;
         m_axi_wvalid <= 1'b0;
         m_axi_wlast <= 1'b0;
@@ -510,21 +600,24 @@ module fpga_xdma #(
 
     /* verilator lint_off BLKSEQ */
     always @(posedge axi_aclk) begin
+`ifndef FPGA_REPLAY
+        if (started[3]) fpga_xdma_time(handle, $time);
+`endif
         // Responses first: the card continues with them in this cycle.
         if (axi_aresetn) begin
-            if (m_axi_bvalid && m_axi_bready) fpga_xdma_write_response(handle, 0, int'(m_axi_bid), int'(m_axi_bresp));
+            if (m_axi_bvalid && m_axi_bready) response_of_write(0, int'(m_axi_bid), int'(m_axi_bresp));
             if (m_axi_rvalid && m_axi_rready)
-                fpga_xdma_read_data(handle, 0, int'(m_axi_rid), 512'(m_axi_rdata), int'(m_axi_rresp), int'(m_axi_rlast));
-            if (BYPASS_BAR && m_axib_bvalid && m_axib_bready) fpga_xdma_write_response(handle, 1, int'(m_axib_bid), int'(m_axib_bresp));
+                beat_of_read(0, int'(m_axi_rid), 512'(m_axi_rdata), int'(m_axi_rresp), int'(m_axi_rlast));
+            if (BYPASS_BAR && m_axib_bvalid && m_axib_bready) response_of_write(1, int'(m_axib_bid), int'(m_axib_bresp));
             if (BYPASS_BAR && m_axib_rvalid && m_axib_rready)
-                fpga_xdma_read_data(handle, 1, int'(m_axib_rid), 512'(m_axib_rdata), int'(m_axib_rresp), int'(m_axib_rlast));
+                beat_of_read(1, int'(m_axib_rid), 512'(m_axib_rdata), int'(m_axib_rresp), int'(m_axib_rlast));
             if (lite_busy && m_axil_bvalid && m_axil_bready) begin
-                fpga_xdma_register_response(handle, 0, int'(m_axil_bresp));
+                response_of_register(0, int'(m_axil_bresp));
                 m_axil_bready <= 1'b0;
                 lite_busy = 1'b0;
             end
             if (lite_busy && m_axil_rvalid && m_axil_rready) begin
-                fpga_xdma_register_response(handle, int'(m_axil_rdata), int'(m_axil_rresp));
+                response_of_register(m_axil_rdata, int'(m_axil_rresp));
                 m_axil_rready <= 1'b0;
                 lite_busy = 1'b0;
             end
@@ -535,17 +628,23 @@ module fpga_xdma #(
         if (STREAM && axi_aresetn) begin
             for (int channel = 0; channel < CHANNELS; channel++)
                 if (c2h_tvalid[channel] && c2h_tready[channel])
+`ifdef FPGA_REPLAY
+                    replay.stream_data(channel, 512'(c2h_tdata[channel]), 64'(c2h_tkeep[channel]), int'(c2h_tlast[channel]));
+`else
                     fpga_xdma_stream_data(
                         handle, channel, 512'(c2h_tdata[channel]), 64'(c2h_tkeep[channel]), int'(c2h_tlast[channel]));
+`endif
             requests[STREAM_ACCEPTED +: 4] = h2c_tvalid & h2c_tready;
         end
+`ifndef FPGA_REPLAY
         if (DSC_BYPASS != '0 && axi_aresetn)
             for (int port = 0; port < 8; port++)
                 if (dsc_ready[port] && dsc_load[port])
                     fpga_xdma_load(
                         handle, port, dsc_source[port], dsc_destination[port], int'(dsc_length[port]), int'(dsc_control[port]));
         if (started[1]) fpga_xdma_pace(handle, longint'($time));
-        flags = fpga_xdma_clock(handle, requests);
+`endif
+        begin_cycle();
         if (flags[FINISH]) $finish;
         msi_enable <= flags[MSI_ENABLE];
         msi_vector_width <= flags[MSI_WIDTH +: 3];
@@ -568,7 +667,7 @@ module fpga_xdma #(
             if (!m_axi_awvalid || m_axi_awready) begin
                 m_axi_awvalid <= 1'b0;
                 if (flags[WRITE_COMMAND]) begin
-                    found = fpga_xdma_command(handle, 0, 1, id, address, length, kind, size);
+                    take_command(0, 1);
                     if (found != 0) begin
                         m_axi_awvalid <= 1'b1;
                         m_axi_awid <= ID_WIDTH'(id);
@@ -581,7 +680,7 @@ module fpga_xdma #(
             if (!m_axi_wvalid || m_axi_wready) begin
                 m_axi_wvalid <= 1'b0;
                 if (flags[WRITE_DATA]) begin
-                    found = fpga_xdma_write_data(handle, 0, data, strobes);
+                    take_write_data(0);
                     if (found != 0) begin
                         m_axi_wvalid <= 1'b1;
                         m_axi_wdata <= data[DATA_WIDTH-1:0];
@@ -593,7 +692,7 @@ module fpga_xdma #(
             if (!m_axi_arvalid || m_axi_arready) begin
                 m_axi_arvalid <= 1'b0;
                 if (flags[READ_COMMAND]) begin
-                    found = fpga_xdma_command(handle, 0, 0, id, address, length, kind, size);
+                    take_command(0, 0);
                     if (found != 0) begin
                         m_axi_arvalid <= 1'b1;
                         m_axi_arid <= ID_WIDTH'(id);
@@ -610,7 +709,7 @@ module fpga_xdma #(
                 if (!m_axib_awvalid || m_axib_awready) begin
                     m_axib_awvalid <= 1'b0;
                     if (flags[BYPASS + WRITE_COMMAND]) begin
-                        found = fpga_xdma_command(handle, 1, 1, id, address, length, kind, size);
+                        take_command(1, 1);
                         if (found != 0) begin
                             m_axib_awvalid <= 1'b1;
                             m_axib_awid <= ID_WIDTH'(id);
@@ -624,7 +723,7 @@ module fpga_xdma #(
                 if (!m_axib_wvalid || m_axib_wready) begin
                     m_axib_wvalid <= 1'b0;
                     if (flags[BYPASS + WRITE_DATA]) begin
-                        found = fpga_xdma_write_data(handle, 1, data, strobes);
+                        take_write_data(1);
                         if (found != 0) begin
                             m_axib_wvalid <= 1'b1;
                             m_axib_wdata <= data[DATA_WIDTH-1:0];
@@ -636,7 +735,7 @@ module fpga_xdma #(
                 if (!m_axib_arvalid || m_axib_arready) begin
                     m_axib_arvalid <= 1'b0;
                     if (flags[BYPASS + READ_COMMAND]) begin
-                        found = fpga_xdma_command(handle, 1, 0, id, address, length, kind, size);
+                        take_command(1, 0);
                         if (found != 0) begin
                             m_axib_arvalid <= 1'b1;
                             m_axib_arid <= ID_WIDTH'(id);
@@ -656,7 +755,7 @@ module fpga_xdma #(
                     if (!h2c_tvalid[channel] || h2c_tready[channel]) begin
                         h2c_tvalid[channel] <= 1'b0;
                         if (flags[STREAM_BEAT + channel]) begin
-                            found = fpga_xdma_stream_beat(handle, channel, data, strobes);
+                            take_stream_beat(channel);
                             h2c_tvalid[channel] <= found != 0;
                             h2c_tdata[channel] <= data[DATA_WIDTH-1:0];
                             h2c_tkeep[channel] <= strobes[BYTES-1:0];
@@ -669,7 +768,7 @@ module fpga_xdma #(
             if (m_axil_wready) m_axil_wvalid <= 1'b0;
             if (m_axil_arready) m_axil_arvalid <= 1'b0;
             if (!lite_busy && flags[REGISTER]) begin
-                found = fpga_xdma_register(handle, register_address, register_value, register_strobes);
+                take_register();
                 lite_busy = found != 0;
                 if (found == 1) begin
                     m_axil_araddr <= AXIL_ADDR_WIDTH'(register_address);
@@ -685,12 +784,14 @@ module fpga_xdma #(
                 end
             end
         end
+`ifndef FPGA_REPLAY
         // After the commands of the cycle, so that the waveform contains their address phase.
         if (started[2]) begin
             found = fpga_xdma_trace(handle);
             if (found == 1) is_traced = 1'b1;
             if (found == 2) is_traced = 1'b0;
         end
+`endif
     end
     /* verilator lint_on BLKSEQ */
 endmodule

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use fpga_driver::{CardAddr, CardRange, CardSpec, backend::Backend};
+use fpga_driver::{BarOffset, CardAddr, CardRange, CardSpec, backend::Backend};
 use fpga_pci::vfio::VfioInterface;
 use fpga_tests::conformance::backends::{ExternalCard, INLINE, ServedCard, THREADED};
 use fpga_tests::conformance::fault_control::FaultControl;
@@ -21,6 +21,7 @@ use fpga_tests::conformance::{
     Build, Case, CaseResult, Cost, Outcome, TestBackend, cases, load, page, run_case,
 };
 use fpgactl::target::{self, AccessChoice, Target};
+use fpgactl::units;
 use serde::Serialize;
 
 /// Runs the conformance suite on a card.
@@ -58,6 +59,9 @@ struct Arguments {
     /// Bytes of card memory from address 0, for a card that does not report them: a design of your own without the network interface.
     #[arg(long, value_name = "BYTES")]
     memory: Option<u64>,
+    /// Offset of the copy engine's registers (AXI CDMA) in the user BAR, for a card that does not report it.
+    #[arg(long, value_name = "OFFSET", value_parser = units::offset)]
+    cdma_offset: Option<BarOffset>,
     /// Skip cases that provoke accesses that the IOMMU has to refuse: some machines stop at such an access.
     #[arg(long)]
     gentle: bool,
@@ -194,7 +198,8 @@ fn external_card(arguments: &Arguments, card: &Target) -> ExternalCard {
     let outside = outside.or_else(|| arguments.fault_control.as_deref().map(FaultControl::command));
     let backend = ExternalCard::new(backend_name(arguments), !arguments.gentle, open_backend(card.clone()))
         .outside(outside)
-        .with_memory(arguments.memory.map(|bytes| CardRange::new(CardAddr::ZERO, bytes)));
+        .with_memory(arguments.memory.map(|bytes| CardRange::new(CardAddr::ZERO, bytes)))
+        .with_cdma_offset(arguments.cdma_offset);
     let backend = match card.spec {
         CardSpec::VfioUser(_) => backend.passing_memory_on(),
         CardSpec::Pci(_) => backend.via_kernel(),

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use fpga_card::CardDescription;
 use fpga_card::fault_plan::FaultsDescription;
-use fpga_driver::CardRange;
 use fpga_driver::backend::Backend;
+use fpga_driver::{BarOffset, CardRange};
 use fpga_protocol::Nanos;
 use fpga_sim::served::{CardServer, MessageCount};
 use fpga_sim::{SimNetwork, ThreadOptions};
@@ -189,6 +189,8 @@ pub struct ExternalCard {
     via_kernel: bool,
     /// Memory of the card, if it does not report it.
     memory: Option<CardRange>,
+    /// Offset of the registers of its copy engine, if it does not report it.
+    cdma_offset: Option<BarOffset>,
 }
 
 impl core::fmt::Debug for ExternalCard {
@@ -211,6 +213,7 @@ impl ExternalCard {
             passes_memory_on: false,
             via_kernel: false,
             memory: None,
+            cdma_offset: None,
         }
     }
 
@@ -218,6 +221,13 @@ impl ExternalCard {
     #[must_use]
     pub fn with_memory(mut self, memory: Option<CardRange>) -> Self {
         self.memory = memory;
+        self
+    }
+
+    /// States the offset of the registers of the copy engine of a card that does not report it.
+    #[must_use]
+    pub fn with_cdma_offset(mut self, offset: Option<BarOffset>) -> Self {
+        self.cdma_offset = offset;
         self
     }
 
@@ -285,6 +295,7 @@ impl TestBackend for ExternalCard {
             number: 0,
             outside: self.fault_control.clone(),
             memory: self.memory,
+            cdma_offset: self.cdma_offset,
         }))
     }
 
@@ -298,6 +309,7 @@ impl TestBackend for ExternalCard {
             number,
             outside: self.fault_control.clone(),
             memory: None,
+            cdma_offset: None,
         }))
     }
 
@@ -311,6 +323,8 @@ struct ExternalFixture {
     number: usize,
     outside: Option<FaultControl>,
     memory: Option<CardRange>,
+    /// Offset of the registers of its copy engine, if it does not report it.
+    cdma_offset: Option<BarOffset>,
 }
 
 impl ExternalFixture {
@@ -326,6 +340,10 @@ impl Fixture for ExternalFixture {
 
     fn memory(&self) -> Option<CardRange> {
         self.memory
+    }
+
+    fn cdma_offset(&self) -> Option<BarOffset> {
+        self.cdma_offset
     }
 
     fn set_faults(&self, faults: &FaultsDescription) -> Result<(), String> {

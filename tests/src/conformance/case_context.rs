@@ -175,6 +175,8 @@ impl<'a> CaseContext<'a> {
     pub fn open_with(&self, options: OpenOptions) -> Opened {
         let memory = self.fixture.memory();
         let options = memory.map_or(options.clone(), |memory| options.card_memory(memory));
+        let options =
+            self.fixture.cdma_offset().map_or(options.clone(), |offset| options.cdma_offset(offset));
         let opened = Opened::on(self.open_backend(), options);
         let scratch =
             memory.map_or(opened.scratch, |memory| CardRange::new(memory.start, memory.length.min(SCRATCH)));

@@ -30,8 +30,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName, FaultsDescription};
-use fpga_driver::CardRange;
 use fpga_driver::backend::Backend;
+use fpga_driver::{BarOffset, CardRange};
 use fpga_sim::SimNetwork;
 use fpga_sim::served::MessageCount;
 
@@ -102,6 +102,11 @@ pub trait Fixture {
 
     /// Memory of a card that does not report it: the cases may use all of it.
     fn memory(&self) -> Option<CardRange> {
+        None
+    }
+
+    /// Offset of the registers of the copy engine in the user BAR, of a card that does not report it.
+    fn cdma_offset(&self) -> Option<BarOffset> {
         None
     }
 

@@ -166,7 +166,12 @@ fn parsed(args: &[OsString]) -> Result<(String, Cli), clap::Error> {
         name.push(word.to_owned());
         inner = next;
     }
-    let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut help::command()))?;
+    let mut cli =
+        Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut help::command()))?;
+    if let Command::Rtl { command: RtlCommand::Run(args) } = &mut cli.command {
+        // This command accesses no registers: its record is that of the simulation.
+        args.record = cli.global.record.take();
+    }
     Ok((name.join(" "), cli))
 }
 

@@ -10,8 +10,10 @@ use std::time::SystemTime;
 use fpga_diag::record::log::{Entry, HEAD};
 use fpga_diag::record::{Access, AccessDirection, Observer, Recorder, Width};
 use fpga_driver::{BarRoles, NI_SUBSYSTEM, backend::Backend};
+use fpga_pci::Clock;
 use fpga_pci::config;
 use fpga_pci::lock;
+use fpga_pci::wait::system_monotonic_ns;
 use fpga_register_map::RegisterMap;
 use fpga_registers::pci::header;
 
@@ -30,6 +32,8 @@ struct State {
     out: Option<BufWriter<OutFile>>,
     /// Time of the first access.
     start: Option<u64>,
+    /// Start of the card's clock on the system's `CLOCK_MONOTONIC`, in nanoseconds; `None` if the card's time is virtual.
+    clock_origin: Option<u64>,
     accesses: u64,
     roles: Option<BarRoles>,
     names: Names,
@@ -66,6 +70,7 @@ impl Recording {
         let state = State {
             out: Some(out),
             start: None,
+            clock_origin: None,
             accesses: 0,
             roles: None,
             names: Names::new(),
@@ -91,6 +96,9 @@ impl Recording {
         {
             let mut state = recording.state();
             state.roles = roles;
+            if backend.clock() == Clock::Monotonic {
+                state.clock_origin = Some(system_monotonic_ns().saturating_sub(backend.now()));
+            }
             let id = |at| config::read_u16(&*backend, at).ok();
             let subsystem = id(header::SUBSYSTEM_VENDOR_ID).zip(id(header::SUBSYSTEM_ID));
             let mut known = registers::before_opening(design, subsystem == Some(NI_SUBSYSTEM));
@@ -190,6 +198,13 @@ impl State {
 impl Observer for Recording {
     fn accessed(&self, access: &Access) {
         let mut state = self.state();
+        if state.start.is_none()
+            && let Some(origin) = state.clock_origin
+        {
+            let time = origin.saturating_add(access.time);
+            let (seconds, nanos) = (time / 1_000_000_000, time % 1_000_000_000);
+            state.comment(&format!("time 0 is CLOCK_MONOTONIC {seconds}.{nanos:09}"));
+        }
         let start = *state.start.get_or_insert(access.time);
         state.accesses += 1;
         let entry = Entry::of(access, start);

@@ -18,7 +18,7 @@ pub(crate) struct Options {
 }
 
 /// Programs that the tests and checks need; the package itself needs numpy alone.
-const REQUIREMENTS: [&str; 10] = [
+const REQUIREMENTS: [&str; 11] = [
     "maturin>=1.9,<2",
     "numpy>=1.24",
     "pytest>=8",
@@ -31,6 +31,8 @@ const REQUIREMENTS: [&str; 10] = [
     "matplotlib>=3.8",
     // The example with cocotb; later versions need a newer Verilator than 5.006.
     "cocotb==1.9.2",
+    // The AXI4 master and slave of the protocol checker's tests.
+    "cocotbext-axi==0.1.28",
 ];
 
 /// Reasons why the task fails.

@@ -92,6 +92,12 @@ pub trait Design: fmt::Debug + Send + Sync {
         Err(DesignError::Pending)
     }
 
+    /// C2H stream channel `channel` has stopped: its port is stalled until the next [`receive_stream`](Self::receive_stream). Called with the
+    /// card held: it must not block.
+    fn stop_stream(&self, channel: u8) {
+        let _ = channel;
+    }
+
     /// Channel `unit`, whose descriptors come from user logic ([`crate::Card::load_descriptor`]), waits for one. Called with the card held:
     /// it must not block.
     fn descriptor_wanted(&self, unit: Unit) {

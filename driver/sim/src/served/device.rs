@@ -1,5 +1,6 @@
 //! The card in VFIO's terms: regions and interrupt kinds.
 
+use crate::observer::HostEvent;
 use crate::signals::Kind;
 use crate::state::{CardFailure, Slot};
 use fpga_card::Card;
@@ -48,6 +49,19 @@ pub(super) fn read(slot: &mut Slot, index: u32, offset: u64, into: &mut [u8]) {
         _ if index == region::ROM => card.rom_read(offset, into),
         _ => card.bar_read(u8::try_from(index).unwrap_or(u8::MAX), offset, into),
     }
+    observe(slot, index, offset, into, false);
+}
+
+/// Reports an access of a BAR to the slot's observer.
+pub(super) fn observe(slot: &Slot, index: u32, offset: u64, data: &[u8], is_write: bool) {
+    if index < region::ROM {
+        let bar = u8::try_from(index).unwrap_or(u8::MAX);
+        slot.host.observe(&if is_write {
+            HostEvent::BarWrite { bar, offset, data }
+        } else {
+            HostEvent::BarRead { bar, offset, data }
+        });
+    }
 }
 
 /// Writes a region; the access lies inside it.
@@ -57,6 +71,7 @@ pub(super) fn write(slot: &mut Slot, index: u32, offset: u64, from: &[u8]) {
     if from.is_empty() || lost || index == region::ROM {
         return;
     }
+    observe(slot, index, offset, from, true);
     if config {
         slot.card.config_write(u16::try_from(offset).unwrap_or(u16::MAX), from);
     } else {

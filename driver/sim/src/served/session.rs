@@ -283,7 +283,7 @@ impl Session {
         match request {
             Request::RegionRead(access) => {
                 let count = usize::try_from(access.count).unwrap_or(0);
-                let Some(answering) = self.design_access(access.region, access.offset, count)? else {
+                let Some(answering) = self.design_access(access.region, access.offset, count, None)? else {
                     return Ok(false);
                 };
                 let mut data = std::mem::take(&mut self.data);
@@ -321,24 +321,32 @@ impl Session {
 
     /// Writes a region if a design answers there.
     fn write_design(&self, region: u32, offset: u64, data: &[u8]) -> Result<bool, RequestError> {
-        let Some(answering) = self.design_access(region, offset, data.len())? else { return Ok(false) };
+        let Some(answering) = self.design_access(region, offset, data.len(), Some(data))? else {
+            return Ok(false);
+        };
         // A write that is not a register access has no effect, as in the model.
         let _ = answering.write(data);
         self.note_design_access(region, offset, data, true)?;
         Ok(true)
     }
 
+    /// The design's answer to an access, if a design answers there. `written`: data of a write, which is observed.
     fn design_access(
         &self,
         region: u32,
         offset: u64,
         count: usize,
+        written: Option<&[u8]>,
     ) -> Result<Option<DesignAccess>, RequestError> {
         self.with_slot(|slot| {
             if slot.failure != CardFailure::None || region >= region::ROM || count == 0 {
                 return Ok(None);
             }
-            Ok(slot.card.design_access(u8::try_from(region).unwrap_or(u8::MAX), offset, count))
+            let access = slot.card.design_access(u8::try_from(region).unwrap_or(u8::MAX), offset, count);
+            if let (Some(_), Some(data)) = (&access, written) {
+                device::observe(slot, region, offset, data, true);
+            }
+            Ok(access)
         })
     }
 
@@ -350,6 +358,9 @@ impl Session {
         write: bool,
     ) -> Result<(), RequestError> {
         self.with_slot(|slot| {
+            if !write {
+                device::observe(slot, region, offset, data, false);
+            }
             let bar = u8::try_from(region).unwrap_or(u8::MAX);
             slot.card.note_design_access(bar, offset, data, write);
             Ok(())

@@ -105,12 +105,16 @@ pub struct RtlBuildArgs {
 
 /// Options of `rtl run`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "--record FILE writes a record of the simulation: accesses of the host, AXI commands, data and responses, \
+                        interrupts, each with the simulated time and the host's. Its format is in driver/rtl/README.md.\n\n\
+                        Examples:\n  \
                         fpgactl rtl run model --socket /tmp/card &\n  \
                         fpgactl info --card vfio-user:/tmp/card\n\n  \
                         fpgactl rtl run model --socket /tmp/card --trace wave.fst +seed=7\n  \
                         fpgactl rtl run model --socket /tmp/card --trace wave.fst --trace-from write:0x10 --trace-after 500\n  \
-                        fpgactl rtl run model --socket /tmp/card --ratio 0.001")]
+                        fpgactl rtl run model --socket /tmp/card --ratio 0.001"
+)]
 pub struct RtlRunArgs {
     /// Folder of the model
     #[arg(value_name = "DIR")]
@@ -124,6 +128,9 @@ pub struct RtlRunArgs {
     /// Waveform to write
     #[arg(long, value_name = "FILE.fst")]
     pub trace: Option<PathBuf>,
+    /// Global option `--record`: here the record of the simulation.
+    #[arg(skip)]
+    pub record: Option<PathBuf>,
     /// Begin the waveform at a trigger: cycle:N, read:ADDRESS, write:ADDRESS, dma, error or design
     #[arg(long, value_name = "WHEN", requires = "trace")]
     pub trace_from: Option<String>,

@@ -9,6 +9,7 @@ use fpga_rtl::model::{self, ModelOptions};
 
 use crate::cli::RtlCommand;
 use crate::error::CliError;
+use crate::outfile::is_stdout;
 use crate::settings::Settings;
 
 /// Runs the command. `rtl run` replaces this process by the simulation, so that signals and the exit status are its own.
@@ -56,6 +57,11 @@ pub fn run(settings: &Settings, command: &RtlCommand) -> Result<(), CliError> {
                 }
                 let mut plusarg = OsString::from("+fpga_trace=");
                 plusarg.push(trace);
+                command.arg(plusarg);
+            }
+            if let Some(record) = &args.record {
+                let mut plusarg = OsString::from("+fpga_record=");
+                plusarg.push(if is_stdout(record) { Path::new("/dev/stdout") } else { record });
                 command.arg(plusarg);
             }
             command.args(&args.plusargs);

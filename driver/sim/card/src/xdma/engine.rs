@@ -46,6 +46,12 @@ impl Channel {
         if self.engine.stopping && (self.engine.flight.is_none() || self.drops_flight(rules)) {
             self.engine.stopping = false;
             self.halt(status::IDLE_STOPPED);
+            if self.stream
+                && self.direction == Direction::C2h
+                && let Some(design) = lanes.space.design()
+            {
+                design.stop_stream(u8::try_from(self.index).unwrap_or(0));
+            }
             return true;
         }
         if !self.engine.stopping && self.may_fetch() {

@@ -7,6 +7,7 @@ mod bursts;
 mod cdma;
 mod config_space;
 mod design;
+mod design_streams;
 mod faults;
 mod foreign_drivers;
 mod foreign_others;
