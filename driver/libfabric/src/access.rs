@@ -1,0 +1,193 @@
+//! Access to remote memory.
+
+use crate::code::Code;
+use crate::endpoint::Endpoint;
+use crate::endpoint_core::posted;
+use crate::entry::{array, call, structure, to_u64};
+use crate::object::borrow;
+use crate::posting::{Flags, Posting, Transmission, one, several};
+use crate::sys::{EINVAL, FI_READ, FI_RMA, FI_WRITE, FiMsgRma, FiOpsRma, FidEp};
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use fpga_messages::{AccessRequest, CompletionKind, HostRanges, RemoteRange};
+use libc::iovec;
+
+pub(crate) static ACCESS: FiOpsRma = FiOpsRma {
+    read,
+    readv,
+    readmsg,
+    write,
+    writev,
+    writemsg,
+    inject,
+    writedata,
+    injectdata,
+    ..FiOpsRma::NONE
+};
+
+/// Access that a program asks for.
+struct Access {
+    data: HostRanges,
+    peer: u64,
+    address: u64,
+    key: u64,
+    immediate: u64,
+    has_immediate: bool,
+    flags: Flags,
+    context: *mut c_void,
+}
+
+fn access(endpoint: *mut FidEp, kind: CompletionKind, access: &Access) -> Result<isize, Code> {
+    let endpoint: &Endpoint = borrow(endpoint)?;
+    let &Access { data, peer, address, key, immediate, has_immediate, flags, context } = access;
+    let is_read = kind == CompletionKind::Read;
+    let entry_flags = FI_RMA | if is_read { FI_READ } else { FI_WRITE };
+    let transmission = Transmission { kind, entry_flags, flags, context };
+    let has_data = transmission.has_data(has_immediate)?;
+    if is_read && has_data {
+        return Err(EINVAL);
+    }
+    let remote = RemoteRange { address, length: data.length(), key };
+    endpoint.core.post(|state| {
+        let peer = state.peer(peer)?;
+        let Posting { data, complete, token, slot } = transmission.prepare(endpoint, state, data)?;
+        let immediate = has_data.then_some(immediate);
+        let request = AccessRequest { peer, data, remote, immediate, complete, token };
+        let engine = state.engine()?;
+        let result = posted(if is_read { engine.read(&request) } else { engine.write(&request) });
+        if result.is_err() && slot != 0 {
+            state.staging.release(slot);
+        }
+        result
+    })
+}
+
+/// Access with the endpoint's flags, without immediate data.
+fn plain(data: HostRanges, peer: u64, address: u64, key: u64, context: *mut c_void) -> Access {
+    Access { data, peer, address, key, immediate: 0, has_immediate: false, flags: Flags::Default, context }
+}
+
+/// Access of a call with a structure.
+fn of_message(message: *const FiMsgRma, flags: u64) -> Result<Access, Code> {
+    let message = structure(message)?;
+    let data = several(message.msg_iov, message.iov_count)?;
+    let [remote] = array(message.rma_iov, message.rma_iov_count)? else { return Err(EINVAL) };
+    if to_u64(remote.len) != data.length() {
+        return Err(EINVAL);
+    }
+    let plain = plain(data, message.addr, remote.addr, remote.key, message.context);
+    Ok(Access { immediate: message.data, flags: Flags::Call(flags), ..plain })
+}
+
+unsafe extern "C" fn read(
+    endpoint: *mut FidEp,
+    buffer: *mut c_void,
+    length: usize,
+    _descriptor: *mut c_void,
+    peer: u64,
+    address: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    call(|| access(endpoint, CompletionKind::Read, &plain(one(buffer, length)?, peer, address, key, context)))
+}
+
+unsafe extern "C" fn readv(
+    endpoint: *mut FidEp,
+    ranges: *const iovec,
+    _descriptors: *mut *mut c_void,
+    count: usize,
+    peer: u64,
+    address: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    call(|| {
+        access(endpoint, CompletionKind::Read, &plain(several(ranges, count)?, peer, address, key, context))
+    })
+}
+
+unsafe extern "C" fn readmsg(endpoint: *mut FidEp, message: *const FiMsgRma, flags: u64) -> isize {
+    call(|| access(endpoint, CompletionKind::Read, &of_message(message, flags)?))
+}
+
+unsafe extern "C" fn write(
+    endpoint: *mut FidEp,
+    buffer: *const c_void,
+    length: usize,
+    _descriptor: *mut c_void,
+    peer: u64,
+    address: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    call(|| {
+        access(endpoint, CompletionKind::Write, &plain(one(buffer, length)?, peer, address, key, context))
+    })
+}
+
+unsafe extern "C" fn writev(
+    endpoint: *mut FidEp,
+    ranges: *const iovec,
+    _descriptors: *mut *mut c_void,
+    count: usize,
+    peer: u64,
+    address: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    call(|| {
+        access(endpoint, CompletionKind::Write, &plain(several(ranges, count)?, peer, address, key, context))
+    })
+}
+
+unsafe extern "C" fn writemsg(endpoint: *mut FidEp, message: *const FiMsgRma, flags: u64) -> isize {
+    call(|| access(endpoint, CompletionKind::Write, &of_message(message, flags)?))
+}
+
+unsafe extern "C" fn inject(
+    endpoint: *mut FidEp,
+    buffer: *const c_void,
+    length: usize,
+    peer: u64,
+    address: u64,
+    key: u64,
+) -> isize {
+    call(|| {
+        let plain = plain(one(buffer, length)?, peer, address, key, null_mut());
+        access(endpoint, CompletionKind::Write, &Access { flags: Flags::Inject, ..plain })
+    })
+}
+
+unsafe extern "C" fn writedata(
+    endpoint: *mut FidEp,
+    buffer: *const c_void,
+    length: usize,
+    _descriptor: *mut c_void,
+    immediate: u64,
+    peer: u64,
+    address: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    call(|| {
+        let plain = plain(one(buffer, length)?, peer, address, key, context);
+        access(endpoint, CompletionKind::Write, &Access { immediate, has_immediate: true, ..plain })
+    })
+}
+
+unsafe extern "C" fn injectdata(
+    endpoint: *mut FidEp,
+    buffer: *const c_void,
+    length: usize,
+    immediate: u64,
+    peer: u64,
+    address: u64,
+    key: u64,
+) -> isize {
+    call(|| {
+        let plain = plain(one(buffer, length)?, peer, address, key, null_mut());
+        let access_request = Access { immediate, has_immediate: true, flags: Flags::Inject, ..plain };
+        access(endpoint, CompletionKind::Write, &access_request)
+    })
+}

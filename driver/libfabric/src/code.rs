@@ -1,0 +1,64 @@
+//! Error codes of libfabric.
+
+use crate::sys::{
+    EAGAIN, ECANCELED, ECONNRESET, EHOSTUNREACH, EINVAL, EIO, EKEYREJECTED, ENOMSG, EOPNOTSUPP, EOTHER,
+    ETRUNC,
+};
+use core::ffi::{CStr, c_int};
+use fpga_messages::{Failure, PostError};
+
+/// Error code, positive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Code(c_int);
+
+impl Code {
+    pub(crate) const fn new(number: c_int) -> Self {
+        Self(number)
+    }
+
+    pub(crate) const fn get(self) -> c_int {
+        self.0
+    }
+}
+
+impl From<&Failure> for Code {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::Truncated => ETRUNC,
+            Failure::Cancelled => ECANCELED,
+            Failure::NoMessage => ENOMSG,
+            Failure::Unreachable { .. } => EHOSTUNREACH,
+            Failure::Restarted { .. } => ECONNRESET,
+            Failure::KeyRefused { .. } => EKEYREJECTED,
+            Failure::NotSupported { .. } => EOPNOTSUPP,
+            Failure::Card { .. } => EIO,
+            _ => EOTHER,
+        }
+    }
+}
+
+impl From<PostError> for Code {
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::Full => EAGAIN,
+            PostError::UnknownPeer { .. } | PostError::Invalid { .. } => EINVAL,
+            PostError::Failed(failure) => Self::from(&failure),
+            _ => EOTHER,
+        }
+    }
+}
+
+/// Text of the provider's error number, for programs that have no text of the error any more.
+pub(crate) fn c_text(number: c_int) -> &'static CStr {
+    match Code(number) {
+        ETRUNC => c"the message is longer than the receive buffer",
+        ECANCELED => c"the operation was cancelled",
+        ENOMSG => c"no message that matches has arrived",
+        EHOSTUNREACH => c"the peer does not answer",
+        ECONNRESET => c"the peer was started again",
+        EKEYREJECTED => c"the peer has no registered memory with this key, range and permission",
+        EOPNOTSUPP => c"the peer does not support the operation",
+        EIO => c"the card has failed",
+        _ => c"unknown error",
+    }
+}

@@ -1,0 +1,60 @@
+//! Domains: registered memory, and the thread of automatic progress.
+
+use crate::fabric::Fabric;
+use crate::object::{Head, Held};
+use crate::progress::Progress;
+use crate::sources::Source;
+use crate::sys::FidDomain;
+use fpga_messages::Regions;
+use std::sync::{Arc, OnceLock};
+
+/// Properties that a program has chosen for a domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DomainChoice {
+    /// Peers address registered memory by the owner's virtual addresses.
+    pub(crate) has_virtual_addresses: bool,
+    /// Keys of registered memory are chosen here.
+    pub(crate) has_provider_keys: bool,
+    /// A thread drives the endpoints.
+    pub(crate) is_automatic: bool,
+}
+
+/// Domain.
+#[repr(C)]
+pub(crate) struct Domain {
+    pub(crate) head: Head<FidDomain>,
+    pub(crate) fabric: Held<Fabric>,
+    pub(crate) api_version: u32,
+    pub(crate) choice: DomainChoice,
+    pub(crate) regions: Arc<Regions>,
+    progress: OnceLock<Progress>,
+}
+
+impl Domain {
+    pub(crate) fn new(head: Head<FidDomain>, fabric: Held<Fabric>, choice: DomainChoice) -> Self {
+        let api_version = fabric.api_version();
+        Self { head, fabric, api_version, choice, regions: Arc::default(), progress: OnceLock::new() }
+    }
+
+    /// Makes the thread of automatic progress drive an endpoint, if the domain has one.
+    pub(crate) fn drive(&self, source: Arc<dyn Source>) {
+        if self.choice.is_automatic {
+            self.progress.get_or_init(Progress::start).add(source);
+        }
+    }
+
+    /// The thread drives an endpoint no longer.
+    pub(crate) fn release(&self, id: u64) {
+        if let Some(progress) = self.progress.get() {
+            progress.remove(id);
+        }
+    }
+
+    /// An operation was posted: the thread may have to wake earlier than it knew.
+    #[inline]
+    pub(crate) fn posted(&self) {
+        if let Some(progress) = self.progress.get() {
+            progress.wake();
+        }
+    }
+}

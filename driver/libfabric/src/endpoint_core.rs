@@ -1,0 +1,391 @@
+//! State of an endpoint: its engine, its queues and counters, and the way of completions to them.
+
+use crate::code::Code;
+use crate::counter::Counter;
+use crate::domain::Domain;
+use crate::engine::{self, Engine};
+use crate::events::EventQueue;
+use crate::log;
+use crate::object::Held;
+use crate::queue::{Entry, ErrorEntry, Queue};
+use crate::sources::{Source, next_id};
+use crate::staging::Staging;
+use crate::sys::{
+    EAGAIN, EINVAL, EIO, EOPBADSTATE, FI_ADDR_NOTAVAIL, FI_MSG, FI_MULTI_RECV, FI_READ, FI_RECV,
+    FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA, FI_TAGGED,
+};
+use crate::vector::AddressVector;
+use fpga_messages::{Address, Completion, CompletionKind, MessengerOptions, PeerId, PostError};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// Values of the user's part of a token. Its other bits are flags of the completion entry, and a slot of [`Staging`].
+pub(crate) mod user {
+    /// A completion entry is written.
+    pub(crate) const REPORT: u64 = 1;
+    /// The request only looks for a message.
+    pub(crate) const PEEK: u64 = 1 << 63;
+    /// Flags of the completion entry.
+    pub(crate) const FLAGS: u64 = 0xffff_fffe;
+    /// Position of the slot's number plus one.
+    pub(crate) const SLOT_SHIFT: u32 = 32;
+    /// Bits of the slot's number.
+    pub(crate) const SLOT_MASK: u64 = 0xffff;
+}
+
+/// Queue of one direction.
+pub(crate) struct Binding {
+    pub(crate) queue: Held<Queue>,
+    /// Entries are only written for operations that ask for them.
+    pub(crate) is_selective: bool,
+}
+
+/// Counters of an endpoint.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) send: Option<Held<Counter>>,
+    pub(crate) receive: Option<Held<Counter>>,
+    pub(crate) read: Option<Held<Counter>>,
+    pub(crate) write: Option<Held<Counter>>,
+    pub(crate) remote_read: Option<Held<Counter>>,
+    pub(crate) remote_write: Option<Held<Counter>>,
+}
+
+impl Counters {
+    fn all(&self) -> impl Iterator<Item = &Held<Counter>> {
+        [&self.send, &self.receive, &self.read, &self.write, &self.remote_read, &self.remote_write]
+            .into_iter()
+            .flatten()
+    }
+
+    /// Counter of completions of a kind; `flags` are those of the entry.
+    pub(crate) fn of(&self, kind: CompletionKind, flags: u64) -> Option<&Counter> {
+        let counter = match kind {
+            CompletionKind::Send => &self.send,
+            CompletionKind::Receive => &self.receive,
+            CompletionKind::Read => &self.read,
+            CompletionKind::Atomic if flags & FI_READ != 0 => &self.read,
+            CompletionKind::Write | CompletionKind::Atomic => &self.write,
+            CompletionKind::RemoteWrite => &self.remote_write,
+        };
+        counter.as_deref()
+    }
+}
+
+/// State that the lock of an endpoint protects.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) engine: Option<Box<dyn Engine>>,
+    pub(crate) is_enabled: bool,
+    pub(crate) vector: Option<Held<AddressVector>>,
+    pub(crate) tx: Option<Binding>,
+    pub(crate) rx: Option<Binding>,
+    pub(crate) counters: Counters,
+    pub(crate) events: Option<Held<EventQueue>>,
+    pub(crate) min_multi_receive: usize,
+    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) staging: Staging,
+    /// Addresses of the vector that the engine knows, and their numbers there.
+    known: Vec<(Option<Address>, Option<PeerId>)>,
+    /// Address in the vector of each peer of the engine.
+    sources: Vec<u64>,
+    version: u64,
+}
+
+/// Endpoint without its handles.
+pub(crate) struct Core {
+    id: u64,
+    pub(crate) domain: Held<Domain>,
+    pub(crate) tx_size: usize,
+    pub(crate) rx_size: usize,
+    /// Receives without and with a tag may name their sender.
+    pub(crate) is_directed: bool,
+    pub(crate) is_tagged_directed: bool,
+    pub(crate) has_tx: bool,
+    pub(crate) has_rx: bool,
+    state: Mutex<State>,
+}
+
+/// Properties of a new endpoint.
+pub(crate) struct CoreOptions {
+    pub(crate) tx_size: usize,
+    pub(crate) rx_size: usize,
+    pub(crate) is_directed: bool,
+    pub(crate) is_tagged_directed: bool,
+    pub(crate) has_tx: bool,
+    pub(crate) has_rx: bool,
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+/// Free space below which a buffer for several messages is returned, unless the program sets it.
+const MIN_MULTI_RECEIVE: usize = 4096;
+
+impl Core {
+    pub(crate) fn new(domain: Held<Domain>, options: CoreOptions) -> Self {
+        let CoreOptions { tx_size, rx_size, is_directed, is_tagged_directed, has_tx, has_rx, listen } =
+            options;
+        let state = State { min_multi_receive: MIN_MULTI_RECEIVE, listen, ..State::default() };
+        let state = Mutex::new(state);
+        Self {
+            id: next_id(),
+            domain,
+            tx_size,
+            rx_size,
+            is_directed,
+            is_tagged_directed,
+            has_tx,
+            has_rx,
+            state,
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // After a panic in the engine its state may be inconsistent, but calls of it check their data themselves.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the card, unless it is open. Returns the endpoint's address.
+    pub(crate) fn open(&self, state: &mut State) -> Result<Address, Code> {
+        if let Some(engine) = &state.engine {
+            return Ok(engine.address());
+        }
+        let mut options = MessengerOptions::from_environment().map_err(|text| {
+            log::warn(format_args!("{text}"));
+            EINVAL
+        })?;
+        if let Some(mut listen) = state.listen {
+            if let (true, Some(default)) = (listen.ip().is_unspecified(), options.listen) {
+                listen.set_ip(default.ip());
+            }
+            options.listen = Some(listen);
+        }
+        let engine = engine::open(&options, Arc::clone(&self.domain.regions)).map_err(|text| {
+            log::warn(format_args!("card {}: {text}", options.card));
+            EIO
+        })?;
+        let address = engine.address();
+        state.engine = Some(engine);
+        Ok(address)
+    }
+
+    /// Posts one operation.
+    #[inline]
+    pub(crate) fn post(&self, post: impl FnOnce(&mut State) -> Result<(), Code>) -> Result<isize, Code> {
+        let mut state = self.lock();
+        if !state.is_enabled {
+            return Err(EOPBADSTATE);
+        }
+        state.follow_vector();
+        let result = post(&mut state);
+        if result == Err(EAGAIN) {
+            // Programs may try again at once.
+            state.progress();
+        }
+        drop(state);
+        self.domain.posted();
+        result.map(|()| 0)
+    }
+
+    /// Calls `visit` with the lists of endpoints of all queues and counters.
+    fn visit_lists(state: &State, mut visit: impl FnMut(&crate::sources::Sources)) {
+        for binding in [&state.tx, &state.rx].into_iter().flatten() {
+            visit(&binding.queue.sources);
+        }
+        state.counters.all().for_each(|counter| visit(&counter.sources));
+    }
+
+    /// Connects the enabled endpoint with its queues and counters.
+    pub(crate) fn attach(self: &Arc<Self>) {
+        // The lists call the endpoint: outside of its lock.
+        let (queues, counters) = self.lists();
+        for queue in queues {
+            queue.sources.attach(Arc::clone(self) as Arc<dyn Source>);
+        }
+        for counter in counters {
+            counter.sources.attach(Arc::clone(self) as Arc<dyn Source>);
+        }
+        self.domain.drive(Arc::clone(self) as Arc<dyn Source>);
+    }
+
+    fn lists(&self) -> (Vec<Held<Queue>>, Vec<Held<Counter>>) {
+        let state = self.lock();
+        let queues = [&state.tx, &state.rx].into_iter().flatten();
+        let queues = queues.filter_map(|binding| Held::new(&*binding.queue).ok()).collect();
+        (queues, state.counters.all().filter_map(|counter| Held::new(&**counter).ok()).collect())
+    }
+
+    /// Ends the endpoint: nothing drives it any more, and its card is closed.
+    pub(crate) fn shut(&self) {
+        self.domain.release(self.id);
+        let (queues, counters) = self.lists();
+        queues.iter().for_each(|queue| queue.sources.detach(self.id));
+        counters.iter().for_each(|counter| counter.sources.detach(self.id));
+        drop((queues, counters));
+        let state = std::mem::take(&mut *self.lock());
+        Self::visit_lists(&state, crate::sources::Sources::notify);
+    }
+}
+
+impl Source for Core {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn progress(&self) -> usize {
+        match self.state.try_lock() {
+            Ok(mut state) => state.progress(),
+            Err(TryLockError::Poisoned(state)) => state.into_inner().progress(),
+            // Another thread makes it progress, or posts and returns here soon.
+            Err(TryLockError::WouldBlock) => 0,
+        }
+    }
+
+    fn prepare_to_sleep(&self) -> Duration {
+        let mut state = self.lock();
+        match &mut state.engine {
+            Some(engine) => engine.prepare_to_sleep(),
+            None => Duration::MAX,
+        }
+    }
+
+    fn visit_events(&self, visit: &mut dyn FnMut(BorrowedFd<'_>)) {
+        if let Some(events) = self.lock().engine.as_ref().and_then(|engine| engine.events()) {
+            visit(events);
+        }
+    }
+}
+
+impl State {
+    /// Engine of an enabled endpoint.
+    #[inline]
+    pub(crate) fn engine(&mut self) -> Result<&mut dyn Engine, Code> {
+        self.engine.as_deref_mut().map(|engine| engine as &mut dyn Engine).ok_or(EOPBADSTATE)
+    }
+
+    /// Number of the engine for an address of the vector.
+    #[inline]
+    pub(crate) fn peer(&self, address: u64) -> Result<PeerId, Code> {
+        let entry = self.known.get(crate::entry::to_size(address));
+        entry.and_then(|(_, peer)| *peer).ok_or(EINVAL)
+    }
+
+    /// Adds peers to the engine after a change of the vector.
+    #[inline]
+    pub(crate) fn follow_vector(&mut self) {
+        if self.vector.as_ref().is_some_and(|vector| vector.version() != self.version) {
+            self.update_peers();
+        }
+    }
+
+    #[cold]
+    fn update_peers(&mut self) {
+        let Self { vector: Some(vector), engine: Some(engine), known, sources, version, .. } = self else {
+            return;
+        };
+        sources.fill(FI_ADDR_NOTAVAIL);
+        let visited = vector.visit(|index, address| {
+            if known.len() <= index {
+                known.resize(index + 1, (None, None));
+            }
+            let Some(entry) = known.get_mut(index) else { return };
+            if entry.0 != address {
+                *entry = (address, address.and_then(|address| engine.add_peer(address)));
+            }
+            if let Some(PeerId(peer)) = entry.1 {
+                let peer = usize::try_from(peer).unwrap_or(usize::MAX - 1);
+                if sources.len() <= peer {
+                    sources.resize(peer + 1, FI_ADDR_NOTAVAIL);
+                }
+                if let Some(source) = sources.get_mut(peer).filter(|source| **source == FI_ADDR_NOTAVAIL) {
+                    *source = crate::entry::to_u64(index);
+                }
+            }
+        });
+        *version = visited;
+    }
+
+    /// Makes the engine progress, and delivers completions while queues have space.
+    pub(crate) fn progress(&mut self) -> usize {
+        if !self.is_enabled {
+            return 0;
+        }
+        self.follow_vector();
+        let Ok(engine) = self.engine() else { return 0 };
+        let mut work = engine.progress();
+        while self.has_space()
+            && let Some(completion) = self.engine.as_mut().and_then(|engine| engine.next_completion())
+        {
+            self.deliver(&completion);
+            work += 1;
+        }
+        work
+    }
+
+    fn has_space(&self) -> bool {
+        [&self.tx, &self.rx].into_iter().flatten().all(|binding| binding.queue.has_space())
+    }
+
+    fn deliver(&mut self, completion: &Completion) {
+        let Completion { token, kind, length, address, tag, immediate, .. } = *completion;
+        let slot = token.user >> user::SLOT_SHIFT & user::SLOT_MASK;
+        if slot != 0 {
+            self.staging.release(slot);
+        }
+        let is_receive = matches!(kind, CompletionKind::Receive | CompletionKind::RemoteWrite);
+        let mut flags = match kind {
+            CompletionKind::Receive if completion.is_tagged => FI_RECV | FI_TAGGED,
+            CompletionKind::Receive => FI_RECV | FI_MSG,
+            CompletionKind::RemoteWrite => FI_REMOTE_WRITE | FI_RMA,
+            _ => token.user & user::FLAGS,
+        };
+        if is_receive && immediate.is_some() {
+            flags |= FI_REMOTE_CQ_DATA;
+        }
+        if completion.is_last {
+            flags |= FI_MULTI_RECV;
+        }
+        if token.user & user::PEEK == 0
+            && let Some(counter) = self.counters.of(kind, flags)
+        {
+            counter.count(completion.result.is_ok());
+        }
+        let Some(binding) = (if is_receive { &self.rx } else { &self.tx }) else { return };
+        let peer = completion.source.filter(|_| is_receive);
+        let source = peer.and_then(|PeerId(peer)| self.sources.get(usize::try_from(peer).ok()?).copied());
+        let entry = Entry {
+            context: token.context,
+            flags,
+            length,
+            buffer: if is_receive { address } else { 0 },
+            data: immediate.filter(|_| is_receive).unwrap_or_default(),
+            tag,
+            source: source.unwrap_or(FI_ADDR_NOTAVAIL),
+        };
+        match &completion.result {
+            Err(failure) => {
+                let (cut, code, text) = (completion.cut, Code::from(failure), failure.to_string());
+                binding.queue.push_error(ErrorEntry { entry, cut, code, text });
+            }
+            Ok(())
+                if token.user & user::REPORT != 0
+                    || completion.is_last
+                    || kind == CompletionKind::RemoteWrite =>
+            {
+                binding.queue.push(entry);
+            }
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Result of a posted request.
+pub(crate) fn posted(result: Result<(), PostError>) -> Result<(), Code> {
+    result.map_err(|error| {
+        if !matches!(error, PostError::Full) {
+            log::info(format_args!("request refused: {error}"));
+        }
+        Code::from(error)
+    })
+}

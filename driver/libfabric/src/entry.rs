@@ -1,0 +1,160 @@
+//! Frame of each call: panics, results, pointers of the caller.
+
+use crate::code::Code;
+use crate::log;
+use crate::sys::{EINVAL, EOTHER};
+use core::ffi::{CStr, c_char, c_int};
+use core::panic::Location;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Type of a call's result: a number from 0 on, or a negative error code.
+pub(crate) trait Answer {
+    fn from_code(code: Code) -> Self;
+}
+
+impl Answer for c_int {
+    fn from_code(code: Code) -> Self {
+        -code.get()
+    }
+}
+
+impl Answer for isize {
+    fn from_code(code: Code) -> Self {
+        // An `int` fits into `ssize_t` on all supported machines.
+        Self::try_from(-code.get()).unwrap_or(-1)
+    }
+}
+
+/// Runs the body of a call. A panic does not cross the boundary: it is the error `FI_EOTHER`.
+#[inline]
+#[track_caller]
+pub(crate) fn call<R: Answer>(body: impl FnOnce() -> Result<R, Code>) -> R {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(result)) => result,
+        Ok(Err(code)) => R::from_code(code),
+        Err(_) => panicked(Location::caller()),
+    }
+}
+
+/// Runs the body of a call that answers with a value of any kind; `otherwise` stands for all errors.
+#[inline]
+#[track_caller]
+pub(crate) fn call_or<R>(otherwise: R, body: impl FnOnce() -> Result<R, Code>) -> R {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => otherwise,
+        Err(_) => {
+            let _: c_int = panicked(Location::caller());
+            otherwise
+        }
+    }
+}
+
+#[cold]
+fn panicked<R: Answer>(place: &Location<'_>) -> R {
+    log::warn(format_args!("the provider panicked in the call at {place}; report it"));
+    R::from_code(EOTHER)
+}
+
+/// Refuses flags outside of `known`.
+pub(crate) fn check_flags(flags: u64, known: u64, code: Code) -> Result<(), Code> {
+    if flags & !known == 0 { Ok(()) } else { Err(code) }
+}
+
+/// Whether `pointer` can be that of a `T`.
+fn is_plausible<T>(pointer: *const T) -> bool {
+    !pointer.is_null() && pointer.is_aligned()
+}
+
+/// Structure of the caller.
+pub(crate) fn structure<'a, T>(pointer: *const T) -> Result<&'a T, Code> {
+    if !is_plausible(pointer) {
+        return Err(EINVAL);
+    }
+    // SAFETY: not null and aligned; that it is a T which nobody changes during the call is what the caller of libfabric promises.
+    Ok(unsafe { &*pointer })
+}
+
+/// Structure of the caller that may be missing.
+pub(crate) fn optional<'a, T>(pointer: *const T) -> Result<Option<&'a T>, Code> {
+    if pointer.is_null() { Ok(None) } else { structure(pointer).map(Some) }
+}
+
+/// Array of the caller. `pointer` is not used for `count` 0.
+pub(crate) fn array<'a, T>(pointer: *const T, count: usize) -> Result<&'a [T], Code> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    let fits = count.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
+    if !is_plausible(pointer) || !fits {
+        return Err(EINVAL);
+    }
+    // SAFETY: not null, aligned, no longer than an object can be; that there are `count` values is what the caller of libfabric promises.
+    Ok(unsafe { core::slice::from_raw_parts(pointer, count) })
+}
+
+/// Writes `value` to an out parameter.
+pub(crate) fn set<T>(pointer: *mut T, value: T) -> Result<(), Code> {
+    if !is_plausible(pointer) {
+        return Err(EINVAL);
+    }
+    // SAFETY: not null and aligned; that it is the caller's memory for a T is what the caller of libfabric promises.
+    unsafe { pointer.write(value) };
+    Ok(())
+}
+
+/// Value of an in-out parameter.
+pub(crate) fn get<T: Copy>(pointer: *const T) -> Result<T, Code> {
+    structure(pointer).copied()
+}
+
+/// Writes element `index` of an array of the caller.
+pub(crate) fn set_element<T>(pointer: *mut T, index: usize, value: T) -> Result<(), Code> {
+    set(pointer.wrapping_add(index), value)
+}
+
+/// Text of the caller; `None` for a null pointer.
+pub(crate) fn text<'a>(pointer: *const c_char) -> Result<Option<&'a str>, Code> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not null; that it ends with a null byte is what the caller of libfabric promises.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map(Some).map_err(|_| EINVAL)
+}
+
+/// Copies `bytes` to the caller's buffer of `length` bytes, as far as it has space.
+pub(crate) fn copy_out(buffer: *mut u8, length: usize, bytes: &[u8]) -> Result<(), Code> {
+    let count = bytes.len().min(length);
+    if count > 0 {
+        if buffer.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: not null; the caller of libfabric promises `length` bytes there, which are not memory of this provider.
+        unsafe { buffer.copy_from_nonoverlapping(bytes.as_ptr(), count) };
+    }
+    Ok(())
+}
+
+/// Copies text with its terminating null byte; text that is too long is cut.
+pub(crate) fn copy_text(buffer: *mut c_char, length: usize, text: &str) -> Result<(), Code> {
+    let Some(space) = length.checked_sub(1) else { return Ok(()) };
+    let cut = text.as_bytes().get(..space).unwrap_or(text.as_bytes());
+    copy_out(buffer.cast(), length, cut)?;
+    set(buffer.cast::<u8>().wrapping_add(cut.len()), 0)
+}
+
+/// Number of bytes or entries that fits into `size_t`: all supported machines have 64 bits.
+pub(crate) fn to_size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Inverse of [`to_size`].
+pub(crate) fn to_u64(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// Count as a result of a call.
+pub(crate) fn to_count(number: usize) -> isize {
+    isize::try_from(number).unwrap_or(isize::MAX)
+}

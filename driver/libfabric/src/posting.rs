@@ -1,0 +1,145 @@
+//! Common parts of posting: flags, ranges, and the time of completions.
+
+use crate::code::Code;
+use crate::endpoint::Endpoint;
+use crate::endpoint_core::{State, user};
+use crate::entry::{array, check_flags, to_u64};
+use crate::info::{MAX_ATOMIC, TX_FLAGS};
+use crate::memory::address_of;
+use crate::sys::{
+    EBADFLAGS, EINVAL, EMSGSIZE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_INJECT, FI_INJECT_COMPLETE,
+    FI_MATCH_COMPLETE, FI_REMOTE_CQ_DATA, FI_TRANSMIT_COMPLETE,
+};
+use core::ffi::c_void;
+use fpga_messages::{CompleteWhen, CompletionKind, HostRange, HostRanges, MAX_INJECT, Token};
+use libc::iovec;
+
+/// Flags of the program that ask for a completion.
+const COMPLETIONS: u64 =
+    FI_COMPLETION | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
+
+/// Where the flags of an operation come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Flags {
+    /// The endpoint's default flags.
+    Default,
+    /// Flags of the call, which replace the endpoint's.
+    Call(u64),
+    /// An inject call: the data is copied, and there is no completion.
+    Inject,
+}
+
+/// Operation that sends, writes or reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transmission {
+    pub(crate) kind: CompletionKind,
+    /// Flags of its completion entry.
+    pub(crate) entry_flags: u64,
+    pub(crate) flags: Flags,
+    pub(crate) context: *mut c_void,
+}
+
+/// What the engine is told of an operation.
+pub(crate) struct Posting {
+    pub(crate) data: HostRanges,
+    pub(crate) complete: CompleteWhen,
+    pub(crate) token: Token,
+    /// Slot of the copied data, to be returned if the operation is not accepted.
+    pub(crate) slot: u64,
+}
+
+impl Transmission {
+    /// Checks flags of the call, and returns whether there is immediate data.
+    pub(crate) fn has_data(&self, implied: bool) -> Result<bool, Code> {
+        match self.flags {
+            Flags::Call(flags) => {
+                check_flags(flags, TX_FLAGS | FI_REMOTE_CQ_DATA, EBADFLAGS)?;
+                Ok(implied || flags & FI_REMOTE_CQ_DATA != 0)
+            }
+            Flags::Default | Flags::Inject => Ok(implied),
+        }
+    }
+
+    /// Prepares an operation with local data that is sent (`HostRanges` of reads are not copied).
+    pub(crate) fn prepare(
+        &self,
+        endpoint: &Endpoint,
+        state: &mut State,
+        data: HostRanges,
+    ) -> Result<Posting, Code> {
+        let flags = match self.flags {
+            Flags::Call(flags) => flags,
+            Flags::Default | Flags::Inject => endpoint.tx_flags(),
+        };
+        let is_inject = matches!(self.flags, Flags::Inject)
+            || flags & FI_INJECT != 0 && self.kind != CompletionKind::Read;
+        let asks = !matches!(self.flags, Flags::Inject)
+            && state.tx.as_ref().is_some_and(|binding| !binding.is_selective || flags & COMPLETIONS != 0);
+        let is_delivery = flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) != 0;
+        let mut complete = if is_delivery { CompleteWhen::Delivered } else { CompleteWhen::Transmitted };
+        let mut mark = self.entry_flags | if asks { user::REPORT } else { 0 };
+        let (mut data, mut slot) = (data, 0);
+        if is_inject {
+            if data.length() > MAX_INJECT {
+                return Err(EMSGSIZE);
+            }
+            if asks || is_delivery || state.counters.of(self.kind, self.entry_flags).is_some() {
+                if data.length() > 0 {
+                    (data, slot) = state.staging.copy(&data)?;
+                    mark |= slot << user::SLOT_SHIFT;
+                }
+            } else {
+                complete = CompleteWhen::Injected;
+            }
+        }
+        let token = Token { context: address_of(self.context.cast_const()), user: mark };
+        Ok(Posting { data, complete, token, slot })
+    }
+}
+
+/// One local range.
+#[inline]
+pub(crate) fn one(buffer: *const c_void, length: usize) -> Result<HostRanges, Code> {
+    if length == 0 {
+        return Ok(HostRanges::default());
+    }
+    if buffer.is_null() {
+        return Err(EINVAL);
+    }
+    HostRanges::one(address_of(buffer), to_u64(length)).ok_or(EINVAL)
+}
+
+/// Several local ranges.
+pub(crate) fn several(ranges: *const iovec, count: usize) -> Result<HostRanges, Code> {
+    if count > fpga_messages::MAX_RANGES {
+        return Err(EINVAL);
+    }
+    let ranges = array(ranges, count)?;
+    if ranges.iter().any(|range| range.iov_len > 0 && range.iov_base.is_null()) {
+        return Err(EINVAL);
+    }
+    let used = ranges.iter().filter(|range| range.iov_len > 0);
+    HostRanges::new(
+        used.map(|range| HostRange { address: address_of(range.iov_base), length: to_u64(range.iov_len) }),
+    )
+    .ok_or(EINVAL)
+}
+
+/// Local ranges of `count` values of `size` bytes each.
+pub(crate) fn values(ranges: &[(*const c_void, usize)], size: usize) -> Result<HostRanges, Code> {
+    let used = ranges.iter().filter(|(_, count)| *count > 0);
+    let mut total = 0_usize;
+    let mut all = [HostRange::default(); fpga_messages::MAX_RANGES];
+    let mut filled = 0;
+    for (start, count) in used {
+        let length = count.checked_mul(size).ok_or(EINVAL)?;
+        total = total.checked_add(length).filter(|total| *total <= MAX_ATOMIC).ok_or(EMSGSIZE)?;
+        if start.is_null() {
+            return Err(EINVAL);
+        }
+        *all.get_mut(filled).ok_or(EINVAL)? =
+            HostRange { address: address_of(*start), length: to_u64(length) };
+        filled += 1;
+    }
+    HostRanges::new(all.into_iter().take(filled)).ok_or(EINVAL)
+}

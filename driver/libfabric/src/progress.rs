@@ -1,0 +1,87 @@
+//! Automatic progress: one thread per domain that sleeps until an engine has work.
+
+use crate::log;
+use crate::sources::{Source, Sources};
+use crate::wait::Wait;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// The thread and what it drives.
+pub(crate) struct Progress {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    sources: Sources,
+    is_stopped: AtomicBool,
+}
+
+impl Progress {
+    /// Starts the thread. Without one, progress is that of calls.
+    pub(crate) fn start() -> Self {
+        let wait =
+            Wait::new().map_err(|error| log::warn(format_args!("no automatic progress: {error}"))).ok();
+        let has_wait = wait.is_some();
+        let shared = Arc::new(Shared { sources: Sources::new(wait), is_stopped: AtomicBool::new(false) });
+        let run = Arc::clone(&shared);
+        let builder = std::thread::Builder::new().name("fpga-progress".to_owned());
+        let thread = if has_wait {
+            builder.spawn(move || run.run())
+        } else {
+            Err(std::io::ErrorKind::Unsupported.into())
+        };
+        let thread =
+            thread.map_err(|error| log::warn(format_args!("no thread for automatic progress: {error}")));
+        Self { shared, thread: Mutex::new(thread.ok()) }
+    }
+
+    pub(crate) fn add(&self, source: Arc<dyn Source>) {
+        self.shared.sources.attach(source);
+        self.shared.sources.notify();
+    }
+
+    pub(crate) fn remove(&self, id: u64) {
+        self.shared.sources.detach(id);
+    }
+
+    /// Wakes the thread if it sleeps.
+    #[inline]
+    pub(crate) fn wake(&self) {
+        self.shared.sources.notify();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.shared.is_stopped.store(true, Ordering::SeqCst);
+        if let Some(wait) = self.shared.sources.wait() {
+            wait.write();
+        }
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let Some(wait) = self.sources.wait() else { return };
+        loop {
+            wait.arm();
+            if self.is_stopped.load(Ordering::SeqCst) {
+                return;
+            }
+            if self.sources.progress() > 0 {
+                continue;
+            }
+            let span = self.sources.prepare_to_sleep();
+            if !span.is_zero() {
+                wait.sleep(span);
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Endpoints that a completion queue or a counter gets its events from.
+
+use crate::wait::Wait;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// Endpoint, as its queues, its counters and the thread of automatic progress see it.
+pub(crate) trait Source: Send + Sync {
+    /// Number that no other endpoint of the process has.
+    fn id(&self) -> u64;
+
+    /// Makes operations progress, and passes completions to queues and counters. Returns the amount of work done.
+    fn progress(&self) -> usize;
+
+    /// Time that a thread may sleep; zero if there is work.
+    fn prepare_to_sleep(&self) -> Duration;
+
+    /// Calls `visit` with the engine's descriptor, if it has one.
+    fn visit_events(&self, visit: &mut dyn FnMut(BorrowedFd<'_>));
+}
+
+/// A new number for an endpoint.
+pub(crate) fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Longest sleep of a thread that waits, in case that an engine has no descriptor.
+const MAX_SLEEP: Duration = Duration::from_secs(3600);
+
+/// Longest sleep of a thread in a blocking call: another thread may have taken the event that was meant for this one.
+const MAX_BLOCKING_SLEEP: Duration = Duration::from_millis(100);
+
+/// Endpoints, and the wait object of their queue.
+pub(crate) struct Sources {
+    list: RwLock<Vec<Arc<dyn Source>>>,
+    wait: Option<Wait>,
+}
+
+impl Sources {
+    pub(crate) fn new(wait: Option<Wait>) -> Self {
+        Self { list: RwLock::new(Vec::new()), wait }
+    }
+
+    pub(crate) fn wait(&self) -> Option<&Wait> {
+        self.wait.as_ref()
+    }
+
+    /// Adds an enabled endpoint.
+    pub(crate) fn attach(&self, source: Arc<dyn Source>) {
+        if let Some(wait) = &self.wait {
+            source.visit_events(&mut |events| wait.watch(events));
+        }
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        if list.iter().all(|other| other.id() != source.id()) {
+            list.push(source);
+        }
+    }
+
+    /// Removes an endpoint.
+    pub(crate) fn detach(&self, id: u64) {
+        self.list.write().unwrap_or_else(PoisonError::into_inner).retain(|source| source.id() != id);
+    }
+
+    /// Makes all endpoints progress.
+    pub(crate) fn progress(&self) -> usize {
+        self.list.read().unwrap_or_else(PoisonError::into_inner).iter().map(|source| source.progress()).sum()
+    }
+
+    /// Time that a thread may sleep.
+    pub(crate) fn prepare_to_sleep(&self) -> Duration {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().map(|source| source.prepare_to_sleep()).min().unwrap_or(MAX_SLEEP).min(MAX_SLEEP)
+    }
+
+    /// Tells the thread that waits of a change.
+    pub(crate) fn notify(&self) {
+        if let Some(wait) = &self.wait {
+            wait.notify();
+        }
+    }
+
+    /// Prepares for waiting with the descriptor. `is_ready` tells whether there is something to read. Returns whether the program may wait.
+    pub(crate) fn try_wait(&self, is_ready: &dyn Fn() -> bool) -> bool {
+        let Some(wait) = &self.wait else { return true };
+        self.progress();
+        wait.arm();
+        if is_ready() || wait.is_signalled() {
+            return false;
+        }
+        let span = self.prepare_to_sleep();
+        if span.is_zero() {
+            return false;
+        }
+        wait.limit(span);
+        // Completions may have come from another thread's progress.
+        !is_ready()
+    }
+
+    /// Waits until `attempt` returns a value; `None` after `timeout` milliseconds (negative: never) or a signal.
+    pub(crate) fn wait_for<T>(&self, timeout: i32, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+        let deadline = u64::try_from(timeout).ok().map(|span| Instant::now() + Duration::from_millis(span));
+        loop {
+            self.progress();
+            if let Some(value) = attempt() {
+                return Some(value);
+            }
+            let wait = self.wait.as_ref()?;
+            wait.arm();
+            if let Some(value) = attempt() {
+                return Some(value);
+            }
+            if wait.take_signal() {
+                return None;
+            }
+            let left = deadline
+                .map_or(MAX_SLEEP, |deadline: Instant| deadline.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return None;
+            }
+            let span = self.prepare_to_sleep().min(left).min(MAX_BLOCKING_SLEEP);
+            if !span.is_zero() {
+                wait.sleep(span);
+            }
+        }
+    }
+}

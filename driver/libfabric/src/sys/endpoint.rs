@@ -1,0 +1,85 @@
+//! Endpoints: options, names, messages without tags.
+
+use super::fid::Fid;
+use super::{FiOpsAtomic, FiOpsRma, FiOpsTagged, FiRxAttr, FiTxAttr, NO_INT, NO_SIZE, operations};
+use core::ffi::{c_int, c_void};
+use libc::iovec;
+
+#[repr(C)]
+pub(crate) struct FiMsg {
+    pub(crate) msg_iov: *const iovec,
+    pub(crate) desc: *mut *mut c_void,
+    pub(crate) iov_count: usize,
+    pub(crate) addr: u64,
+    pub(crate) context: *mut c_void,
+    pub(crate) data: u64,
+}
+
+operations! {
+    FiOpsEp {
+        cancel(*mut Fid, *mut c_void) -> isize = NO_SIZE;
+        getopt(*mut Fid, c_int, c_int, *mut c_void, *mut usize) -> c_int = NO_INT;
+        setopt(*mut Fid, c_int, c_int, *const c_void, usize) -> c_int = NO_INT;
+        tx_ctx(*mut FidEp, c_int, *mut FiTxAttr, *mut *mut FidEp, *mut c_void) -> c_int = NO_INT;
+        rx_ctx(*mut FidEp, c_int, *mut FiRxAttr, *mut *mut FidEp, *mut c_void) -> c_int = NO_INT;
+        rx_size_left(*mut FidEp) -> isize = NO_SIZE;
+        tx_size_left(*mut FidEp) -> isize = NO_SIZE;
+        export_xpu(*mut FidEp, u64, *mut c_void) -> c_int = NO_INT;
+    }
+}
+
+operations! {
+    FiOpsCm {
+        setname(*mut Fid, *mut c_void, usize) -> c_int = NO_INT;
+        getname(*mut Fid, *mut c_void, *mut usize) -> c_int = NO_INT;
+        getpeer(*mut FidEp, *mut c_void, *mut usize) -> c_int = NO_INT;
+        connect(*mut FidEp, *const c_void, *const c_void, usize) -> c_int = NO_INT;
+        listen(*mut c_void) -> c_int = NO_INT;
+        accept(*mut FidEp, *const c_void, usize) -> c_int = NO_INT;
+        reject(*mut c_void, *mut Fid, *const c_void, usize) -> c_int = NO_INT;
+        shutdown(*mut FidEp, u64) -> c_int = NO_INT;
+        join(*mut FidEp, *const c_void, u64, *mut *mut c_void, *mut c_void) -> c_int = NO_INT;
+    }
+}
+
+operations! {
+    FiOpsMsg {
+        recv(*mut FidEp, *mut c_void, usize, *mut c_void, u64, *mut c_void) -> isize = NO_SIZE;
+        recvv(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, *mut c_void) -> isize = NO_SIZE;
+        recvmsg(*mut FidEp, *const FiMsg, u64) -> isize = NO_SIZE;
+        send(*mut FidEp, *const c_void, usize, *mut c_void, u64, *mut c_void) -> isize = NO_SIZE;
+        sendv(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, *mut c_void) -> isize = NO_SIZE;
+        sendmsg(*mut FidEp, *const FiMsg, u64) -> isize = NO_SIZE;
+        inject(*mut FidEp, *const c_void, usize, u64) -> isize = NO_SIZE;
+        senddata(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, *mut c_void) -> isize = NO_SIZE;
+        injectdata(*mut FidEp, *const c_void, usize, u64, u64) -> isize = NO_SIZE;
+    }
+}
+
+operations! {
+    FiOpsCollective {
+        barrier(*mut FidEp, u64, *mut c_void) -> isize = NO_SIZE;
+        broadcast(*mut FidEp, *mut c_void, usize, *mut c_void, u64, u64, c_int, u64, *mut c_void) -> isize = NO_SIZE;
+        alltoall(*mut FidEp, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, c_int, u64, *mut c_void) -> isize = NO_SIZE;
+        allreduce(*mut FidEp, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, c_int, c_int, u64, *mut c_void) -> isize = NO_SIZE;
+        allgather(*mut FidEp, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, c_int, u64, *mut c_void) -> isize = NO_SIZE;
+        reduce_scatter(*mut FidEp, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, c_int, c_int, u64, *mut c_void) -> isize = NO_SIZE;
+        reduce(*mut FidEp, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, u64, c_int, c_int, u64, *mut c_void) -> isize = NO_SIZE;
+        scatter(*mut FidEp, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, u64, c_int, u64, *mut c_void) -> isize = NO_SIZE;
+        gather(*mut FidEp, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, u64, c_int, u64, *mut c_void) -> isize = NO_SIZE;
+        msg(*mut FidEp, *const c_void, *mut c_void, *mut *mut c_void, usize, u64) -> isize = NO_SIZE;
+        barrier2(*mut FidEp, u64, u64, *mut c_void) -> isize = NO_SIZE;
+    }
+}
+
+#[repr(C)]
+pub(crate) struct FidEp {
+    pub(crate) fid: Fid,
+    pub(crate) ops: *const FiOpsEp,
+    pub(crate) cm: *const FiOpsCm,
+    pub(crate) msg: *const FiOpsMsg,
+    pub(crate) rma: *const FiOpsRma,
+    pub(crate) tagged: *const FiOpsTagged,
+    pub(crate) atomic: *const FiOpsAtomic,
+    pub(crate) collective: *const FiOpsCollective,
+}
