@@ -1,6 +1,5 @@
 //! The engine of an endpoint: [`Messenger`], or a loopback in unit tests.
 
-use crate::log;
 use fpga_messages::{
     AccessRequest, Address, AtomicRequest, Completion, MessengerOptions, Peek, PeerId, PostError,
     ReceiveRequest, Regions, SendRequest,
@@ -54,7 +53,7 @@ impl Engine for fpga_messages::Messenger {
     }
 
     fn add_peer(&mut self, address: Address) -> Option<PeerId> {
-        self.add_peer(address).map_err(|error| log::warn(format_args!("{address}: {error}"))).ok()
+        self.add_peer(address).map_err(|error| crate::log::warn(format_args!("{address}: {error}"))).ok()
     }
 
     fn send(&mut self, request: &SendRequest) -> Result<(), PostError> {

@@ -55,6 +55,7 @@ pub(crate) const RX_FLAGS: u64 = FI_COMPLETION
     | FI_DELIVERY_COMPLETE;
 
 /// Maximum length of an injected operation.
+#[expect(clippy::cast_possible_truncation, reason = "a constant of some thousand bytes")]
 pub(crate) const INJECT_SIZE: usize = MAX_INJECT as usize;
 /// Maximum length of the operand of an atomic operation: two operands fit into one message.
 pub(crate) const MAX_ATOMIC: usize = INJECT_SIZE / 2;

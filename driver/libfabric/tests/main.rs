@@ -1,1 +1,77 @@
-fn main() {}
+//! Tests through libfabric itself: it loads the provider, and a C program calls it by the public headers.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The provider under its name for libfabric, in a directory of its own.
+struct Installed(tempfile::TempDir);
+
+impl Installed {
+    fn new() -> Self {
+        let test = std::env::current_exe().unwrap();
+        let built = test
+            .ancestors()
+            .skip(1)
+            .map(|directory| directory.join("libfpga_fi.so"))
+            .find(|path| path.exists());
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::copy(
+            built.expect("cargo builds the library for this test"),
+            directory.path().join("libfpga-fi.so"),
+        )
+        .unwrap();
+        Self(directory)
+    }
+
+    /// Runs a program whose libfabric has this provider.
+    fn run(&self, program: &Path, arguments: &[&str]) -> Option<Output> {
+        let mut command = Command::new(program);
+        command.env("FI_PROVIDER_PATH", self.0.path()).env_remove("FI_LOG_LEVEL").env_remove("FPGA_CARD");
+        command.args(arguments).output().ok()
+    }
+}
+
+/// Compiles a C program with the installed libfabric; `None` if there is none. FPGA_LIBFABRIC names the prefix of another one.
+fn compiled(source: &str, directory: &Path) -> Option<PathBuf> {
+    let prefix = std::env::var("FPGA_LIBFABRIC").unwrap_or_else(|_| "/usr".to_owned());
+    if !Path::new(&prefix).join("include/rdma/fabric.h").exists() {
+        println!("skipped: no {prefix}/include/rdma/fabric.h (package libfabric-dev)");
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let binary = directory.join("program");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-O1", "-g", "-o"]);
+    compiler.arg(&binary).arg(source).arg(format!("-I{prefix}/include"));
+    if prefix != "/usr" {
+        compiler.args([format!("-L{prefix}/lib"), format!("-Wl,-rpath,{prefix}/lib")]);
+    }
+    let Ok(output) = compiler.arg("-lfabric").output() else {
+        println!("skipped: no C compiler");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(binary)
+}
+
+#[test]
+fn library_opens_objects_and_refuses_wrong_calls() {
+    let installed = Installed::new();
+    let Some(program) = compiled("objects.c", installed.0.path()) else { return };
+    let output = installed.run(&program, &[]).unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    assert!(out.ends_with("ok\n"), "{out}{err}");
+}
+
+#[test]
+fn fi_info_lists_provider() {
+    let Some(output) = Installed::new().run(Path::new("fi_info"), &["-p", "fpga"]) else {
+        println!("skipped: no fi_info (package libfabric-bin)");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    for line in ["provider: fpga", "fabric: fpga", "domain: mock", "type: FI_EP_RDM"] {
+        assert!(text.contains(line), "{text}");
+    }
+}

@@ -49,6 +49,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-python", &["fpga-frames", "fpga-register-map"]),
     ("fpga-c", &["fpga-frames", "fpga-register-map"]),
     ("fpga-messages", &["fpga-driver", "fpga-netmodel"]),
+    ("fpga-libfabric", &["fpga-messages"]),
     ("fpga-rtl", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
     ("xdma-compat", &["fpga-driver"]),

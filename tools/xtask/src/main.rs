@@ -6,6 +6,7 @@ mod api;
 mod fuzz;
 mod generate;
 mod graph;
+mod libfabric;
 mod manual;
 mod mutants;
 mod netns;
@@ -59,6 +60,8 @@ enum Command {
     Package(package::Options),
     /// Build the Python package into a virtual environment (target/python), and run its tests and type checks.
     Python(python::Options),
+    /// Build the libfabric provider as target/libfabric/libfpga-fi.so.
+    Libfabric(libfabric::Options),
     /// Print the start-up time and memory of every command of fpgactl; fail if one exceeds its limit.
     Startup(startup::Options),
     /// Build the manual as an HTML book and check its links (needs mdBook).
@@ -86,6 +89,8 @@ enum TaskError {
     Package(#[from] package::PackageError),
     #[error(transparent)]
     Python(#[from] python::PythonError),
+    #[error(transparent)]
+    Libfabric(#[from] libfabric::LibfabricError),
     #[error(transparent)]
     Manual(#[from] manual::ManualError),
     #[error(transparent)]
@@ -160,6 +165,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Netns(options) => netns::run(&root, options)?,
         Command::Package(options) => package::run(&root, options)?,
         Command::Python(options) => python::run(&root, options)?,
+        Command::Libfabric(options) => libfabric::run(&root, options)?,
         Command::Startup(options) => startup::run(&root, options)?,
         Command::Manual(options) => manual::run(&root, options)?,
         Command::Mutants(options) => mutants::run(&root, options)?,

@@ -15,8 +15,6 @@ pub(crate) struct FiTxAttr {
     pub(crate) iov_limit: usize,
     pub(crate) rma_iov_limit: usize,
     pub(crate) tclass: u32,
-    /// Since 2.6.
-    pub(crate) xpu_ctx: *mut c_void,
 }
 
 #[repr(C)]
@@ -46,6 +44,8 @@ pub(crate) struct FiEpAttr {
     pub(crate) rx_ctx_cnt: usize,
     pub(crate) auth_key_size: usize,
     pub(crate) auth_key: *mut u8,
+    /// Since 2.6.
+    pub(crate) xpu_ctx: *mut c_void,
 }
 
 #[repr(C)]

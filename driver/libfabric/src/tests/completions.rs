@@ -101,7 +101,7 @@ fn descriptor_becomes_readable_after_trywait() {
     assert_eq!(f!(b.msg.recv(null_mut(), 0, null_mut(), FI_ADDR_UNSPEC, null_mut())), 0);
     assert_eq!(f!(a.msg.inject(core::ptr::null(), 0, 1)), 0);
     assert!(is_readable());
-    assert_eq!(f!(fabric.ops.trywait(fids.as_mut_ptr(), 1)), AGAIN as i32);
+    assert_eq!(f!(fabric.ops.trywait(fids.as_mut_ptr(), 1)), -EAGAIN.get());
     assert!(read(queue).is_ok());
     assert_eq!(f!(fabric.ops.trywait(fids.as_mut_ptr(), 1)), 0);
     assert!(!is_readable());

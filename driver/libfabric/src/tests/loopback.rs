@@ -113,7 +113,7 @@ impl Node {
             is_tagged: message.tag.is_some(),
             tag: message.tag.unwrap_or_default(),
             immediate: message.immediate,
-            source: source.map(|peer| PeerId(peer as u32)),
+            source: source.map(|peer| PeerId(u32::try_from(peer).unwrap())),
             ..base
         }
     }
@@ -196,7 +196,7 @@ impl Engine for Loopback {
             peers.push(address);
             peers.len() - 1
         });
-        Some(PeerId(index as u32))
+        u32::try_from(index).ok().map(PeerId)
     }
 
     fn send(&mut self, request: &SendRequest) -> Result<(), PostError> {
