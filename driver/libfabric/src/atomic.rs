@@ -1,6 +1,6 @@
 //! Atomic operations on remote memory. The peer's host executes them.
 
-use crate::atomic_unit::{AtomicCall, value_size};
+use crate::atomic_unit::{AtomicKind, value_size};
 use crate::code::Code;
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
@@ -78,7 +78,7 @@ impl Parts {
 
 /// Operation that a program asks for.
 struct Operation {
-    call: AtomicCall,
+    call: AtomicKind,
     operand: Parts,
     compare: Parts,
     result: Parts,
@@ -96,7 +96,7 @@ struct Operation {
 fn execute(endpoint: *mut FidEp, request: &Operation) -> Result<isize, Code> {
     let endpoint: &Endpoint = borrow(endpoint)?;
     let size = value_size(request.call, request.datatype, request.operation).ok_or(EOPNOTSUPP)?;
-    let is_fetch = request.call != AtomicCall::Write;
+    let is_fetch = request.call != AtomicKind::Write;
     // A read has no operand: programs may pass any pointer.
     let is_read = request.operation == FI_ATOMIC_READ;
     let operand = if is_read { HostRanges::default() } else { request.operand.values(size)? };
@@ -104,7 +104,7 @@ fn execute(endpoint: *mut FidEp, request: &Operation) -> Result<isize, Code> {
     let length = if is_read { fetch.length() } else { operand.length() };
     let remote_fits =
         request.remote_count.is_none_or(|count| count.checked_mul(size).map(to_u64) == Some(length));
-    let compare_fits = request.call != AtomicCall::Compare || compare.length() == length;
+    let compare_fits = request.call != AtomicKind::Compare || compare.length() == length;
     if length == 0 || !remote_fits || !compare_fits || is_fetch && fetch.length() != length {
         return Err(EINVAL);
     }
@@ -140,7 +140,7 @@ fn execute(endpoint: *mut FidEp, request: &Operation) -> Result<isize, Code> {
 /// Remote side, type and operation of a call.
 struct Target(u64, u64, u64, c_int, c_int);
 
-fn plain(call: AtomicCall, operand: Parts, target: &Target, context: *mut c_void) -> Operation {
+fn plain(call: AtomicKind, operand: Parts, target: &Target, context: *mut c_void) -> Operation {
     let &Target(peer, address, key, datatype, operation) = target;
     let (compare, result, flags, remote_count) = (Parts::NONE, Parts::NONE, Flags::Default, None);
     Operation {
@@ -159,7 +159,7 @@ fn plain(call: AtomicCall, operand: Parts, target: &Target, context: *mut c_void
     }
 }
 
-fn of_message(call: AtomicCall, message: *const FiMsgAtomic, flags: u64) -> Result<Operation, Code> {
+fn of_message(call: AtomicKind, message: *const FiMsgAtomic, flags: u64) -> Result<Operation, Code> {
     let message = structure(message)?;
     let [remote] = array(message.rma_iov, message.rma_iov_count)? else { return Err(EINVAL) };
     let target = Target(message.addr, remote.addr, remote.key, message.datatype, message.op);
@@ -186,7 +186,7 @@ unsafe extern "C" fn write(
     context: *mut c_void,
 ) -> isize {
     let target = Target(peer, address, key, datatype, operation);
-    call(|| execute(endpoint, &plain(AtomicCall::Write, Parts::one(buffer, count), &target, context)))
+    call(|| execute(endpoint, &plain(AtomicKind::Write, Parts::one(buffer, count), &target, context)))
 }
 
 unsafe extern "C" fn writev(
@@ -202,11 +202,11 @@ unsafe extern "C" fn writev(
     context: *mut c_void,
 ) -> isize {
     let target = Target(peer, address, key, datatype, operation);
-    call(|| execute(endpoint, &plain(AtomicCall::Write, Parts::several(ranges, count)?, &target, context)))
+    call(|| execute(endpoint, &plain(AtomicKind::Write, Parts::several(ranges, count)?, &target, context)))
 }
 
 unsafe extern "C" fn writemsg(endpoint: *mut FidEp, message: *const FiMsgAtomic, flags: u64) -> isize {
-    call(|| execute(endpoint, &of_message(AtomicCall::Write, message, flags)?))
+    call(|| execute(endpoint, &of_message(AtomicKind::Write, message, flags)?))
 }
 
 unsafe extern "C" fn inject(
@@ -221,7 +221,7 @@ unsafe extern "C" fn inject(
 ) -> isize {
     let target = Target(peer, address, key, datatype, operation);
     call(|| {
-        let plain = plain(AtomicCall::Write, Parts::one(buffer, count), &target, null_mut());
+        let plain = plain(AtomicKind::Write, Parts::one(buffer, count), &target, null_mut());
         execute(endpoint, &Operation { flags: Flags::Inject, ..plain })
     })
 }
@@ -242,7 +242,7 @@ unsafe extern "C" fn readwrite(
 ) -> isize {
     let target = Target(peer, address, key, datatype, operation);
     call(|| {
-        let plain = plain(AtomicCall::Fetch, Parts::one(buffer, count), &target, context);
+        let plain = plain(AtomicKind::Fetch, Parts::one(buffer, count), &target, context);
         execute(endpoint, &Operation { result: Parts::one(result, count), ..plain })
     })
 }
@@ -265,7 +265,7 @@ unsafe extern "C" fn readwritev(
     let target = Target(peer, address, key, datatype, operation);
     call(|| {
         let operand = if operation == FI_ATOMIC_READ { Parts::NONE } else { Parts::several(ranges, count)? };
-        let plain = plain(AtomicCall::Fetch, operand, &target, context);
+        let plain = plain(AtomicKind::Fetch, operand, &target, context);
         execute(endpoint, &Operation { result: Parts::several(results, result_count)?, ..plain })
     })
 }
@@ -279,7 +279,7 @@ unsafe extern "C" fn readwritemsg(
     flags: u64,
 ) -> isize {
     call(|| {
-        let plain = of_message(AtomicCall::Fetch, message, flags)?;
+        let plain = of_message(AtomicKind::Fetch, message, flags)?;
         execute(endpoint, &Operation { result: Parts::several(results, result_count)?, ..plain })
     })
 }
@@ -302,7 +302,7 @@ unsafe extern "C" fn compwrite(
 ) -> isize {
     let target = Target(peer, address, key, datatype, operation);
     call(|| {
-        let plain = plain(AtomicCall::Compare, Parts::one(buffer, count), &target, context);
+        let plain = plain(AtomicKind::Compare, Parts::one(buffer, count), &target, context);
         let (compare, result) = (Parts::one(compare, count), Parts::one(result, count));
         execute(endpoint, &Operation { compare, result, ..plain })
     })
@@ -328,7 +328,7 @@ unsafe extern "C" fn compwritev(
 ) -> isize {
     let target = Target(peer, address, key, datatype, operation);
     call(|| {
-        let plain = plain(AtomicCall::Compare, Parts::several(ranges, count)?, &target, context);
+        let plain = plain(AtomicKind::Compare, Parts::several(ranges, count)?, &target, context);
         let (compare, result) =
             (Parts::several(compares, compare_count)?, Parts::several(results, result_count)?);
         execute(endpoint, &Operation { compare, result, ..plain })
@@ -347,7 +347,7 @@ unsafe extern "C" fn compwritemsg(
     flags: u64,
 ) -> isize {
     call(|| {
-        let plain = of_message(AtomicCall::Compare, message, flags)?;
+        let plain = of_message(AtomicKind::Compare, message, flags)?;
         let (compare, result) =
             (Parts::several(compares, compare_count)?, Parts::several(results, result_count)?);
         execute(endpoint, &Operation { compare, result, ..plain })
@@ -357,7 +357,7 @@ unsafe extern "C" fn compwritemsg(
 /// Number of values of one operation, if the type has it.
 fn valid(
     endpoint: *mut FidEp,
-    kind: AtomicCall,
+    kind: AtomicKind,
     datatype: c_int,
     operation: c_int,
     count: *mut usize,
@@ -378,7 +378,7 @@ unsafe extern "C" fn writevalid(
     operation: c_int,
     count: *mut usize,
 ) -> c_int {
-    valid(endpoint, AtomicCall::Write, datatype, operation, count)
+    valid(endpoint, AtomicKind::Write, datatype, operation, count)
 }
 
 unsafe extern "C" fn readwritevalid(
@@ -387,7 +387,7 @@ unsafe extern "C" fn readwritevalid(
     operation: c_int,
     count: *mut usize,
 ) -> c_int {
-    valid(endpoint, AtomicCall::Fetch, datatype, operation, count)
+    valid(endpoint, AtomicKind::Fetch, datatype, operation, count)
 }
 
 unsafe extern "C" fn compwritevalid(
@@ -396,7 +396,7 @@ unsafe extern "C" fn compwritevalid(
     operation: c_int,
     count: *mut usize,
 ) -> c_int {
-    valid(endpoint, AtomicCall::Compare, datatype, operation, count)
+    valid(endpoint, AtomicKind::Compare, datatype, operation, count)
 }
 
 /// Function of domains: the properties of an operation.
@@ -411,9 +411,9 @@ pub(crate) unsafe extern "C" fn query(
         let _: &Domain = borrow(domain)?;
         check_flags(flags, FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC, EBADFLAGS)?;
         let kind = match flags {
-            0 => AtomicCall::Write,
-            FI_FETCH_ATOMIC => AtomicCall::Fetch,
-            FI_COMPARE_ATOMIC => AtomicCall::Compare,
+            0 => AtomicKind::Write,
+            FI_FETCH_ATOMIC => AtomicKind::Fetch,
+            FI_COMPARE_ATOMIC => AtomicKind::Compare,
             _ => return Err(EINVAL),
         };
         let size = value_size(kind, datatype, operation).ok_or(EOPNOTSUPP)?;

@@ -11,7 +11,7 @@ use crate::sys::{
 };
 use core::ffi::c_int;
 use core::ptr::with_exposed_provenance_mut;
-use fpga_messages::AtomicUnit;
+use fpga_messages::{AtomicCall, AtomicUnit};
 use std::sync::{Mutex, PoisonError};
 
 /// Executes atomic operations.
@@ -22,7 +22,7 @@ pub(crate) struct HostAtomics {
 
 /// Kind of an operation's call: what it brings and returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AtomicCall {
+pub(crate) enum AtomicKind {
     /// Operand only.
     Write,
     /// Returns the earlier value.
@@ -152,11 +152,11 @@ fn size_if<T: Value>(operation: c_int) -> Option<usize> {
 }
 
 /// Size of a value in bytes, if the type has the operation and the operation is one of this kind of call.
-pub(crate) fn value_size(call: AtomicCall, datatype: c_int, operation: c_int) -> Option<usize> {
+pub(crate) fn value_size(call: AtomicKind, datatype: c_int, operation: c_int) -> Option<usize> {
     let fits = match operation {
-        FI_MIN..=FI_BXOR | FI_ATOMIC_WRITE => call != AtomicCall::Compare,
-        FI_ATOMIC_READ => call == AtomicCall::Fetch,
-        FI_CSWAP..=FI_MSWAP => call == AtomicCall::Compare,
+        FI_MIN..=FI_BXOR | FI_ATOMIC_WRITE => call != AtomicKind::Compare,
+        FI_ATOMIC_READ => call == AtomicKind::Fetch,
+        FI_CSWAP..=FI_MSWAP => call == AtomicKind::Compare,
         _ => false,
     };
     if fits { with_type!(datatype, size_if(operation)) } else { None }
@@ -201,20 +201,12 @@ fn size_of_value<T: Value>() -> Option<usize> {
 }
 
 impl AtomicUnit for HostAtomics {
-    fn apply(
-        &self,
-        operation: u8,
-        datatype: u8,
-        address: u64,
-        length: u64,
-        operand: &[u8],
-        compare: &[u8],
-        fetch: &mut [u8],
-    ) -> bool {
-        let (operation, datatype) = (c_int::from(operation), c_int::from(datatype));
-        let memory = with_exposed_provenance_mut::<u8>(to_size(address));
+    fn apply(&self, call: AtomicCall<'_>) -> bool {
+        let AtomicCall { operand, compare, fetch, .. } = call;
+        let (operation, datatype) = (c_int::from(call.operation), c_int::from(call.datatype));
+        let memory = with_exposed_provenance_mut::<u8>(to_size(call.address));
         let Some(size) = with_type!(datatype, size_of_value()) else { return false };
-        let count = to_size(length) / size;
+        let count = to_size(call.length) / size;
         let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         with_type!(datatype, apply_to(operation, memory, count, operand, compare, fetch)).is_some()
     }

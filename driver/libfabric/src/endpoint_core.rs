@@ -19,7 +19,7 @@ use fpga_messages::{Address, Completion, CompletionKind, MessengerOptions, PeerI
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Values of the user's part of a token. Its other bits are flags of the completion entry, and a slot of [`Staging`].
 pub(crate) mod user {
@@ -122,6 +122,9 @@ pub(crate) struct CoreOptions {
 /// Free space below which a buffer for several messages is returned, unless the program sets it.
 const MIN_MULTI_RECEIVE: usize = 4096;
 
+/// Maximum time for which closing an endpoint waits for its last messages.
+const MAX_CLOSE: Duration = Duration::from_secs(1);
+
 impl Core {
     pub(crate) fn new(domain: Held<Domain>, options: CoreOptions) -> Self {
         let CoreOptions { tx_size, rx_size, is_directed, is_tagged_directed, has_tx, has_rx, listen } =
@@ -223,7 +226,10 @@ impl Core {
         queues.iter().for_each(|queue| queue.sources.detach(self.id));
         counters.iter().for_each(|counter| counter.sources.detach(self.id));
         drop((queues, counters));
-        let state = std::mem::take(&mut *self.lock());
+        let mut state = std::mem::take(&mut *self.lock());
+        if let Some(engine) = &mut state.engine {
+            finish(&mut **engine);
+        }
         Self::visit_lists(&state, crate::sources::Sources::notify);
     }
 }
@@ -376,6 +382,17 @@ impl State {
                 binding.queue.push(entry);
             }
             Ok(()) => {}
+        }
+    }
+}
+
+/// Lets an engine send what was accepted: programs may close an endpoint after injected messages without waiting for anything.
+fn finish(engine: &mut dyn Engine) {
+    let start = Instant::now();
+    while !engine.is_idle() && start.elapsed() < MAX_CLOSE {
+        if engine.progress() == 0 {
+            // The peer answers in its own time.
+            std::thread::yield_now();
         }
     }
 }

@@ -23,6 +23,7 @@ pub(crate) trait Engine: Send {
     fn progress(&mut self) -> usize;
     fn next_completion(&mut self) -> Option<Completion>;
     fn in_progress(&self) -> usize;
+    fn is_idle(&self) -> bool;
     fn prepare_to_sleep(&mut self) -> Duration;
     fn events(&self) -> Option<BorrowedFd<'_>>;
 }
@@ -98,6 +99,10 @@ impl Engine for fpga_messages::Messenger {
 
     fn in_progress(&self) -> usize {
         self.in_progress()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.is_idle()
     }
 
     fn prepare_to_sleep(&mut self) -> Duration {

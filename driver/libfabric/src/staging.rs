@@ -38,7 +38,11 @@ impl Staging {
         for range in data.as_slice() {
             let length = crate::entry::to_size(range.length);
             let Some(part) = slot.get_mut(done..done + length) else { break };
-            fpga_messages::HostMemory::read(&crate::memory::ApplicationMemory, range.address, part);
+            fpga_messages::HostMemory::read(
+                &crate::memory::ApplicationMemory,
+                range.address,
+                fpga_driver::SharedSlice::from_mut(part),
+            );
             done += length;
         }
         let copy = HostRanges::one(address_of(slot.as_ptr()), data.length().min(MAX_INJECT)).ok_or(EAGAIN)?;

@@ -3,10 +3,11 @@
 use crate::atomic_unit::HostAtomics;
 use crate::engine::Engine;
 use crate::memory::ApplicationMemory;
+use fpga_driver::SharedSlice;
 use fpga_messages::{
-    AccessRequest, Address, AtomicRequest, AtomicUnit, CompleteWhen, Completion, CompletionKind, Failure,
-    HostMemory, HostRange, HostRanges, MessengerOptions, Peek, PeerId, PostError, ReceiveRequest, Regions,
-    SendRequest, Token,
+    AccessRequest, Address, AtomicCall, AtomicRequest, AtomicUnit, CompleteWhen, Completion, CompletionKind,
+    Failure, HostMemory, HostRange, HostRanges, MessengerOptions, Peek, PeerId, PostError, ReceiveRequest,
+    Regions, SendRequest, Token,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{HashMap, VecDeque};
@@ -82,7 +83,7 @@ fn gather(ranges: &HostRanges) -> Vec<u8> {
     let mut all = Vec::new();
     for range in ranges.as_slice() {
         let mut part = vec![0; usize::try_from(range.length).unwrap()];
-        ApplicationMemory.read(range.address, &mut part);
+        ApplicationMemory.read(range.address, SharedSlice::from_mut(&mut part));
         all.extend(part);
     }
     all
@@ -91,7 +92,7 @@ fn gather(ranges: &HostRanges) -> Vec<u8> {
 fn scatter(ranges: &HostRanges, mut data: &[u8]) {
     for HostRange { address, length } in ranges.as_slice() {
         let (part, rest) = data.split_at(data.len().min(usize::try_from(*length).unwrap()));
-        ApplicationMemory.write(*address, part);
+        ApplicationMemory.write(*address, SharedSlice::from_mut(&mut part.to_vec()));
         data = rest;
     }
 }
@@ -300,7 +301,8 @@ impl Engine for Loopback {
         let to = self.peer(&world, request.peer)?;
         let done = self.accessed(CompletionKind::Write, request.token, request.remote);
         if done.result.is_ok() {
-            ApplicationMemory.write(request.remote.address, &gather(&request.data));
+            ApplicationMemory
+                .write(request.remote.address, SharedSlice::from_mut(&mut gather(&request.data)));
             if request.immediate.is_some() {
                 let remote = completion(CompletionKind::RemoteWrite, Token::default(), request.remote.length);
                 finish(&mut world, to, Completion { immediate: request.immediate, ..remote });
@@ -331,15 +333,10 @@ impl Engine for Loopback {
         let (operand, compare) = (gather(&request.operand), gather(&request.compare));
         let (address, length) = (request.remote.address, request.remote.length);
         let unit = HostAtomics::default();
-        assert!(unit.apply(
-            request.operation,
-            request.datatype,
-            address,
-            length,
-            &operand,
-            &compare,
-            &mut fetch
-        ));
+        let (operation, datatype, fetch_place) = (request.operation, request.datatype, &mut fetch[..]);
+        let (operand, compare) = (&operand[..], &compare[..]);
+        let call = AtomicCall { operation, datatype, address, length, operand, compare, fetch: fetch_place };
+        assert!(unit.apply(call));
         scatter(&request.fetch, &fetch);
         let done = completion(CompletionKind::Atomic, request.token, length);
         self.end(&mut world, done, request.complete);
@@ -356,6 +353,10 @@ impl Engine for Loopback {
 
     fn in_progress(&self) -> usize {
         0
+    }
+
+    fn is_idle(&self) -> bool {
+        true
     }
 
     fn prepare_to_sleep(&mut self) -> Duration {
