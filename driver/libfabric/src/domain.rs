@@ -1,4 +1,4 @@
-//! Domains: registered memory, and the thread of automatic progress.
+//! Domains: registered memory, and the thread that drives endpoints.
 
 use crate::fabric::Fabric;
 use crate::object::{Head, Held};
@@ -15,7 +15,7 @@ pub(crate) struct DomainChoice {
     pub(crate) has_virtual_addresses: bool,
     /// Keys of registered memory are chosen here.
     pub(crate) has_provider_keys: bool,
-    /// A thread drives the endpoints.
+    /// The domain's thread drives the endpoints.
     pub(crate) is_automatic: bool,
 }
 
@@ -36,11 +36,9 @@ impl Domain {
         Self { head, fabric, api_version, choice, regions: Arc::default(), progress: OnceLock::new() }
     }
 
-    /// Makes the thread of automatic progress drive an endpoint, if the domain has one.
+    /// Gives an endpoint to the domain's thread.
     pub(crate) fn drive(&self, source: Arc<dyn Source>) {
-        if self.choice.is_automatic {
-            self.progress.get_or_init(Progress::start).add(source);
-        }
+        self.progress.get_or_init(|| Progress::start(self.choice.is_automatic)).add(source);
     }
 
     /// The thread drives an endpoint no longer.

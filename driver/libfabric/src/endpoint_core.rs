@@ -92,6 +92,9 @@ pub(crate) struct State {
     /// Address in the vector of each peer of the engine.
     sources: Vec<u64>,
     version: u64,
+    /// Number of calls that made the engine progress, now and when the domain's thread looked last.
+    polls: u64,
+    seen_polls: u64,
 }
 
 /// Endpoint without its handles.
@@ -248,6 +251,23 @@ impl Source for Core {
         }
     }
 
+    fn attend(&self) -> bool {
+        // A lock that is taken is that of a call, which makes progress or posts.
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return true,
+        };
+        if state.engine.as_ref().is_none_or(|engine| engine.is_idle()) {
+            return false;
+        }
+        if state.polls == state.seen_polls {
+            state.progress();
+        }
+        state.seen_polls = state.polls;
+        true
+    }
+
     fn prepare_to_sleep(&self) -> Duration {
         let mut state = self.lock();
         match &mut state.engine {
@@ -318,6 +338,7 @@ impl State {
             return 0;
         }
         self.follow_vector();
+        self.polls = self.polls.wrapping_add(1);
         let Ok(engine) = self.engine() else { return 0 };
         let mut work = engine.progress();
         while self.has_space()

@@ -1,11 +1,20 @@
-//! Automatic progress: one thread per domain that sleeps until an engine has work.
+//! The thread of a domain.
+//!
+//! With automatic progress it drives the endpoints: it sleeps until an engine has work.
+//!
+//! With manual progress the program's calls drive them. But a program may compute, or wait for something else, when it has injected a message or has
+//! posted the last send: then the thread moves what was posted, after a tick without a call. It sleeps while nothing is in progress.
 
 use crate::log;
-use crate::sources::{Source, Sources};
+use crate::sources::{MAX_SLEEP, Source, Sources};
 use crate::wait::Wait;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Time without a call of the program, after which the thread makes operations progress.
+const TICK: Duration = Duration::from_millis(1);
 
 /// The thread and what it drives.
 pub(crate) struct Progress {
@@ -15,16 +24,21 @@ pub(crate) struct Progress {
 
 struct Shared {
     sources: Sources,
+    is_automatic: bool,
     is_stopped: AtomicBool,
 }
 
 impl Progress {
     /// Starts the thread. Without one, progress is that of calls.
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start(is_automatic: bool) -> Self {
         let wait =
             Wait::new().map_err(|error| log::warn(format_args!("no automatic progress: {error}"))).ok();
         let has_wait = wait.is_some();
-        let shared = Arc::new(Shared { sources: Sources::new(wait), is_stopped: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            sources: Sources::new(wait),
+            is_automatic,
+            is_stopped: AtomicBool::new(false),
+        });
         let run = Arc::clone(&shared);
         let builder = std::thread::Builder::new().name("fpga-progress".to_owned());
         let thread = if has_wait {
@@ -75,12 +89,19 @@ impl Shared {
             if self.is_stopped.load(Ordering::SeqCst) {
                 return;
             }
-            if self.sources.progress() > 0 {
-                continue;
-            }
-            let span = self.sources.prepare_to_sleep();
-            if !span.is_zero() {
-                wait.sleep(span);
+            if self.is_automatic {
+                if self.sources.progress() == 0 {
+                    let span = self.sources.prepare_to_sleep();
+                    if !span.is_zero() {
+                        wait.sleep(span);
+                    }
+                }
+            } else if self.sources.attend() {
+                // Posting does not wake it meanwhile: it returns anyhow.
+                wait.disarm();
+                std::thread::sleep(TICK);
+            } else {
+                wait.sleep(MAX_SLEEP);
             }
         }
     }

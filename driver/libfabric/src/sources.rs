@@ -14,6 +14,9 @@ pub(crate) trait Source: Send + Sync {
     /// Makes operations progress, and passes completions to queues and counters. Returns the amount of work done.
     fn progress(&self) -> usize;
 
+    /// Makes operations progress if nobody has since the last call. Returns whether something is in progress.
+    fn attend(&self) -> bool;
+
     /// Time that a thread may sleep; zero if there is work.
     fn prepare_to_sleep(&self) -> Duration;
 
@@ -28,7 +31,7 @@ pub(crate) fn next_id() -> u64 {
 }
 
 /// Longest sleep of a thread that waits, in case that an engine has no descriptor.
-const MAX_SLEEP: Duration = Duration::from_secs(3600);
+pub(crate) const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
 /// Longest sleep of a thread in a blocking call: another thread may have taken the event that was meant for this one.
 const MAX_BLOCKING_SLEEP: Duration = Duration::from_millis(100);
@@ -67,6 +70,12 @@ impl Sources {
     /// Makes all endpoints progress.
     pub(crate) fn progress(&self) -> usize {
         self.list.read().unwrap_or_else(PoisonError::into_inner).iter().map(|source| source.progress()).sum()
+    }
+
+    /// Attends to all endpoints. Returns whether something is in progress.
+    pub(crate) fn attend(&self) -> bool {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().filter(|source| source.attend()).count() > 0
     }
 
     /// Time that a thread may sleep.

@@ -51,7 +51,7 @@ impl Wait {
 
     /// Wakes the thread that waits, if there is one. Call it after the change that the thread waits for.
     pub(crate) fn notify(&self) {
-        if self.is_armed.swap(false, Ordering::SeqCst) {
+        if self.is_armed.load(Ordering::SeqCst) && self.is_armed.swap(false, Ordering::SeqCst) {
             self.write();
         }
     }
@@ -85,6 +85,11 @@ impl Wait {
             let _ = rustix::io::read(&self.event, &mut [0; 8]);
         }
         self.is_armed.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes the announcement of [`arm`](Self::arm) back.
+    pub(crate) fn disarm(&self) {
+        self.is_armed.store(false, Ordering::SeqCst);
     }
 
     /// Makes the descriptor readable after `span` at the latest: engines have deadlines.

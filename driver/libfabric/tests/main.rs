@@ -1,4 +1,5 @@
 //! Tests through libfabric itself: it loads the provider, and a C program calls it by the public headers.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic is the failure report")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
