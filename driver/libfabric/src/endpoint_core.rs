@@ -8,13 +8,14 @@ use crate::events::EventQueue;
 use crate::log;
 use crate::object::Held;
 use crate::queue::{Entry, ErrorEntry, Queue};
-use crate::sources::{Source, next_id};
+use crate::sources::{Attention, Source, next_id};
 use crate::staging::Staging;
 use crate::sys::{
     EAGAIN, EINVAL, EIO, EOPBADSTATE, FI_ADDR_NOTAVAIL, FI_MSG, FI_MULTI_RECV, FI_READ, FI_RECV,
     FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA, FI_TAGGED,
 };
 use crate::vector::AddressVector;
+use core::sync::atomic::{AtomicU64, Ordering};
 use fpga_messages::{Address, Completion, CompletionKind, MessengerOptions, PeerId, PostError};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -92,9 +93,6 @@ pub(crate) struct State {
     /// Address in the vector of each peer of the engine.
     sources: Vec<u64>,
     version: u64,
-    /// Number of calls that made the engine progress, now and when the domain's thread looked last.
-    polls: u64,
-    seen_polls: u64,
 }
 
 /// Endpoint without its handles.
@@ -109,6 +107,9 @@ pub(crate) struct Core {
     pub(crate) has_tx: bool,
     pub(crate) has_rx: bool,
     state: Mutex<State>,
+    /// Number of calls of the program that made the engine progress, now and when the domain's thread looked last.
+    polls: AtomicU64,
+    seen_polls: AtomicU64,
 }
 
 /// Properties of a new endpoint.
@@ -134,7 +135,10 @@ impl Core {
             options;
         let state = State { min_multi_receive: MIN_MULTI_RECEIVE, listen, ..State::default() };
         let state = Mutex::new(state);
+        let (polls, seen_polls) = Default::default();
         Self {
+            polls,
+            seen_polls,
             id: next_id(),
             domain,
             tx_size,
@@ -144,6 +148,15 @@ impl Core {
             has_tx,
             has_rx,
             state,
+        }
+    }
+
+    /// Makes the engine progress, unless another thread has the lock.
+    fn try_progress(&self) -> Option<usize> {
+        match self.state.try_lock() {
+            Ok(mut state) => Some(state.progress()),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner().progress()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 
@@ -243,29 +256,22 @@ impl Source for Core {
     }
 
     fn progress(&self) -> usize {
-        match self.state.try_lock() {
-            Ok(mut state) => state.progress(),
-            Err(TryLockError::Poisoned(state)) => state.into_inner().progress(),
-            // Another thread makes it progress, or posts and returns here soon.
-            Err(TryLockError::WouldBlock) => 0,
-        }
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        // Otherwise another thread makes it progress, or posts and returns here soon.
+        self.try_progress().unwrap_or(0)
     }
 
-    fn attend(&self) -> bool {
-        // A lock that is taken is that of a call, which makes progress or posts.
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => return true,
-        };
-        if state.engine.as_ref().is_none_or(|engine| engine.is_idle()) {
-            return false;
+    fn attend(&self, is_polite: bool) -> Attention {
+        let polls = self.polls.load(Ordering::Relaxed);
+        if is_polite && self.seen_polls.swap(polls, Ordering::Relaxed) != polls {
+            return Attention::Driven;
         }
-        if state.polls == state.seen_polls {
-            state.progress();
+        // A lock that is taken is that of a call.
+        match self.try_progress() {
+            None => Attention::Driven,
+            Some(0) => Attention::Quiet,
+            Some(_) => Attention::Worked,
         }
-        state.seen_polls = state.polls;
-        true
     }
 
     fn prepare_to_sleep(&self) -> Duration {
@@ -338,7 +344,6 @@ impl State {
             return 0;
         }
         self.follow_vector();
-        self.polls = self.polls.wrapping_add(1);
         let Ok(engine) = self.engine() else { return 0 };
         let mut work = engine.progress();
         while self.has_space()

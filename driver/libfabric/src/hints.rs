@@ -3,8 +3,8 @@
 use crate::code::Code;
 use crate::entry::{check_flags, optional, text};
 use crate::info::{
-    ACCESS_DIRECTIONS, CAPS, DOMAIN_CAPS, Description, INJECT_SIZE, MAX_ERROR_DATA, MAX_MESSAGE, MAX_OBJECTS,
-    MAX_QUEUE_SIZE, MESSAGE_DIRECTIONS, NAME, PRIMARY, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
+    ACCESS_DIRECTIONS, CAPS, DOMAIN_CAPS, Description, INJECT_SIZE, MAX_MESSAGE, MAX_OBJECTS, MAX_QUEUE_SIZE,
+    MESSAGE_DIRECTIONS, NAME, PRIMARY, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
 };
 use crate::log;
 use crate::sys::{
@@ -148,7 +148,7 @@ impl Description {
             require(counts.iter().all(|count| *count <= MAX_OBJECTS), "number of objects")?;
             require(domain.mr_iov_limit <= 1, "ranges of a memory region")?;
             require(domain.caps & !DOMAIN_CAPS == 0, "capabilities of the domain")?;
-            require(domain.max_err_data <= MAX_ERROR_DATA, "length of error data")?;
+            require(domain.max_err_data == 0, "length of error data")?;
             require(domain.auth_key_size == 0, "authorization keys")?;
         }
         if domain.threading != 0 {

@@ -65,8 +65,6 @@ pub(crate) const MAX_QUEUE_SIZE: usize = 65536;
 /// Maximum length of a message: that of an object in memory.
 pub(crate) const MAX_MESSAGE: usize = isize::MAX as usize;
 pub(crate) const MAX_OBJECTS: usize = 65536;
-/// Maximum length of the text of an error.
-pub(crate) const MAX_ERROR_DATA: usize = 256;
 
 /// Owned values of one description, from which the structure is made.
 pub(crate) struct Description {
@@ -203,7 +201,6 @@ impl Description {
         domain.cntr_cnt = MAX_OBJECTS;
         domain.mr_iov_limit = 1;
         domain.caps = DOMAIN_CAPS;
-        domain.max_err_data = MAX_ERROR_DATA;
         domain.mr_cnt = MAX_OBJECTS;
         domain.max_cntr_value = u64::MAX;
         domain.max_err_cntr_value = u64::MAX;

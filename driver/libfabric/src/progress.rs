@@ -2,18 +2,19 @@
 //!
 //! With automatic progress it drives the endpoints: it sleeps until an engine has work.
 //!
-//! With manual progress the program's calls drive them. But a program may compute, or wait for something else, when it has injected a message or has
-//! posted the last send: then the thread moves what was posted, after a tick without a call. It sleeps while nothing is in progress.
+//! With manual progress the program's calls drive them, and the thread only looks once per tick whether they do. But a program may compute, or
+//! wait for something else, when it has injected a message, or while peers access its memory: after a tick without a call the thread
+//! drives the endpoints until the next call.
 
 use crate::log;
-use crate::sources::{MAX_SLEEP, Source, Sources};
+use crate::sources::{Attention, Source, Sources};
 use crate::wait::Wait;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Time without a call of the program, after which the thread makes operations progress.
+/// Time without a call of the program, after which the thread drives its endpoints.
 const TICK: Duration = Duration::from_millis(1);
 
 /// The thread and what it drives.
@@ -89,19 +90,20 @@ impl Shared {
             if self.is_stopped.load(Ordering::SeqCst) {
                 return;
             }
-            if self.is_automatic {
-                if self.sources.progress() == 0 {
+            let attention = if self.is_automatic { self.sources.drive() } else { self.sources.attend() };
+            match attention {
+                Attention::Worked => {}
+                Attention::Quiet => {
                     let span = self.sources.prepare_to_sleep();
                     if !span.is_zero() {
                         wait.sleep(span);
                     }
                 }
-            } else if self.sources.attend() {
-                // Posting does not wake it meanwhile: it returns anyhow.
-                wait.disarm();
-                std::thread::sleep(TICK);
-            } else {
-                wait.sleep(MAX_SLEEP);
+                Attention::Driven => {
+                    // Posting needs not wake it: it looks again soon.
+                    wait.disarm();
+                    std::thread::sleep(TICK);
+                }
             }
         }
     }

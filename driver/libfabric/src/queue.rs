@@ -2,16 +2,15 @@
 
 use crate::code::Code;
 use crate::domain::Domain;
-use crate::entry::{copy_out, set_element, to_size};
+use crate::entry::{set_element, to_size};
 use crate::object::{Head, Held};
 use crate::sources::Sources;
 use crate::sys::{
     EINVAL, FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_TAGGED,
     FI_CQ_FORMAT_UNSPEC, FiCqDataEntry, FiCqEntry, FiCqErrEntry, FiCqMsgEntry, FiCqTaggedEntry, FidCq,
-    version,
 };
 use core::ffi::{c_char, c_int, c_void};
-use core::ptr::{null_mut, with_exposed_provenance_mut};
+use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -201,19 +200,9 @@ impl Queue {
         let mut content = self.lock();
         let Some(error) = content.errors.front() else { return Ok(false) };
         let text = CString::new(error.text.clone()).unwrap_or_default();
-        // Since 1.5 a program may give a buffer for the data; before, the provider's buffer is passed.
-        let (mut err_data, mut err_data_size) = (null_mut::<c_void>(), 0);
-        if self.domain.api_version >= version(1, 5) {
-            let given = crate::entry::structure(out)?;
-            (err_data, err_data_size) = (given.err_data, given.err_data_size);
-        }
-        let bytes = text.as_bytes_with_nul().len();
-        if err_data_size > 0 && !err_data.is_null() {
-            err_data_size = err_data_size.min(bytes);
-            copy_out(err_data.cast(), err_data_size, text.as_bytes_with_nul())?;
-        } else {
-            (err_data, err_data_size) = (text.as_ptr().cast_mut().cast(), bytes);
-        }
+        // A program may give a buffer since 1.5, but many leave the fields for it uninitialized. The text is therefore in the provider's
+        // memory, and `max_err_data` is 0.
+        let (err_data, err_data_size) = (text.as_ptr().cast_mut().cast(), text.as_bytes_with_nul().len());
         let Entry { flags, data, tag, .. } = error.entry;
         let number = error.code.get();
         let entry = FiCqErrEntry {

@@ -14,14 +14,25 @@ pub(crate) trait Source: Send + Sync {
     /// Makes operations progress, and passes completions to queues and counters. Returns the amount of work done.
     fn progress(&self) -> usize;
 
-    /// Makes operations progress if nobody has since the last call. Returns whether something is in progress.
-    fn attend(&self) -> bool;
+    /// Makes operations progress in the domain's thread, unless the program has done so since the last call and `is_polite` is set.
+    fn attend(&self, is_polite: bool) -> Attention;
 
     /// Time that a thread may sleep; zero if there is work.
     fn prepare_to_sleep(&self) -> Duration;
 
     /// Calls `visit` with the engine's descriptor, if it has one.
     fn visit_events(&self, visit: &mut dyn FnMut(BorrowedFd<'_>));
+}
+
+/// What a domain's thread has found at an endpoint, in the order of importance for several ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Attention {
+    /// Nothing to do.
+    Quiet,
+    /// The program drives it.
+    Driven,
+    /// Something has progressed.
+    Worked,
 }
 
 /// A new number for an endpoint.
@@ -31,7 +42,7 @@ pub(crate) fn next_id() -> u64 {
 }
 
 /// Longest sleep of a thread that waits, in case that an engine has no descriptor.
-pub(crate) const MAX_SLEEP: Duration = Duration::from_secs(3600);
+const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
 /// Longest sleep of a thread in a blocking call: another thread may have taken the event that was meant for this one.
 const MAX_BLOCKING_SLEEP: Duration = Duration::from_millis(100);
@@ -72,10 +83,19 @@ impl Sources {
         self.list.read().unwrap_or_else(PoisonError::into_inner).iter().map(|source| source.progress()).sum()
     }
 
-    /// Attends to all endpoints. Returns whether something is in progress.
-    pub(crate) fn attend(&self) -> bool {
+    /// Makes all endpoints progress that the program does not drive.
+    pub(crate) fn attend(&self) -> Attention {
+        self.attend_all(true)
+    }
+
+    /// Makes all endpoints progress in the domain's thread.
+    pub(crate) fn drive(&self) -> Attention {
+        self.attend_all(false)
+    }
+
+    fn attend_all(&self, is_polite: bool) -> Attention {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        list.iter().filter(|source| source.attend()).count() > 0
+        list.iter().map(|source| source.attend(is_polite)).max().unwrap_or(Attention::Quiet)
     }
 
     /// Time that a thread may sleep.

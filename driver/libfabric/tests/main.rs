@@ -27,7 +27,11 @@ impl Installed {
     /// Runs a program whose libfabric has this provider.
     fn run(&self, program: &Path, arguments: &[&str]) -> Option<Output> {
         let mut command = Command::new(program);
-        command.env("FI_PROVIDER_PATH", self.0.path()).env_remove("FI_LOG_LEVEL").env_remove("FPGA_CARD");
+        command
+            .env("FI_PROVIDER_PATH", self.0.path())
+            .env_remove("FI_LOG_LEVEL")
+            .env_remove("FPGA_CARD")
+            .env("FPGA_ADDRESS", "127.0.0.1");
         command.args(arguments).output().ok()
     }
 }
@@ -55,14 +59,23 @@ fn compiled(source: &str, directory: &Path) -> Option<PathBuf> {
     Some(binary)
 }
 
-#[test]
-fn library_opens_objects_and_refuses_wrong_calls() {
+/// Compiles and runs a program that prints "ok" at its end.
+fn check(source: &str) {
     let installed = Installed::new();
-    let Some(program) = compiled("objects.c", installed.0.path()) else { return };
+    let Some(program) = compiled(source, installed.0.path()) else { return };
     let output = installed.run(&program, &[]).unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{out}{err}");
-    assert!(out.ends_with("ok\n"), "{out}{err}");
+    assert!(output.status.success() && out.ends_with("ok\n"), "{out}{err}");
+}
+
+#[test]
+fn library_opens_objects_and_refuses_wrong_calls() {
+    check("objects.c");
+}
+
+#[test]
+fn endpoints_exchange_data_through_cards() {
+    check("transfers.c");
 }
 
 #[test]

@@ -102,7 +102,12 @@ pub(crate) fn open(
             card
         }
     };
-    let local = options.listen.unwrap_or_else(|| SocketAddr::new(own_ip(), 0));
+    let local = match options.listen {
+        // Others must be able to reach it.
+        Some(listen) if listen.ip().is_unspecified() => SocketAddr::new(own_ip(), listen.port()),
+        Some(listen) => listen,
+        None => SocketAddr::new(own_ip(), 0),
+    };
     let udp = UdpLink::bind(UdpLinkOptions::new(local).fragments()).map_err(link_error)?;
     let address = udp.local();
     let node = Address::Link(address).node();

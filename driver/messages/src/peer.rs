@@ -5,7 +5,7 @@ use crate::layout::{Doorbell, MAX_RECORD, RING, UNIT};
 use crate::operation::OperationId;
 use crate::request::HostRanges;
 use crate::wire::Header;
-use fpga_driver::endpoint::RemoteRegion;
+use fpga_driver::endpoint::{Notification, RemoteRegion};
 use fpga_driver::{Incarnation, NodeId};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -81,6 +81,8 @@ pub(crate) struct Peer {
     /// Position of the next record in it, and records that have arrived before it.
     read_at: u64,
     early: Vec<(u64, u32)>,
+    /// What has arrived from a process whose hello has not.
+    pub(crate) held: Vec<Notification>,
     /// Units of the ring that the peer was not told of.
     pub(crate) freed: u32,
     /// The peer's landing slots, by operation.
@@ -116,6 +118,7 @@ impl Peer {
             ring: None,
             read_at: 0,
             early: Vec::new(),
+            held: Vec::new(),
             freed: 0,
             lent: Vec::new(),
             in_flight: 0,

@@ -239,3 +239,25 @@ fn messages_in_pieces_are_gathered_and_scattered() {
     }
     assert!(found == data);
 }
+
+/// The first messages of both sides cross, and may overtake the hello that tells who has sent them.
+#[test]
+fn first_messages_of_both_sides_may_cross() {
+    for seed in 0..12 {
+        let mut options = options(if seed % 2 == 0 { LinkChoice::Shm } else { LinkChoice::Udp });
+        (options.reorder, options.seed) = (if seed < 6 { 1 } else { 16 }, seed);
+        let mut bed = Bed::new(2, &options);
+        for (from, to) in [(0, 1), (1, 0)] {
+            for number in 0..5 {
+                bed.0[from].messenger.send(&send(to, 0, 100, Some(number), number)).unwrap();
+            }
+        }
+        for at in [0, 1] {
+            for number in 0..5 {
+                let request = receive(Some(1 - at), 0, 100, Some(number), 100 + number);
+                bed.0[at].messenger.receive(&request).unwrap();
+                assert_eq!(bed.wait(at, 100 + number).result, Ok(()));
+            }
+        }
+    }
+}

@@ -9,6 +9,9 @@ use crate::wire::{HEADER, Header, Hello, Kind};
 use fpga_driver::endpoint::Notification;
 use fpga_driver::{CardAddr, SharedSlice};
 
+/// Maximum number of arrivals before the hello of a peer.
+const MAX_HELD: usize = 4096;
+
 impl Messenger {
     /// Processes an arrival in card memory.
     pub(super) fn arrived(&mut self, notification: &Notification) {
@@ -25,9 +28,13 @@ impl Messenger {
             Arrival::Hello | Arrival::Unknown => {}
             arrival => {
                 let Some(id) = self.by_node.get(&node).copied() else { return };
-                let Some(peer) = self.peers.get(id.0 as usize) else { return };
-                // What an earlier process of the peer has sent belongs to nothing that is known here.
+                let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+                // Before the hello of its process, which may still be on its way to host memory. What an earlier process has sent stays here
+                // until the next hello.
                 if peer.incarnation != Some(incarnation) {
+                    if peer.held.len() < MAX_HELD {
+                        peer.held.push(notification.clone());
+                    }
                     return;
                 }
                 match arrival {

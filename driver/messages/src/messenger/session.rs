@@ -117,11 +117,15 @@ impl Messenger {
             peer.remote = Some(Remote { region, ring: hello.ring, landing: hello.landing, ring_length });
         }
         peer.session = Session::Open;
-        if !hello.is_answer && !self.hello(id, true) {
+        let held = std::mem::take(&mut peer.held);
+        if !hello.is_answer {
             // Without space for the answer the peer asks again.
-            return;
+            self.hello(id, true);
         }
         self.list(id);
+        for notification in held.iter().filter(|notification| notification.incarnation == incarnation) {
+            self.arrived(notification);
+        }
     }
 
     /// Work that depends on time: hellos, and signs of life.
