@@ -33,7 +33,7 @@ impl Messenger {
                 // until the next hello.
                 if peer.incarnation != Some(incarnation) {
                     if peer.held.len() < MAX_HELD {
-                        peer.held.push(notification.clone());
+                        peer.held.push(*notification);
                     }
                     return;
                 }
