@@ -156,6 +156,11 @@ impl Matching {
         failed
     }
 
+    /// Appends the peers from which receives wait.
+    pub(crate) fn sources(&self, into: &mut Vec<PeerId>) {
+        into.extend(self.posted.iter().flatten().filter_map(|request| request.from));
+    }
+
     /// Whether a receive waits.
     pub(crate) fn is_waiting(&self) -> bool {
         self.posted.iter().any(|queue| !queue.is_empty())

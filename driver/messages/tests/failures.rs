@@ -30,6 +30,14 @@ fn peer_that_never_was_fails_sends() {
 }
 
 #[test]
+fn peer_that_never_was_fails_receives_from_it() {
+    let mut bed = Bed::new(1, &impatient());
+    let nobody = bed.0[0].messenger.add_peer("fpga://127.0.0.1:9".parse().unwrap()).unwrap();
+    bed.0[0].messenger.receive(&receive(Some(nobody.0 as usize), 0, 10, None, 1)).unwrap();
+    assert!(is_unreachable(bed.wait(0, 1).result));
+}
+
+#[test]
 fn peer_that_ends_fails_what_is_in_progress_with_it() {
     let mut bed = Bed::new(3, &impatient());
     bed.0[1].messenger.receive(&receive(Some(2), 0, 10, None, 1)).unwrap();

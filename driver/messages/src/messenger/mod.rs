@@ -110,6 +110,10 @@ pub struct Messenger {
     /// Time of the last work.
     worked: Duration,
     next_tick: Duration,
+    /// Time of the next look at the peers from which receives wait.
+    next_look: Duration,
+    /// Memory of that look.
+    sources: Vec<PeerId>,
     /// State of the choice of hello slots.
     random: u64,
     scratch: Vec<u8>,
@@ -171,6 +175,8 @@ impl Messenger {
             now,
             worked: now,
             next_tick: now,
+            next_look: now,
+            sources: Vec::with_capacity(1024),
             random,
             scratch: Vec::new(),
             spare: Vec::new(),

@@ -131,6 +131,16 @@ impl Messenger {
     /// Work that depends on time: hellos, and signs of life.
     pub(super) fn tick(&mut self) {
         self.next_tick = self.now + TICK;
+        if self.now >= self.next_look {
+            self.next_look = self.now + SILENCE;
+            // Whoever is waited for must be there, even if nothing was exchanged yet.
+            let mut sources = std::mem::take(&mut self.sources);
+            self.matching.sources(&mut sources);
+            for id in sources.drain(..) {
+                self.greet(id);
+            }
+            self.sources = sources;
+        }
         let is_receiving = self.matching.is_waiting();
         let is_busy = self.operations.len() > 0;
         for index in 0..self.peers.len() {
