@@ -298,7 +298,7 @@ unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
     call(|| {
         let endpoint: &Endpoint = borrow(fid)?;
         endpoint.core.post(|state| {
-            // Nothing to cancel: the operation's completion is on its way.
+            // Nothing to cancel: the operation's completion is in progress.
             state.engine()?.cancel(address_of(context.cast_const()));
             Ok(())
         })

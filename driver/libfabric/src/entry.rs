@@ -71,7 +71,7 @@ pub(crate) fn structure<'a, T>(pointer: *const T) -> Result<&'a T, Code> {
     if !is_plausible(pointer) {
         return Err(EINVAL);
     }
-    // SAFETY: not null and aligned; that it is a T which nobody changes during the call is what the caller of libfabric promises.
+    // SAFETY: not null and aligned; the caller of libfabric guarantees that it is a T which no other thread changes during the call.
     Ok(unsafe { &*pointer })
 }
 

@@ -39,7 +39,7 @@ fn granted(requested: u64, supported: u64) -> u64 {
     if caps & (FI_RMA | FI_ATOMIC) != 0 && caps & ACCESS_DIRECTIONS == 0 {
         caps |= supported & ACCESS_DIRECTIONS;
     }
-    // The source costs a look at each completion: only on request.
+    // The source costs a lookup at each completion: only on request.
     caps | supported & SECONDARY & !FI_SOURCE & !FI_MULTI_RECV
         | requested & supported & (FI_SOURCE | FI_MULTI_RECV)
 }

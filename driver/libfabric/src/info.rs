@@ -142,7 +142,7 @@ impl Description {
         let (fabric_name, _) = allocated(NAME)?;
         let (domain_name, _) = allocated(&self.domain)?;
         let destination = self.destination.as_deref().map(allocated).transpose()?;
-        // SAFETY: `zeroed` has returned memory for each structure, zero is a value of all of their fields, and nobody else has them yet.
+        // SAFETY: `zeroed` has returned memory for each structure, zero is a value of all of their fields, and no other code has them yet.
         let (info, tx, rx, endpoint, domain, fabric) =
             unsafe { (&mut *info, &mut *tx, &mut *rx, &mut *endpoint, &mut *domain, &mut *fabric) };
         self.fill_contexts(tx, rx);

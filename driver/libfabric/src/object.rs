@@ -26,7 +26,7 @@ pub(crate) struct Head<R> {
     users: AtomicU32,
 }
 
-// SAFETY: this library writes `raw` before a program gets the object's pointer, and only reads class and table afterwards, which nobody
+// SAFETY: this library writes `raw` before a program gets the object's pointer, and only reads class and table afterwards, which no thread
 // changes. The pointers in `raw` are those of static tables and of the program's context, which is not dereferenced.
 unsafe impl<R> Send for Head<R> {}
 // SAFETY: as above.
@@ -109,7 +109,7 @@ impl<T: Object> Held<T> {
         let add = |users: u32| users.checked_add(1).filter(|users| *users != CLOSING);
         users.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add).map_err(|_| EINVAL)?;
         let pointer = from_ref(object);
-        // SAFETY: all objects are in an `Arc`, and this one lives during the call.
+        // SAFETY: all objects are in an `Arc`, and this one is not dropped during the call.
         let object = unsafe {
             Arc::increment_strong_count(pointer);
             Arc::from_raw(pointer)

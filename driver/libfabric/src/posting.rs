@@ -39,7 +39,7 @@ pub(crate) struct Transmission {
     pub(crate) context: *mut c_void,
 }
 
-/// What the engine is told of an operation.
+/// Token and time of completion that the engine receives.
 pub(crate) struct Posting {
     pub(crate) data: HostRanges,
     pub(crate) complete: CompleteWhen,

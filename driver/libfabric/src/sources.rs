@@ -24,7 +24,7 @@ pub(crate) trait Source: Send + Sync {
     fn visit_events(&self, visit: &mut dyn FnMut(BorrowedFd<'_>));
 }
 
-/// What a domain's thread has found at an endpoint, in the order of importance for several ones.
+/// Result of a domain's thread at an endpoint, in the order of importance for several ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Attention {
     /// Nothing to do.
@@ -41,10 +41,10 @@ pub(crate) fn next_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Longest sleep of a thread that waits, in case that an engine has no descriptor.
+/// Maximum sleep of a thread that waits, in case that an engine has no descriptor.
 const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
-/// Longest sleep of a thread in a blocking call: another thread may have taken the event that was meant for this one.
+/// Maximum sleep of a thread in a blocking call: another thread may have taken the event that was meant for this one.
 const MAX_BLOCKING_SLEEP: Duration = Duration::from_millis(100);
 
 /// Endpoints, and the wait object of their queue.

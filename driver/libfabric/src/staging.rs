@@ -1,6 +1,6 @@
 //! Copies of injected data.
 //!
-//! The engine copies injected data itself if nobody asks for the end of the operation. Operations that are counted, that write a completion entry or that
+//! The engine copies injected data itself if the end of the operation is not requested. Operations that are counted, that write a completion entry or that
 //! complete at the peer keep their data until then: it is copied to a slot here.
 
 use crate::code::Code;

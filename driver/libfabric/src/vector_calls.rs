@@ -292,7 +292,7 @@ fn decode_all(addresses: *const u8, count: usize) -> Result<Vec<Result<Address, 
     Ok(all)
 }
 
-/// Texts of an array of pointers, if the first pointer is that of an address. The kernel reads the memory: bytes that are no pointers do no harm.
+/// Texts of an array of pointers, if the first pointer is that of an address. The kernel reads the memory: bytes that are not pointers do no harm.
 fn pointed_texts(pointers: *const u8, count: usize) -> Option<Vec<Vec<u8>>> {
     let text = |index: usize| {
         let mut pointer = [0; 8];

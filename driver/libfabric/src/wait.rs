@@ -92,7 +92,7 @@ impl Wait {
         self.is_armed.store(false, Ordering::SeqCst);
     }
 
-    /// Makes the descriptor readable after `span` at the latest: engines have deadlines.
+    /// Makes the descriptor readable no later than after `span`: engines have deadlines.
     pub(crate) fn limit(&self, span: Duration) {
         // Zero stops a timer.
         let span = span.max(Duration::from_nanos(1));

@@ -15,7 +15,7 @@ use fpga_driver::{CardAddr, CardRange};
 /// Number of hello slots, and bytes of each.
 pub(crate) const HELLO_SLOTS: u64 = 64;
 pub(crate) const HELLO_BYTES: u64 = 64;
-/// Key of the hello slots: it is no secret.
+/// Key of the hello slots: it is not secret.
 pub(crate) const HELLO_KEY: u64 = u64::from_le_bytes(*b"fpga-msg");
 
 /// Bytes of the doorbells.
@@ -52,7 +52,7 @@ const _: () = assert!(RING / UNIT < CHUNK_AT, "credits fit");
 /// Meaning of a byte that arrives in the doorbells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doorbell {
-    /// So many units of the ring are free again; 0 only shows that the peer is there.
+    /// Number of units of the ring that are free again; 0 only shows that the peer is there.
     Credit(u32),
     /// A landing slot can be written again.
     Chunk(u16),

@@ -17,7 +17,7 @@
 //!                                                          <- doorbell: slot is free again
 //! ```
 //!
-//! * The transport delivers each transfer once, in any order. Records are processed in the order of their positions in the ring, so
+//! * The RDMA transport delivers each transfer once, in any order. Records are processed in the order of their positions in the ring, so
 //!   messages match in the order in which they were sent.
 //! * A doorbell is a transfer of one byte whose address is its meaning.
 //! * A session begins with a hello in both directions, which tells the peer its ring and the key of the region.

@@ -1,7 +1,7 @@
 //! Simulated cards of processes, and the links between them.
 //!
 //! A card's link has a UDP socket, whose address is the messenger's, and a socket for shared memory in a folder of this user, named by the
-//! node id. Whoever finds that socket is on the same machine.
+//! node id. A process that finds that socket is on the same machine.
 
 use crate::address::Address;
 use crate::error::{MessengerError, card_error};

@@ -51,7 +51,7 @@ pub(crate) struct QueuedRecord {
     pub(crate) operation: Option<OperationId>,
 }
 
-/// What this side may write at the peer.
+/// Region of the peer that this side may write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remote {
     pub(crate) region: RemoteRegion,
@@ -81,7 +81,7 @@ pub(crate) struct Peer {
     /// Position of the next record in it, and records that have arrived before it.
     read_at: u64,
     early: Vec<(u64, u32)>,
-    /// What has arrived from a process whose hello has not.
+    /// Arrivals from a process whose hello has not arrived.
     pub(crate) held: Vec<Notification>,
     /// Units of the ring that the peer was not told of.
     pub(crate) freed: u32,

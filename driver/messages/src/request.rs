@@ -149,7 +149,7 @@ pub struct ReceiveRequest {
     pub token: Token,
 }
 
-/// What [`Messenger::peek`](crate::Messenger::peek) does with a message that it finds.
+/// Action of [`Messenger::peek`](crate::Messenger::peek) on a message that it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peek {
     /// Only reports it.

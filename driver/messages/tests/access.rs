@@ -72,7 +72,7 @@ fn access_outside_of_a_region_is_refused() {
             assert!(refused(done.result), "{key} {remote:#x} {is_write}");
         }
     }
-    // The session goes on.
+    // The session continues.
     bed.0[1].poke(0, &[1, 2, 3]);
     bed.0[0].messenger.read(&access(100, 3, 0x7000, 77, 1)).unwrap();
     assert_eq!(bed.wait(0, 1).result, Ok(()));

@@ -39,7 +39,7 @@ fn exchange(bed: &mut Bed, length: usize, key: u64) {
 #[test]
 fn messages_and_accesses_allocate_nothing() {
     let mut options = options(LinkChoice::Shm);
-    // No sign of life, which the timers send, is due meanwhile.
+    // No keepalive doorbell is due meanwhile.
     options.give_up = std::time::Duration::from_secs(600);
     let mut bed = Bed::new(2, &options);
     let access = RemoteAccess { read: true, write: true };

@@ -44,7 +44,7 @@ impl Drop for Attendant {
 }
 
 fn attend(network: &SimNetwork, interval: Duration, stopped: &Receiver<()>) {
-    // Time of the last work that was seen: it stands still while nobody works.
+    // Time of the last work that was seen: it stands still while no thread works.
     let mut seen = network.now();
     while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         if network.now() == seen {

@@ -112,7 +112,7 @@ const TESTS: [&str; 2] = ["--ignored", "--nocapture"];
 /// Options of docker and systemctl.
 const HOST: [&str; 3] = ["--device", "--ulimit", "--now"];
 /// Programs whose options are not checked.
-const FOREIGN: [&str; 3] = ["pkg-config", "nightly", "mutants"];
+const FOREIGN: [&str; 4] = ["pkg-config", "nightly", "mutants", "mpirun"];
 
 impl Programs {
     pub(crate) fn new(fpgactl: &clap::Command, root: &Path, files: &[String]) -> Self {

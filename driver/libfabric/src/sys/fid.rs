@@ -136,7 +136,7 @@ pub(crate) struct FiMrAttr {
     pub(crate) device: u64,
 }
 
-/// What the library learns of a provider.
+/// Description of a provider for the library.
 #[repr(C)]
 pub(crate) struct FiProvider {
     pub(crate) version: u32,

@@ -26,7 +26,7 @@ pub(super) fn description(change: impl FnOnce(&mut FiInfo)) -> *mut FiInfo {
     let result =
         unsafe { crate::provider::getinfo(version(1, 17), null(), null(), 0, null(), &raw mut info) };
     assert_eq!(result, 0);
-    // SAFETY: `getinfo` has returned a description that nobody else has.
+    // SAFETY: `getinfo` has returned a description that no other code has.
     change(unsafe { &mut *info });
     info
 }

@@ -58,7 +58,7 @@ fn message_longer_than_buffer_is_truncated() {
         (error.op_context, error.err, error.len, error.olen, error.tag),
         (context(5), ETRUNC.get(), 2, 3, 9)
     );
-    // SAFETY: the provider's text ends with a null byte and lives until the next error is read.
+    // SAFETY: the provider's text ends with a null byte and is valid until the next error is read.
     let text = unsafe { CStr::from_ptr(error.err_data.cast()) };
     assert!(text.to_str().unwrap().contains("longer"), "{text:?}");
     let queue = program.b.queue;

@@ -1,4 +1,4 @@
-//! What arrives: doorbells, records and parts of large data.
+//! Arrivals: doorbells, records and parts of large data.
 
 use super::Messenger;
 use super::outgoing::slice;
@@ -29,7 +29,7 @@ impl Messenger {
             arrival => {
                 let Some(id) = self.by_node.get(&node).copied() else { return };
                 let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
-                // Before the hello of its process, which may still be on its way to host memory. What an earlier process has sent stays here
+                // Before the hello of its process, which may still be in card memory. Arrivals from an earlier process stay here
                 // until the next hello.
                 if peer.incarnation != Some(incarnation) {
                     if peer.held.len() < MAX_HELD {

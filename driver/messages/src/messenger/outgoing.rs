@@ -1,4 +1,4 @@
-//! What leaves this side: records, parts of large data, doorbells and hellos.
+//! Outgoing data: records, parts of large data, doorbells and hellos.
 
 use super::{MAX_QUEUED, Messenger};
 use crate::address::PeerId;
@@ -31,7 +31,7 @@ pub(super) enum Purpose {
     Hello,
 }
 
-/// Data on its way to card memory.
+/// Copy to card memory in progress.
 #[derive(Debug)]
 pub(super) struct Loading {
     ticket: Ticket,

@@ -128,12 +128,12 @@ impl Messenger {
         }
     }
 
-    /// Work that depends on time: hellos, and signs of life.
+    /// Work that depends on time: hellos and keepalive doorbells.
     pub(super) fn tick(&mut self) {
         self.next_tick = self.now + TICK;
         if self.now >= self.next_look {
             self.next_look = self.now + SILENCE;
-            // Whoever is waited for must be there, even if nothing was exchanged yet.
+            // A peer that is waited for must answer, even if nothing was exchanged yet.
             let mut sources = std::mem::take(&mut self.sources);
             self.matching.sources(&mut sources);
             for id in sources.drain(..) {
