@@ -119,8 +119,9 @@ impl Group {
             if place.as_mut().is_some_and(|subscriber| !subscriber.is_running())
                 && let Some(subscriber) = place.take()
             {
-                let paused = self.publisher.as_ref().map_or(Duration::ZERO, |it| it.paused(2 * SILENCE));
-                lost(&mut self.totals, paused, &subscriber.ended());
+                let ended = subscriber.ended();
+                let paused = pause_of(self.publisher.as_ref(), &ended);
+                lost(&mut self.totals, paused, &ended);
             }
             if place.is_none() {
                 let mut args =
@@ -166,7 +167,7 @@ impl Group {
         // A subscriber that has not found its publisher yet has nothing to report.
         if signal == Signal::TERM && ended.status != Some(0) && !ended.report.is_null() {
             // It detected the loss at the same moment.
-            let paused = self.publisher.as_ref().map_or(Duration::ZERO, |it| it.paused(2 * SILENCE));
+            let paused = pause_of(self.publisher.as_ref(), &ended);
             lost(&mut self.totals, paused, &ended);
             return;
         }
@@ -207,7 +208,6 @@ impl Group {
         publisher.reported();
         // Subscribers that have joined report, and get the last message; those started too late for that wait for the next publisher.
         self.subscribers.iter_mut().flatten().for_each(Program::reported);
-        let paused = publisher.paused(2 * SILENCE);
         publisher.signal(Signal::TERM);
         let word = publisher.ended();
         let (lost_before, undelivered) = (self.totals.lost, word.count("undelivered"));
@@ -226,7 +226,7 @@ impl Group {
                 self.totals.ended += 1;
                 settle(&mut self.totals, &ended);
             } else {
-                lost(&mut self.totals, paused, &ended);
+                lost(&mut self.totals, word.paused(ended.ended_at(), 2 * SILENCE), &ended);
             }
         }
         assert!(
@@ -236,10 +236,16 @@ impl Group {
     }
 }
 
-/// Handles a subscriber that ended by itself while its publisher ran. `paused` is the publisher's pause within the last two silence
-/// periods.
+/// Pause of the running publisher within the two silence periods before the subscriber's end, which may have been seconds ago: other programs
+/// were waited for since.
+fn pause_of(publisher: Option<&Program>, ended: &ProgramResult) -> Duration {
+    publisher.map_or(Duration::ZERO, |publisher| publisher.paused(ended.ended_at(), 2 * SILENCE))
+}
+
+/// Handles a subscriber that ended by itself while its publisher ran. `paused` is the publisher's pause within the two silence periods
+/// before.
 fn lost(totals: &mut Totals, paused: Duration, ended: &ProgramResult) {
-    let waited = paused + ended.paused(2 * SILENCE);
+    let waited = paused + ended.paused(ended.ended_at(), 2 * SILENCE);
     assert!(ended.said.contains("help: join the stream again"), "{ended:?}");
     // If neither of them paused, a missing heartbeat is an error of the stream.
     assert!(

@@ -54,13 +54,19 @@ impl Pauses {
         self.ended = Some(now);
     }
 
-    /// Sum of the pauses within the last `span` before `now`.
-    fn within(&self, now: Instant, span: Duration) -> Duration {
+    /// Sum of the pauses within the last `span` before `until`.
+    fn within(&self, until: Instant, span: Duration) -> Duration {
         let Some(heard) = self.heard else { return span };
-        let since = now.checked_sub(span).unwrap_or(now);
-        let last = (now, now.saturating_duration_since(heard));
+        let since = until.checked_sub(span).unwrap_or(until);
+        let last = (until, until.saturating_duration_since(heard));
         let pauses = self.found.iter().copied().chain((last.1 >= PAUSE).then_some(last));
-        pauses.map(|(end, pause)| pause.min(end.saturating_duration_since(since))).sum()
+        // A pause counts with its part between `since` and `until`.
+        pauses
+            .map(|(end, pause)| {
+                let start = end.checked_sub(pause).unwrap_or(end);
+                end.min(until).saturating_duration_since(start.max(since))
+            })
+            .sum()
     }
 }
 
@@ -108,9 +114,9 @@ impl Program {
         Self { child, last, pauses, is_orphan: false, ears: vec![reports, complaints] }
     }
 
-    /// Time within the last `span` in which its reports were overdue.
-    pub(crate) fn paused(&self, span: Duration) -> Duration {
-        self.pauses.lock().unwrap().within(Instant::now(), span)
+    /// Time within the `span` before `until` in which its reports were overdue.
+    pub(crate) fn paused(&self, until: Instant, span: Duration) -> Duration {
+        self.pauses.lock().unwrap().within(until, span)
     }
 
     /// Number in its last report.
@@ -172,13 +178,33 @@ impl Drop for Program {
 }
 
 impl ProgramResult {
-    /// Time within the `span` before its end in which its reports were overdue.
-    pub(crate) fn paused(&self, span: Duration) -> Duration {
+    /// Time at which its output ended.
+    pub(crate) fn ended_at(&self) -> Instant {
         let pauses = self.pauses.lock().unwrap();
-        pauses.within(pauses.ended.or(pauses.heard).unwrap_or_else(Instant::now), span)
+        pauses.ended.unwrap_or_else(Instant::now)
+    }
+
+    /// Time within the `span` before `until` in which its reports were overdue.
+    pub(crate) fn paused(&self, until: Instant, span: Duration) -> Duration {
+        self.pauses.lock().unwrap().within(until, span)
     }
 
     pub(crate) fn count(&self, key: &str) -> u64 {
         self.report[key].as_u64().unwrap_or(0)
     }
+}
+
+#[test]
+fn pauses_count_within_window_only() {
+    let start = Instant::now();
+    let at = |ms| start + Duration::from_millis(ms);
+    let mut pauses = Pauses { heard: None, ended: None, found: Vec::new() };
+    for heard in [0, 20, 1020, 1040, 1060] {
+        pauses.heard(at(heard));
+    }
+    let within = |until, span| pauses.within(at(until), Duration::from_millis(span)).as_millis();
+    assert_eq!(within(1060, 3000), 1000);
+    assert_eq!(within(1060, 540), 500);
+    assert_eq!(within(520, 3000), 500, "a pause that lasts longer");
+    assert_eq!(within(1260, 3000), 1200, "no report since the last one");
 }
