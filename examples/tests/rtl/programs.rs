@@ -16,6 +16,22 @@ fn run(command: &mut Command, model: &Path) -> String {
     out.into_owned()
 }
 
+/// Host program in Rust: an example of this package. `cargo test` builds them, except if it is called with the name of a test.
+fn rust_program(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let profile = tests.parent().and_then(Path::parent).unwrap();
+    let program = profile.join("examples").join(name);
+    if !program.exists() {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--locked", "--package", env!("CARGO_PKG_NAME"), "--example", name]);
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().unwrap().success(), "the example {name} is not built");
+    }
+    program
+}
+
 #[test]
 fn rtl_registers_host_program_passes() {
     let parts = Project {
@@ -25,9 +41,7 @@ fn rtl_registers_host_program_passes() {
         trace: false,
     };
     let Some(model) = build(&parts) else { return };
-    let tests = std::env::current_exe().unwrap();
-    let program = tests.parent().and_then(Path::parent).unwrap().join("examples/rtl_registers");
-    let said = run(&mut Command::new(program), &model);
+    let said = run(&mut Command::new(rust_program("rtl_registers")), &model);
     assert!(said.starts_with("version 0x10002\n") && said.ends_with("down: from 0xffffffff\n"), "{said}");
 }
 
