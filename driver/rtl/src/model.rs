@@ -10,6 +10,7 @@ use std::process::{Command, Output};
 
 use crate::harness;
 pub use crate::harness::HarnessError;
+use crate::trace::{TRIGGERS, Trigger};
 pub use crate::widths::WrongWidth;
 use crate::widths::wrong_widths;
 
@@ -213,6 +214,14 @@ pub fn is_traced(folder: &Path) -> bool {
     folder.join(TRACED).exists()
 }
 
+/// Checks the form of a trigger of the waveform (`+fpga_trace_from`, `+fpga_trace_until`).
+///
+/// # Errors
+/// A message with the forms that there are.
+pub fn check_trigger(text: &str) -> Result<(), String> {
+    text.parse::<Trigger>().map(drop).map_err(|()| format!("not {TRIGGERS}"))
+}
+
 fn remove(path: &Path) -> Result<(), ModelError> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path, "remove it")(error)),
@@ -251,8 +260,9 @@ fn library() -> Result<PathBuf, ModelError> {
     }
     let program = std::env::current_exe().unwrap_or_default();
     let folder = program.parent().unwrap_or(Path::new("."));
-    // Cargo's folder of dependencies, which is newer than its copy beside the program; an installation.
-    let folders = [folder.join("deps"), folder.to_owned(), folder.join("../lib")];
+    // Cargo's folder of dependencies, which is newer than its copy beside the program; the Debian package; another installation.
+    let folders =
+        [folder.join("deps"), folder.to_owned(), folder.join("../lib/fpgactl"), folder.join("../lib")];
     let found = folders.iter().map(|folder| folder.join(LIBRARY)).find(|path| path.exists());
     found.ok_or_else(|| ModelError::NoLibrary {
         searched: folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "),

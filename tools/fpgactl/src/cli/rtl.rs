@@ -132,10 +132,10 @@ pub struct RtlRunArgs {
     #[arg(skip)]
     pub record: Option<PathBuf>,
     /// Begin the waveform at a trigger: cycle:N, read:ADDRESS, write:ADDRESS, dma, error or design
-    #[arg(long, value_name = "WHEN", requires = "trace")]
+    #[arg(long, value_name = "WHEN", value_parser = trigger, requires = "trace")]
     pub trace_from: Option<String>,
     /// End the waveform after a trigger that follows its begin
-    #[arg(long, value_name = "WHEN", requires = "trace")]
+    #[arg(long, value_name = "WHEN", value_parser = trigger, requires = "trace")]
     pub trace_until: Option<String>,
     /// Cycles of the waveform after --trace-until [default: 64], or without it, after its begin
     #[arg(long, value_name = "CYCLES", value_parser = whole::<u64>(0, u64::MAX), requires = "trace")]
@@ -146,6 +146,10 @@ pub struct RtlRunArgs {
     /// Simulated time always advances, by at most R nanoseconds per nanosecond of the wall clock (1e-9 to 1000)
     #[arg(long, value_name = "R", value_parser = ratio)]
     pub ratio: Option<f64>,
+}
+
+fn trigger(text: &str) -> Result<String, String> {
+    fpga_rtl::model::check_trigger(text).map(|()| text.to_owned())
 }
 
 fn ratio(text: &str) -> Result<f64, String> {

@@ -1,6 +1,7 @@
 //! `rtl`: builds models of a user's RTL, and runs them.
 
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
@@ -55,6 +56,7 @@ pub fn run(settings: &Settings, command: &RtlCommand) -> Result<(), CliError> {
                 if !model::is_traced(&args.model) {
                     return Err(CliError::NoTrace { folder: args.model.clone() });
                 }
+                check_writable(trace)?;
                 let mut plusarg = OsString::from("+fpga_trace=");
                 plusarg.push(trace);
                 command.arg(plusarg);
@@ -71,4 +73,16 @@ pub fn run(settings: &Settings, command: &RtlCommand) -> Result<(), CliError> {
         // They write text: see `rtl_generate`.
         RtlCommand::Wrapper(_) | RtlCommand::Registers(_) => Ok(()),
     }
+}
+
+/// Checks that the simulator can write the waveform `path`: Verilator reports no error, and runs on without it.
+fn check_writable(path: &Path) -> Result<(), CliError> {
+    let is_new = !path.exists();
+    // A file that is there is kept: a trigger may never come.
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    opened.map_err(|source| CliError::file(path, "write it", source))?;
+    if is_new {
+        std::fs::remove_file(path).map_err(|source| CliError::file(path, "remove it", source))?;
+    }
+    Ok(())
 }

@@ -29,6 +29,10 @@ fn wrong_usage_exits_2() {
     for (args, parts) in [
         (&["frobnicate"][..], &["unrecognized subcommand"][..]),
         (&["transfer", "--loss", "101%"], &["not a probability"]),
+        (
+            &["rtl", "run", "model", "--socket", "s", "--trace", "w.fst", "--trace-from", "read:m_x:0"],
+            &["read:m_x:0", "--trace-from", "`cycle:N`", "`design`"],
+        ),
         (&["transfer", "--scheme", "selected"], &["registry", "selective"]),
         (&["transfer", "--size", "4KB"], &["4KB", "1000 or 1024", "4KiB"]),
         (&["transfer", "--size", "-1"], &["-1"]),
@@ -551,4 +555,17 @@ fn long_yaml_values_are_shortened() {
             assert!(said.contains("long.yaml"), "{args:?} {start}: {said}");
         }
     }
+}
+
+#[test]
+fn waveform_in_missing_folder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    std::fs::create_dir_all(model.join("obj")).unwrap();
+    for name in ["obj/simulation", "traced"] {
+        std::fs::write(model.join(name), "").unwrap();
+    }
+    let (model, wave) = (model.display().to_string(), folder.path().join("missing/wave.fst"));
+    let wave = wave.display().to_string();
+    refused(&["rtl", "run", &model, "--socket", "s", "--trace", &wave], 1, &[&wave, "cannot write it"]);
 }
