@@ -5,24 +5,27 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use super::stage::{COMPLETIONS, CONFIGURATION, DOCUMENTS, SAMPLES, SCHEMAS};
+use super::stage::{COMPLETIONS, CONFIGURATION, DOCUMENTS, INSTALLED_RTL_LIBRARY, SAMPLES, SCHEMAS};
 use super::{PackageError, at, cargo, deb};
 use crate::manual;
 use fpga_process::{on_path, output};
+
+const INSTALLED_PROGRAM: &str = "usr/bin/fpgactl";
 
 /// Installs `package` below `root` and tests everything in it as far as this machine permits; skipped parts are reported.
 pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
     let database = root.join("var/lib/dpkg");
     let dpkg = deb::empty_root(root)?;
     dpkg(&["--install", &package.display().to_string()])?;
-    program(&root.join("usr/bin/fpgactl"))?;
+    program(&root.join(INSTALLED_PROGRAM))?;
     pages(&root.join("usr/share/man/man1"))?;
     completions(root)?;
     unit(root)?;
     rules(root)?;
     SCHEMAS.iter().try_for_each(|(title, _, to)| schema(title, &root.join(to)))?;
     documents(&root.join(DOCUMENTS))?;
-    samples(&root.join("usr/bin/fpgactl"), &root.join(DOCUMENTS))?;
+    samples(&root.join(INSTALLED_PROGRAM), &root.join(DOCUMENTS))?;
+    model(&root.join(INSTALLED_PROGRAM), &root.join(DOCUMENTS))?;
     scripts(&database.join("info"), root)?;
     // Files that the administrator and the program have created since.
     let enabled = root.join(ENABLED);
@@ -48,7 +51,7 @@ pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
         }
     }
     let schemas = SCHEMAS.iter().any(|(_, _, to)| is_there(&root.join(to)));
-    if is_there(&root.join("usr/bin/fpgactl")) || schemas {
+    if [INSTALLED_PROGRAM, INSTALLED_RTL_LIBRARY].iter().any(|path| is_there(&root.join(path))) || schemas {
         return Err(PackageError::Wrong("files of a removed package remain".to_owned()));
     }
     dpkg(&["--purge", "fpgactl"])?;
@@ -99,6 +102,29 @@ fn samples(program: &Path, documents: &Path) -> Result<(), PackageError> {
         }
     }
     Ok(())
+}
+
+/// Checks that the installed program builds an installed example with RTL, and opens it as a card.
+fn model(program: &Path, documents: &Path) -> Result<(), PackageError> {
+    if on_path("verilator").is_none() {
+        println!("package: no example with RTL built: verilator is not installed");
+        return Ok(());
+    }
+    let work = tempfile::tempdir().map_err(at(Path::new("a temporary directory")))?;
+    let run = |words: &str| {
+        let words = words.replace("EXAMPLE", &documents.join("examples/rtl-registers").display().to_string());
+        output(Command::new(program).args(words.split(' ')).current_dir(work.path()))
+    };
+    run("rtl wrapper --card-file EXAMPLE/card.yaml --module xdma_0 -o xdma_0.sv")?;
+    run("rtl registers EXAMPLE/counter.yaml -o counter_registers.sv")?;
+    run(
+        "rtl build counter_registers.sv EXAMPLE/top.sv EXAMPLE/counter.sv xdma_0.sv --top top --card-file EXAMPLE/card.yaml -o model",
+    )?;
+    let shown = run("regs dump counter --map EXAMPLE/counter.yaml --card rtl:model")?;
+    if shown.contains("counter.version") {
+        return Ok(());
+    }
+    Err(PackageError::Wrong(format!("the example with RTL shows no registers: {shown}")))
 }
 
 /// Checks that every link of the manual leads to an installed file, and that the map of its examples is usable.
@@ -227,7 +253,7 @@ fn unit(root: &Path) -> Result<(), PackageError> {
     let installed = root.join("lib/systemd/system/fpgactl-bind@.service");
     let text = fs::read_to_string(&installed).map_err(at(&installed))?;
     let here = root.join("fpgactl-bind@.service");
-    let program = root.join("usr/bin/fpgactl").display().to_string();
+    let program = root.join(INSTALLED_PROGRAM).display().to_string();
     fs::write(&here, text.replace("/usr/bin/fpgactl", &program)).map_err(at(&here))?;
     output(Command::new("systemd-analyze").args(["verify", "--man=no", "--recursive-errors=no"]).arg(&here))?;
     fs::remove_file(&here).map_err(at(&here))

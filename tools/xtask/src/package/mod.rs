@@ -2,7 +2,7 @@
 //!
 //! | Package | Files | Module |
 //! |---|---|---|
-//! | `fpgactl` | program, manual pages and completions as the program writes them, `tools/fpgactl/packaging` | `stage`, `check` |
+//! | `fpgactl` | program, `libfpga_rtl.a`, manual pages and completions as the program writes them, `tools/fpgactl/packaging` | `stage`, `check` |
 //! | `libfpga1`, `libfpga-dev` | as `driver/c/install.sh` installs them | `library` |
 //! | `python3-fpga-rdma` | those of the wheel | `python` |
 //!
@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// Output folder [default: target/package]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// fpgactl program to pack; by default it is built
+    /// fpgactl program to pack, in Cargo's folder, with deps/libfpga_rtl.a; by default it is built
     #[arg(long, value_name = "FILE")]
     fpgactl: Option<PathBuf>,
     /// libfpga.a to pack; by default it is built

@@ -35,6 +35,9 @@ pub(super) const SAMPLES: &[&str] = &["examples/scenarios", "examples/maps", "ex
 pub(super) const DOCUMENTS: &str = "usr/share/doc/fpgactl";
 /// The only file below `/etc`.
 pub(super) const CONFIGURATION: &str = "etc/security/limits.d/fpgactl.conf";
+/// DPI-C library for `fpgactl rtl build`, beside the program in Cargo's folder, and where the installed program looks for it.
+const RTL_LIBRARY: &str = "deps/libfpga_rtl.a";
+pub(super) const INSTALLED_RTL_LIBRARY: &str = "usr/lib/fpgactl/libfpga_rtl.a";
 /// Shells, and the path of the completions of each.
 pub(super) const COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "usr/share/bash-completion/completions/fpgactl"),
@@ -42,12 +45,15 @@ pub(super) const COMPLETIONS: &[(&str, &str)] = &[
     ("fish", "usr/share/fish/vendor_completions.d/fpgactl.fish"),
 ];
 
-/// Assembles the package of `program` in `stage`, and writes it to `out`.
+/// Assembles the package of `program`, which is in Cargo's folder, in `stage`, and writes it to `out`.
 pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Result<PathBuf, PackageError> {
     let installed = stage.join("usr/bin/fpgactl");
     copy(program, &installed, 0o755)?;
     // Line numbers in panic messages do not need debug information; the package is a tenth of the size without it.
     output(Command::new("strip").arg("--strip-debug").arg(&installed))?;
+    let library = stage.join(INSTALLED_RTL_LIBRARY);
+    copy(&program.with_file_name(RTL_LIBRARY), &library, 0o644)?;
+    output(Command::new("strip").arg("--strip-debug").arg(&library))?;
     for (name, to) in FILES {
         copy(&root.join("tools/fpgactl/packaging").join(name), &stage.join(to), 0o644)?;
     }
