@@ -28,7 +28,7 @@ struct Pending {
     error: Option<DesignError>,
     /// The simulator may issue its bursts.
     is_admitted: bool,
-    /// Nobody takes the result.
+    /// The requester does not take the result.
     is_abandoned: bool,
 }
 
@@ -156,7 +156,7 @@ impl Bus {
         });
     }
 
-    /// Nobody waits for the result of the access of `unit` any more. It stays on the bus.
+    /// Abandons the access of `unit`: its requester waits no longer. It stays on the bus.
     pub(crate) fn abandon(&mut self, unit: Unit) {
         for pending in self.accesses.iter_mut().filter(|pending| pending.access.unit == unit) {
             pending.is_abandoned = true;

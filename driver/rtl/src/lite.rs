@@ -69,7 +69,8 @@ impl Lite {
         self.answers.remove(&ticket)
     }
 
-    /// Nobody waits for the answer any more. The access stays on the bus, as after a completion timeout of PCIe: a response is dropped.
+    /// Abandons an access: its requester waits no longer. The access stays on the bus, as after a completion timeout of PCIe: a response is
+    /// dropped.
     pub(crate) fn abandon(&mut self, ticket: u64) {
         self.answers.remove(&ticket);
         self.fresh.retain(|(answered, _)| *answered != ticket);

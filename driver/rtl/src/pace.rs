@@ -11,7 +11,7 @@ use fpga_pci::lock;
 
 /// Wall-clock time by which simulated time may be behind and still make up for it: the inaccuracy of a sleep.
 const BEHIND: Duration = Duration::from_millis(10);
-/// Longest sleep; then the end of the simulation is checked.
+/// Maximum length of a sleep; then the end of the simulation is checked.
 const CHECK: Duration = Duration::from_millis(50);
 /// Limits of the ratio.
 const RATIOS: std::ops::RangeInclusive<f64> = 1e-9..=1000.0;
@@ -69,7 +69,7 @@ impl Pacer {
         }
     }
 
-    /// Wall-clock time that is left at `wall` until simulated time `now`.
+    /// Wall-clock time that remains at `wall` until simulated time `now`.
     fn rest(&self, now: u64, wall: Instant) -> Option<Duration> {
         let mut anchor = lock(&self.anchor);
         let from = *anchor.get_or_insert(Anchor { wall, picoseconds: now });

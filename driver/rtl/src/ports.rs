@@ -244,9 +244,9 @@ impl Ports {
         state.note_progress();
         (state.is_loaded, state.active) = (true, state.cycle);
         if !is_taken {
-            tracing::error!(
-                cycle = state.cycle,
-                "descriptor of {unit:?} loaded while its bypass port is not ready"
+            state.report_defect(
+                format_args!("descriptor bypass port of {unit:?}"),
+                format_args!("descriptor loaded while the port is not ready"),
             );
         }
     }
@@ -267,21 +267,20 @@ impl Ports {
             && let Err(error) = port.arrived(beat, cycle)
             && !state.is_reset_requested
         {
-            tracing::error!(cycle, "s_axis_c2h_{channel}: {error}");
+            state.report_defect(format_args!("s_axis_c2h_{channel}"), format_args!("{error}"));
         }
     }
 
     /// Reports a defect of the slave, with its cycle.
     pub(crate) fn check(&self, master: i32, result: Result<(), BusError>) {
         if let Err(error) = result {
-            let state = lock(&self.state);
+            let mut state = lock(&self.state);
             // The card has been reset, the design not yet: its responses belong to accesses that are gone.
             if state.is_reset_requested {
                 return;
             }
-            let cycle = state.cycle;
             let name = if master == 0 { "m_axi" } else { "m_axib" };
-            tracing::error!(cycle, "{name}: {error}");
+            state.report_defect(format_args!("{name}"), format_args!("{error}"));
         }
     }
 
@@ -297,7 +296,7 @@ impl Ports {
         let mut state = lock(&self.state);
         state.note_progress();
         if !state.lite.respond(data, code) && !state.is_reset_requested {
-            tracing::error!(cycle = state.cycle, "m_axil: response without an access");
+            state.report_defect(format_args!("m_axil"), format_args!("response without an access"));
         }
     }
 
@@ -311,7 +310,7 @@ impl Ports {
         self.is_resting.load(Ordering::Relaxed)
     }
 
-    /// Whether the batch is so long that others do not wait for its end.
+    /// Whether the batch has lasted for [`ADMIT_EVERY`] cycles: other instances do not wait for its end.
     pub(crate) fn is_batch_long(&self) -> bool {
         let state = lock(&self.state);
         state.cycle - state.began >= ADMIT_EVERY

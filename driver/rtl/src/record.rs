@@ -154,7 +154,7 @@ impl fmt::Display for Hex<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let digit = |nibble: u8| DIGITS.get(usize::from(nibble & 15)).copied().unwrap_or(b'0');
-        // In pieces: a call of the formatter for each digit is the larger part of a record's cost.
+        // Text of several bytes at once: a call of the formatter for each digit is the larger part of a record's cost.
         for bytes in self.0.rchunks(MAX_WIDTH) {
             let mut text = [0; 2 * MAX_WIDTH];
             for (byte, into) in bytes.iter().rev().zip(text.as_chunks_mut::<2>().0) {

@@ -26,7 +26,7 @@ impl Master {
     }
 }
 
-/// What begins or ends the waveform.
+/// Event that begins or ends the waveform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
     /// `cycle:N`: cycle of `axi_aclk`, as in messages.

@@ -13,7 +13,7 @@ const LATE: u64 = 0x20;
 const RELEASE: u64 = 0xF_F000;
 const SILENT: u64 = 0x1000;
 
-/// What does not depend on the AXI-Lite master works.
+/// Checks that transfers, which do not depend on the AXI-Lite master, work.
 fn transfers_work(card: &Card) {
     let data = [0xC3; 3000];
     write(card, 0, 0x321, &data);

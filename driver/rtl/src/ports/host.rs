@@ -181,6 +181,7 @@ impl Design for Ports {
         state.lite.reset();
         state.streams.iter_mut().for_each(StreamPorts::reset);
         state.acknowledged = 0;
+        state.defects = 0;
         state.is_reset_requested = true;
         drop(state);
         self.to_simulator.notify_all();

@@ -1,5 +1,6 @@
 //! State of the ports, behind their lock.
 
+use std::fmt::Arguments;
 use std::thread::ThreadId;
 
 use crate::bus::Bus;
@@ -9,6 +10,9 @@ use crate::stream::StreamPorts;
 
 /// Cycles without a response after which an access is reported.
 const REPORT_AFTER: u64 = 1_000_000;
+/// Defects of the design that are reported one by one.
+const MAX_REPORTED: u32 = 20;
+const FIRST_UNREPORTED: u32 = MAX_REPORTED + 1;
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -25,6 +29,8 @@ pub(super) struct State {
     /// Cycle of the last response or command.
     pub(super) progress: u64,
     pub(super) is_reported: bool,
+    /// Defects of the design since the last reset.
+    pub(super) defects: u32,
     pub(super) requests: u32,
     pub(super) acknowledged: u32,
     pub(super) is_reset_requested: bool,
@@ -55,6 +61,7 @@ impl State {
             began: 0,
             progress: 0,
             is_reported: false,
+            defects: 0,
             requests: 0,
             acknowledged: 0,
             is_reset_requested: true,
@@ -126,6 +133,20 @@ impl State {
 
     pub(super) const fn note_progress(&mut self) {
         (self.progress, self.is_reported) = (self.cycle, false);
+    }
+
+    /// Reports a defect of the design at its port `port`, with its cycle: a wrong response may be repeated in every cycle.
+    pub(super) fn report_defect(&mut self, port: Arguments<'_>, defect: Arguments<'_>) {
+        self.defects = self.defects.saturating_add(1);
+        let cycle = self.cycle;
+        match self.defects {
+            ..=MAX_REPORTED => tracing::error!(cycle, "{port}: {defect}"),
+            FIRST_UNREPORTED => tracing::error!(
+                cycle,
+                "{port}: more than {MAX_REPORTED} defects; further ones are not reported until the card is reset"
+            ),
+            _ => {}
+        }
     }
 
     /// Reports accesses for which nothing has happened for long, once.

@@ -148,7 +148,7 @@ pub trait Design: fmt::Debug + Send + Sync {
 
 /// Program at the other side of the BARs.
 pub trait Requester: fmt::Debug + Send + Sync {
-    /// Whether it has gone: nobody receives the result of an access.
+    /// Whether it has gone: it receives no results of its accesses.
     fn has_gone(&self) -> bool;
 }
 
