@@ -142,9 +142,9 @@ pub mod sim {
     pub use fpga_sim::served::{ServeError, SocketFile};
     pub use fpga_sim::{
         Attendant, AxiAccess, Board, Builtin, CardDescription, CardError, CardFailure, DescriptionError,
-        Design, DesignAccess, DesignError, FaultPlan, HopCounters, HopFeedback, Membership, Partitions,
-        PlannedFault, Problem, RefusedAccesses, SimBackend, SimHop, SimNetwork, SimNetworkBuilder,
-        SimNetworkError, StreamBytes, ThreadOptions, TimeSpent, Unit,
+        Design, DesignAccess, DesignError, FaultPlan, HopCounters, HopFeedback, HostEvent, HostObserver,
+        Interrupt, Membership, Partitions, PlannedFault, Problem, RefusedAccesses, Requester, SimBackend,
+        SimHop, SimNetwork, SimNetworkBuilder, SimNetworkError, StreamBytes, ThreadOptions, TimeSpent, Unit,
     };
 }
 
