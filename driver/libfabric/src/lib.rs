@@ -9,7 +9,7 @@
 //! # Locks
 //!
 //! One lock per endpoint protects its engine; a call that posts takes no other one. A completion queue has a lock for its entries, which is taken with the
-//! endpoint's lock held, never the other way round. Lists of endpoints ([`sources`]) are locked before endpoints.
+//! endpoint's lock held, never the other way round. Lists of endpoints (`sources`) are locked before endpoints.
 #![expect(unsafe_code, reason = "pointers of foreign callers")]
 
 mod access;

@@ -1,6 +1,6 @@
 //! Completion queues, counters and waiting.
 
-use super::fixture::{AGAIN, Choice, Program, close, context, f, opened, read};
+use super::fixture::{AGAIN, Choice, Program, close, context, f, opened, read, try_read};
 use crate::sys::*;
 use core::mem::zeroed;
 use core::ptr::null_mut;
@@ -13,7 +13,7 @@ fn selective_completion_reports_only_marked_operations() {
     let program = Program::with(&choice, |_| {});
     let a = program.a.endpoint;
     assert_eq!(f!(a.msg.send(b"x".as_ptr().cast(), 1, null_mut(), 1, context(1))), 0);
-    assert_eq!(read(program.a.queue).map(|_| ()), Err(AGAIN));
+    assert_eq!(try_read(program.a.queue).map(|_| ()), Err(AGAIN));
     let message = FiMsg {
         msg_iov: core::ptr::null(),
         desc: null_mut(),
@@ -42,7 +42,7 @@ fn delivery_completion_waits_for_match() {
         data: 0,
     };
     assert_eq!(f!(a.msg.sendmsg(&raw const message, FI_DELIVERY_COMPLETE | FI_INJECT)), 0);
-    assert_eq!(read(program.a.queue).map(|_| ()), Err(AGAIN));
+    assert_eq!(try_read(program.a.queue).map(|_| ()), Err(AGAIN));
     let mut buffer = [0_u8; 8];
     assert_eq!(f!(b.msg.recv(buffer.as_mut_ptr().cast(), 8, null_mut(), FI_ADDR_UNSPEC, null_mut())), 0);
     assert_eq!(read(program.a.queue).unwrap().0.op_context, context(2));
@@ -58,7 +58,7 @@ fn full_queue_keeps_completions_in_engine() {
         assert_eq!(f!(b.msg.recv(null_mut(), 0, null_mut(), FI_ADDR_UNSPEC, null_mut())), 0);
         assert_eq!(f!(a.msg.send(core::ptr::null(), 0, null_mut(), 1, null_mut())), 0);
     }
-    let count = std::iter::from_fn(|| read(program.a.queue).ok()).count();
+    let count = std::iter::from_fn(|| try_read(program.a.queue).ok()).count();
     assert_eq!(count, 200);
 }
 

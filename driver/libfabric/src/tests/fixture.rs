@@ -157,8 +157,19 @@ pub(super) fn name(endpoint: *mut FidEp) -> Vec<u8> {
     name
 }
 
-/// Reads one completion, with its source.
+/// Reads one entry and its source; waits for it, because the domain's thread may be about to report it.
 pub(super) fn read(queue: *mut FidCq) -> Result<(FiCqTaggedEntry, u64), isize> {
+    let begun = std::time::Instant::now();
+    loop {
+        match try_read(queue) {
+            Err(AGAIN) if begun.elapsed().as_secs() < 60 => std::thread::yield_now(),
+            result => return result,
+        }
+    }
+}
+
+/// Reads one completion, with its source.
+pub(super) fn try_read(queue: *mut FidCq) -> Result<(FiCqTaggedEntry, u64), isize> {
     let mut entry = MaybeUninit::<FiCqTaggedEntry>::uninit();
     let mut source = 0;
     match f!(queue.ops.readfrom(entry.as_mut_ptr().cast(), 1, &raw mut source)) {
