@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) struct Counter {
     head: Head<FidCntr>,
     pub(crate) domain: Held<Domain>,
-    pub(crate) sources: Sources,
+    pub(crate) sources: Arc<Sources>,
     wait_object: c_int,
     value: AtomicU64,
     errors: AtomicU64,
@@ -77,7 +77,7 @@ pub(crate) unsafe extern "C" fn open(
         let counter = Counter {
             head: Head::new(FidCntr { fid: Counter::fid(context), ops: &raw const COUNTER }),
             domain: Held::new(domain)?,
-            sources: Sources::new(wait_for_object(kind)?),
+            sources: Arc::new(Sources::new(wait_for_object(kind)?)),
             wait_object,
             value: AtomicU64::new(0),
             errors: AtomicU64::new(0),

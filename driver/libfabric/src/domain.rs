@@ -1,5 +1,6 @@
 //! Domains: registered memory, and the thread that drives endpoints.
 
+use crate::access_counters::AccessCounters;
 use crate::fabric::Fabric;
 use crate::object::{Head, Held};
 use crate::progress::Progress;
@@ -27,18 +28,22 @@ pub(crate) struct Domain {
     pub(crate) api_version: u32,
     pub(crate) choice: DomainChoice,
     pub(crate) regions: Arc<Regions>,
+    pub(crate) accesses: Arc<AccessCounters>,
     progress: OnceLock<Progress>,
 }
 
 impl Domain {
     pub(crate) fn new(head: Head<FidDomain>, fabric: Held<Fabric>, choice: DomainChoice) -> Self {
         let api_version = fabric.api_version();
-        Self { head, fabric, api_version, choice, regions: Arc::default(), progress: OnceLock::new() }
+        let (regions, accesses) = Default::default();
+        Self { head, fabric, api_version, choice, regions, accesses, progress: OnceLock::new() }
     }
 
     /// Gives an endpoint to the domain's thread.
     pub(crate) fn drive(&self, source: Arc<dyn Source>) {
-        self.progress.get_or_init(|| Progress::start(self.choice.is_automatic)).add(source);
+        let progress = self.progress.get_or_init(|| Progress::start(self.choice.is_automatic));
+        progress.add(Arc::clone(&source));
+        self.accesses.visit_lists(|list| list.attach(Arc::clone(&source)));
     }
 
     /// The thread drives an endpoint no longer.
@@ -46,6 +51,12 @@ impl Domain {
         if let Some(progress) = self.progress.get() {
             progress.remove(id);
         }
+        self.accesses.visit_lists(|list| list.detach(id));
+    }
+
+    /// Enabled endpoints.
+    pub(crate) fn endpoints(&self) -> Vec<Arc<dyn Source>> {
+        self.progress.get().map(Progress::endpoints).unwrap_or_default()
     }
 
     /// An operation was posted: the thread may have to wake earlier than it knew.

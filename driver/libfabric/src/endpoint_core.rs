@@ -1,5 +1,6 @@
 //! State of an endpoint: its engine, its queues and counters, and the way of completions to them.
 
+use crate::access_counters::AccessCounters;
 use crate::code::Code;
 use crate::counter::Counter;
 use crate::domain::Domain;
@@ -12,7 +13,7 @@ use crate::sources::{Attention, Source, next_id};
 use crate::staging::Staging;
 use crate::sys::{
     EAGAIN, EINVAL, EIO, EOPBADSTATE, FI_ADDR_NOTAVAIL, FI_MSG, FI_MULTI_RECV, FI_READ, FI_RECV,
-    FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA, FI_TAGGED,
+    FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA, FI_TAGGED,
 };
 use crate::vector::AddressVector;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -70,6 +71,7 @@ impl Counters {
             CompletionKind::Atomic if flags & FI_READ != 0 => &self.read,
             CompletionKind::Write | CompletionKind::Atomic => &self.write,
             CompletionKind::RemoteWrite => &self.remote_write,
+            CompletionKind::RemoteRead => &self.remote_read,
         };
         counter.as_deref()
     }
@@ -88,6 +90,8 @@ pub(crate) struct State {
     pub(crate) min_multi_receive: usize,
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) staging: Staging,
+    /// Counters of regions, if accesses are reported.
+    accesses: Option<Arc<AccessCounters>>,
     /// Addresses of the vector that the engine knows, and their numbers there.
     known: Vec<(Option<Address>, Option<PeerId>)>,
     /// Address in the vector of each peer of the engine.
@@ -106,6 +110,7 @@ pub(crate) struct Core {
     pub(crate) is_tagged_directed: bool,
     pub(crate) has_tx: bool,
     pub(crate) has_rx: bool,
+    reports_access: bool,
     state: Mutex<State>,
     /// Number of calls of the program that made the engine progress, now and when the domain's thread looked last.
     polls: AtomicU64,
@@ -120,6 +125,8 @@ pub(crate) struct CoreOptions {
     pub(crate) is_tagged_directed: bool,
     pub(crate) has_tx: bool,
     pub(crate) has_rx: bool,
+    /// Accesses of peers are counted (`FI_RMA_EVENT`).
+    pub(crate) reports_access: bool,
     pub(crate) listen: Option<SocketAddr>,
 }
 
@@ -131,8 +138,16 @@ const MAX_CLOSE: Duration = Duration::from_secs(1);
 
 impl Core {
     pub(crate) fn new(domain: Held<Domain>, options: CoreOptions) -> Self {
-        let CoreOptions { tx_size, rx_size, is_directed, is_tagged_directed, has_tx, has_rx, listen } =
-            options;
+        let CoreOptions {
+            tx_size,
+            rx_size,
+            is_directed,
+            is_tagged_directed,
+            has_tx,
+            has_rx,
+            reports_access,
+            listen,
+        } = options;
         let state = State { min_multi_receive: MIN_MULTI_RECEIVE, listen, ..State::default() };
         let state = Mutex::new(state);
         let (polls, seen_polls) = Default::default();
@@ -147,6 +162,7 @@ impl Core {
             is_tagged_directed,
             has_tx,
             has_rx,
+            reports_access,
             state,
         }
     }
@@ -179,6 +195,10 @@ impl Core {
                 listen.set_ip(default.ip());
             }
             options.listen = Some(listen);
+        }
+        if self.reports_access {
+            options.reports_access = true;
+            state.accesses = Some(Arc::clone(&self.domain.accesses));
         }
         let engine = engine::open(&options, Arc::clone(&self.domain.regions)).map_err(|text| {
             log::warn(format_args!("card {}: {text}", options.card));
@@ -365,11 +385,15 @@ impl State {
         if slot != 0 {
             self.staging.release(slot);
         }
-        let is_receive = matches!(kind, CompletionKind::Receive | CompletionKind::RemoteWrite);
+        let is_receive = matches!(
+            kind,
+            CompletionKind::Receive | CompletionKind::RemoteWrite | CompletionKind::RemoteRead
+        );
         let mut flags = match kind {
             CompletionKind::Receive if completion.is_tagged => FI_RECV | FI_TAGGED,
             CompletionKind::Receive => FI_RECV | FI_MSG,
             CompletionKind::RemoteWrite => FI_REMOTE_WRITE | FI_RMA,
+            CompletionKind::RemoteRead => FI_REMOTE_READ | FI_RMA,
             _ => token.user & user::FLAGS,
         };
         if is_receive && immediate.is_some() {
@@ -382,6 +406,9 @@ impl State {
             && let Some(counter) = self.counters.of(kind, flags)
         {
             counter.count(completion.result.is_ok());
+        }
+        if let (Some(accesses), Some(key)) = (&self.accesses, completion.key) {
+            accesses.count(key, kind);
         }
         let Some(binding) = (if is_receive { &self.rx } else { &self.tx }) else { return };
         let peer = completion.source.filter(|_| is_receive);
@@ -403,7 +430,7 @@ impl State {
             Ok(())
                 if token.user & user::REPORT != 0
                     || completion.is_last
-                    || kind == CompletionKind::RemoteWrite =>
+                    || kind == CompletionKind::RemoteWrite && immediate.is_some() =>
             {
                 binding.queue.push(entry);
             }

@@ -4,15 +4,15 @@ use crate::code::Code;
 use crate::entry::{check_flags, optional, text};
 use crate::info::{
     ACCESS_DIRECTIONS, CAPS, DOMAIN_CAPS, Description, INJECT_SIZE, MAX_MESSAGE, MAX_OBJECTS, MAX_QUEUE_SIZE,
-    MESSAGE_DIRECTIONS, NAME, PRIMARY, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
+    MESSAGE_DIRECTIONS, NAME, ON_REQUEST, PRIMARY, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
 };
 use crate::log;
 use crate::sys::{
     ENODATA, FI_ADDR_STR, FI_ATOMIC, FI_AV_MAP, FI_AV_TABLE, FI_EP_RDM, FI_EP_UNSPEC, FI_FORMAT_UNSPEC,
-    FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR, FI_MSG, FI_MULTI_RECV, FI_ORDER_SAS,
-    FI_PROGRESS_AUTO, FI_PROGRESS_CONTROL_UNIFIED, FI_PROGRESS_UNSPEC, FI_RM_ENABLED, FI_RMA, FI_SOURCE,
-    FI_TAGGED, FI_TAGGED_DIRECTED_RECV, FI_THREAD_ENDPOINT, FiDomainAttr, FiEpAttr, FiFabricAttr, FiInfo,
-    FiRxAttr, FiTxAttr, PROTOCOL, version,
+    FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR, FI_MSG, FI_ORDER_SAS, FI_PROGRESS_AUTO,
+    FI_PROGRESS_CONTROL_UNIFIED, FI_PROGRESS_UNSPEC, FI_RM_ENABLED, FI_RMA, FI_RMA_EVENT, FI_TAGGED,
+    FI_TAGGED_DIRECTED_RECV, FI_THREAD_ENDPOINT, FiDomainAttr, FiEpAttr, FiFabricAttr, FiInfo, FiRxAttr,
+    FiTxAttr, PROTOCOL, version,
 };
 use core::ffi::c_int;
 use fpga_messages::{Address, MAX_RANGES};
@@ -30,7 +30,7 @@ fn require(is_met: bool, what: &str) -> Result<(), Code> {
 /// secondary ones.
 fn granted(requested: u64, supported: u64) -> u64 {
     if requested == 0 {
-        return supported & !FI_TAGGED_DIRECTED_RECV;
+        return supported & !FI_TAGGED_DIRECTED_RECV & !FI_RMA_EVENT;
     }
     let mut caps = requested & (PRIMARY | MESSAGE_DIRECTIONS | ACCESS_DIRECTIONS) & supported;
     if caps & (FI_MSG | FI_TAGGED) != 0 && caps & MESSAGE_DIRECTIONS == 0 {
@@ -39,9 +39,7 @@ fn granted(requested: u64, supported: u64) -> u64 {
     if caps & (FI_RMA | FI_ATOMIC) != 0 && caps & ACCESS_DIRECTIONS == 0 {
         caps |= supported & ACCESS_DIRECTIONS;
     }
-    // The source costs a lookup at each completion: only on request.
-    caps | supported & SECONDARY & !FI_SOURCE & !FI_MULTI_RECV
-        | requested & supported & (FI_SOURCE | FI_MULTI_RECV)
+    caps | supported & SECONDARY & !ON_REQUEST | requested & supported & ON_REQUEST
 }
 
 impl Description {
@@ -102,7 +100,7 @@ impl Description {
         require(rx.iov_limit <= MAX_RANGES, "number of ranges")?;
         if rx.caps != 0 {
             self.rx_caps = granted(rx.caps, self.rx_caps | SECONDARY & RX_CAPS);
-            self.caps |= self.rx_caps & (FI_SOURCE | FI_MULTI_RECV);
+            self.caps |= self.rx_caps & ON_REQUEST;
         }
         self.rx_flags = rx.op_flags;
         self.rx_size = self.rx_size.max(rx.size);

@@ -2,10 +2,10 @@
 
 use crate::code::Code;
 use crate::sys::{
-    ENOMEM, FI_ADDR_STR, FI_ATOMIC, FI_AV_TABLE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV,
+    ENOMEM, FI_ADDR_STR, FI_ATOMIC, FI_AV_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV,
     FI_EP_RDM, FI_INJECT, FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MATCH_COMPLETE, FI_MORE, FI_MSG,
     FI_MULTI_RECV, FI_ORDER_SAS, FI_PROGRESS_MANUAL, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ,
-    FI_REMOTE_WRITE, FI_RM_ENABLED, FI_RMA, FI_SEND, FI_SOURCE, FI_TAG_GENERIC, FI_TAGGED,
+    FI_REMOTE_WRITE, FI_RM_ENABLED, FI_RMA, FI_RMA_EVENT, FI_SEND, FI_SOURCE, FI_TAG_GENERIC, FI_TAGGED,
     FI_TAGGED_DIRECTED_RECV, FI_THREAD_SAFE, FI_TRANSMIT_COMPLETE, FI_WRITE, FiDomainAttr, FiEpAttr,
     FiFabricAttr, FiInfo, FiRxAttr, FiTxAttr, PROTOCOL,
 };
@@ -20,8 +20,10 @@ pub(crate) const PRIMARY: u64 =
 /// Directions of messages, and of remote access.
 pub(crate) const MESSAGE_DIRECTIONS: u64 = FI_SEND | FI_RECV;
 pub(crate) const ACCESS_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-/// Capabilities that cost nothing.
-pub(crate) const SECONDARY: u64 = FI_MULTI_RECV | FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
+/// Secondary capabilities, of which a program may get more than it asks for.
+pub(crate) const SECONDARY: u64 = ON_REQUEST | FI_LOCAL_COMM | FI_REMOTE_COMM;
+/// Those that cost a lookup at each completion, or completions of their own: only for programs that ask for them.
+pub(crate) const ON_REQUEST: u64 = FI_MULTI_RECV | FI_SOURCE | FI_RMA_EVENT;
 /// All capabilities.
 pub(crate) const CAPS: u64 = PRIMARY | MESSAGE_DIRECTIONS | ACCESS_DIRECTIONS | SECONDARY;
 /// Capabilities of the parts of an endpoint, and of domains.
@@ -36,6 +38,7 @@ pub(crate) const RX_CAPS: u64 = FI_MSG
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE
     | FI_MULTI_RECV
+    | FI_RMA_EVENT
     | FI_SOURCE;
 pub(crate) const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 
@@ -90,9 +93,9 @@ pub(crate) struct Description {
 impl Default for Description {
     fn default() -> Self {
         Self {
-            caps: CAPS & !FI_TAGGED_DIRECTED_RECV,
+            caps: CAPS & !FI_TAGGED_DIRECTED_RECV & !FI_RMA_EVENT,
             tx_caps: TX_CAPS,
-            rx_caps: RX_CAPS & !FI_TAGGED_DIRECTED_RECV,
+            rx_caps: RX_CAPS & !FI_TAGGED_DIRECTED_RECV & !FI_RMA_EVENT,
             tx_flags: 0,
             rx_flags: 0,
             tx_size: QUEUE_SIZE,
@@ -100,7 +103,8 @@ impl Default for Description {
             threading: FI_THREAD_SAFE,
             control_progress: FI_PROGRESS_MANUAL,
             data_progress: FI_PROGRESS_MANUAL,
-            av_type: FI_AV_TABLE,
+            // All types: the program chooses one.
+            av_type: FI_AV_UNSPEC,
             mr_mode: 0,
             tag_format: FI_TAG_GENERIC,
             api_version: 0,

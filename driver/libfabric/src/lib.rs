@@ -13,6 +13,7 @@
 #![expect(unsafe_code, reason = "pointers of foreign callers")]
 
 mod access;
+mod access_counters;
 mod atomic;
 mod atomic_unit;
 mod code;

@@ -61,6 +61,11 @@ impl Progress {
         self.shared.sources.detach(id);
     }
 
+    /// Endpoints that the thread drives.
+    pub(crate) fn endpoints(&self) -> Vec<Arc<dyn Source>> {
+        self.shared.sources.all()
+    }
+
     /// Wakes the thread if it sleeps.
     #[inline]
     pub(crate) fn wake(&self) {

@@ -20,8 +20,8 @@ use crate::sys::{
     EAGAIN, EBADFLAGS, EDOMAIN, EINVAL, ENODATA, ENOSYS, EOPNOTSUPP, FI_CLASS_CNTR, FI_CLASS_CQ,
     FI_CLASS_DOMAIN, FI_CLASS_EQ, FI_CLASS_FABRIC, FI_DIRECTED_RECV, FI_EP_RDM, FI_EP_UNSPEC, FI_MR_BASIC,
     FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR, FI_NUMERICHOST, FI_PROGRESS_AUTO, FI_PROV_ATTR_ONLY,
-    FI_READ, FI_RECV, FI_RESCAN, FI_SEND, FI_SOURCE, FI_TAGGED_DIRECTED_RECV, FI_WRITE, FiFabricAttr, FiInfo,
-    FiOps, FiOpsCollective, FiOpsDomain, FiOpsFabric, Fid, FidDomain, FidEp, FidFabric,
+    FI_READ, FI_RECV, FI_RESCAN, FI_RMA_EVENT, FI_SEND, FI_SOURCE, FI_TAGGED_DIRECTED_RECV, FI_WRITE,
+    FiFabricAttr, FiInfo, FiOps, FiOpsCollective, FiOpsDomain, FiOpsFabric, Fid, FidDomain, FidEp, FidFabric,
     INTERNAL_GETINFO_FLAGS,
 };
 use crate::vector_calls;
@@ -264,6 +264,7 @@ unsafe extern "C" fn endpoint(
             is_tagged_directed: (info.caps | rx_caps) & FI_TAGGED_DIRECTED_RECV != 0,
             has_tx: has_direction(tx_caps, FI_SEND | FI_READ | FI_WRITE),
             has_rx: has_direction(rx_caps, FI_RECV),
+            reports_access: (info.caps | rx_caps) & FI_RMA_EVENT != 0,
             listen: match source {
                 Some(Address::Link(listen)) if source != Some(UNSPECIFIED) => Some(listen),
                 _ => None,

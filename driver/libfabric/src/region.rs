@@ -1,14 +1,15 @@
 //! Memory registration.
 
 use crate::code::Code;
+use crate::counter::Counter;
 use crate::domain::Domain;
 use crate::entry::{array, call, check_flags, set, structure, to_u64};
 use crate::memory::address_of;
-use crate::object::{Head, Held, Object, borrow, close, publish};
+use crate::object::{Head, Held, Object, borrow, close, is_same, publish};
 use crate::sys::{
-    EBADFLAGS, EINVAL, ENOKEY, ENOSYS, EOPNOTSUPP, FI_CLASS_MR, FI_ENABLE, FI_HMEM_SYSTEM, FI_MORE, FI_READ,
-    FI_RECV, FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND, FI_WRITE, FiMrAttr, FiOps, FiOpsMr, Fid,
-    FidMr,
+    EBADFLAGS, EDOMAIN, EINVAL, ENOKEY, ENOSYS, EOPNOTSUPP, FI_CLASS_CNTR, FI_CLASS_MR, FI_ENABLE,
+    FI_HMEM_SYSTEM, FI_MORE, FI_READ, FI_RECV, FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND,
+    FI_WRITE, FiMrAttr, FiOps, FiOpsMr, Fid, FidMr,
 };
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
@@ -47,6 +48,7 @@ unsafe impl Object for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         self.domain.regions.deregister(self.key);
+        self.domain.accesses.unbind(self.key);
     }
 }
 
@@ -176,11 +178,25 @@ unsafe extern "C" fn close_region(fid: *mut Fid) -> c_int {
     call(|| close::<Region>(fid).map(|_| 0))
 }
 
-unsafe extern "C" fn bind(fid: *mut Fid, _other: *mut Fid, _flags: u64) -> c_int {
+unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
     call(|| {
-        // Events of remote access are not reported (FI_RMA_EVENT), and regions belong to all endpoints of their domain.
-        let _: &Region = borrow(fid)?;
-        Err(ENOSYS)
+        let region: &Region = borrow(fid)?;
+        // Regions belong to all endpoints of their domain: they are bound to counters only.
+        if structure(other.cast_const())?.fclass != FI_CLASS_CNTR {
+            return Err(ENOSYS);
+        }
+        let counter: &Counter = borrow(other)?;
+        check_flags(flags, FI_REMOTE_READ | FI_REMOTE_WRITE, EBADFLAGS)?;
+        if flags == 0 {
+            return Err(EINVAL);
+        }
+        let domain = &*region.domain;
+        if !is_same(domain, &*counter.domain) {
+            return Err(EDOMAIN);
+        }
+        let (is_read, is_write) = (flags & FI_REMOTE_READ != 0, flags & FI_REMOTE_WRITE != 0);
+        domain.accesses.bind(region.key, counter, is_read, is_write, || domain.endpoints())?;
+        Ok(0)
     })
 }
 

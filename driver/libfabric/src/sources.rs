@@ -78,6 +78,11 @@ impl Sources {
         self.list.write().unwrap_or_else(PoisonError::into_inner).retain(|source| source.id() != id);
     }
 
+    /// All endpoints.
+    pub(crate) fn all(&self) -> Vec<Arc<dyn Source>> {
+        self.list.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Makes all endpoints progress.
     pub(crate) fn progress(&self) -> usize {
         self.list.read().unwrap_or_else(PoisonError::into_inner).iter().map(|source| source.progress()).sum()

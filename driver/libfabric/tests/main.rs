@@ -1,6 +1,8 @@
 //! Tests through libfabric itself: it loads the provider, and a C program calls it by the public headers.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic is the failure report")]
 
+mod fabtests;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -27,12 +29,16 @@ impl Installed {
     /// Runs a program whose libfabric has this provider.
     fn run(&self, program: &Path, arguments: &[&str]) -> Option<Output> {
         let mut command = Command::new(program);
+        self.prepare(&mut command);
+        command.args(arguments).output().ok()
+    }
+
+    fn prepare(&self, command: &mut Command) {
         command
             .env("FI_PROVIDER_PATH", self.0.path())
             .env_remove("FI_LOG_LEVEL")
             .env_remove("FPGA_CARD")
             .env("FPGA_ADDRESS", "127.0.0.1");
-        command.args(arguments).output().ok()
     }
 }
 

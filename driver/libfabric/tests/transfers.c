@@ -81,13 +81,22 @@ static void messages(char *from, char *to, size_t length)
 	EXPECT(memcmp(from, to, length), 0);
 }
 
-static void access_memory(char *local, char *remote)
+/* Returns a counter that was bound to a region: it outlives the endpoints. */
+static struct fid_cntr *access_memory(char *local, char *remote)
 {
 	struct fid_mr *mr;
+	struct fid_cntr *reads, *writes;
+	struct fi_cntr_attr counts = { .events = FI_CNTR_EVENTS_COMP };
 	uint64_t one = 1, old = 0;
 
 	EXPECT(fi_mr_reg(domain, remote, LARGE, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL), 0);
 	uint64_t address = (uint64_t) remote, key = fi_mr_key(mr);
+	EXPECT(fi_cntr_open(domain, &counts, &reads, NULL), 0);
+	EXPECT(fi_cntr_open(domain, &counts, &writes, NULL), 0);
+	EXPECT(fi_mr_bind(mr, &reads->fid, 0), -FI_EINVAL);
+	EXPECT(fi_mr_bind(mr, &reads->fid, FI_REMOTE_READ), 0);
+	EXPECT(fi_mr_bind(mr, &writes->fid, FI_REMOTE_READ), -FI_EINVAL);
+	EXPECT(fi_mr_bind(mr, &writes->fid, FI_REMOTE_WRITE), 0);
 	memset(remote, 0, LARGE);
 	EXPECT(fi_write(a.ep, local, LARGE, NULL, 1, address, key, NULL), 0);
 	EXPECT(next(&a).flags, FI_RMA | FI_WRITE);
@@ -102,7 +111,12 @@ static void access_memory(char *local, char *remote)
 		EXPECT(next(&a).flags, FI_ATOMIC | FI_READ);
 		EXPECT(old, i);
 	}
+	EXPECT(fi_cntr_wait(writes, 1, 5000), 0);
+	EXPECT(fi_cntr_wait(reads, 4, 5000), 0);
+	EXPECT(fi_cntr_read(writes), 1);
+	EXPECT(fi_close(&writes->fid), -FI_EBUSY);
 	EXPECT(fi_close(&mr->fid), 0);
+	EXPECT(fi_close(&writes->fid), 0);
 
 	/* The region is gone. */
 	struct fi_cq_err_entry error = { 0 };
@@ -115,6 +129,7 @@ static void access_memory(char *local, char *remote)
 	EXPECT(fi_cq_readerr(a.cq, &error, 0), 1);
 	EXPECT(error.err, FI_EKEYREJECTED);
 	EXPECT(error.op_context == local, 1);
+	return reads;
 }
 
 int main(void)
@@ -125,6 +140,7 @@ int main(void)
 
 	setbuf(stdout, NULL);
 	hints->fabric_attr->prov_name = strdup("fpga");
+	hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RMA_EVENT;
 	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
 	EXPECT(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), 0);
 	EXPECT(fi_fabric(info->fabric_attr, &fabric, NULL), 0);
@@ -136,9 +152,11 @@ int main(void)
 	messages(from, to, 100);
 	messages(from, to, 5000);
 	messages(from, to, LARGE);
-	access_memory(from, to);
+	struct fid_cntr *counter = access_memory(from, to);
 	EXPECT(fi_close(&a.ep->fid), 0);
 	EXPECT(fi_close(&b.ep->fid), 0);
+	EXPECT(fi_cntr_read(counter), 4);
+	EXPECT(fi_close(&counter->fid), 0);
 	EXPECT(fi_close(&a.cq->fid), 0);
 	EXPECT(fi_close(&b.cq->fid), 0);
 	EXPECT(fi_close(&av->fid), 0);

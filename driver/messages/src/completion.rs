@@ -17,8 +17,12 @@ pub enum CompletionKind {
     Read,
     /// An atomic operation was executed.
     Atomic,
-    /// A peer has written to this side's memory, with immediate data. Has no token.
+    /// A peer has written to this side's memory: with immediate data, or in any way if
+    /// [`MessengerOptions::reports_access`](crate::MessengerOptions::reports_access) is set. Has no token.
     RemoteWrite,
+    /// A peer has read this side's memory; only if [`MessengerOptions::reports_access`](crate::MessengerOptions::reports_access) is set. Has
+    /// no token.
+    RemoteRead,
 }
 
 /// End of one operation.
@@ -40,8 +44,10 @@ pub struct Completion {
     pub tag: u64,
     /// Immediate data of the peer.
     pub immediate: Option<u64>,
-    /// Sender of a received message or of a write. It may be a peer that was not added.
+    /// Sender of a received message, or the peer that accessed this side's memory. It may be a peer that was not added.
     pub source: Option<PeerId>,
+    /// Key of the region that a peer has accessed.
+    pub key: Option<u64>,
     /// The buffer for several messages takes no further ones.
     pub is_last: bool,
     /// Result.

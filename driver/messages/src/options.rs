@@ -36,6 +36,10 @@ pub struct MessengerOptions {
     pub seed: u64,
     /// Maximum time without an answer of a peer before its operations fail. Default 30 s.
     pub give_up: Duration,
+    /// Whether every access of a peer to registered memory has a completion: [`RemoteWrite`](crate::CompletionKind::RemoteWrite) for writes
+    /// and atomic operations without a result, [`RemoteRead`](crate::CompletionKind::RemoteRead) for reads and atomic operations with one.
+    /// Default: writes with immediate data only.
+    pub reports_access: bool,
 }
 
 impl Default for MessengerOptions {
@@ -48,6 +52,7 @@ impl Default for MessengerOptions {
             reorder: 1,
             seed: 0,
             give_up: Duration::from_secs(30),
+            reports_access: false,
         }
     }
 }

@@ -20,6 +20,21 @@ fn access(at: u64, length: usize, remote: u64, key: u64, context: u64) -> Access
     }
 }
 
+/// Atomic operation on the word at 16.
+fn adding(key: u64, fetch: HostRanges, operation: u8, context: u64) -> AtomicRequest {
+    AtomicRequest {
+        peer: PeerId(1),
+        operation,
+        datatype: 1,
+        remote: RemoteRange { address: 16, length: 8, key },
+        operand: ranges(0, 8),
+        compare: HostRanges::default(),
+        fetch,
+        complete: CompleteWhen::Transmitted,
+        token: Token { context, user: 0 },
+    }
+}
+
 #[test]
 fn access_of_every_length_writes_and_reads() {
     let mut bed = Bed::new(2, &options(LinkChoice::Auto));
@@ -43,6 +58,36 @@ fn access_of_every_length_writes_and_reads() {
         let done = bed.wait(0, 100 + round);
         assert_eq!((done.kind, done.result), (CompletionKind::Read, Ok(())));
         assert!(bed.0[0].peek(2 << 20, length) == data);
+    }
+}
+
+#[test]
+fn access_reported_has_key_of_region() {
+    let mut options = options(LinkChoice::Auto);
+    options.reports_access = true;
+    let mut bed = Bed::new(2, &options);
+    let key = bed.0[1].regions.register(0, 4 << 20, 0, BOTH, Some(42)).unwrap();
+    for (round, length) in (1..).zip([8, 100_000]) {
+        for (kind, context) in [(CompletionKind::RemoteWrite, round), (CompletionKind::RemoteRead, 10 + round)] {
+            let request = access(0, length, 0, key, context);
+            let messenger = &mut bed.0[0].messenger;
+            match kind {
+                CompletionKind::RemoteWrite => messenger.write(&request),
+                _ => messenger.read(&request),
+            }
+            .unwrap();
+            let seen = bed.wait(1, 0);
+            assert_eq!((seen.kind, seen.key, seen.length), (kind, Some(42), length as u64));
+            assert_eq!((seen.source, seen.immediate), (Some(PeerId(0)), None));
+            assert_eq!(bed.wait(0, context).result, Ok(()));
+        }
+    }
+    for (kind, fetch) in [
+        (CompletionKind::RemoteWrite, HostRanges::default()),
+        (CompletionKind::RemoteRead, ranges(64, 8)),
+    ] {
+        bed.0[0].messenger.atomic(&adding(key, fetch, 1, 20)).unwrap();
+        assert_eq!((bed.wait(1, 0).kind, bed.wait(0, 20).result), (kind, Ok(())));
     }
 }
 
@@ -85,23 +130,12 @@ fn atomic_adds_and_fetches() {
     let key = bed.0[1].regions.register(0, 4096, 0, BOTH, None).unwrap();
     bed.0[1].poke(16, &5_u64.to_le_bytes());
     bed.0[0].poke(0, &3_u64.to_le_bytes());
-    let atomic = |fetch, operation, context| AtomicRequest {
-        peer: PeerId(1),
-        operation,
-        datatype: 1,
-        remote: RemoteRange { address: 16, length: 8, key },
-        operand: ranges(0, 8),
-        compare: HostRanges::default(),
-        fetch,
-        complete: CompleteWhen::Transmitted,
-        token: Token { context, user: 0 },
-    };
-    bed.0[0].messenger.atomic(&atomic(HostRanges::default(), 1, 1)).unwrap();
+    bed.0[0].messenger.atomic(&adding(key, HostRanges::default(), 1, 1)).unwrap();
     assert_eq!(bed.wait(0, 1).result, Ok(()));
-    bed.0[0].messenger.atomic(&atomic(ranges(64, 8), 1, 2)).unwrap();
+    bed.0[0].messenger.atomic(&adding(key, ranges(64, 8), 1, 2)).unwrap();
     assert_eq!(bed.wait(0, 2).kind, CompletionKind::Atomic);
     assert_eq!(bed.0[0].peek(64, 8), 8_u64.to_le_bytes());
     assert_eq!(bed.0[1].peek(16, 8), 11_u64.to_le_bytes());
-    bed.0[0].messenger.atomic(&atomic(ranges(64, 8), 2, 3)).unwrap();
+    bed.0[0].messenger.atomic(&adding(key, ranges(64, 8), 2, 3)).unwrap();
     assert!(matches!(bed.wait(0, 3).result, Err(Failure::NotSupported { .. })));
 }

@@ -46,6 +46,7 @@ bits! {
     FI_REMOTE_COMM = 52;
     FI_PROV_ATTR_ONLY = 54;
     FI_NUMERICHOST = 55;
+    FI_RMA_EVENT = 56;
     FI_SOURCE = 57;
     FI_DIRECTED_RECV = 59;
     FI_CLAIM = 59;

@@ -68,6 +68,7 @@ fn completion(kind: CompletionKind, token: Token, length: u64) -> Completion {
         tag,
         immediate: None,
         source: None,
+        key: None,
         is_last,
         result: Ok(()),
     }

@@ -152,11 +152,17 @@ impl Messenger {
             return;
         }
         self.ring(id, Doorbell::Done(header.operation));
-        if header.immediate.is_some() {
-            let mut operation = Operation::new(Role::Absorb, id, Token::default(), local, header.length);
-            operation.immediate = header.immediate;
-            self.report(&operation, Ok(()));
+        if header.immediate.is_some() || self.reports_access {
+            self.report_access(id, header, Role::Absorb);
         }
+    }
+
+    /// Reports an access whose data has travelled with its record.
+    fn report_access(&mut self, id: PeerId, header: &Header, role: Role) {
+        let local = Local::Region { key: header.tag, address: header.address };
+        let mut operation = Operation::new(role, id, Token::default(), local, header.length);
+        operation.immediate = header.immediate;
+        self.report(&operation, Ok(()));
     }
 
     /// A peer writes much.
@@ -200,6 +206,9 @@ impl Messenger {
             return;
         }
         self.answer(id, header.operation, bytes);
+        if self.reports_access {
+            self.report_access(id, header, Role::Serve);
+        }
     }
 
     fn answer(&mut self, id: PeerId, operation: u32, bytes: Vec<u8>) {
@@ -263,6 +272,9 @@ impl Messenger {
             })
         });
         self.scratch = operands;
+        if done == Some(true) && self.reports_access {
+            self.report_access(id, header, if fetches { Role::Serve } else { Role::Absorb });
+        }
         match done {
             None => self.ring(id, Doorbell::Refused(header.operation)),
             Some(false) => self.ring(id, Doorbell::Unsupported(header.operation)),

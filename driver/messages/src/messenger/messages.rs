@@ -120,6 +120,7 @@ impl Messenger {
             tag: header.tag,
             immediate: header.immediate,
             source: Some(peer),
+            key: None,
             is_last: false,
             result: Ok(()),
         });
@@ -148,6 +149,7 @@ impl Messenger {
                 tag,
                 immediate: None,
                 source: None,
+                key: None,
                 is_last: false,
                 result: Ok(()),
             });

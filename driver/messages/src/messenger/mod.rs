@@ -23,11 +23,11 @@ use crate::error::{MessengerError, card_error};
 use crate::inbound::Inbound;
 use crate::layout::{HELLO_KEY, LANDING_SLOTS, MAX_EAGER};
 use crate::matching::Matching;
-use crate::operation::{Operation, OperationId, Operations, Role};
+use crate::operation::{Local, Operation, OperationId, Operations, Role};
 use crate::options::MessengerOptions;
 use crate::peer::{Peer, Session};
 use crate::region::Regions;
-use crate::request::{AtomicUnit, CompleteWhen, HostMemory, Token};
+use crate::request::{AtomicUnit, CompleteWhen, HostMemory};
 use crate::staging::Staging;
 use fpga_driver::NodeId;
 use fpga_driver::endpoint::{RemoteRegion, SendTicket};
@@ -108,6 +108,7 @@ pub struct Messenger {
     completions: VecDeque<Completion>,
     failed: Option<Failure>,
     give_up: Duration,
+    reports_access: bool,
     now: Duration,
     /// Time of the last work.
     worked: Duration,
@@ -174,6 +175,7 @@ impl Messenger {
             completions: VecDeque::new(),
             failed: None,
             give_up: options.give_up,
+            reports_access: options.reports_access,
             now,
             worked: now,
             next_tick: now,
@@ -384,7 +386,10 @@ impl Messenger {
             Role::Read => CompletionKind::Read,
             Role::Atomic => CompletionKind::Atomic,
             Role::Receive => CompletionKind::Receive,
-            Role::Absorb if operation.immediate.is_some() && result.is_ok() => CompletionKind::RemoteWrite,
+            Role::Absorb if result.is_ok() && (self.reports_access || operation.immediate.is_some()) => {
+                CompletionKind::RemoteWrite
+            }
+            Role::Serve if result.is_ok() && self.reports_access => CompletionKind::RemoteRead,
             Role::Absorb | Role::Serve => return,
         };
         if operation.complete == CompleteWhen::Injected
@@ -398,16 +403,14 @@ impl Messenger {
             Ok(()) if operation.cut > 0 => Err(Failure::Truncated),
             result => result,
         };
-        let is_arrival = matches!(operation.role, Role::Receive | Role::Absorb);
-        let address = match &operation.local {
-            crate::operation::Local::Host(ranges) => {
-                ranges.as_slice().first().map_or(0, |range| range.address)
-            }
-            crate::operation::Local::Region { .. } => 0,
+        let is_arrival = operation.role == Role::Receive || !operation.role.is_own();
+        let (address, key) = match &operation.local {
+            Local::Host(ranges) => (ranges.as_slice().first().map_or(0, |range| range.address), None),
+            Local::Region { key, .. } => (0, Some(*key)),
         };
         let source = is_arrival.then_some(operation.peer);
         self.completions.push_back(Completion {
-            token: if operation.role == Role::Absorb { Token::default() } else { operation.token },
+            token: operation.token,
             kind,
             is_tagged: operation.is_tagged,
             length: operation.length,
@@ -416,6 +419,7 @@ impl Messenger {
             tag: operation.tag,
             immediate: if is_arrival { operation.immediate } else { None },
             source,
+            key,
             is_last: operation.is_last,
             result,
         });

@@ -215,6 +215,7 @@ impl Messenger {
             tag: request.tag.map_or(0, |pattern| pattern.tag),
             immediate: None,
             source: request.from,
+            key: None,
             is_last: true,
             result: Err(failure.clone()),
         });
