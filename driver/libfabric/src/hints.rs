@@ -9,10 +9,9 @@ use crate::info::{
 use crate::log;
 use crate::sys::{
     ENODATA, FI_ADDR_STR, FI_ATOMIC, FI_AV_MAP, FI_AV_TABLE, FI_EP_RDM, FI_EP_UNSPEC, FI_FORMAT_UNSPEC,
-    FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR, FI_MSG, FI_ORDER_SAS, FI_PROGRESS_AUTO,
-    FI_PROGRESS_CONTROL_UNIFIED, FI_PROGRESS_UNSPEC, FI_RM_ENABLED, FI_RMA, FI_RMA_EVENT, FI_TAGGED,
-    FI_TAGGED_DIRECTED_RECV, FI_THREAD_ENDPOINT, FiDomainAttr, FiEpAttr, FiFabricAttr, FiInfo, FiRxAttr,
-    FiTxAttr, PROTOCOL, version,
+    FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG, FI_ORDER_SAS, FI_PROGRESS_AUTO, FI_PROGRESS_CONTROL_UNIFIED,
+    FI_PROGRESS_UNSPEC, FI_RM_ENABLED, FI_RMA, FI_RMA_EVENT, FI_TAGGED, FI_TAGGED_DIRECTED_RECV,
+    FI_THREAD_ENDPOINT, FiDomainAttr, FiEpAttr, FiFabricAttr, FiInfo, FiRxAttr, FiTxAttr, PROTOCOL, version,
 };
 use core::ffi::c_int;
 use fpga_messages::{Address, MAX_RANGES};
@@ -178,8 +177,8 @@ fn apply_fabric(fabric: &FiFabricAttr) -> Result<(), Code> {
     Ok(())
 }
 
-/// Mode of registration for the modes that a program supports. None is required; virtual addresses and keys that are chosen here are
-/// used if the program supports them.
+/// Mode of registration for the modes that a program supports: none of them is required. Programs that prefer virtual addresses or keys that
+/// are chosen here set their bits in the answer.
 fn registration_mode(modes: c_int, api_version: u32) -> Result<c_int, Code> {
     if modes == FI_MR_BASIC || modes == FI_MR_SCALABLE {
         return Ok(modes);
@@ -189,7 +188,7 @@ fn registration_mode(modes: c_int, api_version: u32) -> Result<c_int, Code> {
         return Ok(FI_MR_SCALABLE);
     }
     require(modes & (FI_MR_BASIC | FI_MR_SCALABLE) == 0, "mode of memory registration")?;
-    Ok(modes & (FI_MR_VIRT_ADDR | FI_MR_PROV_KEY))
+    Ok(0)
 }
 
 /// Address in hints.

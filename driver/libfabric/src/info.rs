@@ -9,6 +9,7 @@ use crate::sys::{
     FI_TAGGED_DIRECTED_RECV, FI_THREAD_SAFE, FI_TRANSMIT_COMPLETE, FI_WRITE, FiDomainAttr, FiEpAttr,
     FiFabricAttr, FiInfo, FiRxAttr, FiTxAttr, PROTOCOL,
 };
+use crate::vector::ADDRESS_LENGTH;
 use core::ffi::{c_char, c_void};
 use fpga_messages::{MAX_INJECT, MAX_RANGES};
 
@@ -122,9 +123,9 @@ fn zeroed<T>() -> Result<*mut T, Code> {
     if memory.is_null() { Err(ENOMEM) } else { Ok(memory) }
 }
 
-/// Text in memory that `fi_freeinfo` releases. Returns its length with the null byte, too.
-fn allocated(text: &str) -> Result<(*mut c_char, usize), Code> {
-    let length = text.len() + 1;
+/// Text in memory that `fi_freeinfo` releases, filled up with zeros to `length` bytes, and one zero at least.
+fn allocated(text: &str, length: usize) -> Result<*mut c_char, Code> {
+    let length = length.max(text.len() + 1);
     // SAFETY: calloc has no requirements.
     let memory = unsafe { libc::calloc(length, 1) }.cast::<u8>();
     if memory.is_null() {
@@ -132,7 +133,7 @@ fn allocated(text: &str) -> Result<(*mut c_char, usize), Code> {
     }
     // SAFETY: the memory has one byte more than the text.
     unsafe { memory.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
-    Ok((memory.cast(), length))
+    Ok(memory.cast())
 }
 
 impl Description {
@@ -142,10 +143,11 @@ impl Description {
         let (info, tx, rx) = (zeroed::<FiInfo>()?, zeroed::<FiTxAttr>()?, zeroed::<FiRxAttr>()?);
         let (endpoint, domain, fabric) =
             (zeroed::<FiEpAttr>()?, zeroed::<FiDomainAttr>()?, zeroed::<FiFabricAttr>()?);
-        let (source, source_length) = allocated(&self.source)?;
-        let (fabric_name, _) = allocated(NAME)?;
-        let (domain_name, _) = allocated(&self.domain)?;
-        let destination = self.destination.as_deref().map(allocated).transpose()?;
+        // Programs copy the names of endpoints over these addresses.
+        let source = allocated(&self.source, ADDRESS_LENGTH)?;
+        let destination =
+            self.destination.as_deref().map(|text| allocated(text, ADDRESS_LENGTH)).transpose()?;
+        let (fabric_name, domain_name) = (allocated(NAME, 0)?, allocated(&self.domain, 0)?);
         // SAFETY: `zeroed` has returned memory for each structure, zero is a value of all of their fields, and no other code has them yet.
         let (info, tx, rx, endpoint, domain, fabric) =
             unsafe { (&mut *info, &mut *tx, &mut *rx, &mut *endpoint, &mut *domain, &mut *fabric) };
@@ -158,9 +160,9 @@ impl Description {
         fabric.api_version = self.api_version;
         info.caps = self.caps;
         info.addr_format = FI_ADDR_STR;
-        (info.src_addr, info.src_addrlen) = (source.cast::<c_void>(), source_length);
-        if let Some((destination, length)) = destination {
-            (info.dest_addr, info.dest_addrlen) = (destination.cast::<c_void>(), length);
+        (info.src_addr, info.src_addrlen) = (source.cast::<c_void>(), ADDRESS_LENGTH);
+        if let Some(destination) = destination {
+            (info.dest_addr, info.dest_addrlen) = (destination.cast::<c_void>(), ADDRESS_LENGTH);
         }
         (info.tx_attr, info.rx_attr, info.ep_attr) = (tx, rx, endpoint);
         (info.domain_attr, info.fabric_attr) = (domain, fabric);

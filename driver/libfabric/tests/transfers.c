@@ -141,8 +141,8 @@ int main(void)
 	setbuf(stdout, NULL);
 	hints->fabric_attr->prov_name = strdup("fpga");
 	hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RMA_EVENT;
-	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
 	EXPECT(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), 0);
+	info->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
 	EXPECT(fi_fabric(info->fabric_attr, &fabric, NULL), 0);
 	EXPECT(fi_domain(fabric, info, &domain, NULL), 0);
 	EXPECT(fi_av_open(domain, &av_attr, &av, NULL), 0);

@@ -69,6 +69,8 @@ pub(crate) struct Peer {
     pub(crate) address: Option<Address>,
     pub(crate) name: Arc<str>,
     pub(crate) session: Session,
+    /// Number of sessions that have ended. What an earlier one has begun concerns the current one no longer.
+    pub(crate) ended: u32,
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) remote: Option<Remote>,
     /// Position of the next record in the peer's ring, and the bytes of the ring in use.
@@ -109,6 +111,7 @@ impl Peer {
             address: None,
             name: format!("node {node}").into(),
             session: Session::New,
+            ended: 0,
             incarnation: None,
             remote: None,
             write_at: 0,
@@ -130,6 +133,7 @@ impl Peer {
     /// Forgets everything of the session but the ring.
     pub(crate) fn reset(&mut self) {
         (self.write_at, self.in_use, self.read_at, self.freed) = (0, 0, 0, 0);
+        self.ended = self.ended.wrapping_add(1);
         self.remote = None;
         self.incarnation = None;
         self.queue.clear();

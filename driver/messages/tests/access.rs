@@ -68,7 +68,9 @@ fn access_reported_has_key_of_region() {
     let mut bed = Bed::new(2, &options);
     let key = bed.0[1].regions.register(0, 4 << 20, 0, BOTH, Some(42)).unwrap();
     for (round, length) in (1..).zip([8, 100_000]) {
-        for (kind, context) in [(CompletionKind::RemoteWrite, round), (CompletionKind::RemoteRead, 10 + round)] {
+        for (kind, context) in
+            [(CompletionKind::RemoteWrite, round), (CompletionKind::RemoteRead, 10 + round)]
+        {
             let request = access(0, length, 0, key, context);
             let messenger = &mut bed.0[0].messenger;
             match kind {
@@ -82,10 +84,9 @@ fn access_reported_has_key_of_region() {
             assert_eq!(bed.wait(0, context).result, Ok(()));
         }
     }
-    for (kind, fetch) in [
-        (CompletionKind::RemoteWrite, HostRanges::default()),
-        (CompletionKind::RemoteRead, ranges(64, 8)),
-    ] {
+    for (kind, fetch) in
+        [(CompletionKind::RemoteWrite, HostRanges::default()), (CompletionKind::RemoteRead, ranges(64, 8))]
+    {
         bed.0[0].messenger.atomic(&adding(key, fetch, 1, 20)).unwrap();
         assert_eq!((bed.wait(1, 0).kind, bed.wait(0, 20).result), (kind, Ok(())));
     }

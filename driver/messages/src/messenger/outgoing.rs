@@ -37,6 +37,7 @@ pub(super) struct Loading {
     ticket: Ticket,
     slot: StagingSlot,
     peer: PeerId,
+    session: u32,
     target: RemoteRegion,
     offset: u64,
     length: u64,
@@ -48,6 +49,7 @@ pub(super) struct Loading {
 pub(super) struct InFlight {
     slot: Option<StagingSlot>,
     peer: PeerId,
+    session: u32,
     purpose: Purpose,
 }
 
@@ -181,12 +183,19 @@ impl Messenger {
         let at = usize::try_from(slot.offset).unwrap_or(usize::MAX);
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         let card = self.side.layout.staged(slot.offset);
+        let session = self.session(peer);
         match self.side.h2c.submit_at(self.side.staging_handle, at, bytes, card) {
             Ok(ticket) => {
-                self.loading.push_back(Loading { ticket, slot, peer, target, offset, length, purpose });
+                let loading = Loading { ticket, slot, peer, session, target, offset, length, purpose };
+                self.loading.push_back(loading);
             }
             Err(error) => self.fail_card(&error.to_string()),
         }
+    }
+
+    /// Number of a peer's session.
+    fn session(&self, id: PeerId) -> u32 {
+        self.peers.get(id.0 as usize).map_or(0, |peer| peer.ended)
     }
 
     /// Starts the copies that were submitted.
@@ -224,8 +233,12 @@ impl Messenger {
     }
 
     fn transfer(&mut self, loaded: Loading, source: fpga_driver::CardAddr) {
-        let Loading { slot, peer, target, offset, length, purpose, .. } = loaded;
-        let in_flight = InFlight { slot: Some(slot), peer, purpose };
+        let Loading { slot, peer, session, target, offset, length, purpose, .. } = loaded;
+        if session != self.session(peer) {
+            self.staging.release(slot);
+            return;
+        }
+        let in_flight = InFlight { slot: Some(slot), peer, session, purpose };
         match self.side.endpoint.send(source, &target, offset, length, SendOptions::default()) {
             Ok(ticket) => {
                 self.note_sent(peer);
@@ -288,7 +301,8 @@ impl Messenger {
             self.side.endpoint.send(source, &remote.region, doorbell.offset(), 1, SendOptions::default());
         let Ok(ticket) = sent else { return false };
         self.note_sent(id);
-        self.in_flight.insert(ticket, InFlight { slot: None, peer: id, purpose: Purpose::Doorbell });
+        let session = self.session(id);
+        self.in_flight.insert(ticket, InFlight { slot: None, peer: id, session, purpose: Purpose::Doorbell });
         true
     }
 
@@ -351,6 +365,8 @@ impl Messenger {
             // The peer may not have opened its hello slots yet; the session gives up.
             (Purpose::Hello, Err(_)) => {}
             (Purpose::Data(Some(id)), Ok(())) => self.data_arrived(id),
+            // To a process that has ended since: its successor has a session of its own.
+            (_, Err(_)) if ended.session != self.session(ended.peer) => {}
             (_, Err(_)) => self.fail_peer(ended.peer),
         }
     }
