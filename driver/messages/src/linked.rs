@@ -14,6 +14,8 @@ use fpga_driver::sim::{
     UdpLinkOptions,
 };
 use fpga_netmodel::{Conditions, Impairments, Loss, Order, Probability};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs::DirBuilder;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -85,6 +87,15 @@ fn socket(folder: &Path, node: NodeId) -> PathBuf {
     folder.join(format!("{:08x}", node.get()))
 }
 
+/// Whether a process listens at a socket. A process that was killed leaves its socket, and node ids of several networks may be equal.
+fn is_served(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let Ok(address) = SocketAddrUnix::new(path) else { return false };
+    let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else { return false };
+    // A listener with many clients is busy (`EAGAIN`).
+    matches!(connect(&socket, &address), Ok(()) | Err(Errno::AGAIN))
+}
+
 /// Opens a simulated card with links.
 pub(crate) fn open(
     description: Option<&Path>,
@@ -141,11 +152,28 @@ impl Linked {
         let node = Address::Link(address).node();
         let path = socket(&self.folder, node);
         let by_memory = match self.choice {
-            LinkChoice::Auto => path.exists(),
+            LinkChoice::Auto => is_served(&path),
             LinkChoice::Shm => true,
             LinkChoice::Udp => false,
         };
         let way = if by_memory { LinkAddress::Shm(path) } else { LinkAddress::Udp(address) };
         self.network.locate(node, &way)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn linked_socket_of_ended_process_is_not_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        assert!(!is_served(&path));
+        let listener = UnixListener::bind(&path).unwrap();
+        assert!(is_served(&path));
+        drop(listener);
+        assert!(path.exists() && !is_served(&path));
     }
 }

@@ -81,6 +81,36 @@ fn peer_that_starts_again_has_a_new_session() {
 }
 
 #[test]
+fn peer_that_starts_again_outlives_transfers_to_earlier_process() {
+    let options = impatient();
+    let mut bed = Bed::new(2, &options);
+    bed.0[0].messenger.send(&send(1, 0, 10, None, 1)).unwrap();
+    bed.wait(0, 1);
+    let fpga_messages::Address::Link(address) = bed.0[1].messenger.address() else { unreachable!() };
+    let own = bed.0[0].messenger.address();
+    drop(bed.0.pop());
+    for context in 10..20 {
+        bed.0[0].messenger.send(&send(1, 0, 1000, None, context)).unwrap();
+        bed.progress();
+    }
+    let mut again = options.clone();
+    again.listen = Some(address);
+    let mut second = End::open(&again);
+    let first = second.messenger.add_peer(own).unwrap();
+    second.messenger.send(&send(first.0 as usize, 0, 10, Some(5), 1)).unwrap();
+    bed.0.push(second);
+    bed.0[0].messenger.receive(&receive(None, 0, 10, Some(5), 2)).unwrap();
+    assert_eq!(bed.wait(0, 2).result, Ok(()));
+    // For longer than the endpoint repeats packets of the earlier transfers.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < 2 * options.give_up {
+        bed.0[0].messenger.receive(&receive(Some(1), 0, 10, Some(6), 3)).unwrap();
+        bed.0[1].messenger.send(&send(first.0 as usize, 0, 10, Some(6), 4)).unwrap();
+        assert_eq!((bed.wait(0, 3).result, bed.wait(1, 4).result), (Ok(()), Ok(())));
+    }
+}
+
+#[test]
 fn addresses_that_cannot_be_peers_are_refused() {
     let mut end = End::open(&impatient());
     assert!(end.messenger.add_peer("fpga://node/5".parse().unwrap()).is_err());

@@ -32,6 +32,10 @@ impl Messenger {
                 // Before the hello of its process, which may still be in card memory. Arrivals from an earlier process stay here
                 // until the next hello.
                 if peer.incarnation != Some(incarnation) {
+                    if peer.held.len() == MAX_HELD {
+                        // Of an earlier process, most likely.
+                        peer.held.retain(|held| held.incarnation == incarnation);
+                    }
                     if peer.held.len() < MAX_HELD {
                         peer.held.push(*notification);
                     }
