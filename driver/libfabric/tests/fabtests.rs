@@ -12,7 +12,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Exit code by which a program says that the provider does not support it (`FI_ENODATA`).
 const UNSUPPORTED: i32 = 61;
 
-/// Programs of the quick list that this provider supports, and their arguments. They take a minute together.
+/// Programs of the quick list that this provider supports, and their arguments. Without a size most of them have buffers of some GiB.
 const PAIRS: &[&str] = &[
     "fi_av_xfer -e rdm",
     "fi_cq_data -e rdm",
@@ -22,18 +22,19 @@ const PAIRS: &[&str] = &[
     "fi_rdm_tagged_peek",
     "fi_multi_mr -e rdm -V",
     "fi_recv_cancel -e rdm -V",
-    "fi_unexpected_msg -e rdm -I 10",
-    "fi_bw -e rdm -v -T 1",
+    "fi_unexpected_msg -e rdm -I 10 -S 65536",
+    "fi_bw -e rdm -v -T 1 -S 65536",
     "fi_rdm_multi_client -C 10 -I 5",
-    "fi_rma_bw -e rdm -o write -I 5",
-    "fi_rma_bw -e rdm -o read -I 5 -U",
-    "fi_rma_bw -e rdm -o writedata -I 5",
-    "fi_rdm_atomic -I 5 -o all",
-    "fi_rdm_cntr_pingpong -I 5",
-    "fi_multi_recv -e rdm -I 5",
-    "fi_rdm_pingpong -I 5 -v",
-    "fi_rdm_tagged_pingpong -I 5 -v -U",
-    "fi_rdm_tagged_bw -I 5 -v",
+    "fi_rdm_multi_client -C 5 -I 5 -R",
+    "fi_rma_bw -e rdm -o write -I 5 -S 1048576",
+    "fi_rma_bw -e rdm -o read -I 5 -U -S 64",
+    "fi_rma_bw -e rdm -o writedata -I 5 -S 65536",
+    "fi_rdm_atomic -I 5 -o all -S 1024",
+    "fi_rdm_cntr_pingpong -I 5 -S 65536",
+    "fi_multi_recv -e rdm -I 5 -S 1024",
+    "fi_rdm_pingpong -I 5 -v -S 1048576",
+    "fi_rdm_tagged_pingpong -I 5 -v -U -S 65536",
+    "fi_rdm_tagged_bw -I 5 -v -S 65536",
 ];
 
 /// Process that does not outlive the test.

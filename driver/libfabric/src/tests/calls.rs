@@ -183,4 +183,17 @@ fn descriptions_follow_hints() {
     assert_eq!(caps, FI_RMA | FI_READ | FI_LOCAL_COMM | FI_REMOTE_COMM);
     assert_eq!((tx, rx, mode), (FI_RMA | FI_READ, FI_RMA, 0));
     free(answer);
+    // Events of access have a cost: only for programs that ask for them.
+    for (requested, has_events) in [(0, 0), (FI_RMA, 0), (FI_RMA | FI_RMA_EVENT, FI_RMA_EVENT)] {
+        let (code, answer) = ask(&|info| {
+            info.caps = requested;
+            // SAFETY: the description has its attributes.
+            unsafe { ((*info.tx_attr).caps, (*info.rx_attr).caps) = (0, 0) };
+        });
+        assert_eq!(code, 0);
+        // SAFETY: `getinfo` has returned a description.
+        let (caps, rx) = unsafe { ((*answer).caps, (*(*answer).rx_attr).caps) };
+        assert_eq!((caps & FI_RMA_EVENT, rx & FI_RMA_EVENT), (has_events, has_events));
+        free(answer);
+    }
 }
