@@ -53,7 +53,8 @@ fn start(programs: &Path, installed: &Installed, pair: &str, side: &[&str], outp
     let mut words = pair.split_whitespace();
     let mut command = Command::new(programs.join(words.next().unwrap()));
     installed.prepare(&mut command);
-    command.env("XDG_RUNTIME_DIR", installed.0.path());
+    // Clients of programs that exchange addresses by a socket use the server's port, too.
+    command.env("XDG_RUNTIME_DIR", installed.0.path()).env("FPGA_ADDRESS", "127.0.0.2");
     let file = std::fs::File::create(output).unwrap();
     command.args(words).args(["-p", "fpga"]).args(side);
     command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
