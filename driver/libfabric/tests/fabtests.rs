@@ -42,7 +42,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended, or nobody waits for it.
+        // It has ended, or no other process waits for it.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
