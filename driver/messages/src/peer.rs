@@ -20,8 +20,8 @@ pub(crate) enum Session {
     Greeting { since: Duration, next: Duration, tries: u32 },
     /// Both sides know each other's rings.
     Open,
-    /// It did not answer.
-    Failed,
+    /// It did not answer, at `since`.
+    Failed { since: Duration },
 }
 
 /// Data of a record.
@@ -73,6 +73,8 @@ pub(crate) struct Peer {
     pub(crate) ended: u32,
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) remote: Option<Remote>,
+    /// Process with which a session has failed.
+    pub(crate) lost: Option<Incarnation>,
     /// Position of the next record in the peer's ring, and the bytes of the ring in use.
     write_at: u64,
     in_use: u64,
@@ -114,6 +116,7 @@ impl Peer {
             ended: 0,
             incarnation: None,
             remote: None,
+            lost: None,
             write_at: 0,
             in_use: 0,
             queue: VecDeque::new(),

@@ -45,6 +45,8 @@ const _: () = assert!(MAX_INJECT <= MAX_EAGER, "injected data travels with its r
 /// Maximum sleep while something is in progress, for the timers of the endpoint, and otherwise, for keepalive doorbells.
 const BUSY_SLEEP: Duration = Duration::from_micros(200);
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
+/// Time after its failure in which requests to a peer fail at once. Later ones ask whether a new process answers.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Maximum number of steps of one call.
 const STEPS: u32 = 16;
 /// Time without work after which the CPU is yielded.
@@ -346,7 +348,9 @@ impl Messenger {
         let is_known = |peer: &&Peer| peer.address.is_some() || peer.incarnation.is_some();
         let peer = self.peers.get(id.0 as usize).filter(is_known);
         let peer = peer.ok_or(PostError::UnknownPeer { peer: id })?;
-        if peer.session == Session::Failed {
+        if let Session::Failed { since } = peer.session
+            && self.now.saturating_sub(since) < RETRY_AFTER
+        {
             return Err(Failure::Unreachable { address: Arc::clone(&peer.name) }.into());
         }
         if peer.queue.len() >= MAX_QUEUED {

@@ -25,7 +25,7 @@ impl Messenger {
     pub(super) fn greet(&mut self, id: PeerId) {
         let now = self.now;
         if let Some(peer) = self.peers.get_mut(id.0 as usize)
-            && peer.session == Session::New
+            && matches!(peer.session, Session::New | Session::Failed { .. })
         {
             peer.session = Session::Greeting { since: now, next: now, tries: 0 };
             self.send_due_hello(id);
@@ -102,9 +102,11 @@ impl Messenger {
             self.end_session(id, &failure);
         }
         let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
-        if peer.session == Session::Failed && peer.incarnation == Some(incarnation) {
+        // This process counts on a session that has ended here.
+        if peer.lost == Some(incarnation) {
             return;
         }
+        peer.lost = None;
         peer.incarnation = Some(incarnation);
         if peer.remote.is_none() {
             let region = RemoteRegion {
@@ -163,15 +165,15 @@ impl Messenger {
     /// A peer does not answer.
     pub(super) fn fail_peer(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get(id.0 as usize) else { return };
-        if peer.session == Session::Failed {
+        if matches!(peer.session, Session::Failed { .. }) {
             return;
         }
-        let incarnation = peer.incarnation;
+        let lost = peer.incarnation.or(peer.lost);
         let failure = Failure::Unreachable { address: Arc::clone(&peer.name) };
         self.end_session(id, &failure);
         if let Some(peer) = self.peers.get_mut(id.0 as usize) {
-            peer.session = Session::Failed;
-            peer.incarnation = incarnation;
+            peer.session = Session::Failed { since: self.now };
+            peer.lost = lost;
         }
     }
 
