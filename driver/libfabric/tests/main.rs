@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic is the failure report")]
 
 mod fabtests;
+mod mpi;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,0 +1,79 @@
+//! MPI programs over the provider: Open MPI or MPICH, if they are installed.
+//!
+//! `FPGA_MPI` names the directory with `mpicc` and `mpirun`; without it they are searched in `PATH`.
+
+use crate::Installed;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Maximum time of one job.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(10);
+
+fn tool(name: &str) -> PathBuf {
+    std::env::var_os("FPGA_MPI").map_or_else(|| name.into(), |directory| Path::new(&directory).join(name))
+}
+
+/// Command that starts `ranks` processes; `None` if there is no MPI.
+fn launcher(installed: &Installed, ranks: &str) -> Option<Command> {
+    let version = Command::new(tool("mpirun")).arg("--version").output().ok()?;
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let mut command = Command::new(tool("mpirun"));
+    installed.prepare(&mut command);
+    command.env("XDG_RUNTIME_DIR", installed.0.path()).args(["-n", ranks]);
+    if version.contains("Open MPI") || version.contains("OpenRTE") {
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.args(["--oversubscribe", "--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
+        command.args(["--mca", "mtl_ofi_provider_include", "fpga"]);
+        // One-sided operations by messages.
+        command.args(["--mca", "osc", "^ucx"]);
+    } else {
+        // Also between processes of one machine.
+        command.env("FI_PROVIDER", "fpga").env("MPIR_CVAR_NOLOCAL", "1");
+    }
+    Some(command)
+}
+
+/// Runs a job. Returns its output if it fails.
+fn run(installed: &Installed, program: &Path, ranks: &str) -> Result<(), String> {
+    let Some(mut command) = launcher(installed, ranks) else { return Ok(()) };
+    let output = installed.0.path().join("output");
+    let file = std::fs::File::create(&output).unwrap();
+    command.arg(program).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+    // A group of its own, which ends as a whole.
+    let mut child = command.process_group(0).spawn().unwrap();
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if begun.elapsed() > TIMEOUT {
+            let _ = Command::new("kill").args(["-9", "--", &format!("-{}", child.id())]).status();
+            let _ = child.wait();
+            break None;
+        }
+        std::thread::sleep(LOOK);
+    };
+    let text = std::fs::read_to_string(&output).unwrap_or_default();
+    let is_right =
+        status.is_some_and(|status| status.success()) && text.contains(&format!("ok {ranks} ranks"));
+    if is_right { Ok(()) } else { Err(format!("{ranks} ranks: {status:?}\n{text}")) }
+}
+
+#[test]
+fn mpi_ranks_exchange_data() {
+    let installed = Installed::new();
+    let program = installed.0.path().join("mpi");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi.c");
+    let compiled = Command::new(tool("mpicc")).arg("-o").arg(&program).arg(source).output();
+    let (Ok(compiled), Some(_)) = (compiled, launcher(&installed, "1")) else {
+        println!("skipped: no mpicc and mpirun (packages openmpi-bin and libopenmpi-dev), and no FPGA_MPI");
+        return;
+    };
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    for ranks in ["2", "4"] {
+        run(&installed, &program, ranks).unwrap();
+    }
+}
