@@ -32,6 +32,9 @@ pub(super) struct SendBatch {
     count: usize,
     /// Whether the last datagram is shorter: none can follow.
     closed: bool,
+    /// Length from which on datagrams leave alone, because the network device does not segment them (they are longer than its MTU, and
+    /// sent in IP fragments); 0: not known.
+    single_from: usize,
 }
 
 impl SendBatch {
@@ -45,6 +48,7 @@ impl SendBatch {
         self.count == 0
             || self.peer == Some(peer)
                 && !self.closed
+                && (self.single_from == 0 || self.segment < self.single_from)
                 && self.count < most
                 && length <= self.segment
                 && self.bytes.len() + length <= MAX_BATCH
@@ -74,8 +78,11 @@ impl SendBatch {
                 Transmit { destination, ecn: None, contents: &self.bytes, segment_size, src_ip: None };
             match state.try_send(UdpSockRef::from(socket), &transmit) {
                 Ok(()) => result.sent = self.count as u64,
-                // The network device does not segment: one by one, as all later ones.
-                Err(_) if self.count > 1 && state.max_gso_segments() == 1 => {
+                // The network device does not segment, or not datagrams of this length: one by one, as all later ones.
+                Err(error) if self.count > 1 && (state.max_gso_segments() == 1 || is_too_long(&error)) => {
+                    if is_too_long(&error) {
+                        self.single_from = self.segment;
+                    }
                     for contents in self.bytes.chunks(self.segment.max(1)) {
                         let single = Transmit { contents, segment_size: None, ..transmit.clone() };
                         let sent = state.try_send(UdpSockRef::from(socket), &single).is_ok();
@@ -90,6 +97,12 @@ impl SendBatch {
         self.count = 0;
         result
     }
+}
+
+/// Whether a batch was refused because of the length of its datagrams.
+fn is_too_long(error: &std::io::Error) -> bool {
+    let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(errno, Some(rustix::io::Errno::MSGSIZE | rustix::io::Errno::INVAL))
 }
 
 /// Received datagrams that have not been taken.
