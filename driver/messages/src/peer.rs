@@ -98,6 +98,9 @@ pub(crate) struct Peer {
     pub(crate) is_listed: bool,
 }
 
+/// Maximum number of records in a ring.
+const MAX_EARLY: usize = (RING / UNIT) as usize;
+
 /// Returns the position after a record of `length` bytes at `at`, and the bytes that it uses. Both sides skip the end of the ring if no
 /// record of maximum length fits there.
 pub(crate) fn advance(at: u64, length: u64, ring: u64) -> (u64, u64) {
@@ -171,7 +174,10 @@ impl Peer {
 
     /// Notes a record at `offset` of the peer's ring here.
     pub(crate) fn note_arrival(&mut self, offset: u64, length: u32) {
-        self.early.push((offset, length));
+        // A ring has no more records; others are a defect of the peer.
+        if self.early.len() < MAX_EARLY {
+            self.early.push((offset, length));
+        }
     }
 
     /// Returns the next record in order, if it has arrived: its offset and length.

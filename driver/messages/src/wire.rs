@@ -300,6 +300,20 @@ mod tests {
         assert_eq!(Header::decode(&bytes), None);
     }
 
+    proptest::proptest! {
+        /// Any bytes of a peer are refused, or are what encoding gives but for unused bits.
+        #[test]
+        fn records_of_any_bytes_are_stable(bytes: [u8; HEADER]) {
+            if let Some(header) = Header::decode(&bytes) {
+                let again = Header::decode(&header.encode());
+                proptest::prop_assert!(again.is_some_and(|again| again.kind == header.kind && again.grant == header.grant));
+            }
+            if let Some(hello) = Hello::decode(&bytes) {
+                proptest::prop_assert_eq!(Hello::decode(&hello.encode()), Some(hello));
+            }
+        }
+    }
+
     #[test]
     fn hello_round_trips_and_checks_its_ranges() {
         let hello = Hello {

@@ -239,11 +239,10 @@ impl Messenger {
     fn accept(&mut self, peer: PeerId, header: &Header, matched: &Matched) {
         let taken = header.length.min(matched.data.length());
         let mut operation = self.receive_operation(peer, header, matched, taken);
-        let failed = operation.clone();
         operation.is_granted = true;
         let Some(id) = self.operations.insert(operation) else {
-            // As many operations as have numbers: the message is lost.
-            self.report(&failed, Err(Failure::Unreachable { address: self.name(peer) }));
+            // As many operations as have numbers: the sender waits until one has ended.
+            self.postponed.push_back((peer, *header, *matched));
             return;
         };
         let request = Header {
@@ -256,6 +255,28 @@ impl Messenger {
             operation.request = Some(request);
         }
         self.request_data(id);
+    }
+
+    /// Has the data sent of messages that found no free operation.
+    pub(super) fn accept_postponed(&mut self) {
+        for _ in 0..self.postponed.len() {
+            if let Some((peer, header, matched)) = self.postponed.pop_front() {
+                self.accept(peer, &header, &matched);
+            }
+        }
+    }
+
+    /// Ends receives whose large message found no free operation, of one peer or of all.
+    pub(super) fn fail_postponed(&mut self, peer: Option<PeerId>, failure: &Failure) {
+        for _ in 0..self.postponed.len() {
+            let Some((from, header, matched)) = self.postponed.pop_front() else { return };
+            if peer.is_none_or(|peer| peer == from) {
+                let operation = self.receive_operation(from, &header, &matched, 0);
+                self.report(&operation, Err(failure.clone()));
+            } else {
+                self.postponed.push_back((from, header, matched));
+            }
+        }
     }
 
     /// The peer has executed an operation.

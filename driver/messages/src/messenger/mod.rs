@@ -22,13 +22,14 @@ use crate::completion::{Completion, CompletionKind, Failure};
 use crate::error::{MessengerError, card_error};
 use crate::inbound::Inbound;
 use crate::layout::{HELLO_KEY, LANDING_SLOTS, MAX_EAGER};
-use crate::matching::Matching;
+use crate::matching::{Matched, Matching};
 use crate::operation::{Local, Operation, OperationId, Operations, Role};
 use crate::options::MessengerOptions;
 use crate::peer::{Peer, Session};
 use crate::region::Regions;
 use crate::request::{AtomicUnit, CompleteWhen, HostMemory};
 use crate::staging::Staging;
+use crate::wire::Header;
 use fpga_driver::NodeId;
 use fpga_driver::endpoint::{RemoteRegion, SendTicket};
 use outgoing::{InFlight, Loading};
@@ -107,6 +108,8 @@ pub struct Messenger {
     /// Operations with parts to send.
     pumping: VecDeque<OperationId>,
     matching: Matching,
+    /// Large messages that have matched while all operations were in use.
+    postponed: VecDeque<(PeerId, Header, Matched)>,
     completions: VecDeque<Completion>,
     failed: Option<Failure>,
     give_up: Duration,
@@ -174,6 +177,7 @@ impl Messenger {
             starved: VecDeque::new(),
             pumping: VecDeque::new(),
             matching: Matching::default(),
+            postponed: VecDeque::new(),
             completions: VecDeque::new(),
             failed: None,
             give_up: options.give_up,
@@ -284,6 +288,9 @@ impl Messenger {
             self.arrived(&notification);
         }
         work += self.advance_fetches()?;
+        if !self.postponed.is_empty() {
+            self.accept_postponed();
+        }
         work += self.pump();
         self.flush();
         if self.now >= self.next_tick {

@@ -1,6 +1,6 @@
 //! Outgoing data: records, parts of large data, doorbells and hellos.
 
-use super::{MAX_QUEUED, Messenger};
+use super::Messenger;
 use crate::address::PeerId;
 use crate::card::TRANSFERS;
 use crate::completion::Failure;
@@ -284,9 +284,8 @@ impl Messenger {
         if is_first && self.try_ring(id, doorbell) {
             return;
         }
-        if let Some(peer) = self.peers.get_mut(id.0 as usize)
-            && peer.doorbells.len() < MAX_QUEUED
-        {
+        // Their number is limited by the operations and the ring of the peer; none may be lost.
+        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
             peer.doorbells.push_back(doorbell);
         }
         self.list(id);

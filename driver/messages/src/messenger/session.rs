@@ -92,7 +92,8 @@ impl Messenger {
 
     /// Processes a hello.
     pub(super) fn greeted(&mut self, node: NodeId, incarnation: Incarnation, hello: &Hello) {
-        if u64::from(hello.chunk) != CHUNK || u64::from(hello.ring_length) < MAX_RECORD {
+        let has_doorbells = hello.length >= Layout::landing_offset();
+        if u64::from(hello.chunk) != CHUNK || u64::from(hello.ring_length) < MAX_RECORD || !has_doorbells {
             return;
         }
         let id = self.peer_of(node);
@@ -186,6 +187,7 @@ impl Messenger {
         for operation in self.operations.of_peer(Some(id)) {
             self.finish(operation, Err(failure.clone()));
         }
+        self.fail_postponed(Some(id), failure);
         for request in self.matching.fail(Some(id)) {
             self.fail_receive(&request, failure);
         }
@@ -201,6 +203,7 @@ impl Messenger {
         for operation in self.operations.of_peer(None) {
             self.finish(operation, Err(failure.clone()));
         }
+        self.fail_postponed(None, &failure);
         for request in self.matching.fail(None) {
             self.fail_receive(&request, &failure);
         }
