@@ -37,7 +37,7 @@ async def host_program_takes_samples(dut) -> None:
     await ClockCycles(dut.clk, 1)
     socket = os.environ["FPGA_RTL_SOCKET"]
     host = Path(__file__).with_name("host.py")
-    # A process of its own: the simulation goes on while it waits for the card.
+    # A process of its own: the simulation continues while it waits for the card.
     words = [os.environ.get("HOST_PYTHON", sys.executable), host, f"vfio-user:{socket}", *map(str, COUNTS)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
         limit = time.monotonic() + 60
