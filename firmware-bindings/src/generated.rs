@@ -8,11 +8,11 @@
 /// Major version of the contract.
 pub const CONTRACT_MAJOR: u16 = 3;
 /// Minor version of the contract.
-pub const CONTRACT_MINOR: u16 = 1;
+pub const CONTRACT_MINOR: u16 = 2;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
-pub const CONTRACT_VERSION: u32 = 0x0003_0001;
+pub const CONTRACT_VERSION: u32 = 0x0003_0002;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x9c1a_2da5;
+pub const CONTRACT_CHECKSUM: u32 = 0x5a04_6d3b;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
@@ -23,8 +23,8 @@ pub const USER_BAR_MIN_SIZE: u32 = 0x0001_0000;
 pub const WIRE_VERSION: u8 = 4;
 /// Smallest packet size, as a power of two: 64 payload bytes.
 pub const PACKET_SIZE_LOG2_MIN: u8 = 6;
-/// Largest packet size, as a power of two: 4096 payload bytes.
-pub const PACKET_SIZE_LOG2_MAX: u8 = 12;
+/// Largest packet size, as a power of two: 32768 payload bytes.
+pub const PACKET_SIZE_LOG2_MAX: u8 = 15;
 /// Maximum number of packets in one segment: the widest reception mask.
 pub const SEGMENT_PACKETS_MAX: u16 = 256;
 /// 32-bit words of the widest reception mask.

@@ -30,8 +30,10 @@ pub struct Geometry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeometryError {
-    /// The packet size is outside 2^6 to 2^12.
-    #[error("packet size 2^{log2} is not within 2^6 to 2^12 bytes: set both nodes to a size in that range")]
+    /// The packet size is outside 2^6 to 2^15.
+    #[error(
+        "packet size 2^{log2} is not within 2^{PACKET_SIZE_LOG2_MIN} to 2^{PACKET_SIZE_LOG2_MAX} bytes: set both nodes to a size in that range"
+    )]
     PacketSize {
         /// Exponent found.
         log2: u8,
@@ -106,7 +108,7 @@ pub enum GeometryError {
 ///
 /// # Errors
 ///
-/// [`GeometryError::PacketSize`] outside 2^6 to 2^12.
+/// [`GeometryError::PacketSize`] outside 2^6 to 2^15.
 #[inline]
 pub const fn packet_size(log2: u8) -> Result<u32, GeometryError> {
     if log2 < PACKET_SIZE_LOG2_MIN || log2 > PACKET_SIZE_LOG2_MAX {

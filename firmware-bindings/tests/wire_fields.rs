@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "an unexpected value in a test helper fails the test")]
 
-use fpga_firmware::generated::{Capabilities, layout};
+use fpga_firmware::generated::{Capabilities, PACKET_SIZE_LOG2_MAX, layout};
 use fpga_firmware::geometry::GeometryError;
 use fpga_firmware::wire::{
     Ack, Arrived, Common, Control, DATA_HEADER_LENGTH, DataHeader, EncodeError, Flags, Hello, LinkFeedback,
@@ -74,10 +74,17 @@ fn start_packet_legal_round_trips() {
 #[test]
 fn longest_packets_fill_their_buffers() {
     let (mut header, _) = start_of(0);
-    header.packet_size_log2 = 12;
-    header.start = header.start.map(|start| StartFields { packets: 4, ..start });
+    header.packet_size_log2 = PACKET_SIZE_LOG2_MAX;
+    header.segment_count = 1;
+    let length = 1 << PACKET_SIZE_LOG2_MAX;
+    header.start = header.start.map(|start| StartFields {
+        packets: 1,
+        segment_length: length,
+        transfer_length: length.into(),
+        ..start
+    });
     let mut buffer = [0; MAX_PACKET_LENGTH];
-    assert_eq!(header.encode(&[0; 4096], &mut buffer), Ok(MAX_PACKET_LENGTH));
+    assert_eq!(header.encode(&[0; 1 << PACKET_SIZE_LOG2_MAX], &mut buffer), Ok(MAX_PACKET_LENGTH));
     let common = Common { source: NodeId::new(1), destination: NodeId::new(2), ..Common::default() };
     let arrived = Control::Arrived(Arrived { common, length: 1, ..Arrived::default() });
     assert_eq!(arrived.encode(&mut buffer), Ok(MAX_CONTROL_LENGTH));
@@ -178,7 +185,7 @@ fn payload_packet_rules_are_checked() {
         other => panic!("{other:?}"),
     };
     for log2 in 0..=u8::MAX {
-        let legal = (6..=12).contains(&log2);
+        let legal = (6..=15).contains(&log2);
         assert_eq!(data(&|header| header.packet_size_log2 = log2, 1).is_ok(), legal, "{log2}");
         if legal {
             assert!(data(&|header| header.packet_size_log2 = log2, 1 << log2).is_ok());
@@ -230,9 +237,9 @@ fn payload_packet_small_size_limits() {
     assert_eq!(arrived(0, u64::MAX), Ok(52));
     for (packet_size_log2, wire_version, mask_bits, legal) in [
         (6, 4, 1, true),
-        (12, 255, 256, true),
+        (15, 255, 256, true),
         (5, 4, 32, false),
-        (13, 4, 32, false),
+        (16, 4, 32, false),
         (9, 3, 32, false),
         (9, 4, 0, false),
         (9, 4, 257, false),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fpga_firmware::event::Event;
-use fpga_firmware::generated::{Capabilities, Scheme, ni as at};
+use fpga_firmware::generated::{Capabilities, PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN, Scheme, ni as at};
 use fpga_firmware::{Incarnation, NodeId};
 use fpga_protocol::Nanos;
 use fpga_protocol::segment::packet_count;
@@ -45,7 +45,8 @@ pub struct Peer {
 impl Peer {
     /// Decodes an answer; `None` if it has values that no node can have.
     fn of(event: &Event) -> Option<Self> {
-        let fits = (6..=12).contains(&event.tries) && (1..=256).contains(&event.index);
+        let fits = (PACKET_SIZE_LOG2_MIN..=PACKET_SIZE_LOG2_MAX).contains(&event.tries)
+            && (1..=256).contains(&event.index);
         fits.then_some(Self {
             node: event.node,
             incarnation: Incarnation::new(event.generation),

@@ -81,7 +81,7 @@ fn sender_threshold_segment_and_mask_must_fit() {
         refused(|c| c.mask_bits = 31),
         SenderConfigError::SegmentSize { segment: 16384, limit: 15872 }
     );
-    assert_eq!(refused(|c| c.packet_size_log2 = 13), SenderConfigError::PacketSize { log2: 13 });
+    assert_eq!(refused(|c| c.packet_size_log2 = 16), SenderConfigError::PacketSize { log2: 16 });
     assert_eq!(refused(|c| c.mask_bits = 257), SenderConfigError::MaskBits { found: 257 });
     assert!(matches!(refused(|c| c.op_entries = 0), SenderConfigError::Size { name: "op_entries", .. }));
     assert!(matches!(

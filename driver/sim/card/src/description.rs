@@ -387,7 +387,7 @@ pub enum LinkRate {
 pub struct NiDescription {
     /// Node id after reset.
     pub node_id: u32,
-    /// Payload bytes of a full packet: a power of two, 64 to 4096.
+    /// Payload bytes of a full packet: a power of two, 64 to 32768 (above 4096 since contract 3.2).
     pub packet_size: u32,
     /// Bits of a registry mask: 1 to 256.
     pub mask_bits: u16,

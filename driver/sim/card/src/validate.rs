@@ -278,7 +278,11 @@ fn network(description: &CardDescription) -> Result<(), Problem> {
     let ni = &description.ni;
     range("ni.node_id", ni.node_id.into(), 0, u64::from(u32::MAX) - 1)?;
     range("ni.megabits_per_second", ni.megabits_per_second, 8, MAX_RATE)?;
-    one_of("ni.packet_size", ni.packet_size.into(), &[64, 128, 256, 512, 1024, 2048, 4096])?;
+    one_of(
+        "ni.packet_size",
+        ni.packet_size.into(),
+        &[64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768],
+    )?;
     range("ni.mask_bits", ni.mask_bits.into(), 1, 256)?;
     range("ni.registry_entries", ni.registry_entries.into(), 1, 4096)?;
     range("ni.escape_slots", ni.escape_slots.into(), 1, 4096)?;

@@ -5,7 +5,7 @@
 //!
 //! **Datagram length.** A frame is at most 92 bytes longer than a packet's payload (START header and checksum), so a datagram is at most
 //! 108 bytes longer. With 28 bytes of UDP and IPv4 headers, packets of up to 1024 bytes fit an Ethernet frame of 1500 bytes, and packets of
-//! 4096 need an MTU of 4232. A simulated network whose cards create datagrams longer than the link's MTU is refused when it is built.
+//! 4096 need an MTU of 4232. Packets may have up to 32768 bytes. A simulated network whose cards create datagrams longer than the link's MTU is refused when it is built.
 //! Datagrams are not fragmented: one that is longer than a network of the path permits is lost.
 
 use super::batch::{ReceiveBatch, Received, SendBatch, Sent};

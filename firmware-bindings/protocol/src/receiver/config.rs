@@ -1,5 +1,6 @@
 //! Receiver configuration.
 
+use fpga_firmware::generated::{PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN};
 use fpga_firmware::ids::{Incarnation, NodeId};
 
 use crate::incarnations::DEFAULT_NODES;
@@ -13,7 +14,7 @@ pub struct ReceiverConfig {
     pub node: NodeId,
     /// Incarnation of this node; answers carry it.
     pub incarnation: Incarnation,
-    /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
+    /// Payload bytes of a full packet, as a power of two, `PACKET_SIZE_LOG2_MIN` to `PACKET_SIZE_LOG2_MAX` (default 9: 512 bytes).
     pub packet_size_log2: u8,
     /// Maximum number of packets of a segment, 1..=256 (default 32).
     pub mask_bits: u16,
@@ -79,7 +80,7 @@ impl ReceiverConfig {
     /// # Errors
     /// The first rule that is violated, with the value found.
     pub fn validate(&self) -> Result<(), ReceiverConfigError> {
-        if !(6..=12).contains(&self.packet_size_log2) {
+        if !(PACKET_SIZE_LOG2_MIN..=PACKET_SIZE_LOG2_MAX).contains(&self.packet_size_log2) {
             return Err(ReceiverConfigError::PacketSize { log2: self.packet_size_log2 });
         }
         for (name, found, least, most) in [
@@ -108,7 +109,9 @@ impl ReceiverConfig {
 #[non_exhaustive]
 pub enum ReceiverConfigError {
     /// Packet size out of range.
-    #[error("packets of 2^{log2} bytes are not possible: give 2^6 to 2^12")]
+    #[error(
+        "packets of 2^{log2} bytes are not possible: give 2^{PACKET_SIZE_LOG2_MIN} to 2^{PACKET_SIZE_LOG2_MAX}"
+    )]
     PacketSize {
         /// Exponent given.
         log2: u8,

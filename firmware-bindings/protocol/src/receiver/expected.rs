@@ -256,6 +256,7 @@ fn position(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fpga_firmware::generated::{PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN};
     use fpga_firmware::ids::OpNumber;
     use fpga_firmware::wire::Common;
     use fpga_registers::CardAddr;
@@ -285,7 +286,7 @@ mod tests {
         /// long and too short.
         #[test]
         fn packet_range_matches_definition_for_every_index(
-            log2 in 6u8..=12,
+            log2 in PACKET_SIZE_LOG2_MIN..=PACKET_SIZE_LOG2_MAX,
             packets in 1u16..=256,
             last in any::<u32>(),
             number in 0u64..258,

@@ -8,7 +8,7 @@
 //! Order of calls: as in [`crate::sender`].
 
 use fpga_firmware::event::{Event, EventKind, NackReason, Outcome};
-use fpga_firmware::generated::Scheme;
+use fpga_firmware::generated::{PACKET_SIZE_LOG2_MAX, Scheme};
 use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
 use fpga_registers::CardAddr;
 
@@ -57,7 +57,7 @@ impl CommandTable {
     #[must_use]
     pub fn new(capacity: u32, packet_size_log2: u8, message_packets: u32) -> Self {
         let capacity = capacity.clamp(1, MAX_COMMANDS);
-        let span = u64::from(message_packets.max(1)) << packet_size_log2.min(12);
+        let span = u64::from(message_packets.max(1)) << packet_size_log2.min(PACKET_SIZE_LOG2_MAX);
         Self {
             transfers: Transfers::new(capacity),
             capacity,

@@ -1,5 +1,6 @@
 //! Sender configuration.
 
+use fpga_firmware::generated::{PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN};
 use fpga_firmware::ids::TransferId;
 use fpga_registers::quantity;
 
@@ -27,7 +28,7 @@ pub struct SenderConfig {
     pub big_threshold: u32,
     /// Segment length of a big transfer in bytes (default 16 KiB).
     pub segment_size: u32,
-    /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
+    /// Payload bytes of a full packet, as a power of two, `PACKET_SIZE_LOG2_MIN` to `PACKET_SIZE_LOG2_MAX` (default 9: 512 bytes).
     pub packet_size_log2: u8,
     /// Number of packets that the receiver's mask can hold, 1..=256 (default 32).
     pub mask_bits: u16,
@@ -117,7 +118,7 @@ impl SenderConfig {
     /// # Errors
     /// The first rule that is violated, with the values found.
     pub fn validate(&self) -> Result<(), SenderConfigError> {
-        if !(6..=12).contains(&self.packet_size_log2) {
+        if !(PACKET_SIZE_LOG2_MIN..=PACKET_SIZE_LOG2_MAX).contains(&self.packet_size_log2) {
             return Err(SenderConfigError::PacketSize { log2: self.packet_size_log2 });
         }
         if self.mask_bits == 0 || self.mask_bits > 256 {
@@ -160,7 +161,9 @@ impl SenderConfig {
 #[non_exhaustive]
 pub enum SenderConfigError {
     /// Packet size out of range.
-    #[error("packets of 2^{log2} bytes are not possible: give 2^6 to 2^12")]
+    #[error(
+        "packets of 2^{log2} bytes are not possible: give 2^{PACKET_SIZE_LOG2_MIN} to 2^{PACKET_SIZE_LOG2_MAX}"
+    )]
     PacketSize {
         /// Exponent given.
         log2: u8,

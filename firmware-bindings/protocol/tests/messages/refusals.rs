@@ -166,7 +166,7 @@ fn message_invalid_submission_or_configuration_is_refused() {
     let good = SenderConfig::new(NodeId::new(1), rules);
     let mut wrong = [good; 5];
     wrong[0].contexts = 4097;
-    wrong[1].packet_size_log2 = 13;
+    wrong[1].packet_size_log2 = 16;
     wrong[2].message_packets = 4097;
     wrong[3].number_bits = 2;
     wrong[4].ask = Nanos::ZERO;

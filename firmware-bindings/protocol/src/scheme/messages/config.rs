@@ -1,5 +1,6 @@
 //! Configurations of sender and receiver of the message schemes.
 
+use fpga_firmware::generated::{PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN};
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 
 use crate::feedback::congestion::CongestionConfig;
@@ -17,7 +18,7 @@ pub struct SenderConfig {
     pub rules: SchemeConfig,
     /// Additional schemes that a transfer may select (default: none). Each needs one more message sender per context.
     pub others: SchemeSet,
-    /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
+    /// Payload bytes of a full packet, as a power of two, `PACKET_SIZE_LOG2_MIN` to `PACKET_SIZE_LOG2_MAX` (default 9: 512 bytes).
     pub packet_size_log2: u8,
     /// Maximum number of packets of a message, 1..=4096 (default 4096); longer transfers become several messages.
     pub message_packets: u32,
@@ -85,7 +86,12 @@ impl SenderConfig {
     /// The first rule that is violated, with the value found.
     pub fn validate(&self) -> Result<(), MessageConfigError> {
         sizes(&[
-            ("packet_size_log2", self.packet_size_log2.into(), 6, 12),
+            (
+                "packet_size_log2",
+                self.packet_size_log2.into(),
+                PACKET_SIZE_LOG2_MIN.into(),
+                PACKET_SIZE_LOG2_MAX.into(),
+            ),
             ("message_packets", self.message_packets, 1, MAX_MESSAGE_PACKETS),
             ("contexts", self.contexts, 1, MessageId::CONTEXTS),
             ("transfers", self.transfers, 1, 1 << 20),
@@ -111,7 +117,7 @@ pub struct ReceiverConfig {
     pub rules: SchemeConfig,
     /// Additional schemes (default: none). Each needs one more message receiver per context.
     pub others: SchemeSet,
-    /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
+    /// Payload bytes of a full packet, as a power of two, `PACKET_SIZE_LOG2_MIN` to `PACKET_SIZE_LOG2_MAX` (default 9: 512 bytes).
     pub packet_size_log2: u8,
     /// Maximum number of messages in progress, 1..=4096 (default 64).
     pub contexts: u32,
@@ -162,7 +168,12 @@ impl ReceiverConfig {
     /// The first rule that is violated, with the value found.
     pub fn validate(&self) -> Result<(), MessageConfigError> {
         sizes(&[
-            ("packet_size_log2", self.packet_size_log2.into(), 6, 12),
+            (
+                "packet_size_log2",
+                self.packet_size_log2.into(),
+                PACKET_SIZE_LOG2_MIN.into(),
+                PACKET_SIZE_LOG2_MAX.into(),
+            ),
             ("contexts", self.contexts, 1, MessageId::CONTEXTS),
             ("peers", self.peers, 1, 1 << 16),
             ("windows", self.windows, 1, 1 << 16),
