@@ -13,7 +13,10 @@ const MAX_SPARE_BUFFERS: usize = 8192;
 #[derive(Debug)]
 pub(super) struct FrameQueue {
     queue: VecDeque<Vec<u8>>,
+    /// Buffers for any frame.
     spare: Vec<Vec<u8>>,
+    /// Buffers for packets without payload: those for any frame would have to be zeroed to their end again after this use.
+    small: Vec<Vec<u8>>,
     largest: usize,
     pub(super) sent: u32,
 }
@@ -22,7 +25,8 @@ impl FrameQueue {
     /// Creates a queue for packets with at most `packet_size` payload bytes.
     pub(super) fn new(packet_size: usize) -> Self {
         let largest = (START_HEADER_LENGTH + packet_size + CRC_LENGTH).max(MAX_CONTROL_LENGTH);
-        Self { queue: VecDeque::with_capacity(WAITING), spare: Vec::new(), largest, sent: 0 }
+        let queue = VecDeque::with_capacity(WAITING);
+        Self { queue, spare: Vec::new(), small: Vec::new(), largest, sent: 0 }
     }
 
     pub(super) fn clear(&mut self) {
@@ -50,8 +54,9 @@ impl FrameQueue {
     }
 
     pub(super) fn recycle(&mut self, frame: Vec<u8>) {
-        if self.spare.len() < MAX_SPARE_BUFFERS && frame.capacity() >= self.largest {
-            self.spare.push(frame);
+        let pool = if frame.capacity() >= self.largest { &mut self.spare } else { &mut self.small };
+        if pool.len() < MAX_SPARE_BUFFERS && frame.capacity() >= MAX_CONTROL_LENGTH {
+            pool.push(frame);
         }
     }
 
@@ -60,9 +65,24 @@ impl FrameQueue {
         &mut self,
         encode: impl FnOnce(&mut [u8]) -> Result<usize, EncodeError>,
     ) -> Result<(), EncodeError> {
-        let mut frame = self.spare();
+        let frame = self.spare();
+        self.encode(frame, self.largest, encode)
+    }
+
+    /// Queues a packet without payload.
+    pub(super) fn send_control(&mut self, control: &Control) -> Result<(), EncodeError> {
+        let frame = self.small.pop().unwrap_or_else(|| Vec::with_capacity(MAX_CONTROL_LENGTH));
+        self.encode(frame, MAX_CONTROL_LENGTH, |buffer| control.encode(buffer))
+    }
+
+    fn encode(
+        &mut self,
+        mut frame: Vec<u8>,
+        space: usize,
+        encode: impl FnOnce(&mut [u8]) -> Result<usize, EncodeError>,
+    ) -> Result<(), EncodeError> {
         // Zeroes only the bytes that the last use of the buffer truncated.
-        frame.resize(self.largest, 0);
+        frame.resize(space, 0);
         match encode(&mut frame) {
             Ok(length) => {
                 frame.truncate(length);
@@ -75,10 +95,5 @@ impl FrameQueue {
                 Err(error)
             }
         }
-    }
-
-    /// Queues a packet without payload.
-    pub(super) fn send_control(&mut self, control: &Control) -> Result<(), EncodeError> {
-        self.send(|buffer| control.encode(buffer))
     }
 }
