@@ -5,10 +5,10 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpga_driver::SharedSlice;
+use fpga_driver::{HugePages, SharedMemory, SharedSlice};
 use fpga_messages::{
     Address, AtomicCall, AtomicUnit, CompleteWhen, Completion, HostMemory, HostRanges, Messenger,
     MessengerOptions, PeerId, ReceiveRequest, Regions, SendRequest, TagPattern, Token,
@@ -17,24 +17,21 @@ use fpga_messages::{
 const LARGEST: usize = 4 << 20;
 
 /// Memory of the application: addresses are positions.
-struct Memory(Mutex<Vec<u8>>);
+struct Memory(SharedMemory);
 
 impl HostMemory for Memory {
     fn read(&self, from: u64, to: SharedSlice<'_>) {
-        if let Ok(memory) = self.0.lock() {
-            let from = usize::try_from(from).unwrap_or(usize::MAX);
-            let bytes = memory.get(from..from.saturating_add(to.len())).unwrap_or_default();
-            let _ = to.write(0, bytes);
-        }
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let _ = to.copy_from(0, self.0.view(), from, to.len());
     }
 
     fn write(&self, to: u64, from: SharedSlice<'_>) {
-        if let Ok(mut memory) = self.0.lock() {
-            let to = usize::try_from(to).unwrap_or(usize::MAX);
-            if let Some(place) = memory.get_mut(to..to.saturating_add(from.len())) {
-                let _ = from.read(0, place);
-            }
-        }
+        let to = usize::try_from(to).unwrap_or(usize::MAX);
+        let _ = self.0.view().copy_from(to, from, 0, from.len());
+    }
+
+    fn lend(&self, from: u64, length: u64) -> Option<SharedMemory> {
+        self.0.part(usize::try_from(from).ok()?, usize::try_from(length).ok()?).ok()
     }
 }
 
@@ -91,7 +88,7 @@ fn post(messenger: &mut Messenger, length: usize) -> Result<(), Box<dyn Error>> 
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let memory = Arc::new(Memory(Mutex::new(vec![0; LARGEST])));
+    let memory = Arc::new(Memory(SharedMemory::anonymous(LARGEST, HugePages::Transparent)?));
     let options = MessengerOptions::from_environment()?;
     let mut messenger = Messenger::open(&options, memory, Arc::new(NoAtomics), Arc::new(Regions::default()))?;
     let Some(address) = std::env::args().nth(1) else {

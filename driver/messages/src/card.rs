@@ -22,6 +22,11 @@ pub(crate) const TRANSFERS: u32 = 4096;
 /// Peers with transfers at the same time.
 const DESTINATIONS: u32 = 4096;
 
+/// Minimum length of data that the card accesses in the application's memory: of a simulated card of this process, and of a card in an IOMMU, where
+/// system calls map the memory and pin its pages.
+const DIRECT_SIMULATED: u64 = 256 << 10;
+const DIRECT_VFIO: u64 = 1 << 20;
+
 /// A card with everything that moves data.
 #[derive(Debug)]
 pub(crate) struct CardSide {
@@ -32,31 +37,42 @@ pub(crate) struct CardSide {
     pub(crate) staging_handle: MemoryHandle,
     pub(crate) inbound: SharedMemory,
     pub(crate) inbound_handle: MemoryHandle,
+    /// Minimum length of data that the card accesses in place; `None`: all data is copied.
+    pub(crate) direct: Option<u64>,
     pub(crate) layout: Layout,
     pub(crate) address: Address,
     #[cfg(feature = "sim")]
     pub(crate) linked: Option<crate::linked::Linked>,
+    /// After everything that uses it.
+    pub(crate) card: Card,
 }
 
 impl CardSide {
     pub(crate) fn open(options: &MessengerOptions) -> Result<Self, MessengerError> {
         let spec: CardSpec = options.card.parse().map_err(card_error)?;
+        // Cards in other processes reach only memory that is shared with them.
+        let direct = match spec {
+            CardSpec::Simulated { .. } => Some(DIRECT_SIMULATED),
+            CardSpec::Pci(_) => Some(DIRECT_VFIO),
+            _ => None,
+        };
         #[cfg(feature = "sim")]
         if let CardSpec::Simulated { description } = &spec {
             let (card, linked) = crate::linked::open(description.as_deref(), options)?;
             let address = Address::Link(linked.address);
-            return Self::of_card(&card, options, Some(address), Some(linked));
+            return Self::of_card(&card, options, direct, Some(address), Some(linked));
         }
         let card = Card::open_with(&spec, OpenOptions::default()).map_err(card_error)?;
         #[cfg(feature = "sim")]
-        return Self::of_card(&card, options, None, None);
+        return Self::of_card(&card, options, direct, None, None);
         #[cfg(not(feature = "sim"))]
-        Self::of_card(&card, options, None)
+        Self::of_card(&card, options, direct, None)
     }
 
     fn of_card(
         card: &Card,
         options: &MessengerOptions,
+        direct: Option<u64>,
         address: Option<Address>,
         #[cfg(feature = "sim")] linked: Option<crate::linked::Linked>,
     ) -> Result<Self, MessengerError> {
@@ -93,10 +109,12 @@ impl CardSide {
             staging_handle,
             inbound,
             inbound_handle,
+            direct,
             layout,
             address,
             #[cfg(feature = "sim")]
             linked,
+            card: card.clone(),
         })
     }
 

@@ -9,9 +9,26 @@ use std::collections::VecDeque;
 /// Subject of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fetched {
-    Hello { node: NodeId, incarnation: Incarnation },
-    Record { peer: PeerId, incarnation: Incarnation, offset: u64 },
-    Chunk { slot: u16, operation: OperationId, part: u64 },
+    Hello {
+        node: NodeId,
+        incarnation: Incarnation,
+    },
+    Record {
+        peer: PeerId,
+        incarnation: Incarnation,
+        offset: u64,
+    },
+    Chunk {
+        slot: u16,
+        operation: OperationId,
+        part: u64,
+    },
+    /// The same, copied to the operation's memory.
+    Direct {
+        slot: u16,
+        operation: OperationId,
+        part: u64,
+    },
 }
 
 /// One copy in progress.
@@ -64,7 +81,8 @@ impl Inbound {
 
     pub(crate) fn started(&mut self, ticket: Ticket, fetch: &WaitingFetch, (offset, end): (usize, u64)) {
         self.tail = end;
-        let length = fetch.length as usize;
+        // Direct copies use no space here.
+        let length = if matches!(fetch.subject, Fetched::Direct { .. }) { 0 } else { fetch.length as usize };
         self.started.push_back(Fetch { ticket, subject: fetch.subject, offset, length, end });
     }
 
@@ -72,10 +90,19 @@ impl Inbound {
         self.started.front()
     }
 
+    /// Place of a copy that uses no space.
+    pub(crate) const fn nowhere(&self) -> (usize, u64) {
+        (0, self.tail)
+    }
+
     /// Removes the oldest copy, whose data is no longer needed.
     pub(crate) fn release_oldest(&mut self) {
         if let Some(fetch) = self.started.pop_front() {
             self.head = fetch.end;
+        }
+        if self.started.is_empty() {
+            // The start of the buffer is in the caches.
+            (self.head, self.tail) = (0, 0);
         }
     }
 }

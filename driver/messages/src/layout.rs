@@ -27,9 +27,9 @@ pub(crate) const CHUNK: u64 = 128 << 10;
 pub(crate) const RING: u64 = 256 << 10;
 pub(crate) const UNIT: u64 = 64;
 /// Maximum bytes of a record.
-pub(crate) const MAX_RECORD: u64 = 16 << 10;
+pub(crate) const MAX_RECORD: u64 = MAX_EAGER + crate::wire::HEADER as u64;
 /// Maximum bytes of data in a record.
-pub(crate) const MAX_EAGER: u64 = MAX_RECORD - crate::wire::HEADER as u64;
+pub(crate) const MAX_EAGER: u64 = 16 << 10;
 /// Staging slots: number and bytes of each class.
 pub(crate) const STAGING: [(u32, u64); 3] = [(512, 1 << 10), (64, MAX_RECORD), (16, CHUNK)];
 /// Bytes of all staging slots.

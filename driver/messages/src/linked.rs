@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Payload bytes of a packet, and packets of a segment.
-const PACKET: u32 = 4096;
+const PACKET: u32 = 16_384;
 const MASK_BITS: u16 = 256;
 /// Buffers for packets out of order, and segments received at the same time.
 const ESCAPE_SLOTS: u16 = 256;

@@ -1,6 +1,7 @@
 //! Operations in progress.
 
 use crate::address::PeerId;
+use crate::messenger::direct::Lent;
 use crate::request::{CompleteWhen, HostRanges, Token};
 use crate::wire::{Grant, Header, MAX_GRANT};
 use std::collections::VecDeque;
@@ -86,6 +87,8 @@ pub(crate) struct Operation {
     pub(crate) is_granted: bool,
     /// Whether the peer has reported the end.
     pub(crate) is_done: bool,
+    /// Mapped memory.
+    pub(crate) lent: Option<Lent>,
 }
 
 impl Operation {
@@ -112,6 +115,7 @@ impl Operation {
             arrived: 0,
             is_granted: false,
             is_done: false,
+            lent: None,
         }
     }
 }

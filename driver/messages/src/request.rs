@@ -1,7 +1,7 @@
 //! Operations that an application posts.
 
 use crate::address::PeerId;
-use fpga_driver::SharedSlice;
+use fpga_driver::{SharedMemory, SharedSlice};
 
 /// Range of the application's memory. The address is opaque here: only [`HostMemory`] accesses the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,13 @@ pub trait HostMemory: Send + Sync {
 
     /// Copies `from` to the application's memory at `to`.
     fn write(&self, to: u64, from: SharedSlice<'_>);
+
+    /// Lends whole pages of the application's memory to the card, which accesses the bytes of a request in them in place. The messenger drops the
+    /// returned memory before the request completes. `None`, as by default: the data of requests is copied.
+    fn lend(&self, from: u64, length: u64) -> Option<SharedMemory> {
+        let _ = (from, length);
+        None
+    }
 }
 
 /// Maximum number of ranges in one request.

@@ -1,9 +1,10 @@
 //! Messengers of one thread, and the memory of their application.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use fpga_driver::SharedSlice;
+use fpga_driver::{HugePages, SharedMemory, SharedSlice};
 use fpga_messages::{
     AtomicCall, AtomicUnit, CompleteWhen, Completion, HostMemory, HostRanges, LinkChoice, Messenger,
     MessengerOptions, PeerId, ReceiveRequest, Regions, SendRequest, TagPattern, Token,
@@ -13,18 +14,34 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const MEMORY: usize = 8 << 20;
 
 /// Memory of an application: addresses are positions.
-pub(crate) struct Memory(Mutex<Vec<u8>>);
+pub(crate) struct Memory {
+    bytes: SharedMemory,
+    /// Number of times that a part was lent to the card.
+    pub(crate) lent: AtomicUsize,
+    /// Number of bytes that were copied.
+    pub(crate) copied: AtomicUsize,
+}
+
+impl Memory {
+    fn at(&self, address: u64, length: usize) -> SharedSlice<'_> {
+        self.bytes.view().slice(address as usize, length).unwrap()
+    }
+}
 
 impl HostMemory for Memory {
     fn read(&self, from: u64, to: SharedSlice<'_>) {
-        let memory = self.0.lock().unwrap();
-        to.write(0, &memory[from as usize..from as usize + to.len()]).unwrap();
+        self.copied.fetch_add(to.len(), Ordering::Relaxed);
+        to.copy_from(0, self.at(from, to.len()), 0, to.len()).unwrap();
     }
 
     fn write(&self, to: u64, from: SharedSlice<'_>) {
-        let mut memory = self.0.lock().unwrap();
-        let end = to as usize + from.len();
-        from.read(0, &mut memory[to as usize..end]).unwrap();
+        self.copied.fetch_add(from.len(), Ordering::Relaxed);
+        self.at(to, from.len()).copy_from(0, from, 0, from.len()).unwrap();
+    }
+
+    fn lend(&self, from: u64, length: u64) -> Option<SharedMemory> {
+        self.lent.fetch_add(1, Ordering::Relaxed);
+        self.bytes.part(from as usize, length as usize).ok()
     }
 }
 
@@ -37,16 +54,18 @@ impl AtomicUnit for Adder {
         if (operation, datatype) != (1, 1) || operand.len() as u64 != length {
             return false;
         }
-        let mut memory = self.0.0.lock().unwrap();
-        let target = &mut memory[address as usize..(address + length) as usize];
+        let memory = self.0.at(address, length as usize);
+        let mut target = vec![0; length as usize];
+        memory.read(0, &mut target).unwrap();
         if !fetch.is_empty() {
-            fetch.copy_from_slice(target);
+            fetch.copy_from_slice(&target);
         }
         for (word, add) in target.chunks_exact_mut(8).zip(operand.chunks_exact(8)) {
             let sum = u64::from_le_bytes(word.try_into().unwrap())
                 .wrapping_add(u64::from_le_bytes(add.try_into().unwrap()));
             word.copy_from_slice(&sum.to_le_bytes());
         }
+        memory.write(0, &target).unwrap();
         true
     }
 }
@@ -60,7 +79,8 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn open(options: &MessengerOptions) -> Self {
-        let memory = Arc::new(Memory(Mutex::new(vec![0; MEMORY])));
+        let bytes = SharedMemory::anonymous(MEMORY, HugePages::No).unwrap();
+        let memory = Arc::new(Memory { bytes, lent: AtomicUsize::new(0), copied: AtomicUsize::new(0) });
         let regions = Arc::new(Regions::default());
         let (theirs, atomics) =
             (Arc::clone(&memory) as Arc<dyn HostMemory>, Arc::new(Adder(Arc::clone(&memory))));
@@ -69,11 +89,13 @@ impl End {
     }
 
     pub(crate) fn poke(&self, at: u64, bytes: &[u8]) {
-        self.memory.0.lock().unwrap()[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        self.memory.at(at, bytes.len()).write(0, bytes).unwrap();
     }
 
     pub(crate) fn peek(&self, at: u64, length: usize) -> Vec<u8> {
-        self.memory.0.lock().unwrap()[at as usize..at as usize + length].to_vec()
+        let mut bytes = vec![0; length];
+        self.memory.at(at, length).read(0, &mut bytes).unwrap();
+        bytes
     }
 
     pub(crate) fn progress(&mut self) {

@@ -5,6 +5,7 @@
 mod access;
 mod allocations;
 mod bed;
+mod direct;
 mod failures;
 mod messages;
 mod random;

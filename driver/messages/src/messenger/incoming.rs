@@ -86,7 +86,11 @@ impl Messenger {
         {
             return;
         }
-        self.fetch(WaitingFetch { from: address, length, subject: Fetched::Chunk { slot, operation, part } });
+        let subject = match expected.lent {
+            Some(_) => Fetched::Direct { slot, operation, part },
+            None => Fetched::Chunk { slot, operation, part },
+        };
+        self.fetch(WaitingFetch { from: address, length, subject });
     }
 
     /// Starts a copy to host memory, in order.
@@ -97,10 +101,18 @@ impl Messenger {
     }
 
     fn start_fetch(&mut self, fetch: &WaitingFetch) -> bool {
-        let Some((offset, end)) = self.inbound.space(fetch.length) else { return false };
-        match self.side.c2h.submit_at(self.side.inbound_handle, offset, fetch.length as usize, fetch.from) {
+        let (handle, at, place) = if let Fetched::Direct { operation, part, .. } = fetch.subject {
+            let lent = self.operations.get(operation).and_then(|operation| operation.lent);
+            // An operation that has ended needs no data.
+            let Some((handle, at)) = lent.and_then(|lent| lent.place(part * CHUNK)) else { return true };
+            (handle, at, self.inbound.nowhere())
+        } else {
+            let Some(place) = self.inbound.space(fetch.length) else { return false };
+            (self.side.inbound_handle, place.0, place)
+        };
+        match self.side.c2h.submit_at(handle, at, fetch.length as usize, fetch.from) {
             Ok(ticket) => {
-                self.inbound.started(ticket, fetch, (offset, end));
+                self.inbound.started(ticket, fetch, place);
                 true
             }
             Err(error) if error.is_full() => false,
@@ -144,7 +156,8 @@ impl Messenger {
 
     fn fetched(&mut self, subject: Fetched, bytes: SharedSlice<'_>) {
         match subject {
-            Fetched::Chunk { slot, operation, part } => self.part_arrived(slot, operation, part, bytes),
+            Fetched::Chunk { slot, operation, part } => self.part_copied(slot, operation, part, bytes),
+            Fetched::Direct { slot, operation, part } => self.part_arrived(slot, operation, part),
             Fetched::Hello { node, incarnation } => {
                 let mut hello = [0; HEADER];
                 if bytes.read(0, &mut hello).is_ok()

@@ -40,6 +40,8 @@ impl Messenger {
         }
         operation.grant = grant;
         let peer = operation.peer;
+        self.lend(id);
+        let Some(operation) = self.operations.get_mut(id) else { return true };
         if let Some(mut header) = operation.request.take() {
             header.grant = grant;
             self.submit(peer, QueuedRecord { header, payload: Payload::None, operation: None });
@@ -100,6 +102,7 @@ impl Messenger {
             peer.lent.extend(grant.as_slice().iter().map(|slot| (*slot, id)));
         }
         if length > 0 {
+            self.lend(id);
             self.pumping.push_back(id);
             self.pump();
         } else {
@@ -118,13 +121,12 @@ impl Messenger {
         }
     }
 
-    /// A part has been copied to host memory.
-    pub(super) fn part_arrived(&mut self, slot: u16, id: OperationId, part: u64, bytes: SharedSlice<'_>) {
+    /// A part has been copied to memory of the messenger.
+    pub(super) fn part_copied(&mut self, slot: u16, id: OperationId, part: u64, bytes: SharedSlice<'_>) {
         let Some(operation) = self.operations.get(id) else { return };
-        let (peer, offset, length) = (operation.peer, part * CHUNK, bytes.len() as u64);
-        let count = u64::from(operation.grant.count).max(1);
+        let peer = operation.peer;
         let local = operation.local;
-        if !self.scatter_local(&local, offset, bytes) {
+        if !self.scatter_local(&local, part * CHUNK, bytes) {
             let number = operation.peer_operation;
             let role = operation.role;
             if role == Role::Absorb {
@@ -134,8 +136,15 @@ impl Messenger {
             self.finish(id, Err(failure));
             return;
         }
+        self.part_arrived(slot, id, part);
+    }
+
+    /// A part is in the operation's memory.
+    pub(super) fn part_arrived(&mut self, slot: u16, id: OperationId, part: u64) {
         let Some(operation) = self.operations.get_mut(id) else { return };
-        operation.arrived += length;
+        let peer = operation.peer;
+        let count = u64::from(operation.grant.count).max(1);
+        operation.arrived += CHUNK.min(operation.length.saturating_sub(part * CHUNK));
         let is_complete = operation.arrived >= operation.length;
         let has_next = (part + count) * CHUNK < operation.length;
         if let Some(place) = self.landing.get_mut(usize::from(slot)) {

@@ -8,8 +8,10 @@
 //! | `messages` | messages and receives |
 //! | `access` | writes, reads and atomic operations |
 //! | `large` | data in parts: landing slots |
+//! | `direct` | ends of operations, and direct access to their memory |
 
 mod access;
+pub(crate) mod direct;
 mod incoming;
 mod large;
 mod messages;
@@ -110,6 +112,7 @@ pub struct Messenger {
     matching: Matching,
     /// Large messages that have matched while all operations were in use.
     postponed: VecDeque<(PeerId, Header, Matched)>,
+    closing: direct::Closing,
     completions: VecDeque<Completion>,
     failed: Option<Failure>,
     give_up: Duration,
@@ -178,6 +181,7 @@ impl Messenger {
             pumping: VecDeque::new(),
             matching: Matching::default(),
             postponed: VecDeque::new(),
+            closing: VecDeque::new(),
             completions: VecDeque::new(),
             failed: None,
             give_up: options.give_up,
@@ -288,6 +292,9 @@ impl Messenger {
             self.arrived(&notification);
         }
         work += self.advance_fetches()?;
+        if !self.closing.is_empty() {
+            self.close_ended();
+        }
         if !self.postponed.is_empty() {
             self.accept_postponed();
         }
@@ -309,13 +316,14 @@ impl Messenger {
     /// Number of operations that have not completed, apart from receives of messages that have not arrived.
     #[must_use]
     pub fn in_progress(&self) -> usize {
-        self.operations.len()
+        self.operations.len() + self.closing.len()
     }
 
     /// Whether nothing is in progress, towards peers included: the messenger can be dropped without a loss for them.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.operations.len() == 0
+            && self.closing.is_empty()
             && self.loading.is_empty()
             && self.in_flight.is_empty()
             && self.listed.is_empty()
@@ -375,19 +383,6 @@ impl Messenger {
 
     fn name(&self, peer: PeerId) -> Arc<str> {
         self.peers.get(peer.0 as usize).map_or_else(|| "unknown".into(), |peer| Arc::clone(&peer.name))
-    }
-
-    /// Ends an operation.
-    fn finish(&mut self, id: OperationId, result: Result<(), Failure>) {
-        let Some(operation) = self.operations.remove(id) else { return };
-        self.release_landing(id, &operation);
-        if let Some(peer) = self.peers.get_mut(operation.peer.0 as usize) {
-            peer.lent.retain(|(_, user)| *user != id);
-        }
-        if result.is_ok() && operation.wants_done {
-            self.ring(operation.peer, crate::layout::Doorbell::Done(operation.peer_operation));
-        }
-        self.report(&operation, result);
     }
 
     fn report(&mut self, operation: &Operation, result: Result<(), Failure>) {

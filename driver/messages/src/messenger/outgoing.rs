@@ -12,7 +12,7 @@ use crate::request::{CompleteWhen, HostMemory, HostRanges};
 use crate::staging::StagingSlot;
 use crate::wire::HEADER;
 use fpga_driver::endpoint::{RemoteRegion, SendCompletion, SendOptions};
-use fpga_driver::{SharedMemory, SharedSlice, Ticket};
+use fpga_driver::{MemoryHandle, SharedMemory, SharedSlice, Ticket};
 
 /// Transfers of the endpoint that may be in progress; some remain for doorbells.
 const MAX_IN_FLIGHT: usize = TRANSFERS as usize - 256;
@@ -166,25 +166,25 @@ impl Messenger {
             }
         }
         self.recycle(&mut record.payload);
-        self.load(slot, id, remote.region, offset, length, Purpose::Data(record.operation));
+        self.load(slot, None, id, (remote.region, offset, length), Purpose::Data(record.operation));
         true
     }
 
-    /// Starts the copy of a filled slot to card memory, from where it is sent.
+    /// Starts the copy of a filled slot, or of memory of the application (`from`), to the slot's card memory, from where it is sent.
     fn load(
         &mut self,
         slot: StagingSlot,
+        from: Option<(MemoryHandle, usize)>,
         peer: PeerId,
-        target: RemoteRegion,
-        offset: u64,
-        length: u64,
+        (target, offset, length): (RemoteRegion, u64, u64),
         purpose: Purpose,
     ) {
-        let at = usize::try_from(slot.offset).unwrap_or(usize::MAX);
+        let staged = || (self.side.staging_handle, usize::try_from(slot.offset).unwrap_or(usize::MAX));
+        let (handle, at) = from.unwrap_or_else(staged);
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         let card = self.side.layout.staged(slot.offset);
         let session = self.session(peer);
-        match self.side.h2c.submit_at(self.side.staging_handle, at, bytes, card) {
+        match self.side.h2c.submit_at(handle, at, bytes, card) {
             Ok(ticket) => {
                 let loading = Loading { ticket, slot, peer, session, target, offset, length, purpose };
                 self.loading.push_back(loading);
@@ -274,7 +274,7 @@ impl Messenger {
         if let Some(place) = slice(&self.side.staging, slot.offset, HEADER as u64) {
             let _ = place.write(0, bytes);
         }
-        self.load(slot, id, target, offset, HEADER as u64, Purpose::Hello);
+        self.load(slot, None, id, (target, offset, HEADER as u64), Purpose::Hello);
         true
     }
 
@@ -426,12 +426,13 @@ impl Messenger {
         if !operation.writable.get(place).copied().unwrap_or(false) {
             return false;
         }
-        let local = operation.local;
+        let (local, lent) = (operation.local, operation.lent);
         let Some(landing) = operation.grant.as_slice().get(place).copied() else { return false };
         let open = self.peers.get(peer.0 as usize).filter(|peer| peer.session == Session::Open);
         let Some(remote) = open.and_then(|peer| peer.remote) else { return false };
         let Some(slot) = self.staging.take(length) else { return false };
-        if !self.gather_local(&local, offset, length, slot) {
+        let from = lent.and_then(|lent| lent.place(offset));
+        if from.is_none() && !self.gather_local(&local, offset, length, slot) {
             self.staging.release(slot);
             self.refuse_serving(id);
             return false;
@@ -444,7 +445,7 @@ impl Messenger {
             }
         }
         let target = remote.landing + u64::from(landing) * CHUNK;
-        self.load(slot, peer, remote.region, target, length, Purpose::Data(Some(id)));
+        self.load(slot, from, peer, (remote.region, target, length), Purpose::Data(Some(id)));
         true
     }
 
