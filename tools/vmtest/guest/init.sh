@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # First program of a guest: mounts file systems, loads modules, runs the steps one after the other and reports each of them on
 # the second serial line (see tools/vmtest/src/protocol.rs).
-export PATH=/bin HOME=/ TMPDIR=/tmp
+export PATH=/bin:/usr/bin HOME=/ TMPDIR=/tmp
 /bin/busybox mkdir -p /dev /proc /sys /tmp
 /bin/busybox --install -s /bin
 mount -t devtmpfs dev /dev

@@ -1,6 +1,6 @@
 //! The guest's initial and only file system.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Cursor};
 use std::path::Path;
@@ -11,20 +11,24 @@ use super::cache::{CacheError, at};
 use super::kernel::Bootable;
 use super::machine::Address;
 use super::modules::{self, ModuleError};
+use super::mpi;
 use super::plan::Job;
 use super::programs::Programs;
 use super::vendor;
 
 const INIT: &str = include_str!("../guest/init.sh");
 /// Scripts that steps use as commands.
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("host", include_str!("../guest/host.sh")),
     ("bind", include_str!("../guest/bind.sh")),
     ("kill-test", include_str!("../guest/kill.sh")),
     ("poll-transfers", include_str!("../guest/poll.sh")),
+    ("remote", include_str!("../guest/remote.sh")),
 ];
 /// Modules for a kernel that builds VFIO as modules.
 const MODULES: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
+/// Module of the network between machines.
+const NETWORK_MODULE: &str = "virtio_net";
 
 /// Reasons why there is no file system.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +71,8 @@ pub(crate) struct Contents<'a> {
     pub(crate) programs: &'a Programs,
     /// The vendor's tools and tests, if there are any.
     pub(crate) vendor: &'a vendor::Files,
+    /// MPI, if a guest needs it.
+    pub(crate) mpi: &'a mpi::Files,
 }
 
 /// Builds the file system.
@@ -74,6 +80,7 @@ pub(crate) fn build(
     contents: Contents<'_>,
     kernel: &Bootable,
     job: &Job,
+    machine: usize,
     addresses: &[Address],
 ) -> Result<Vec<u8>, InitramfsError> {
     let read = |path: &Path| fs::read(path).map_err(at("read", path));
@@ -90,15 +97,20 @@ pub(crate) fn build(
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         archive.file(&format!("bin/{name}"), 0o755, read(program)?);
     }
+    // At the same paths as on this machine, because the programs name the path of their loader.
+    let mut host_files: BTreeMap<&Path, &Path> =
+        contents.programs.libraries.iter().map(|path| (path.as_path(), path.as_path())).collect();
+    if job.guest.mpi {
+        host_files.extend(contents.mpi.iter().map(|(path, file)| (path.as_path(), file.as_path())));
+    }
     let mut folders = BTreeSet::new();
-    for library in &contents.programs.libraries {
-        // At the same path as on this machine, because the programs name the path of their loader.
-        let path = library.strip_prefix("/").unwrap_or(library);
+    for (path, file) in host_files {
+        let path = path.strip_prefix("/").unwrap_or(path);
         let above: Vec<&Path> = path.ancestors().skip(1).filter(|folder| *folder != Path::new("")).collect();
         for folder in above.into_iter().rev().filter(|folder| folders.insert(folder.to_path_buf())) {
             archive.directory(&folder.to_string_lossy());
         }
-        archive.file(&path.to_string_lossy(), 0o755, read(library)?);
+        archive.file(&path.to_string_lossy(), 0o755, read(file)?);
     }
     if !contents.vendor.is_empty() {
         archive.directory("vendor");
@@ -108,7 +120,11 @@ pub(crate) fn build(
         archive.file(path, 0o755, read(file)?);
     }
     let modules = match &kernel.modules {
-        Some(folder) => modules::with_dependencies(folder, &MODULES)?,
+        Some(folder) => {
+            let network = (job.guest.machines > 1).then_some(NETWORK_MODULE);
+            let wanted: Vec<&str> = MODULES.into_iter().chain(network).collect();
+            modules::with_dependencies(folder, &wanted)?
+        }
         None => Vec::new(),
     };
     let mut order = String::new();
@@ -125,12 +141,12 @@ pub(crate) fn build(
         order.push_str(&format!("{} {}\n", step.name, step.seconds));
     }
     archive.file("steps/order", 0o644, order.as_bytes());
-    archive.file("environment", 0o644, environment(job, addresses).as_bytes());
+    archive.file("environment", 0o644, environment(job, machine, addresses).as_bytes());
     Ok(write_cpio(archive.0.into_iter(), Vec::new())?)
 }
 
-/// Addresses of devices (CARD, or CARD0, CARD1 ...), and the environment of the guest.
-fn environment(job: &Job, addresses: &[Address]) -> String {
+/// Addresses of devices (CARD, or CARD0, CARD1 ...), number of the machine (MACHINE), and the environment of the guest.
+fn environment(job: &Job, machine: usize, addresses: &[Address]) -> String {
     let mut text = String::new();
     let mut export = |name: &str, value: &str| {
         text.push_str(&format!("export {name}='{}'\n", value.replace('\'', r"'\''")));
@@ -141,6 +157,7 @@ fn environment(job: &Job, addresses: &[Address]) -> String {
     if let Some(first) = addresses.first() {
         export("CARD", &first.to_string());
     }
+    export("MACHINE", &machine.to_string());
     for (name, value) in &job.guest.environment {
         export(name, value);
     }
@@ -181,7 +198,7 @@ mod tests {
     fn initramfs_environment_is_quoted() {
         let mut job = Plan::load().unwrap().jobs(&[], false, None, &[]).unwrap().remove(0);
         job.guest.environment = [("WORDS".to_owned(), "it's $HOME".to_owned())].into();
-        let script = environment(&job, &[]) + "printf %s \"$WORDS\"";
+        let script = environment(&job, 0, &[]) + "printf %s \"$WORDS\"";
         let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "it's $HOME");
     }

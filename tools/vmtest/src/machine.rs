@@ -34,15 +34,41 @@ pub(crate) fn addresses(devices: &[Device]) -> Vec<Address> {
     (FIRST_SLOT..).zip(devices).map(address).collect()
 }
 
-/// Files of one run.
+/// Files of one machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Files {
     folder: PathBuf,
+    /// Number of the machine, and the folder of the other one, if there are two.
+    pub(crate) number: usize,
+    other: Option<PathBuf>,
 }
 
 impl Files {
+    /// Files of the only machine.
     pub(crate) fn in_folder(folder: &Path) -> Self {
-        Self { folder: folder.to_path_buf() }
+        Self { folder: folder.to_path_buf(), number: 0, other: None }
+    }
+
+    /// Files of machine `number` of two, each in a folder of its own.
+    pub(crate) fn of_pair(folder: &Path, number: usize) -> Self {
+        let of = |number: usize| folder.join(number.to_string());
+        Self { folder: of(number), number, other: Some(of(1 - number.min(1))) }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Sockets of the link between a card and that of the same number in the other machine: the own end first.
+    pub(crate) fn links(&self, number: usize) -> Option<[PathBuf; 2]> {
+        let other = self.other.as_ref()?;
+        Some([&self.folder, other].map(|folder| folder.join(format!("card{number}.link"))))
+    }
+
+    /// Sockets of the network between the machines: the own end first.
+    fn network(&self) -> Option<[PathBuf; 2]> {
+        let other = self.other.as_ref()?;
+        Some([&self.folder, other].map(|folder| folder.join("network.sock")))
     }
 
     /// Socket of the process that serves a card.
@@ -79,6 +105,9 @@ impl Files {
 /// First slot of the root ports, and of devices on the root bus itself; the chip set occupies both ends.
 const FIRST_SLOT: usize = 8;
 
+/// Slot of the network interface.
+const NETWORK_SLOT: usize = 4;
+
 /// Emulator command, ready to be started. Results arrive on its standard output, and answers go to its standard input.
 pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Files) -> Command {
     let mut command = qemu.command();
@@ -100,6 +129,11 @@ pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Fil
     command.args(["-serial", "chardev:console"]);
     command.args(["-chardev", "stdio,id=results,signal=off", "-serial", "chardev:results"]);
     command.args(["-qmp", &format!("unix:{},server=on,wait=off", value(&files.control()))]);
+    if let Some([own, other]) = files.network() {
+        // Packets to a machine that does not run yet are lost.
+        command.args(["-netdev", &network(&own, &other)]);
+        command.args(["-device", &interface(files.number)]);
+    }
     for (number, device) in guest.devices.iter().enumerate() {
         let slot = FIRST_SLOT + number;
         if device.is_integrated() {
@@ -118,6 +152,19 @@ pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Fil
         }
     }
     command
+}
+
+/// Datagrams between two emulators.
+fn network(own: &Path, other: &Path) -> String {
+    let (own, other) = (value(own), value(other));
+    format!("dgram,id=network,local.type=unix,local.path={own},remote.type=unix,remote.path={other}")
+}
+
+/// Network interface of a machine. Without a boot program, whose file is not in the emulator's package.
+fn interface(machine: usize) -> String {
+    format!(
+        "virtio-net-pci,netdev=network,mac=52:54:00:00:00:{machine:02x},romfile=,bus=pcie.0,addr={NETWORK_SLOT:#x}"
+    )
 }
 
 fn on_bus(device: &Device, number: usize, bus: &str, slot: usize, files: &Files) -> String {
@@ -153,6 +200,21 @@ fn parameters(guest: &Guest) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machine_pair_has_two_ends() {
+        assert_eq!(Files::in_folder(Path::new("/tmp/x")).links(0), None);
+        let [first, second] = [0, 1].map(|number| Files::of_pair(Path::new("/tmp/x"), number));
+        let ends = ["/tmp/x/0/card2.link", "/tmp/x/1/card2.link"].map(PathBuf::from);
+        assert_eq!(first.links(2), Some(ends.clone()));
+        let [own, other] = second.links(2).unwrap();
+        assert_eq!([other, own], ends);
+        let [own, other] = second.network().unwrap();
+        let option = network(&own, &other);
+        assert!(option.ends_with(
+            "local.path=/tmp/x/1/network.sock,remote.type=unix,remote.path=/tmp/x/0/network.sock"
+        ));
+    }
 
     #[test]
     fn machine_device_is_behind_root_port() {

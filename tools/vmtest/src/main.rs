@@ -13,6 +13,7 @@ mod initramfs;
 mod kernel;
 mod machine;
 mod modules;
+mod mpi;
 mod plan;
 mod programs;
 mod protocol;
@@ -21,9 +22,11 @@ mod qmp;
 mod report;
 mod requirements;
 mod run;
+mod served;
 mod vendor;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -106,6 +109,8 @@ enum VmError {
     Programs(#[from] BuildError),
     #[error("the vendor's tools: {0}")]
     Vendor(#[from] vendor::VendorError),
+    #[error("MPI for guests: {0}")]
+    Mpi(#[from] mpi::MpiError),
     #[error("the kernel \"{}\" was not prepared", .0.name())]
     NotPrepared(Kernel),
     #[error("cannot make a folder for guests: {0}")]
@@ -193,12 +198,17 @@ fn run(root: &Path, options: &Options) -> Result<(), VmError> {
         jobs = rest;
         skipped_without_kernel(&skipped, cache.folder());
     }
+    if let Some(missing) = mpi::missing() {
+        let (skipped, rest) = jobs.into_iter().partition(|job| job.guest.mpi);
+        jobs = rest;
+        skipped_without_mpi(&skipped, &missing);
+    }
     let kernels: Vec<Kernel> = jobs.iter().map(|job| job.guest.kernel).collect();
     let lacks = requirements::lacking(&cache, &kernels);
     if !lacks.is_empty() {
         return Err(VmError::MissingRequirements(lacks));
     }
-    let ready = Ready::prepare(root, &cache, &kernels, options.daily)?;
+    let ready = Ready::prepare(root, &cache, &jobs, options.daily)?;
     if options.prepare {
         return Ok(());
     }
@@ -222,6 +232,16 @@ fn skipped_without_kernel(jobs: &[Job], folder: &Path) {
             job.guest.name,
             job.guest.about,
             folder.display()
+        );
+    }
+}
+
+fn skipped_without_mpi(jobs: &[Job], missing: &requirements::MissingRequirement) {
+    for job in jobs {
+        let (guest, about) = (&job.guest.name, &job.guest.about);
+        eprintln!(
+            "!!! guest {guest} is SKIPPED ({about}): this machine lacks {}; {}",
+            missing.what, missing.remedy
         );
     }
 }
@@ -266,25 +286,31 @@ struct Ready {
     busybox: PathBuf,
     programs: Programs,
     vendor: vendor::Files,
+    mpi: mpi::Files,
 }
 
 impl Ready {
-    fn prepare(root: &Path, cache: &Cache, kernels: &[Kernel], daily: bool) -> Result<Self, VmError> {
+    fn prepare(root: &Path, cache: &Cache, jobs: &[Job], daily: bool) -> Result<Self, VmError> {
         let mut packages = Packages::new(cache);
         let qemu = Qemu::get(cache, &mut packages)?;
         let busybox = cache
             .entry("busybox", |folder| packages.unpack("busybox-static", folder))
             .map_err(|error| out_of_reach(error, VmError::Busybox))?;
         let mut bootable = BTreeMap::new();
-        for kernel in kernels {
-            if !bootable.contains_key(kernel) {
-                bootable.insert(*kernel, kernel::get(cache, &mut packages, *kernel)?);
+        for kernel in jobs.iter().map(|job| job.guest.kernel) {
+            if let Entry::Vacant(entry) = bootable.entry(kernel) {
+                entry.insert(kernel::get(cache, &mut packages, kernel)?);
             }
         }
         let programs = if daily { Programs::of_tests(root)? } else { Programs::build(root)? };
         let vendor = vendor::build(root, cache, &mut packages)?;
+        let mpi = if jobs.iter().any(|job| job.guest.mpi) {
+            mpi::build(root, &cache.folder().join("mpi"))?
+        } else {
+            Vec::new()
+        };
         let busybox = busybox.folder.join("usr/bin/busybox");
-        Ok(Self { qemu, kernels: bootable, busybox, programs, vendor })
+        Ok(Self { qemu, kernels: bootable, busybox, programs, vendor, mpi })
     }
 
     fn run(
@@ -300,6 +326,7 @@ impl Ready {
                 busybox: &self.busybox,
                 programs: &self.programs,
                 vendor: &self.vendor,
+                mpi: &self.mpi,
             },
             server: self.programs.named("fpgactl")?,
             root,

@@ -20,7 +20,7 @@ pub(crate) struct Plan {
     suites: BTreeMap<String, Vec<Step>>,
 }
 
-/// One boot of one machine.
+/// One boot of one machine, or of several that are connected.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Guest {
@@ -39,6 +39,12 @@ pub(crate) struct Guest {
     pub(crate) seconds: u64,
     #[serde(default)]
     pub(crate) devices: Vec<Device>,
+    /// Number of machines that run at the same time, each with all devices. A network connects them; cards of the same number are linked.
+    #[serde(default = "one")]
+    pub(crate) machines: usize,
+    /// Whether it has this machine's Open MPI, with the provider of this project; without Open MPI the guest is skipped.
+    #[serde(default)]
+    pub(crate) mpi: bool,
     /// Memory in GiB.
     #[serde(default = "little")]
     pub(crate) memory: u32,
@@ -90,6 +96,9 @@ pub(crate) struct Step {
     pub(crate) name: String,
     /// Lines for the guest's shell.
     pub(crate) run: String,
+    /// Number of the machine that runs it, counted from 0; by default all machines do.
+    #[serde(default)]
+    pub(crate) machine: Option<usize>,
     /// Required exit status.
     #[serde(default)]
     pub(crate) status: i32,
@@ -111,6 +120,13 @@ const fn minutes() -> u64 {
 const fn little() -> u32 {
     1
 }
+
+const fn one() -> usize {
+    1
+}
+
+/// Maximum number of machines: their network is a connection between two.
+const MAX_MACHINES: usize = 2;
 
 /// Kind of a step's standard output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -149,6 +165,30 @@ pub(crate) struct Job {
     pub(crate) steps: Vec<Step>,
 }
 
+impl Guest {
+    fn check_machines(&self) -> Result<(), String> {
+        if !(1..=MAX_MACHINES).contains(&self.machines) {
+            return Err(format!("machines must be 1 to {MAX_MACHINES}"));
+        }
+        if self.machines > 1 && self.kernel == Kernel::Built {
+            return Err("the built kernel has no network, so it runs on one machine".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Job {
+    /// Part of a machine: its steps.
+    pub(crate) fn of_machine(&self, machine: usize) -> Self {
+        let mut part = self.clone();
+        part.steps.retain(|step| step.machine.is_none_or(|of| of == machine));
+        if self.guest.machines > 1 {
+            part.guest.name = format!("{}, machine {machine}", self.guest.name);
+        }
+        part
+    }
+}
+
 impl Plan {
     /// Loads the plan of this project.
     pub(crate) fn load() -> Result<Self, PlanError> {
@@ -166,6 +206,9 @@ impl Plan {
                     guest.name
                 ));
             }
+            if let Err(problem) = guest.check_machines() {
+                return wrong(format!("guest {}: {problem}", guest.name));
+            }
             let mut steps = BTreeSet::new();
             for suite in &guest.suites {
                 let Some(suite) = plan.suites.get(suite) else {
@@ -176,6 +219,12 @@ impl Plan {
                         return wrong(format!(
                             "guest {}, step \"{}\": names must be unique in a guest, in lower case, with hyphens",
                             guest.name, step.name
+                        ));
+                    }
+                    if step.machine.is_some_and(|machine| machine >= guest.machines) {
+                        return wrong(format!(
+                            "guest {}, step {}: machines are counted from 0, and there are {}",
+                            guest.name, step.name, guest.machines
                         ));
                     }
                 }
@@ -284,6 +333,15 @@ suites:
     }
 
     #[test]
+    fn plan_machine_has_its_steps() {
+        let two = SMALL.replace("daily: true", "machines: 2").replace("status: 1", "machine: 1");
+        let two = two.replace("[one, two]", "[one]");
+        let jobs = Plan::parse(&two).unwrap().jobs(&owned(&["short"]), false, None, &[]).unwrap();
+        assert_eq!(names(&[jobs[0].of_machine(0)]), ["short, machine 0: "]);
+        assert_eq!(names(&[jobs[0].of_machine(1)]), ["short, machine 1: kill"]);
+    }
+
+    #[test]
     fn plan_missing_name_is_reported() {
         let plan = Plan::parse(SMALL).unwrap();
         let error = plan.jobs(&owned(&["cdev"]), false, None, &[]).unwrap_err();
@@ -300,6 +358,9 @@ suites:
             ("name: info", "name: 'in fo'", "step \"in fo\""),
             ("name: kill", "name: bind", "step \"bind\""),
             ("status: 1", "stats: 1", "unknown field"),
+            ("status: 1", "machine: 1", "step kill: machines are counted from 0, and there are 1"),
+            ("daily: true", "machines: 3", "guest short: machines must be 1 to 2"),
+            ("kernel: built", "kernel: built, machines: 2", "guest iommufd: the built kernel has no network"),
         ] {
             let error = Plan::parse(&SMALL.replace(from, to)).unwrap_err().to_string();
             assert!(error.contains(problem), "{to}: {error}");

@@ -24,10 +24,12 @@ const NAMES: [&str; 2] = ["fpgactl", "conformance"];
 #[error("cannot build the guests' programs: {0}")]
 pub(crate) struct BuildError(String);
 
-/// Line of `cargo build --message-format=json` that names a program.
+/// Line of `cargo build --message-format=json` that names a program or a library.
 #[derive(Deserialize)]
 struct Built {
     executable: Option<PathBuf>,
+    #[serde(default)]
+    filenames: Vec<PathBuf>,
 }
 
 /// Programs for guests.
@@ -81,7 +83,7 @@ fn run(command: &mut Command) -> Result<String, BuildError> {
 }
 
 /// Paths of libraries in the output of `ldd`.
-fn needed(text: &str) -> impl Iterator<Item = PathBuf> {
+pub(crate) fn needed(text: &str) -> impl Iterator<Item = PathBuf> {
     text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from)
 }
 
@@ -90,20 +92,33 @@ fn cargo() -> Command {
     Command::new(cargo.unwrap_or_else(|| OsString::from("cargo")))
 }
 
+/// Builds the libfabric provider, optimised, as `cargo xtask libfabric --release` does. Returns its path.
+pub(crate) fn provider(root: &Path) -> Result<PathBuf, BuildError> {
+    let messages = messages(root, cargo().args(["build", "--release", "-p", "fpga-libfabric"]))?;
+    let mut files = lines(&messages).flat_map(|line| line.filenames);
+    let found = files.find(|path| path.file_name().is_some_and(|name| name == "libfpga_fi.so"));
+    found.ok_or_else(|| BuildError("the build produced no libfpga_fi.so".to_owned()))
+}
+
 /// Runs a build. Returns the paths of all programs.
 fn built(root: &Path, command: &mut Command) -> Result<Vec<PathBuf>, BuildError> {
+    let programs = executables(&messages(root, command)?);
+    if programs.is_empty() {
+        Err(BuildError("the output of cargo names no program".to_owned()))
+    } else {
+        Ok(programs)
+    }
+}
+
+/// Runs a build. Returns its messages, one JSON document per line.
+fn messages(root: &Path, command: &mut Command) -> Result<Vec<u8>, BuildError> {
     let failed = |error: std::io::Error| BuildError(error.to_string());
     command.arg("--message-format=json-render-diagnostics");
     let output = command.current_dir(root).stderr(Stdio::inherit()).output().map_err(failed)?;
     if !output.status.success() {
         return Err(BuildError(output.status.to_string()));
     }
-    let programs = executables(&output.stdout);
-    if programs.is_empty() {
-        Err(BuildError("the output of cargo names no program".to_owned()))
-    } else {
-        Ok(programs)
-    }
+    Ok(output.stdout)
 }
 
 /// Selects the program with this name.
@@ -118,8 +133,11 @@ fn folder(root: &Path) -> PathBuf {
 }
 
 fn executables(messages: &[u8]) -> Vec<PathBuf> {
-    let lines = messages.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| serde_json::from_slice::<Built>(line).ok()?.executable).collect()
+    lines(messages).filter_map(|line| line.executable).collect()
+}
+
+fn lines(messages: &[u8]) -> impl Iterator<Item = Built> {
+    messages.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok())
 }
 
 #[cfg(test)]

@@ -198,6 +198,21 @@ impl GuestReport {
         }
     }
 
+    /// Adds the report of one machine of several.
+    pub(crate) fn join(&mut self, number: usize, machine: Self) {
+        let name = |text: &str| format!("machine {number}: {text}");
+        self.rows.extend(machine.rows.into_iter().map(|row| Row { name: name(&row.name), ..row }));
+        self.release = machine.release;
+        self.cards.extend(machine.cards);
+        if let Some(error) = machine.error {
+            let error = name(&error);
+            self.error = Some(self.error.take().map_or(error.clone(), |first| format!("{first}; {error}")));
+        }
+        if !machine.console.is_empty() {
+            self.console.push_str(&format!("{}\n{}\n", name("console"), machine.console));
+        }
+    }
+
     /// Adds the steps that were not reached.
     pub(crate) fn close(&mut self, job: &Job) {
         for step in &job.steps {
@@ -400,6 +415,7 @@ mod tests {
         Step {
             name: "info".to_owned(),
             run: String::new(),
+            machine: None,
             status,
             says: says.iter().map(|text| (*text).to_owned()).collect(),
             output,
@@ -482,6 +498,20 @@ mod tests {
         let mut guest = guest("kill", &[("conformance: open", Status::Pass)]);
         guest.compare_with_cards();
         assert_eq!(guest.rows.len(), 1, "nothing to compare");
+    }
+
+    #[test]
+    fn report_machines_are_joined() {
+        let mut whole = guest("mpi", &[]);
+        whole.cards.clear();
+        let mut second = guest("mpi, machine 1", &[("bind", Status::Pass)]);
+        second.error = Some("stopped".to_owned());
+        whole.join(0, guest("mpi, machine 0", &[("bind", Status::Pass)]));
+        whole.join(1, second);
+        let names: Vec<&str> = whole.rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["machine 0: bind", "machine 1: bind"]);
+        assert_eq!((whole.cards.len(), whole.error.as_deref()), (2, Some("machine 1: stopped")));
+        assert!(!whole.passed());
     }
 
     #[test]

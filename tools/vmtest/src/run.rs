@@ -1,11 +1,9 @@
 //! One guest from its start to its end.
 
-use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write as _};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -19,12 +17,13 @@ use super::protocol::{GuestLine, MAX_LINE_BYTES, Request};
 use super::qemu::Qemu;
 use super::qmp::{Qmp, QmpError};
 use super::report::{GuestReport, Row, Status, judge};
+use super::served::{RTL_VARIABLE, Served, serve, serve_rtl};
 use fpga_process::{ChildGuard, ToolError, tail};
 
-/// Timeout until a client can connect to a card.
-const CARD_STARTS: Duration = Duration::from_secs(20);
 /// Timeout for a card or a guest to end after a request.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for a machine to end after the first one of its guest.
+const MACHINE_ENDS: Duration = Duration::from_secs(30);
 /// Time between two polls of the stop request.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of lines of a guest's console that are shown after a failure.
@@ -57,6 +56,9 @@ pub(crate) enum RunError {
     /// The emulator ended before its guest was done.
     #[error("the emulator exited during {doing}: {said}")]
     Ended { doing: String, said: String },
+    /// Another machine has ended.
+    #[error("the other machine ended {} s ago (during {doing})", MACHINE_ENDS.as_secs())]
+    OtherEnded { doing: String },
     /// A stop was requested.
     #[error("stopped")]
     Stopped,
@@ -76,23 +78,49 @@ pub(crate) struct Parts<'a> {
     pub(crate) verbose: bool,
 }
 
-/// Process that serves a card.
-#[derive(Debug)]
-struct Served {
-    process: ChildGuard,
-    /// Its control socket, for injecting faults.
-    control: PathBuf,
-    /// File with its counters, if it has any.
-    statistics: Option<PathBuf>,
-}
-
 /// Runs a guest, with all its files in `folder`.
 pub(crate) fn run(parts: &Parts<'_>, kernel: &Bootable, job: &Job, folder: &Path) -> GuestReport {
+    let first_end = OnceLock::new();
+    if job.guest.machines == 1 {
+        return run_machine(parts, kernel, job, &Files::in_folder(folder), &first_end);
+    }
+    // The processes of a machine end with the thread that started them.
+    let began = Instant::now();
+    let one = |number| {
+        let files = Files::of_pair(folder, number);
+        let report = run_machine(parts, kernel, &job.of_machine(number), &files, &first_end);
+        first_end.get_or_init(Instant::now);
+        report
+    };
+    let reports: Vec<GuestReport> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..job.guest.machines).map(|number| scope.spawn(move || one(number))).collect();
+        // Propagates a panic of a thread.
+        let ends = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        ends.collect()
+    });
+    let mut report = GuestReport::new(&job.guest, kernel);
+    for (number, machine) in reports.into_iter().enumerate() {
+        report.join(number, machine);
+    }
+    report.seconds = began.elapsed().as_secs_f64();
+    report
+}
+
+/// Runs one machine. `first_end`: end of the first machine of the guest.
+fn run_machine(
+    parts: &Parts<'_>,
+    kernel: &Bootable,
+    job: &Job,
+    files: &Files,
+    first_end: &OnceLock<Instant>,
+) -> GuestReport {
     let began = Instant::now();
     let mut report = GuestReport::new(&job.guest, kernel);
-    let files = Files::in_folder(folder);
     let mut cards = Vec::new();
-    let outcome = boot(parts, kernel, job, &files, &mut cards, &mut report);
+    let outcome = boot(parts, kernel, job, files, first_end, &mut cards, &mut report);
     for (number, card) in cards.iter_mut().flatten().enumerate() {
         match card.finish() {
             Ok(statistics) => report.cards.push(statistics),
@@ -125,9 +153,11 @@ fn boot(
     kernel: &Bootable,
     job: &Job,
     files: &Files,
+    first_end: &OnceLock<Instant>,
     cards: &mut Vec<Option<Served>>,
     report: &mut GuestReport,
 ) -> Result<(), RunError> {
+    fs::create_dir_all(files.folder()).map_err(at("make", files.folder()))?;
     for (number, device) in job.guest.devices.iter().enumerate() {
         cards.push(match device {
             Device::Card { file, rtl, .. } => {
@@ -141,14 +171,15 @@ fn boot(
         });
     }
     let addresses = machine::addresses(&job.guest.devices);
-    let initramfs = initramfs::build(parts.contents, kernel, job, &addresses)?;
+    let initramfs = initramfs::build(parts.contents, kernel, job, files.number, &addresses)?;
     let path = files.initramfs();
     fs::write(&path, initramfs).map_err(at("write", &path))?;
 
     let mut emulator = ChildGuard::spawn("QEMU", &machine::command(parts.qemu, kernel, &job.guest, files))?;
     let lines = lines_of(emulator.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);
     let answers = emulator.parts().stdin.take().ok_or(RunError::Pipe("standard input"))?;
-    let mut guest = Conversation { parts, job, files, cards, answers, doing: String::new(), began: None };
+    let (doing, began) = (String::new(), None);
+    let mut guest = Conversation { parts, job, files, first_end, cards, answers, doing, began };
     let talked = guest.until_done(&lines, &mut emulator, report);
     drop(guest);
     // A guest that is done powers off; any other is stopped here.
@@ -159,80 +190,8 @@ fn boot(
     talked
 }
 
-/// Environment variable with the folder of a model of RTL.
-const RTL_VARIABLE: &str = "FPGA_RTL_MODEL";
-
-/// Starts a card's process and waits until a client can connect.
-fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) -> Result<Served, RunError> {
-    let statistics = files.statistics(number);
-    let mut command = Command::new(parts.server);
-    command.args(["card", "serve", "--socket"]).arg(files.card(number));
-    command.arg("--stats").arg(&statistics);
-    let control = files.card_control(number);
-    command.arg("--control").arg(&control);
-    if let Some(file) = file {
-        command.arg("--card-file").arg(file).current_dir(parts.root);
-    }
-    let process = started(number, ChildGuard::spawn("fpgactl card serve", &command)?)?;
-    Ok(Served { process, control, statistics: Some(statistics) })
-}
-
-/// Starts a model of RTL in the same way. It has no counters and no control socket.
-fn serve_rtl(parts: &Parts<'_>, files: &Files, number: usize, model: &OsStr) -> Result<Served, RunError> {
-    let mut command = Command::new(parts.server);
-    command.args(["rtl", "run"]).arg(model).arg("--socket").arg(files.card(number));
-    let process = started(number, ChildGuard::spawn("fpgactl rtl run", &command)?)?;
-    Ok(Served { process, control: files.card_control(number), statistics: None })
-}
-
-/// Waits until clients of the process's card can connect.
-fn started(number: usize, mut process: ChildGuard) -> Result<ChildGuard, RunError> {
-    let lines = lines_of(process.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);
-    match lines.recv_timeout(CARD_STARTS) {
-        Ok(line) if line.starts_with("ready ") => Ok(process),
-        Ok(line) => Err(RunError::Card { number, reason: format!("unexpected output \"{line}\"") }),
-        Err(RecvTimeoutError::Timeout) => {
-            Err(RunError::Card { number, reason: format!("not ready after {} s", CARD_STARTS.as_secs()) })
-        }
-        Err(RecvTimeoutError::Disconnected) => {
-            process.end(END_TIMEOUT)?;
-            Err(RunError::Card { number, reason: process.stderr_text() })
-        }
-    }
-}
-
-impl Served {
-    /// Ends it. Returns its counters.
-    fn finish(&mut self) -> Result<serde_json::Value, String> {
-        match self.process.end(END_TIMEOUT).map_err(|error| error.to_string())? {
-            Some(status) if status.success() => {}
-            Some(status) => {
-                return Err(format!("the process exited with {status}: {}", self.process.stderr_text()));
-            }
-            None => return Err(format!("the process did not exit within {} s", END_TIMEOUT.as_secs())),
-        }
-        let Some(statistics) = &self.statistics else { return Ok(serde_json::Value::Null) };
-        let text = fs::read_to_string(statistics);
-        let text = text.map_err(|error| format!("cannot read its statistics: {error}"))?;
-        serde_json::from_str(&text).map_err(|error| format!("cannot parse its statistics: {error}"))
-    }
-
-    /// Passes a request to its control socket. Returns the answer.
-    fn ask(&self, request: &str) -> Result<String, String> {
-        let exchange = || -> std::io::Result<String> {
-            let mut stream = UnixStream::connect(&self.control)?;
-            stream.set_read_timeout(Some(CARD_STARTS))?;
-            stream.write_all(format!("{request}\n").as_bytes())?;
-            let mut answer = String::new();
-            BufReader::new(stream).take(MAX_LINE_BYTES).read_line(&mut answer)?;
-            Ok(answer.trim_end().to_owned())
-        };
-        exchange().map_err(|error| format!("the card's process does not answer: {error}"))
-    }
-}
-
 /// Reads the lines of a stream on a separate thread; the channel closes at the end of the stream.
-fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
+pub(crate) fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
     let (send, receive) = sync_channel(64);
     std::thread::spawn(move || forward(stream, &send));
     receive
@@ -259,6 +218,7 @@ struct Conversation<'a, 'b> {
     parts: &'a Parts<'b>,
     job: &'a Job,
     files: &'a Files,
+    first_end: &'a OnceLock<Instant>,
     cards: &'a [Option<Served>],
     answers: std::process::ChildStdin,
     /// Current step.
@@ -278,6 +238,9 @@ impl Conversation<'_, '_> {
         loop {
             if self.parts.stop.load(Ordering::Relaxed) {
                 return Err(RunError::Stopped);
+            }
+            if self.first_end.get().is_some_and(|end| end.elapsed() >= MACHINE_ENDS) {
+                return Err(RunError::OtherEnded { doing: self.doing.clone() });
             }
             if started.elapsed() >= limit {
                 return Err(RunError::Slow { limit, doing: self.doing.clone() });
