@@ -60,7 +60,7 @@ struct Options {
     /// Skip guests whose kernel is not built yet, and name them; also skip the backends of this machine
     #[arg(long)]
     no_build: bool,
-    /// Run only these steps, after the steps that bind the card
+    /// Run only these steps, and those that prepare the guest
     #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
     only: Vec<String>,
     /// Environment of all steps, in addition to that of their guest (KILLS=100: number of kills in the step `kills`)

@@ -99,6 +99,9 @@ pub(crate) struct Step {
     /// Number of the machine that runs it, counted from 0; by default all machines do.
     #[serde(default)]
     pub(crate) machine: Option<usize>,
+    /// Whether it runs whichever steps are selected.
+    #[serde(default)]
+    pub(crate) always: bool,
     /// Required exit status.
     #[serde(default)]
     pub(crate) status: i32,
@@ -265,7 +268,8 @@ impl Plan {
         if !only.is_empty() {
             for job in &mut jobs {
                 // Without the device bound, no other step of a guest works.
-                job.steps.retain(|step| only.contains(&step.name) || step.name.starts_with("bind"));
+                let is_needed = |step: &Step| step.always || step.name.starts_with("bind");
+                job.steps.retain(|step| only.contains(&step.name) || is_needed(step));
             }
             jobs.retain(|job| job.steps.iter().any(|step| only.contains(&step.name)));
         }
@@ -294,7 +298,7 @@ guests:
   - { name: short, about: z, daily: true, kernel: stock, iommu: true, suites: [two] }
 suites:
   one: [{ name: bind, run: bind }, { name: info, run: fpgactl info }]
-  two: [{ name: kill, run: kill, status: 1 }]
+  two: [{ name: kill, run: kill, status: 1 }, { name: end, run: end, always: true }]
 ";
 
     fn names(jobs: &[Job]) -> Vec<String> {
@@ -321,15 +325,15 @@ suites:
     fn plan_guests_and_steps_are_selected() {
         let plan = Plan::parse(SMALL).unwrap();
         let all = plan.jobs(&[], false, None, &[]).unwrap();
-        assert_eq!(names(&all), ["group: bind info kill", "iommufd: bind info"]);
+        assert_eq!(names(&all), ["group: bind info kill end", "iommufd: bind info"]);
         let daily = plan.jobs(&[], true, None, &[]).unwrap();
-        assert_eq!(names(&daily), ["short: kill"]);
+        assert_eq!(names(&daily), ["short: kill end"]);
         let built = plan.jobs(&[], false, Some(Kernel::Built), &[]).unwrap();
         assert_eq!(names(&built), ["iommufd: bind info"]);
         let one = plan.jobs(&owned(&["group", "short"]), false, None, &owned(&["info"])).unwrap();
-        assert_eq!(names(&one), ["group: bind info"]);
+        assert_eq!(names(&one), ["group: bind info end"]);
         let kill = plan.jobs(&[], false, None, &owned(&["kill"])).unwrap();
-        assert_eq!(names(&kill), ["group: bind kill"]);
+        assert_eq!(names(&kill), ["group: bind kill end"]);
     }
 
     #[test]
@@ -337,8 +341,8 @@ suites:
         let two = SMALL.replace("daily: true", "machines: 2").replace("status: 1", "machine: 1");
         let two = two.replace("[one, two]", "[one]");
         let jobs = Plan::parse(&two).unwrap().jobs(&owned(&["short"]), false, None, &[]).unwrap();
-        assert_eq!(names(&[jobs[0].of_machine(0)]), ["short, machine 0: "]);
-        assert_eq!(names(&[jobs[0].of_machine(1)]), ["short, machine 1: kill"]);
+        assert_eq!(names(&[jobs[0].of_machine(0)]), ["short, machine 0: end"]);
+        assert_eq!(names(&[jobs[0].of_machine(1)]), ["short, machine 1: kill end"]);
     }
 
     #[test]

@@ -416,6 +416,7 @@ mod tests {
             name: "info".to_owned(),
             run: String::new(),
             machine: None,
+            always: false,
             status,
             says: says.iter().map(|text| (*text).to_owned()).collect(),
             output,
