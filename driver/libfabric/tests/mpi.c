@@ -1,4 +1,5 @@
-/* Exchanges of MPI ranks with checks of content: point to point in all sizes, any source, collective, one-sided. */
+/* Exchanges of MPI ranks with checks of content: point to point in all sizes, any source, collective, one-sided.
+   The argument is the number of rounds, 1 by default. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,11 +97,18 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    ring();
-    any_source();
-    collective();
-    one_sided();
-    MPI_Barrier(MPI_COMM_WORLD);
+    int rounds = argc > 1 ? atoi(argv[1]) : 1;
+    for (int round = 1; round <= rounds; round++) {
+        ring();
+        any_source();
+        collective();
+        one_sided();
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0 && rounds > 1) {
+            printf("round %d\n", round);
+            fflush(stdout);
+        }
+    }
     if (rank == 0) printf("ok %d ranks\n", size);
     MPI_Finalize();
     return 0;

@@ -27,8 +27,8 @@ fn launcher(installed: &Installed, ranks: &str) -> Option<Command> {
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.args(["--oversubscribe", "--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
         command.args(["--mca", "mtl_ofi_provider_include", "fpga"]);
-        // One-sided operations by messages.
-        command.args(["--mca", "osc", "^ucx"]);
+        // One-sided operations by messages: on one machine the default is its own shared memory.
+        command.args(["--mca", "osc", "pt2pt", "--mca", "btl", "self"]);
     } else {
         // Also between processes of one machine.
         command.env("FI_PROVIDER", "fpga").env("MPIR_CVAR_NOLOCAL", "1");

@@ -5,6 +5,7 @@ export PATH=/bin:/usr/bin HOME=/ TMPDIR=/tmp
 /bin/busybox mkdir -p /dev /proc /sys /tmp
 /bin/busybox --install -s /bin
 mount -t devtmpfs dev /dev
+mkdir -p /dev/shm
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t tmpfs tmp /tmp

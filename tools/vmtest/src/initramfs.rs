@@ -18,12 +18,13 @@ use super::vendor;
 
 const INIT: &str = include_str!("../guest/init.sh");
 /// Scripts that steps use as commands.
-const SCRIPTS: [(&str, &str); 5] = [
+const SCRIPTS: [(&str, &str); 6] = [
     ("host", include_str!("../guest/host.sh")),
     ("bind", include_str!("../guest/bind.sh")),
     ("kill-test", include_str!("../guest/kill.sh")),
     ("poll-transfers", include_str!("../guest/poll.sh")),
     ("remote", include_str!("../guest/remote.sh")),
+    ("run-mpi", include_str!("../guest/run-mpi.sh")),
 ];
 /// Modules for a kernel that builds VFIO as modules.
 const MODULES: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
