@@ -17,7 +17,7 @@ use crate::sys::{
 };
 use crate::vector::AddressVector;
 use core::sync::atomic::{AtomicU64, Ordering};
-use fpga_messages::{Address, Completion, CompletionKind, MessengerOptions, PeerId, PostError};
+use fpga_messages::{Address, Completion, CompletionKind, Failure, MessengerOptions, PeerId, PostError};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -97,6 +97,8 @@ pub(crate) struct State {
     /// Address in the vector of each peer of the engine.
     sources: Vec<u64>,
     version: u64,
+    /// Failure of the card or of a peer that was reported last.
+    reported: Option<Failure>,
 }
 
 /// Endpoint without its handles.
@@ -424,6 +426,7 @@ impl State {
         };
         match &completion.result {
             Err(failure) => {
+                report(failure, &mut self.reported);
                 let (cut, code, text) = (completion.cut, Code::from(failure), failure.to_string());
                 binding.queue.push_error(ErrorEntry { entry, cut, code, text });
             }
@@ -436,6 +439,17 @@ impl State {
             }
             Ok(()) => {}
         }
+    }
+}
+
+/// Writes a warning about a failure of the card or of a peer, once for all operations that end with it: programs show the error number at
+/// most.
+fn report(failure: &Failure, reported: &mut Option<Failure>) {
+    let is_lasting =
+        matches!(failure, Failure::Card { .. } | Failure::Unreachable { .. } | Failure::Restarted { .. });
+    if is_lasting && reported.as_ref() != Some(failure) {
+        log::warn(format_args!("{failure}"));
+        *reported = Some(failure.clone());
     }
 }
 

@@ -86,6 +86,18 @@ fn endpoints_exchange_data_through_cards() {
 }
 
 #[test]
+fn endpoint_unreachable_peer_is_reported_once() {
+    let installed = Installed::new();
+    let Some(program) = compiled("unreachable.c", installed.0.path()) else { return };
+    let mut command = Command::new(program);
+    installed.prepare(&mut command);
+    let output = command.env("FPGA_GIVE_UP", "0.2").output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.ends_with("ok\n"), "{out}{err}");
+    assert_eq!(err.matches("fpga://127.0.0.1:9 does not answer").count(), 1, "{err}");
+}
+
+#[test]
 fn fi_info_lists_provider() {
     let Some(output) = Installed::new().run(Path::new("fi_info"), &["-p", "fpga"]) else {
         println!("skipped: no fi_info (package libfabric-bin)");
