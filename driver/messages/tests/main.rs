@@ -9,6 +9,7 @@ mod direct;
 mod failures;
 mod messages;
 mod random;
+mod served;
 
 /// Counts allocations per thread.
 #[global_allocator]
