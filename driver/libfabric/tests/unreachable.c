@@ -46,7 +46,8 @@ int main(void)
 	EXPECT(fi_av_insert(av, nobody, 1, NULL, 0, NULL), 1);
 	for (int number = 0; number < 2; number++)
 		EXPECT(fi_tsend(ep, data, sizeof(data), NULL, 0, 1, NULL), 0);
-	for (int number = 0; number < 2; number++) {
+	EXPECT(fi_tinject(ep, data, sizeof(data), 0, 1), 0);
+	for (int number = 0; number < 3; number++) {
 		struct fi_cq_err_entry error = { 0 };
 		while ((count = fi_cq_read(cq, &entry, 1)) == -FI_EAGAIN) ;
 		EXPECT(count, -FI_EAVAIL);

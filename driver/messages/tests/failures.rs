@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpga_messages::{Failure, LinkChoice, PostError};
+use fpga_messages::{CompleteWhen, Failure, LinkChoice, PostError, SendRequest};
 
 use crate::bed::{Bed, End, options, receive, send};
 
@@ -30,6 +30,19 @@ fn peer_that_never_was_fails_sends() {
         Ok(()) => assert!(is_unreachable(bed.wait(0, 3).result)),
         Err(error) => assert!(matches!(error, PostError::Failed(Failure::Unreachable { .. })), "{error}"),
     }
+}
+
+#[test]
+fn peer_that_never_was_fails_injected_sends() {
+    let mut bed = Bed::new(1, &impatient());
+    let nobody = bed.0[0].messenger.add_peer("fpga://127.0.0.1:9".parse().unwrap()).unwrap();
+    for context in [1, 2] {
+        let request =
+            SendRequest { complete: CompleteWhen::Injected, ..send(nobody.0 as usize, 0, 10, None, context) };
+        bed.0[0].messenger.send(&request).unwrap();
+    }
+    assert!(is_unreachable(bed.wait(0, 1).result));
+    assert!(is_unreachable(bed.wait(0, 2).result));
 }
 
 #[test]

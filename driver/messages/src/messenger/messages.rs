@@ -28,21 +28,19 @@ impl Messenger {
         if !is_large {
             (operation.sent, operation.is_granted) = (length, true);
         }
-        let id = match request.complete {
-            CompleteWhen::Injected => None,
-            _ => Some(self.operations.insert(operation).ok_or(PostError::Full)?),
-        };
+        // Injected messages too: a message that is lost has a completion.
+        let id = self.operations.insert(operation).ok_or(PostError::Full)?;
         let header = Header {
             is_tagged: request.tag.is_some(),
             tag: request.tag.unwrap_or(0),
             immediate: request.immediate,
             wants_done: request.complete == CompleteWhen::Delivered,
-            operation: id.map_or(0, |id| id.index),
+            operation: id.index,
             length,
             ..Header::new(if is_large { Kind::LargeMessage } else { Kind::Message })
         };
         let payload = if is_large { Payload::None } else { Payload::Host(request.data) };
-        self.submit(request.peer, QueuedRecord { header, payload, operation: id });
+        self.submit(request.peer, QueuedRecord { header, payload, operation: Some(id) });
         self.start();
         Ok(())
     }
