@@ -11,6 +11,7 @@ mod cache;
 mod debian;
 mod initramfs;
 mod kernel;
+mod lines;
 mod machine;
 mod modules;
 mod mpi;

@@ -1,27 +1,26 @@
 //! One guest from its start to its end.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::cache::{CacheError, at};
 use super::initramfs::{self, Contents, InitramfsError};
 use super::kernel::Bootable;
+use super::lines::lines_of;
 use super::machine::{self, Files};
 use super::plan::{Device, Job, Step};
-use super::protocol::{GuestLine, MAX_LINE_BYTES, Request};
+use super::protocol::{GuestLine, Request};
 use super::qemu::Qemu;
 use super::qmp::{Qmp, QmpError};
 use super::report::{GuestReport, Row, Status, judge};
-use super::served::{RTL_VARIABLE, Served, serve, serve_rtl};
+use super::served::{END_TIMEOUT, RTL_VARIABLE, ServeError, Served, serve, serve_rtl};
 use fpga_process::{ChildGuard, ToolError, tail};
 
-/// Timeout for a card or a guest to end after a request.
-pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for a machine to end after the first one of its guest.
 const MACHINE_ENDS: Duration = Duration::from_secs(30);
 /// Time between two polls of the stop request.
@@ -44,9 +43,9 @@ pub(crate) enum RunError {
     /// The emulator's control socket failed.
     #[error(transparent)]
     Control(#[from] QmpError),
-    /// A card's process did not become ready.
-    #[error("`fpgactl card serve` failed for card {number}: {reason}")]
-    Card { number: usize, reason: String },
+    /// A card is not served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     /// A pipe to a process is missing.
     #[error("a process has no {0}")]
     Pipe(&'static str),
@@ -163,8 +162,8 @@ fn boot(
             Device::Card { file, rtl, .. } => {
                 let model = std::env::var_os(RTL_VARIABLE).filter(|_| *rtl);
                 Some(match model {
-                    Some(model) => serve_rtl(parts, files, number, &model)?,
-                    None => serve(parts, files, number, file.as_deref())?,
+                    Some(model) => serve_rtl(parts.server, files, number, &model)?,
+                    None => serve(parts.server, parts.root, files, number, file.as_deref())?,
                 })
             }
             Device::Emulated { .. } => None,
@@ -188,29 +187,6 @@ fn boot(
         emulator.end(END_TIMEOUT)?;
     }
     talked
-}
-
-/// Reads the lines of a stream on a separate thread; the channel closes at the end of the stream.
-pub(crate) fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
-    let (send, receive) = sync_channel(64);
-    std::thread::spawn(move || forward(stream, &send));
-    receive
-}
-
-fn forward(stream: impl Read, send: &SyncSender<String>) {
-    let mut stream = BufReader::new(stream);
-    loop {
-        let mut line = Vec::new();
-        // A line without an end is cut, not collected.
-        match stream.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-        if send.send(line).is_err() {
-            return;
-        }
-    }
 }
 
 /// Conversation between a guest and the test bed.

@@ -4,18 +4,31 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
+use super::lines::lines_of;
 use super::machine::Files;
 use super::protocol::MAX_LINE_BYTES;
-use super::run::{END_TIMEOUT, Parts, RunError, lines_of};
-use fpga_process::ChildGuard;
+use fpga_process::{ChildGuard, ToolError};
 
 /// Timeout until a client can connect to a card.
 const CARD_STARTS: Duration = Duration::from_secs(20);
+/// Timeout for a card or a guest to end after a request.
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Reasons why a card is not served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    /// The program could not be started or ended.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// The process did not become ready.
+    #[error("`fpgactl card serve` failed for card {number}: {reason}")]
+    Card { number: usize, reason: String },
+}
 
 /// Process that serves a card.
 #[derive(Debug)]
@@ -32,13 +45,14 @@ pub(crate) const RTL_VARIABLE: &str = "FPGA_RTL_MODEL";
 
 /// Starts a card's process and waits until a client can connect.
 pub(crate) fn serve(
-    parts: &Parts<'_>,
+    server: &Path,
+    root: &Path,
     files: &Files,
     number: usize,
     file: Option<&str>,
-) -> Result<Served, RunError> {
+) -> Result<Served, ServeError> {
     let statistics = files.statistics(number);
-    let mut command = Command::new(parts.server);
+    let mut command = Command::new(server);
     command.args(["card", "serve", "--socket"]).arg(files.card(number));
     command.arg("--stats").arg(&statistics);
     let control = files.card_control(number);
@@ -50,7 +64,7 @@ pub(crate) fn serve(
         }
     }
     if let Some(file) = file {
-        command.arg("--card-file").arg(file).current_dir(parts.root);
+        command.arg("--card-file").arg(file).current_dir(root);
     }
     let process = started(number, ChildGuard::spawn("fpgactl card serve", &command)?)?;
     Ok(Served { process, control, statistics: Some(statistics) })
@@ -58,29 +72,30 @@ pub(crate) fn serve(
 
 /// Starts a model of RTL in the same way. It has no counters and no control socket.
 pub(crate) fn serve_rtl(
-    parts: &Parts<'_>,
+    server: &Path,
     files: &Files,
     number: usize,
     model: &OsStr,
-) -> Result<Served, RunError> {
-    let mut command = Command::new(parts.server);
+) -> Result<Served, ServeError> {
+    let mut command = Command::new(server);
     command.args(["rtl", "run"]).arg(model).arg("--socket").arg(files.card(number));
     let process = started(number, ChildGuard::spawn("fpgactl rtl run", &command)?)?;
     Ok(Served { process, control: files.card_control(number), statistics: None })
 }
 
 /// Waits until clients of the process's card can connect.
-fn started(number: usize, mut process: ChildGuard) -> Result<ChildGuard, RunError> {
-    let lines = lines_of(process.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);
-    match lines.recv_timeout(CARD_STARTS) {
+fn started(number: usize, mut process: ChildGuard) -> Result<ChildGuard, ServeError> {
+    let failed = |reason: String| Err(ServeError::Card { number, reason });
+    let Some(out) = process.parts().stdout.take() else {
+        return failed("the process has no standard output".to_owned());
+    };
+    match lines_of(out).recv_timeout(CARD_STARTS) {
         Ok(line) if line.starts_with("ready ") => Ok(process),
-        Ok(line) => Err(RunError::Card { number, reason: format!("unexpected output \"{line}\"") }),
-        Err(RecvTimeoutError::Timeout) => {
-            Err(RunError::Card { number, reason: format!("not ready after {} s", CARD_STARTS.as_secs()) })
-        }
+        Ok(line) => failed(format!("unexpected output \"{line}\"")),
+        Err(RecvTimeoutError::Timeout) => failed(format!("not ready after {} s", CARD_STARTS.as_secs())),
         Err(RecvTimeoutError::Disconnected) => {
             process.end(END_TIMEOUT)?;
-            Err(RunError::Card { number, reason: process.stderr_text() })
+            failed(process.stderr_text())
         }
     }
 }
