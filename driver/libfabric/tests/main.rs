@@ -3,6 +3,7 @@
 
 mod fabtests;
 mod mpi;
+mod random;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod buffers;
 mod card;
 mod completion;
 mod error;

@@ -1,6 +1,7 @@
 //! Matching of messages with receives: in the order of arrival, and in the order in which receives were posted.
 
 use crate::address::PeerId;
+use crate::buffers::{BufferId, Buffers};
 use crate::request::{HostRanges, ReceiveRequest, TagPattern, Token};
 use crate::wire::Header;
 use std::collections::VecDeque;
@@ -21,16 +22,26 @@ pub(crate) struct Unexpected {
 pub(crate) struct Matched {
     pub(crate) token: Token,
     pub(crate) data: HostRanges,
-    pub(crate) is_last: bool,
+    /// Buffer for several messages.
+    pub(crate) buffer: Option<BufferId>,
+}
+
+/// Receive that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    pub(crate) request: ReceiveRequest,
+    pub(crate) buffer: Option<BufferId>,
 }
 
 /// Receives that wait, and messages that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Matching {
-    posted: [VecDeque<ReceiveRequest>; 2],
+    posted: [VecDeque<Posted>; 2],
     unexpected: [VecDeque<Unexpected>; 2],
     /// Memory of earlier messages.
     spare: Vec<Vec<u8>>,
+    /// Buffers for several messages.
+    pub(crate) buffers: Buffers,
 }
 
 /// Maximum number of buffers that are kept, and maximum capacity of each.
@@ -48,9 +59,9 @@ impl Matching {
     /// Finds the receive for a message, and removes it unless its buffer takes further messages.
     pub(crate) fn arrived(&mut self, peer: PeerId, header: &Header) -> Option<Matched> {
         let posted = self.posted.get_mut(usize::from(header.is_tagged))?;
-        let at = posted.iter().position(|request| matches(request, peer, header))?;
-        let request = posted.get_mut(at)?;
-        let (matched, is_used_up) = take_part(request, header.length);
+        let at = posted.iter().position(|posted| matches(&posted.request, peer, header))?;
+        let receive = posted.get_mut(at)?;
+        let (matched, is_used_up) = take_part(&mut self.buffers, receive, header.length);
         if is_used_up {
             posted.remove(at);
         }
@@ -84,16 +95,16 @@ impl Matching {
 
     /// Posts a receive, or returns the message that it matches, with the place for it. A buffer for several messages is called for again
     /// until there is none.
-    pub(crate) fn post(&mut self, request: &mut ReceiveRequest) -> Option<(Unexpected, Matched, bool)> {
-        let Some(at) = self.position(request) else {
-            if let Some(queue) = self.posted.get_mut(usize::from(request.tag.is_some())) {
-                queue.push_back(*request);
+    pub(crate) fn post(&mut self, receive: &mut Posted) -> Option<(Unexpected, Matched, bool)> {
+        let is_tagged = usize::from(receive.request.tag.is_some());
+        let Some(at) = self.position(&receive.request) else {
+            if let Some(queue) = self.posted.get_mut(is_tagged) {
+                queue.push_back(*receive);
             }
             return None;
         };
-        let queue = self.unexpected.get_mut(usize::from(request.tag.is_some()))?;
-        let message = queue.remove(at)?;
-        let (matched, is_used_up) = take_part(request, message.header.length);
+        let message = self.unexpected.get_mut(is_tagged)?.remove(at)?;
+        let (matched, is_used_up) = take_part(&mut self.buffers, receive, message.header.length);
         Some((message, matched, is_used_up))
     }
 
@@ -128,21 +139,21 @@ impl Matching {
     }
 
     /// Removes the oldest receive with `context`.
-    pub(crate) fn cancel(&mut self, context: u64) -> Option<ReceiveRequest> {
+    pub(crate) fn cancel(&mut self, context: u64) -> Option<Posted> {
         self.posted.iter_mut().find_map(|queue| {
-            let at = queue.iter().position(|request| request.token.context == context)?;
+            let at = queue.iter().position(|posted| posted.request.token.context == context)?;
             queue.remove(at)
         })
     }
 
     /// Removes the receives from `peer` alone, or all of them, and the large messages of a peer, whose data will not come.
-    pub(crate) fn fail(&mut self, peer: Option<PeerId>) -> Vec<ReceiveRequest> {
+    pub(crate) fn fail(&mut self, peer: Option<PeerId>) -> Vec<Posted> {
         let mut failed = Vec::new();
         for queue in &mut self.posted {
-            queue.retain(|request| {
-                let hit = peer.is_none() || request.from == peer;
+            queue.retain(|posted| {
+                let hit = peer.is_none() || posted.request.from == peer;
                 if hit {
-                    failed.push(*request);
+                    failed.push(*posted);
                 }
                 !hit
             });
@@ -158,7 +169,7 @@ impl Matching {
 
     /// Appends the peers from which receives wait.
     pub(crate) fn sources(&self, into: &mut Vec<PeerId>) {
-        into.extend(self.posted.iter().flatten().filter_map(|request| request.from));
+        into.extend(self.posted.iter().flatten().filter_map(|posted| posted.request.from));
     }
 
     /// Whether a receive waits.
@@ -168,17 +179,19 @@ impl Matching {
 }
 
 /// Takes the part of a receive's buffer that a message of `length` bytes needs. Returns whether the receive is used up.
-fn take_part(request: &mut ReceiveRequest, length: u64) -> (Matched, bool) {
-    let Some(least) = request.multi else {
-        return (Matched { token: request.token, data: request.data, is_last: false }, true);
+fn take_part(buffers: &mut Buffers, receive: &mut Posted, length: u64) -> (Matched, bool) {
+    let Posted { request, buffer } = receive;
+    let (Some(least), Some(id)) = (request.multi, *buffer) else {
+        return (Matched { token: request.token, data: request.data, buffer: None }, true);
     };
     let range = request.data.as_slice().first().copied().unwrap_or_default();
     let taken = length.min(range.length);
     let part = HostRanges::one(range.address, taken).unwrap_or_default();
     let rest = range.length - taken;
     request.data = HostRanges::one(range.address + taken, rest).unwrap_or_default();
-    let is_last = rest < least.max(1);
-    (Matched { token: request.token, data: part, is_last }, is_last)
+    let is_used_up = rest < least.max(1);
+    buffers.matched(id, is_used_up);
+    (Matched { token: request.token, data: part, buffer: Some(id) }, is_used_up)
 }
 
 #[cfg(test)]
@@ -186,14 +199,15 @@ mod tests {
     use super::*;
     use crate::wire::Kind;
 
-    fn receive(from: Option<u32>, tag: Option<(u64, u64)>, context: u64) -> ReceiveRequest {
-        ReceiveRequest {
+    fn receive(from: Option<u32>, tag: Option<(u64, u64)>, context: u64) -> Posted {
+        let request = ReceiveRequest {
             from: from.map(PeerId),
             tag: tag.map(|(tag, ignore)| TagPattern { tag, ignore }),
             data: HostRanges::one(0x1000, 100).unwrap(),
             multi: None,
             token: Token { context, user: 0 },
-        }
+        };
+        Posted { request, buffer: None }
     }
 
     fn message(tag: Option<u64>, length: u64) -> Header {
@@ -224,14 +238,14 @@ mod tests {
             matching.keep(PeerId(0), message(Some(tag), 1), 1, |data| data.fill(byte));
         }
         let mut request = receive(None, Some((7, 0)), 1);
-        assert_eq!(matching.find(&request).map(|(peer, _)| peer), Some(PeerId(0)));
-        matching.claim(&receive(None, Some((7, 0)), 44));
+        assert_eq!(matching.find(&request.request).map(|(peer, _)| peer), Some(PeerId(0)));
+        matching.claim(&receive(None, Some((7, 0)), 44).request);
         // The first one is claimed: the second one matches.
         let (found, ..) = matching.post(&mut request).unwrap();
         assert_eq!(found.data, [2]);
         assert_eq!(matching.take_claimed(true, 44).unwrap().data, [1]);
         assert!(matching.post(&mut request).is_none());
-        assert_eq!(matching.cancel(1).map(|request| request.token.context), Some(1));
+        assert_eq!(matching.cancel(1).map(|posted| posted.request.token.context), Some(1));
         assert!(matching.cancel(1).is_none());
     }
 
@@ -239,18 +253,13 @@ mod tests {
     fn matching_buffer_for_several_messages_is_divided() {
         let mut matching = Matching::default();
         let mut request = receive(None, None, 1);
-        request.multi = Some(40);
+        request.request.multi = Some(40);
+        request.buffer = Some(matching.buffers.insert());
         assert!(matching.post(&mut request).is_none());
         let first = matching.arrived(PeerId(0), &message(None, 30)).unwrap();
-        assert_eq!(
-            (first.data.as_slice()[0].address, first.data.length(), first.is_last),
-            (0x1000, 30, false)
-        );
+        assert_eq!((first.data.as_slice()[0].address, first.data.length()), (0x1000, 30));
         let second = matching.arrived(PeerId(0), &message(None, 31)).unwrap();
-        assert_eq!(
-            (second.data.as_slice()[0].address, second.data.length(), second.is_last),
-            (0x101e, 31, true)
-        );
+        assert_eq!((second.data.as_slice()[0].address, second.data.length()), (0x101e, 31));
         assert!(matching.arrived(PeerId(0), &message(None, 1)).is_none());
     }
 }

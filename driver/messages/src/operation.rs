@@ -1,6 +1,7 @@
 //! Operations in progress.
 
 use crate::address::PeerId;
+use crate::buffers::BufferId;
 use crate::messenger::direct::Lent;
 use crate::request::{CompleteWhen, HostRanges, Token};
 use crate::wire::{Grant, Header, MAX_GRANT};
@@ -65,8 +66,8 @@ pub(crate) struct Operation {
     pub(crate) tag: u64,
     pub(crate) is_tagged: bool,
     pub(crate) immediate: Option<u64>,
-    /// The buffer of the message takes no further ones.
-    pub(crate) is_last: bool,
+    /// Buffer for several messages.
+    pub(crate) buffer: Option<BufferId>,
     /// The peer waits for the end.
     pub(crate) wants_done: bool,
     /// Number at the peer.
@@ -104,7 +105,7 @@ impl Operation {
             tag: 0,
             is_tagged: false,
             immediate: None,
-            is_last: false,
+            buffer: None,
             wants_done: false,
             peer_operation: 0,
             request: None,

@@ -261,3 +261,49 @@ fn first_messages_of_both_sides_may_cross() {
         }
     }
 }
+
+/// A buffer for several messages is free with its last completion, even if a large message completes after a small one that fills it up.
+#[test]
+fn buffer_for_several_messages_is_returned_with_its_last_completion() {
+    let mut bed = Bed::new(2, &options(LinkChoice::Auto));
+    let mut buffer = receive(None, 0, 500_000, None, 9);
+    buffer.multi = Some(50_000);
+    bed.0[1].messenger.receive(&buffer).unwrap();
+    bed.0[0].poke(0, &bytes(1, 450_000));
+    for (context, length) in [(1, 450_000), (2, 100)] {
+        bed.0[0].messenger.send(&send(1, 0, length, None, context)).unwrap();
+    }
+    let (first, second) = (bed.wait(1, 9), bed.wait(1, 9));
+    assert_eq!((first.length, first.is_last), (100, false));
+    assert_eq!((second.length, second.is_last), (450_000, true));
+    assert!(bed.0[1].peek(0, 450_000) == bytes(1, 450_000));
+}
+
+/// The cancelled buffer is free once the messages in it are complete.
+#[test]
+fn buffer_for_several_messages_is_cancelled_after_its_messages() {
+    let mut bed = Bed::new(2, &options(LinkChoice::Auto));
+    let mut buffer = receive(None, 0, 500_000, None, 9);
+    buffer.multi = Some(1);
+    bed.0[0].messenger.send(&send(1, 0, 400_000, None, 1)).unwrap();
+    while bed.0[1].messenger.in_progress() == 0 {
+        bed.0[1].messenger.receive(&buffer).unwrap();
+        bed.progress();
+        if bed.0[1].messenger.in_progress() == 0 {
+            assert!(bed.0[1].messenger.cancel(9));
+            assert!(bed.wait(1, 9).is_last);
+        }
+    }
+    assert!(bed.0[1].messenger.cancel(9));
+    let (message, end) = (bed.wait(1, 9), bed.wait(1, 9));
+    assert_eq!((message.length, message.is_last, message.result), (400_000, false, Ok(())));
+    assert_eq!((end.is_last, end.result), (true, Err(Failure::Cancelled)));
+}
+
+#[test]
+fn cancelled_receive_of_one_message_returns_no_buffer() {
+    let mut bed = Bed::new(1, &options(LinkChoice::Auto));
+    bed.0[0].messenger.receive(&receive(None, 0, 10, Some(1), 1)).unwrap();
+    assert!(bed.0[0].messenger.cancel(1));
+    assert!(!bed.wait(0, 1).is_last);
+}

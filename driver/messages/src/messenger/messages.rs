@@ -4,7 +4,7 @@ use super::{Messenger, PostError};
 use crate::address::PeerId;
 use crate::completion::{Completion, CompletionKind, Failure};
 use crate::layout::{Doorbell, MAX_EAGER};
-use crate::matching::{Matched, Unexpected};
+use crate::matching::{Matched, Posted, Unexpected};
 use crate::operation::{Local, Operation, Role};
 use crate::peer::{Payload, QueuedRecord};
 use crate::request::{CompleteWhen, Peek, ReceiveRequest, SendRequest};
@@ -58,8 +58,9 @@ impl Messenger {
     /// [`PostError`].
     pub fn receive(&mut self, request: &ReceiveRequest) -> Result<(), PostError> {
         self.check_receive(request)?;
-        let mut request = *request;
-        while let Some((message, matched, is_used_up)) = self.matching.post(&mut request) {
+        let buffer = request.multi.map(|_| self.matching.buffers.insert());
+        let mut receive = Posted { request: *request, buffer };
+        while let Some((message, matched, is_used_up)) = self.matching.post(&mut receive) {
             self.deliver(message, &matched);
             if is_used_up {
                 break;
@@ -153,15 +154,15 @@ impl Messenger {
             });
             return Ok(());
         }
-        let matched = Matched { token: request.token, data: request.data, is_last: false };
+        let matched = Matched { token: request.token, data: request.data, buffer: None };
         self.deliver(message, &matched);
         Ok(())
     }
 
     /// Cancels a posted receive. Returns whether there was one; its completion is [`Cancelled`](Failure::Cancelled).
     pub fn cancel(&mut self, context: u64) -> bool {
-        let Some(request) = self.matching.cancel(context) else { return false };
-        self.fail_receive(&request, &Failure::Cancelled);
+        let Some(posted) = self.matching.cancel(context) else { return false };
+        self.fail_posted(&posted, &Failure::Cancelled);
         true
     }
 
@@ -209,7 +210,7 @@ impl Messenger {
         operation.cut = header.length - taken;
         (operation.tag, operation.is_tagged) = (header.tag, header.is_tagged);
         operation.immediate = header.immediate;
-        operation.is_last = matched.is_last;
+        operation.buffer = matched.buffer;
         operation.peer_operation = header.operation;
         operation.wants_done = header.wants_done;
         operation

@@ -415,6 +415,7 @@ impl Messenger {
             Local::Region { key, .. } => (0, Some(*key)),
         };
         let source = is_arrival.then_some(operation.peer);
+        let ended = operation.buffer.map(|buffer| self.matching.buffers.ended(buffer)).unwrap_or_default();
         self.completions.push_back(Completion {
             token: operation.token,
             kind,
@@ -426,8 +427,11 @@ impl Messenger {
             immediate: if is_arrival { operation.immediate } else { None },
             source,
             key,
-            is_last: operation.is_last,
+            is_last: ended.is_last,
             result,
         });
+        if let Some((request, failure)) = ended.failed {
+            self.fail_receive(&request, &failure);
+        }
     }
 }

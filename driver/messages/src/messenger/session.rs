@@ -4,6 +4,7 @@ use super::Messenger;
 use crate::address::PeerId;
 use crate::completion::{Completion, CompletionKind, Failure};
 use crate::layout::{CHUNK, Doorbell, HELLO_BYTES, HELLO_KEY, HELLO_SLOTS, Layout, MAX_RECORD, RING};
+use crate::matching::Posted;
 use crate::peer::{Remote, Session};
 use crate::request::ReceiveRequest;
 use crate::wire::Hello;
@@ -188,8 +189,8 @@ impl Messenger {
             self.finish(operation, Err(failure.clone()));
         }
         self.fail_postponed(Some(id), failure);
-        for request in self.matching.fail(Some(id)) {
-            self.fail_receive(&request, failure);
+        for posted in self.matching.fail(Some(id)) {
+            self.fail_posted(&posted, failure);
         }
     }
 
@@ -204,8 +205,16 @@ impl Messenger {
             self.finish(operation, Err(failure.clone()));
         }
         self.fail_postponed(None, &failure);
-        for request in self.matching.fail(None) {
-            self.fail_receive(&request, &failure);
+        for posted in self.matching.fail(None) {
+            self.fail_posted(&posted, &failure);
+        }
+    }
+
+    /// Ends a receive that has waited, after the messages that its buffer has.
+    pub(super) fn fail_posted(&mut self, posted: &Posted, failure: &Failure) {
+        let Posted { request, buffer } = posted;
+        if buffer.is_none_or(|buffer| self.matching.buffers.fail(buffer, request, failure)) {
+            self.fail_receive(request, failure);
         }
     }
 
@@ -221,7 +230,7 @@ impl Messenger {
             immediate: None,
             source: request.from,
             key: None,
-            is_last: true,
+            is_last: request.multi.is_some(),
             result: Err(failure.clone()),
         });
     }

@@ -1,0 +1,41 @@
+//! Random operations of four processes, checked against a list that all of them derive from a seed.
+//!
+//! `FPGA_RANDOM_OPERATIONS` is the number of operations of each run, and `FPGA_RANDOM_SEED` the seed.
+
+use crate::{Installed, compiled};
+use std::process::Command;
+
+const OPERATIONS: &str = "20000";
+/// With lost packets each waits for a repetition.
+const OPERATIONS_WITH_LOSS: &str = "4000";
+
+fn run(progress: &str, operations: &str, conditions: &[(&str, &str)]) {
+    let installed = Installed::new();
+    let Some(program) = compiled("random.c", installed.0.path()) else { return };
+    let variable = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    let mut command = Command::new(program);
+    installed.prepare(&mut command);
+    command.args([
+        &variable("FPGA_RANDOM_OPERATIONS", operations),
+        &variable("FPGA_RANDOM_SEED", "1"),
+        progress,
+    ]);
+    command.env("XDG_RUNTIME_DIR", installed.0.path()).envs(conditions.iter().copied());
+    let output = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{out}");
+    assert!(output.status.success() && out.ends_with("ok\n"), "{out}{err}");
+}
+
+#[test]
+fn random_operations_of_ranks_match_the_model() {
+    run("manual", OPERATIONS, &[]);
+    run("auto", OPERATIONS, &[]);
+}
+
+#[test]
+fn random_operations_with_loss_and_reordering_match_the_model() {
+    let conditions = [("FPGA_LOSS", "1%"), ("FPGA_REORDER", "32")];
+    run("manual", OPERATIONS_WITH_LOSS, &conditions);
+    run("auto", OPERATIONS_WITH_LOSS, &conditions);
+}
