@@ -161,7 +161,7 @@ impl Messenger {
             Fetched::Hello { node, incarnation } => {
                 let mut hello = [0; HEADER];
                 if bytes.read(0, &mut hello).is_ok()
-                    && let Some(hello) = Hello::decode(&hello)
+                    && let Some(hello) = Hello::decode(&hello, (node, incarnation))
                 {
                     self.greeted(node, incarnation, &hello);
                 }

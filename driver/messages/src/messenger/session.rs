@@ -71,11 +71,12 @@ impl Messenger {
         };
         let target = self.side.layout.hello();
         let target = RemoteRegion { node, address: target.start, length: target.length, key: HELLO_KEY };
-        // Any slot: two hellos in one slot at the same time are noticed, because one has no answer.
+        // Any slot: of two hellos in one slot at the same time one has no answer, and is sent again.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        self.send_hello(id, &hello.encode(), target, self.random % HELLO_SLOTS * HELLO_BYTES)
+        let sender = (self.region.node, self.side.endpoint.incarnation());
+        self.send_hello(id, &hello.encode(sender), target, self.random % HELLO_SLOTS * HELLO_BYTES)
     }
 
     /// Ring of a peer here; a new one if it has none.
