@@ -85,6 +85,8 @@ pub(crate) struct Peer {
     /// Position of the next record in it, and records that have arrived before it.
     read_at: u64,
     early: Vec<(u64, u32)>,
+    /// Bytes of the ring that the peer may not write again yet, as far as its records have arrived in order.
+    taken: u64,
     /// Arrivals from a process whose hello has not arrived.
     pub(crate) held: Vec<Notification>,
     /// Units of the ring that the peer was not told of.
@@ -127,6 +129,7 @@ impl Peer {
             ring: None,
             read_at: 0,
             early: Vec::new(),
+            taken: 0,
             held: Vec::new(),
             freed: 0,
             lent: Vec::new(),
@@ -138,7 +141,7 @@ impl Peer {
 
     /// Forgets everything of the session but the ring.
     pub(crate) fn reset(&mut self) {
-        (self.write_at, self.in_use, self.read_at, self.freed) = (0, 0, 0, 0);
+        (self.write_at, self.in_use, self.read_at, self.freed, self.taken) = (0, 0, 0, 0, 0);
         self.ended = self.ended.wrapping_add(1);
         self.remote = None;
         self.incarnation = None;
@@ -172,12 +175,15 @@ impl Peer {
         }
     }
 
-    /// Notes a record at `offset` of the peer's ring here.
-    pub(crate) fn note_arrival(&mut self, offset: u64, length: u32) {
-        // A ring has no more records; others are a defect of the peer.
-        if self.early.len() < MAX_EARLY {
-            self.early.push((offset, length));
-        }
+    /// Notes a record at `offset` of the peer's ring here. Returns `false` if there are more records than a ring has space for.
+    pub(crate) fn note_arrival(&mut self, offset: u64, length: u32) -> bool {
+        self.early.push((offset, length));
+        self.early.len() <= MAX_EARLY
+    }
+
+    /// Whether the peer has written space of its ring that was not returned to it.
+    pub(crate) const fn has_overrun(&self) -> bool {
+        self.taken > RING
     }
 
     /// Returns the next record in order, if it has arrived: its offset and length.
@@ -186,7 +192,7 @@ impl Peer {
         let (offset, length) = self.early.swap_remove(at);
         let (next, used) = advance(offset, length.into(), RING);
         self.read_at = next;
-        let _ = used;
+        self.taken += used;
         Some((offset, length))
     }
 
@@ -200,6 +206,7 @@ impl Peer {
     pub(crate) fn take_credit(&mut self) -> u16 {
         let units = u16::try_from(self.freed).unwrap_or(u16::MAX);
         self.freed -= u32::from(units);
+        self.taken = self.taken.saturating_sub(u64::from(units) * UNIT);
         units
     }
 }
@@ -224,11 +231,11 @@ mod tests {
         for round in 0..10_000_u64 {
             length = (length * 31 + round) % (MAX_RECORD - 63) + 64;
             let offset = writer.reserve(length).unwrap() - 4096;
-            reader.note_arrival(offset, u32::try_from(length).unwrap());
+            assert!(reader.note_arrival(offset, u32::try_from(length).unwrap()));
             assert_eq!(reader.next_arrival(), Some((offset, u32::try_from(length).unwrap())));
             reader.note_freed(offset, u32::try_from(length).unwrap());
             assert!(offset + length <= RING);
-            assert!(writer.credit(reader.take_credit().into()));
+            assert!(writer.credit(reader.take_credit().into()) && !reader.has_overrun());
         }
         assert_eq!(writer.in_use, 0);
         assert!(!writer.credit(1));
@@ -255,10 +262,25 @@ mod tests {
     #[test]
     fn peer_early_record_waits_for_the_one_before() {
         let mut reader = Peer::new(NodeId::new(2));
-        reader.note_arrival(128, 64);
+        assert!(reader.note_arrival(128, 64));
         assert_eq!(reader.next_arrival(), None);
-        reader.note_arrival(0, 100);
+        assert!(reader.note_arrival(0, 100));
         assert_eq!(reader.next_arrival(), Some((0, 100)));
         assert_eq!(reader.next_arrival(), Some((128, 64)));
+    }
+
+    #[test]
+    fn peer_that_ignores_the_space_of_its_ring_is_noticed() {
+        let mut reader = Peer::new(NodeId::new(2));
+        let (mut at, mut count) = (0, 0);
+        while !reader.has_overrun() {
+            assert!(reader.note_arrival(at, 64) && reader.next_arrival().is_some());
+            (at, _) = advance(at, 64, RING);
+            count += 1;
+        }
+        assert!(count <= RING / UNIT + 1);
+        let mut reader = Peer::new(NodeId::new(2));
+        assert!((0..MAX_EARLY).all(|_| reader.note_arrival(64, 64)));
+        assert!(!reader.note_arrival(64, 64));
     }
 }

@@ -248,7 +248,9 @@ impl Messenger {
     pub(super) fn atomic_arrived(&mut self, id: PeerId, header: &Header, data: SharedSlice<'_>) {
         let length = usize::try_from(header.length).unwrap_or(usize::MAX);
         let fetches = !header.wants_done;
-        if header.length > MAX_EAGER || data.len() > 2 * length {
+        let split = if header.is_tagged { length } else { 0 };
+        let is_complete = data.len().checked_sub(split).is_some_and(|rest| rest == 0 || rest == length);
+        if header.length > MAX_EAGER || !is_complete {
             self.ring(id, Doorbell::Unsupported(header.operation));
             return;
         }
@@ -257,8 +259,7 @@ impl Messenger {
         operands.resize(data.len(), 0);
         let _ = data.read(0, &mut operands);
         let mut fetched = self.buffer(if fetches { header.length } else { 0 });
-        let split = if header.is_tagged { length.min(operands.len()) } else { 0 };
-        let (operand, compare) = operands.split_at(split);
+        let (operand, compare) = operands.split_at_checked(split).unwrap_or_default();
         let [operation, datatype] = header.atomic;
         let done = self.regions.with(header.tag, header.address, header.length, BOTH, |host| {
             self.atomics.apply(AtomicCall {

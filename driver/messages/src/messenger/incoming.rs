@@ -11,6 +11,8 @@ use fpga_driver::{CardAddr, SharedSlice};
 
 /// Maximum number of arrivals before the hello of a peer.
 const MAX_HELD: usize = 4096;
+/// Maximum number of copies that wait while a hello is accepted.
+const MAX_WAITING_HELLOS: usize = 1024;
 
 impl Messenger {
     /// Processes an arrival in card memory.
@@ -18,7 +20,10 @@ impl Messenger {
         let Notification { node, incarnation, address, length, .. } = *notification;
         let Ok(length) = u32::try_from(length) else { return };
         match self.side.layout.arrival(address) {
-            Arrival::Hello if u64::from(length) == HELLO_BYTES => {
+            // Without space for its copy a hello is dropped: it is sent again.
+            Arrival::Hello
+                if u64::from(length) == HELLO_BYTES && self.inbound.waiting.len() < MAX_WAITING_HELLOS =>
+            {
                 self.fetch(WaitingFetch {
                     from: address,
                     length,
@@ -56,14 +61,21 @@ impl Messenger {
         if owner != Some(&id) || u64::from(length) > MAX_RECORD || (length as usize) < HEADER {
             return;
         }
-        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
-            peer.note_arrival(offset % RING, length);
+        if let Some(peer) = self.peers.get_mut(id.0 as usize)
+            && !peer.note_arrival(offset % RING, length)
+        {
+            self.fail_peer(id);
+            return;
         }
         let base = offset - offset % RING;
         while let Some(peer) = self.peers.get_mut(id.0 as usize)
             && let Some(incarnation) = peer.incarnation
             && let Some((offset, length)) = peer.next_arrival()
         {
+            if peer.has_overrun() {
+                self.fail_peer(id);
+                return;
+            }
             let Some(ring) = self.side.layout.ring_offset(u32::try_from(base / RING).unwrap_or(u32::MAX))
             else {
                 return;

@@ -84,7 +84,12 @@ impl Messenger {
         let Some(number) = self.operations.named(header.peer_operation, id) else { return };
         let Some(operation) = self.operations.get_mut(number) else { return };
         let is_waiting = matches!(operation.role, Role::Send | Role::Write) && !operation.is_granted;
-        if !is_waiting || header.length > operation.length {
+        if !is_waiting {
+            return;
+        }
+        if header.length > operation.length || header.length > 0 && header.grant.count == 0 {
+            // The operation would never end.
+            self.fail_peer(id);
             return;
         }
         operation.peer_operation = header.operation;

@@ -4,7 +4,7 @@ use super::Messenger;
 use crate::address::PeerId;
 use crate::card::TRANSFERS;
 use crate::completion::Failure;
-use crate::layout::{CHUNK, Doorbell, RING, UNIT};
+use crate::layout::{CHUNK, Doorbell, MAX_OPERATIONS, RING, UNIT};
 use crate::operation::{Local, OperationId, Role};
 use crate::peer::{Payload, QueuedRecord, Session};
 use crate::region::RemoteAccess;
@@ -18,6 +18,11 @@ use fpga_driver::{MemoryHandle, SharedMemory, SharedSlice, Ticket};
 const MAX_IN_FLIGHT: usize = TRANSFERS as usize - 256;
 /// Copies to card memory that may be in progress: less than the entries of a ring.
 const MAX_LOADING: usize = 64;
+
+/// Maximum numbers of doorbells and records that wait for one peer. Each operation of the peer has one of them at most, so that a peer with
+/// more has more operations than there are numbers.
+const MAX_DOORBELLS: usize = 2 * MAX_OPERATIONS as usize;
+const MAX_RECORDS: usize = MAX_OPERATIONS as usize + super::MAX_QUEUED;
 
 /// Number of buffers that are kept.
 const SPARE: usize = 64;
@@ -97,8 +102,11 @@ impl Messenger {
             record.payload = Payload::Bytes(bytes);
         }
         self.greet(id);
-        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
-            peer.queue.push_back(record);
+        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        peer.queue.push_back(record);
+        if peer.queue.len() > MAX_RECORDS {
+            self.fail_peer(id);
+            return;
         }
         self.list(id);
     }
@@ -285,8 +293,11 @@ impl Messenger {
             return;
         }
         // Their number is limited by the operations and the ring of the peer; none may be lost.
-        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
-            peer.doorbells.push_back(doorbell);
+        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        peer.doorbells.push_back(doorbell);
+        if peer.doorbells.len() > MAX_DOORBELLS {
+            self.fail_peer(id);
+            return;
         }
         self.list(id);
     }
@@ -444,7 +455,8 @@ impl Messenger {
                 *writable = false;
             }
         }
-        let target = remote.landing + u64::from(landing) * CHUNK;
+        // The peer states both: a target outside of its region fails the session.
+        let target = remote.landing.saturating_add(u64::from(landing) * CHUNK);
         self.load(slot, from, peer, (remote.region, target, length), Purpose::Data(Some(id)));
         true
     }

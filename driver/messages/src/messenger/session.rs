@@ -98,6 +98,11 @@ impl Messenger {
         if u64::from(hello.chunk) != CHUNK || u64::from(hello.ring_length) < MAX_RECORD || !has_doorbells {
             return;
         }
+        // A new node without space for its ring: it could not be answered.
+        let next_ring = u32::try_from(self.rings.len()).unwrap_or(u32::MAX);
+        if !self.by_node.contains_key(&node) && self.side.layout.ring_offset(next_ring).is_none() {
+            return;
+        }
         let id = self.peer_of(node);
         let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
         if peer.incarnation.is_some_and(|known| known != incarnation) {
