@@ -44,6 +44,11 @@ impl Installed {
     }
 }
 
+/// Whether the provider has a sanitizer: only programs with its runtime can load it.
+fn has_sanitizer() -> bool {
+    std::env::var_os("FPGA_SANITIZER").is_some()
+}
+
 /// Compiles a C program with the installed libfabric; `None` if there is none. FPGA_LIBFABRIC names the prefix of another one.
 fn compiled(source: &str, directory: &Path) -> Option<PathBuf> {
     let prefix = std::env::var("FPGA_LIBFABRIC").unwrap_or_else(|_| "/usr".to_owned());
@@ -56,6 +61,10 @@ fn compiled(source: &str, directory: &Path) -> Option<PathBuf> {
     let mut compiler = Command::new("cc");
     compiler.args(["-std=gnu11", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-O1", "-g", "-o"]);
     compiler.arg(&binary).arg(source).arg(format!("-I{prefix}/include"));
+    // The program has the sanitizer's runtime, which the provider uses.
+    if let Ok(sanitizer) = std::env::var("FPGA_SANITIZER") {
+        compiler.arg(format!("-fsanitize={sanitizer}"));
+    }
     if prefix != "/usr" {
         compiler.args([format!("-L{prefix}/lib"), format!("-Wl,-rpath,{prefix}/lib")]);
     }
@@ -68,22 +77,36 @@ fn compiled(source: &str, directory: &Path) -> Option<PathBuf> {
 }
 
 /// Compiles and runs a program that prints "ok" at its end.
-fn check(source: &str) {
+fn check(source: &str, arguments: &[&str]) {
     let installed = Installed::new();
     let Some(program) = compiled(source, installed.0.path()) else { return };
-    let output = installed.run(&program, &[]).unwrap();
+    let output = installed.run(&program, arguments).unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && out.ends_with("ok\n"), "{out}{err}");
 }
 
 #[test]
 fn library_opens_objects_and_refuses_wrong_calls() {
-    check("objects.c");
+    check("objects.c", &[]);
 }
 
 #[test]
 fn endpoints_exchange_data_through_cards() {
-    check("transfers.c");
+    check("transfers.c", &[]);
+}
+
+#[test]
+fn operations_in_the_steady_state_allocate_nothing() {
+    // A sanitizer has an allocator of its own.
+    if !has_sanitizer() {
+        check("allocations.c", &[]);
+    }
+}
+
+#[test]
+fn processor_time_per_message_is_measured() {
+    check("cost.c", &["fpga", "8", "1000"]);
+    check("cost.c", &["fpga", "65536", "500", "16"]);
 }
 
 #[test]
@@ -100,6 +123,9 @@ fn endpoint_unreachable_peer_is_reported_once() {
 
 #[test]
 fn fi_info_lists_provider() {
+    if has_sanitizer() {
+        return;
+    }
     let Some(output) = Installed::new().run(Path::new("fi_info"), &["-p", "fpga"]) else {
         println!("skipped: no fi_info (package libfabric-bin)");
         return;

@@ -64,6 +64,9 @@ fn run(installed: &Installed, program: &Path, ranks: &str) -> Result<(), String>
 
 #[test]
 fn mpi_ranks_exchange_data() {
+    if crate::has_sanitizer() {
+        return;
+    }
     let installed = Installed::new();
     let program = installed.0.path().join("mpi");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi.c");
