@@ -189,7 +189,11 @@ impl Messenger {
                 let data = bytes.slice(HEADER, bytes.len() - HEADER);
                 if let (Some(header), Ok(data)) = (decoded, data) {
                     self.credited(id, header.credit.into());
-                    self.record(id, &header, data);
+                    // A wrong credit has ended the session.
+                    if self.peers.get(id.0 as usize).is_some_and(|peer| peer.incarnation == Some(incarnation))
+                    {
+                        self.record(id, &header, data);
+                    }
                 }
                 self.return_credit(id);
             }
