@@ -2,7 +2,7 @@
 //!
 //! | Part | Written by | |
 //! |---|---|---|
-//! | hello slots | any node, with a known key | first messages of peers: [`crate::wire::Hello`] |
+//! | hello slots | any node, with a known key | first messages of peers: [`crate::hello::Hello`] |
 //! | doorbells | peers | nothing: the address of an arriving byte is its meaning, [`Doorbell`] |
 //! | landing slots | peers | parts of large messages, as granted |
 //! | staging slots | this host | sources of what is sent |

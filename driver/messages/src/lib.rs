@@ -28,6 +28,7 @@ mod buffers;
 mod card;
 mod completion;
 mod error;
+mod hello;
 mod inbound;
 mod layout;
 #[cfg(feature = "sim")]

@@ -3,9 +3,10 @@
 use super::Messenger;
 use super::outgoing::slice;
 use crate::address::PeerId;
+use crate::hello::Hello;
 use crate::inbound::{Fetched, WaitingFetch};
 use crate::layout::{Arrival, CHUNK, Doorbell, HELLO_BYTES, MAX_RECORD, RING};
-use crate::wire::{HEADER, Header, Hello, Kind};
+use crate::wire::{HEADER, Header, Kind};
 use fpga_driver::endpoint::Notification;
 use fpga_driver::{CardAddr, SharedSlice};
 

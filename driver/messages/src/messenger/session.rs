@@ -3,11 +3,11 @@
 use super::Messenger;
 use crate::address::PeerId;
 use crate::completion::{Completion, CompletionKind, Failure};
+use crate::hello::Hello;
 use crate::layout::{CHUNK, Doorbell, HELLO_BYTES, HELLO_KEY, HELLO_SLOTS, Layout, MAX_RECORD, RING};
 use crate::matching::Posted;
 use crate::peer::{Remote, Session};
 use crate::request::ReceiveRequest;
-use crate::wire::Hello;
 use fpga_driver::endpoint::RemoteRegion;
 use fpga_driver::{CardAddr, Incarnation, NodeId};
 use std::sync::Arc;
