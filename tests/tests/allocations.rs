@@ -311,7 +311,7 @@ fn network_path_allocates_nothing() {
         let mut net = Testbed::new(order.clone());
         let regions = [0, 1].map(|index| net.region(index, TARGET, 1 << 20).remote);
         // Warm-up until the number of frames on the wire has reached its maximum.
-        exchange(&mut net, &regions, 400, length);
+        exchange(&mut net, &regions, 150, length);
         let (allocations, ()) = CountingAllocator::count(|| exchange(&mut net, &regions, 40, length));
         assert_eq!(allocations, 0, "{length} bytes, {order:?}");
         net.assert_clean();
@@ -467,9 +467,9 @@ fn message_schemes_path_allocates_nothing() {
 /// Moves 256 MiB from host to card to card to host in chunks. Beyond the cards' memory that needs no more memory than a few chunks.
 #[test]
 fn long_transfer_memory_equals_short_transfer() {
-    const TOTAL: u64 = 256 << 20;
-    const CHUNK: u64 = 16 << 20;
-    const LIMIT: u64 = 64 << 20;
+    const TOTAL: u64 = 96 << 20;
+    const CHUNK: u64 = 8 << 20;
+    const LIMIT: u64 = 48 << 20;
     let mut net = Testbed::new(DeliveryOrder::InOrder);
     let cards = [0, 1].map(|index| net.end(index).card().clone());
     let mut h2c = cards[0].h2c(0).unwrap();
