@@ -1,6 +1,7 @@
 //! Network identifiers as distinct types.
 
 use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::generated::NODE_ANY;
 
@@ -83,6 +84,36 @@ pub type SegmentIndex = u32;
 impl NodeId {
     /// Id that no node has. In a memory window it stands for every node.
     pub const ANY: Self = Self(NODE_ANY);
+
+    /// Returns the id of a simulated card whose link receives at `address`: for IPv4, the last 16 bits of the address and the port, so that ids
+    /// differ in networks of up to 65536 addresses.
+    #[must_use]
+    pub fn of_link(address: SocketAddr) -> Self {
+        let host = match address.ip() {
+            IpAddr::V4(ip) => {
+                let [_, _, high, low] = ip.octets();
+                u32::from(high) << 8 | u32::from(low)
+            }
+            // The sum of its parts: equal for few pairs of addresses of one network.
+            IpAddr::V6(ip) => {
+                ip.segments().iter().fold(0, |sum: u32, part| (sum + u32::from(*part)) & 0xffff)
+            }
+        };
+        Self(host << 16 | u32::from(address.port()))
+    }
+
+    /// Returns the address of the link of this simulated card, in the network of `near`: the reverse of [`of_link`](Self::of_link). `None` for
+    /// IPv6, and for port 0.
+    #[must_use]
+    pub fn link_address(self, near: IpAddr) -> Option<SocketAddr> {
+        let IpAddr::V4(near) = near else { return None };
+        let [_, _, high, low] = (self.0 >> 16).to_be_bytes();
+        let [first, second, ..] = near.octets();
+        let [_, _, port_high, port_low] = self.0.to_be_bytes();
+        let port = u16::from_be_bytes([port_high, port_low]);
+        let ip = Ipv4Addr::new(first, second, high, low);
+        (port != 0 && self != Self::ANY).then_some(SocketAddr::new(IpAddr::V4(ip), port))
+    }
 }
 
 impl TransferId {
@@ -184,6 +215,19 @@ impl MessageId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn node_id_contains_address_of_link() {
+        let address = "10.1.2.3:9228".parse().unwrap();
+        let node = NodeId::of_link(address);
+        assert_eq!(node.get(), 0x0203_0000 | 9228);
+        assert_eq!(node.link_address("10.1.200.9".parse().unwrap()), Some(address));
+        assert_eq!(node.link_address("2001:db8::1".parse().unwrap()), None);
+        assert_eq!(NodeId::new(7 << 16).link_address("10.1.0.1".parse().unwrap()), None);
+        assert_eq!(NodeId::ANY.link_address("10.1.0.1".parse().unwrap()), None);
+        let wide = "[2001:db8::1]:1".parse().unwrap();
+        assert_eq!(NodeId::of_link(wide).get(), (0x2001 + 0xdb8 + 1) << 16 | 1);
+    }
 
     #[test]
     fn op_number_has_slot_and_generation() {

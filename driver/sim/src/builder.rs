@@ -25,7 +25,18 @@ const IDLE_TIME: Nanos = Nanos::new(1_000);
 const UNITS_PER_RELAX: u32 = 8;
 
 /// A card's description, and the design behind its AXI ports.
-pub(crate) type CardToBuild = (CardDescription, Option<Arc<dyn Design>>);
+pub(crate) type CardToBuild = (CardDescription, DesignPlace);
+
+/// Design outside the model.
+#[derive(Debug)]
+pub(crate) enum DesignPlace {
+    /// There is none.
+    Absent,
+    /// Behind all addresses.
+    Instead(Arc<dyn Design>),
+    /// Behind those without memory or a window.
+    Beyond(Arc<dyn Design>),
+}
 
 /// Describes a [`SimNetwork`].
 #[derive(Debug)]
@@ -45,14 +56,21 @@ impl SimNetworkBuilder {
     /// Adds a card.
     #[must_use]
     pub fn card(mut self, description: CardDescription) -> Self {
-        self.cards.push((description, None));
+        self.cards.push((description, DesignPlace::Absent));
         self
     }
 
     /// Adds a card with `design` behind its AXI ports ([`Card::with_design`]).
     #[must_use]
     pub fn card_with_design(mut self, description: CardDescription, design: Arc<dyn Design>) -> Self {
-        self.cards.push((description, Some(design)));
+        self.cards.push((description, DesignPlace::Instead(design)));
+        self
+    }
+
+    /// Adds a card with `design` beyond its own memory and network interface ([`Card::with_design_beyond`]).
+    #[must_use]
+    pub fn card_with_design_beyond(mut self, description: CardDescription, design: Arc<dyn Design>) -> Self {
+        self.cards.push((description, DesignPlace::Beyond(design)));
         self
     }
 
@@ -62,7 +80,7 @@ impl SimNetworkBuilder {
         for _ in 0..count {
             let mut description = CardDescription::default();
             description.ni.node_id = u32::try_from(self.cards.len() + 1).unwrap_or(u32::MAX);
-            self.cards.push((description, None));
+            self.cards.push((description, DesignPlace::Absent));
         }
         self
     }
@@ -177,8 +195,9 @@ impl SimNetworkBuilder {
             check_mtu(number, description.ni.packet_size, link)?;
         }
         let card = match design {
-            None => Card::new(description),
-            Some(design) => Card::with_design(description, design),
+            DesignPlace::Absent => Card::new(description),
+            DesignPlace::Instead(design) => Card::with_design(description, design),
+            DesignPlace::Beyond(design) => Card::with_design_beyond(description, design),
         };
         let mut card = card.map_err(|problem| SimNetworkError::Card { card: number, problem })?;
         if !self.is_real_time() {

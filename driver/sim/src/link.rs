@@ -4,8 +4,9 @@
 //! |---|---|
 //! | [`UdpLink`] | in a UDP datagram, between any two machines |
 //! | [`ShmLink`] | through memory that two processes of one machine share |
+//! | [`Switch`] | between simulated networks of one process, each with a port |
 //!
-//! Both put a wrapper of 16 bytes before each frame, nothing else; integers are little-endian.
+//! The first two put a wrapper of 16 bytes before each frame, nothing else; integers are little-endian.
 //!
 //! | Bytes | |
 //! |---|---|
@@ -18,11 +19,13 @@
 //! | 16.. | the frame: a packet of the wire format, checksum included |
 //!
 //! Nodes are located as in a learning switch: a frame for an unknown node goes to every peer, and the source address of a node's frames is
-//! remembered. Frames can be lost, duplicated and reordered as on any network; the cards handle this.
+//! remembered. With [`Neighbours`], unknown nodes are located by their ids instead. Frames can be lost, duplicated and reordered as on any network; the cards handle this.
 
 mod any;
 mod batch;
+mod neighbours;
 mod shm;
+mod switch;
 mod udp;
 mod wrapper;
 
@@ -34,13 +37,25 @@ use crate::served::ServeError;
 use fpga_firmware::NodeId;
 use fpga_pci::OsError;
 
-pub use any::{Link, LinkAddress, LinkEvents};
+pub use any::{Link, LinkEvents};
+pub use neighbours::Neighbours;
 pub use shm::{ShmLink, ShmLinkOptions};
+pub use switch::Switch;
 pub use udp::{UdpLink, UdpLinkOptions};
 pub use wrapper::{MAGIC, VERSION, WRAPPER_LENGTH, WrapperError};
 
 /// Maximum number of nodes whose addresses are remembered; frames for further nodes go to every peer.
 const NODES: usize = 4096;
+
+/// Place of a node on a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LinkAddress {
+    /// Address of its UDP link.
+    Udp(SocketAddr),
+    /// Path of its link by shared memory.
+    Shm(PathBuf),
+}
 
 /// Reason why a link cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +112,34 @@ pub enum LinkError {
         /// Error of the system.
         r#source: OsError,
     },
+    /// The folder of the sockets of this user's cards cannot be created or accessed.
+    #[error("{}: {source}; set XDG_RUNTIME_DIR to a folder of this user", .path.display())]
+    Folder {
+        /// Path of the folder.
+        path: PathBuf,
+        /// Error of the system.
+        r#source: OsError,
+    },
+    /// Other users can access the folder of the sockets.
+    #[error("{}: must be a folder of this user that no other user can access; remove it", .path.display())]
+    NotPrivate {
+        /// Path of the folder.
+        path: PathBuf,
+    },
+    /// A node has a port of the switch already.
+    #[error("node {node} has a port of the switch already: choose another node id")]
+    Port {
+        /// The node.
+        node: NodeId,
+    },
+    /// The system has no free file descriptor for a port.
+    #[error("port of node {node}: {reason}; close files, or raise the limit (ulimit -n)")]
+    PortEvents {
+        /// The node.
+        node: NodeId,
+        /// Error of the system.
+        reason: String,
+    },
 }
 
 /// Counters of a link.
@@ -120,6 +163,19 @@ pub struct LinkCounters {
 }
 
 impl LinkCounters {
+    /// Sums of two links.
+    const fn with(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            flooded: self.flooded + other.flooded,
+            unsent: self.unsent + other.unsent,
+            received: self.received + other.received,
+            malformed: self.malformed + other.malformed,
+            unknown_senders: self.unknown_senders + other.unknown_senders,
+            misdirected: self.misdirected + other.misdirected,
+        }
+    }
+
     /// Counts what was received. Returns the source of a frame for a node for which `is_local`; `None` stands for a datagram that is too
     /// long.
     fn note_received(

@@ -117,7 +117,22 @@ impl Card {
     /// As [`new`](Self::new).
     pub fn with_design(description: CardDescription, design: Arc<dyn Design>) -> Result<Self, CardError> {
         let mut card = Self::new(description)?;
-        card.space.set_design(design);
+        card.space.set_design(design, false);
+        Ok(card)
+    }
+
+    /// Builds the described card with `design` beyond it: behind the card addresses that are neither in the description's memory nor in its
+    /// transmit windows, and behind the user BAR beyond the registers of the network interface and the copy engine. Requests of the copy engine
+    /// block at a design, as [`AxiAccess`](crate::AxiAccess) of [`Unit::Xdma`](crate::Unit::Xdma).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_design_beyond(
+        description: CardDescription,
+        design: Arc<dyn Design>,
+    ) -> Result<Self, CardError> {
+        let mut card = Self::new(description)?;
+        card.space.set_design(design, true);
         Ok(card)
     }
 
@@ -161,8 +176,17 @@ impl Card {
         if self.is_removed() || role == BarRole::User && !is_answered() {
             return None;
         }
+        if self.space.is_design_beyond() && (role == BarRole::Bypass || !self.is_register_of_design(offset)) {
+            return None;
+        }
         let base = self.description.bars.bypass.as_ref().map_or(0, |bar| bar.card_address);
         DesignAccess::new(design, role, offset, base)
+    }
+
+    /// Whether the register at `offset` of the user BAR is the design's.
+    fn is_register_of_design(&self, offset: u64) -> bool {
+        let own = u64::from(contract::USER_BAR_MIN_SIZE);
+        self.has_design() && (!self.space.is_design_beyond() || offset >= own)
     }
 
     /// Names the program whose accesses the design answers ([`Design::set_requester`]).
@@ -257,6 +281,7 @@ impl Card {
         let beyond_channels = self.beyond_channels();
         let lines = self.xdma.interrupt_lines();
         let silent_user = self.description.quirks.silent_user_bar;
+        let is_of_design = self.is_register_of_design(offset);
         let Self { xdma, cdma, ni, space, config, faults, now, turns, .. } = self;
         faults.set_time(*now);
         let accepted = match role {
@@ -267,7 +292,7 @@ impl Card {
             }),
             // Posted: the missing answer stays unnoticed.
             BarRole::User if silent_user => true,
-            BarRole::User if space.design().is_some() => write_dwords(offset, from, |at, value| {
+            BarRole::User if is_of_design => write_dwords(offset, from, |at, value| {
                 if let Some(design) = space.design() {
                     design.write_register(at, value);
                 }
@@ -626,6 +651,7 @@ impl Card {
     }
 
     fn read_role(&mut self, role: BarRole, offset: u64, into: &mut [u8], peek: bool) {
+        let is_of_design = self.is_register_of_design(offset);
         let Self { xdma, cdma, ni, space, config, now, description, read_fails, plan, faults, .. } = self;
         let quirks = &description.quirks;
         match role {
@@ -647,7 +673,7 @@ impl Card {
             }),
             // A completion timeout: the root complex returns all ones.
             BarRole::User if quirks.silent_user_bar => into.fill(0xFF),
-            BarRole::User if space.design().is_some() => {
+            BarRole::User if is_of_design => {
                 read_dwords(offset, into, |at, _| {
                     space.design().map_or(0, |design| design.read_register(at))
                 });

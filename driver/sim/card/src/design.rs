@@ -31,8 +31,8 @@ pub struct AxiAccess {
     pub fixed: Option<u32>,
 }
 
-/// Design behind a card's AXI ports, in place of the model's memory and of the network interface's registers: another card, or a
-/// simulation of user logic. The DMA engines, interrupts and configuration space remain those of the model.
+/// Design behind a card's AXI ports, in place of the model's memory and of the network interface's registers, or beyond them
+/// ([`crate::Card::with_design_beyond`]): another card, or a simulation of user logic. The DMA engines, interrupts and configuration space remain those of the model.
 ///
 /// The memory accesses are made by the thread on which the card works. Two kinds of design:
 ///

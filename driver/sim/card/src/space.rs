@@ -48,8 +48,10 @@ pub(crate) struct CardSpace {
     committed: u32,
     hooks: Hooks,
     scratch: Vec<u8>,
-    /// Design behind all addresses, instead of the memory and the windows.
+    /// Design behind all addresses, instead of the memory and the windows, or beyond them.
     design: Option<Arc<dyn Design>>,
+    /// Memory and windows are there beside the design.
+    is_beyond: bool,
 }
 
 /// Card memory as most descriptors use it: ranges within one page. Other accesses use [`CardSpace::slice`] and [`CardSpace::fill`].
@@ -146,6 +148,7 @@ impl CardSpace {
             },
             scratch: vec![0; PAGE],
             design: None,
+            is_beyond: false,
         })
     }
 
@@ -174,9 +177,19 @@ impl CardSpace {
         self.hooks.until_next(at, most)
     }
 
-    /// Puts `design` behind all addresses.
-    pub(crate) fn set_design(&mut self, design: Arc<dyn Design>) {
-        self.design = Some(design);
+    /// Puts `design` behind all addresses, or, with `is_beyond`, behind those without memory or a window.
+    pub(crate) fn set_design(&mut self, design: Arc<dyn Design>, is_beyond: bool) {
+        (self.design, self.is_beyond) = (Some(design), is_beyond);
+    }
+
+    /// Whether memory and windows are there beside the design.
+    pub(crate) const fn is_design_beyond(&self) -> bool {
+        self.is_beyond
+    }
+
+    /// Whether the design answers at `at`.
+    pub(crate) fn is_of_design(&self, at: u64) -> bool {
+        self.design.is_some() && (!self.is_beyond || self.own_place(at).is_err())
     }
 
     pub(crate) const fn resident_pages(&self) -> usize {
@@ -230,9 +243,11 @@ impl CardSpace {
 
     fn place(&self, at: u64) -> Result<MemoryLocation, AxiError> {
         self.hooks.answer(at)?;
-        if self.design.is_some() {
-            return Ok(MemoryLocation::Design);
-        }
+        if self.is_of_design(at) { Ok(MemoryLocation::Design) } else { self.own_place(at) }
+    }
+
+    /// Memory or window at an address.
+    fn own_place(&self, at: u64) -> Result<MemoryLocation, AxiError> {
         if let Some(offset) = at.checked_sub(self.base)
             && offset < self.memory.size()
         {
@@ -250,7 +265,7 @@ impl CardSpace {
     /// Card memory for ordinary accesses; `None` while a fault hook is set, and with a design in its place.
     #[inline]
     pub(crate) fn plain(&mut self) -> Option<FastPathMemory<'_>> {
-        if !self.hooks.none() || self.design.is_some() {
+        if !self.hooks.none() || self.design.is_some() && !self.is_beyond {
             return None;
         }
         let (pages, written) = self.memory.pages();
@@ -371,12 +386,15 @@ impl CardSpace {
         to: CardAddr,
         most: usize,
     ) -> Result<usize, (AxiError, bool)> {
-        if self.design.is_some() {
+        if self.design.is_some() && !self.is_beyond {
             // The copy engine belongs to the model's own design.
             return Err((AxiError::Decode, false));
         }
-        let count = self.slice(from, most).map_err(|error| (error, false))?.len();
         let source = self.place(from.get()).map_err(|error| (error, false))?;
+        let count = match source {
+            MemoryLocation::Design => self.hooks.until_next(from.get(), most.min(PAGE)),
+            _ => self.slice(from, most).map_err(|error| (error, false))?.len(),
+        };
         let target = self.place(to.get()).map_err(|error| (error, true))?;
         if let (MemoryLocation::Memory { offset: source }, MemoryLocation::Memory { offset: target }) =
             (source, target)
@@ -398,7 +416,12 @@ impl CardSpace {
             Some(bounce) => self
                 .read(from, bounce)
                 .map_err(|(error, _)| (error, false))
-                .and_then(|()| self.write(to, bounce).map_err(|(error, _)| (error, true)))
+                .and_then(|()| match (target, &self.design) {
+                    (MemoryLocation::Design, Some(design)) => {
+                        design.write(outside_channels(to), bounce).map_err(|error| (axi_error(error), true))
+                    }
+                    _ => self.write(to, bounce).map_err(|(error, _)| (error, true)),
+                })
                 .map(|()| count),
             None => Err((AxiError::Decode, false)),
         };

@@ -1,13 +1,14 @@
 //! A link of any kind, as a simulated network uses it.
 
+use super::neighbours::Neighbours;
 use super::shm::ShmLink;
+use super::switch::{Port, Switch};
 use super::udp::UdpLink;
-use super::{LinkCounters, LinkError, WRAPPER_LENGTH};
+use super::{LinkAddress, LinkCounters, LinkError, ShmLinkOptions, UdpLinkOptions, WRAPPER_LENGTH, wrapper};
 use fpga_firmware::NodeId;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +21,13 @@ enum Kind {
     Udp(Box<UdpLink>),
     Shm(Box<ShmLink>),
     Both(Box<Both>),
+    Switched(Box<Switched>),
 }
 
 /// Number of calls without a frame by UDP after which a link of both kinds makes a system call for it.
 const CALLS_PER_LOOK: u32 = 64;
+/// Number of frames of a switch after which the outside link has its turn.
+const MAX_FRAMES_IN_A_ROW: u32 = 64;
 
 /// Shared memory for the nodes of this machine, UDP for others.
 #[derive(Debug)]
@@ -35,19 +39,46 @@ struct Both {
     /// Whether a node was located at a UDP address, or has sent from one: every call looks for datagrams.
     has_udp_nodes: bool,
     calls: u32,
+    /// Locates unknown nodes.
+    neighbours: Option<Neighbours>,
 }
 
 impl Both {
     fn counters(&self) -> LinkCounters {
-        let (shm, udp) = (self.shm.counters, self.udp.counters);
-        LinkCounters {
-            sent: shm.sent + udp.sent,
-            flooded: shm.flooded + udp.flooded,
-            unsent: shm.unsent + udp.unsent,
-            received: shm.received + udp.received,
-            malformed: shm.malformed + udp.malformed,
-            unknown_senders: shm.unknown_senders + udp.unknown_senders,
-            misdirected: shm.misdirected + udp.misdirected,
+        self.shm.counters.with(self.udp.counters)
+    }
+
+    fn locate(&mut self, node: NodeId, address: &LinkAddress) -> bool {
+        match address {
+            LinkAddress::Udp(address) => {
+                self.shm.forget(node);
+                let located = self.udp.locate(node, *address);
+                self.has_udp_nodes |= located;
+                located
+            }
+            LinkAddress::Shm(path) => self.shm.locate(node, path),
+        }
+    }
+
+    fn queue(&mut self, frame: &[u8]) {
+        if self.shm.knows_node_of(frame) {
+            return self.shm.queue(frame);
+        }
+        if self.udp.knows_node_of(frame) {
+            return self.udp.queue(frame);
+        }
+        let Some(neighbours) = &self.neighbours else {
+            self.shm.queue(frame);
+            self.udp.queue(frame);
+            return;
+        };
+        let node = wrapper::destination(frame);
+        let way = node.and_then(|node| Some((node, neighbours.way(node, neighbours.address_of(node))?)));
+        // Once: a table of nodes may be full.
+        match way {
+            Some((node, way @ LinkAddress::Shm(_))) if self.locate(node, &way) => self.shm.queue(frame),
+            Some((node, way @ LinkAddress::Udp(_))) if self.locate(node, &way) => self.udp.queue(frame),
+            _ => self.shm.counters.unsent += 1,
         }
     }
 
@@ -65,14 +96,44 @@ impl Both {
     }
 }
 
-/// Place of a node on a link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LinkAddress {
-    /// Address of its UDP link.
-    Udp(SocketAddr),
-    /// Path of its link by shared memory.
-    Shm(PathBuf),
+/// Port of a switch, and the link to nodes without a port.
+#[derive(Debug)]
+struct Switched {
+    port: Port,
+    outside: Option<Link>,
+    /// Readable if one of the two is.
+    events: Arc<OwnedFd>,
+    in_a_row: u32,
+    /// Copy of a frame of the outside link.
+    copy: Vec<u8>,
+}
+
+impl Switched {
+    fn queue(&mut self, frame: &[u8]) {
+        if !self.port.queue(frame) {
+            match &mut self.outside {
+                Some(outside) => outside.queue(frame),
+                None => self.port.counters.unsent += 1,
+            }
+        }
+    }
+
+    fn receive(&mut self, is_local: &dyn Fn(NodeId) -> bool) -> Option<&[u8]> {
+        if self.in_a_row >= MAX_FRAMES_IN_A_ROW {
+            self.in_a_row = 0;
+            if let Some(frame) = self.outside.as_mut().and_then(|outside| outside.receive(is_local)) {
+                self.copy.clear();
+                self.copy.extend_from_slice(frame);
+                return Some(&self.copy);
+            }
+        }
+        if self.port.fetch(is_local) {
+            self.in_a_row += 1;
+            return Some(self.port.fetched());
+        }
+        self.in_a_row = 0;
+        self.outside.as_mut()?.receive(is_local)
+    }
 }
 
 impl From<UdpLink> for Link {
@@ -95,8 +156,52 @@ impl Link {
     /// [`LinkError::Events`].
     pub fn both(shm: ShmLink, udp: UdpLink) -> Result<Self, LinkError> {
         let events = shm.events_with(&*udp.socket())?;
-        let both = Both { shm, udp, events: Arc::new(events), has_udp_nodes: false, calls: 0 };
+        let events = Arc::new(events);
+        let both = Both { shm, udp, events, has_udp_nodes: false, calls: 0, neighbours: None };
         Ok(Self(Kind::Both(Box::new(both))))
+    }
+
+    /// Makes a link of both kinds locate unknown nodes by `neighbours`, instead of sending their frames to every peer.
+    #[must_use]
+    pub fn with_neighbours(mut self, neighbours: Neighbours) -> Self {
+        if let Kind::Both(both) = &mut self.0 {
+            both.neighbours = Some(neighbours);
+        }
+        self
+    }
+
+    /// Link of a card whose node id is that of its address, and the ways to others of this kind. It receives at `listen`; without it, at a free
+    /// port of this machine's address.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn neighbouring(listen: Option<SocketAddr>) -> Result<(Self, Neighbours), LinkError> {
+        let udp = UdpLink::bind(UdpLinkOptions::new(Neighbours::local(listen)).fragments())?;
+        let neighbours = Neighbours::of(udp.local())?;
+        let shm = ShmLink::bind(&ShmLinkOptions::new(neighbours.socket(neighbours.node())))?;
+        Ok((Self::both(shm, udp)?, neighbours))
+    }
+
+    /// Opens the port of `node` on `switch`, with `outside` for other nodes than those of ports. It closes with the link.
+    ///
+    /// # Errors
+    /// [`LinkError::PortEvents`], [`LinkError::Port`].
+    pub fn on_switch(switch: &Switch, node: NodeId, outside: Option<Self>) -> Result<Self, LinkError> {
+        let port = Port::open(switch, node)?;
+        let join = || {
+            let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            epoll::add(&events, port.events(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+            if let Some(outside) = &outside {
+                let data = epoll::EventData::new_u64(1);
+                epoll::add(&events, outside.events(), data, epoll::EventFlags::IN)?;
+            }
+            Ok(events)
+        };
+        let events = join()
+            .map_err(|errno: rustix::io::Errno| LinkError::PortEvents { node, reason: errno.to_string() })?;
+        let events = Arc::new(events);
+        let switched = Switched { port, outside, events, in_a_row: 0, copy: Vec::new() };
+        Ok(Self(Kind::Switched(Box::new(switched))))
     }
 
     /// Records where a node is. Returns `false` if this link has no way there.
@@ -104,12 +209,10 @@ impl Link {
         match (&mut self.0, address) {
             (Kind::Udp(link), LinkAddress::Udp(address)) => link.locate(node, *address),
             (Kind::Shm(link), LinkAddress::Shm(path)) => link.locate(node, path),
-            (Kind::Both(both), LinkAddress::Udp(address)) => {
-                both.shm.forget(node);
-                both.has_udp_nodes = both.udp.locate(node, *address);
-                both.has_udp_nodes
+            (Kind::Both(both), address) => both.locate(node, address),
+            (Kind::Switched(link), address) => {
+                link.outside.as_mut().is_some_and(|link| link.locate(node, address))
             }
-            (Kind::Both(both), LinkAddress::Shm(path)) => both.shm.locate(node, path),
             _ => false,
         }
     }
@@ -120,6 +223,9 @@ impl Link {
             Kind::Udp(link) => link.largest_frame(),
             Kind::Shm(_) => super::shm::MAX_DATAGRAM - WRAPPER_LENGTH,
             Kind::Both(both) => both.udp.largest_frame(),
+            Kind::Switched(link) => {
+                link.outside.as_ref().map_or(super::shm::MAX_DATAGRAM - WRAPPER_LENGTH, Self::largest_frame)
+            }
         }
     }
 
@@ -129,6 +235,7 @@ impl Link {
             Kind::Udp(link) => link.mtu(),
             Kind::Shm(_) => usize::MAX,
             Kind::Both(both) => both.udp.mtu(),
+            Kind::Switched(link) => link.outside.as_ref().map_or(usize::MAX, Self::mtu),
         }
     }
 
@@ -137,6 +244,10 @@ impl Link {
             Kind::Udp(link) => link.counters,
             Kind::Shm(link) => link.counters,
             Kind::Both(both) => both.counters(),
+            Kind::Switched(link) => {
+                let outside = link.outside.as_ref().map_or_else(LinkCounters::default, Self::counters);
+                link.port.counters.with(outside)
+            }
         }
     }
 
@@ -146,6 +257,7 @@ impl Link {
             Kind::Udp(link) => LinkEvents(EventSource::Socket(link.socket())),
             Kind::Shm(link) => LinkEvents(EventSource::Epoll(link.events())),
             Kind::Both(both) => LinkEvents(EventSource::Epoll(Arc::clone(&both.events))),
+            Kind::Switched(link) => LinkEvents(EventSource::Epoll(Arc::clone(&link.events))),
         }
     }
 
@@ -154,12 +266,8 @@ impl Link {
         match &mut self.0 {
             Kind::Udp(link) => link.queue(frame),
             Kind::Shm(link) => link.queue(frame),
-            Kind::Both(both) if both.shm.knows_node_of(frame) => both.shm.queue(frame),
-            Kind::Both(both) if both.udp.knows_node_of(frame) => both.udp.queue(frame),
-            Kind::Both(both) => {
-                both.shm.queue(frame);
-                both.udp.queue(frame);
-            }
+            Kind::Both(both) => both.queue(frame),
+            Kind::Switched(link) => link.queue(frame),
         }
     }
 
@@ -172,6 +280,11 @@ impl Link {
                 both.shm.flush();
                 both.udp.flush();
             }
+            Kind::Switched(link) => {
+                if let Some(outside) = &mut link.outside {
+                    outside.flush();
+                }
+            }
         }
     }
 
@@ -181,6 +294,7 @@ impl Link {
             Kind::Udp(link) => link.receive(is_local),
             Kind::Shm(link) => link.receive(is_local),
             Kind::Both(both) => both.receive(is_local),
+            Kind::Switched(link) => link.receive(&is_local),
         }
     }
 
@@ -194,6 +308,9 @@ impl Link {
                 // The socket wakes by itself, but it is asked rarely while this side is busy.
                 both.calls = CALLS_PER_LOOK;
                 both.shm.prepare_to_sleep() && !both.udp.has_received()
+            }
+            Kind::Switched(link) => {
+                link.port.prepare_to_sleep() && link.outside.as_mut().is_none_or(Self::prepare_to_sleep)
             }
         }
     }
@@ -234,3 +351,7 @@ impl AsFd for LinkEvents {
 #[cfg(test)]
 #[path = "any_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "switch_tests.rs"]
+mod switch_tests;

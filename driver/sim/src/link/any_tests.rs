@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::link::{ShmLinkOptions, UdpLinkOptions};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const NODES: [NodeId; 2] = [NodeId::new(1), NodeId::new(2)];

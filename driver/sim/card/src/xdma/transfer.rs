@@ -48,7 +48,11 @@ impl Channel {
         rules: EngineOptions,
         lanes: &mut EngineContext<'_, H>,
     ) -> bool {
-        if lanes.space.design().is_some() {
+        let at = match self.direction {
+            Direction::H2c => flight.destination,
+            Direction::C2h => flight.source,
+        };
+        if lanes.space.is_of_design(at) {
             return self.transfer_design(flight, rules, lanes);
         }
         let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(lanes.quantum);

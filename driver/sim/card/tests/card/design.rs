@@ -172,3 +172,49 @@ fn user_bar_access_is_made_without_card() {
     assert_eq!(design.log().narrow, [(0x20, 0x0100_0000, 0b1000), (0x24, 0x0302, 0b0011)]);
     assert!(testbed.card.design_access(DMA, 0, 4).is_none());
 }
+
+#[test]
+fn design_beyond_leaves_memory_and_interface_to_model() {
+    const BASE: u64 = 1 << 40;
+    let design = Arc::new(Slow::default());
+    let mut description = small();
+    description.memory.base = BASE;
+    description.ni.window_base = BASE + description.memory.size;
+    description.bars.user.as_mut().expect("a BAR").size = 0x2_0000;
+    let behind: Arc<Slow> = Arc::clone(&design);
+    let mut testbed = CardTestbed::new();
+    testbed.card = Card::with_design_beyond(description, behind).expect("valid");
+    testbed.card.set_command(true, true);
+    testbed.write(DMA, H2C0 + 0x88, WRITEBACK as u32);
+    // The interface's registers are the model's, those beyond them the design's.
+    assert_eq!(testbed.read(USER, 0), fpga_firmware::generated::IDENTITY_MAGIC);
+    assert!(testbed.card.design_access(USER, 0x2000, 4).is_none());
+    assert!(testbed.card.design_access(USER, 0x1_0004, 4).is_some());
+    assert_eq!(testbed.read(USER, 0x1_0004), 0x1_0004);
+    // Own memory.
+    let data = pattern(300, 9);
+    testbed.host.put(DATA, &data);
+    testbed.host.descriptor(DESCRIPTORS, MAGIC | STOP | COMPLETED, 300, DATA, BASE + 0x80, 0);
+    testbed.start(H2C0, DESCRIPTORS, 0, START_POLL);
+    testbed.run();
+    let mut written = vec![0; 300];
+    testbed.card.peek(CardAddr::new(BASE + 0x80), &mut written).expect("memory");
+    assert_eq!(written, data);
+    assert_eq!(design.log().begun.len(), 0);
+    testbed.host.descriptor(
+        DESCRIPTORS + 0x1000,
+        MAGIC | STOP | COMPLETED,
+        300,
+        BASE + 0x80,
+        DATA + 0x400,
+        0,
+    );
+    testbed.start(C2H0, DESCRIPTORS + 0x1000, 0, START_POLL);
+    testbed.run();
+    assert_eq!(testbed.host.get(DATA + 0x400, 300), data);
+    // Other addresses.
+    testbed.write(DMA, H2C0 + 0x04, 0);
+    start_h2c(&mut testbed, &[64]);
+    let expected = AxiAccess { unit: Unit::H2c(0), at: CardAddr::new(0), fixed: None };
+    assert_eq!(design.log().begun, [(expected, 64)]);
+}

@@ -1,0 +1,157 @@
+//! Cards of other processes whose node ids follow from their addresses ([`NodeId::of_link`]), so that no directory is needed.
+//!
+//! Each has a UDP socket, whose address is the card's, and a socket for shared memory in a folder of this user, named by the node id. A process
+//! that finds that socket is on the same machine.
+
+use super::{LinkAddress, LinkError};
+use fpga_firmware::NodeId;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::fs::DirBuilder;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// Address of no host, by whose route the address of this machine is found (RFC 5737). Nothing is sent there.
+const SOMEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)), 9);
+
+/// Ways from one card to those of other processes.
+#[derive(Clone, Debug)]
+pub struct Neighbours {
+    own: SocketAddr,
+    folder: PathBuf,
+}
+
+/// Address of this machine towards others; that of the loopback interface if it has no network.
+fn own_ip() -> IpAddr {
+    let find = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+        socket.connect(SOMEWHERE).ok()?;
+        socket.local_addr().ok().map(|address| address.ip())
+    };
+    find().filter(|ip| !ip.is_unspecified()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// Folder of the sockets: of this user alone.
+fn folder() -> Result<PathBuf, LinkError> {
+    let user = rustix::process::getuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
+    let path = match runtime {
+        Some(path) => path.join("fpga-messages"),
+        None => PathBuf::from(format!("/tmp/fpga-messages-{user}")),
+    };
+    let failed = |error: std::io::Error| LinkError::Folder { path: path.clone(), source: error.into() };
+    if let Err(error) = DirBuilder::new().mode(0o700).create(&path)
+        && error.kind() != std::io::ErrorKind::AlreadyExists
+    {
+        return Err(failed(error));
+    }
+    let found = std::fs::symlink_metadata(&path).map_err(failed)?;
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+        return Err(LinkError::NotPrivate { path });
+    }
+    Ok(path)
+}
+
+/// Whether a process listens at a socket. A process that was killed leaves its socket, and node ids of several networks may be equal.
+fn is_served(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let Ok(address) = SocketAddrUnix::new(path) else { return false };
+    let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else { return false };
+    // A listener with many clients is busy (`EAGAIN`).
+    matches!(connect(&socket, &address), Ok(()) | Err(Errno::AGAIN))
+}
+
+impl Neighbours {
+    /// Returns the address at which a link receives: `listen`, at which others can reach it; without it, a free port of this machine's address.
+    pub(super) fn local(listen: Option<SocketAddr>) -> SocketAddr {
+        match listen {
+            Some(listen) if listen.ip().is_unspecified() => SocketAddr::new(own_ip(), listen.port()),
+            Some(listen) => listen,
+            None => SocketAddr::new(own_ip(), 0),
+        }
+    }
+
+    /// Returns the ways from the card whose link receives at `own`.
+    ///
+    /// # Errors
+    /// [`LinkError::Folder`], [`LinkError::NotPrivate`].
+    pub(super) fn of(own: SocketAddr) -> Result<Self, LinkError> {
+        Ok(Self { own, folder: folder()? })
+    }
+
+    /// Returns the address of the own link.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.own
+    }
+
+    /// Returns the node id of the own card.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        NodeId::of_link(self.own)
+    }
+
+    /// Returns the address of a card's link; `None` if its node id does not contain it (IPv6).
+    #[must_use]
+    pub fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
+        node.link_address(self.own.ip())
+    }
+
+    /// Returns the way to a card by shared memory.
+    #[must_use]
+    pub fn by_memory(&self, node: NodeId) -> LinkAddress {
+        LinkAddress::Shm(self.socket(node))
+    }
+
+    /// Returns the way to a card: shared memory if its process is on this machine, otherwise UDP. `None` for the own card, and without an
+    /// address.
+    #[must_use]
+    pub fn way(&self, node: NodeId, address: Option<SocketAddr>) -> Option<LinkAddress> {
+        if node == self.node() {
+            return None;
+        }
+        let path = self.socket(node);
+        if is_served(&path) {
+            return Some(LinkAddress::Shm(path));
+        }
+        address.map(LinkAddress::Udp)
+    }
+
+    /// Returns the path of a card's socket for shared memory.
+    pub(super) fn socket(&self, node: NodeId) -> PathBuf {
+        self.folder.join(format!("{:08x}", node.get()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn neighbours_socket_of_ended_process_is_not_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        assert!(!is_served(&path));
+        let listener = UnixListener::bind(&path).unwrap();
+        assert!(is_served(&path));
+        drop(listener);
+        assert!(path.exists() && !is_served(&path));
+    }
+
+    #[test]
+    fn neighbours_way_depends_on_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = "10.1.0.1:5000".parse().unwrap();
+        let neighbours = Neighbours { own, folder: folder.path().to_owned() };
+        let other = NodeId::of_link("10.1.0.2:6000".parse().unwrap());
+        let address = neighbours.address_of(other);
+        assert_eq!(address, Some("10.1.0.2:6000".parse().unwrap()));
+        assert_eq!(neighbours.way(other, address), address.map(LinkAddress::Udp));
+        assert_eq!(neighbours.way(other, None), None);
+        let _listener = UnixListener::bind(neighbours.socket(other)).unwrap();
+        assert_eq!(neighbours.way(other, address), Some(neighbours.by_memory(other)));
+        assert_eq!(neighbours.way(neighbours.node(), address), None);
+    }
+}
