@@ -6,7 +6,7 @@ use fpga_registers::pci::{command, header};
 
 use crate::discover::BarRoles;
 use crate::error::OpenError;
-use crate::info::PciIds;
+use crate::info::{PciIds, VIEW_SUBSYSTEM};
 use crate::ni::NiInfo;
 use crate::options::{NetworkInterface, OpenOptions};
 use crate::silence::AllOnesCause;
@@ -59,7 +59,7 @@ pub(crate) fn network_interface(
     let wanted = match options.network_interface {
         NetworkInterface::Ignored => false,
         NetworkInterface::Expected => true,
-        NetworkInterface::BySubsystem => subsystem == NI_SUBSYSTEM,
+        NetworkInterface::BySubsystem => [NI_SUBSYSTEM, VIEW_SUBSYSTEM].contains(&subsystem),
     };
     if !wanted {
         return Ok((None, None));

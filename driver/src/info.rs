@@ -13,6 +13,10 @@ use crate::name::ChannelName;
 use crate::ni::NiInfo;
 use crate::options::OpenOptions;
 
+/// PCI subsystem ids (vendor, device) of views of shared cards with a network interface. They have an identity block, too. Beside the memory of
+/// the interface, which is the view's own, their channels reach that of the card.
+pub const VIEW_SUBSYSTEM: (u16, u16) = (fpga_registers::pci::VENDOR_XILINX, 0x4E56);
+
 /// PCI ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PciIds {
@@ -98,6 +102,14 @@ pub struct CardInfo {
     pub cdma: Option<BarOffset>,
     /// Network interface, if there is one.
     pub ni: Option<NiInfo>,
+}
+
+impl CardInfo {
+    /// Whether the card is a view of a shared one with a network interface of its own.
+    #[must_use]
+    pub fn is_view(&self) -> bool {
+        self.ni.is_some() && self.ids.subsystem == VIEW_SUBSYSTEM
+    }
 }
 
 /// Returns the offset of the CDMA's registers from the identity block, else from the options.

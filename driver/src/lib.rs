@@ -79,7 +79,7 @@ pub use fpga_pci::{
 pub use fpga_registers::{BarOffset, CardAddr, Iova, xdma::Alignments, xdma::Direction};
 pub use fpga_ring::cdma_ring::CopyEntry as CdmaSegment;
 pub use identify::NI_SUBSYSTEM;
-pub use info::{CardInfo, PciIds, XdmaInfo};
+pub use info::{CardInfo, PciIds, VIEW_SUBSYSTEM, XdmaInfo};
 pub use name::ChannelName;
 pub use ni::{NiInfo, TransmitWindows};
 pub use options::{NetworkInterface, OpenOptions};
@@ -136,8 +136,8 @@ pub mod backend {
 pub mod sim {
     pub use fpga_netmodel::{Impairments, Order, OrderError};
     pub use fpga_sim::link::{
-        Link, LinkAddress, LinkCounters, LinkError, LinkEvents, ShmLink, ShmLinkOptions, UdpLink,
-        UdpLinkOptions,
+        Link, LinkAddress, LinkCounters, LinkError, LinkEvents, Neighbours, ShmLink, ShmLinkOptions, Switch,
+        UdpLink, UdpLinkOptions,
     };
     pub use fpga_sim::served::{ServeError, SocketFile};
     pub use fpga_sim::{

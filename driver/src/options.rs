@@ -14,7 +14,7 @@ use crate::wait::IDLE_TIMEOUT_NS;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum NetworkInterface {
-    /// Read the identity block if the PCI subsystem id is [`NI_SUBSYSTEM`](crate::NI_SUBSYSTEM). The user BAR of any other card is never
+    /// Read the identity block if the PCI subsystem id is [`NI_SUBSYSTEM`](crate::NI_SUBSYSTEM) or [`VIEW_SUBSYSTEM`](crate::VIEW_SUBSYSTEM). The user BAR of any other card is never
     /// read: a read may have side effects there, or may never complete.
     #[default]
     BySubsystem,

@@ -139,6 +139,8 @@ impl Shared {
             ranges: info
                 .ni
                 .as_ref()
+                // That of the shared card is not known.
+                .filter(|_| !info.is_view())
                 .map(NiInfo::card_ranges)
                 .or_else(|| options.card_memory.map(|range| vec![range])),
             info,

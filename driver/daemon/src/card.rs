@@ -137,7 +137,7 @@ impl Design for SharedCard {
             tracing::warn!(
                 offset,
                 value,
-                "a client's write of the user BAR is refused: registers of the network interface contain addresses"
+                "a client's write of the user BAR is refused: registers of the card's network interface contain addresses"
             );
         } else if let Some(bar) = &self.user
             && let Err(error) = bar.write32(BarOffset::new(offset), value)

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | runs descriptors of its own ring | fetches them from the client's memory, and has the owner's channels move the data |
 //! | writes registers of the DMA engine | changes its own engine only |
-//! | accesses registers of the design (user BAR) | accesses those of the card; writes are refused on cards with the network interface, whose registers contain addresses of host memory |
+//! | accesses registers of the design (user BAR) | accesses those of the card, if it has no network interface |
+//! | uses the network interface | has one of its own, with memory and a node id of its own: frames reach other views through the owner's switch, views of other owners and simulated cards by shared memory or UDP ([`ViewInterface`]) |
 //! | waits for user interrupts | gets those of the card, as all clients that have enabled the line |
 //! | exits or is killed | ends with its connection, after the transfer in progress: the card never knows an address of a client's memory |
 //!
@@ -22,4 +23,4 @@ mod server;
 mod view;
 
 pub use card::{ShareError, SharedCard};
-pub use server::{FIRST_CLIENT, Owner, OwnerError, OwnerOptions};
+pub use server::{FIRST_CLIENT, Owner, OwnerError, OwnerOptions, ViewInterface};

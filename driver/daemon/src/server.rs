@@ -1,6 +1,7 @@
 //! The owner: accepts clients, and serves each its view.
 
 use std::fs::File;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,9 +9,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use fpga_driver::errors::OwnerStartError;
-use fpga_driver::{Card, SharedSocket};
+use fpga_driver::{Card, NodeId, SharedSocket};
+use fpga_sim::link::{Link, LinkError, Switch};
 use fpga_sim::served::{CardServer, Listener, ServeError, SocketFile};
-use fpga_sim::{CardDescription, SimNetwork};
+use fpga_sim::{SimNetwork, SimNetworkError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -34,11 +36,46 @@ pub struct OwnerOptions {
     pub ends_with_last: bool,
     /// Socket whose lock is taken before the end: openers that hold it are waited for.
     pub lock: Option<SharedSocket>,
+    /// Network interfaces of the views of a card that has one.
+    pub interface: ViewInterface,
+}
+
+/// Network interfaces of views.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ViewInterface {
+    /// Each view has one, with a link that receives at this machine's address.
+    #[default]
+    Linked,
+    /// Each view has one, with a link that receives at this address, at a port of its own.
+    LinkedAt(IpAddr),
+    /// Views have none.
+    Absent,
+}
+
+impl ViewInterface {
+    /// Opens the link of a view: a port of `switch`, with a link to other processes.
+    fn open(self, switch: &Switch) -> Result<Option<(NodeId, Link)>, LinkError> {
+        let listen = match self {
+            Self::Linked => None,
+            Self::LinkedAt(ip) => Some(SocketAddr::new(ip, 0)),
+            Self::Absent => return Ok(None),
+        };
+        let (outside, neighbours) = Link::neighbouring(listen)?;
+        let node = neighbours.node();
+        let link = Link::on_switch(switch, node, Some(outside.with_neighbours(neighbours)))?;
+        Ok(Some((node, link)))
+    }
 }
 
 impl Default for OwnerOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), ends_with_last: false, lock: None }
+        Self {
+            timeout: Duration::from_secs(10),
+            ends_with_last: false,
+            lock: None,
+            interface: ViewInterface::default(),
+        }
     }
 }
 
@@ -74,7 +111,7 @@ pub enum OwnerError {
 #[derive(Debug)]
 pub struct Owner {
     card: Arc<SharedCard>,
-    description: CardDescription,
+    switch: Switch,
     listener: Listener,
     options: OwnerOptions,
     views: Arc<Views>,
@@ -86,12 +123,11 @@ impl Owner {
     /// # Errors
     /// [`OwnerError`].
     pub fn bind(card: Card, socket: &Path, options: OwnerOptions) -> Result<Self, OwnerError> {
-        let description = description(card.info());
         let card = Arc::new(SharedCard::new(card, options.timeout)?);
         let listener = Listener::bind_private(socket)?;
         let views = Arc::new(Views::default());
         forward(card.card(), &views);
-        Ok(Self { card, description, listener, options, views })
+        Ok(Self { card, switch: Switch::new(), listener, options, views })
     }
 
     /// Returns the socket's file, to be removed by a program that ends without dropping the owner.
@@ -171,6 +207,24 @@ impl Owner {
         }
     }
 
+    /// Creates a view.
+    fn view(&self) -> Result<SimNetwork, SimNetworkError> {
+        let info = self.card.card().info();
+        let interface = if info.ni.is_some() { self.options.interface } else { ViewInterface::Absent };
+        let link = interface.open(&self.switch).unwrap_or_else(|error| {
+            tracing::warn!(%error, "a client gets no network interface");
+            None
+        });
+        let card: Arc<SharedCard> = Arc::clone(&self.card);
+        match link {
+            Some((node, link)) => SimNetwork::builder()
+                .card_with_design_beyond(description(info, Some(node)), card)
+                .link(link)
+                .build(),
+            None => SimNetwork::builder().card_with_design(description(info, None), card).build(),
+        }
+    }
+
     /// Serves one client on a thread of its own.
     fn serve(
         &self,
@@ -179,9 +233,7 @@ impl Owner {
         ended: Sender<u64>,
         stop: BorrowedFd<'_>,
     ) -> Result<(), String> {
-        let card: Arc<SharedCard> = Arc::clone(&self.card);
-        let view = SimNetwork::builder().card_with_design(self.description.clone(), card).build();
-        let view = view.map_err(|error| error.to_string())?;
+        let view = self.view().map_err(|error| error.to_string())?;
         let stop = stop.try_clone_to_owned().map_err(|error| error.to_string())?;
         let server = CardServer::accepted(connection, self.listener.path());
         self.views.add(number, view.clone());

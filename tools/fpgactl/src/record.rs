@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use fpga_diag::record::log::{Entry, HEAD};
 use fpga_diag::record::{Access, AccessDirection, Observer, Recorder, Width};
-use fpga_driver::{BarRoles, NI_SUBSYSTEM, backend::Backend};
+use fpga_driver::{BarRoles, NI_SUBSYSTEM, VIEW_SUBSYSTEM, backend::Backend};
 use fpga_pci::Clock;
 use fpga_pci::config;
 use fpga_pci::lock;
@@ -101,7 +101,8 @@ impl Recording {
             }
             let id = |at| config::read_u16(&*backend, at).ok();
             let subsystem = id(header::SUBSYSTEM_VENDOR_ID).zip(id(header::SUBSYSTEM_ID));
-            let mut known = registers::before_opening(design, subsystem == Some(NI_SUBSYSTEM));
+            let has_identity = subsystem.is_some_and(|ids| [NI_SUBSYSTEM, VIEW_SUBSYSTEM].contains(&ids));
+            let mut known = registers::before_opening(design, has_identity);
             known.extend(map.into_iter().flat_map(registers::mapped));
             state.name(known);
             state.comment(&format!("card {}", backend.name()));

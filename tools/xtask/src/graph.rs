@@ -48,8 +48,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-frames-subscriber", &["fpga-frames"]),
     ("fpga-python", &["fpga-frames", "fpga-register-map"]),
     ("fpga-c", &["fpga-frames", "fpga-register-map"]),
-    ("fpga-messages", &["fpga-driver", "fpga-netmodel"]),
-    ("fpga-libfabric", &["fpga-messages"]),
+    // The owner of shared cards is for their tests.
+    ("fpga-messages", &["fpga-driver", "fpga-netmodel", "fpgad"]),
+    ("fpga-libfabric", &["fpga-messages", "fpgad"]),
     ("fpga-rtl", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
     ("xdma-compat", &["fpga-driver"]),

@@ -1,5 +1,6 @@
 //! `card`: descriptions of simulated cards, and served cards.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -24,8 +25,9 @@ pub enum CardCommand {
     /// Own a card that several programs share, until SIGINT or SIGTERM
     ///
     /// Each client gets a vfio-user device of its own, with DMA registers, interrupts and an IOMMU map of its own; card memory, registers of
-    /// the design and user interrupts are shared. No client reaches another one's memory. Cards whose channels are streams cannot be shared,
-    /// and the network interface of a card is not offered.
+    /// the design and user interrupts are shared. No client reaches another one's memory. If the card has the network interface, each client
+    /// gets one of its own, with memory of its own: frames go through the owner to other clients, and by shared memory and UDP to clients of
+    /// other owners and to simulated cards. Cards whose channels are streams cannot be shared.
     Share(ShareArgs),
     /// Pull a served card out, put it back, make it fail, raise its user interrupts
     Control(ControlArgs),
@@ -51,6 +53,12 @@ pub struct ShareArgs {
     /// Return when programs can connect; messages of the owner go to a file beside the socket
     #[arg(long)]
     pub background: bool,
+    /// IP address at which the clients' network interfaces receive frames by UDP [default: FPGA_ADDRESS, or the address of this machine]
+    #[arg(long, value_name = "IP", conflicts_with = "no_interface")]
+    pub address: Option<IpAddr>,
+    /// Give clients no network interface
+    #[arg(long = "no-ni")]
+    pub no_interface: bool,
 }
 
 impl ShareArgs {

@@ -2,13 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use fpga_driver::SharedSocket;
-use fpgad::{Owner, OwnerOptions};
+use fpgad::{Owner, OwnerOptions, ViewInterface};
 
 use crate::cli::ShareArgs;
 use crate::commands::serve::Ready;
@@ -41,7 +42,9 @@ pub fn run(settings: &Settings, args: &ShareArgs, out: &mut dyn Write) -> Result
     let _lock;
     let opened = target::open_threaded(&settings.card, None, 0)?;
     let lock = args.socket.is_none().then(|| found.clone());
-    let options = OwnerOptions { ends_with_last: args.until_unused, lock, ..OwnerOptions::default() };
+    let interface = interface(args);
+    let options =
+        OwnerOptions { ends_with_last: args.until_unused, lock, interface, ..OwnerOptions::default() };
     let owner = Owner::bind(opened.card.clone(), socket, options)?;
     stop::remove_on_exit(vec![owner.file()])?;
     ready(settings, socket, out)?;
@@ -49,6 +52,18 @@ pub fn run(settings: &Settings, args: &ShareArgs, out: &mut dyn Write) -> Result
     let Some(signalled) = stop::signalled() else { return Ok(()) };
     _lock = owner.run(signalled)?;
     Ok(())
+}
+
+fn interface(args: &ShareArgs) -> ViewInterface {
+    if args.no_interface {
+        return ViewInterface::Absent;
+    }
+    // Openers pass their environment to the owner. A port belongs to one of them.
+    let variable = || {
+        let text = std::env::var("FPGA_ADDRESS").ok()?;
+        text.parse().ok().or_else(|| text.parse().ok().map(|address: SocketAddr| address.ip()))
+    };
+    args.address.or_else(variable).map_or(ViewInterface::Linked, ViewInterface::LinkedAt)
 }
 
 fn ready(settings: &Settings, socket: &Path, out: &mut dyn Write) -> Result<(), CliError> {
