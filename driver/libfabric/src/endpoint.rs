@@ -277,7 +277,7 @@ unsafe extern "C" fn setname(fid: *mut Fid, address: *mut c_void, length: usize)
         match address {
             Address::Link(listen) => state.listen = Some(listen),
             // The node id of a card is that of its bitstream.
-            Address::Node(_) => return Err(EINVAL),
+            Address::Node(_) | Address::NodeAt(..) => return Err(EINVAL),
         }
         Ok(0)
     })

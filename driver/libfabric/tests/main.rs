@@ -4,6 +4,7 @@
 mod fabtests;
 mod mpi;
 mod random;
+mod shared;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -33,6 +34,13 @@ impl Installed {
         let mut command = Command::new(program);
         self.prepare(&mut command);
         command.args(arguments).output().ok()
+    }
+
+    /// Runs a program whose endpoints are views of a shared card.
+    fn run_shared(&self, program: &Path, owner: &shared::Served) -> Option<Output> {
+        let mut command = Command::new(program);
+        self.prepare(&mut command);
+        command.env("FPGA_CARD", owner.card()).output().ok()
     }
 
     fn prepare(&self, command: &mut Command) {
@@ -80,7 +88,10 @@ fn compiled(source: &str, directory: &Path) -> Option<PathBuf> {
 fn check(source: &str, arguments: &[&str]) {
     let installed = Installed::new();
     let Some(program) = compiled(source, installed.0.path()) else { return };
-    let output = installed.run(&program, arguments).unwrap();
+    checked(&installed.run(&program, arguments).unwrap());
+}
+
+fn checked(output: &Output) {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && out.ends_with("ok\n"), "{out}{err}");
 }
@@ -119,6 +130,14 @@ fn endpoint_unreachable_peer_is_reported_once() {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && out.ends_with("ok\n"), "{out}{err}");
     assert_eq!(err.matches("fpga://127.0.0.1:9 does not answer").count(), 1, "{err}");
+}
+
+#[test]
+fn endpoints_of_shared_card_exchange_data() {
+    let installed = Installed::new();
+    let Some(program) = compiled("transfers.c", installed.0.path()) else { return };
+    let owner = shared::Served::new();
+    checked(&installed.run_shared(&program, &owner).unwrap());
 }
 
 #[test]

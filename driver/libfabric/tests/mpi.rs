@@ -3,6 +3,7 @@
 //! `FPGA_MPI` names the directory with `mpicc` and `mpirun`; without it they are searched in `PATH`.
 
 use crate::Installed;
+use crate::shared::Served;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -37,8 +38,9 @@ fn launcher(installed: &Installed, ranks: &str) -> Option<Command> {
 }
 
 /// Runs a job. Returns its output if it fails.
-fn run(installed: &Installed, program: &Path, ranks: &str) -> Result<(), String> {
+fn run(installed: &Installed, program: &Path, ranks: &str, card: &str) -> Result<(), String> {
     let Some(mut command) = launcher(installed, ranks) else { return Ok(()) };
+    command.env("FPGA_CARD", card);
     let output = installed.0.path().join("output");
     let file = std::fs::File::create(&output).unwrap();
     command.arg(program).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
@@ -76,7 +78,8 @@ fn mpi_ranks_exchange_data() {
         return;
     };
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    for ranks in ["2", "4"] {
-        run(&installed, &program, ranks).unwrap();
+    let owner = Served::new();
+    for (ranks, card) in [("2", "mock"), ("4", "mock"), ("2", &*owner.card()), ("4", &*owner.card())] {
+        run(&installed, &program, ranks, card).unwrap();
     }
 }

@@ -4,13 +4,14 @@
 //! |---|---|
 //! | `fpga://10.0.0.1:9228` | of a simulated card whose link receives UDP datagrams there; processes of the same machine reach it through shared memory |
 //! | `fpga://node/7` | of the card with node id 7 on the network between the cards |
+//! | `fpga://node/7@100000000000000` | of such a card whose memory begins at this card address (hexadecimal), as that of a view of a shared card |
 //!
 //! A text has at most [`MAX_TEXT`] bytes: launchers pass addresses in fields of 64 bytes.
 
 use core::fmt;
 use core::str::FromStr;
-use fpga_driver::NodeId;
-use std::net::{IpAddr, SocketAddr};
+use fpga_driver::{CardAddr, NodeId};
+use std::net::SocketAddr;
 
 /// Maximum length of the text of an address, in bytes.
 pub const MAX_TEXT: usize = 63;
@@ -29,38 +30,35 @@ pub struct PeerId(pub u32);
 pub enum Address {
     /// Address of a simulated card's link.
     Link(SocketAddr),
-    /// Node id of a card.
+    /// Node id of a card whose memory begins at card address 0.
     Node(NodeId),
+    /// Node id of a card, and the first address of its memory.
+    NodeAt(NodeId, CardAddr),
 }
 
 /// Text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is not the address of a card: expected fpga://IP:PORT or fpga://node/NUMBER")]
+#[error(
+    "\"{text}\" is not the address of a card: expected fpga://IP:PORT, fpga://node/NUMBER or fpga://node/NUMBER@MEMORY"
+)]
 pub struct ParseAddressError {
     /// The text.
     pub text: String,
 }
 
 impl Address {
-    /// Returns the node id of the messenger. That of a simulated card is derived from the address of its link: for IPv4, the last 16 bits of
-    /// the address and the port, so that node ids differ in networks of up to 65536 addresses.
+    /// Address of a card with a node id, whose memory begins at `memory`.
+    #[must_use]
+    pub const fn of_card(node: NodeId, memory: CardAddr) -> Self {
+        if memory.get() == 0 { Self::Node(node) } else { Self::NodeAt(node, memory) }
+    }
+
+    /// Returns the node id of the messenger. That of a simulated card is derived from the address of its link ([`NodeId::of_link`]).
     #[must_use]
     pub fn node(self) -> NodeId {
         match self {
-            Self::Node(node) => node,
-            Self::Link(socket) => {
-                let host = match socket.ip() {
-                    IpAddr::V4(ip) => {
-                        let [_, _, high, low] = ip.octets();
-                        u32::from(high) << 8 | u32::from(low)
-                    }
-                    // The sum of its parts: equal for few pairs of addresses of one network.
-                    IpAddr::V6(ip) => {
-                        ip.segments().iter().fold(0, |sum: u32, part| (sum + u32::from(*part)) & 0xffff)
-                    }
-                };
-                NodeId::new(host << 16 | u32::from(socket.port()))
-            }
+            Self::Node(node) | Self::NodeAt(node, _) => node,
+            Self::Link(socket) => NodeId::of_link(socket),
         }
     }
 }
@@ -70,6 +68,7 @@ impl fmt::Display for Address {
         match self {
             Self::Link(socket) => write!(f, "{SCHEME}{socket}"),
             Self::Node(node) => write!(f, "{SCHEME}{NODE}{node}"),
+            Self::NodeAt(node, memory) => write!(f, "{SCHEME}{NODE}{node}@{:x}", memory.get()),
         }
     }
 }
@@ -81,7 +80,11 @@ impl FromStr for Address {
         let parse = || {
             let rest = text.strip_prefix(SCHEME)?;
             match rest.strip_prefix(NODE) {
-                Some(number) => number.parse().ok().map(|node| Self::Node(NodeId::new(node))),
+                Some(card) => {
+                    let (number, memory) = card.split_once('@').unwrap_or((card, "0"));
+                    let memory = u64::from_str_radix(memory, 16).ok()?;
+                    Some(Self::of_card(NodeId::new(number.parse().ok()?), CardAddr::new(memory)))
+                }
                 None => rest.parse().ok().map(Self::Link),
             }
         };
@@ -97,7 +100,9 @@ mod tests {
 
     #[test]
     fn address_text_round_trips() {
-        for text in ["fpga://10.0.0.1:9228", "fpga://[2001:db8::1]:1", "fpga://node/7"] {
+        for text in
+            ["fpga://10.0.0.1:9228", "fpga://[2001:db8::1]:1", "fpga://node/7", "fpga://node/7@100000"]
+        {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
             assert!(text.len() <= MAX_TEXT);
@@ -115,6 +120,8 @@ mod tests {
             "10.0.0.1:1",
             "fpga://10.0.0.1",
             "fpga://node/",
+            "fpga://node/7@",
+            "fpga://node/7@-1",
             "fpga://node/4294967295",
             "fpga://0.0.255.255:65535",
         ] {

@@ -41,6 +41,8 @@ pub(crate) struct CardSide {
     pub(crate) direct: Option<u64>,
     pub(crate) layout: Layout,
     pub(crate) address: Address,
+    /// Whether the card is a view of a shared one, whose owner reaches the links of simulated cards.
+    pub(crate) is_view: bool,
     #[cfg(feature = "sim")]
     pub(crate) linked: Option<crate::linked::Linked>,
     /// After everything that uses it.
@@ -100,7 +102,7 @@ impl CardSide {
         let inbound_handle = c2h
             .register_memory(map(&inbound, DmaAccess::WriteByDevice)?)
             .map_err(|refused| card_error(refused.error))?;
-        let address = address.unwrap_or(Address::Node(endpoint.node()));
+        let address = address.unwrap_or_else(|| Address::of_card(endpoint.node(), usable.start));
         Ok(Self {
             endpoint,
             h2c,
@@ -112,6 +114,7 @@ impl CardSide {
             direct,
             layout,
             address,
+            is_view: card.info().is_view(),
             #[cfg(feature = "sim")]
             linked,
             card: card.clone(),

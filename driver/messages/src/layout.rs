@@ -140,6 +140,18 @@ impl Layout {
         CardRange::new(CardAddr::new(self.start), HELLO_SLOTS * HELLO_BYTES)
     }
 
+    /// The hello slots of a card whose memory begins at `memory`; `None` without such addresses.
+    pub(crate) fn hello_of(memory: CardAddr) -> Option<CardRange> {
+        let start = CardAddr::new(memory.get().checked_next_multiple_of(4096)?);
+        Some(CardRange::new(start, HELLO_SLOTS * HELLO_BYTES))
+    }
+
+    /// The hello slots of a card whose region begins at `region`.
+    pub(crate) fn hello_before(region: CardAddr) -> Option<CardRange> {
+        let start = CardAddr::new(region.get().checked_sub(HELLO_SLOTS * HELLO_BYTES)?);
+        Some(CardRange::new(start, HELLO_SLOTS * HELLO_BYTES))
+    }
+
     /// The region of peers. It starts with the doorbells.
     pub(crate) const fn region(self) -> CardRange {
         CardRange::new(CardAddr::new(self.doorbells()), self.end - self.doorbells())

@@ -10,6 +10,7 @@ mod failures;
 mod messages;
 mod random;
 mod served;
+mod shared;
 
 /// Counts allocations per thread.
 #[global_allocator]

@@ -228,12 +228,21 @@ impl Messenger {
 
     fn locate(&self, address: Address) -> bool {
         match (address, self.side.address) {
-            (Address::Node(_), Address::Node(_)) => true,
+            (Address::Node(_) | Address::NodeAt(..), Address::Node(_) | Address::NodeAt(..)) => true,
+            // The owner finds the link by the node id.
+            (Address::Link(_), Address::Node(_) | Address::NodeAt(..)) => self.side.is_view,
             #[cfg(feature = "sim")]
-            (Address::Link(address), Address::Link(_)) => {
-                self.side.linked.as_ref().is_some_and(|linked| linked.locate(address))
+            (_, Address::Link(_)) => {
+                let linked = self.side.linked.as_ref();
+                linked.is_some_and(|linked| match address {
+                    Address::Link(address) => linked.locate(address),
+                    // The view of a shared card: others have no links.
+                    Address::NodeAt(node, _) => linked.locate_node(node),
+                    Address::Node(_) => false,
+                })
             }
-            _ => false,
+            #[cfg(not(feature = "sim"))]
+            (_, Address::Link(_)) => false,
         }
     }
 

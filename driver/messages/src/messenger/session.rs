@@ -1,7 +1,7 @@
 //! Sessions with peers: hello, silence, failures.
 
 use super::Messenger;
-use crate::address::PeerId;
+use crate::address::{Address, PeerId};
 use crate::completion::{Completion, CompletionKind, Failure};
 use crate::hello::Hello;
 use crate::layout::{CHUNK, Doorbell, HELLO_BYTES, HELLO_KEY, HELLO_SLOTS, Layout, MAX_RECORD, RING};
@@ -9,7 +9,7 @@ use crate::matching::Posted;
 use crate::peer::{Remote, Session};
 use crate::request::ReceiveRequest;
 use fpga_driver::endpoint::RemoteRegion;
-use fpga_driver::{CardAddr, Incarnation, NodeId};
+use fpga_driver::{CardAddr, CardRange, Incarnation, NodeId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl Messenger {
             ring_length: u32::try_from(RING).unwrap_or(0),
             chunk: u32::try_from(CHUNK).unwrap_or(0),
         };
-        let target = self.side.layout.hello();
+        let Some(target) = self.hello_slots(id) else { return false };
         let target = RemoteRegion { node, address: target.start, length: target.length, key: HELLO_KEY };
         // Any slot: of two hellos in one slot at the same time one has no answer, and is sent again.
         self.random ^= self.random << 13;
@@ -77,6 +77,22 @@ impl Messenger {
         self.random ^= self.random << 17;
         let sender = (self.region.node, self.side.endpoint.incarnation());
         self.send_hello(id, &hello.encode(sender), target, self.random % HELLO_SLOTS * HELLO_BYTES)
+    }
+
+    /// Hello slots of a peer.
+    fn hello_slots(&self, id: PeerId) -> Option<CardRange> {
+        let peer = self.peers.get(id.0 as usize)?;
+        if let Some(remote) = &peer.remote {
+            return Layout::hello_before(remote.region.address);
+        }
+        match peer.address {
+            Some(Address::Node(_)) => Layout::hello_of(CardAddr::new(0)),
+            Some(Address::NodeAt(_, memory)) => Layout::hello_of(memory),
+            // Only its owner has other addresses.
+            Some(Address::Link(_)) if self.side.is_view => Layout::hello_of(CardAddr::new(0)),
+            // A card like the own one.
+            Some(Address::Link(_)) | None => Some(self.side.layout.hello()),
+        }
     }
 
     /// Ring of a peer here; a new one if it has none.

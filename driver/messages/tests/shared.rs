@@ -1,0 +1,102 @@
+//! Messengers on views of shared cards.
+
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use fpga_driver::Card;
+use fpga_driver::sim::{CardDescription, SimNetwork, ThreadOptions};
+use fpga_messages::{Address, LinkChoice, MessengerOptions};
+use fpgad::{Owner, OwnerOptions, ViewInterface};
+
+use crate::bed::{Bed, End, bytes, options, receive, send};
+
+/// Owner of a simulated card, on a thread.
+struct Served {
+    folder: tempfile::TempDir,
+    stop: Option<std::io::PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    fn new() -> Self {
+        let network = SimNetwork::builder().card(CardDescription::default());
+        let network = network.threaded(ThreadOptions::default()).build().unwrap();
+        let card = Card::from_backend(network.backend(0)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let interface = ViewInterface::LinkedAt("127.0.0.1".parse().unwrap());
+        let options = OwnerOptions { interface, ..OwnerOptions::default() };
+        let owner = Owner::bind(card, &folder.path().join("card"), options).unwrap();
+        let (stopped, stop) = std::io::pipe().unwrap();
+        let thread = std::thread::spawn(move || drop(owner.run(&stopped).unwrap()));
+        Self { folder, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("card")
+    }
+
+    fn options(&self) -> MessengerOptions {
+        let mut options = options(LinkChoice::Auto);
+        options.card = format!("vfio-user:{}", self.socket().display());
+        options
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Sends messages between all ends.
+fn exchange(bed: &mut Bed, lengths: &[usize]) {
+    let mut context = 100;
+    let ends = bed.0.len();
+    for (length, from, to) in
+        lengths.iter().flat_map(|length| (0..ends * ends).map(move |at| (*length, at / ends, at % ends)))
+    {
+        if from == to {
+            continue;
+        }
+        let data = bytes(context, length);
+        bed.0[from].poke(0, &data);
+        bed.0[to].messenger.receive(&receive(Some(from), 4 << 20, length, Some(context), context)).unwrap();
+        bed.0[from].messenger.send(&send(to, 0, length, Some(context), context + 1)).unwrap();
+        bed.wait(from, context + 1).result.unwrap();
+        bed.wait(to, context).result.unwrap();
+        assert!(bed.0[to].peek(4 << 20, length) == data, "{length} bytes from {from} to {to}");
+        context += 2;
+    }
+}
+
+fn bed(options: &[MessengerOptions]) -> Bed {
+    let mut ends: Vec<End> = options.iter().map(End::open).collect();
+    let addresses: Vec<_> = ends.iter().map(|end| end.messenger.address()).collect();
+    for end in &mut ends {
+        for address in &addresses {
+            // As launchers exchange it.
+            let text = address.to_string();
+            end.messenger.add_peer(text.parse::<Address>().unwrap()).unwrap();
+        }
+    }
+    Bed(ends)
+}
+
+#[test]
+fn views_of_one_card_exchange_messages() {
+    let owner = Served::new();
+    exchange(&mut bed(&[owner.options(), owner.options(), owner.options()]), &[0, 1, 5000, 1 << 20]);
+}
+
+#[test]
+fn views_exchange_messages_with_those_of_other_owners_and_simulated_cards() {
+    let owners = [Served::new(), Served::new()];
+    let [one, other] = owners.each_ref().map(Served::options);
+    exchange(
+        &mut bed(&[one.clone(), other, options(LinkChoice::Auto), options(LinkChoice::Udp)]),
+        &[1, 300_000],
+    );
+}
