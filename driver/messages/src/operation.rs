@@ -2,9 +2,9 @@
 
 use crate::address::PeerId;
 use crate::buffers::BufferId;
-use crate::messenger::direct::Lent;
 use crate::request::{CompleteWhen, HostRanges, Token};
 use crate::wire::{Grant, Header, MAX_GRANT};
+use fpga_driver::MemoryHandle;
 use std::collections::VecDeque;
 
 /// Operation, named so that a stale id never names a later one.
@@ -49,6 +49,23 @@ pub(crate) enum Local {
         key: u64,
         address: u64,
     },
+}
+
+/// Memory of an operation that is mapped for the card.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lent {
+    pub(crate) handle: MemoryHandle,
+    /// Offset of the operation's first byte in it.
+    pub(crate) start: u64,
+    /// Whether the card reads it.
+    pub(crate) is_source: bool,
+}
+
+impl Lent {
+    /// Handle of the mapped memory, and the offset of the operation's byte `at` in it.
+    pub(crate) fn place(&self, at: u64) -> Option<(MemoryHandle, usize)> {
+        Some((self.handle, usize::try_from(self.start.checked_add(at)?).ok()?))
+    }
 }
 
 /// One operation.

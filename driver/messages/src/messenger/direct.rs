@@ -5,29 +5,12 @@
 
 use super::Messenger;
 use crate::completion::Failure;
-use crate::operation::{Local, Operation, OperationId, Role};
-use fpga_driver::{DmaAccess, MemoryHandle};
+use crate::operation::{Lent, Local, Operation, OperationId, Role};
+use fpga_driver::DmaAccess;
 use std::collections::VecDeque;
 
 /// Pages of host memory, which mappings consist of.
 const PAGE: u64 = 4096;
-
-/// Memory of an operation that is mapped for the card.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lent {
-    handle: MemoryHandle,
-    /// Offset of the operation's first byte in it.
-    start: u64,
-    /// Whether the card reads it.
-    is_source: bool,
-}
-
-impl Lent {
-    /// Handle of the mapped memory, and the offset of the operation's byte `at` in it.
-    pub(super) fn place(&self, at: u64) -> Option<(MemoryHandle, usize)> {
-        Some((self.handle, usize::try_from(self.start.checked_add(at)?).ok()?))
-    }
-}
 
 /// Operations that have ended but for the card's use of their memory.
 pub(super) type Closing = VecDeque<(Operation, Result<(), Failure>)>;

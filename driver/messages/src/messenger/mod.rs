@@ -11,7 +11,7 @@
 //! | `direct` | ends of operations, and direct access to their memory |
 
 mod access;
-pub(crate) mod direct;
+mod direct;
 mod incoming;
 mod large;
 mod messages;
@@ -47,6 +47,7 @@ pub const MAX_INJECT: u64 = 3968;
 const _: () = assert!(MAX_INJECT <= MAX_EAGER, "injected data travels with its record");
 /// Maximum sleep while something is in progress, for the timers of the endpoint, and otherwise, for keepalive doorbells.
 const BUSY_SLEEP: Duration = Duration::from_micros(200);
+#[cfg(feature = "sim")]
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
 /// Time after its failure in which requests to a peer fail at once. Later ones ask whether a new process answers.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -344,10 +345,10 @@ impl Messenger {
         if self.progress() > 0 || !self.completions.is_empty() {
             return Duration::ZERO;
         }
-        let is_busy = !self.is_idle() || !self.inbound.is_idle();
-        let limit = if is_busy { BUSY_SLEEP } else { IDLE_SLEEP };
         #[cfg(feature = "sim")]
         if let Some(linked) = &self.side.linked {
+            let is_busy = !self.is_idle() || !self.inbound.is_idle();
+            let limit = if is_busy { BUSY_SLEEP } else { IDLE_SLEEP };
             return linked.network.rest().map_or(limit, |rest| rest.min(limit));
         }
         BUSY_SLEEP
