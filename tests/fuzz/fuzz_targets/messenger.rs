@@ -27,7 +27,7 @@ const REGION: u64 = 256 << 10;
 /// First byte of the buffers of receives.
 const BUFFERS: u64 = 1 << 20;
 const KEY: u64 = 3;
-/// Longest message of the check with the other peer: in parts.
+/// Length of a message of the check with the other peer that goes in parts.
 const LARGE: u64 = 200_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -114,7 +114,7 @@ fn receive(from: Option<PeerId>, length: u64, tag: Option<(u64, u64)>, context: 
     ReceiveRequest { from, tag, data: ranges(BUFFERS, length), multi: None, token: Token { context, user: 0 } }
 }
 
-/// What the messenger has told the peer.
+/// Addresses and key in the messenger's hello.
 #[derive(Clone, Copy)]
 struct Granted {
     region: RemoteRegion,

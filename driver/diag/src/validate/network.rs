@@ -3,6 +3,7 @@
 use core::time::Duration;
 use fpga_driver::{Advice, Error};
 
+use fpga_firmware::generated::{PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN};
 use fpga_firmware::identity::{Identity, IdentityReadError};
 use fpga_protocol::sender::SendFailure;
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
@@ -66,7 +67,7 @@ fn identity(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         (ni.windows.count == 0, "no transmit window"),
         (ni.memory.length == 0, "no memory"),
         (ni.mask_bits == 0 || ni.mask_bits > 256, "mask width"),
-        (!(6..=12).contains(&ni.packet_size_log2), "packet size"),
+        (!(PACKET_SIZE_LOG2_MIN..=PACKET_SIZE_LOG2_MAX).contains(&ni.packet_size_log2), "packet size"),
         (ni.registry_entries == 0, "no registry entry"),
     ]
     .into_iter()

@@ -13,7 +13,7 @@ use crate::credit::CreditSender;
 use crate::error::JoinError;
 use crate::fields::{Writer, is_before};
 use crate::node::{Identity, ReceivingNode};
-use crate::packet::{self, NO_NODE, Packet};
+use crate::packet::{self, MAX_PACKET_SIZE_LOG2, NO_NODE, Packet};
 use crate::slots::{Memory, Slots};
 use crate::stream::{Joined, Numbers, Stream};
 use crate::subscriber::{MAX_DATAGRAM, Shared, Subscriber};
@@ -189,7 +189,7 @@ fn greet(
         let answer = packet::parse(buffer.get(..length).unwrap_or_default());
         let ours = answer.filter(|(from, _)| (from.source, from.destination) == (offer.node, options.node));
         if let Some((from, Packet::HelloReply { packet_size_log2, registry })) = ours {
-            if !registry || !(6..=12).contains(&packet_size_log2) {
+            if !registry || !(6..=MAX_PACKET_SIZE_LOG2).contains(&packet_size_log2) {
                 return Err(JoinError::Scheme { node: offer.node });
             }
             return Ok((from.incarnation, packet_size_log2));

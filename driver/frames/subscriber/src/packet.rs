@@ -13,6 +13,8 @@ const WRAPPER_VERSION: u8 = 1;
 const WRAPPER_LENGTH: usize = 16;
 /// The node number that no node has.
 pub(crate) const NO_NODE: u32 = u32::MAX;
+/// Largest packet size, as a power of two (contract 3.2).
+pub(crate) const MAX_PACKET_SIZE_LOG2: u8 = 15;
 
 const DATA: u8 = 1;
 const START: u8 = 2;

@@ -21,7 +21,7 @@ impl Messenger {
         let Notification { node, incarnation, address, length, .. } = *notification;
         let Ok(length) = u32::try_from(length) else { return };
         match self.side.layout.arrival(address) {
-            // Without space for its copy a hello is dropped: it is sent again.
+            // Without space for its copy a hello is dropped: the peer repeats it.
             Arrival::Hello
                 if u64::from(length) == HELLO_BYTES && self.inbound.waiting.len() < MAX_WAITING_HELLOS =>
             {

@@ -71,7 +71,7 @@ impl Messenger {
         };
         let Some(target) = self.hello_slots(id) else { return false };
         let target = RemoteRegion { node, address: target.start, length: target.length, key: HELLO_KEY };
-        // Any slot: of two hellos in one slot at the same time one has no answer, and is sent again.
+        // Any slot: of two hellos in one slot at the same time one has no answer, and is repeated.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

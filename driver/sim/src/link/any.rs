@@ -26,7 +26,7 @@ enum Kind {
 
 /// Number of calls without a frame by UDP after which a link of both kinds makes a system call for it.
 const CALLS_PER_LOOK: u32 = 64;
-/// Number of frames of a switch after which the outside link has its turn.
+/// Number of frames of a switch after which the outside link is served.
 const MAX_FRAMES_IN_A_ROW: u32 = 64;
 
 /// Shared memory for the nodes of this machine, UDP for others.

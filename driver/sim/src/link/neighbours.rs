@@ -98,13 +98,13 @@ impl Neighbours {
         node.link_address(self.own.ip())
     }
 
-    /// Returns the way to a card by shared memory.
+    /// Returns the shared-memory address of a card.
     #[must_use]
     pub fn by_memory(&self, node: NodeId) -> LinkAddress {
         LinkAddress::Shm(self.socket(node))
     }
 
-    /// Returns the way to a card: shared memory if its process is on this machine, otherwise UDP. `None` for the own card, and without an
+    /// Returns the link address of a card: shared memory if its process is on this machine, otherwise UDP. `None` for the own card, and without an
     /// address.
     #[must_use]
     pub fn way(&self, node: NodeId, address: Option<SocketAddr>) -> Option<LinkAddress> {
