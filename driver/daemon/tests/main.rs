@@ -123,6 +123,8 @@ fn clients_share_registers_of_design() {
     let (one, other) = (shared.client(), shared.client());
     let at = fpga_registers::BarOffset::new(0x2060);
     one.user_bar().unwrap().write32(at, 1234).unwrap();
+    // Writes are posted: a read of the same client shows that it has arrived, before another client looks.
+    assert_eq!(one.user_bar().unwrap().read32(at).unwrap(), 1234);
     assert_eq!(other.user_bar().unwrap().read32(at).unwrap(), 1234);
 }
 
