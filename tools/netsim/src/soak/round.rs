@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::Permissions;
-use fpga_firmware::wire::{Control, MAX_PACKET_LENGTH, Packet};
+use fpga_firmware::wire::{CRC_LENGTH, Control, MAX_CONTROL_LENGTH, Packet};
 use fpga_firmware::{Incarnation, TransferId};
 use fpga_netmodel::{
     BitRate, Blackout, Bursts, Conditions, Delay, ImpairedLink, Impairments, LinkCounters, Loss, Order,
@@ -497,7 +497,12 @@ impl<'a> Round<'a> {
             let mut offset = transmit.source.get() & 0xFF_FFFF;
             frame::packets(&transmit, Incarnation::new(*sender_incarnation), |frame| {
                 let mut bytes = buffers.pop().unwrap_or_default();
-                bytes.resize(MAX_PACKET_LENGTH, 0);
+                // Zeroing as much as the longest packet needs would take most of the time.
+                let space = match &frame {
+                    Frame::Data { header, payload } => header.length() + payload + CRC_LENGTH,
+                    Frame::Control(_) => MAX_CONTROL_LENGTH,
+                };
+                bytes.resize(space, 0);
                 let length = match frame {
                     Frame::Data { header, payload } => {
                         if let Some(names) = names {
@@ -571,7 +576,7 @@ impl<'a> Round<'a> {
             match output {
                 Output::Send(control) => {
                     let mut bytes = self.buffers.pop().unwrap_or_default();
-                    bytes.resize(MAX_PACKET_LENGTH, 0);
+                    bytes.resize(MAX_CONTROL_LENGTH, 0);
                     let length = control.encode(&mut bytes).unwrap_or(0);
                     bytes.truncate(length);
                     let _ = self.back.offer(self.now, bytes);
