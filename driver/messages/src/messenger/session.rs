@@ -223,6 +223,7 @@ impl Messenger {
         }
         let failure = Failure::Card { text: text.into() };
         self.failed = Some(failure.clone());
+        self.close_ended();
         for operation in self.operations.of_peer(None) {
             self.finish(operation, Err(failure.clone()));
         }
