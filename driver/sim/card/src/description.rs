@@ -483,12 +483,13 @@ impl RangeDescription {
 }
 
 impl CardDescription {
-    /// Creates the built-in card with the network interface that suits links between processes: the longest packets and segments, and as
+    /// Creates the built-in card with the network interface that suits links between processes: packets that divide into few IP fragments, the
+    /// longest segments, and as
     /// many buffers as a segment has packets.
     #[must_use]
     pub fn linked() -> Self {
         let mut card = Self::default();
-        card.ni.packet_size = 16_384;
+        card.ni.packet_size = 4096;
         card.ni.mask_bits = 256;
         card.ni.escape_slots = 256;
         card.ni.registry_entries = 256;
