@@ -4,6 +4,9 @@ use std::sync::{Mutex, OnceLock};
 
 use fpga_pci::lock;
 use fpga_sim::{LoadedDescriptor, Unit};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::burst::MAX_WIDTH;
 use crate::bus::{Command, WriteBeat};
@@ -40,9 +43,11 @@ fn report(error: &StartError) {
 /// Sends messages to standard error, from the level in the environment on.
 pub(crate) fn begin_log() {
     let level = std::env::var("FPGA_RTL_LOG").unwrap_or_else(|_| "warn".to_owned());
-    let filter = tracing_subscriber::EnvFilter::try_new(level).unwrap_or_default();
+    let usual = Targets::new().with_default(LevelFilter::WARN);
+    let filter = level.parse().unwrap_or(usual);
+    let messages = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     // A program that contains the simulator may have its own.
-    let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).try_init();
+    let _ = tracing_subscriber::registry().with(messages).with(filter).try_init();
 }
 
 /// Begins with the module's parameters: data width, id width, channels, user interrupts, features (bit 0: AXI4-Stream, 1: bypass BAR,

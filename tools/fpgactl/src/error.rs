@@ -705,6 +705,7 @@ pub enum CliError {
         r#source: fpga_netsim::figures::FigureError,
     },
     /// A figure could not be converted to PNG.
+    #[cfg(feature = "png")]
     #[error("figure {name}, PNG: {source}")]
     Png {
         /// Name of the figure.

@@ -61,7 +61,9 @@ use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
 use fpga_pci::FAULT_LOG;
 use fpga_register_map::nearest;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use cli::{Cli, Command, RegsCommand, RtlCommand, SimCommand};
 use commands::{
@@ -297,7 +299,7 @@ fn fail(error: &CliError, json: bool, out: &mut dyn Write) -> ExitCode {
     ExitCode::from(error.exit_status())
 }
 
-/// Logs go to standard error; `RUST_LOG` overrides `-v`.
+/// Logs go to standard error; `RUST_LOG` (levels, by module too) overrides `-v`.
 fn start_logging(verbose: u8) {
     let level = match verbose {
         // The text of an error is printed once, as the error.
@@ -305,8 +307,16 @@ fn start_logging(verbose: u8) {
         1 => "info".to_owned(),
         _ => "debug".to_owned(),
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let levels = std::env::var("RUST_LOG").ok().filter(|levels| !levels.trim().is_empty());
+    let filter: Result<Targets, _> = levels.as_ref().unwrap_or(&level).parse();
+    let (filter, unusable) = match filter {
+        Ok(filter) => (filter, None),
+        Err(error) => (level.parse().unwrap_or_default(), Some(error)),
+    };
+    let messages = tracing_subscriber::fmt::layer().with_writer(io::stderr).without_time();
     // A second subscriber in one process (tests) is refused; the first one stays.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).without_time().try_init();
+    let _ = tracing_subscriber::registry().with(messages).with(filter).try_init();
+    if let Some(error) = unusable {
+        tracing::warn!("RUST_LOG is ignored: {error}");
+    }
 }

@@ -23,7 +23,7 @@ pub enum SimCommand {
                       fpgactl sim schema > scenario.schema.json"
     )]
     Schema,
-    /// Make figures of the schemes: CSV, SVG and PNG
+    /// Make figures of the schemes: CSV and SVG
     Figure(SimFigureArgs),
     /// Compare the default scheme with all others over size, loss, disorder and number of destinations
     Grid(SimGridArgs),
@@ -106,7 +106,7 @@ pub struct SimRunArgs {
 /// Options of `sim figure`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Writes DIR/NAME.csv, DIR/NAME.svg and DIR/NAME.png (406 dots per inch in a paper's column, built-in font), and DIR/NAME-intervals.csv with the 95 % intervals of its numbers. The same seed gives the same bytes, for any number of threads. docs/guide/figures.md states \
+    after_help = "Writes DIR/NAME.csv, DIR/NAME.svg and, if built with the feature `png`, DIR/NAME.png (406 dots per inch in a paper's column, built-in font), and DIR/NAME-intervals.csv with the 95 % intervals of its numbers. The same seed gives the same bytes, for any number of threads. docs/guide/figures.md states \
                   the claim of each figure, and where the result differs from the patents and the paper that describe the schemes.\n\n\
                   Examples:\n  \
                   fpgactl sim figure loss-sweep --quick --chart --out figures\n  \

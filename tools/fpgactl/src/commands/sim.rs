@@ -240,7 +240,7 @@ struct FigureReport {
     csv: String,
     /// Null if the data went to standard output.
     svg: Option<String>,
-    /// Null if the data went to standard output.
+    /// Null if the data went to standard output, or the program was built without the feature `png`.
     png: Option<String>,
     /// Path of its intervals; a figure without measurements has none.
     intervals: Option<String>,
@@ -322,6 +322,18 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
     Ok(FiguresReport { figures, runs: options.runs, seed: options.seed, failures })
 }
 
+/// A picture as PNG, if this program was built with it.
+#[cfg(feature = "png")]
+fn png(name: &'static str, picture: &Picture) -> Result<Option<Vec<u8>>, CliError> {
+    picture.png().map(Some).map_err(|source| CliError::Png { name, source })
+}
+
+#[cfg(not(feature = "png"))]
+#[expect(clippy::unnecessary_wraps, reason = "the form with PNG can fail")]
+const fn png(_: &'static str, _: &Picture) -> Result<Option<Vec<u8>>, CliError> {
+    Ok(None)
+}
+
 fn written(
     settings: &Settings,
     args: &SimFigureArgs,
@@ -337,12 +349,11 @@ fn written(
     } else {
         Some(write_file(&args.out, &format!("{name}-intervals.csv"), &intervals, settings.deadline)?)
     };
-    let png = match &svg {
-        Some(_) => {
-            let image = picture.png().map_err(|source| CliError::Png { name, source })?;
+    let png = match (&svg, png(name, &picture)?) {
+        (Some(_), Some(image)) => {
             Some(write_file(&args.out, &format!("{name}.png"), image, settings.deadline)?)
         }
-        None => None,
+        _ => None,
     };
     Ok(FigureReport { name, csv, svg, png, intervals, points, failures, findings, chart })
 }

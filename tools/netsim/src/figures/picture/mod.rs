@@ -8,6 +8,7 @@ mod curve_style;
 mod draw;
 mod label;
 mod layout;
+#[cfg(feature = "png")]
 mod raster;
 mod scale;
 
@@ -15,6 +16,7 @@ mod text;
 
 pub use curve_style::{CurveStyle, Marker};
 pub use layout::WIDTH;
+#[cfg(feature = "png")]
 pub use raster::{PIXELS_PER_UNIT, PngError};
 pub use scale::binary;
 
@@ -196,6 +198,7 @@ impl Picture {
     ///
     /// # Errors
     /// [`PngError`].
+    #[cfg(feature = "png")]
     pub fn png(&self) -> Result<Vec<u8>, PngError> {
         raster::png(&self.svg())
     }
