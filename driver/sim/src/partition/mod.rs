@@ -10,6 +10,7 @@
 //! delivery holds back although nothing else is in progress are delivered after a span without work, and a card with a latency below
 //! 50 ns has 50 ns. The same seed gives another run than without partitions.
 
+mod cpu;
 pub(crate) mod port;
 mod wire;
 

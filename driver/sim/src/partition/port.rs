@@ -1,5 +1,6 @@
 //! The way of a card's frames: into the network of its simulated network, or to other partitions.
 
+use super::cpu::Binding;
 use super::wire::{Outgoing, Traffic, Wire};
 use crate::in_flight::{FramesInFlight, Sent};
 use fpga_card::Card;
@@ -112,6 +113,7 @@ pub(crate) struct Port {
     in_flight: bool,
     /// Whether a frame was delivered or sent since the last exchange.
     active: bool,
+    binding: Binding,
 }
 
 impl Port {
@@ -124,6 +126,7 @@ impl Port {
             room: wire.room(),
             in_flight: false,
             active: false,
+            binding: Binding::default(),
         }
     }
 
@@ -149,11 +152,13 @@ impl Port {
         self.active = false;
         let next = self.wire.exchange(self.number, &mut self.traffic, idle, until);
         (self.room, self.in_flight) = (next.room, next.in_flight);
+        self.binding.follow(next.cpu);
         next.horizon.max(horizon)
     }
 
     /// Disconnects the partition.
     pub(super) fn leave(&mut self) {
+        self.binding.end();
         self.wire.leave(self.number, &mut self.traffic);
     }
 

@@ -1,5 +1,6 @@
 //! The network between partitions, and the barrier at which they exchange frames.
 
+use super::cpu::CommonCpu;
 use crate::in_flight::{CAPACITY, FramesInFlight, Sent};
 use fpga_pci::lock;
 use fpga_protocol::time::Nanos;
@@ -8,13 +9,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Number of times that a thread checks for the others before it sleeps: some tens of microseconds, the usual difference between two
-/// threads with a CPU each.
-const SPINS: u32 = 2_000;
-/// Number of waits in a row that end with a sleep, after which a thread sleeps at once.
-const GIVE_UP_AFTER: u32 = 4;
-/// Number of waits after that until one tries again whether the others have a CPU.
-const PROBE_AFTER: u32 = 32;
 /// Number of buffers kept for duplicates of frames.
 const SPARES: usize = 8;
 /// Part of the lookahead after which an unreliable deadline of the network is tried again.
@@ -44,7 +38,6 @@ pub(super) struct Traffic {
     pub(super) used: Vec<Sent>,
     /// Buffers of the partition's card that were delivered or lost.
     pub(super) returned: Vec<Vec<u8>>,
-    patience: Patience,
 }
 
 /// Result of an exchange for a partition.
@@ -55,39 +48,22 @@ pub(super) struct Next {
     pub(super) room: usize,
     /// Whether the network has frames.
     pub(super) in_flight: bool,
+    /// CPU of all partitions' threads.
+    pub(super) cpu: Option<usize>,
 }
 
 /// The common network of partitions.
+///
+/// The partitions' threads take turns: a thread that waits at the horizon wakes one that has work to do before it, and the last one to
+/// arrive works on without waking another.
 #[derive(Debug)]
 pub(super) struct Wire {
     state: Mutex<WireState>,
-    changed: Condvar,
     /// Number of exchanges; readable without the lock.
     round: AtomicU64,
+    /// Start of a partition's turn.
+    turns: Box<[Condvar]>,
     lookahead: Nanos,
-    single_cpu: bool,
-}
-
-/// How long a thread checks for the others before it sleeps. If they share its CPU, with it or with other programs, checking only delays
-/// them, and never finds them: after some sleeps in a row it sleeps at once.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Patience {
-    /// Number of waits in a row that ended with a sleep.
-    slept: u32,
-}
-
-impl Patience {
-    const fn spins(self) -> u32 {
-        if self.slept < GIVE_UP_AFTER || self.slept == GIVE_UP_AFTER + PROBE_AFTER { SPINS } else { 0 }
-    }
-
-    const fn learn(&mut self, slept: bool) {
-        self.slept = match self.slept {
-            _ if !slept => 0,
-            slept if slept < GIVE_UP_AFTER + PROBE_AFTER => slept + 1,
-            _ => GIVE_UP_AFTER,
-        };
-    }
 }
 
 #[derive(Debug)]
@@ -96,8 +72,7 @@ struct WireState {
     members: Vec<Member>,
     /// Start of the next span.
     horizon: Nanos,
-    /// Number of threads that sleep: a wake-up is a system call.
-    sleeping: u32,
+    cpu: CommonCpu,
     /// Frames of one exchange, to be sorted: time, sender, number.
     offered: Vec<(Nanos, usize, usize, Outgoing)>,
     spares: Vec<Sent>,
@@ -125,18 +100,12 @@ impl Wire {
             path,
             members,
             horizon: Nanos::ZERO,
-            sleeping: 0,
+            cpu: CommonCpu::default(),
             offered: Vec::new(),
             spares: Vec::new(),
         };
-        let single_cpu = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
-        Self {
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-            round: AtomicU64::new(0),
-            lookahead,
-            single_cpu,
-        }
+        let turns = state.members.iter().map(|_| Condvar::new()).collect();
+        Self { state: Mutex::new(state), round: AtomicU64::new(0), turns, lookahead }
     }
 
     pub(super) fn with_path<T>(&self, access: impl FnOnce(&mut FramesInFlight) -> T) -> T {
@@ -185,49 +154,49 @@ impl Wire {
         let round = self.round.load(Ordering::Relaxed);
         let Some(member) = state.members.get_mut(number).filter(|member| member.present) else {
             // Disconnected meanwhile.
-            return Next { horizon: Nanos::MAX, room: 0, in_flight: false };
+            return Next { horizon: Nanos::MAX, room: 0, in_flight: false, cpu: None };
         };
         member.take(traffic);
         (member.arrived, member.idle, member.until) = (true, idle, until);
-        let mut wakes = false;
         if state.is_complete() {
-            wakes = self.finish_round(&mut state);
+            self.finish_round(&mut state);
         } else {
-            state = self.wait(state, round, &mut traffic.patience);
+            state = self.wait(state, number, round);
         }
-        let next = Next { horizon: state.horizon, room: state.room(), in_flight: state.path.is_busy() };
+        let (room, in_flight) = (state.room(), state.path.is_busy());
+        let next = Next { horizon: state.horizon, room, in_flight, cpu: state.cpu.number() };
         if let Some(member) = state.members.get_mut(number) {
             member.give(traffic);
         }
-        drop(state);
-        self.wake(wakes);
         next
     }
 
     /// Waits for the exchange after `round`.
     fn wait<'a>(
         &'a self,
-        mut state: MutexGuard<'a, WireState>,
+        state: MutexGuard<'a, WireState>,
+        number: usize,
         round: u64,
-        patience: &mut Patience,
     ) -> MutexGuard<'a, WireState> {
-        if !self.single_cpu {
-            drop(state);
-            for _ in 0..patience.spins() {
-                if self.round.load(Ordering::Acquire) != round {
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-            state = lock(&self.state);
-            patience.learn(self.round.load(Ordering::Relaxed) == round);
-        }
+        self.pass_turn(state, number);
+        let mut state = lock(&self.state);
         while self.round.load(Ordering::Relaxed) == round {
-            state.sleeping += 1;
-            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
-            state.sleeping -= 1;
+            let Some(turn) = self.turns.get(number) else { break };
+            state = turn.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
         state
+    }
+
+    /// Wakes the next partition after `number` that has not arrived. It is awake already, or waits for an exchange that has happened.
+    fn pass_turn(&self, state: MutexGuard<'_, WireState>, number: usize) {
+        let members = state.members.iter().enumerate();
+        let mut next = members.cycle().skip(number + 1).take(state.members.len());
+        let next = next.find(|(_, member)| member.present && !member.arrived).map(|(next, _)| next);
+        // Without the lock: the woken thread would only wait for it.
+        drop(state);
+        if let Some(turn) = next.and_then(|next| self.turns.get(next)) {
+            turn.notify_one();
+        }
     }
 
     /// Disconnects a partition.
@@ -236,23 +205,16 @@ impl Wire {
         let Some(member) = state.members.get_mut(number) else { return };
         member.take(traffic);
         (member.present, member.arrived) = (false, false);
-        let wakes = state.is_complete() && self.finish_round(&mut state);
-        drop(state);
-        self.wake(wakes);
-    }
-
-    /// Wakes the sleeping threads. Without the lock: they would only wait for it.
-    fn wake(&self, any: bool) {
-        if any {
-            self.changed.notify_all();
+        if state.is_complete() {
+            self.finish_round(&mut state);
         }
+        self.pass_turn(state, number);
     }
 
-    /// Returns whether threads sleep.
-    fn finish_round(&self, state: &mut WireState) -> bool {
+    fn finish_round(&self, state: &mut WireState) {
         state.exchange(self.lookahead);
-        self.round.fetch_add(1, Ordering::Release);
-        state.sleeping > 0
+        let round = self.round.fetch_add(1, Ordering::Release);
+        state.cpu.review(round);
     }
 }
 
