@@ -4,6 +4,7 @@
 use fpga_pci::Backend as _;
 use fpga_protocol::time::Nanos;
 use fpga_sim::{Board, Membership, Partitions, SimNetwork, SimNetworkError, ThreadOptions};
+use rustix::thread::sched_getaffinity;
 
 /// Latency of the built-in card's network port.
 const LOOKAHEAD: u64 = 500;
@@ -26,10 +27,10 @@ fn run(partitions: &Partitions, member: &Membership, polls: u32) -> Vec<(u64, Ve
         .collect()
 }
 
-fn run_all(polls: [u32; 3]) -> Vec<Vec<(u64, Vec<Board>)>> {
-    let partitions = partitions(3);
+fn run_all<const CARDS: usize>(polls: [u32; CARDS]) -> Vec<Vec<(u64, Vec<Board>)>> {
+    let partitions = partitions(u32::try_from(CARDS).expect("few cards"));
     let members = partitions.join();
-    assert_eq!(members.len(), 3);
+    assert_eq!(members.len(), CARDS);
     std::thread::scope(|scope| {
         let threads: Vec<_> = members
             .into_iter()
@@ -67,6 +68,29 @@ fn partition_runs_repeat_whichever_thread_is_first() {
     for _ in 0..20 {
         assert!(run_all([300, 200, 250]) == first);
     }
+}
+
+/// Long enough for several changes of the threads' CPUs.
+#[test]
+fn partition_long_runs_repeat() {
+    assert!(run_all([20_000, 15_000]) == run_all([20_000, 15_000]));
+}
+
+#[test]
+fn partition_thread_gets_its_cpus_back() {
+    let partitions = partitions(2);
+    std::thread::scope(|scope| {
+        for member in partitions.join() {
+            let partitions = &partitions;
+            scope.spawn(move || {
+                let cpus = || sched_getaffinity(None).expect("the thread's CPUs");
+                let before = cpus();
+                run(partitions, &member, 100);
+                drop(member);
+                assert_eq!(cpus(), before);
+            });
+        }
+    });
 }
 
 #[test]

@@ -6,6 +6,9 @@
 //! the frames of the span (conservative synchronisation with lookahead; Chandy and Misra, 1979). What happens does not depend on which
 //! thread comes first: the common network ([`wire`]) takes the frames in the order of time and of card.
 //!
+//! The threads meet every few microseconds, which is less than the wake-up of an idle CPU takes. So they take turns on one CPU, unless they
+//! are measured to be faster with a CPU each (module `cpu`).
+//!
 //! Compared with a simulated network that is not partitioned, frames take the same time, with two exceptions: frames that an order of
 //! delivery holds back although nothing else is in progress are delivered after a span without work, and a card with a latency below
 //! 50 ns has 50 ns. The same seed gives another run than without partitions.
@@ -80,7 +83,11 @@ impl Partitions {
     ///
     /// Each membership belongs to a thread that drives the partition's card and must be the only one to do so. A thread that waits for a
     /// partition, in [`fpga_pci::Backend::relax`] and in everything that calls it, sleeps until the others have reached the same time. So
-    /// each member must be driven, or dropped. Call this once: a second call replaces the memberships of the first.
+    /// each member must be driven, or dropped; a thread must not wait for another one in any other way. Call this once: a second call
+    /// replaces the memberships of the first.
+    ///
+    /// These threads are bound to one CPU, where they take turns, or to a CPU each, if that is measured to be faster. A thread that drops its
+    /// membership itself may then use the same CPUs as before. Threads that it starts meanwhile inherit the binding.
     #[must_use]
     pub fn join(&self) -> Vec<Membership> {
         let now = self.networks.iter().map(SimNetwork::now).max().unwrap_or(Nanos::ZERO);

@@ -1,14 +1,19 @@
 //! The network between partitions, and the barrier at which they exchange frames.
 
-use super::cpu::CommonCpu;
+use super::cpu::Cpus;
 use crate::in_flight::{CAPACITY, FramesInFlight, Sent};
 use fpga_pci::lock;
 use fpga_protocol::time::Nanos;
 use fpga_registers::bytes::u32_at;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
+/// Maximum time for which a thread with a CPU of its own waits for the others without a sleep: longer than one needs to wake up.
+const PATIENCE: Duration = Duration::from_micros(100);
+/// Number of checks between two reads of the clock.
+const CHECKS: u32 = 32;
 /// Number of buffers kept for duplicates of frames.
 const SPARES: usize = 8;
 /// Part of the lookahead after which an unreliable deadline of the network is tried again.
@@ -48,14 +53,14 @@ pub(super) struct Next {
     pub(super) room: usize,
     /// Whether the network has frames.
     pub(super) in_flight: bool,
-    /// CPU of all partitions' threads.
+    /// CPU of its thread.
     pub(super) cpu: Option<usize>,
 }
 
 /// The common network of partitions.
 ///
-/// The partitions' threads take turns: a thread that waits at the horizon wakes one that has work to do before it, and the last one to
-/// arrive works on without waking another.
+/// On a common CPU ([`Cpus`]), the partitions' threads take turns: a thread that waits at the horizon wakes one that has work to do before it,
+/// and the last one to arrive works on without waking another. With a CPU each, they wait for each other without a sleep, if it is short.
 #[derive(Debug)]
 pub(super) struct Wire {
     state: Mutex<WireState>,
@@ -63,6 +68,8 @@ pub(super) struct Wire {
     round: AtomicU64,
     /// Start of a partition's turn.
     turns: Box<[Condvar]>,
+    /// Whether each thread has a CPU of its own; written with the lock held.
+    are_apart: AtomicBool,
     lookahead: Nanos,
 }
 
@@ -72,7 +79,7 @@ struct WireState {
     members: Vec<Member>,
     /// Start of the next span.
     horizon: Nanos,
-    cpu: CommonCpu,
+    cpus: Cpus,
     /// Frames of one exchange, to be sorted: time, sender, number.
     offered: Vec<(Nanos, usize, usize, Outgoing)>,
     spares: Vec<Sent>,
@@ -84,6 +91,8 @@ struct Member {
     node: u32,
     present: bool,
     arrived: bool,
+    /// Whether the thread waits on its condition variable.
+    sleeps: bool,
     idle: bool,
     /// Time before which the partition does nothing unless a frame arrives.
     until: Nanos,
@@ -95,17 +104,18 @@ struct Member {
 
 impl Wire {
     pub(super) fn new(path: FramesInFlight, nodes: Vec<u32>, lookahead: Nanos) -> Self {
+        let cpus = Cpus::new(nodes.len());
         let members = nodes.into_iter().map(|node| Member { node, ..Member::default() }).collect();
-        let state = WireState {
-            path,
-            members,
-            horizon: Nanos::ZERO,
-            cpu: CommonCpu::default(),
-            offered: Vec::new(),
-            spares: Vec::new(),
-        };
+        let state =
+            WireState { path, members, horizon: Nanos::ZERO, cpus, offered: Vec::new(), spares: Vec::new() };
         let turns = state.members.iter().map(|_| Condvar::new()).collect();
-        Self { state: Mutex::new(state), round: AtomicU64::new(0), turns, lookahead }
+        Self {
+            state: Mutex::new(state),
+            round: AtomicU64::new(0),
+            turns,
+            are_apart: AtomicBool::new(false),
+            lookahead,
+        }
     }
 
     pub(super) fn with_path<T>(&self, access: impl FnOnce(&mut FramesInFlight) -> T) -> T {
@@ -127,7 +137,8 @@ impl Wire {
             member.shown = (Board::default(), true);
         }
         state.horizon = now.saturating_add(self.lookahead);
-        self.round.fetch_add(1, Ordering::Release);
+        let round = self.round.fetch_add(1, Ordering::Release);
+        state.cpus.begin(round);
         state.horizon
     }
 
@@ -164,7 +175,7 @@ impl Wire {
             state = self.wait(state, number, round);
         }
         let (room, in_flight) = (state.room(), state.path.is_busy());
-        let next = Next { horizon: state.horizon, room, in_flight, cpu: state.cpu.number() };
+        let next = Next { horizon: state.horizon, room, in_flight, cpu: state.cpus.of(number) };
         if let Some(member) = state.members.get_mut(number) {
             member.give(traffic);
         }
@@ -179,19 +190,38 @@ impl Wire {
         round: u64,
     ) -> MutexGuard<'a, WireState> {
         self.pass_turn(state, number);
+        if self.are_apart.load(Ordering::Relaxed) {
+            self.spin(round);
+        }
         let mut state = lock(&self.state);
         while self.round.load(Ordering::Relaxed) == round {
             let Some(turn) = self.turns.get(number) else { break };
+            state.set_sleeps(number, true);
             state = turn.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state.set_sleeps(number, false);
         }
         state
     }
 
-    /// Wakes the next partition after `number` that has not arrived. It is awake already, or waits for an exchange that has happened.
+    /// Waits for the exchange after `round` without a sleep, if it happens soon.
+    fn spin(&self, round: u64) {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            for _ in 0..CHECKS {
+                if self.round.load(Ordering::Acquire) != round {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Wakes the next partition after `number` that has not arrived and sleeps: the exchange that it waited for has happened.
     fn pass_turn(&self, state: MutexGuard<'_, WireState>, number: usize) {
         let members = state.members.iter().enumerate();
         let mut next = members.cycle().skip(number + 1).take(state.members.len());
-        let next = next.find(|(_, member)| member.present && !member.arrived).map(|(next, _)| next);
+        let next = next.find(|(_, member)| member.present && !member.arrived);
+        let next = next.filter(|(_, member)| member.sleeps).map(|(next, _)| next);
         // Without the lock: the woken thread would only wait for it.
         drop(state);
         if let Some(turn) = next.and_then(|next| self.turns.get(next)) {
@@ -213,8 +243,14 @@ impl Wire {
 
     fn finish_round(&self, state: &mut WireState) {
         state.exchange(self.lookahead);
-        let round = self.round.fetch_add(1, Ordering::Release);
-        state.cpu.review(round);
+        state.cpus.review(self.round.load(Ordering::Relaxed));
+        let are_apart = state.cpus.are_apart();
+        self.are_apart.store(are_apart, Ordering::Relaxed);
+        if are_apart {
+            let sleepers = self.turns.iter().zip(&state.members).filter(|(_, member)| member.sleeps);
+            sleepers.for_each(|(turn, _)| turn.notify_one());
+        }
+        self.round.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -233,6 +269,12 @@ impl Member {
 }
 
 impl WireState {
+    fn set_sleeps(&mut self, number: usize, sleeps: bool) {
+        if let Some(member) = self.members.get_mut(number) {
+            member.sleeps = sleeps;
+        }
+    }
+
     fn room(&self) -> usize {
         CAPACITY.saturating_sub(self.path.len()) / self.members.len().max(1)
     }
