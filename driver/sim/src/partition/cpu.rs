@@ -21,6 +21,8 @@ const WINDOW: u64 = 512;
 /// Minimum and maximum number of exchanges between two trials.
 const MIN_INTERVAL: u64 = 16 * WINDOW;
 const MAX_INTERVAL: u64 = 256 * WINDOW;
+/// Number of exchanges at which threads are not bound, so that each has slept and was woken where the system wanted.
+const UNBOUND: u64 = 8;
 
 /// Time of the system, and CPU time of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub(super) struct Cpus {
     epoch: Instant,
     /// CPUs that the threads may use, if there is one for each of them; otherwise empty.
     allowed: Vec<usize>,
-    /// CPU that the threads share, or that of the first one. `None` until the next exchange: the system chooses.
+    /// CPU that the threads share, or that of the first one; `None` while the system chooses.
     first: Option<usize>,
     /// `None` while the threads share a CPU.
     apart: Option<Apart>,
@@ -101,7 +103,7 @@ impl Cpus {
 
     /// Reviews the placement after exchange `round`.
     pub(super) fn review(&mut self, round: u64) {
-        if self.first.is_none() {
+        if self.first.is_none() && round.saturating_sub(self.window.0) >= UNBOUND {
             self.first = Some(sched_getcpu());
         }
         if self.is_full(round) {
