@@ -848,6 +848,7 @@ typedef struct fpga_publisher_options {
     uint64_t first_sequence;     /* sequence number of the first frame */
     uint32_t h2c_channel;        /* H2C channel for frames */
     uint32_t c2h_channel_plus_1; /* 1 + C2H channel for credits. Default: the first that is free */
+    uint64_t max_silence_ns;     /* time for which transfers to a subscriber may fail before it is dropped. Default 20 s */
 } fpga_publisher_options;
 
 typedef struct fpga_publisher_state {
@@ -866,10 +867,11 @@ typedef struct fpga_publisher_state {
 
 typedef struct fpga_subscriber_options {
     uint32_t slots;              /* frames that wait to be read. Default 8 */
-    uint32_t missed_heartbeats;  /* heartbeats without a transfer after which the publisher is gone. Default 6 */
-    uint64_t patience_ns;        /* time for joining. Default 2 s */
+    uint32_t missed_heartbeats;  /* heartbeats that are missing at least when the publisher is gone (max_silence_ns). Default 6 */
+    uint64_t patience_ns;        /* time for joining. Default 10 s */
     uint32_t h2c_channel;        /* H2C channel for credits */
     uint32_t c2h_channel_plus_1; /* 1 + C2H channel for frames. Default: the first that is free */
+    uint64_t max_silence_ns;     /* time without a transfer after which the publisher is gone. Default 20 s */
 } fpga_subscriber_options;
 
 typedef enum fpga_frame_event_kind {

@@ -23,6 +23,7 @@ c_struct! {
         first_sequence: u64,
         h2c_channel: u32,
         c2h_channel_plus_1: u32,
+        max_silence_ns: u64,
     }
 }
 
@@ -131,6 +132,9 @@ pub(crate) extern "C" fn fpga_publisher_open(
         }
         if given.heartbeat_ns != 0 {
             options.heartbeat = duration(given.heartbeat_ns);
+        }
+        if given.max_silence_ns != 0 {
+            options.max_silence = duration(given.max_silence_ns);
         }
         options.first_sequence = fpga_frames::Sequence::new(given.first_sequence);
         set(out, handle::add(Publisher::new(endpoint_of(endpoint)?, options)?)?)

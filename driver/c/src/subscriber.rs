@@ -19,6 +19,7 @@ c_struct! {
         patience_ns: u64,
         h2c_channel: u32,
         c2h_channel_plus_1: u32,
+        max_silence_ns: u64,
     }
 }
 
@@ -113,6 +114,9 @@ pub(crate) extern "C" fn fpga_subscriber_open(
         }
         if given.missed_heartbeats != 0 {
             options.missed_heartbeats = given.missed_heartbeats;
+        }
+        if given.max_silence_ns != 0 {
+            options.max_silence = duration(given.max_silence_ns);
         }
         if given.patience_ns != 0 {
             options.patience = duration(given.patience_ns);

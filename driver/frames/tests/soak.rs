@@ -5,8 +5,8 @@
 
 use crate::stream::bed;
 
-use bed::{Seen, TestBed, lossy, options};
-use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberError, SubscriberOptions};
+use bed::{Seen, TestBed, lossy, options, subscriber_options};
+use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberError};
 use fpga_protocol::sender::SendFailure;
 use fpga_sim::SimNetwork;
 use rand_core::Rng;
@@ -43,7 +43,7 @@ fn settle(bed: &mut TestBed, number: usize, totals: &mut SoakTotals) {
 }
 
 fn join(bed: &mut TestBed, number: usize, totals: &mut SoakTotals) {
-    bed.join(number, SubscriberOptions::default());
+    bed.join(number, subscriber_options());
     let first = bed.subscribers[number].as_ref().unwrap().expected().get();
     bed.seen[number] = Seen { first, ..Seen::default() };
     totals.joins += 1;

@@ -421,7 +421,7 @@ impl Subscriber {
 
 #[pymethods]
 impl Card {
-    #[pyo3(signature = (max_data_length, *, max_value_length = 8, slots = None, subscribers = None, heartbeat = None))]
+    #[pyo3(signature = (max_data_length, *, max_value_length = 8, slots = None, subscribers = None, heartbeat = None, max_silence = None))]
     fn publisher(
         &self,
         py: Python<'_>,
@@ -430,6 +430,7 @@ impl Card {
         slots: Option<u32>,
         subscribers: Option<u32>,
         heartbeat: Option<f64>,
+        max_silence: Option<f64>,
     ) -> Result<Publisher, Failure> {
         let mut options = PublisherOptions::default();
         (options.max_data_length, options.max_value_length) = (max_data_length, max_value_length);
@@ -438,12 +439,15 @@ impl Card {
         if let Some(span) = heartbeat {
             options.heartbeat = wait::duration(Some(span))?;
         }
+        if let Some(span) = max_silence {
+            options.max_silence = wait::duration(Some(span))?;
+        }
         let endpoint = endpoint(py, self.state())?;
         let publisher = wait::detached(py, || fpga_frames::Publisher::new(endpoint, options))?;
         Ok(Publisher(Owned::new(py, self.state(), "the publisher", publisher)?))
     }
 
-    #[pyo3(signature = (host, port, *, slots = None, timeout = Some(10.0), poll = Vec::new()))]
+    #[pyo3(signature = (host, port, *, slots = None, timeout = Some(10.0), poll = Vec::new(), max_silence = None))]
     fn subscribe(
         &self,
         py: Python<'_>,
@@ -452,10 +456,14 @@ impl Card {
         slots: Option<u32>,
         timeout: Option<f64>,
         poll: Vec<Py<Publisher>>,
+        max_silence: Option<f64>,
     ) -> Result<Subscriber, Failure> {
         let (address, limit, began) = (address(host, port)?, wait::duration(timeout)?, Instant::now());
         let mut options = SubscriberOptions::default();
         options.slots = slots.unwrap_or(options.slots);
+        if let Some(span) = max_silence {
+            options.max_silence = wait::duration(Some(span))?;
+        }
         let endpoint = endpoint(py, self.state())?;
         let mut joining: Joining =
             wait::detached(py, || fpga_frames::Subscriber::begin_join(endpoint, address, options))?;

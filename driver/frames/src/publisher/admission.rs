@@ -153,6 +153,7 @@ impl Publisher {
             credit_fetched: false,
             unreadable: 0,
             failures: 0,
+            failing_since: None,
             last_sent: now,
             settled_reported: first,
             status: self.options.first_status,

@@ -6,6 +6,7 @@ use fpga_driver::CardRange;
 use fpga_driver::endpoint::SendOptions;
 
 use crate::sequence::Sequence;
+use crate::subscriber::DEFAULT_MAX_SILENCE;
 
 /// Maximum number of subscribers of one publisher: the number of bits of a `SubscriberSet`.
 pub const MAX_SUBSCRIBERS: u32 = 64;
@@ -28,7 +29,10 @@ pub struct PublisherOptions {
     pub subscribers: u32,
     /// Maximum time between two transfers to a subscriber. Default 500 ms.
     pub heartbeat: Duration,
-    /// Number of consecutive failures after which a subscriber is dropped (transfers to it), or the publisher ends with
+    /// Time for which transfers to a subscriber may fail, without one that arrives, before the subscriber is dropped; one whose card refuses
+    /// them is dropped at once. Default 20 s: a machine may be too busy to run a subscriber with a simulated card for several seconds.
+    pub max_silence: Duration,
+    /// Minimum number of consecutive failures for that (transfers to a subscriber), and number of those after which the publisher ends with
     /// [`LocalError::Fault`](crate::LocalError::Fault) (credits or statuses between host and card). Default 4.
     pub failures: u32,
     /// Sequence number of the first frame. Default 0.
@@ -47,7 +51,7 @@ pub struct PublisherOptions {
     pub send: SendOptions,
     /// Maximum number of simultaneous conversations with joining nodes. Default 16.
     pub conversations: usize,
-    /// Time limit of such a conversation. Default 2 s.
+    /// Time limit of such a conversation. Default 10 s.
     pub patience: Duration,
 }
 
@@ -60,6 +64,7 @@ impl Default for PublisherOptions {
             heap_slots: 8,
             subscribers: 8,
             heartbeat: Duration::from_millis(500),
+            max_silence: DEFAULT_MAX_SILENCE,
             failures: 4,
             first_sequence: Sequence::new(0),
             first_position: 0,
@@ -69,7 +74,7 @@ impl Default for PublisherOptions {
             c2h: None,
             send: SendOptions::default(),
             conversations: 16,
-            patience: Duration::from_secs(2),
+            patience: Duration::from_secs(10),
         }
     }
 }

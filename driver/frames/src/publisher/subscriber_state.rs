@@ -85,6 +85,8 @@ pub(super) struct SubscriberState {
     /// Number of times that the fetched credit could not be read.
     pub(super) unreadable: u32,
     pub(super) failures: u32,
+    /// Time of the first failure since a transfer has arrived.
+    pub(super) failing_since: Option<Duration>,
     /// Time of the last transfer to it.
     pub(super) last_sent: Duration,
     /// Settled position in the last status.

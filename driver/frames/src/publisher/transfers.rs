@@ -137,7 +137,7 @@ impl Publisher {
                 self.release(slot);
             }
         }
-        let arrived = done.result.is_ok();
+        let (now, arrived) = (self.endpoint.now(), done.result.is_ok());
         let Some(Some(member)) = self.members.get_mut(index) else { return Ok(()) };
         match purpose {
             Purpose::Frames { position, count, .. } => {
@@ -167,9 +167,12 @@ impl Publisher {
             }
         }
         match done.result {
-            Ok(()) => member.failures = 0,
+            Ok(()) => (member.failures, member.failing_since) = (0, None),
             Err(last) => {
                 member.failures += 1;
+                // Frames in flight at the same time fail together, so their number alone says little.
+                let since = *member.failing_since.get_or_insert(now);
+                let is_lost = now.saturating_sub(since) >= self.options.max_silence;
                 // A node that was reset, or has closed its window, does not recover.
                 let final_word = matches!(last, SendFailure::Refused { .. } | SendFailure::Scheme { .. });
                 let failures = member.failures;
@@ -177,7 +180,7 @@ impl Publisher {
                 let replaced = final_word && member.probes.is_requested();
                 if replaced {
                     self.drop_member(index, DropReason::Replaced)?;
-                } else if final_word || failures >= self.options.failures {
+                } else if final_word || (is_lost && failures >= self.options.failures) {
                     self.drop_member(index, DropReason::Unreachable { failures, last })?;
                 }
             }

@@ -14,6 +14,12 @@ use crate::retries::RetriedTransfer;
 /// Maximum delay of a credit return. A publisher of single frames, a few per millisecond, receives one credit for several of them.
 const MAX_CREDIT_DELAY: Duration = Duration::from_micros(500);
 
+/// Whether the publisher's card answers, and does not accept the transfer.
+const fn is_refusal(failure: &SendFailure) -> bool {
+    use SendFailure::{Refused, Scheme, Superseded};
+    matches!(failure, Refused { .. } | Scheme { .. } | Superseded { .. })
+}
+
 impl Subscriber {
     /// Handles the end of the transfer that carried the credit.
     pub(super) fn take_sent(&mut self) {
@@ -51,7 +57,9 @@ impl Subscriber {
     /// of the slots were returned, while the publisher uses the other half, or when the oldest return has waited for some time.
     pub(super) fn send_credit_if_due(&mut self) -> Result<(), SubscriberError> {
         self.send_credit()?;
-        if let (true, Some(last)) = (self.credit.failures >= self.options.failures, self.credit.error)
+        // Without an answer, the publisher's silence decides: its card may be a program that waits for a CPU.
+        if let Some(last) = self.credit.error.filter(is_refusal)
+            && self.credit.failures >= self.options.failures
             && self.status.ended.is_none()
         {
             let (node, failures) = (self.stream_parameters.publisher, self.credit.failures);

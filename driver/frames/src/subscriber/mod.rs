@@ -36,6 +36,7 @@ use crate::sequence::{GapDetector, Sequence};
 
 pub use frame::ReceivedFrame;
 pub use joining::Joining;
+pub(crate) use options::DEFAULT_MAX_SILENCE;
 pub use options::SubscriberOptions;
 
 use state::{CreditSending, Departure, FrameFetching, SilenceCheck, StatusReading};
@@ -385,7 +386,7 @@ impl Subscriber {
         }
         let heartbeat = Duration::from_millis(self.stream_parameters.heartbeat_ms.into());
         let limit =
-            u64::from(self.stream_parameters.heartbeat_ms) * u64::from(self.options.missed_heartbeats.max(1));
+            heartbeat.saturating_mul(self.options.missed_heartbeats.max(1)).max(self.options.max_silence);
         let now = self.endpoint.now();
         // A period without polls counts as one heartbeat at most: a process that was stopped, with its card in it or the link's socket
         // full, has missed messages, and cannot tell its own silence from the publisher's.
@@ -393,7 +394,7 @@ impl Subscriber {
         self.silence.heard = self.silence.heard.saturating_add(away.saturating_sub(heartbeat)).min(now);
         let silent = now.saturating_sub(self.silence.heard);
         // A program that polls rarely has to process the messages of the meantime before it may report silence.
-        if silent >= Duration::from_millis(limit) {
+        if silent >= limit {
             // Reported once per period.
             self.silence.heard = now;
             return Err(SubscriberError::Silent { node: self.stream_parameters.publisher, silence: silent });

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use fpga_driver::CardRange;
 
+/// Default time without a message, or without an answer, after which the other side counts as failed.
+pub(crate) const DEFAULT_MAX_SILENCE: Duration = Duration::from_secs(20);
+
 /// Options for joining as a [`Subscriber`](super::Subscriber).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -17,12 +20,16 @@ pub struct SubscriberOptions {
     pub h2c: u8,
     /// C2H channel for frames from the card; `None`: the first that the endpoint does not use.
     pub c2h: Option<u8>,
-    /// Time limit for joining: the blocking connect and the conversation after it, together. Default 2 s.
+    /// Time limit for joining: the blocking connect and the conversation after it, together. Default 10 s.
     pub patience: Duration,
-    /// Number of missing heartbeats after which the publisher counts as failed. Default 6.
+    /// Time without a message after which the publisher counts as failed. Periods in which this subscriber did not poll count as one
+    /// heartbeat at most. Default 20 s: a machine may be too busy to run one of the two processes for several seconds.
+    pub max_silence: Duration,
+    /// Minimum number of missing heartbeats for that, whatever `max_silence` is: a publisher with a long period is silent between two
+    /// heartbeats. Default 6.
     pub missed_heartbeats: u32,
-    /// Number of consecutive failures after which the publisher counts as failed (credits), or this side ends with
-    /// [`LocalError::Fault`](crate::LocalError::Fault) (transfers between host and card). Default 4.
+    /// Number of consecutive refusals after which the publisher counts as failed (credits), or of consecutive failures after which this
+    /// side ends with [`LocalError::Fault`](crate::LocalError::Fault) (transfers between host and card). Default 4.
     pub failures: u32,
 }
 
@@ -33,7 +40,8 @@ impl Default for SubscriberOptions {
             memory: None,
             h2c: 0,
             c2h: None,
-            patience: Duration::from_secs(2),
+            patience: Duration::from_secs(10),
+            max_silence: DEFAULT_MAX_SILENCE,
             missed_heartbeats: 6,
             failures: 4,
         }

@@ -47,9 +47,13 @@ pub struct SubscriberOptions {
     pub slots: u32,
     /// Limit of the memory for slots, in bytes. Default 1 GiB.
     pub max_memory: u64,
-    /// Time limit for joining. Default 2 s.
+    /// Time limit for joining. Default 10 s.
     pub timeout: Duration,
-    /// Number of missing heartbeats after which the publisher counts as failed. Default 6.
+    /// Time without a packet after which the publisher counts as failed. Periods in which the receiving thread did not run count as one
+    /// heartbeat at most. Default 20 s: a machine may be too busy to run one of the two processes for several seconds.
+    pub max_silence: Duration,
+    /// Minimum number of missing heartbeats for that, whatever `max_silence` is: a publisher with a long period is silent between two
+    /// heartbeats. Default 6.
     pub missed_heartbeats: u32,
     /// Incarnation of this node: later than that of an earlier run with the same node number. Default: sixteenths of a second of the
     /// system clock; joining then waits for the next one.
@@ -66,7 +70,8 @@ impl SubscriberOptions {
             local: None,
             slots: 8,
             max_memory: 1 << 30,
-            timeout: Duration::from_secs(2),
+            timeout: Duration::from_secs(10),
+            max_silence: Duration::from_secs(20),
             missed_heartbeats: 6,
             incarnation: None,
         }
@@ -105,7 +110,7 @@ impl Subscriber {
             key: window.2,
         };
         let heartbeat = Duration::from_millis(offer.heartbeat_ms.into());
-        let silence = heartbeat.saturating_mul(options.missed_heartbeats.max(1));
+        let silence = heartbeat.saturating_mul(options.missed_heartbeats.max(1)).max(options.max_silence);
         let numbers = Numbers { stream: offer.stream, heartbeat, silence, slots };
         let node = ReceivingNode::new(identity, memory, count);
         // The node works before the join: the publisher may ask it whether an earlier subscriber with its number still exists.

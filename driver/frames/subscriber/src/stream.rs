@@ -269,3 +269,50 @@ impl Stream {
         self.left |= self.ended.is_some() || self.failed.is_some() || self.joined.is_none();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Identity;
+    use crate::slots::Memory;
+
+    const HEARTBEAT: Duration = Duration::from_millis(500);
+    const SILENCE: Duration = Duration::from_secs(20);
+
+    fn stream(now: Instant) -> Stream {
+        let identity =
+            Identity { node: 2, incarnation: 5, peer: 1, peer_incarnation: 9, packet_size_log2: 6, key: 7 };
+        let node = ReceivingNode::new(identity, Memory::new(1, 256).unwrap(), 1);
+        Stream::new(node, Numbers { stream: 1, heartbeat: HEARTBEAT, silence: SILENCE, slots: 1 }, now)
+    }
+
+    #[test]
+    fn silence_is_reported_once_after_limit() {
+        let began = Instant::now();
+        let mut stream = stream(began);
+        let mut now = began;
+        let mut next = |stream: &mut Stream| {
+            now += HEARTBEAT / 10;
+            stream.tick(now, true, &mut |_| ());
+            (now - began, stream.take_failure(now))
+        };
+        let reported = std::iter::repeat_with(|| next(&mut stream)).find(|(_, failure)| failure.is_some());
+        assert_eq!(reported, Some((SILENCE, Some(StreamError::Silent { silence: SILENCE }))));
+        assert_eq!(next(&mut stream).1, None);
+    }
+
+    /// A thread that did not run has received nothing: such a period counts as one heartbeat.
+    #[test]
+    fn silence_does_not_include_periods_without_tick() {
+        let mut now = Instant::now();
+        let mut stream = stream(now);
+        for _ in 1..SILENCE.as_millis() / HEARTBEAT.as_millis() {
+            now += Duration::from_secs(3600);
+            stream.tick(now, true, &mut |_| ());
+            assert_eq!(stream.take_failure(now), None);
+        }
+        now += HEARTBEAT;
+        stream.tick(now, true, &mut |_| ());
+        assert_eq!(stream.take_failure(now), Some(StreamError::Silent { silence: SILENCE }));
+    }
+}

@@ -90,7 +90,9 @@ fn publisher_gone_without_close_is_reported_after_its_frames() {
     let mut options = options();
     options.heartbeat = Duration::from_millis(20);
     let mut bed = Bed::new(1, Impairments::default(), options);
-    let mut subscriber = bed.join(10);
+    let mut options = bed.options(10);
+    options.max_silence = Duration::ZERO;
+    let mut subscriber = bed.try_join(&options).unwrap();
     bed.publish();
     bed.until("the frame has arrived", |publisher| publisher.statistics().arrived == 1);
     drop(bed);

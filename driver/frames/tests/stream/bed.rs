@@ -76,10 +76,20 @@ pub(crate) struct TestBed {
     incarnation: u32,
 }
 
+/// Options of a publisher that drops a subscriber after the minimum number of failures: in virtual time no program is late. Sockets have no
+/// virtual time; some conversations end by `patience`.
 pub(crate) fn options() -> PublisherOptions {
     let mut options = PublisherOptions::default();
+    (options.max_silence, options.patience) = (Duration::ZERO, Duration::from_secs(2));
     options.max_data_length = 4000;
     options.max_value_length = 12;
+    options
+}
+
+/// Options of a subscriber that reports silence after the minimum number of heartbeats, for the same reason.
+pub(crate) fn subscriber_options() -> SubscriberOptions {
+    let mut options = SubscriberOptions::default();
+    options.max_silence = Duration::ZERO;
     options
 }
 
@@ -120,7 +130,7 @@ impl TestBed {
         };
         bed.subscribers.resize_with(subscribers, || None);
         for number in 0..subscribers {
-            bed.join(number, SubscriberOptions::default());
+            bed.join(number, subscriber_options());
         }
         bed
     }

@@ -4,11 +4,12 @@ use fpga_driver::Advice;
 use std::time::Duration;
 
 use fpga_frames::{
-    DropReason, Event, PublishError, PublisherError, PublisherEvent, Sequence, Subscriber, SubscriberError,
-    SubscriberOptions, TakeError,
+    DropReason, Event, PublishError, PublisherError, PublisherEvent, PublisherOptions, Sequence, Subscriber,
+    SubscriberError, SubscriberOptions, TakeError,
 };
+use fpga_netmodel::{Blackout, Impairments};
 use fpga_protocol::Nanos;
-use fpga_sim::CardFailure;
+use fpga_sim::{CardFailure, SimNetwork, SimNetworkBuilder};
 
 use crate::stream::bed::{TestBed, assert_whole, options};
 
@@ -130,6 +131,77 @@ fn subscriber_own_pause_is_not_publisher_silence() {
     }
     bed.close();
     bed.assert_no_faults();
+}
+
+/// Network that loses everything from one second on, for `length`.
+fn interrupted(length: Nanos) -> SimNetworkBuilder {
+    let mut impairments = Impairments::default();
+    impairments.blackouts.push(Blackout { from: Nanos::from_millis(1_000), length });
+    SimNetwork::builder().impairments(impairments)
+}
+
+/// Lets 100 ms pass, a fifth of a heartbeat, in which both sides work.
+fn pass(bed: &mut TestBed) {
+    bed.network.advance(Nanos::from_millis(100));
+    for _ in 0..40 {
+        bed.turn();
+    }
+}
+
+/// A machine that is too busy to run one of the programs looks like this to the other one: no message for many heartbeats, and many failed
+/// transfers and credits.
+#[test]
+fn interruption_of_seconds_ends_no_subscription() {
+    let mut options = options();
+    options.max_silence = PublisherOptions::default().max_silence;
+    let mut bed = TestBed::on(interrupted(Nanos::from_millis(15_000)), 2, options);
+    (0..2).for_each(|number| bed.join(number, SubscriberOptions::default()));
+    let _ = gone(&mut bed);
+    while bed.network.now() < Nanos::from_millis(17_000) {
+        // Skipped once nothing of the frames in the slots was returned.
+        let _ = bed.publish();
+        pass(&mut bed);
+    }
+    assert!(bed.publisher.statistics().failed > 8, "{:?}", bed.publisher.statistics());
+    assert_eq!((gone(&mut bed), bed.publisher.subscribers().count()), (vec![], 2));
+    let last = bed.publish().unwrap();
+    assert_eq!(last.sent.len(), 2);
+    bed.close();
+    bed.assert_no_faults();
+    for seen in &bed.seen {
+        assert_whole(seen, Sequence::new(0), bed.publisher.next_sequence());
+        assert_eq!(seen.frames.last(), Some(&last.sequence.get()));
+    }
+}
+
+#[test]
+fn interruption_longer_than_max_silence_is_reported_by_both_sides() {
+    const LIMIT: Duration = Duration::from_secs(7);
+    let mut options = options();
+    options.max_silence = LIMIT;
+    let mut bed = TestBed::on(interrupted(Nanos::from_millis(100_000)), 1, options);
+    let mut options = SubscriberOptions::default();
+    options.max_silence = LIMIT;
+    bed.join(0, options);
+    let mut subscriber = bed.subscribers[0].take().unwrap();
+    let mut error = None;
+    while bed.network.now() < Nanos::from_millis(20_000) {
+        pass(&mut bed);
+        error = error.or(subscriber.poll().err());
+    }
+    match error {
+        // The last message was sent at most a heartbeat before the interruption.
+        Some(SubscriberError::Silent { silence, .. }) => {
+            assert!((LIMIT..2 * LIMIT).contains(&silence), "{silence:?}")
+        }
+        other => panic!("{other:?}"),
+    }
+    let events = std::iter::from_fn(|| bed.publisher.next_event());
+    let dropped = events.filter(|event| matches!(event, PublisherEvent::Dropped { .. })).collect::<Vec<_>>();
+    let [.., PublisherEvent::Dropped { reason: DropReason::Unreachable { .. }, .. }] = &dropped[..] else {
+        panic!("{dropped:?}")
+    };
+    assert_eq!(bed.publisher.subscribers().count(), 0);
 }
 
 /// Closing has a time limit: an unreachable node cannot delay it for ever.

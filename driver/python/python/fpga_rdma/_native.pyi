@@ -223,11 +223,13 @@ class Card:
         slots: int | None = None,
         subscribers: int | None = None,
         heartbeat: float | None = None,
+        max_silence: float | None = None,
     ) -> Publisher:
         """Take the network interface for a publisher of frames. See :mod:`fpga_rdma.frames`.
 
         ``max_data_length``, ``max_value_length``: of a frame, in bytes. ``slots``: number of frames that can be in flight. ``subscribers``:
         their maximum number, at most 64. ``heartbeat``: interval in seconds in which a silent stream shows that it lives.
+        ``max_silence``: time in seconds for which frames may fail to reach a subscriber before it is dropped, 20 by default.
 
         Raises RangeError, InUseError, UnsupportedError (no network interface).
         """
@@ -239,10 +241,13 @@ class Card:
         slots: int | None = None,
         timeout: float | None = 10.0,
         poll: Sequence[Publisher] = ...,
+        max_silence: float | None = None,
     ) -> Subscriber:
         """Take the network interface, and join the stream of the publisher that listens at ``host`` (an IP address) and ``port``.
 
         ``slots``: number of frames that this node can hold. ``poll``: publishers of this program that the wait polls.
+        ``max_silence``: time in seconds without a message, and at least six heartbeats, after which the publisher counts as failed, 20 by
+        default. Time in which this program does not poll the subscriber does not count.
 
         Raises TimedOutError, RefusedError, InUseError, UnsupportedError.
         """

@@ -77,9 +77,12 @@ pub struct PublishArgs {
     /// Slots of the frame pool: maximum number of frames in flight
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = whole::<u32>(0, 4_294_967_295))]
     pub slots: u32,
-    /// Heartbeat period; a subscriber that receives nothing for six periods treats the publisher as failed
+    /// Heartbeat period: maximum time between two transfers to a subscriber
     #[arg(long, value_name = "DURATION", value_parser = heartbeat, default_value = "500ms")]
     pub heartbeat: Duration,
+    /// Time for which transfers to a subscriber may fail before it is dropped
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "20s")]
+    pub max_silence: Duration,
     /// Period of progress reports [default: at the end only]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub every: Option<Duration>,
@@ -120,6 +123,9 @@ pub struct SubscribeArgs {
     /// Time for which the connection is retried [default: one try]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub retry: Option<Duration>,
+    /// Time without a message, and at least six heartbeats, after which the publisher counts as failed
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "20s")]
+    pub max_silence: Duration,
     /// How a simulated card reaches others.
     #[command(flatten)]
     pub link: StreamLinkArgs,

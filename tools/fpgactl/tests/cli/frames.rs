@@ -29,7 +29,7 @@ fn ready(lines: &mut impl BufRead) -> String {
 
 fn spawn(args: &[&str], stdin: Stdio) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
-    command.args(["--json", "--timeout", "30s", "stream"]).args(args);
+    command.args(["--json", "--timeout", "5m", "stream"]).args(args);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -94,7 +94,7 @@ fn stream_subscribe_stdout_has_frames_only() {
     let mut publishing = start(&[&args[..], &["--link", &publisher, "--link", &own]].concat());
     let mut lines = BufReader::new(publishing.stderr.take().unwrap());
     let address = ready(&mut lines);
-    let subscribe = ["--timeout", "30s", "stream", "subscribe", &address, "--out", "-"];
+    let subscribe = ["--timeout", "5m", "stream", "subscribe", &address, "--out", "-"];
     let links = ["--node", "2", "--link", &own, "--link", &publisher];
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
     let read = command.args(subscribe).args(links).output().unwrap();
@@ -138,16 +138,16 @@ fn stream_publish_waiting_stdin_does_not_block_subscribers() {
 #[test]
 fn stream_lost_publisher_differs_from_end() {
     let [publisher, own] = addresses();
-    let heartbeat = ["--heartbeat", "300ms", "--count", "5"];
+    let heartbeat = ["--heartbeat", "100ms", "--count", "5"];
     let args =
         ["publish", "-", "--frame", "100", "--listen", "127.0.0.1:0", "--link", &publisher, "--link", &own];
     let mut publishing = spawn(&[&args[..], &heartbeat].concat(), Stdio::piped());
     let mut feed = publishing.stdin.take().unwrap();
     let mut lines = BufReader::new(publishing.stderr.take().unwrap());
     let address = ready(&mut lines);
-    let subscribe =
-        ["subscribe", &address, "--every", "1ms", "--node", "2", "--link", &own, "--link", &publisher];
-    let mut reading = start(&subscribe);
+    // Thirty heartbeats: the publisher must not seem to be lost before it is killed.
+    let subscribe = ["subscribe", &address, "--every", "1ms", "--max-silence", "3s", "--node", "2"];
+    let mut reading = start(&[&subscribe[..], &["--link", &own, "--link", &publisher]].concat());
     feed.write_all(&pattern(300)).unwrap();
     let mut reports = BufReader::new(reading.stdout.take().unwrap()).lines();
     let three = |line: &Value| line["frames"] == 3;
@@ -192,7 +192,9 @@ fn stream_stopped_subscriber_is_reported() {
     let [publisher, first, second] = addresses();
     let links = ["--link", &publisher, "--link", &first, "--link", &second];
     let args = ["publish", "-", "--frame", "100", "--subscribers", "2", "--listen", "127.0.0.1:0"];
-    let mut publishing = spawn(&[&args[..], &links].concat(), Stdio::piped());
+    // Long enough for the other subscriber, which answers within milliseconds.
+    let limit = ["--max-silence", "3s"];
+    let mut publishing = spawn(&[&args[..], &limit, &links].concat(), Stdio::piped());
     let mut feed = publishing.stdin.take().unwrap();
     let mut lines = BufReader::new(publishing.stderr.take().unwrap());
     let address = ready(&mut lines);

@@ -461,7 +461,7 @@ fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<PublishJob<'a>
     let mut options = PublisherOptions::default();
     (options.max_data_length, options.slots) = (args.frame, args.slots);
     options.subscribers = args.max_subscribers.max(args.subscribers);
-    options.heartbeat = args.heartbeat;
+    (options.heartbeat, options.max_silence) = (args.heartbeat, args.max_silence);
     options.max_value_length = u32::try_from(CHECKSUM).unwrap_or(0);
     let mut publisher = Publisher::new(endpoint, options)?;
     let address = publisher.listen(args.listen)?;

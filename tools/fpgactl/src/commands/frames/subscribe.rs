@@ -28,7 +28,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two polls of a conversation of four messages.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// Time for which the join is retried after the publisher closes the connection without an answer, if no other time was requested.
-const SILENT_CLOSE_RETRY_TIME: Duration = Duration::from_secs(2);
+const SILENT_CLOSE_RETRY_TIME: Duration = Duration::from_secs(10);
 /// Time between two attempts to find the publisher, and between two checks for a signal.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -128,7 +128,7 @@ fn try_join(
     let until = Instant::now() + SubscriberOptions::default().patience;
     for (address, left) in addresses.iter().copied().zip((1..=addresses.len()).rev()) {
         let mut options = SubscriberOptions::default();
-        options.slots = args.slots;
+        (options.slots, options.max_silence) = (args.slots, args.max_silence);
         let rest = until.saturating_duration_since(Instant::now());
         options.patience = rest / u32::try_from(left).unwrap_or(u32::MAX);
         let endpoint = station.endpoint().map_err(|error| (RetryReason::Never, error))?;

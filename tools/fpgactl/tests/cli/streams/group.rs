@@ -15,9 +15,9 @@ use super::program::{Program, ProgramResult};
 const FRAME: &str = "40KiB";
 const USUAL_FRAME_SIZE: &str = "2KiB";
 const SLOTS: &str = "128";
-/// After six of these without a message a publisher counts as lost: longer than a busy machine suspends a program.
 const HEARTBEAT: &str = "250ms";
-const SILENCE: Duration = Duration::from_millis(6 * 250);
+/// Time after which a program counts as lost: twenty heartbeats, which no machine is too busy for. Survivors of a killed publisher wait for it.
+const MAX_SILENCE: &str = "5s";
 
 /// Totals so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,8 +35,6 @@ pub(crate) struct Totals {
     pub(crate) publishers_killed: u64,
     /// Subscribers that were notified of the end of their stream, and had received everything that the publisher reports as sent.
     pub(crate) ended: u64,
-    /// Subscribers that treated a running publisher as lost, because the machine suspended one of them for too long.
-    pub(crate) lost: u64,
 }
 
 impl Totals {
@@ -52,7 +50,6 @@ impl Totals {
         self.stalled += other.stalled;
         self.publishers_killed += other.publishers_killed;
         self.ended += other.ended;
-        self.lost += other.lost;
     }
 }
 
@@ -109,7 +106,10 @@ impl Group {
             let mut args =
                 ["publish", "--listen", &self.listen, "--slots", SLOTS].map(str::to_owned).to_vec();
             args.extend(["--frame", FRAME, "--mostly", USUAL_FRAME_SIZE].map(str::to_owned));
-            args.extend(["--heartbeat", HEARTBEAT, "--every", "20ms"].map(str::to_owned));
+            args.extend(
+                ["--heartbeat", HEARTBEAT, "--max-silence", MAX_SILENCE, "--every", "20ms"]
+                    .map(str::to_owned),
+            );
             args.extend(self.rate.map(|rate| ["--rate".to_owned(), rate.to_owned()]).into_iter().flatten());
             args.extend(network(0));
             args.extend(self.links.iter().flat_map(link));
@@ -119,15 +119,13 @@ impl Group {
             if place.as_mut().is_some_and(|subscriber| !subscriber.is_running())
                 && let Some(subscriber) = place.take()
             {
-                let ended = subscriber.ended();
-                let paused = pause_of(self.publisher.as_ref(), &ended);
-                lost(&mut self.totals, paused, &ended);
+                lost(&mut self.totals, &subscriber.ended());
             }
             if place.is_none() {
-                let mut args =
-                    ["subscribe", &self.listen, "--slots", SLOTS, "--every", "20ms", "--retry", "60s"]
-                        .map(str::to_owned)
-                        .to_vec();
+                let mut args = ["subscribe", &self.listen, "--slots", SLOTS, "--every", "20ms"]
+                    .map(str::to_owned)
+                    .to_vec();
+                args.extend(["--retry", "60s", "--max-silence", MAX_SILENCE].map(str::to_owned));
                 args.extend(network(at + 1));
                 args.extend([&self.links[at + 1], &self.links[0]].into_iter().flat_map(link));
                 *place = Some(Program::start(&args));
@@ -166,9 +164,7 @@ impl Group {
         let ended = subscriber.ended();
         // A subscriber that has not found its publisher yet has nothing to report.
         if signal == Signal::TERM && ended.status != Some(0) && !ended.report.is_null() {
-            // It detected the loss at the same moment.
-            let paused = pause_of(self.publisher.as_ref(), &ended);
-            lost(&mut self.totals, paused, &ended);
+            lost(&mut self.totals, &ended);
             return;
         }
         settle(&mut self.totals, &ended);
@@ -210,8 +206,8 @@ impl Group {
         self.subscribers.iter_mut().flatten().for_each(Program::reported);
         publisher.signal(Signal::TERM);
         let word = publisher.ended();
-        let (lost_before, undelivered) = (self.totals.lost, word.count("undelivered"));
-        assert_eq!(word.status, Some(i32::from(undelivered > 0)), "{word:?}");
+        // A frame may fail because its subscriber did not run for the give-up time; it is counted on both sides, which is compared below.
+        assert_eq!(word.status, Some(i32::from(word.count("undelivered") > 0)), "{word:?}");
         let published = word.count("published");
         self.totals.published += published;
         for subscriber in self.subscribers.iter_mut().filter_map(Option::take) {
@@ -226,34 +222,16 @@ impl Group {
                 self.totals.ended += 1;
                 settle(&mut self.totals, &ended);
             } else {
-                lost(&mut self.totals, word.paused(ended.ended_at(), 2 * SILENCE), &ended);
+                lost(&mut self.totals, &ended);
             }
         }
-        assert!(
-            undelivered == 0 || self.totals.lost > lost_before,
-            "no subscriber was lost, but frames are undelivered: {word:?}"
-        );
     }
 }
 
-/// Pause of the running publisher within the two silence periods before the subscriber's end, which may have been seconds ago: other programs
-/// were waited for since.
-fn pause_of(publisher: Option<&Program>, ended: &ProgramResult) -> Duration {
-    publisher.map_or(Duration::ZERO, |publisher| publisher.paused(ended.ended_at(), 2 * SILENCE))
-}
-
-/// Handles a subscriber that ended by itself while its publisher ran. `paused` is the publisher's pause within the two silence periods
-/// before.
-fn lost(totals: &mut Totals, paused: Duration, ended: &ProgramResult) {
-    let waited = paused + ended.paused(ended.ended_at(), 2 * SILENCE);
-    assert!(ended.said.contains("help: join the stream again"), "{ended:?}");
-    // If neither of them paused, a missing heartbeat is an error of the stream.
-    assert!(
-        ended.is_orphan || waited >= SILENCE / 3,
-        "silence without a reason: they paused for {waited:?}; {ended:?}"
-    );
+/// Handles a subscriber that ended by itself while its publisher ran: only one whose publisher was killed unnoticed may do so.
+fn lost(totals: &mut Totals, ended: &ProgramResult) {
+    assert!(ended.is_orphan && ended.said.contains("help: join the stream again"), "{ended:?}");
     settle(totals, ended);
-    totals.lost += 1;
 }
 
 /// Compares the frames of a subscriber that was notified of the end with those that its publisher reports as sent.

@@ -55,7 +55,7 @@ impl GroupEvent {
         Self::PublisherEnds,
     ];
 
-    /// Draws a random event. A killed publisher costs six heartbeats without progress of its group, so that event is rare.
+    /// Draws a random event. A killed publisher costs some seconds without progress of its group, so that event is rare.
     fn at_random(random: &mut Pcg64Mcg) -> Self {
         match random.next_u32() % 100 {
             0..60 => Self::SubscriberKilled,
@@ -69,7 +69,7 @@ impl GroupEvent {
 
 fn show(groups: &[Group], began: Instant) {
     println!(
-        "{:>5}  {:>9}  {:>10}  {:>10}  {:>9}  {:>7}  {:>6}  {:>6}  {:>5}  {:>7}  {:>10}  {:>5}  {:>5}",
+        "{:>5}  {:>9}  {:>10}  {:>10}  {:>9}  {:>7}  {:>6}  {:>6}  {:>5}  {:>7}  {:>10}  {:>5}",
         "group",
         "rate",
         "published",
@@ -81,12 +81,11 @@ fn show(groups: &[Group], began: Instant) {
         "left",
         "stalled",
         "publishers",
-        "ended",
-        "lost"
+        "ended"
     );
     let line = |name: &str, rate: &str, it: &Totals| {
         println!(
-            "{name:>5}  {rate:>9}  {:>10}  {:>10}  {:>9}  {:>7}  {:>6}  {:>6}  {:>5}  {:>7}  {:>10}  {:>5}  {:>5}",
+            "{name:>5}  {rate:>9}  {:>10}  {:>10}  {:>9}  {:>7}  {:>6}  {:>6}  {:>5}  {:>7}  {:>10}  {:>5}",
             it.published,
             it.checked,
             it.missed,
@@ -96,8 +95,7 @@ fn show(groups: &[Group], began: Instant) {
             it.left,
             it.stalled,
             it.publishers_killed,
-            it.ended,
-            it.lost
+            it.ended
         );
     };
     let mut all = Totals::default();
@@ -165,6 +163,6 @@ fn soak_no_frame_is_torn_or_mixed() {
         return;
     }
     assert!(all.checked > 0 && all.killed > 0 && all.publishers_killed > 0, "{all:?}");
-    // Each publisher ended normally at least once, with subscribers that cannot all have been starved by the machine.
+    // Each publisher ended normally at least once.
     assert!(all.ended > 0, "{all:?}");
 }

@@ -5,16 +5,14 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Maximum number of polls for the end of a program after the request: a minute, not counting times in which the machine is suspended.
-const MAX_POLLS: u32 = 12_000;
-/// Minimum length of a pause between two reports, which are due every 20 ms.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of polls for the end of a program after the request: five minutes, not counting times in which the machine is suspended.
+const MAX_POLLS: u32 = 60_000;
 
 /// Running program; killed when this is dropped.
 #[derive(Debug)]
@@ -22,52 +20,9 @@ pub(crate) struct Program {
     child: Child,
     /// Last report, shared with the reading thread.
     last: Arc<Mutex<Value>>,
-    pauses: Arc<Mutex<Pauses>>,
     /// Whether its publisher was killed when it seemed not to have found it yet: it continues with the next one, or detects the loss.
     pub(crate) is_orphan: bool,
     ears: Vec<JoinHandle<String>>,
-}
-
-/// Times in which a program did not report every few milliseconds: it was stopped, or the machine did not schedule it.
-#[derive(Debug)]
-struct Pauses {
-    /// Time of the last report; the first one has no due time.
-    heard: Option<Instant>,
-    /// Time at which its output ended: between its last report and this time it reported nothing either.
-    ended: Option<Instant>,
-    found: Vec<(Instant, Duration)>,
-}
-
-impl Pauses {
-    fn heard(&mut self, now: Instant) {
-        let pause = self.heard.map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
-        if pause >= PAUSE {
-            self.found.push((now, pause));
-        }
-        self.heard = Some(now);
-    }
-
-    fn ended(&mut self, now: Instant) {
-        if self.heard.is_some() {
-            self.heard(now);
-        }
-        self.ended = Some(now);
-    }
-
-    /// Sum of the pauses within the last `span` before `until`.
-    fn within(&self, until: Instant, span: Duration) -> Duration {
-        let Some(heard) = self.heard else { return span };
-        let since = until.checked_sub(span).unwrap_or(until);
-        let last = (until, until.saturating_duration_since(heard));
-        let pauses = self.found.iter().copied().chain((last.1 >= PAUSE).then_some(last));
-        // A pause counts with its part between `since` and `until`.
-        pauses
-            .map(|(end, pause)| {
-                let start = end.checked_sub(pause).unwrap_or(end);
-                end.min(until).saturating_duration_since(start.max(since))
-            })
-            .sum()
-    }
 }
 
 /// Result of a program.
@@ -78,7 +33,6 @@ pub(crate) struct ProgramResult {
     pub(crate) report: Value,
     pub(crate) said: String,
     pub(crate) is_orphan: bool,
-    pauses: Arc<Mutex<Pauses>>,
 }
 
 impl Program {
@@ -92,18 +46,15 @@ impl Program {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let last = Arc::new(Mutex::new(Value::Null));
-        let pauses = Arc::new(Mutex::new(Pauses { heard: None, ended: None, found: Vec::new() }));
         let (stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        let (kept, heard) = (Arc::clone(&last), Arc::clone(&pauses));
+        let kept = Arc::clone(&last);
         let reports = std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines() {
                 // After a kill in the middle of a write, the last line may be incomplete.
-                heard.lock().unwrap().heard(Instant::now());
                 if let Some(report) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) {
                     *kept.lock().unwrap() = report;
                 }
             }
-            heard.lock().unwrap().ended(Instant::now());
             String::new()
         });
         let complaints = std::thread::spawn(move || {
@@ -111,12 +62,7 @@ impl Program {
             let _ = stderr.read_to_string(&mut said);
             said
         });
-        Self { child, last, pauses, is_orphan: false, ears: vec![reports, complaints] }
-    }
-
-    /// Time within the `span` before `until` in which its reports were overdue.
-    pub(crate) fn paused(&self, until: Instant, span: Duration) -> Duration {
-        self.pauses.lock().unwrap().within(until, span)
+        Self { child, last, is_orphan: false, ears: vec![reports, complaints] }
     }
 
     /// Number in its last report.
@@ -162,7 +108,7 @@ impl Program {
         let status = self.child.wait().unwrap().code();
         let said = self.said();
         let report = self.last.lock().unwrap().clone();
-        ProgramResult { status, report, said, is_orphan: self.is_orphan, pauses: Arc::clone(&self.pauses) }
+        ProgramResult { status, report, said, is_orphan: self.is_orphan }
     }
 
     fn said(&mut self) -> String {
@@ -178,33 +124,7 @@ impl Drop for Program {
 }
 
 impl ProgramResult {
-    /// Time at which its output ended.
-    pub(crate) fn ended_at(&self) -> Instant {
-        let pauses = self.pauses.lock().unwrap();
-        pauses.ended.unwrap_or_else(Instant::now)
-    }
-
-    /// Time within the `span` before `until` in which its reports were overdue.
-    pub(crate) fn paused(&self, until: Instant, span: Duration) -> Duration {
-        self.pauses.lock().unwrap().within(until, span)
-    }
-
     pub(crate) fn count(&self, key: &str) -> u64 {
         self.report[key].as_u64().unwrap_or(0)
     }
-}
-
-#[test]
-fn pauses_count_within_window_only() {
-    let start = Instant::now();
-    let at = |ms| start + Duration::from_millis(ms);
-    let mut pauses = Pauses { heard: None, ended: None, found: Vec::new() };
-    for heard in [0, 20, 1020, 1040, 1060] {
-        pauses.heard(at(heard));
-    }
-    let within = |until, span| pauses.within(at(until), Duration::from_millis(span)).as_millis();
-    assert_eq!(within(1060, 3000), 1000);
-    assert_eq!(within(1060, 540), 500);
-    assert_eq!(within(520, 3000), 500, "a pause that lasts longer");
-    assert_eq!(within(1260, 3000), 1200, "no report since the last one");
 }
