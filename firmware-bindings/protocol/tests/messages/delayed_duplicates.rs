@@ -58,7 +58,7 @@ fn e0_17_delayed_packets_with_reused_numbers_change_nothing() {
 
 /// A million messages; some minutes.
 #[test]
-#[ignore = "minutes: a million messages"]
+#[ignore = "long: minutes: a million messages"]
 fn e0_17_million_messages_stay_separate() {
     let duplicates: u64 = (0..125).map(|seed| held_back(1000, 1000 + seed)).sum();
     println!("{duplicates} delayed duplicates");
