@@ -20,7 +20,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 /// Maximum virtual time of any operation in a test.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Address of the sent data in the memory of a pair's sender.
 pub const SOURCE: CardAddr = CardAddr::new(0x10_0000);

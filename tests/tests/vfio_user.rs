@@ -28,7 +28,7 @@ use fpga_vfio_user::{VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Timeout that no working operation reaches.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(120);
 
 /// A card that a thread of this process serves.
 struct Served {

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Maximum time of one pair.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// Interval of looks at the processes.
 const LOOK: Duration = Duration::from_millis(5);
 /// Exit code by which a program says that the provider does not support it (`FI_ENODATA`).

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Maximum time of one job.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(10);
 
 fn tool(name: &str) -> PathBuf {

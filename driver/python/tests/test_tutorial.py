@@ -12,7 +12,7 @@ NOTEBOOK = Path(__file__).parents[3] / "examples/python/tutorial.ipynb"
 
 def test_tutorial_runs_and_draws(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
     texts = [output["data"]["text/plain"] for output in outputs if "data" in output]

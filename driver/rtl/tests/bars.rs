@@ -14,7 +14,7 @@ use crate::simulator::{Simulation, read, write};
 
 pub(crate) const USER: u32 = 0;
 pub(crate) const BYPASS: u32 = 2;
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) struct Client {
     connection: Connection,

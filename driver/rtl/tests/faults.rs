@@ -128,7 +128,7 @@ fn silent_register_reads_all_ones_after_timeout() {
     let card = simulation.card();
     let began = Instant::now();
     assert_eq!(card.user_bar().unwrap().read32(BarOffset::new(0x1000)).unwrap(), u32::MAX);
-    assert!(began.elapsed() < Duration::from_secs(20));
+    assert!(began.elapsed() < Duration::from_secs(120));
     // DMA does not depend on the AXI-Lite master.
     write(&card, 0, 5, b"still here");
     assert_eq!(read(&card, 0, 5, 10), b"still here");

@@ -14,7 +14,7 @@ use fpga_sim::{SimNetwork, ThreadOptions};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Frames and gaps that a subscriber has seen.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use fpga_sim::{SimNetwork, ThreadOptions};
 use crate::stream::bed::{Seen, assert_whole, check, checksum, endpoint_with, lossy, options};
 
 const FRAMES: u64 = 2_000;
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Opens an endpoint with a long give-up time: threads share processors, and a delayed one must not count as gone.
 fn endpoint(network: &SimNetwork, card: usize, incarnation: u32) -> Endpoint {
@@ -55,6 +55,7 @@ fn stalled_subscriber_of_eight_threads_affects_no_other() {
     let mut options = options();
     // Frames in flight to one subscriber may hold half of the slots.
     (options.max_data_length, options.slots, options.heartbeat) = (600, 2 * QUEUE_LENGTH, TIMEOUT / 10);
+    options.patience = TIMEOUT;
     let mut publisher = Publisher::new(endpoint(&network, 0, 1), options).unwrap();
     let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     std::thread::scope(|scope| {
@@ -124,7 +125,7 @@ fn soak_threads_every_frame_is_seen_or_counted_missing() {
         .build()
         .unwrap();
     let mut options = options();
-    options.heartbeat = TIMEOUT / 10;
+    (options.heartbeat, options.patience) = (TIMEOUT / 10, TIMEOUT);
     options.first_sequence = Sequence::new(u64::MAX - 500);
     options.first_position = u32::MAX - 700;
     let first = options.first_sequence;

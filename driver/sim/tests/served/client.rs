@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Timeout that no working operation reaches.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 pub(crate) const PAGE: u64 = 4096;
 /// BAR numbers of the built-in card.
 pub(crate) const USER: u32 = 0;

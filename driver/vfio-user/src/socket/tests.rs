@@ -10,7 +10,7 @@ use super::*;
 use crate::wire::{Command, Kind, MAX_MESSAGE, Request};
 
 const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
-const LONG_TIMEOUT: Duration = Duration::from_secs(20);
+const LONG_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Creates a pipe to trace a descriptor: the write end stays open while any copy of it exists; its read end shows this.
 fn tracer() -> (OwnedFd, OwnedFd) {

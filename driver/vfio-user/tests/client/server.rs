@@ -17,7 +17,7 @@ use fpga_vfio_user::wire::{
 };
 
 /// Longer than any test.
-pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Bytes of BAR 0; the second page may be shared.
 pub(crate) const BAR: usize = 3 * 4096;
