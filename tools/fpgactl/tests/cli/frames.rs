@@ -268,6 +268,26 @@ fn stream_rate_backlog_is_bounded() {
     assert_eq!(reading.wait().unwrap().code(), Some(0));
 }
 
+/// A frame is due at every moment, and mostly no subscriber has a free slot: the publisher's card works all the same.
+#[test]
+fn stream_publisher_behind_its_rate_keeps_sending() {
+    let [publisher, own] = addresses();
+    let args = ["publish", "--rate", "10000000", "--frame", "100", "--listen", "127.0.0.1:0"];
+    let mut publishing = start(&[&args[..], &["--link", &publisher, "--link", &own]].concat());
+    let mut lines = BufReader::new(publishing.stderr.take().unwrap());
+    let address = ready(&mut lines);
+    let subscribe = ["subscribe", &address, "--count", "200", "--node", "2"];
+    let reading = start(&[&subscribe[..], &["--link", &own, "--link", &publisher]].concat());
+    let read = report(reading);
+    assert_eq!(
+        (&read["frames"], &read["checked"], &read["ended"]),
+        (&200.into(), &200.into(), &false.into())
+    );
+    kill_process(Pid::from_child(&publishing), Signal::TERM).unwrap();
+    let published = report(publishing);
+    assert!(published["late"] != 0 && published["skipped"] != 0, "{published}");
+}
+
 /// A name often has an IPv4 and an IPv6 address, and a publisher listens on one of them.
 #[test]
 fn stream_publisher_is_found_by_name() {

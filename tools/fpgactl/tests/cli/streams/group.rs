@@ -119,7 +119,7 @@ impl Group {
             if place.as_mut().is_some_and(|subscriber| !subscriber.is_running())
                 && let Some(subscriber) = place.take()
             {
-                lost(&mut self.totals, &subscriber.ended());
+                lost(&mut self.totals, self.publisher.as_mut(), &subscriber.ended());
             }
             if place.is_none() {
                 let mut args = ["subscribe", &self.listen, "--slots", SLOTS, "--every", "20ms"]
@@ -164,7 +164,7 @@ impl Group {
         let ended = subscriber.ended();
         // A subscriber that has not found its publisher yet has nothing to report.
         if signal == Signal::TERM && ended.status != Some(0) && !ended.report.is_null() {
-            lost(&mut self.totals, &ended);
+            lost(&mut self.totals, self.publisher.as_mut(), &ended);
             return;
         }
         settle(&mut self.totals, &ended);
@@ -222,15 +222,19 @@ impl Group {
                 self.totals.ended += 1;
                 settle(&mut self.totals, &ended);
             } else {
-                lost(&mut self.totals, &ended);
+                lost(&mut self.totals, None, &ended);
             }
         }
     }
 }
 
 /// Handles a subscriber that ended by itself while its publisher ran: only one whose publisher was killed unnoticed may do so.
-fn lost(totals: &mut Totals, ended: &ProgramResult) {
-    assert!(ended.is_orphan && ended.said.contains("help: join the stream again"), "{ended:?}");
+fn lost(totals: &mut Totals, publisher: Option<&mut Program>, ended: &ProgramResult) {
+    assert!(
+        ended.is_orphan && ended.said.contains("help: join the stream again"),
+        "{ended:?}; its publisher: {:?}",
+        publisher.map(Program::state)
+    );
     settle(totals, ended);
 }
 
@@ -254,7 +258,7 @@ fn compare(publisher: &ProgramResult, subscriber: &ProgramResult) {
 /// Checks that every frame was seen by the subscriber or is counted as missing.
 fn settle(totals: &mut Totals, ended: &ProgramResult) {
     let count = |key| ended.count(key);
-    assert!(!ended.said.contains("checksum"), "{}", ended.said);
+    assert!(!ended.said.contains("checksum") && count("faults") == 0, "{ended:?}");
     assert_eq!(count("checked"), count("frames"), "{ended:?}");
     assert_eq!(count("first") + count("frames") + count("missed"), count("next"), "{ended:?}");
     totals.checked += count("checked");

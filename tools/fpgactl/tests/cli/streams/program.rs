@@ -85,6 +85,11 @@ impl Program {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// Whether it runs, and its last report.
+    pub(crate) fn state(&mut self) -> (bool, Value) {
+        (self.is_running(), self.last.lock().unwrap().clone())
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         // Its process id is not reused before it is waited for.
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
