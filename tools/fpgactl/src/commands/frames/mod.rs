@@ -28,6 +28,8 @@ use crate::target::{self, CardOpener as _};
 
 /// Escape timeout. Cards of several processes share CPUs: a packet may be late by several time slices.
 const ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
+/// Give-up time, for the same reason: with a dozen busy programs on two CPUs, a round trip between four processes takes 250 ms.
+const GIVE_UP: Duration = Duration::from_secs(5);
 /// Bytes of the header value of a frame: its number and a CRC-32C of the data.
 const CHECKSUM: usize = 12;
 /// Interval between updates of the live statistics.
@@ -132,7 +134,7 @@ impl LinkedCard {
     fn endpoint(&self) -> Result<Endpoint, CliError> {
         let card = Card::from_backend(Arc::clone(&self.backend))?;
         let mut options = EndpointOptions::default();
-        options.escape_timeout = ESCAPE_TIMEOUT;
+        (options.escape_timeout, options.give_up) = (ESCAPE_TIMEOUT, GIVE_UP);
         options.event_entries = EVENT_RING_ENTRIES_MAX;
         Ok(Endpoint::open_with(&card, &options)?)
     }
