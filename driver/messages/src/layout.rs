@@ -8,7 +8,8 @@
 //! | staging slots | this host | sources of what is sent |
 //! | rings | one peer each | records: [`crate::wire::Header`] and data |
 //!
-//! All but the first is one region with a random key, which peers learn from the hello.
+//! All but the first is one region with a random key, which peers learn from the hello. The hello slots end where the region begins: hellos
+//! to a peer whose region is known go to the slots before it.
 
 use fpga_driver::{CardAddr, CardRange};
 
@@ -224,6 +225,7 @@ mod tests {
             assert_eq!(layout.arrival(layout.address(doorbell.offset())), Arrival::Doorbell(doorbell));
         }
         assert_eq!(layout.arrival(layout.hello().start), Arrival::Hello);
+        assert_eq!(Layout::hello_before(layout.region().start), Some(layout.hello()));
         assert_eq!(layout.arrival(layout.landing_slot(63)), Arrival::Landing(63));
         assert_eq!(layout.arrival(layout.staged(0)), Arrival::Unknown);
         assert_eq!(layout.arrival(layout.address(layout.ring_offset(2).unwrap())), Arrival::Ring(2 * RING));

@@ -45,8 +45,7 @@ fn open_endpoint(world: &mut World) -> Endpoint {
     world.starts += 1;
     options.incarnation = Some(world.starts);
     let mut endpoint = Endpoint::open_with(&world.card, &options).expect("an endpoint");
-    let slots = CardRange::new(endpoint.usable_memory().start, 4096);
-    endpoint.open_region_with_key(NodeId::ANY, slots, HELLO_KEY).expect("a window");
+    endpoint.open_region_with_key(NodeId::ANY, SLOTS, HELLO_KEY).expect("a window");
     endpoint
 }
 
