@@ -40,25 +40,29 @@ use clap::Parser;
 use cache::{Cache, CacheError};
 use debian::{DebianError, Packages};
 use kernel::{Bootable, Kernel, KernelError};
-use plan::{Job, Plan, PlanError};
+use plan::{Guest, Job, Plan, PlanError};
 use programs::{BuildError, Programs};
 use qemu::{Qemu, QemuError};
-use report::{GuestReport, Report};
+use report::{GuestReport, Report, Verdict};
 
 /// Run the project's programs in virtual machines: real kernels, VFIO, an IOMMU, and a served simulated card
 #[derive(Debug, Parser)]
-#[command(name = "cargo vm-test")]
+#[command(
+    name = "cargo vm-test",
+    after_help = "Exit status: 0 all guests passed, 1 a guest failed, 2 wrong usage, 3 this machine does not meet the requirements \
+                  of some guests, which were skipped; the others passed"
+)]
 struct Options {
     /// Guests to run; all by default (see --list)
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
-    /// Run only the guest of everyday checks, with the programs that `cargo test --workspace` has built
+    /// Run only the guest of everyday checks, with the programs as `cargo test --workspace` builds them
     #[arg(long, conflicts_with = "guests")]
     daily: bool,
     /// Run only guests with this kernel
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<Kernel>,
-    /// Skip guests whose kernel is not built yet, and name them; also skip the backends of this machine
+    /// Skip guests whose kernel is not built yet; also skip the backends of this machine
     #[arg(long)]
     no_build: bool,
     /// Run only these steps, and those that prepare the guest
@@ -123,6 +127,9 @@ enum VmError {
     /// Guests failed.
     #[error("{}: failed, see above; to run one guest: cargo vm-test GUEST --verbose --keep", .0.join(", "))]
     Failed(Vec<String>),
+    /// No guest failed, but some did not run.
+    #[error("{}: skipped, see above", .0.join(", "))]
+    Skipped(Vec<String>),
     /// It was stopped by a signal.
     #[error("stopped")]
     Stopped,
@@ -145,7 +152,7 @@ impl VmError {
     /// Exit status: 3 if this machine lacks a requirement, so that a caller can distinguish that from a failure.
     const fn exit_status(&self) -> u8 {
         match self {
-            Self::MissingRequirements(_) | Self::Packages(_) => 3,
+            Self::MissingRequirements(_) | Self::Packages(_) | Self::Skipped(_) => 3,
             Self::Plan(_) => 2,
             _ => 1,
         }
@@ -194,15 +201,19 @@ fn run(root: &Path, options: &Options) -> Result<(), VmError> {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(VmError::Signals)?;
     }
     let cache = Cache::open(&cache_folder(root))?;
-    if options.no_build && kernel::is_missing(&cache, Kernel::Built) {
-        let (skipped, rest) = jobs.into_iter().partition(|job| job.guest.kernel == Kernel::Built);
-        jobs = rest;
-        skipped_without_kernel(&skipped, cache.folder());
-    }
-    if let Some(missing) = mpi::missing() {
-        let (skipped, rest) = jobs.into_iter().partition(|job| job.guest.mpi);
-        jobs = rest;
-        skipped_without_mpi(&skipped, &missing);
+    let no_kernel = options.no_build && kernel::is_missing(&cache, Kernel::Built);
+    let no_mpi = mpi::missing();
+    let (jobs, skipped) = runnable(jobs, |guest| {
+        if no_kernel && guest.kernel == Kernel::Built {
+            let folder = cache.folder().display();
+            return Some(format!(
+                "its kernel is not in {folder}; `cargo vm-test --prepare` builds it once, in some minutes"
+            ));
+        }
+        no_mpi.as_ref().filter(|_| guest.mpi).map(ToString::to_string)
+    });
+    if jobs.is_empty() {
+        return finish(&Report::new("not started", skipped, began.elapsed().as_secs_f64()), options.json);
     }
     let kernels: Vec<Kernel> = jobs.iter().map(|job| job.guest.kernel).collect();
     let lacks = requirements::lacking(&cache, &kernels);
@@ -214,37 +225,34 @@ fn run(root: &Path, options: &Options) -> Result<(), VmError> {
         return Ok(());
     }
     eprintln!("prepared after {:.1} s", began.elapsed().as_secs_f64());
-    let guests = ready.run(root, &jobs, options, &stop)?;
+    let mut guests = ready.run(root, &jobs, options, &stop)?;
+    guests.extend(skipped);
     let report = Report::new(&ready.qemu.version, guests, began.elapsed().as_secs_f64());
-    print(&report, options.json)?;
-    if stop.load(Ordering::Relaxed) {
-        return Err(VmError::Stopped);
-    }
-    let failed = report.guests.iter().filter(|guest| !guest.passed()).map(|guest| guest.name.clone());
-    let failed: Vec<String> = failed.collect();
-    if failed.is_empty() { Ok(()) } else { Err(VmError::Failed(failed)) }
+    let outcome = finish(&report, options.json);
+    if stop.load(Ordering::Relaxed) { Err(VmError::Stopped) } else { outcome }
 }
 
-/// Reports what does not run, so that a partial run is not taken for a complete one.
-fn skipped_without_kernel(jobs: &[Job], folder: &Path) {
+/// Separates the guests that this machine can run from the others, for which `reason` returns what is missing.
+fn runnable(jobs: Vec<Job>, reason: impl Fn(&Guest) -> Option<String>) -> (Vec<Job>, Vec<GuestReport>) {
+    let (mut runnable, mut skipped) = (Vec::new(), Vec::new());
     for job in jobs {
-        eprintln!(
-            "!!! guest {} is SKIPPED ({}): its kernel is not in {}. `cargo vm-test --prepare` builds it once, in some minutes",
-            job.guest.name,
-            job.guest.about,
-            folder.display()
-        );
+        match reason(&job.guest) {
+            None => runnable.push(job),
+            Some(reason) => skipped.push(GuestReport::not_started(&job.guest, reason)),
+        }
     }
+    (runnable, skipped)
 }
 
-fn skipped_without_mpi(jobs: &[Job], missing: &requirements::MissingRequirement) {
-    for job in jobs {
-        let (guest, about) = (&job.guest.name, &job.guest.about);
-        eprintln!(
-            "!!! guest {guest} is SKIPPED ({about}): this machine lacks {}; {}",
-            missing.what, missing.remedy
-        );
+/// Prints the report. A guest that was skipped is no success: the error says which.
+fn finish(report: &Report, json: bool) -> Result<(), VmError> {
+    print(report, json)?;
+    let failed = report.with_verdict(Verdict::Failed);
+    if !failed.is_empty() {
+        return Err(VmError::Failed(failed));
     }
+    let skipped = report.with_verdict(Verdict::Skipped);
+    if skipped.is_empty() { Ok(()) } else { Err(VmError::Skipped(skipped)) }
 }
 
 fn cache_folder(root: &Path) -> PathBuf {
@@ -386,7 +394,7 @@ impl Ready {
             Work::Backend(backend) => {
                 eprintln!("backend {backend}: the conformance suite on this machine");
                 let report = backends::run(self.programs.named("conformance")?, backend);
-                eprintln!("backend {backend}: {} in {:.1} s", verdict(report.passed()), report.seconds);
+                eprintln!("backend {backend}: {} in {:.1} s", report.verdict(), report.seconds);
                 return Ok(report);
             }
             Work::Guest(job) => job,
@@ -397,7 +405,7 @@ impl Ready {
         let mut folder = tempfile::Builder::new().prefix("vm-").tempdir().map_err(VmError::Scratch)?;
         folder.disable_cleanup(options.keep);
         let report = run::run(parts, kernel, job, folder.path());
-        eprintln!("guest {}: {} in {:.1} s", job.guest.name, verdict(report.passed()), report.seconds);
+        eprintln!("guest {}: {} in {:.1} s", job.guest.name, report.verdict(), report.seconds);
         if options.keep {
             eprintln!("guest {}: its files are in {}", job.guest.name, folder.path().display());
         }
@@ -411,10 +419,6 @@ enum Work<'a> {
     Guest(&'a Job),
     /// The conformance suite on this backend of a process on this machine.
     Backend(&'static str),
-}
-
-const fn verdict(passed: bool) -> &'static str {
-    if passed { "passed" } else { "FAILED" }
 }
 
 fn main() -> ExitCode {
@@ -438,5 +442,14 @@ mod tests {
         for text in ["KILLS", "=1", "a b=1", "$(x)=1"] {
             assert!(setting(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn skipped_guest_is_no_success() {
+        let jobs = Plan::load().unwrap().jobs(&["mpi".to_owned()], false, None, &[]).unwrap();
+        let (jobs, skipped) = runnable(jobs, |guest| guest.mpi.then(|| "no mpicc".to_owned()));
+        assert!(jobs.is_empty());
+        let error = finish(&Report::new("none", skipped, 0.0), true).unwrap_err();
+        assert_eq!((error.to_string().as_str(), error.exit_status()), ("mpi: skipped, see above", 3));
     }
 }

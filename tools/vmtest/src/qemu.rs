@@ -89,6 +89,12 @@ impl Qemu {
         }
     }
 
+    /// Another program in its place, which gets the emulator's arguments after `arguments`.
+    #[cfg(test)]
+    pub(crate) fn substitute(program: &str, arguments: Vec<OsString>) -> Self {
+        Self { program: program.into(), arguments, parts: None, version: String::new() }
+    }
+
     /// Command that starts it.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);

@@ -9,7 +9,10 @@ use super::plan::{Guest, Job, Output, Step};
 use fpga_process::tail;
 
 /// Version of the JSON document.
-const SCHEMA_VERSION: u32 = 2;
+const SCHEMA_VERSION: u32 = 3;
+
+/// Start of the output of a step that this machine or this guest cannot run; the reason follows.
+const SKIPPED: &str = "skipped: ";
 
 /// Result of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +91,12 @@ struct Case {
 
 /// Evaluates the end of a step.
 pub(crate) fn judge(step: &Step, status: i32, stdout: &str, stderr: &str, seconds: f64) -> Vec<Row> {
+    if status == 0
+        && let Some(reason) = stdout.strip_prefix(SKIPPED)
+    {
+        let (name, message) = (step.name.clone(), reason.trim_end().to_owned());
+        return vec![Row { name, status: Status::Skip, seconds, message, costs: Vec::new() }];
+    }
     let mut rows = Vec::new();
     let mut problems = Vec::new();
     let mut message = String::new();
@@ -160,6 +169,12 @@ pub(crate) struct GuestReport {
     /// Reason why it did not reach its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
+    /// Reason why it was not started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) skipped: Option<String>,
+    /// Reason why its kernel ended before the first program of the guest ran.
+    #[serde(skip)]
+    pub(crate) boot_failure: Option<String>,
     /// Counters of the processes that served its cards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) cards: Vec<serde_json::Value>,
@@ -170,29 +185,31 @@ pub(crate) struct GuestReport {
 
 impl GuestReport {
     pub(crate) fn new(guest: &Guest, kernel: &Bootable) -> Self {
-        Self {
-            name: guest.name.clone(),
-            about: guest.about.clone(),
-            kernel: format!("{} ({})", guest.kernel.name(), kernel.version),
-            release: String::new(),
-            seconds: 0.0,
-            rows: Vec::new(),
-            error: None,
-            cards: Vec::new(),
-            console: String::new(),
-        }
+        Self::empty(&guest.name, &guest.about, format!("{} ({})", guest.kernel.name(), kernel.version))
+    }
+
+    /// Guest that this machine cannot run.
+    pub(crate) fn not_started(guest: &Guest, reason: String) -> Self {
+        let report = Self::empty(&guest.name, &guest.about, guest.kernel.name().to_owned());
+        Self { skipped: Some(reason), ..report }
     }
 
     /// Backend of a process on this machine, which is a column of the table like a guest.
     pub(crate) fn of_backend(name: &str) -> Self {
+        Self::empty(name, "process on this machine", "this machine's".to_owned())
+    }
+
+    fn empty(name: &str, about: &str, kernel: String) -> Self {
         Self {
             name: name.to_owned(),
-            about: "process on this machine".to_owned(),
-            kernel: "this machine's".to_owned(),
+            about: about.to_owned(),
+            kernel,
             release: String::new(),
             seconds: 0.0,
             rows: Vec::new(),
             error: None,
+            skipped: None,
+            boot_failure: None,
             cards: Vec::new(),
             console: String::new(),
         }
@@ -204,6 +221,7 @@ impl GuestReport {
         self.rows.extend(machine.rows.into_iter().map(|row| Row { name: name(&row.name), ..row }));
         self.release = machine.release;
         self.cards.extend(machine.cards);
+        self.boot_failure = self.boot_failure.take().or(machine.boot_failure);
         if let Some(error) = machine.error {
             let error = name(&error);
             self.error = Some(self.error.take().map_or(error.clone(), |first| format!("{first}; {error}")));
@@ -241,12 +259,18 @@ impl GuestReport {
         self.rows.push(Row { name, status, seconds: 0.0, message, costs: Vec::new() });
     }
 
-    pub(crate) fn passed(&self) -> bool {
-        self.error.is_none() && self.rows.iter().all(|row| row.status != Status::Fail)
+    pub(crate) fn verdict(&self) -> Verdict {
+        if self.error.is_some() || self.count(Status::Fail) > 0 {
+            Verdict::Failed
+        } else if self.count(Status::Skip) == self.rows.len() {
+            Verdict::Skipped
+        } else {
+            Verdict::Passed
+        }
     }
 
     /// Skipped cases, by reason.
-    fn skipped(&self) -> Vec<(&str, Vec<&str>)> {
+    fn skipped_cases(&self) -> Vec<(&str, Vec<&str>)> {
         let mut skipped: Vec<(&str, Vec<&str>)> = Vec::new();
         for row in self.rows.iter().filter(|row| row.status == Status::Skip) {
             // The step's name is the same for all.
@@ -264,10 +288,30 @@ impl GuestReport {
     }
 }
 
+/// Verdict on a guest. One that ran nothing has not passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Passed,
+    /// It was not started, or all its steps were skipped.
+    Skipped,
+    Failed,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Passed => "passed",
+            Self::Skipped => "skipped",
+            Self::Failed => "FAILED",
+        })
+    }
+}
+
 /// Results of the whole run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     schema_version: u32,
+    /// Whether all guests ran and passed.
     pub(crate) passed: bool,
     pub(crate) seconds: f64,
     pub(crate) qemu: String,
@@ -276,8 +320,14 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(qemu: &str, guests: Vec<GuestReport>, seconds: f64) -> Self {
-        let passed = guests.iter().all(GuestReport::passed);
+        let passed = guests.iter().all(|guest| guest.verdict() == Verdict::Passed);
         Self { schema_version: SCHEMA_VERSION, passed, seconds, qemu: qemu.to_owned(), guests }
+    }
+
+    /// Names of the guests with this verdict.
+    pub(crate) fn with_verdict(&self, verdict: Verdict) -> Vec<String> {
+        let those = self.guests.iter().filter(|guest| guest.verdict() == verdict);
+        those.map(|guest| guest.name.clone()).collect()
     }
 
     /// Names of the cases in the order in which guests run them.
@@ -337,16 +387,17 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = || self.guests.iter().filter(|guest| guest.skipped.is_none());
         let names = self.names();
         let first = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(4);
         write!(f, "\n{:first$}", "case")?;
-        for guest in &self.guests {
+        for guest in columns() {
             write!(f, "  {}", guest.name)?;
         }
         writeln!(f)?;
         for name in &names {
             write!(f, "{name:first$}")?;
-            for guest in &self.guests {
+            for guest in columns() {
                 let width = guest.name.chars().count();
                 match guest.rows.iter().find(|row| row.name == *name) {
                     Some(row) => write!(f, "  {:width$}", row.status)?,
@@ -357,7 +408,7 @@ impl fmt::Display for Report {
         }
         writeln!(f)?;
         self.costs(f)?;
-        for guest in &self.guests {
+        for guest in columns() {
             writeln!(
                 f,
                 "{}: {}; kernel {}; {} passed, {} failed, {} skipped in {:.1} s",
@@ -373,8 +424,8 @@ impl fmt::Display for Report {
             for row in guest.rows.iter().filter(has_message) {
                 writeln!(f, "    {row}")?;
             }
-            for (reason, names) in guest.skipped() {
-                writeln!(f, "    skipped because {reason}: {}", names.join(", "))?;
+            for (reason, names) in guest.skipped_cases() {
+                writeln!(f, "    {SKIPPED}{}: {reason}", names.join(", "))?;
             }
             for (number, card) in guest.cards.iter().enumerate() {
                 writeln!(f, "    card {number} counted {}", counted(card))?;
@@ -386,8 +437,21 @@ impl fmt::Display for Report {
                 writeln!(f, "    | {line}")?;
             }
         }
-        let verdict = if self.passed { "all guests passed" } else { "FAILED" };
-        writeln!(f, "{verdict} in {:.1} s; QEMU {}", self.seconds, self.qemu)
+        for guest in &self.guests {
+            if let Some(reason) = &guest.skipped {
+                writeln!(f, "{SKIPPED}guest {} ({}): {reason}", guest.name, guest.about)?;
+            }
+        }
+        let counts = [Verdict::Passed, Verdict::Failed, Verdict::Skipped].map(|verdict| {
+            let names = self.with_verdict(verdict);
+            let which = if names.is_empty() || verdict == Verdict::Passed {
+                String::new()
+            } else {
+                format!(" ({})", names.join(", "))
+            };
+            format!("{} {verdict}{which}", names.len())
+        });
+        writeln!(f, "guests: {} in {:.1} s; QEMU {}", counts.join(", "), self.seconds, self.qemu)
     }
 }
 
@@ -445,6 +509,32 @@ mod tests {
     }
 
     #[test]
+    fn report_step_that_says_skipped_has_not_passed() {
+        let one =
+            |status, out: &str| judge(&step(Output::Text, 0, &["works"]), status, out, "", 1.0).remove(0);
+        let row = one(0, "skipped: FPGA_VENDOR_XDMA is not set\n");
+        assert_eq!((row.status, row.message.as_str()), (Status::Skip, "FPGA_VENDOR_XDMA is not set"));
+        // A program that failed has not been skipped, nor has one that reports a skipped part.
+        assert_eq!(one(1, "skipped: no module\n").status, Status::Fail);
+        assert_eq!(one(0, "works\nskipped: a part\n").status, Status::Pass);
+    }
+
+    #[test]
+    fn report_skipped_guest_has_not_passed() {
+        let group = guest("group", &[("bind", Status::Pass), ("vendor", Status::Skip)]);
+        let rtl = guest("rtl", &[("modes", Status::Skip)]);
+        let mut mpi = guest("mpi", &[]);
+        mpi.skipped = Some("mpicc is not installed".to_owned());
+        let verdicts = [&group, &rtl, &mpi].map(GuestReport::verdict);
+        assert_eq!(verdicts, [Verdict::Passed, Verdict::Skipped, Verdict::Skipped]);
+        let report = Report::new("11.1", vec![group, rtl, mpi], 3.0);
+        assert!(!report.passed);
+        let text = report.to_string();
+        assert!(text.contains("skipped: guest mpi (): mpicc is not installed\n"), "{text}");
+        assert!(text.contains("guests: 1 passed, 0 FAILED, 2 skipped (rtl, mpi) in 3.0 s"), "{text}");
+    }
+
+    #[test]
     fn report_cases_are_rows() {
         let cases = step(Output::Cases, 0, &[]);
         let lines = r#"{"name":"open","status":"pass","seconds":0.5}
@@ -470,15 +560,10 @@ mod tests {
             costs: Vec::new(),
         };
         GuestReport {
-            name: name.to_owned(),
-            about: String::new(),
-            kernel: String::new(),
-            release: String::new(),
             seconds: 1.0,
             rows: cases.iter().map(row).collect(),
-            error: None,
             cards: vec![serde_json::json!({ "refused_dma_writes": 7 })],
-            console: String::new(),
+            ..GuestReport::empty(name, "", String::new())
         }
     }
 
@@ -494,7 +579,7 @@ mod tests {
             guest.cards = vec![serde_json::json!({ "refused_dma_writes": counted })];
             guest.compare_with_cards();
             assert_eq!(guest.rows.last().map(|row| row.status), Some(verdict), "{counted}");
-            assert_eq!(guest.passed(), verdict == Status::Pass);
+            assert_eq!(guest.verdict() == Verdict::Passed, verdict == Status::Pass);
         }
         let mut guest = guest("kill", &[("conformance: open", Status::Pass)]);
         guest.compare_with_cards();
@@ -512,7 +597,7 @@ mod tests {
         let names: Vec<&str> = whole.rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["machine 0: bind", "machine 1: bind"]);
         assert_eq!((whole.cards.len(), whole.error.as_deref()), (2, Some("machine 1: stopped")));
-        assert!(!whole.passed());
+        assert_eq!(whole.verdict(), Verdict::Failed);
     }
 
     #[test]
@@ -522,9 +607,9 @@ mod tests {
         let other = Row { name: "conformance: b".to_owned(), ..guest.rows[0].clone() };
         let own = Row { name: "c".to_owned(), message: "no port".to_owned(), ..guest.rows[0].clone() };
         guest.rows.extend([own, other]);
-        assert_eq!(guest.skipped(), [("no such card", vec!["a", "b"]), ("no port", vec!["c"])]);
+        assert_eq!(guest.skipped_cases(), [("no such card", vec!["a", "b"]), ("no port", vec!["c"])]);
         let text = Report::new("11.1", vec![guest], 1.0).to_string();
-        assert!(text.contains("skipped because no such card: a, b\n"), "{text}");
+        assert!(text.contains("skipped: a, b: no such card\n"), "{text}");
         assert!(!text.contains("0.0 s): no such card"), "{text}");
     }
 
@@ -562,7 +647,7 @@ mod tests {
             lines[1..5],
             ["case  group  iommufd", "bind  pass   pass", "aer   -      skip", "kill  FAIL   -"]
         );
-        assert!(text.contains("FAILED in 3.0 s"), "{text}");
+        assert!(text.contains("guests: 1 passed, 1 FAILED (group), 0 skipped in 3.0 s"), "{text}");
         assert!(text.contains("0 DMA reads and 7 writes refused"), "{text}");
     }
 }

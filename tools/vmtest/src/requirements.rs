@@ -19,6 +19,12 @@ pub(crate) struct MissingRequirement {
     pub(crate) remedy: String,
 }
 
+impl core::fmt::Display for MissingRequirement {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "this machine lacks {}; {}", self.what, self.remedy)
+    }
+}
+
 /// Programs, and their Debian packages.
 const TO_FETCH: [(&str, &str); 4] =
     [("apt-get", "apt"), ("apt-cache", "apt"), ("dpkg-deb", "dpkg"), ("xz", "xz-utils")];
