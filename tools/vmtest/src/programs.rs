@@ -1,5 +1,5 @@
 //! Programs of this project that run in guests. A complete run builds them for guests: optimised, and static, because a guest has no C
-//! library. Everyday checks take the programs of the tests, which are there already, with the libraries that they need.
+//! library. Everyday checks take the programs of the workspace's tests, which are usually there already, with the libraries that they need.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -18,6 +18,8 @@ const PACKAGES: [&str; 2] = ["fpgactl", "fpga-tests"];
 
 /// Names of the programs.
 const NAMES: [&str; 2] = ["fpgactl", "conformance"];
+/// A small test: with a test among its targets, cargo selects the features of packages as for `cargo test --workspace`.
+const TEST: &str = "limits";
 
 /// Error of a build.
 #[derive(Debug, thiserror::Error)]
@@ -54,9 +56,10 @@ impl Programs {
         Ok(Self { paths: built(root, &mut command)?, libraries: Vec::new() })
     }
 
-    /// Takes the programs of the workspace's tests. The same command builds the tests, so nothing is built twice.
+    /// Takes the programs as `cargo test --workspace` builds them, so that nothing is built twice, and builds no other program.
     pub(crate) fn of_tests(root: &Path) -> Result<Self, BuildError> {
-        let all = built(root, cargo().args(["test", "--workspace", "--no-run"]))?;
+        let programs = NAMES.iter().flat_map(|name| ["--bin", *name]);
+        let all = built(root, cargo().args(["build", "--workspace", "--test", TEST]).args(programs))?;
         let folder = folder(root).join("stripped");
         std::fs::create_dir_all(&folder)
             .map_err(|error| BuildError(format!("{}: {error}", folder.display())))?;
