@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use fpga_pci::testing::skipped_without;
+
 /// Warnings of every compilation.
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 
@@ -25,7 +27,7 @@ pub(crate) fn run(command: &mut Command) -> String {
 pub(crate) fn is_installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok_and(|done| done.status.success());
     if !found {
-        eprintln!("skipped: {program} is not installed");
+        skipped_without(program, if program == "ld.lld" { "lld" } else { program });
     }
     found
 }

@@ -1,16 +1,14 @@
 //! `publish` makes no system call. Shown twice: by a thread that the kernel kills at its first system call (seccomp), which every Linux
-//! kernel supports, and by a run under strace, whose threads are the publisher's, the subscribers' and the cards'. If strace is missing or
-//! not permitted to trace, that test reports this past the test harness, which would capture it.
-#![expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
+//! kernel supports, and by a run under strace, whose threads are the publisher's, the subscribers' and the cards'.
 
 use crate::stream::bed;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use fpga_frames::{PublishError, Publisher, Subscriber, SubscriberOptions};
+use fpga_pci::testing::skipped;
 use fpga_sim::{SimNetwork, ThreadOptions};
 use rustix::thread::SecureComputingMode;
 
@@ -95,11 +93,6 @@ fn between_marks(trace: &str) -> (BTreeSet<String>, usize) {
     (found, marks)
 }
 
-/// Reported even if the harness captures output.
-fn skipped(test: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "\nSKIPPED {test}: {why}");
-}
-
 /// Thread that may only read, write and exit: the kernel kills it at any other system call. Frames in slots and in ordinary memory, sent at
 /// once, queued behind others, and refused because there is no free slot.
 #[test]
@@ -115,13 +108,11 @@ fn publish_under_seccomp_makes_no_system_call() {
     assert_eq!(frames.iter().filter(|frame| frame.is_on_heap()).count(), 4);
     assert!(frames[4].is_on_heap());
     // Never joined: the kernel kills it, and its memory is not freed.
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().name("publish_under_seccomp_makes_no_system_call".to_owned());
+    let publish = move || {
         THREAD.store(rustix::thread::gettid().as_raw_pid(), Ordering::Release);
         if let Err(error) = rustix::thread::set_secure_computing_mode(SecureComputingMode::Strict) {
-            skipped(
-                "publish_under_seccomp_makes_no_system_call",
-                &format!("seccomp is not available: {error}"),
-            );
+            skipped(format_args!("seccomp is not available: {error}"));
             DONE.store(true, Ordering::Release);
             return;
         }
@@ -135,7 +126,8 @@ fn publish_under_seccomp_makes_no_system_call() {
         // Ends here; otherwise it would have to free its memory.
         let _ = rustix::process::getppid();
         REFUSED.store(u32::MAX, Ordering::Release);
-    });
+    };
+    thread.spawn(publish).unwrap();
     // It has started and has ended.
     let is_there = |thread| std::path::Path::new(&format!("/proc/self/task/{thread}")).exists();
     loop {
@@ -162,11 +154,9 @@ fn publish_makes_no_system_call() {
         .status()
         .is_ok_and(|status| status.success());
     if !works {
-        skipped(
-            "publish_makes_no_system_call",
-            "strace is not installed or not permitted to trace (apt-get install strace)",
+        return skipped(
+            "strace is not installed, or not permitted to trace (Debian: apt-get install strace)",
         );
-        return;
     }
     let output = Command::new("strace")
         .args(["-f", "-o"])

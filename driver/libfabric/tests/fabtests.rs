@@ -1,6 +1,7 @@
 //! Programs of fabtests, libfabric's own tests, as pairs of processes. FPGA_FABTESTS names the directory with the programs.
 
 use crate::Installed;
+use fpga_pci::testing::skipped;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -54,7 +55,7 @@ fn start(programs: &Path, installed: &Installed, pair: &str, side: &[&str], outp
     let mut command = Command::new(programs.join(words.next().unwrap()));
     installed.prepare(&mut command);
     // Clients of programs that exchange addresses by a socket use the server's port, too.
-    command.env("XDG_RUNTIME_DIR", installed.0.path()).env("FPGA_ADDRESS", "127.0.0.2");
+    command.env("FPGA_ADDRESS", "127.0.0.2");
     let file = std::fs::File::create(output).unwrap();
     command.args(words).args(["-p", "fpga"]).args(side);
     command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
@@ -98,7 +99,7 @@ fn run(programs: &Path, pair: &str) -> Option<String> {
 #[test]
 fn fabtests_pairs_succeed() {
     let Some(programs) = std::env::var_os("FPGA_FABTESTS").map(PathBuf::from) else {
-        println!("skipped: FPGA_FABTESTS does not name the directory with the programs of fabtests");
+        skipped("FPGA_FABTESTS does not name the directory with the programs of fabtests");
         return;
     };
     let failures: Vec<_> = PAIRS.iter().filter_map(|pair| run(&programs, pair)).collect();

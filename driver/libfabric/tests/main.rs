@@ -6,6 +6,7 @@ mod mpi;
 mod random;
 mod shared;
 
+use fpga_pci::testing::skipped_without;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -48,7 +49,9 @@ impl Installed {
             .env("FI_PROVIDER_PATH", self.0.path())
             .env_remove("FI_LOG_LEVEL")
             .env_remove("FPGA_CARD")
-            .env("FPGA_ADDRESS", "127.0.0.1");
+            .env("FPGA_ADDRESS", "127.0.0.1")
+            // For sockets that programs leave.
+            .env("XDG_RUNTIME_DIR", self.0.path());
     }
 }
 
@@ -61,7 +64,7 @@ fn has_sanitizer() -> bool {
 fn compiled(source: &str, directory: &Path) -> Option<PathBuf> {
     let prefix = std::env::var("FPGA_LIBFABRIC").unwrap_or_else(|_| "/usr".to_owned());
     if !Path::new(&prefix).join("include/rdma/fabric.h").exists() {
-        println!("skipped: no {prefix}/include/rdma/fabric.h (package libfabric-dev)");
+        skipped_without(&format!("{prefix}/include/rdma/fabric.h"), "libfabric-dev");
         return None;
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
@@ -77,7 +80,7 @@ fn compiled(source: &str, directory: &Path) -> Option<PathBuf> {
         compiler.args([format!("-L{prefix}/lib"), format!("-Wl,-rpath,{prefix}/lib")]);
     }
     let Ok(output) = compiler.arg("-lfabric").output() else {
-        println!("skipped: no C compiler");
+        skipped_without("a C compiler", "gcc");
         return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -146,7 +149,7 @@ fn fi_info_lists_provider() {
         return;
     }
     let Some(output) = Installed::new().run(Path::new("fi_info"), &["-p", "fpga"]) else {
-        println!("skipped: no fi_info (package libfabric-bin)");
+        skipped_without("fi_info", "libfabric-bin");
         return;
     };
     let text = String::from_utf8_lossy(&output.stdout);

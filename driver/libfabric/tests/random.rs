@@ -20,7 +20,7 @@ fn run(progress: &str, operations: &str, conditions: &[(&str, &str)]) {
         &variable("FPGA_RANDOM_SEED", "1"),
         progress,
     ]);
-    command.env("XDG_RUNTIME_DIR", installed.0.path()).envs(conditions.iter().copied());
+    command.envs(conditions.iter().copied());
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{out}");

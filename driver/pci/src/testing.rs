@@ -1,10 +1,26 @@
-//! Test support: a counting global allocator, with which packages that forbid unsafe code show that a path does not use the heap, and a PCI
-//! function without a device.
+//! Test support: a counting global allocator, with which packages that forbid unsafe code show that a path does not use the heap, a PCI
+//! function without a device, and reports of skipped tests.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::fmt::Display;
+use std::io::Write as _;
 
 mod function;
+
+/// Reports that the calling test is skipped, and why, past the test harness, which would capture the line. `.ci/run` lists all such lines at
+/// its end.
+pub fn skipped(reason: impl Display) {
+    let thread = std::thread::current();
+    let line = format!("skipped: {}: {reason}\n", thread.name().unwrap_or("a thread of a test"));
+    // Without a standard error nobody reads it.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Reports that the calling test is skipped without a program, and names the Debian package that has it.
+pub fn skipped_without(program: &str, package: &str) {
+    skipped(format_args!("{program} is not installed (Debian: apt-get install {package})"));
+}
 
 pub use function::StubBackend;
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use fpga_driver::Card;
+use fpga_pci::testing::{skipped, skipped_without};
 use fpga_registers::BarOffset;
 use fpga_rtl::model::{self, ModelError, ModelOptions};
 use rand_core::Rng as _;
@@ -16,7 +17,7 @@ const RAM: usize = 128 << 10;
 #[test]
 fn foreign_crossbar_and_rams_work_behind_the_model() {
     let Some(directory) = std::env::var_os("FPGA_VERILOG_AXI").map(PathBuf::from) else {
-        return println!("skipped: FPGA_VERILOG_AXI is not set");
+        return skipped("FPGA_VERILOG_AXI is not set to the directory of verilog-axi");
     };
     let names = [
         "axi_crossbar",
@@ -35,7 +36,7 @@ fn foreign_crossbar_and_rams_work_behind_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let options = ModelOptions { sources, top: Some("foreign_top".to_owned()), ..ModelOptions::default() };
     match model::build(folder.path(), &options) {
-        Err(ModelError::NoVerilator { .. }) => return println!("skipped: verilator is not installed"),
+        Err(ModelError::NoVerilator { .. }) => return skipped_without("verilator", "verilator"),
         built => built.unwrap(),
     }
     let card = Card::open(&format!("rtl:{}", folder.path().display())).unwrap();

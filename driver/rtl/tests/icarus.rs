@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fpga_pci::testing::{skipped, skipped_without};
 use fpga_registers::BarOffset;
 
 use crate::checker::check_broken_rules;
@@ -20,7 +21,7 @@ fn compile(folder: &Path, top: &str, sources: &[PathBuf]) -> Option<PathBuf> {
     let output =
         command.args(["-g2012", "-DFPGA_REPLAY", "-s", top, "-o"]).arg(&program).args(sources).output();
     let Ok(output) = output else {
-        println!("skipped: iverilog is not installed");
+        skipped_without("iverilog", "iverilog");
         return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -133,9 +134,7 @@ fn cocotb(name: &str, folder: &Path, record: Option<&Path>) -> Option<()> {
     let python = if environment.exists() { environment } else { "python3".into() };
     let import = Command::new(&python).args(["-c", "import cocotb, cocotbext.axi"]).output();
     if !import.is_ok_and(|run| run.status.success()) {
-        println!(
-            "skipped: Python with cocotb and cocotbext-axi is not installed (cargo xtask python --build-only)"
-        );
+        skipped("Python with cocotb and cocotbext-axi is not installed (cargo xtask python --build-only)");
         return None;
     }
     let output = Command::new(python)
@@ -155,7 +154,7 @@ fn cocotb(name: &str, folder: &Path, record: Option<&Path>) -> Option<()> {
 fn has_icarus() -> bool {
     let is_there = Command::new("iverilog").arg("-V").output().is_ok();
     if !is_there {
-        println!("skipped: iverilog is not installed");
+        skipped_without("iverilog", "iverilog");
     }
     is_there
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use fpga_driver::Card;
+use fpga_pci::testing::skipped_without;
 use fpga_registers::BarOffset;
 use fpga_rtl::model::{self, ModelError, ModelOptions};
 
@@ -31,7 +32,7 @@ fn model_with_card_file_and_trace_runs() {
         ..ModelOptions::default()
     };
     match model::build(&model, &options) {
-        Err(ModelError::NoVerilator { .. }) => return println!("skipped: verilator is not installed"),
+        Err(ModelError::NoVerilator { .. }) => return skipped_without("verilator", "verilator"),
         built => built.unwrap(),
     }
     let (socket, trace) = (folder.path().join("card"), folder.path().join("wave.fst"));
@@ -105,7 +106,7 @@ fn broken_source_is_reported() {
     std::fs::write(&source, "module broken; initial not_a_task(); endmodule\n").unwrap();
     let options = ModelOptions { sources: vec![source], ..ModelOptions::default() };
     match model::build(Path::new(&folder.path().join("model")), &options) {
-        Err(ModelError::NoVerilator { .. }) => println!("skipped: verilator is not installed"),
+        Err(ModelError::NoVerilator { .. }) => skipped_without("verilator", "verilator"),
         Err(error @ ModelError::Refused { .. }) => {
             assert!(error.to_string().contains("not_a_task"), "{error}")
         }
@@ -134,7 +135,7 @@ fn simulation_that_hangs_ends_at_signal_and_time_limit() {
     let options =
         ModelOptions { sources: vec![top], top: Some("hang_top".to_owned()), ..ModelOptions::default() };
     match model::build(folder.path(), &options) {
-        Err(ModelError::NoVerilator { .. }) => return println!("skipped: verilator is not installed"),
+        Err(ModelError::NoVerilator { .. }) => return skipped_without("verilator", "verilator"),
         built => built.unwrap(),
     }
     let command =
@@ -167,7 +168,7 @@ fn signal_of_wrong_width_at_xdma_is_refused_by_name() {
     };
     let model = folder.path().join("model");
     let wrong = match model::build(&model, &options) {
-        Err(ModelError::NoVerilator { .. }) => return println!("skipped: verilator is not installed"),
+        Err(ModelError::NoVerilator { .. }) => return skipped_without("verilator", "verilator"),
         Err(ModelError::Widths { wrong }) => wrong,
         built => panic!("{built:?}"),
     };
@@ -214,7 +215,7 @@ fn harness_drives_clock_and_reset_of_top_level() {
         ..ModelOptions::default()
     };
     match model::build(&model, &options) {
-        Err(ModelError::NoVerilator { .. }) => return println!("skipped: verilator is not installed"),
+        Err(ModelError::NoVerilator { .. }) => return skipped_without("verilator", "verilator"),
         built => built.unwrap(),
     }
     let card = Card::open(&format!("rtl:{}", model.display())).unwrap();

@@ -9,6 +9,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use fpga_driver::{Card, CardAddr};
+use fpga_pci::testing::skipped_without;
 
 /// Sources relative to `firmware-bindings/rtl`.
 pub(crate) const REFERENCE: [&str; 5] = [
@@ -36,7 +37,7 @@ fn library_folder() -> PathBuf {
 /// Builds the model of module `top`, or takes it from the last build. `None` without Verilator.
 pub(crate) fn build(top: &str, sources: &[&str], arguments: &[&str], name: &str) -> Option<PathBuf> {
     let Some(version) = VERILATOR.as_ref() else {
-        println!("skipped: verilator is not installed");
+        skipped_without("verilator", "verilator");
         return None;
     };
     let guard: MutexGuard<'_, ()> = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);

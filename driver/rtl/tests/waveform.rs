@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fpga_driver::{Card, CardAddr};
+use fpga_pci::testing::skipped_without;
 use fpga_registers::BarOffset;
 
 use crate::simulator::{REFERENCE, Simulation, build, read, write};
@@ -166,7 +167,7 @@ fn design_triggers_waveform_in_fst() {
     let mut reader = Command::new(std::env::var_os("FST2VCD").unwrap_or_else(|| "fst2vcd".into()));
     match reader.arg("-f").arg(&fst).arg("-o").arg(&vcd).status() {
         Ok(status) => assert!(status.success()),
-        Err(_) => return println!("skipped: fst2vcd is not installed (Debian: gtkwave)"),
+        Err(_) => return skipped_without("fst2vcd", "gtkwave"),
     }
     let part = Wave::load(&vcd);
     // The trigger is the address phase; the response follows.

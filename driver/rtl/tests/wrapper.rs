@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use fpga_pci::testing::skipped_without;
 use fpga_rtl::wrapper::{WrapperOptions, wrapper};
 use fpga_sim::CardDescription;
 
@@ -54,7 +55,7 @@ fn top(wrapper: &str) -> String {
 #[test]
 fn verilator_accepts_top_level_with_wrapper() {
     if Command::new("verilator").arg("--version").output().is_err() {
-        return println!("skipped: verilator is not installed");
+        return skipped_without("verilator", "verilator");
     }
     let folder = tempfile::tempdir().unwrap();
     let stream = generated("us-plus-x8-stream", WrapperOptions::default());

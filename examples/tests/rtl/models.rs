@@ -6,6 +6,7 @@ use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use fpga_pci::testing::skipped_without;
 use fpga_register_map::{RegisterMap, rtl};
 use fpga_rtl::model::{self, ModelError, ModelOptions};
 use fpga_rtl::wrapper::{self, WrapperOptions};
@@ -105,7 +106,7 @@ pub(crate) fn build(parts: &Project) -> Option<PathBuf> {
             Some(model)
         }
         Err(ModelError::NoVerilator { .. } | ModelError::OldVerilator { .. }) => {
-            println!("skipped: Verilator 5.006 or newer is not installed");
+            skipped_without("Verilator 5.006 or newer", "verilator");
             None
         }
         Err(error) => panic!("{error}"),

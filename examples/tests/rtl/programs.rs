@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fpga_pci::testing::{skipped, skipped_without};
+
 use crate::rtl::models::{Project, build, generate, library, project, work, write_changed};
 
 /// Runs a host program on a model; returns what it prints.
@@ -55,7 +57,7 @@ fn python(packages: &str) -> Option<PathBuf> {
     };
     let found = Some(interpreter).filter(has_packages);
     if found.is_none() {
-        println!("skipped: Python with {packages} is not installed (cargo xtask python --build-only)");
+        skipped(format_args!("Python with {packages} is not installed (cargo xtask python --build-only)"));
     }
     found
 }
@@ -78,7 +80,7 @@ fn rtl_scaler_host_program_passes() {
 /// Compiles the host program of `rtl-filter` with the static library of this build. `None` without a compiler.
 fn filter_host() -> Option<PathBuf> {
     if Command::new("cc").arg("--version").output().is_err() {
-        println!("skipped: there is no C compiler (cc)");
+        skipped_without("cc", "gcc");
         return None;
     }
     let tests = std::env::current_exe().unwrap();
@@ -124,7 +126,7 @@ fn rtl_filter_host_program_passes() {
 #[test]
 fn rtl_cocotb_test_bench_passes() {
     if Command::new("verilator").arg("--version").output().is_err() {
-        return println!("skipped: verilator is not installed");
+        return skipped_without("verilator", "verilator");
     }
     let Some(python) = python("cocotb, fpga_rdma") else { return };
     generate("rtl-cocotb", Some("sampler.yaml"), true);

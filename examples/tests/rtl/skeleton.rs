@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use fpga_pci::testing::skipped_without;
 use fpga_register_map::{RegisterMap, rtl};
 
 use crate::rtl::models::{project, work};
@@ -10,7 +11,7 @@ use crate::rtl::models::{project, work};
 #[test]
 fn rtl_skeleton_has_every_access() {
     if Command::new("verilator").arg("--version").output().is_err() {
-        return println!("skipped: verilator is not installed");
+        return skipped_without("verilator", "verilator");
     }
     let folder = work("rtl-skeleton");
     fs::create_dir_all(&folder).unwrap();

@@ -5,6 +5,7 @@ use super::transfer::FiRmaIov;
 use super::*;
 use crate::code::Code;
 use core::mem::offset_of;
+use fpga_pci::testing::skipped_without;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -120,7 +121,7 @@ fn layouts_match_installed_headers() {
     // Another version's headers: FPGA_LIBFABRIC_INCLUDE=DIRECTORY.
     let include = std::env::var("FPGA_LIBFABRIC_INCLUDE").unwrap_or_else(|_| "/usr/include".to_owned());
     if !Path::new(&include).join("rdma/fabric.h").exists() {
-        println!("skipped: no {include}/rdma/fabric.h (package libfabric-dev)");
+        skipped_without(&format!("{include}/rdma/fabric.h"), "libfabric-dev");
         return;
     }
     let layouts = layouts();
@@ -129,7 +130,7 @@ fn layouts_match_installed_headers() {
     std::fs::write(&source, program(&layouts)).unwrap();
     let compiled = Command::new("cc").args(["-w", "-I", &include, "-o"]).arg(&binary).arg(&source).output();
     let Ok(compiled) = compiled else {
-        println!("skipped: no C compiler");
+        skipped_without("a C compiler", "gcc");
         return;
     };
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));

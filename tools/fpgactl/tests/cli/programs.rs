@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fpga_pci::testing::skipped;
+
 use crate::support::{Served, fpgactl};
 
 /// Environment variable with the directory of the vendor's tools and tests, `XDMA/linux-kernel` of its repository.
@@ -53,7 +55,9 @@ fn run_ends_program_at_time_limit() {
 /// Compiles the vendor's tools beside copies of its scripts. `None`, with a message, without the vendor's files.
 fn vendor_tools(folder: &Path) -> Option<PathBuf> {
     let Some(source) = std::env::var_os(VENDOR).map(PathBuf::from) else {
-        eprintln!("skipped: {VENDOR} is not set to the directory XDMA/linux-kernel of the vendor's driver");
+        skipped(format_args!(
+            "{VENDOR} is not set to the directory XDMA/linux-kernel of the vendor's driver"
+        ));
         return None;
     };
     for part in ["tools", "tests"] {

@@ -107,7 +107,9 @@ fn samples(program: &Path, documents: &Path) -> Result<(), PackageError> {
 /// Checks that the installed program builds an installed example with RTL, and opens it as a card.
 fn model(program: &Path, documents: &Path) -> Result<(), PackageError> {
     if on_path("verilator").is_none() {
-        println!("package: no example with RTL built: verilator is not installed");
+        println!(
+            "skipped: an example with RTL is not built: verilator is not installed (Debian: apt-get install verilator)"
+        );
         return Ok(());
     }
     let work = tempfile::tempdir().map_err(at(Path::new("a temporary directory")))?;
@@ -215,7 +217,9 @@ fn pages(directory: &Path) -> Result<(), PackageError> {
         return Err(PackageError::Wrong(format!("only {} manual pages", pages.len())));
     }
     if on_path("man").is_none() {
-        println!("package: manual pages not rendered: man is not installed");
+        println!(
+            "skipped: manual pages are not rendered: man is not installed (Debian: apt-get install man-db)"
+        );
         return Ok(());
     }
     for page in pages {
@@ -236,7 +240,9 @@ fn completions(root: &Path) -> Result<(), PackageError> {
     for (shell, script) in COMPLETIONS {
         match on_path(shell) {
             Some(shell) => drop(output(Command::new(shell).arg("-n").arg(root.join(script)))?),
-            None => println!("package: completions for {shell} not parsed: the shell is not installed"),
+            None => println!(
+                "skipped: completions for {shell} are not parsed: it is not installed (Debian: apt-get install {shell})"
+            ),
         }
     }
     Ok(())
@@ -245,7 +251,9 @@ fn completions(root: &Path) -> Result<(), PackageError> {
 /// Checks the systemd unit that binds at boot.
 fn unit(root: &Path) -> Result<(), PackageError> {
     if on_path("systemd-analyze").is_none() {
-        println!("package: the unit is not verified: systemd-analyze is not installed");
+        println!(
+            "skipped: the unit is not verified: systemd-analyze is not installed (Debian: apt-get install systemd)"
+        );
         return Ok(());
     }
     // The template, under its own name: systemd 252 does not find that of an instance. Its program is the one that the package installed
@@ -267,7 +275,9 @@ fn rules(root: &Path) -> Result<(), PackageError> {
         && output(Command::new("udevadm").args(["verify", "--help"]))
             .is_ok_and(|help| help.contains("verify"));
     if !knows {
-        println!("package: udev rules not verified: needs udevadm of systemd 254 or later");
+        println!(
+            "skipped: udev rules are not verified: no udevadm of systemd 254 or later (Debian: apt-get install udev)"
+        );
         return Ok(());
     }
     drop(output(Command::new("udevadm").arg("verify").arg("--resolve-names=never").arg(&rules))?);

@@ -114,7 +114,9 @@ pub(super) fn check(packages: &[PathBuf; 2], root: &Path) -> Result<(), PackageE
             return Err(PackageError::Wrong(format!("the examples of {DEVELOPMENT} print {said:?}")));
         }
     } else {
-        println!("package: examples of {DEVELOPMENT} not built: cc, make or pkg-config is not installed");
+        println!(
+            "skipped: examples of {DEVELOPMENT} are not built: cc, make or pkg-config is not installed (Debian: apt-get install gcc make pkg-config)"
+        );
     }
     dpkg(&["--remove", DEVELOPMENT])?;
     if installed.join("libfpga.so").symlink_metadata().is_ok() || !installed.join("libfpga.so.1").is_file() {

@@ -90,7 +90,11 @@ fn client_unsealed_huge_page_file_is_read_only() {
     let client = match rustix::fs::memfd_create("huge pages of a client", flags) {
         Ok(client) => client,
         // The kernel has no huge pages.
-        Err(error) => return println!("skipped: a file of huge pages cannot be created: {error}"),
+        Err(error) => {
+            return fpga_pci::testing::skipped(format_args!(
+                "a file of huge pages cannot be created: {error}"
+            ));
+        }
     };
     rustix::fs::ftruncate(&client, HUGE).unwrap();
     let mut map = DmaMap::default();
