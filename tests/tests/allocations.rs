@@ -378,7 +378,7 @@ fn network_path_with_loss_allocates_nothing() {
 }
 
 #[test]
-#[ignore = "long: half a minute"]
+#[ignore = "long: 30 s: a longer warm-up and four times the rounds"]
 fn network_path_with_loss_longer_run_allocates_nothing() {
     check_path_with_loss(16, 8);
 }

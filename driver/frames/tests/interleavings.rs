@@ -242,7 +242,7 @@ fn interleavings_failing_channels_no_slot_reused_while_read() {
 }
 
 #[test]
-#[ignore = "long: minutes"]
+#[ignore = "long: 120 s: every order of eight steps"]
 fn interleavings_longer_sequences_no_slot_reused_while_read() {
     every_order(8, 0.0, 0);
     every_order(7, 0.0, 1);

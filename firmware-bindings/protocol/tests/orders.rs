@@ -167,7 +167,7 @@ fn states_up_to_six_packets_once_or_twice_match_oracle() {
 }
 
 #[test]
-#[ignore = "long: a quarter of a minute without optimisation"]
+#[ignore = "long: 15 s: every order of seven packets"]
 fn states_of_seven_packets_once_or_twice_match_oracle() {
     states_once_or_twice_match_oracle([7]);
 }

@@ -68,7 +68,7 @@ fn transfer_of_64_mib_unpolled_receiver_completes() {
 
 /// Takes half a minute: `cargo test -p fpga-tests --test it -- --ignored transfer_of_1_gib`.
 #[test]
-#[ignore = "long: half a minute, and 3 GiB of memory"]
+#[ignore = "memory: 3 GiB"]
 fn transfer_of_1_gib_unpolled_receiver_completes() {
     transfer_without_receiver_polling(&CardDescription::default(), 1 << 30);
 }

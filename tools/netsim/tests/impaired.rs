@@ -66,7 +66,7 @@ fn disorder_alone_causes_few_spurious_retransmissions() {
 }
 
 #[test]
-#[ignore = "long: half a minute without optimisation"]
+#[ignore = "long: 30 s: every seed"]
 fn disorder_alone_causes_few_spurious_retransmissions_every_seed() {
     disorder_alone(1);
 }
@@ -87,7 +87,7 @@ fn disorder_with_escape_space_causes_no_retransmission() {
 }
 
 #[test]
-#[ignore = "long: half a minute without optimisation"]
+#[ignore = "long: 30 s: every seed"]
 fn disorder_with_escape_space_causes_no_retransmission_every_seed() {
     disorder_with_escape_space(12);
 }

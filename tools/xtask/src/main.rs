@@ -7,6 +7,7 @@ mod fuzz;
 mod generate;
 mod graph;
 mod libfabric;
+mod long;
 mod manual;
 mod mutants;
 mod netns;
@@ -64,6 +65,8 @@ enum Command {
     Libfabric(libfabric::Options),
     /// Print the start-up time and memory of every command of fpgactl; fail if one exceeds its limit.
     Startup(startup::Options),
+    /// Run the long tests, or a part of them that changes with the day.
+    Long(long::Options),
     /// Build the manual as an HTML book and check its links (needs mdBook).
     Manual(manual::Options),
     /// Test mutants of the changed code; fail if one survives without a reason in tests/mutants (needs cargo-mutants).
@@ -91,6 +94,8 @@ enum TaskError {
     Python(#[from] python::PythonError),
     #[error(transparent)]
     Libfabric(#[from] libfabric::LibfabricError),
+    #[error(transparent)]
+    Long(#[from] long::LongError),
     #[error(transparent)]
     Manual(#[from] manual::ManualError),
     #[error(transparent)]
@@ -166,6 +171,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Package(options) => package::run(&root, options)?,
         Command::Python(options) => python::run(&root, options)?,
         Command::Libfabric(options) => libfabric::run(&root, options)?,
+        Command::Long(options) => long::run(&root, options)?,
         Command::Startup(options) => startup::run(&root, options)?,
         Command::Manual(options) => manual::run(&root, options)?,
         Command::Mutants(options) => mutants::run(&root, options)?,

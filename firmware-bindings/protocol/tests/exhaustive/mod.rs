@@ -232,7 +232,7 @@ fn search_timers_expire_while_packets_in_flight() {
 }
 
 #[test]
-#[ignore = "long: tens of millions of states: some minutes; cargo test -p fpga-protocol exhaustive -- --ignored --nocapture"]
+#[ignore = "long: 600 s: tens of millions of states"]
 fn search_larger_state_spaces() {
     let mut states = 0;
     for mask_bits in 1..=8 {

@@ -260,19 +260,19 @@ fn search_selective_keeps_invariants() {
 // the receiver window and the receiver counter; the ignored tests here search them for the other schemes, and larger budgets.
 
 #[test]
-#[ignore = "long: half a minute without optimisation"]
+#[ignore = "long: 30 s: seven packets"]
 fn search_sender_window_seven_packets() {
     every(1..=8, 7..=7, &ALL[..1], sender_windows);
 }
 
 #[test]
-#[ignore = "long: minutes: 7,183,381 states of seven packets with a window of 6, a third of that with each one less"]
+#[ignore = "long: 300 s: 7,183,381 states of seven packets with a window of 6, a third of that with each one less"]
 fn search_adaptive_window_four_to_seven_packets() {
     every(1..=6, 4..=7, &[LOSSES_AND_A_COPY], adaptive_windows);
 }
 
 #[test]
-#[ignore = "long: minutes: 8,383,617 states of seven packets with a window of 6, a third of that with each one less"]
+#[ignore = "long: 300 s: 8,383,617 states of seven packets with a window of 6, a third of that with each one less"]
 fn search_selective_four_to_seven_packets() {
     every(1..=6, 4..=7, &[LOSSES_AND_A_COPY], selectives);
 }
@@ -281,19 +281,19 @@ fn search_selective_four_to_seven_packets() {
 // state. Each scheme has its own test, so that they can run in parallel.
 
 #[test]
-#[ignore = "long: two and a half minutes: 18,201,291 states"]
+#[ignore = "long: 300 s: 18,201,291 states"]
 fn search_adaptive_window_seven_packets_in_flight() {
     every(7..=7, 7..=7, &[LOSSES_AND_A_COPY], adaptive_windows);
 }
 
 #[test]
-#[ignore = "long: two and a half minutes: 21,071,325 states"]
+#[ignore = "long: 300 s: 21,071,325 states"]
 fn search_selective_seven_packets_in_flight() {
     every(7..=7, 7..=7, &[LOSSES_AND_A_COPY], selectives);
 }
 
 #[test]
-#[ignore = "long: a minute"]
+#[ignore = "long: 120 s: seven packets, larger fault budgets"]
 fn search_seven_packets_larger_fault_budget() {
     const MORE: [FaultBudget; 2] = [fault_budget(2, 2, 0), fault_budget(1, 1, 1)];
     every(1..=8, 7..=7, &MORE, receiver_windows);

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "long: a minute without optimisation"]
+    #[ignore = "long: 60 s: nine times the runs"]
     fn default_scheme_is_near_best_on_lossy_paths_nine_times_the_runs() {
         check_default_scheme(9);
     }
