@@ -14,16 +14,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The compiled program.
 fn program() -> &'static Path {
-    static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = PROGRAM.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("device_files");
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("device_files");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/device_files.c");
         let flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", source, "-o"];
         assert!(Command::new("cc").args(flags).arg(&path).status().expect("a C compiler").success());
-        (folder, path)
-    });
-    path
+        path
+    })
 }
 
 fn network(description: CardDescription) -> SimNetwork {

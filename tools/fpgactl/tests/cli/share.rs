@@ -21,6 +21,8 @@ impl Owner {
         let socket = folder.path().join("card");
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
         command.args(["card", "share", "--socket"]).arg(&socket).args(arguments);
+        // It is killed, which leaves the sockets of its links.
+        command.env("XDG_RUNTIME_DIR", folder.path());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
