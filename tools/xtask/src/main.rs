@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod ci;
 mod fuzz;
 mod generate;
 mod graph;
@@ -104,8 +105,8 @@ enum TaskError {
     Startup(#[from] startup::StartupError),
     #[error("{}: {source}", path.display())]
     Start { path: PathBuf, source: std::io::Error },
-    #[error(".ci/run: {0}; see the failed steps above")]
-    Ci(std::process::ExitStatus),
+    #[error(transparent)]
+    Ci(#[from] ci::CiError),
     #[error("streams: {0}; see the failures above")]
     Streams(std::process::ExitStatus),
     #[error("soak: {0}; see the failure above, with the round that replays it")]
@@ -122,15 +123,6 @@ impl TaskError {
             _ => 1,
         }
     }
-}
-
-fn ci(root: &Path) -> Result<(), TaskError> {
-    let path = root.join(".ci/run");
-    let status = std::process::Command::new(&path)
-        .current_dir(root)
-        .status()
-        .map_err(|source| TaskError::Start { path, source })?;
-    if status.success() { Ok(()) } else { Err(TaskError::Ci(status)) }
 }
 
 /// A separate program, because this one must build even if generated code does not.
@@ -177,7 +169,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Mutants(options) => mutants::run(&root, options)?,
         Command::Soak { arguments } => soak(&root, arguments)?,
         Command::Streams { frames, seed, in_process } => streams(&root, *frames, *seed, *in_process)?,
-        Command::Ci => ci(&root)?,
+        Command::Ci => ci::run(&root)?,
     }
     Ok(())
 }
