@@ -1,8 +1,8 @@
 //! `cargo xtask long`: runs the long tests, the second tier: `#[ignore = "long: SECONDS s: REASON"]`, with the usual time in the profile of
 //! `cargo test` on two CPUs.
 //!
-//! All of them run optimised. `--part SECONDS` runs a part that takes about so long, another one each day, as `cargo test` has built it. Tests
-//! that are ignored for another reason are not run: `child process of TEST`, which TEST starts itself, and `memory: SIZE`.
+//! All of them run optimised. `--part SECONDS` runs a part that takes about so long, another one each day, as `cargo test --workspace` has
+//! built it. Tests that are ignored for another reason are not run: `child process of TEST`, which TEST starts itself, and `memory: SIZE`.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -102,9 +102,14 @@ fn part(tests: &[LongTest], seconds: u64, day: u64) -> Vec<LongTest> {
 fn execute(root: &Path, tests: &[LongTest], optimised: bool) -> Result<(), LongError> {
     let path = PathBuf::from(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let mut command = Command::new(&path);
-    command.current_dir(root).arg("test").args(optimised.then_some("--release"));
-    let packages: BTreeSet<&str> = tests.iter().map(|test| test.package.as_str()).collect();
-    command.args(packages.into_iter().flat_map(|package| ["-p", package]));
+    command.current_dir(root).arg("test");
+    if optimised {
+        let packages: BTreeSet<&str> = tests.iter().map(|test| test.package.as_str()).collect();
+        command.arg("--release").args(packages.into_iter().flat_map(|package| ["-p", package]));
+    } else {
+        // One package alone would be built again, with other features of its dependencies.
+        command.arg("--workspace");
+    }
     command.args(["--lib", "--bins", "--tests", "--no-fail-fast", "--", "--ignored", "--nocapture"]);
     let mut child = command
         .args(tests.iter().map(|test| &test.name))
