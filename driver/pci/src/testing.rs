@@ -13,7 +13,7 @@ mod function;
 pub fn skipped(reason: impl Display) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {reason}\n", thread.name().unwrap_or("a thread of a test"));
-    // Without a standard error nobody reads it.
+    // Without a standard error there is no reader.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 

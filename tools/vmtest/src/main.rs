@@ -244,7 +244,7 @@ fn runnable(jobs: Vec<Job>, reason: impl Fn(&Guest) -> Option<String>) -> (Vec<J
     (runnable, skipped)
 }
 
-/// Prints the report. A guest that was skipped is no success: the error says which.
+/// Prints the report. A skipped guest is not a success: the error names it.
 fn finish(report: &Report, json: bool) -> Result<(), VmError> {
     print(report, json)?;
     let failed = report.with_verdict(Verdict::Failed);

@@ -1,7 +1,7 @@
 //! `cargo xtask long`: runs the long tests, the second tier: `#[ignore = "long: SECONDS s: REASON"]`, with the usual time in the profile of
 //! `cargo test` on two CPUs.
 //!
-//! All of them run optimised. `--part SECONDS` runs a part that takes about so long, another one each day, as `cargo test --workspace` has
+//! All of them run optimised. `--part SECONDS` runs a part that takes about that time, another one each day, as `cargo test --workspace` has
 //! built it. Tests that are ignored for another reason are not run: `child process of TEST`, which TEST starts itself, and `memory: SIZE`.
 
 use std::collections::BTreeSet;
