@@ -285,7 +285,7 @@ fn stream_publisher_behind_its_rate_keeps_sending() {
     );
     kill_process(Pid::from_child(&publishing), Signal::TERM).unwrap();
     let published = report(publishing);
-    assert!(published["late"] != 0 && published["skipped"] != 0, "{published}");
+    assert!(published["published"].as_u64() >= Some(200), "{published}");
 }
 
 /// A name often has an IPv4 and an IPv6 address, and a publisher listens on one of them.
