@@ -186,8 +186,9 @@ fn host_triple() -> Result<String, FuzzError> {
 fn list(root: &Path) -> Result<Vec<String>, FuzzError> {
     let folder = root.join(FUZZ_FOLDER).join("fuzz_targets");
     let files = std::fs::read_dir(&folder).map_err(at(&folder))?;
-    let mut names: Vec<String> =
-        files.filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned())).collect();
+    // Folders have modules of targets.
+    let name = |path: PathBuf| Some(path.to_str()?.strip_suffix(".rs")?.rsplit('/').next()?.to_owned());
+    let mut names: Vec<String> = files.filter_map(|file| name(file.ok()?.path())).collect();
     names.sort();
     Ok(names)
 }
@@ -216,6 +217,13 @@ fn target_folder(root: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fuzz_targets_are_listed_once() {
+        let names = list(&fpga_process::workspace_root()).unwrap();
+        assert!(names.contains(&"messenger".to_owned()));
+        assert!(names.windows(2).all(|pair| pair[0] < pair[1]), "{names:?}");
+    }
 
     #[test]
     fn fuzz_targets_default_to_all() {
