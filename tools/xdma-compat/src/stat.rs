@@ -10,8 +10,8 @@ use crate::node::{DeviceFile, Node};
 const MODE: u32 = libc::S_IFCHR | 0o666;
 /// Major number of the devices: the first of those for local use (Linux, `Documentation/admin-guide/devices.txt`).
 const MAJOR: u32 = 240;
-/// Block size for `stdio`.
-const BLOCK: u32 = 4096;
+/// Block size for `stdio`. Fields have other widths on other architectures.
+const BLOCK: u16 = 4096;
 
 /// Minor number: different for all files of a card.
 fn minor(file: DeviceFile) -> u32 {
@@ -52,7 +52,7 @@ pub(crate) fn write_extended(call: &Call, file: DeviceFile, address: u64) -> Res
     status.stx_ino = u64::from(minor(file)) + 1;
     status.stx_rdev_major = MAJOR;
     status.stx_rdev_minor = minor(file);
-    status.stx_blksize = BLOCK;
+    status.stx_blksize = BLOCK.into();
     Memory::of(call.thread).write(address, bytes(&status))?;
     Ok(0)
 }
