@@ -93,6 +93,7 @@ fn debug_names_match_types() {
     assert_eq!(found, ["driver/sim/card/src/counters.rs: AccessLog prints Bounded"]);
 }
 
+/// It needs its time for every line of the project, with regular expressions that are not optimised here.
 #[test]
 fn old_wording_is_not_used_again() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

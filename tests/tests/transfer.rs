@@ -55,8 +55,26 @@ macro_rules! hundred_orders {
 
 /// Far more segments than the tables of sender and receiver have entries: one order of each depth.
 #[test]
+fn length_8_mib() {
+    orders(8 << 20, 0..5);
+}
+
+#[test]
+#[ignore = "long: 5 s: 4096 segments"]
 fn length_64_mib() {
     orders(64 << 20, 0..5);
+}
+
+/// Five orders of each depth.
+#[test]
+fn length_1_mib() {
+    orders(1 << 20, 0..25);
+}
+
+#[test]
+#[ignore = "long: 2 s: a hundred orders"]
+fn length_1_mib_hundred_orders() {
+    orders(1 << 20, 0..100);
 }
 
 hundred_orders! {
@@ -67,5 +85,4 @@ hundred_orders! {
     length_513: 513, 0..100;
     length_16_kib: 16 << 10, 0..100;
     length_16_kib_and_1: (16 << 10) + 1, 0..100;
-    length_1_mib: 1 << 20, 0..100;
 }

@@ -125,7 +125,11 @@ fn validate_every_card_build_passes() {
             names(&report, Status::Pass).iter().filter(|name| name.starts_with("transfer.")).count();
         assert_eq!(transfers, usize::from(h2c + c2h) + 1);
     }
-    for sections in ["xdma: { data_width: 64 }", "ni: { event_push: false }", "bars: { bypass: null }"] {
+    for sections in [
+        "xdma: { data_width: 64, h2c_channels: 1, c2h_channels: 1 }",
+        "xdma: { h2c_channels: 1, c2h_channels: 1 }\nni: { event_push: false }",
+        "xdma: { h2c_channels: 1, c2h_channels: 1 }\nbars: { bypass: null }",
+    ] {
         let report = of(described(sections), ValidateOptions::default());
         assert_only(&report, &[], &[]);
     }
@@ -336,16 +340,29 @@ fn validate_long_descriptor_quirk_is_warning() {
 #[test]
 fn validate_reduced_builds_are_distinguished() {
     for (sections, warned, part) in [
-        ("cdma: { dre: false }", "cdma.unaligned", "without data realignment"),
-        ("cdma: { sg: false }", "cdma.scatter_gather", "without scatter-gather"),
+        (
+            "xdma: { h2c_channels: 1, c2h_channels: 1 }\ncdma: { dre: false }",
+            "cdma.unaligned",
+            "without data realignment",
+        ),
+        (
+            "xdma: { h2c_channels: 1, c2h_channels: 1 }\ncdma: { sg: false }",
+            "cdma.scatter_gather",
+            "without scatter-gather",
+        ),
         ("interrupts: { msix_vectors: 3 }", "interrupts.enable", "3 vectors for 8 channels"),
-        ("xdma: { ip_version: 9 }", "registers.identifiers", "does not know the version"),
+        (
+            "xdma: { ip_version: 9, h2c_channels: 1, c2h_channels: 1 }",
+            "registers.identifiers",
+            "does not know the version",
+        ),
     ] {
         let report = of(described(sections), ValidateOptions::default());
         assert_only(&report, &[warned], &[]);
         assert_test(&report, warned, Status::Warn, &[part]);
     }
-    let report = of(described("xdma: { completed_writeback: flag_and_enable }"), ValidateOptions::default());
+    let sections = "xdma: { completed_writeback: flag_and_enable, h2c_channels: 1, c2h_channels: 1 }";
+    let report = of(described(sections), ValidateOptions::default());
     assert_only(&report, &[], &[]);
     assert_test(&report, "writeback", Status::Pass, &["needs control bit 2"]);
     assert_eq!(report.writeback_needs_enable(), Some(true));
@@ -405,11 +422,11 @@ fn validate_stuck_engine_ends_test_and_keeps_memory() {
     assert!(kept.iter().all(|record| record.reason == QuarantineReason::IdleNotConfirmed));
 }
 
-#[test]
-fn validate_removed_card_ends_test() {
+/// Removes the card after every `stride` tests.
+fn removed_card_ends_test(stride: usize) {
     let total = of(with_channels(1, 1), ValidateOptions::default()).tests.len();
-    for failure in [CardFailure::Gone, CardFailure::AllOnes] {
-        for after in 0..total {
+    for (failure, first) in [(CardFailure::Gone, 0), (CardFailure::AllOnes, stride / 2)] {
+        for after in (first..total).step_by(stride) {
             let network = network(with_channels(1, 1));
             let card = open(&network);
             if after == 0 {
@@ -442,4 +459,15 @@ fn validate_removed_card_ends_test() {
             }
         }
     }
+}
+
+#[test]
+fn validate_removed_card_ends_test() {
+    removed_card_ends_test(6);
+}
+
+#[test]
+#[ignore = "long: 5 s: after every test"]
+fn validate_card_removed_after_every_test_ends_test() {
+    removed_card_ends_test(1);
 }

@@ -105,6 +105,16 @@ impl Toolchain {
         self.compile_with(source, program, options, &pkg_config(&["--cflags", "--libs"]));
     }
 
+    /// Compiles sources without writing programs.
+    pub(crate) fn check(self, sources: &[PathBuf]) {
+        let language = if self.standard.contains("++") { "c++" } else { "c" };
+        run(Command::new(self.compiler)
+            .args(["-fsyntax-only", "-x", language, self.standard])
+            .args(WARNINGS)
+            .args(pkg_config(&["--cflags"]))
+            .args(sources));
+    }
+
     /// As [`Toolchain::compile`], with the options of `library`.
     pub(crate) fn compile_with(self, source: &Path, program: &Path, options: &[&str], library: &[String]) {
         let language = if self.standard.contains("++") { "c++" } else { "c" };

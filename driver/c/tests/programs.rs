@@ -37,9 +37,16 @@ fn programs_gcc_c11_pass() {
     all("gcc", "-std=c11");
 }
 
+/// C++ accepts the sources in C; the wrapper runs. `programs_valgrind_finds_no_error_and_no_leak_in_every_program` runs all of them,
+/// compiled as C++.
 #[test]
 fn programs_gcc_cpp17_pass() {
-    all("g++", "-std=c++17");
+    let toolchain = Toolchain { compiler: "g++", standard: "-std=c++17" };
+    toolchain.check(&sources("-std=c11"));
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("wrapper");
+    toolchain.compile(&here("tests/programs/wrapper.cpp"), &program, &[]);
+    assert!(run(&mut installed(&program)).ends_with('\n'));
 }
 
 #[test]
@@ -52,9 +59,22 @@ fn programs_clang_cpp17_pass() {
     all("clang++", "-std=c++17");
 }
 
-/// Every program frees what it created, so that a block which is still reachable at its end was forgotten by the library.
+/// A transfer and wrong calls. Valgrind takes about a second for the simulated card of each program.
 #[test]
 fn programs_valgrind_finds_no_error_and_no_leak() {
+    check_with_valgrind(
+        ["round_trip.c", "misuse_handles.c"].map(|name| here("tests/programs").join(name)).into(),
+    );
+}
+
+#[test]
+#[ignore = "long: 15 s: every program"]
+fn programs_valgrind_finds_no_error_and_no_leak_in_every_program() {
+    check_with_valgrind(sources("-std=c++17"));
+}
+
+/// Every program frees what it created, so that a block which is still reachable at its end was forgotten by the library.
+fn check_with_valgrind(sources: Vec<PathBuf>) {
     if !is_installed("valgrind") {
         return;
     }
@@ -64,7 +84,13 @@ fn programs_valgrind_finds_no_error_and_no_leak() {
         let program = folder.path().join(source.file_stem().unwrap());
         toolchain.compile(source, &program, &["-g"]);
         run(installed("valgrind")
-            .args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=all"])
+            .args([
+                "--quiet",
+                "--error-exitcode=9",
+                "--leak-check=full",
+                "--show-leak-kinds=all",
+                "--num-callers=40",
+            ])
             // Half of the time of a short program; the suppressions name functions that are not inlined.
             .arg("--read-inline-info=no")
             .arg("--errors-for-leak-kinds=all")
@@ -72,7 +98,7 @@ fn programs_valgrind_finds_no_error_and_no_leak() {
             .arg(&program));
     };
     // Two at a time: otherwise one CPU is idle, because no other test takes as long.
-    let remaining = Mutex::new(sources(toolchain.standard).into_iter());
+    let remaining = Mutex::new(sources.into_iter());
     let next = || remaining.lock().unwrap().next();
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -81,6 +107,7 @@ fn programs_valgrind_finds_no_error_and_no_leak() {
     });
 }
 
+/// The linker reads an archive of all packages: that takes about a second.
 #[test]
 fn program_linked_statically_runs() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,10 +5,12 @@
 //! | test a card, with a remedy for each problem | [`validate::run`] |
 //! | list what a self-test would disturb | [`validate::side_effects`] |
 //! | record every register access of a program | [`record::Recorder`] |
+//! | make data for a test transfer | [`test_data::RandomBytes`] |
 //! | replay recorded accesses and compare the values read | [`record::replay`] |
 //!
 //! To repair a card that does not work, see `fpga_driver::recovery`.
 #![forbid(unsafe_code)]
 
 pub mod record;
+pub mod test_data;
 pub mod validate;

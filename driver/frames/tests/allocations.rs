@@ -19,13 +19,13 @@ fn run(bed: &mut TestBed, frames: u64) {
 
 #[test]
 fn stream_running_allocates_nothing() {
-    let mut bed = TestBed::new(3, bed::options());
+    let mut bed = TestBed::new(2, bed::options());
     // Seen frames are counted, not kept.
     bed.keep = false;
     // Card memory is allocated at its first write, and queues grow to their final length.
     run(&mut bed, 300);
-    let allocations = undisturbed(&mut bed, |bed| run(bed, 500));
-    assert_eq!(allocations, 0, "{allocations} allocations in 500 frames");
+    let allocations = undisturbed(&mut bed, |bed| run(bed, 200));
+    assert_eq!(allocations, 0, "{allocations} allocations in 200 frames");
 }
 
 /// Whether an unrelated client has connected to the port, such as another test that tries random ports. The reason of its refusal is

@@ -222,8 +222,8 @@ fn every_order(length: usize, loss: f64, failures: usize) -> Counts {
 
 #[test]
 fn interleavings_no_slot_reused_while_read() {
-    let counts = every_order(7, 0.0, 0);
-    assert!(counts.orders > 10_000, "{counts:?}");
+    let counts = every_order(5, 0.0, 0);
+    assert!(counts.orders > 500, "{counts:?}");
 }
 
 /// With packets that are lost and retransmitted, so that transfers to the two subscribers end in another order than they began.
@@ -236,6 +236,15 @@ fn interleavings_lossy_network_no_slot_reused_while_read() {
 /// fetches of credits are repeated.
 #[test]
 fn interleavings_failing_channels_no_slot_reused_while_read() {
+    let counts = every_order(5, 0.0, 1);
+    assert!(counts.orders > 1_000 && counts.given_up > 20, "{counts:?}");
+}
+
+#[test]
+#[ignore = "long: 11 s: every order of seven steps, or of six and a failure"]
+fn interleavings_long_sequences_no_slot_reused_while_read() {
+    let counts = every_order(7, 0.0, 0);
+    assert!(counts.orders > 10_000, "{counts:?}");
     let counts = every_order(6, 0.0, 1);
     assert!(counts.orders > 1_000 && counts.given_up > 100, "{counts:?}");
     every_order(5, 0.1, 2);

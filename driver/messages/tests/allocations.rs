@@ -61,7 +61,7 @@ fn messages_and_accesses_allocate_nothing() {
             assert_eq!(loans > 0, length == 1 << 20, "{length} bytes");
             allocations.abs_diff(PER_LOAN * loans as u64)
         };
-        let excess = std::iter::repeat_with(batch).take(10).min();
-        assert_eq!(excess, Some(0), "{length} bytes");
+        let is_exact = std::iter::repeat_with(batch).take(10).any(|excess| excess == 0);
+        assert!(is_exact, "{length} bytes: allocations in each of ten batches");
     }
 }

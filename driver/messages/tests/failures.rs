@@ -6,9 +6,10 @@ use fpga_messages::{CompleteWhen, Failure, LinkChoice, PostError, SendRequest};
 
 use crate::bed::{Bed, End, options, receive, send};
 
+/// The time to give up is real time. It is long enough for a program that the system interrupts.
 fn impatient() -> fpga_messages::MessengerOptions {
     let mut options = options(LinkChoice::Auto);
-    options.give_up = Duration::from_secs(1);
+    options.give_up = Duration::from_millis(400);
     options
 }
 

@@ -89,15 +89,27 @@ fn exchange(seed: u64, ends: usize, operations: u64, options: &MessengerOptions)
 
 #[test]
 fn random_messages_match_the_model() {
-    exchange(1, 4, 3_000, &options(LinkChoice::Auto));
-    exchange(2, 2, 2_000, &options(LinkChoice::Udp));
+    exchange(1, 4, 600, &options(LinkChoice::Auto));
+    exchange(2, 2, 400, &options(LinkChoice::Udp));
 }
 
 #[test]
 fn random_messages_with_loss_and_reordering_match_the_model() {
+    exchange_with_loss(200);
+}
+
+fn exchange_with_loss(operations: u64) {
     for (seed, loss) in [(3, 0.01), (4, 0.05)] {
         let mut options = options(LinkChoice::Auto);
         (options.loss, options.reorder, options.seed) = (loss, 32, seed);
-        exchange(seed, 3, 500, &options);
+        exchange(seed, 3, operations, &options);
     }
+}
+
+#[test]
+#[ignore = "long: 4 s: several thousand messages"]
+fn random_messages_in_large_number_match_the_model() {
+    exchange(1, 4, 3_000, &options(LinkChoice::Auto));
+    exchange(2, 2, 2_000, &options(LinkChoice::Udp));
+    exchange_with_loss(1_000);
 }

@@ -43,7 +43,7 @@ impl Served {
     fn open(&self) -> End {
         let mut options = options(LinkChoice::Auto);
         options.card = format!("vfio-user:{}", self.socket.display());
-        options.give_up = Duration::from_secs(2);
+        options.give_up = Duration::from_millis(700);
         End::open(&options)
     }
 }

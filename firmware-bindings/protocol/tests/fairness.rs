@@ -183,7 +183,17 @@ fn max_passed(load: Load) -> u64 {
 
 #[test]
 fn fairness_regular_command_waits_for_at_most_one_big_segment() {
-    for entries in (1..=64).chain([256, 2048]) {
+    check_fairness([1, 2, 3, 5, 16, 64, 256], 2);
+}
+
+#[test]
+#[ignore = "long: 5 s: every number of entries"]
+fn fairness_regular_command_waits_for_at_most_one_big_segment_at_every_number_of_entries() {
+    check_fairness((1..=64).chain([256, 2048]), 3);
+}
+
+fn check_fairness(entries: impl IntoIterator<Item = u32>, seeds: u64) {
+    for entries in entries {
         for (segment, share, busy) in [
             (16 << 10, 0, 0),
             (16 << 10, entries, 0),
@@ -192,7 +202,7 @@ fn fairness_regular_command_waits_for_at_most_one_big_segment() {
             (1024, 0, 3),
             (2048, entries, 5),
         ] {
-            for seed in 1..=3 {
+            for seed in 1..=seeds {
                 let load = Load { entries, share, segment, busy, seed };
                 let most = max_passed(load);
                 // Where op numbers had to be given back, the transfer that they were given back for may not be the first to take one.

@@ -32,9 +32,12 @@ fn assert_one_poll_resynchronises(net: &mut Testbed) {
 }
 
 /// Sends `length` bytes in one transfer, with a chunk of known bytes every 16 MiB and at the end.
-fn transfer_without_receiver_polling(description: &CardDescription, length: u64) {
+fn transfer_without_receiver_polling(description: &CardDescription, length: u64, event_entries: u32) {
     const CHUNK_BYTES: usize = 100_000;
-    let mut net = Testbed::of(description, DeliveryOrder::InOrder, |options| options);
+    let mut net = Testbed::of(description, DeliveryOrder::InOrder, |mut options| {
+        options.event_entries = event_entries;
+        options
+    });
     let region = net.region(1, TARGET, length);
     let places: Vec<_> = (0..length).step_by(16 << 20).chain([length - CHUNK_BYTES as u64]).collect();
     for (n, place) in places.iter().enumerate() {
@@ -57,20 +60,31 @@ fn transfer_without_receiver_polling(description: &CardDescription, length: u64)
     net.assert_clean();
 }
 
-#[test]
-fn transfer_of_64_mib_unpolled_receiver_completes() {
+/// Twice as many table events as the ring has entries, pushed by the card or fetched.
+fn transfer_overflows_event_ring(length: u64, event_entries: u32) {
     for event_push in [true, false] {
         let mut description = CardDescription::default();
         description.ni.event_push = event_push;
-        transfer_without_receiver_polling(&description, 64 << 20);
+        transfer_without_receiver_polling(&description, length, event_entries);
     }
+}
+
+#[test]
+fn transfer_of_16_mib_unpolled_receiver_completes() {
+    transfer_overflows_event_ring(16 << 20, 1024);
+}
+
+#[test]
+#[ignore = "long: 2 s: the usual length of the event ring"]
+fn transfer_of_64_mib_unpolled_receiver_completes() {
+    transfer_overflows_event_ring(64 << 20, 4096);
 }
 
 /// Takes half a minute: `cargo test -p fpga-tests --test it -- --ignored transfer_of_1_gib`.
 #[test]
 #[ignore = "memory: 3 GiB"]
 fn transfer_of_1_gib_unpolled_receiver_completes() {
-    transfer_without_receiver_polling(&CardDescription::default(), 1 << 30);
+    transfer_without_receiver_polling(&CardDescription::default(), 1 << 30, 4096);
 }
 
 /// Sends `count` transfers of `length` bytes each, one after the other, into a region.
@@ -120,6 +134,12 @@ fn send_without_receiver_polling(scheme: Scheme, count: u64) {
 
 #[test]
 fn transfers_without_notification_unpolled_receiver_all_complete() {
+    send_without_receiver_polling(Scheme::Registry, 20_000);
+}
+
+#[test]
+#[ignore = "long: 2 s: 100,000 transfers"]
+fn many_transfers_without_notification_unpolled_receiver_all_complete() {
     send_without_receiver_polling(Scheme::Registry, 100_000);
 }
 
@@ -266,9 +286,8 @@ fn notification_waits_until_receiver_polls() {
 }
 
 /// A host that polls occasionally, on a network that loses and reorders: after each read of the windows the mirror is right.
-#[test]
-fn mirror_after_dropped_events_follows_later_ones() {
-    for seed in 0..6 {
+fn mirror_follows_after_dropped_events(seeds: u64) {
+    for seed in 0..seeds {
         let packet_events = seed % 2 == 0;
         let conditions = Conditions::default().loss(Loss::Independent(Probability::one_in(50)));
         let impairments = Impairments::both(conditions).distance(Nanos::from_micros(20));
@@ -298,6 +317,18 @@ fn mirror_after_dropped_events_follows_later_ones() {
         net.end(1).close_region(&region).unwrap();
         net.assert_clean();
     }
+}
+
+/// With packet events, and without.
+#[test]
+fn mirror_after_dropped_events_follows_later_ones() {
+    mirror_follows_after_dropped_events(2);
+}
+
+#[test]
+#[ignore = "long: 2 s: three times the seeds"]
+fn mirror_after_dropped_events_follows_later_ones_every_seed() {
+    mirror_follows_after_dropped_events(6);
 }
 
 /// A read from a node whose host has not polled for long is served as soon as that host polls.

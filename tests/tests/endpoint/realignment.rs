@@ -71,8 +71,10 @@ fn alignment_read_off_beat_is_refused_by_owner() {
     net.put(1, SOURCE, &bytes(3, 4096));
     let reader = net.end(0).node();
     let source = net.end(1).open_readable(reader, CardRange::new(SOURCE, 4096)).unwrap().remote;
+    // A refused read is not answered, and ends at its deadline.
+    let soon = SendOptions::default().deadline(Duration::from_millis(20));
     for (offset, well) in [(0, true), (1, false), (128, true)] {
-        net.end(0).read(&source, offset, TARGET, 1000, SendOptions::default()).unwrap();
+        net.end(0).read(&source, offset, TARGET, 1000, soon).unwrap();
         net.settle();
         let done = net.end(0).next_read().unwrap();
         assert_eq!(done.result.is_ok(), well, "from {offset}: {done:?}");

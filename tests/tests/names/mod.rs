@@ -8,6 +8,7 @@ mod texts;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use clap::CommandFactory;
 use items::{Found, Items};
@@ -143,21 +144,29 @@ fn check(texts: &[Text], wrong: impl Fn(&Text) -> (usize, Vec<String>)) {
     assert!(found.is_empty(), "{} names:\n{}", found.len(), Vec::from_iter(found).join("\n"));
 }
 
+/// Files of the project, and their texts: read once for all checks.
+static TEXTS: LazyLock<(Vec<String>, Vec<Text>)> = LazyLock::new(|| {
+    let files = texts::files(&root());
+    let texts = texts::texts(&root(), &files);
+    (files, texts)
+});
+
+/// It needs its time to scan every source of the project.
 #[test]
 fn named_functions_exist() {
-    let files = texts::files(&root());
-    let items = items_of(&files);
+    let (files, texts) = &*TEXTS;
+    let items = items_of(files);
     assert!(items.types() > 1000, "{} types and modules", items.types());
-    check(&texts::texts(&root(), &files), |text| wrong_functions(&items, text));
+    check(texts, |text| wrong_functions(&items, text));
 }
 
 #[test]
 fn named_options_exist() {
-    let files = texts::files(&root());
-    let programs = programs(&files);
+    let (files, texts) = &*TEXTS;
+    let programs = programs(files);
     let (own, others) = programs.counts();
     assert!(own > 200 && others > 60, "{own} options of fpgactl, {others} of other programs");
-    check(&texts::texts(&root(), &files), |text| wrong_options(&programs, text));
+    check(texts, |text| wrong_options(&programs, text));
 }
 
 fn text(file: &str, kind: Kind, text: &str) -> Text {

@@ -93,37 +93,49 @@ use crate::topology::{PlainSwitch, Routing, SlowLink, Topology};
 pub const JSON_SCHEMA: &str = include_str!("../scenario.schema.json");
 
 /// Number that is checked when it is parsed, so that an error has its position.
-struct Checked<'a, T, C: Fn(f64, u64) -> Option<T>> {
+///
+/// One type for all numbers: a type for each check would compile the parser as often.
+struct Checked<'a> {
     allowed: &'a str,
-    check: C,
+    /// Whether the number is allowed, as a float and as an integer.
+    check: &'a dyn Fn(f64, u64) -> bool,
 }
 
-impl<T, C: Fn(f64, u64) -> Option<T>> Checked<'_, T, C> {
-    fn check<E: de::Error>(&self, shown: &dyn std::fmt::Display, float: f64, whole: u64) -> Result<T, E> {
-        (self.check)(float, whole).ok_or_else(|| E::custom(format!("{shown}: give {}", self.allowed)))
+impl Checked<'_> {
+    fn check<E: de::Error>(
+        &self,
+        shown: &dyn std::fmt::Display,
+        float: f64,
+        whole: u64,
+    ) -> Result<(f64, u64), E> {
+        if (self.check)(float, whole) {
+            Ok((float, whole))
+        } else {
+            Err(E::custom(format!("{shown}: give {}", self.allowed)))
+        }
     }
 }
 
 /// Placeholder for a value that is not a 64-bit integer.
 const NOT_AN_INTEGER: u64 = u64::MAX;
 
-impl<T, C: Fn(f64, u64) -> Option<T>> de::Visitor<'_> for Checked<'_, T, C> {
-    type Value = T;
+impl de::Visitor<'_> for Checked<'_> {
+    type Value = (f64, u64);
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.allowed)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "used only for ranges of small whole numbers")]
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<(f64, u64), E> {
         self.check(&value, value as f64, value)
     }
 
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<T, E> {
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<(f64, u64), E> {
         self.check(&value, -1.0, NOT_AN_INTEGER)
     }
 
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<T, E> {
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<(f64, u64), E> {
         self.check(&value, value, NOT_AN_INTEGER)
     }
 }
@@ -134,9 +146,10 @@ struct Within<const LEAST: u64, const MOST: u64>(u64);
 
 impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Within<LEAST, MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let check = |_, value| (LEAST..=MOST).contains(&value).then_some(Self(value));
+        let check = &|_, value| (LEAST..=MOST).contains(&value);
         let allowed = &format!("a whole number from {LEAST} to {MOST}");
-        deserializer.deserialize_any(Checked { allowed, check })
+        let (_, value) = deserializer.deserialize_any(Checked { allowed, check })?;
+        Ok(Self(value))
     }
 }
 
@@ -406,12 +419,10 @@ struct PacketBytes(u8);
 
 impl<'de> Deserialize<'de> for PacketBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let check = |_, value: u64| {
-            let usable = value.is_power_of_two() && (64..=4096).contains(&value);
-            usable.then(|| Self(u8::try_from(value.trailing_zeros()).unwrap_or(9)))
-        };
+        let check = &|_, value: u64| value.is_power_of_two() && (64..=4096).contains(&value);
         let allowed = "64, 128, 256, 512, 1024, 2048 or 4096";
-        deserializer.deserialize_any(Checked { allowed, check })
+        let (_, value) = deserializer.deserialize_any(Checked { allowed, check })?;
+        Ok(Self(u8::try_from(value.trailing_zeros()).unwrap_or(9)))
     }
 }
 

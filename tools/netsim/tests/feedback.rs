@@ -33,10 +33,9 @@ fn goodput(scenario: &Scenario, report: &Report, length: u64) -> f64 {
 
 /// Required: payload at nine tenths of the line rate (headers leave 0.9275), the same fairness, and less than a fifth of the drops without
 /// feedback. Long flows fill the link without feedback too, by sending each packet two and a half times, or nine times.
-#[test]
-fn feedback_incast_rates_are_fair_with_little_loss() {
+fn check_rates_are_fair(schemes: &[Scheme]) {
     let length = 2 << 20;
-    for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
+    for scheme in schemes.iter().copied() {
         let plain = run(&incast(scheme, length));
         let scenario = incast(scheme, length).controller(CONTROLLER);
         let report = run(&scenario);
@@ -49,15 +48,21 @@ fn feedback_incast_rates_are_fair_with_little_loss() {
     }
 }
 
-/// With other queues, other numbers of senders and other lengths: rates adapt to the capacity and are not tuned to one number.
 #[test]
-fn feedback_incast_uses_nine_tenths_of_line() {
-    for (senders, queue, length) in [
-        (16, 256 << 10, 2 << 20),
-        (32, 64 << 10, 2 << 20),
-        (32, 1 << 20, 2 << 20),
-        (32, 256 << 10, 512 << 10),
-    ] {
+fn feedback_incast_rates_are_fair_with_little_loss() {
+    check_rates_are_fair(&[Scheme::AdaptiveWindow]);
+}
+
+/// Without feedback, the selective scheme sends most packets.
+#[test]
+#[ignore = "long: 2 s: both schemes"]
+fn feedback_incast_rates_are_fair_with_both_schemes() {
+    check_rates_are_fair(&[Scheme::AdaptiveWindow, Scheme::Selective]);
+}
+
+/// With other queues, other numbers of senders and other lengths: rates adapt to the capacity and are not tuned to one number.
+fn check_nine_tenths(cases: &[(u32, u64, u64)]) {
+    for (senders, queue, length) in cases.iter().copied() {
         for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
             let scenario = incast(scheme, length).incast(senders, length).queue(queue).controller(CONTROLLER);
             let report = run(&scenario);
@@ -69,6 +74,17 @@ fn feedback_incast_uses_nine_tenths_of_line() {
             );
         }
     }
+}
+
+#[test]
+fn feedback_incast_uses_nine_tenths_of_line() {
+    check_nine_tenths(&[(32, 256 << 10, 512 << 10)]);
+}
+
+#[test]
+#[ignore = "long: 3 s: long transfers"]
+fn feedback_incast_of_long_transfers_uses_nine_tenths_of_line() {
+    check_nine_tenths(&[(16, 256 << 10, 2 << 20), (32, 64 << 10, 2 << 20), (32, 1 << 20, 2 << 20)]);
 }
 
 /// The first raise within ten round trips of the last packet of the others, and the full link rate within forty.
@@ -162,6 +178,10 @@ fn feedback_slow_link_reports_rate_and_is_avoided() {
         left += 1;
         assert!(report.links.active > 0 && report.links.rerouted > 0, "{:?}", report.links);
         assert!(ended(&report) < ended(&plain), "{} and {}", ended(&report), ended(&plain));
+        // Two links on routes show it.
+        if left == 2 {
+            break;
+        }
     }
     assert!(left > 0);
 }
@@ -180,22 +200,30 @@ fn feedback_late_packets_cause_inquiry_and_answers() {
 }
 
 /// Half of all messages about links are lost, those of hosts and those of links: rates still fall and rise, and everything arrives.
+fn check_lost_messages(scheme: Scheme) {
+    let length = 512 << 10;
+    let half = Conditions::default().loss(Loss::Independent(Probability::one_in(2)));
+    let plain = run(&incast(scheme, length).control(half));
+    let scenario = incast(scheme, length).controller(CONTROLLER).control(half);
+    let report = run(&scenario);
+    println!("{scheme}: {:?}, dropped {} and {}", report.links, report.dropped, plain.dropped);
+    assert!(report.links.lost > 100 && !report.rates.is_empty(), "{scheme}: {:?}", report.links);
+    assert!(report.dropped < plain.dropped, "{scheme}: {} and {}", report.dropped, plain.dropped);
+}
+
 #[test]
 fn e2_8_feedback_lost_messages_are_repeated() {
-    for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
-        let length = 512 << 10;
-        let half = Conditions::default().loss(Loss::Independent(Probability::one_in(2)));
-        let plain = run(&incast(scheme, length).control(half));
-        let scenario = incast(scheme, length).controller(CONTROLLER).control(half);
-        let report = run(&scenario);
-        println!("{scheme}: {:?}, dropped {} and {}", report.links, report.dropped, plain.dropped);
-        assert!(report.links.lost > 100 && !report.rates.is_empty(), "{scheme}: {:?}", report.links);
-        assert!(report.dropped < plain.dropped, "{scheme}: {} and {}", report.dropped, plain.dropped);
-    }
+    check_lost_messages(Scheme::AdaptiveWindow);
     // 90 % loss of them: the same as no feedback at all, except for the cost of inquiries.
     let all = Conditions::default().loss(Loss::Independent(Probability::new(0.9).unwrap()));
     let scenario = incast(Scheme::AdaptiveWindow, 64 << 10).controller(CONTROLLER).control(all);
     assert_eq!(run(&scenario).failures(), 0);
+}
+
+#[test]
+#[ignore = "long: 1 s: the scheme that sends most packets without feedback"]
+fn e2_8_feedback_lost_messages_of_selective_are_repeated() {
+    check_lost_messages(Scheme::Selective);
 }
 
 /// A switch without link feedback neither answers nor reports. It forwards the packets, or drops all of them; every flow arrives.

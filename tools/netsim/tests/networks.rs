@@ -92,10 +92,9 @@ fn networks_run_depends_on_scenario_only() {
 
 /// A link that loses everything, or all data, or all answers: no scheme hangs, each fails within its limits, and the sum of runs counts the
 /// failures.
-#[test]
-fn networks_total_loss_fails_every_flow_in_time() {
+fn check_total_loss(schemes: &[Scheme]) {
     let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
-    for scheme in Scheme::ALL.iter().copied() {
+    for scheme in schemes.iter().copied() {
         for (data, control) in [(true, true), (true, false), (false, true)] {
             let mut scenario = Scenario::new(20_000).scheme(scheme);
             scenario.data = if data { lost } else { Conditions::default() };
@@ -121,8 +120,20 @@ fn networks_total_loss_fails_every_flow_in_time() {
     }
 }
 
+/// The default scheme; `networks_silence_backs_off` has every scheme with a link that loses everything.
+#[test]
+fn networks_total_loss_fails_every_flow_in_time() {
+    check_total_loss(&[Scheme::Registry]);
+}
+
+#[test]
+#[ignore = "long: 6 s: every scheme"]
+fn networks_total_loss_fails_every_flow_of_every_scheme_in_time() {
+    check_total_loss(Scheme::ALL);
+}
+
 /// The longer nothing is received, the longer a sender waits before it retries: no scheme retries at a constant interval shorter than 64
-/// round trips.
+/// round trips. After a second each of them fails.
 #[test]
 fn networks_silence_backs_off() {
     let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
@@ -131,6 +142,14 @@ fn networks_silence_backs_off() {
         let report = run(&scenario);
         let waits = report.ended.get() / scenario.timers_for().saturating_mul(64).get();
         assert!(report.hosts[0].timeouts <= waits + 16, "{scheme}: {waits}, {:?}", report.hosts[0]);
+        assert!(
+            matches!(report.flows[0].error, Some(SendFailure::Unanswered { .. })),
+            "{scheme}: {report:?}"
+        );
+        assert!(
+            report.hosts[0].timeouts > 0 && report.ended <= Nanos::from_millis(1100),
+            "{scheme}: {report:?}"
+        );
     }
 }
 

@@ -272,6 +272,7 @@ mod tests {
         graph(&Metadata { packages })
     }
 
+    /// It needs its time for `cargo metadata`.
     #[test]
     fn graph_workspace_follows_layers() {
         run(&fpga_process::workspace_root(), &Options { check: true }).unwrap();

@@ -29,7 +29,7 @@ fn slots(slots: u32) -> SubscriberOptions {
 /// overflow. The status numbers wrap, at the subscriber that reads them and at the one that does not.
 #[test]
 fn heartbeats_unread_do_not_fill_event_ring() {
-    for first_status in [0, u32::MAX - 1_000, u32::MAX - 3, u32::MAX] {
+    for first_status in [u32::MAX - 1_000, u32::MAX] {
         heartbeats_from(first_status);
     }
 }
@@ -70,6 +70,7 @@ fn heartbeats_from(first_status: u32) {
 /// Frames of many segments, each of which causes events at the card: slots are full, packets are lost, and no program polls.
 #[test]
 fn event_ring_minimum_size_loses_nothing() {
+    const FRAMES: u64 = 50;
     let mut options = options();
     (options.max_data_length, options.heartbeat) = (200_000, Duration::from_millis(5));
     let mut bed = TestBed::on(SimNetwork::builder().impairments(lossy(0.02)).seed(11), 2, options);
@@ -81,7 +82,7 @@ fn event_ring_minimum_size_loses_nothing() {
     assert_eq!(refused.advice(), Some(Advice::FewerSlotsOrLargerEventRing), "{refused}");
     bed.try_join_with(0, slots(4), &ring(512)).unwrap();
     bed.stalled[0] = true;
-    for _ in 0..100 {
+    for _ in 0..FRAMES {
         let _ = bed.publish();
         for _ in 0..3_000 {
             bed.turn();
@@ -91,9 +92,9 @@ fn event_ring_minimum_size_loses_nothing() {
     bed.close();
     bed.assert_no_faults();
     for seen in &bed.seen {
-        assert_whole(seen, Sequence::new(0), Sequence::new(100));
+        assert_whole(seen, Sequence::new(0), Sequence::new(FRAMES));
     }
-    assert_eq!((bed.seen[0].frames.len(), bed.seen[0].missed()), (4, 96));
+    assert_eq!((bed.seen[0].frames.len(), bed.seen[0].missed()), (4, FRAMES - 4));
 }
 
 /// Executor that counts how often it is asked to poll.

@@ -8,7 +8,7 @@
 //! windows of 512 exchanges:   shared | shared, measured | apart, while faster | shared, measured | apart ...
 //! ```
 //!
-//! A trial ends as soon as its window takes longer than 4/5 of the measured one; a later window ends it if it takes longer than that one. The
+//! A trial ends as soon as its window takes longer than 4/5 of the measured window; a later window ends it if it takes longer than the measured one. The
 //! virtual times and the frames of a run do not depend on any of this.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 /// Number of exchanges in a window, some milliseconds.
 const WINDOW: u64 = 512;
 /// Minimum and maximum number of exchanges between two trials.
-const MIN_INTERVAL: u64 = 16 * WINDOW;
-const MAX_INTERVAL: u64 = 256 * WINDOW;
+const MIN_EXCHANGES: u64 = 16 * WINDOW;
+const MAX_EXCHANGES: u64 = 256 * WINDOW;
 /// Number of exchanges at which threads are not bound, so that each has slept and was woken where the system wanted.
 const UNBOUND: u64 = 8;
 
@@ -75,7 +75,7 @@ impl Cpus {
             apart: None,
             window: (0, Clocks { now: Duration::ZERO, used: Duration::ZERO }),
             trial: 0,
-            interval: MIN_INTERVAL,
+            interval: MIN_EXCHANGES,
         }
     }
 
@@ -83,7 +83,7 @@ impl Cpus {
     pub(super) fn begin(&mut self, round: u64) {
         (self.first, self.apart) = (None, None);
         (self.window, self.trial) = ((round, self.clocks()), round + WINDOW + 1);
-        self.interval = MIN_INTERVAL;
+        self.interval = MIN_EXCHANGES;
     }
 
     /// CPU of thread `number`; `None` lets the system choose.
@@ -139,7 +139,7 @@ impl Cpus {
             None if round >= self.trial && !self.allowed.is_empty() => {
                 self.apart = Some(Apart { limit: span * 4 / 5, shared: span });
                 self.trial = round + self.interval;
-                self.interval = (2 * self.interval).min(MAX_INTERVAL);
+                self.interval = (2 * self.interval).min(MAX_EXCHANGES);
             }
             // Other programs need this CPU. The system moves threads that are not bound to an idle CPU, if there is one.
             None if is_contended(span, used) => self.first = None,
@@ -242,19 +242,19 @@ mod tests {
         pass(&mut cpus, &[801]);
         assert!(!cpus.are_apart());
         // The next one is due after an interval that doubles.
-        let windows = usize::try_from(MIN_INTERVAL / WINDOW).unwrap_or_default();
+        let windows = usize::try_from(MIN_EXCHANGES / WINDOW).unwrap_or_default();
         pass(&mut cpus, &vec![1_000; windows - 2]);
         assert!(!cpus.are_apart());
         pass(&mut cpus, &[1_000]);
         assert!(cpus.are_apart());
-        assert_eq!(cpus.interval, 4 * MIN_INTERVAL);
+        assert_eq!(cpus.interval, 4 * MIN_EXCHANGES);
     }
 
     #[test]
     fn successful_trial_is_repeated() {
         let mut cpus = cpus(&[2, 5]);
         pass(&mut cpus, &[1_000; 2]);
-        let windows = usize::try_from(MIN_INTERVAL / WINDOW).unwrap_or_default();
+        let windows = usize::try_from(MIN_EXCHANGES / WINDOW).unwrap_or_default();
         pass(&mut cpus, &vec![500; windows - 1]);
         assert!(cpus.are_apart());
         // Measured again with a common CPU.

@@ -10,6 +10,8 @@ use fpga_pci::HugePages;
 const PAGE: u64 = 4096;
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
     /// Adjacent and separate mappings with different rights: reads, writes and refusals match a map with an entry for every byte.
     #[test]
     fn vfio_user_memory_random_accesses_match_map(

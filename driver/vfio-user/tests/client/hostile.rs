@@ -214,7 +214,7 @@ fn hostile_card_in_use_fails_naming_message_then_fast() {
 #[test]
 fn hostile_silent_server_times_out_naming_message() {
     let _alone = alone();
-    let deadline = Duration::from_millis(300);
+    let deadline = Duration::from_millis(150);
     for command in [Command::VERSION, Command::REGION_READ, Command::DMA_MAP, Command::DEVICE_RESET] {
         let before = open_files();
         let server = Server::start(Device::default());
@@ -229,7 +229,7 @@ fn hostile_silent_server_times_out_naming_message() {
         };
         check(command, ServerFault::NoReply, error);
         let text = error.to_string();
-        assert!(text.contains(&command.to_string()) && text.contains("300ms"), "{text}");
+        assert!(text.contains(&command.to_string()) && text.contains("150ms"), "{text}");
         server.finish();
         assert_eq!(open_files(), before, "silence to {command} left files open");
     }

@@ -47,15 +47,21 @@ fn message_window_closed_during_transfer_ends_message() {
 
 #[test]
 fn message_unreachable_node_gives_up() {
+    const GIVE_UP: Nanos = Nanos::from_millis(200);
     let all = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
     for rules in all_rules() {
-        let mut net = net(rules, &Impairments::both(all), 3);
+        let nodes = [0, 1].map(|at| {
+            let (mut sender, receiver) = configs(rules, at);
+            sender.give_up = GIVE_UP;
+            node(sender, receiver)
+        });
+        let mut net = Net::new(nodes, &Impairments::both(all), 3);
         net.nodes[0].sender.submit(net.now, write(1, 0, 0, 3000)).unwrap();
         assert!(net.run(|net| !net.nodes[0].completions.is_empty()));
         let completion = net.nodes[0].completions[0];
         let tried = matches!(completion.result, Err(SendFailure::Unanswered { tries, .. }) if tries > 0);
         assert!(tried, "{rules:?}: {completion:?}");
-        assert_eq!(completion.finished, Nanos::from_secs(1), "{rules:?}");
+        assert_eq!(completion.finished, GIVE_UP, "{rules:?}");
         assert!(net.nodes[0].sender.is_idle());
         assert_eq!(net.nodes[0].sender.poll_timeout(), None);
     }

@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use fpga_diag::test_data::RandomBytes;
 use fpga_driver::bulk::BulkError;
 use fpga_driver::{Error, ReadVolatile, SharedSlice};
 use fpga_pci::lock;
 use fpga_registers::quantity;
-use rand_pcg::Pcg64Mcg;
-use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::BLOCK;
 use super::input::{Spool, is_stdin};
@@ -126,7 +125,7 @@ impl Source {
             Self::File { path, .. } => {
                 Bytes::File(File::open(path).map_err(|source| CliError::file(path, "read it", source))?)
             }
-            Self::Random { seed, length } => Bytes::Random(Random::new(*seed, *length)),
+            Self::Random { seed, length } => Bytes::Random(RandomBytes::new(*seed, *length)),
             Self::Input(_) => Bytes::Input { offset: 0 },
         };
         Ok(SourceReader { source: self, bytes, deadline })
@@ -187,7 +186,7 @@ pub struct SourceReader<'a> {
 #[derive(Debug)]
 enum Bytes {
     File(File),
-    Random(Random),
+    Random(RandomBytes),
     /// Standard input, with the position of this reader.
     Input {
         offset: u64,
@@ -268,40 +267,5 @@ impl ReadVolatile for SourceReader<'_> {
             return Ok(count);
         }
         self.read_by(into.len(), |file| file.read_volatile(into), copy)
-    }
-}
-
-/// Random bytes: the same for the same seed, regardless of the read sizes.
-#[derive(Debug)]
-struct Random {
-    generator: Pcg64Mcg,
-    left: u64,
-    block: Box<[u8; BLOCK]>,
-    used: usize,
-}
-
-impl Random {
-    fn new(seed: u64, length: u64) -> Self {
-        Self {
-            generator: Pcg64Mcg::seed_from_u64(seed),
-            left: length,
-            block: Box::new([0; BLOCK]),
-            used: BLOCK,
-        }
-    }
-
-    /// Returns the next bytes, at most `length`.
-    fn take(&mut self, length: usize) -> &[u8] {
-        if self.used == BLOCK {
-            // As `fill_bytes`, without a call for each number.
-            let (words, _) = self.block.as_chunks_mut::<8>();
-            words.iter_mut().for_each(|word| *word = self.generator.next_u64().to_le_bytes());
-            self.used = 0;
-        }
-        let ready = self.block.get(self.used..).unwrap_or_default();
-        let count = length.min(ready.len()).min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        self.used += count;
-        self.left -= count as u64;
-        ready.get(..count).unwrap_or_default()
     }
 }

@@ -81,7 +81,7 @@ fn bench_every_wait_mode_on_several_channels() {
 
 #[test]
 fn bench_credit_mode_and_odd_sizes() {
-    let args = ["--ring", "credit", "--sizes", "1,100,1MiB", "--depth", "3", "--batch", "2", "--json"];
+    let args = ["--ring", "credit", "--sizes", "1,100,64KiB", "--depth", "3", "--batch", "2", "--json"];
     let ran = bench(&args);
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     for line in lines(&ran) {

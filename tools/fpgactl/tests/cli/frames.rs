@@ -145,8 +145,8 @@ fn stream_lost_publisher_differs_from_end() {
     let mut feed = publishing.stdin.take().unwrap();
     let mut lines = BufReader::new(publishing.stderr.take().unwrap());
     let address = ready(&mut lines);
-    // Thirty heartbeats: the publisher must not seem to be lost before it is killed.
-    let subscribe = ["subscribe", &address, "--every", "1ms", "--max-silence", "3s", "--node", "2"];
+    // Ten heartbeats: the publisher must not seem to be lost before it is killed.
+    let subscribe = ["subscribe", &address, "--every", "1ms", "--max-silence", "1s", "--node", "2"];
     let mut reading = start(&[&subscribe[..], &["--link", &own, "--link", &publisher]].concat());
     feed.write_all(&pattern(300)).unwrap();
     let mut reports = BufReader::new(reading.stdout.take().unwrap()).lines();
@@ -187,13 +187,15 @@ fn stream_between_served_cards() {
 }
 
 /// One of two subscribers is stopped, as by a debugger: its frames cannot arrive, and the publisher reports that.
+///
+/// It needs its time for the silence after which the publisher removes a subscriber.
 #[test]
 fn stream_stopped_subscriber_is_reported() {
     let [publisher, first, second] = addresses();
     let links = ["--link", &publisher, "--link", &first, "--link", &second];
     let args = ["publish", "-", "--frame", "100", "--subscribers", "2", "--listen", "127.0.0.1:0"];
     // Long enough for the other subscriber, which answers within milliseconds.
-    let limit = ["--max-silence", "3s"];
+    let limit = ["--max-silence", "1s"];
     let mut publishing = spawn(&[&args[..], &limit, &links].concat(), Stdio::piped());
     let mut feed = publishing.stdin.take().unwrap();
     let mut lines = BufReader::new(publishing.stderr.take().unwrap());

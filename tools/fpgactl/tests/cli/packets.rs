@@ -279,7 +279,8 @@ fn dma_read_signal_keeps_received_packets() {
     }
 }
 
-/// The first MiB arrives; an access to the second one is never answered.
+/// The first MiB arrives; an access to the second one is never answered. It needs its time for the driver's wait until the engine is idle
+/// (2 s), which no option of the command shortens.
 #[test]
 fn dma_write_signal_during_silent_access_reports_progress() {
     let dir = tempfile::tempdir().unwrap();

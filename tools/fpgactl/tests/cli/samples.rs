@@ -115,9 +115,9 @@ fn failing_card_sample_fails_transfer() {
     ];
     fpgactl(&[&bench[..], &["mock"]].concat()).ok();
     // The channel is stuck until a time limit, whichever: the healthy card needs milliseconds.
-    let ran = fpgactl(&[&bench[..], &[&failing, "--timeout", "2s"]].concat());
+    let ran = fpgactl(&[&bench[..], &[&failing, "--timeout", "700ms"]].concat());
     assert_eq!(ran.status, 1, "{}", ran.stdout);
-    assert!(ran.stderr.contains("not done after 2s"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("not done after 700ms"), "{}", ran.stderr);
     assert!(data.exists());
 }
 

@@ -228,7 +228,7 @@ fn served_card_hung_engine_is_inspected_and_recovered() {
     let plan = file(folder.path(), "plan.yaml", "list:\n  - {fault: stall, channel: h2c0}\n");
     fpgactl(&["card", "control", control, "faults", plan.to_str().unwrap()]).ok();
     let data = file(folder.path(), "data", "sixteen bytes ..");
-    let ran = within("1s", &["dma", "write", data.to_str().unwrap(), "--addr", "0"]);
+    let ran = within("300ms", &["dma", "write", data.to_str().unwrap(), "--addr", "0"]);
     assert!(ran.status == 1 && ran.stderr.contains("h2c0") && ran.stderr.contains("busy"), "{}", ran.stderr);
     // The engine still hangs after each inspection.
     for _ in 0..2 {
@@ -258,7 +258,7 @@ fn served_card_hung_engine_is_inspected_and_recovered() {
     // Another channel is healthy, and the hung one is not mentioned.
     let said = on(&["abort", "--channel", "c2h1"]).ok().stdout;
     assert!(said.contains("c2h1: idle; no other part"), "{said}");
-    assert_eq!(within("1s", &["abort", "--channel", "0"]).status, 1);
+    assert_eq!(within("300ms", &["abort", "--channel", "0"]).status, 1);
     // A served card has no bus to reset: the function-level reset recovers it, but is not the requested level.
     let ran = within("1s", &["reset", "--level", "bus", "--json"]);
     let report = ran.json();
@@ -516,7 +516,7 @@ fn record_has_every_counted_access() {
         &["poke", "dma", "0x90", "0"],
         &["dma", "write", &data, "--addr", "0"],
         &["cdma", "copy", "--src", "0", "--dst", "0x10000", "--len", "5000"],
-        &["validate"],
+        &["validate", "--scratch", "0", "--scratch-size", "64KiB"],
         &["abort"],
         &["reset"],
     ] {

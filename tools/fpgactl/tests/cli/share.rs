@@ -91,7 +91,7 @@ fn share_programs_see_each_others_data() {
 
 #[test]
 fn share_passes_self_test_of_view() {
-    let owner = Owner::start(&["--card", "mock:us-plus-x16"]);
+    let owner = Owner::start(&["--card", "mock:us-x8"]);
     let ran = fpgactl(&["validate", "--scratch", "0", "--scratch-size", "64KiB", "--card", &owner.card()]);
     assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
 }
@@ -115,7 +115,7 @@ fn share_ends_at_signal_or_with_last_client() {
 
 /// Clients that are killed in the test: `FPGA_KILLS`, or a sample.
 fn kills() -> u32 {
-    std::env::var("FPGA_KILLS").map_or(20, |count| count.parse().unwrap())
+    std::env::var("FPGA_KILLS").map_or(6, |count| count.parse().unwrap())
 }
 
 impl Owner {

@@ -101,7 +101,7 @@ fn sim_figure_writes_csv_and_svg() {
         "figure",
         "loss-free",
         "--runs",
-        "2",
+        "1",
         "--seed",
         "3",
         "--out",

@@ -24,7 +24,7 @@ const DISTANCES: [u64; 3] = [500, 800, 1000];
 /// Measured values of the sources: degree, window, speed.
 pub(super) const PAPER: [(u32, u32, f64); 2] = [(64, 32, 0.70), (64, 64, 0.95)];
 
-fn point(
+pub(super) fn point(
     figure: Figure,
     window: u32,
     degree: u32,
@@ -48,6 +48,20 @@ fn point(
     }))
 }
 
+/// Point of the selective scheme, which has to do better than the receiver window.
+pub(super) fn selective_point(
+    figure: Figure,
+    degree: u32,
+    delays: &mut Delays,
+) -> Result<Point, FigureError> {
+    let delay = delays.of(DelayDistribution::Exponential, degree)?;
+    let scenario = reference_parameters(SIZE).data(network(0.0, delay)).scheme(Scheme::Selective);
+    Ok(Point::new(scenario).with(|row| {
+        row.figure = figure.name();
+        (row.window, row.disorder, row.loss) = (Some(512), Some(degree), Some(0.0));
+    }))
+}
+
 pub(super) fn make(
     figure: Figure,
     options: &Options,
@@ -64,12 +78,7 @@ pub(super) fn make(
         }
     }
     for degree in DEGREES {
-        let delay = delays.of(DelayDistribution::Exponential, degree)?;
-        let scenario = reference_parameters(SIZE).data(network(0.0, delay)).scheme(Scheme::Selective);
-        points.push(Point::new(scenario).with(|row| {
-            row.figure = figure.name();
-            (row.window, row.disorder, row.loss) = (Some(512), Some(degree), Some(0.0));
-        }));
+        points.push(selective_point(figure, degree, &mut delays)?);
     }
     let curves = points.len() / DEGREES.len();
     // The band: every distribution at every distance, for the windows of the paper's points.

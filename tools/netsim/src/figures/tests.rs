@@ -3,6 +3,8 @@ use std::sync::LazyLock;
 use fpga_protocol::tuner::{PathTiming, SegmentLimits};
 
 use super::cards::{CardTime, CardTransfer};
+use super::disorder::{DelayDistribution, Delays};
+use super::measure::{Measured, Point, measure};
 use super::*;
 
 /// Stands for the simulated cards: the times that the tuner predicts, and its choice. Loss costs a nanosecond per seed.
@@ -17,7 +19,7 @@ fn predicted(transfer: &CardTransfer) -> Result<CardTime, String> {
     Ok(CardTime { time, segment, retransmits: 0 })
 }
 
-fn make(figure: Figure, runs: u32, seed: u64, threads: usize) -> RenderedFigure {
+pub(super) fn make(figure: Figure, runs: u32, seed: u64, threads: usize) -> RenderedFigure {
     let mut done = 0;
     let made = figure
         .make(
@@ -32,50 +34,99 @@ fn make(figure: Figure, runs: u32, seed: u64, threads: usize) -> RenderedFigure 
     made
 }
 
-/// Every figure with two runs a point. Made once, because simulations take time.
+/// Figures of the everyday tests. Those of a torus are made by the same functions as those of two hosts, with another network:
+/// `figure_torus_ranks_schemes_as_document_004` makes one of them.
+const EVERYDAY: [Figure; 10] = [
+    Figure::LossFree,
+    Figure::Lossy,
+    Figure::LossSweep,
+    Figure::Reorder,
+    Figure::StateBits,
+    Figure::Segmentation,
+    Figure::SegmentTuner,
+    Figure::ReceiveNotify,
+    Figure::Selective,
+    Figure::Adaptive,
+];
+
+/// Number of runs a point: most of the time goes to the incast of [`Figure::Adaptive`].
+const fn runs_of(figure: Figure) -> u32 {
+    if matches!(figure, Figure::Adaptive) { 1 } else { 2 }
+}
+
+/// The everyday figures. Made once, because simulations take time.
 pub(super) fn rendered() -> &'static [(Figure, RenderedFigure)] {
-    static ALL: LazyLock<Vec<(Figure, RenderedFigure)>> =
-        LazyLock::new(|| Figure::ALL.into_iter().map(|figure| (figure, make(figure, 2, 7, 3))).collect());
+    static ALL: LazyLock<Vec<(Figure, RenderedFigure)>> = LazyLock::new(|| {
+        EVERYDAY.into_iter().map(|figure| (figure, make(figure, runs_of(figure), 7, 3))).collect()
+    });
     &ALL
 }
 
 /// The same seed gives the same bytes, data and drawing, for any number of threads; another seed does not. Every line has as many fields as
-/// the header.
+/// the header. Together with the tests of drawings, this waits for all everyday figures: some hundred thousand simulated packets.
 #[test]
 fn figure_same_seed_gives_same_bytes() {
     for (figure, first) in rendered() {
-        let figure = *figure;
-        let again = make(figure, 2, 7, 1);
-        assert_eq!(first.csv, again.csv, "{figure:?}");
-        assert_eq!(first.picture.svg(), again.picture.svg(), "{figure:?}");
-        assert!(!first.findings.is_empty() && !first.picture.panels.is_empty());
-        if figure == Figure::StateBits {
-            continue;
+        // Their points are measured by the same function as those of the others, and take longest.
+        if matches!(figure, Figure::Adaptive | Figure::Reorder) {
+            check_lines(*figure, first);
+        } else {
+            check_same_bytes(*figure, first);
         }
-        let mut lines = first.csv.lines();
-        assert_eq!(lines.next(), Some(HEADER));
-        let columns = HEADER.split(',').count();
-        let lines: Vec<&str> = lines.collect();
-        assert!(
-            lines.iter().all(|line| line.split(',').count() == columns && line.starts_with(figure.name()))
-        );
-        assert_eq!(lines.len() as u64, first.points);
-        let columns = INTERVALS_HEADER.split(',').count();
-        assert!(first.intervals.lines().all(|line| line.split(',').count() == columns));
-        assert_eq!(
-            (first.intervals.lines().count() as u64, &first.intervals),
-            (first.points + 1, &again.intervals)
-        );
     }
     assert_ne!(make(Figure::LossSweep, 2, 7, 2).csv, make(Figure::LossSweep, 2, 8, 2).csv);
+}
+
+#[test]
+#[ignore = "long: 20 s: every figure twice"]
+fn figure_same_seed_gives_same_bytes_every_figure() {
+    for figure in Figure::ALL {
+        check_same_bytes(figure, &make(figure, 2, 7, 3));
+    }
+}
+
+fn check_same_bytes(figure: Figure, first: &RenderedFigure) {
+    let again = make(figure, 2, 7, 1);
+    assert_eq!(first.csv, again.csv, "{figure:?}");
+    assert_eq!(first.intervals, again.intervals, "{figure:?}");
+    assert_eq!(first.picture.svg(), again.picture.svg(), "{figure:?}");
+    check_lines(figure, first);
+}
+
+fn check_lines(figure: Figure, made: &RenderedFigure) {
+    assert!(!made.findings.is_empty() && !made.picture.panels.is_empty());
+    if figure == Figure::StateBits {
+        return;
+    }
+    let mut lines = made.csv.lines();
+    assert_eq!(lines.next(), Some(HEADER));
+    let columns = HEADER.split(',').count();
+    let lines: Vec<&str> = lines.collect();
+    assert!(lines.iter().all(|line| line.split(',').count() == columns && line.starts_with(figure.name())));
+    assert_eq!(lines.len() as u64, made.points);
+    let columns = INTERVALS_HEADER.split(',').count();
+    assert!(made.intervals.lines().all(|line| line.split(',').count() == columns));
+    assert_eq!(made.intervals.lines().count() as u64, made.points + 1);
 }
 
 /// More runs of a point than fit into one job: several threads run them, and the results are in one order.
 #[test]
 fn figure_point_shared_by_threads_is_same() {
-    let runs = u32::try_from(2 * measure::BLOCK + 5).unwrap();
-    let [one, several] = [1, 3].map(|threads| make(Figure::LossFree, runs, 7, threads));
-    assert_eq!((one.csv, one.intervals), (several.csv, several.intervals));
+    let runs = 2 * super::measure::BLOCK + 5;
+    let mut delays = Delays::new(7);
+    let law = DelayDistribution::Exponential;
+    let point = reorder::point(Figure::Reorder, 32, 64, 800, law, &mut delays).unwrap();
+    let [one, several] = [1, 3].map(|threads| {
+        // No interval is narrow enough: all runs take place.
+        let options = Options { threads, narrow: 0.0, ..Options::new(u32::try_from(runs).unwrap(), 7) };
+        measured(vec![point.clone()], &options).remove(0)
+    });
+    assert_eq!(one.row.runs, Some(runs as u64));
+    assert_eq!(one.row, several.row);
+}
+
+fn measured(points: Vec<Point>, options: &Options) -> Vec<Measured> {
+    measure(points, options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 /// Field of the data line selected by `wanted`: scheme, loss, disorder and window.
@@ -89,10 +140,24 @@ fn field(made: &RenderedFigure, wanted: [&str; 4], column: &str) -> f64 {
     line.unwrap().split(',').nth(place(column)).unwrap().parse().unwrap()
 }
 
-/// Source 004, figure 6, at 256 KiB: receiver window before sender window before receiver counter, with disjoint intervals. A hundred
-/// runs of three points; with intervals this far apart, more runs would only make them narrower.
+/// Source 004, figure 6, at 256 KiB: receiver window before sender window before receiver counter. Ten runs of each point show it at the
+/// highest loss.
 #[test]
 fn figure_loss_sweep_ranks_schemes_as_document_004() {
+    let made = make(Figure::LossSweep, 10, 1, 2);
+    let ranked = [("receiver-window", "128"), ("sender-window", "32"), ("receiver-counter", "")];
+    let [window, sender, counter] =
+        ranked.map(|(scheme, window)| field(&made, [scheme, "0.005", "32", window], "mean_us"));
+    assert!(window < sender && sender < counter, "{window} {sender} {counter}");
+    check_forms_of_sender_window(&made, &["0.005"]);
+    check_growth(&made);
+}
+
+/// The same with disjoint intervals, for every loss. A hundred runs of three points; with intervals this far apart, more runs would only
+/// make them narrower.
+#[test]
+#[ignore = "long: 5 s: a hundred runs of each point"]
+fn figure_loss_sweep_ranks_schemes_with_disjoint_intervals() {
     let made = make(Figure::LossSweep, 100, 1, 2);
     for loss in ["0.001", "0.002", "0.003", "0.004", "0.005"] {
         let ranked = [("receiver-window", "128"), ("sender-window", "32"), ("receiver-counter", "")];
@@ -106,16 +171,24 @@ fn figure_loss_sweep_ranks_schemes_as_document_004() {
         assert!(apart.windows(2).all(|pair| pair[0].1 < pair[1].0), "loss {loss}: {times:?}");
         assert!(times[2].1 > times[0].1, "loss {loss}: {times:?}");
     }
-    // Both forms of the sender window: the literal one retransmits whole windows. Without loss they are the same.
-    let form = |scheme, loss, column| field(&made, [scheme, loss, "32", "32"], column);
-    for loss in ["0.001", "0.002", "0.003", "0.004", "0.005"] {
+    check_forms_of_sender_window(&made, &["0.001", "0.002", "0.003", "0.004", "0.005"]);
+    check_growth(&made);
+}
+
+/// Both forms of the sender window: the literal one retransmits whole windows. Without loss they are the same.
+fn check_forms_of_sender_window(made: &RenderedFigure, losses: &[&str]) {
+    let form = |scheme, loss, column| field(made, [scheme, loss, "32", "32"], column);
+    for loss in losses.iter().copied() {
         let [usual, literal] = ["sender-window", "sender-window literal"]
             .map(|scheme| form(scheme, loss, "packets_ratio") - 1.0);
         assert!(literal > 8.0 * usual, "loss {loss}: {literal} and {usual} retransmissions per packet");
     }
-    // Slowdown relative to each scheme's own speed without loss.
+}
+
+/// Slowdown relative to each scheme's own speed without loss.
+fn check_growth(made: &RenderedFigure) {
     let growth = |scheme, window| {
-        let mean = |loss| field(&made, [scheme, loss, "32", window], "mean_us");
+        let mean = |loss| field(made, [scheme, loss, "32", window], "mean_us");
         mean("0.005") / mean("0")
     };
     let [first, second, third] =
@@ -164,6 +237,24 @@ fn e0_21_figure_reorder_axis_is_disorder() {
 /// spurious retransmissions of the scheme that has to do better.
 #[test]
 fn figure_reorder_matches_document_points() {
+    let options = Options { threads: 2, ..Options::new(20, 1) };
+    let (mut delays, law) = (Delays::new(options.seed), DelayDistribution::Exponential);
+    for (window, wanted) in [(32, 0.70), (64, 0.95)] {
+        let points = [0, 64]
+            .map(|degree| reorder::point(Figure::Reorder, window, degree, 800, law, &mut delays).unwrap());
+        let found = measured(points.to_vec(), &options);
+        let speed = found[0].mean() / found[1].mean();
+        assert!((speed - wanted).abs() <= 0.05, "window {window}: {speed}, not {wanted}");
+    }
+    let point = reorder::selective_point(Figure::Reorder, 128, &mut delays).unwrap();
+    let needless = measured(vec![point], &options)[0].again;
+    assert!(needless < 0.001, "{needless} spurious retransmissions");
+}
+
+/// The same in the figure, with its band.
+#[test]
+#[ignore = "long: 4 s: every round trip and distribution"]
+fn figure_reorder_matches_document_points_and_band() {
     let made = make(Figure::Reorder, 20, 1, 2);
     let field = |scheme: &str, degree: &str, window: &str, field: usize| -> f64 {
         let line = made.csv.lines().find(|line| {
@@ -195,17 +286,24 @@ fn figure_reorder_matches_document_points() {
     assert!(needless < 0.001, "{needless} spurious retransmissions");
 }
 
-/// 256 KiB at half a percent of loss: speed relative to that without loss and disorder, and packets sent divided by packets needed.
+/// 256 KiB at half a percent of loss: speed relative to that without loss and disorder, and packets sent divided by packets needed. The
+/// points are those of the figure.
 #[test]
 fn figure_selective_keeps_speed() {
-    let made = make(Figure::Selective, 15, 1, 2);
-    for (degree, least) in [("0", 0.95), ("16", 0.95), ("64", 0.88), ("128", 0.76)] {
-        let line = made.csv.lines().find(|line| {
-            let fields: Vec<&str> = line.split(',').collect();
-            (fields[1], fields[5], fields[6]) == ("selective", "0.005", degree)
-        });
-        let fields: Vec<f64> = line.unwrap().split(',').map(|field| field.parse().unwrap_or(0.0)).collect();
-        assert!(fields[14] >= least && fields[13] <= 1.02, "disorder {degree}: {fields:?}");
+    let options = Options { threads: 2, ..Options::new(15, 1) };
+    let mut delays = Delays::new(options.seed);
+    let mut point = |loss, degree| {
+        let delay = delays.of(DelayDistribution::Exponential, degree).unwrap();
+        let scenario = reference_parameters(256 << 10).data(network(loss, delay));
+        Point::new(scenario.scheme(crate::Scheme::Selective))
+    };
+    let limits = [(0, 0.95), (16, 0.95), (64, 0.88), (128, 0.76)];
+    let mut points = vec![point(0.0, 0)];
+    points.extend(limits.map(|(degree, _)| point(0.005, degree)));
+    let found = measured(points, &options);
+    for (point, (degree, least)) in found[1..].iter().zip(limits) {
+        let speed = found[0].mean() / point.mean();
+        assert!(speed >= least && point.again <= 0.02, "disorder {degree}: {speed}, {}", point.again);
     }
 }
 
@@ -221,21 +319,26 @@ fn figure_axis_labels_differ() {
     assert_eq!(Scale::Decades.widened(1.0, 1.0), (1.0, 1.0));
 }
 
-/// Source 004's ranking at 5 ‰ of loss on its own network; and its two points of figure 7, of which the torus reaches the one of the larger
-/// window. A torus of 8 hosts, because larger ones take longer.
+/// Figure on a torus of 8 hosts, because larger ones take longer.
+fn on_small_torus(figure: Figure) -> RenderedFigure {
+    let options = Options { threads: 2, torus_side: 2, ..Options::new(3, 1) };
+    figure.make(&options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Value in the line with these fields.
+fn value(made: &RenderedFigure, keys: [(&str, &str); 3], name: &str) -> f64 {
+    let column = |name: &str| HEADER.split(',').position(|column| column == name).unwrap();
+    let line = made.csv.lines().find(|line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        keys.iter().all(|(key, wanted)| fields[column(key)] == *wanted)
+    });
+    line.unwrap().split(',').nth(column(name)).unwrap().parse().unwrap()
+}
+
+/// Source 004's ranking at 5 ‰ of loss on its own network.
 #[test]
 fn figure_torus_ranks_schemes_as_document_004() {
-    let options = Options { threads: 2, torus_side: 2, ..Options::new(3, 1) };
-    let make = |figure: Figure| figure.make(&options, &mut |_| ControlFlow::Continue(())).unwrap();
-    let column = |name: &str| HEADER.split(',').position(|column| column == name).unwrap();
-    let value = |made: &RenderedFigure, keys: [(&str, &str); 3], name: &str| -> f64 {
-        let line = made.csv.lines().find(|line| {
-            let fields: Vec<&str> = line.split(',').collect();
-            keys.iter().all(|(key, wanted)| fields[column(key)] == *wanted)
-        });
-        line.unwrap().split(',').nth(column(name)).unwrap().parse().unwrap()
-    };
-    let lossy = make(Figure::TorusLossy);
+    let lossy = on_small_torus(Figure::TorusLossy);
     assert_eq!(lossy.failures, 0);
     let time = |scheme, window| {
         value(&lossy, [("scheme", scheme), ("window", window), ("size_bytes", "262144")], "mean_us")
@@ -243,7 +346,13 @@ fn figure_torus_ranks_schemes_as_document_004() {
     let [window, sender, counter] =
         [time("receiver-window", "128"), time("sender-window", "32"), time("receiver-counter", "")];
     assert!(1.5 * window < sender && 2.0 * sender < counter, "{window} {sender} {counter}");
-    let reorder = make(Figure::TorusReorder);
+}
+
+/// Source 004's two points of figure 7, of which the torus reaches the one of the larger window.
+#[test]
+#[ignore = "long: 1 s: search of the delays, 32 points"]
+fn figure_torus_reorder_matches_document_point() {
+    let reorder = on_small_torus(Figure::TorusReorder);
     let speed = |window| {
         value(
             &reorder,

@@ -3,7 +3,7 @@
 use fpga_netmodel::{Bursts, Conditions, Delay, Loss, Probability};
 use fpga_protocol::Nanos;
 use serde::Deserialize;
-use serde::de::Deserializer;
+use serde::de::{Deserializer, Error as _};
 
 use super::{Checked, Span, Within};
 
@@ -13,8 +13,9 @@ pub(super) struct Fraction(Probability);
 
 impl<'de> Deserialize<'de> for Fraction {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let check = |value, _| Probability::new(value).ok().map(Self);
-        deserializer.deserialize_any(Checked { allowed: "a probability from 0 to 1", check })
+        let (allowed, check) = ("a probability from 0 to 1", &|value, _| Probability::new(value).is_ok());
+        let (value, _) = deserializer.deserialize_any(Checked { allowed, check })?;
+        Probability::new(value).map(Self).map_err(D::Error::custom)
     }
 }
 
@@ -24,8 +25,8 @@ pub(super) struct Sigma(f64);
 
 impl<'de> Deserialize<'de> for Sigma {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let check = |value, _| (0.0..=4.0).contains(&value).then_some(Self(value));
-        deserializer.deserialize_any(Checked { allowed: "a number from 0 to 4", check })
+        let (allowed, check) = ("a number from 0 to 4", &|value, _| (0.0..=4.0).contains(&value));
+        Ok(Self(deserializer.deserialize_any(Checked { allowed, check })?.0))
     }
 }
 
@@ -35,8 +36,8 @@ pub(super) struct Length(f64);
 
 impl<'de> Deserialize<'de> for Length {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let check = |value, _| (1.0..=1e6).contains(&value).then_some(Self(value));
-        deserializer.deserialize_any(Checked { allowed: "a number from 1 to 1000000", check })
+        let (allowed, check) = ("a number from 1 to 1000000", &|value, _| (1.0..=1e6).contains(&value));
+        Ok(Self(deserializer.deserialize_any(Checked { allowed, check })?.0))
     }
 }
 

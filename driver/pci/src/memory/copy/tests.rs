@@ -135,12 +135,12 @@ impl TestBed {
     }
 }
 
-#[test]
-fn copy_every_alignment_and_short_length_matches() {
+/// Every alignment, with every length or one in `step`: another one for each alignment.
+fn check_alignments(step: usize) {
     let mut bed = TestBed::new(300);
     for ways in COPY_FUNCTIONS {
         for at in 0..64 {
-            for length in 0..=300 {
+            for length in (at % step..=300).step_by(step) {
                 bed.check(ways, at, (at * 5 + length) % 64, length);
                 bed.check(ways, 0, at, length);
             }
@@ -149,10 +149,22 @@ fn copy_every_alignment_and_short_length_matches() {
 }
 
 #[test]
-fn copy_lengths_around_each_limit_match() {
-    let mut bed = TestBed::new((1 << 20) + 200);
-    for limit in [512, 4096, 1 << 16, 1 << 20] {
-        for (from, to) in [(0, 0), (1, 0), (0, 1), (63, 17), (32, 8)] {
+fn copy_every_alignment_and_short_length_matches() {
+    check_alignments(7);
+}
+
+#[test]
+#[ignore = "long: 3 s: every length for each alignment"]
+fn copy_every_alignment_and_every_short_length_matches() {
+    check_alignments(1);
+}
+
+const ALIGNMENTS: [(usize, usize); 5] = [(0, 0), (63, 17), (1, 0), (0, 1), (32, 8)];
+
+fn check_lengths_around(limits: &[usize], alignments: &[(usize, usize)]) {
+    for limit in limits.iter().copied() {
+        let mut bed = TestBed::new(limit + 200);
+        for (from, to) in alignments.iter().copied() {
             for length in [limit - 1, limit, limit + 1, limit + 127] {
                 bed.check(COPY_FUNCTIONS[0], from, to, length);
             }
@@ -160,7 +172,20 @@ fn copy_lengths_around_each_limit_match() {
     }
 }
 
+#[test]
+fn copy_lengths_around_each_limit_match() {
+    check_lengths_around(&[512, 4096, 1 << 16], &ALIGNMENTS);
+    check_lengths_around(&[1 << 20], &ALIGNMENTS[1..2]);
+}
+
+#[test]
+#[ignore = "long: 2 s: every alignment at 1 MiB"]
+fn copy_lengths_around_mib_with_every_alignment_match() {
+    check_lengths_around(&[1 << 20], &ALIGNMENTS);
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
     fn copy_random_length_matches(steps in proptest::collection::vec((0_usize..64, 0_usize..64, 0_usize..20_000), 1..8)) {
         let mut bed = TestBed::new(20_000);
@@ -172,16 +197,27 @@ proptest! {
     }
 }
 
-#[test]
-fn copy_every_routine_matches() {
+/// Every routine, with every length of a range or one in `step`.
+fn check_routines(step: usize) {
     let mut bed = TestBed::new(2000);
     for routine in CopyRoutine::ALL.into_iter().filter(|routine| routine.is_available()) {
-        for length in (129..700).chain([1000, 1024, 1800]) {
+        for length in (129..700).step_by(step).chain([1000, 1024, 1800]) {
             for (from, to) in [(0, 0), (1, 0), (0, 1), (31, 32), (63, 17)] {
                 bed.check_routine(COPY_FUNCTIONS[0], routine, from, to, length);
             }
         }
     }
+}
+
+#[test]
+fn copy_every_routine_matches() {
+    check_routines(7);
+}
+
+#[test]
+#[ignore = "long: 2 s: every length of the range"]
+fn copy_every_routine_and_length_matches() {
+    check_routines(1);
 }
 
 /// Two threads: a copy that is a single access on both sides is never seen torn.

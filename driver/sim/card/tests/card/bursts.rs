@@ -379,34 +379,57 @@ fn burst_blocks_wrap_at_buffer_end() {
     assert!(testbed.memory(0, data.len()) == data);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+/// One channel: equal after every stimulus.
+fn check_single_channel(
+    description: &CardDescription,
+    to_host: bool,
+    acts: &[Stimulus],
+) -> Result<(), TestCaseError> {
+    let base = if to_host { C2H0 } else { H2C0 };
+    let (mut stepped, mut worked) = (testbed(description), testbed(description));
+    let mut hooks = Hooks::default();
+    for act in acts {
+        match act {
+            Stimulus::Poison { at, length } => hooks.poison = (*at, *length),
+            Stimulus::Silence { at, length } => hooks.silence = (*at, *length),
+            _ => {}
+        }
+        perform(&mut stepped, base, act, false);
+        perform(&mut worked, base, act, true);
+        compare(&mut stepped, &mut worked, hooks)?;
+    }
+    Ok(())
+}
 
-    /// One channel: equal after every stimulus.
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn burst_single_channel_equals_steps(
         description in description(),
         to_host in any::<bool>(),
         acts in prop::collection::vec(act(), 1..25),
     ) {
-        let base = if to_host { C2H0 } else { H2C0 };
-        let (mut stepped, mut worked) = (testbed(&description), testbed(&description));
-        let mut hooks = Hooks::default();
-        for act in &acts {
-            match act {
-                Stimulus::Poison { at, length } => hooks.poison = (*at, *length),
-                Stimulus::Silence { at, length } => hooks.silence = (*at, *length),
-                _ => {}
-            }
-            perform(&mut stepped, base, act, false);
-            perform(&mut worked, base, act, true);
-            compare(&mut stepped, &mut worked, hooks)?;
-        }
+        check_single_channel(&description, to_host, &acts)?;
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    #[ignore = "long: 16 s: a thousand random sequences"]
+    fn burst_single_channel_equals_steps_in_many_cases(
+        description in description(),
+        to_host in any::<bool>(),
+        acts in prop::collection::vec(act(), 1..25),
+    ) {
+        check_single_channel(&description, to_host, &acts)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// All engines in parallel, each in its own memory: equal when all are idle.
     #[test]
@@ -486,7 +509,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 14, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Descriptors of several pages on a channel that is alone: its turns become long, and move pages together.
     #[test]

@@ -224,6 +224,10 @@ proptest! {
             prop_assert!(fpga_firmware::wire::Packet::parse(&frame).is_ok());
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn card_h2c_then_c2h_round_trips(

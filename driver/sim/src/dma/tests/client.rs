@@ -230,7 +230,7 @@ fn turns() -> impl Strategy<Value = Vec<ModelStep>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn dma_map_pages_inside_and_outside_leaves_are_found(turns in turns()) {

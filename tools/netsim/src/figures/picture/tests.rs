@@ -9,7 +9,7 @@ use svg::parser::Event;
 use super::layout::{Layout, Rect};
 use super::*;
 use crate::figures::Figure;
-use crate::figures::tests::rendered;
+use crate::figures::tests::{make, rendered};
 
 /// Content of a document, as far as the tests need it.
 #[derive(Debug, Default)]
@@ -148,7 +148,7 @@ fn read(svg: &str) -> Document {
     document
 }
 
-/// Every figure with its document, and a picture with every feature of figures.
+/// Every figure of the everyday tests with its document, and a picture with every feature of figures.
 fn all() -> impl Iterator<Item = &'static (String, Picture, Document)> {
     static ALL: LazyLock<Vec<(String, Picture, Document)>> = LazyLock::new(|| {
         let mut pictures: Vec<(String, Picture)> = rendered()
@@ -189,56 +189,61 @@ fn crowded() -> Picture {
 
 #[test]
 fn svg_has_title_and_description_of_every_curve() {
-    for (name, picture, document) in all() {
-        assert_eq!(document.title, picture.title, "{name}");
-        for panel in &picture.panels {
-            assert!(document.description.contains(&panel.x_label), "{name}: {}", document.description);
-            for curve in panel.drawn() {
-                assert!(document.description.contains(&curve.name), "{name}: {}", document.description);
-            }
+    all().for_each(|(name, picture, document)| check_descriptions(name, picture, document));
+}
+
+fn check_descriptions(name: &str, picture: &Picture, document: &Document) {
+    assert_eq!(document.title, picture.title, "{name}");
+    for panel in &picture.panels {
+        assert!(document.description.contains(&panel.x_label), "{name}: {}", document.description);
+        for curve in panel.drawn() {
+            assert!(document.description.contains(&curve.name), "{name}: {}", document.description);
         }
-        for line in &picture.caption {
-            assert!(document.description.contains(line), "{name}: {line}");
-        }
+    }
+    for line in &picture.caption {
+        assert!(document.description.contains(line), "{name}: {line}");
     }
 }
 
 #[test]
 fn svg_draws_and_explains_each_curve_once_per_panel() {
-    for (name, picture, document) in all() {
-        assert_eq!(document.panels, picture.panels.len(), "{name}");
-        let mut explained: BTreeSet<String> = BTreeSet::new();
-        for (number, panel) in (1..).zip(&picture.panels) {
-            let names: Vec<&str> = panel.drawn().map(|curve| curve.name.as_str()).collect();
-            let drawn: Vec<&Series> =
-                document.series.iter().filter(|series| series.panel == number).collect();
-            assert_eq!(drawn.len(), names.len(), "{name}, panel {number}: {drawn:?}");
-            for curve in &names {
-                assert_eq!(drawn.iter().filter(|series| series.name == *curve).count(), 1, "{name}: {curve}");
-            }
-            explained.extend(names.iter().map(|name| (*name).to_owned()));
-            // A name of several marks stands in the legend, too.
-            let marks = panel.marks.iter();
-            let shared =
-                marks.filter(|mark| panel.marks.iter().filter(|other| other.name == mark.name).count() > 1);
-            explained.extend(shared.map(|mark| mark.name.clone()));
+    all().for_each(|(name, picture, document)| check_curves(name, picture, document));
+}
+
+fn check_curves(name: &str, picture: &Picture, document: &Document) {
+    assert_eq!(document.panels, picture.panels.len(), "{name}");
+    let mut explained: BTreeSet<String> = BTreeSet::new();
+    for (number, panel) in (1..).zip(&picture.panels) {
+        let names: Vec<&str> = panel.drawn().map(|curve| curve.name.as_str()).collect();
+        let drawn: Vec<&Series> = document.series.iter().filter(|series| series.panel == number).collect();
+        assert_eq!(drawn.len(), names.len(), "{name}, panel {number}: {drawn:?}");
+        for curve in &names {
+            assert_eq!(drawn.iter().filter(|series| series.name == *curve).count(), 1, "{name}: {curve}");
         }
-        let legend: BTreeSet<String> = document.legend.iter().cloned().collect();
-        assert_eq!(legend, explained, "{name}");
+        explained.extend(names.iter().map(|name| (*name).to_owned()));
+        // A name of several marks stands in the legend, too.
+        let marks = panel.marks.iter();
+        let shared =
+            marks.filter(|mark| panel.marks.iter().filter(|other| other.name == mark.name).count() > 1);
+        explained.extend(shared.map(|mark| mark.name.clone()));
     }
+    let legend: BTreeSet<String> = document.legend.iter().cloned().collect();
+    assert_eq!(legend, explained, "{name}");
 }
 
 /// In grey: distinct by dash pattern, width and marker alone.
 #[test]
 fn svg_series_of_panel_differ_without_colour() {
-    for (name, picture, document) in all() {
-        for (number, panel) in (1..).zip(&picture.panels) {
-            let mut known: BTreeMap<(Option<String>, String, String), String> = BTreeMap::new();
-            for series in document.series.iter().filter(|series| series.panel == number) {
-                let style = (series.dash.clone(), series.width.clone(), series.marker.clone());
-                if let Some(other) = known.insert(style, series.name.clone()) {
-                    panic!("{name}, {}: {other} and {} have the same style", panel.title, series.name);
-                }
+    all().for_each(|(name, picture, document)| check_styles(name, picture, document));
+}
+
+fn check_styles(name: &str, picture: &Picture, document: &Document) {
+    for (number, panel) in (1..).zip(&picture.panels) {
+        let mut known: BTreeMap<(Option<String>, String, String), String> = BTreeMap::new();
+        for series in document.series.iter().filter(|series| series.panel == number) {
+            let style = (series.dash.clone(), series.width.clone(), series.marker.clone());
+            if let Some(other) = known.insert(style, series.name.clone()) {
+                panic!("{name}, {}: {other} and {} have the same style", panel.title, series.name);
             }
         }
     }
@@ -257,17 +262,19 @@ fn first_64_curve_styles_differ_without_colour() {
 
 #[test]
 fn svg_texts_do_not_overlap_and_stay_inside() {
-    for (name, _, document) in all() {
-        let (wide, high) = document.size;
-        for (number, words) in document.texts.iter().enumerate() {
-            let area = words.area;
-            assert!(
-                area.left >= 0.0 && area.top >= 0.0 && area.right <= wide && area.bottom <= high,
-                "{name}: {words:?} is outside of {wide} x {high}"
-            );
-            for other in document.texts.iter().skip(number + 1) {
-                assert!(!area.meets(&other.area), "{name}: {words:?} and {other:?}");
-            }
+    all().for_each(|(name, _, document)| check_texts(name, document));
+}
+
+fn check_texts(name: &str, document: &Document) {
+    let (wide, high) = document.size;
+    for (number, words) in document.texts.iter().enumerate() {
+        let area = words.area;
+        assert!(
+            area.left >= 0.0 && area.top >= 0.0 && area.right <= wide && area.bottom <= high,
+            "{name}: {words:?} is outside of {wide} x {high}"
+        );
+        for other in document.texts.iter().skip(number + 1) {
+            assert!(!area.meets(&other.area), "{name}: {words:?} and {other:?}");
         }
     }
 }
@@ -275,23 +282,43 @@ fn svg_texts_do_not_overlap_and_stay_inside() {
 /// Labels of points cover neither a line nor a marker.
 #[test]
 fn svg_labels_cover_no_curve() {
+    let labels: usize = all().map(|(name, picture, document)| check_labels(name, picture, document)).sum();
+    assert!(labels > 8, "{labels} labels");
+}
+
+/// Returns the number of labels.
+fn check_labels(name: &str, picture: &Picture, document: &Document) -> usize {
     let mut labels = 0;
-    for (name, picture, document) in all() {
-        let layout = Layout::of(picture);
-        for words in document.texts.iter().filter(|words| words.is_label) {
-            labels += 1;
-            for series in document.series.iter().filter(|series| series.panel == words.panel) {
-                for pair in series.path.windows(2) {
-                    assert!(!words.area.is_crossed(pair[0], pair[1]), "{name}: {words:?} on {}", series.name);
-                }
-            }
-            for (x, y) in layout.panels[words.panel - 1].markers(2.6).iter().flatten() {
-                let at = Rect { left: *x, right: *x, top: *y, bottom: *y };
-                assert!(!words.area.meets(&at.grown(2.0)), "{name}: {words:?} on a marker");
+    let layout = Layout::of(picture);
+    for words in document.texts.iter().filter(|words| words.is_label) {
+        labels += 1;
+        for series in document.series.iter().filter(|series| series.panel == words.panel) {
+            for pair in series.path.windows(2) {
+                assert!(!words.area.is_crossed(pair[0], pair[1]), "{name}: {words:?} on {}", series.name);
             }
         }
+        for (x, y) in layout.panels[words.panel - 1].markers(2.6).iter().flatten() {
+            let at = Rect { left: *x, right: *x, top: *y, bottom: *y };
+            assert!(!words.area.meets(&at.grown(2.0)), "{name}: {words:?} on a marker");
+        }
     }
-    assert!(labels > 10, "{labels} labels");
+    labels
+}
+
+/// The figures that the everyday tests do not make.
+#[test]
+#[ignore = "long: 5 s: every figure of a torus"]
+fn svg_torus_figures_are_drawn_like_others() {
+    let torus = [Figure::TorusLossFree, Figure::TorusLossy, Figure::TorusLossSweep, Figure::TorusReorder];
+    for figure in torus {
+        let picture = make(figure, 2, 7, 3).picture;
+        let (name, document) = (figure.name(), read(&picture.svg()));
+        check_descriptions(name, &picture, &document);
+        check_curves(name, &picture, &document);
+        check_styles(name, &picture, &document);
+        check_texts(name, &document);
+        check_labels(name, &picture, &document);
+    }
 }
 
 #[test]
@@ -340,8 +367,8 @@ fn fairness_axis_starts_at_data() {
 #[test]
 fn caption_defines_every_symbol() {
     let mut found = BTreeSet::new();
-    for figure in Figure::ALL {
-        let picture = drawn(figure);
+    for (figure, made) in rendered() {
+        let picture = &made.picture;
         let caption = picture.caption.join(" ");
         let curves = picture.panels.iter().flat_map(|panel| &panel.curves).map(|curve| curve.name.clone());
         let panels =
