@@ -85,7 +85,7 @@ fn large_access_copies_at_the_peer_only() {
 #[test]
 fn large_message_to_a_peer_that_ends_gives_its_memory_back() {
     let mut options = options(LinkChoice::Auto);
-    options.give_up = Duration::from_millis(400);
+    options.give_up = Duration::from_secs(1);
     let mut bed = Bed::new(3, &options);
     let data = pattern(4 << 20, 4);
     bed.0[0].poke(0, &data);

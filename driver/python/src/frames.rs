@@ -421,6 +421,7 @@ impl Subscriber {
 
 #[pymethods]
 impl Card {
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (max_data_length, *, max_value_length = 8, slots = None, subscribers = None, heartbeat = None, max_silence = None))]
     fn publisher(
         &self,
@@ -447,6 +448,7 @@ impl Card {
         Ok(Publisher(Owned::new(py, self.state(), "the publisher", publisher)?))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (host, port, *, slots = None, timeout = Some(10.0), poll = Vec::new(), max_silence = None))]
     fn subscribe(
         &self,

@@ -8,7 +8,7 @@
 //! windows of 512 exchanges:   shared | shared, measured | apart, while faster | shared, measured | apart ...
 //! ```
 //!
-//! A trial ends as soon as its window takes longer than 4/5 of the measured window; a later window ends it if it takes longer than the measured one. The
+//! A trial ends as soon as its window exceeds 4/5 of the measured window; a later window ends it if it exceeds the measured one. The
 //! virtual times and the frames of a run do not depend on any of this.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};

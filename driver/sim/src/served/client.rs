@@ -19,16 +19,6 @@ use std::time::{Duration, Instant};
 
 /// Maximum time from a message's first byte to its last, and for the client to accept a reply. The card does nothing meanwhile.
 pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Timeouts of one client.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ClientTimes {
-    /// Maximum time for which the client may block one access to its memory.
-    pub(super) answer: Duration,
-    /// Maximum time of one message; see [`MESSAGE_TIMEOUT`].
-    pub(super) message: Duration,
-}
-
 /// Limits on requests, bytes of requests, and file descriptors that may arrive while the card waits for one reply.
 const MAX_DEFERRED_REQUESTS: usize = 4096;
 const MAX_DEFERRED_BYTES: usize = 8 << 20;
@@ -79,7 +69,6 @@ pub(super) struct ClientConnection {
     connection: Connection,
     exchange: Mutex<MessageBuffers>,
     answer_time: Duration,
-    message_time: Duration,
     log: Arc<LogLimit>,
     /// Signalled when requests are deferred: the serving thread may sleep on the socket, which no longer has them.
     arrived: (Interrupt, InterruptTrigger),
@@ -140,19 +129,19 @@ impl Requester for ClientConnection {
 }
 
 impl ClientConnection {
+    /// `answer_time`: maximum time for which the client may block one access to its memory.
     pub(super) fn new(
         connection: Connection,
-        times: ClientTimes,
+        answer_time: Duration,
         log: Arc<LogLimit>,
     ) -> Result<Self, InterruptError> {
-        let ClientTimes { answer: answer_time, message: message_time } = times;
         let now = Instant::now();
         let exchange = MessageBuffers {
             deferred: VecDeque::new(),
             deferred_bytes: 0,
             deferred_fds: 0,
             for_answers: WaitBudget::new(answer_time, now),
-            for_messages: WaitBudget::new(message_time, now),
+            for_messages: WaitBudget::new(MESSAGE_TIMEOUT, now),
             reach: MemoryReachability::Unknown,
             next_id: 0,
             abandoned: 0,
@@ -163,14 +152,7 @@ impl ClientConnection {
             body: Vec::new(),
             fds: Vec::new(),
         };
-        Ok(Self {
-            connection,
-            exchange: Mutex::new(exchange),
-            answer_time,
-            message_time,
-            log,
-            arrived: Interrupt::pair()?,
-        })
+        Ok(Self { connection, exchange: Mutex::new(exchange), answer_time, log, arrived: Interrupt::pair()? })
     }
 
     fn exchange(&self) -> MutexGuard<'_, MessageBuffers> {
@@ -219,7 +201,7 @@ impl ClientConnection {
         // The readable data may have been a reply that the card has consumed meanwhile.
         while self.connection.is_readable().unwrap_or(true) {
             let began = Instant::now();
-            let header = self.connection.receive(body, fds, self.message_time)?;
+            let header = self.connection.receive(body, fds, MESSAGE_TIMEOUT)?;
             exchange.for_messages.note(began, Instant::now())?;
             if !exchange.is_stale_reply(&header) {
                 return Ok(Some(header));
@@ -243,7 +225,7 @@ impl ClientConnection {
     pub(super) fn send(&self, message: &[u8]) -> Result<(), ClientError> {
         let mut exchange = self.exchange();
         let began = Instant::now();
-        self.connection.send(message, &[], self.message_time)?;
+        self.connection.send(message, &[], MESSAGE_TIMEOUT)?;
         Ok(exchange.for_messages.note(began, Instant::now())?)
     }
 
@@ -349,7 +331,7 @@ impl ClientConnection {
                 exchange.abandoned += 1;
                 return Err(ClientRequestError::NoAnswer { command, after: self.answer_time });
             }
-            let header = self.connection.receive(&mut exchange.body, &mut exchange.fds, self.message_time)?;
+            let header = self.connection.receive(&mut exchange.body, &mut exchange.fds, MESSAGE_TIMEOUT)?;
             let error = match header.kind {
                 Kind::Reply { error } if (header.id, header.command) == (id, command) => error,
                 Kind::Reply { .. } if exchange.is_stale_reply(&header) => continue,

@@ -1,7 +1,7 @@
 //! Main loop: messages, the card's work, and sleep when there is neither.
 
 use super::alarm::ServerAlarm;
-use super::client::{ClientConnection, ClientError, ClientTimes, MESSAGE_TIMEOUT};
+use super::client::{ClientConnection, ClientError};
 use super::error::ServeError;
 use super::listener::{Listener, SocketFile};
 use super::session::{Next, Session};
@@ -128,10 +128,10 @@ impl Client {
         network: &SimNetwork,
         card: usize,
         connection: Connection,
-        times: ClientTimes,
+        answer: Duration,
         log: &Arc<LogLimit>,
     ) -> Option<Self> {
-        match ClientConnection::new(connection, times, Arc::clone(log)) {
+        match ClientConnection::new(connection, answer, Arc::clone(log)) {
             Ok(peer) => {
                 let peer = Arc::new(peer);
                 let session = Session::with_peer(network, card, Arc::clone(&peer), Arc::clone(log));
@@ -163,8 +163,8 @@ impl ExcessClient {
     }
 
     /// Time until the next action for this client, independent of its messages.
-    fn remaining_time(&self, timeout: Duration) -> Duration {
-        let until = if self.has_waited() { timeout } else { BUSY_REPLY_DELAY };
+    fn remaining_time(&self) -> Duration {
+        let until = if self.has_waited() { EXCESS_CLIENT_TIMEOUT } else { BUSY_REPLY_DELAY };
         until.saturating_sub(self.since.elapsed())
     }
 }
@@ -207,21 +207,11 @@ impl CardServer {
         }
     }
 
-    /// Sets the timeout for a client's first message, and an upper limit of those for every message and for excess clients, which are
-    /// shorter by default. Default 5 s.
+    /// Sets the timeout for a client's first message. Default 5 s.
     #[must_use]
     pub const fn first_message(mut self, time: Duration) -> Self {
         self.first_message = time;
         self
-    }
-
-    /// Time after which a client that will be refused is sent away without having sent a message.
-    fn excess_timeout(&self) -> Duration {
-        EXCESS_CLIENT_TIMEOUT.min(self.first_message).max(BUSY_REPLY_DELAY)
-    }
-
-    fn client_times(&self) -> ClientTimes {
-        ClientTimes { answer: self.answer, message: MESSAGE_TIMEOUT.min(self.first_message) }
     }
 
     /// Sets the timeout for a client's replies about memory that it maps without a file (`DMA_READ`, `DMA_WRITE`): it applies to all
@@ -294,7 +284,7 @@ impl CardServer {
         if let Some(socket) = self.accepted.take() {
             self.counts.connections += 1;
             let connection = Connection::new(socket).with_stop(Arc::clone(&stopped));
-            client = Client::new(network, card, connection, self.client_times(), &self.log);
+            client = Client::new(network, card, connection, self.answer, &self.log);
         }
         while client.is_some() || self.listener.is_some() {
             let refused = client.as_ref().map_or(0, |client| client.session.refused());
@@ -306,7 +296,7 @@ impl CardServer {
             let rest = [
                 rest,
                 silent,
-                stranger.as_ref().map(|it| it.remaining_time(self.excess_timeout())),
+                stranger.as_ref().map(ExcessClient::remaining_time),
                 pause.then_some(ACCEPT_PAUSE),
             ];
             let rest = rest.into_iter().flatten().min();
@@ -344,7 +334,7 @@ impl CardServer {
                 self.end(client.take());
             }
             if ready.stranger
-                || stranger.as_ref().is_some_and(|it| it.since.elapsed() >= self.excess_timeout())
+                || stranger.as_ref().is_some_and(|it| it.since.elapsed() >= EXCESS_CLIENT_TIMEOUT)
             {
                 // Messages that the client sent before it disconnected come first; they may end that connection.
                 self.serve_client(&mut client, &mut buffers, LAST_WORDS);
@@ -382,7 +372,7 @@ impl CardServer {
             {
                 self.counts.connections += 1;
                 log_limited!(self.log, INFO, "a client connected");
-                client = Client::new(network, card, connection, self.client_times(), &self.log);
+                client = Client::new(network, card, connection, self.answer, &self.log);
                 if self.is_once && client.is_some() {
                     self.listener = None;
                 }

@@ -1,7 +1,7 @@
 //! One client: its messages and their replies, without the socket that carries them.
 
 use super::MIN_DATA;
-use super::client::{ClientConnection, ClientTimes, MESSAGE_TIMEOUT};
+use super::client::ClientConnection;
 use super::device;
 use super::error::RequestError;
 use super::irqs::{self, LineUnmask};
@@ -98,9 +98,12 @@ impl Session {
         answer: Duration,
     ) -> Result<Self, InterruptError> {
         let log = Arc::new(LogLimit::new("clients"));
-        let times = ClientTimes { answer, message: MESSAGE_TIMEOUT };
-        let peer = Arc::new(ClientConnection::new(connection, times, Arc::clone(&log))?);
-        Ok(Self::with_peer(network, card, peer, log))
+        Ok(Self::with_peer(
+            network,
+            card,
+            Arc::new(ClientConnection::new(connection, answer, Arc::clone(&log))?),
+            log,
+        ))
     }
 
     /// Like [`new`](Self::new), with a client that can be asked for memory that it maps without a file.

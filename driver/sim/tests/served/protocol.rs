@@ -1,11 +1,9 @@
 //! Versions, invalid messages, and their effects.
 
 use crate::served::client::{Client, DMA, LONG, Served, file, version};
-use fpga_sim::SimNetwork;
 use fpga_vfio_user::socket::SocketError;
 use fpga_vfio_user::wire::{Command, Header, Kind, MAX_MESSAGE, Reply, Request, encode_request};
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 /// Proposal of QEMU 11 (`hw/vfio-user/proxy.c`), version 0.0.
 const QEMU: &str = r#"{"capabilities": {"migration": {"max_bitmap_size": 268435456, "pgsize": 4096}, "max_msg_fds": 16, "max_data_xfer_size": 1048576, "pgsizes": 4096, "max_dma_maps": 65535, "write_multiple": true}}"#;
@@ -105,8 +103,7 @@ fn protocol_malformed_message_refused_unreadable_ends_connection() {
 
 #[test]
 fn protocol_unfinished_message_ends_connection() {
-    let network = SimNetwork::builder().cards(1).build().unwrap();
-    let served = Served::with(network, |server| server.first_message(Duration::from_millis(250)));
+    let served = Served::start();
     let mut client = served.connect();
     client.connection.send(&raw(Command::REGION_READ, 32, &[1, 2, 3]), &[], LONG).unwrap();
     assert_eq!(client.receive().unwrap_err(), SocketError::Closed);

@@ -66,8 +66,8 @@ fn socket_second_client_is_refused_as_busy_and_may_retry() {
 #[test]
 fn socket_silent_client_is_disconnected() {
     let network = SimNetwork::builder().cards(1).build().unwrap();
-    // Thousands of times what the other clients need.
-    let served = Served::with(network, |server| server.first_message(Duration::from_millis(250)));
+    // Ten thousand times what the other clients need.
+    let served = Served::with(network, |server| server.first_message(Duration::from_millis(500)));
     let mut silent = Client::bare(&served.path);
     assert!(silent.receive().is_err());
     // Half a message does not count as a message.
@@ -76,7 +76,7 @@ fn socket_silent_client_is_disconnected() {
     assert!(slow.receive().is_err());
     // After the first message the client may be silent without limit.
     let mut quiet = served.connect();
-    // The server waits as long for the first message of a client that connects meanwhile, and sends it away.
+    // The server waits twice as long for the first message of a client that connects meanwhile, and sends it away.
     let _ = Client::bare(&served.path).receive();
     quiet.read32(DMA, 0);
     drop(quiet);

@@ -191,6 +191,7 @@ fn watch_changes_print_one_line_each() {
 }
 
 /// Resources of a command that moves no data: at most `most` KiB, with a map of `count` registers in several notations.
+#[expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 fn registers_fit(count: u32, most: u32) {
     let registers = |each: &dyn Fn(u32) -> String| (0..count).map(each).collect::<String>();
     let block = "schema_version: 1\nname: x\nblocks:\n- name: b\n  offset: 0x100000\n  registers:\n";

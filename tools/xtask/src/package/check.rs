@@ -188,7 +188,21 @@ fn scripts(info: &Path, scratch: &Path) -> Result<(), PackageError> {
 /// Checks `cargo install` from the working tree.
 pub(super) fn cargo_install(root: &Path, scratch: &Path) -> Result<(), PackageError> {
     let to = scratch.display().to_string();
-    cargo(root, &["install", "--quiet", "--locked", "--path", "tools/fpgactl", "--root", &to, "--no-track"])?;
+    cargo(
+        root,
+        &[
+            "install",
+            "--quiet",
+            "--locked",
+            "--path",
+            "tools/fpgactl",
+            "--features",
+            "png",
+            "--root",
+            &to,
+            "--no-track",
+        ],
+    )?;
     program(&scratch.join("bin/fpgactl"))?;
     println!("cargo install: installed and tested");
     Ok(())

@@ -86,7 +86,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), PackageError> {
     let program = match &options.fpgactl {
         Some(program) => program.clone(),
         None => {
-            cargo(root, &["build", "--release", "--locked", "--package", "fpgactl"])?;
+            cargo(root, &["build", "--release", "--locked", "--package", "fpgactl", "--features", "png"])?;
             target.join("release/fpgactl")
         }
     };

@@ -28,8 +28,8 @@ use crate::target::{self, CardOpener as _};
 
 /// Escape timeout. Cards of several processes share CPUs: a packet may be late by several time slices.
 const ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
-/// Give-up time, for the same reason: with a dozen busy programs on two CPUs, a round trip between four processes takes 250 ms.
-const GIVE_UP: Duration = Duration::from_secs(5);
+/// Maximum give-up time, for the same reason: with a dozen busy programs on two CPUs, a round trip between four processes takes 250 ms.
+const MAX_GIVE_UP: Duration = Duration::from_secs(5);
 /// Bytes of the header value of a frame: its number and a CRC-32C of the data.
 const CHECKSUM: usize = 12;
 /// Interval between updates of the live statistics.
@@ -131,10 +131,11 @@ impl LinkedCard {
         Ok(Self { backend })
     }
 
-    fn endpoint(&self) -> Result<Endpoint, CliError> {
+    /// Endpoint of a stream whose other side is lost after `max_silence`.
+    fn endpoint(&self, max_silence: Duration) -> Result<Endpoint, CliError> {
         let card = Card::from_backend(Arc::clone(&self.backend))?;
         let mut options = EndpointOptions::default();
-        (options.escape_timeout, options.give_up) = (ESCAPE_TIMEOUT, GIVE_UP);
+        (options.escape_timeout, options.give_up) = (ESCAPE_TIMEOUT, MAX_GIVE_UP.min(max_silence));
         options.event_entries = EVENT_RING_ENTRIES_MAX;
         Ok(Endpoint::open_with(&card, &options)?)
     }

@@ -457,7 +457,7 @@ impl PublishJob<'_> {
 
 fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<PublishJob<'a>, CliError> {
     let source = Source::open(args)?;
-    let endpoint = LinkedCard::reach(settings, &args.link)?.endpoint()?;
+    let endpoint = LinkedCard::reach(settings, &args.link)?.endpoint(args.max_silence)?;
     let mut options = PublisherOptions::default();
     (options.max_data_length, options.slots) = (args.frame, args.slots);
     options.subscribers = args.max_subscribers.max(args.subscribers);

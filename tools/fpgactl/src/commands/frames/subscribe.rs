@@ -131,7 +131,7 @@ fn try_join(
         (options.slots, options.max_silence) = (args.slots, args.max_silence);
         let rest = until.saturating_duration_since(Instant::now());
         options.patience = rest / u32::try_from(left).unwrap_or(u32::MAX);
-        let endpoint = station.endpoint().map_err(|error| (RetryReason::Never, error))?;
+        let endpoint = station.endpoint(args.max_silence).map_err(|error| (RetryReason::Never, error))?;
         let joined = Subscriber::begin_join(endpoint, address, options).and_then(|mut joining| {
             loop {
                 match joining.poll()? {
