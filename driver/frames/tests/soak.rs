@@ -126,11 +126,11 @@ fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
 
 #[test]
 fn soak_every_frame_is_seen_or_counted_missing() {
-    soak(std::env::var("FPGA_FRAMES").ok().map_or(2_000, |text| text.parse().unwrap()));
+    soak(std::env::var("FPGA_FRAMES").ok().map_or(600, |text| text.parse().unwrap()));
 }
 
 #[test]
-#[ignore = "long: 6 s: ten times the frames"]
+#[ignore = "long: 60 s: thirty times the frames"]
 fn soak_twenty_thousand_frames_are_seen_or_counted_missing() {
     soak(20_000);
 }

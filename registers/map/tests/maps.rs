@@ -337,6 +337,7 @@ fn map_hundred_thousand_registers_load() {
     check_many_registers(100_000);
 }
 
+#[expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 fn check_many_registers(count: u64) {
     let last = count - 1;
     let mut text = "schema_version: 1\nname: x\nblocks:\n- name: b\n  offset: 0\n  registers:\n".to_owned();

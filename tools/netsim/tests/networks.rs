@@ -92,6 +92,7 @@ fn networks_run_depends_on_scenario_only() {
 
 /// A link that loses everything, or all data, or all answers: no scheme hangs, each fails within its limits, and the sum of runs counts the
 /// failures.
+#[expect(clippy::panic, reason = "in a test, a panic is the failure report")]
 fn check_total_loss(schemes: &[Scheme]) {
     let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
     for scheme in schemes.iter().copied() {
