@@ -12,6 +12,8 @@ use super::*;
 
 /// Names the state file to the child process.
 const FILE: &str = "FPGA_TEST_INCARNATION_FILE";
+/// Marks the process of a single test.
+const OWN_PROCESS: &str = "FPGA_TEST_OWN_PROCESS";
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -133,6 +135,9 @@ fn incarnation_later_without_key_is_not_recorded() {
 /// Without a stated number every endpoint of a node is later than the one before, whether or not the card was reset.
 #[test]
 fn incarnation_default_of_restarted_endpoint_is_later_and_transfers() {
+    if in_own_process("incarnation_default_of_restarted_endpoint_is_later_and_transfers") {
+        return;
+    }
     let mut net = Testbed::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 1000).remote;
     reopen(&mut net, &EndpointOptions::default());
@@ -154,6 +159,9 @@ fn incarnation_default_of_restarted_endpoint_is_later_and_transfers() {
 /// The order is broken: the clock is behind what the peer knows, the state file is lost and the card was reset. One refusal repairs it.
 #[test]
 fn incarnation_refused_once_restarts_above_newest() {
+    if in_own_process("incarnation_refused_once_restarts_above_newest") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("state/incarnation");
     let mut net = Testbed::new(DeliveryOrder::InOrder);
@@ -174,6 +182,24 @@ fn incarnation_refused_once_restarts_above_newest() {
     net.carry(SOURCE, &region, 0, &bytes(2, 1000));
     let stored = fs::read_to_string(&file).unwrap();
     assert_eq!(stored, format!("{:010}\n", net.end(0).incarnation().get()));
+}
+
+/// Runs the test `name` of this module in a process of its own, and returns true; returns false there. The numbers of all endpoints of a
+/// process count for its next default number, and other tests state numbers of their own.
+fn in_own_process(name: &str) -> bool {
+    if std::env::var_os(OWN_PROCESS).is_some() {
+        return false;
+    }
+    let test = format!("endpoint::incarnations::{name}");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", &test, "--nocapture"]).env(OWN_PROCESS, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    true
 }
 
 /// Runs a process that opens an endpoint on a new card, and returns its incarnation. Such a card has no incarnation, and such a process no
