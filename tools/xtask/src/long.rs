@@ -108,7 +108,7 @@ fn execute(root: &Path, tests: &[LongTest], optimised: bool) -> Result<(), LongE
         command.arg("--release").args(packages.into_iter().flat_map(|package| ["-p", package]));
     } else {
         // One package alone would be built again, with other features of its dependencies.
-        // The extension module of Python has no tests of its own, and links only below an interpreter.
+        // The Python module has no Rust tests, and its test program cannot be linked without an interpreter.
         command.args(["--workspace", "--exclude", "fpga-python"]);
     }
     command.args(["--lib", "--bins", "--tests", "--no-fail-fast", "--", "--ignored", "--nocapture"]);
