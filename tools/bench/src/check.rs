@@ -16,9 +16,9 @@ use super::record::{ResultDirection, ResultRow};
 use super::runs::BUSY_CPUS;
 
 /// Maximum number of undisturbed runs of each figure.
-const MAX_RUNS: usize = 3;
+const MAX_RUNS: usize = 10;
 /// Time limit of the whole check.
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_secs(90);
 /// Time limit of one run; runs of some seconds each are the rule.
 const RUN_LIMIT: Duration = Duration::from_secs(20);
 /// Duration of each row of a run in seconds.
@@ -35,7 +35,7 @@ pub(crate) enum CheckError {
     #[error("the output has no rate of a plain copy, or no latency: {command}; build fpgactl again")]
     Missing { command: String },
     #[error(
-        "figures out of bounds: {0}, see above; bounds are about half of the goals: find the change that costs speed, or check again on an \
+        "figures out of bounds: {0}, see above; bounds are about a third of the goals: find the change that costs speed, or check again on an \
          idle machine"
     )]
     OutOfBounds(usize),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn check_best_run_counts_until_three_are_undisturbed() {
+    fn check_best_run_counts_until_the_number_of_undisturbed_runs() {
         let mut runs = plan(0).remove(0);
         let rows = |rate: f64, busy_cpus| {
             let row = |size| [ResultDirection::H2c, ResultDirection::C2h].map(|way| row(size, way, rate));
@@ -306,10 +306,12 @@ mod tests {
             rows
         };
         assert!(!plan(0).remove(0).add(None, &[]), "no rows");
-        assert!(runs.add(None, &rows(4.8, 1.0)) && runs.is_open());
-        assert!(runs.add(None, &rows(4.4, 2.0)) && runs.add(None, &rows(4.2, 2.0)) && runs.is_open());
-        assert_eq!(runs.figures.iter().filter(|best| !best.report(runs.runs, "")).count(), 4);
-        assert!(runs.add(None, &rows(4.1, 2.0)) && !runs.is_open(), "three undisturbed runs");
+        assert!(runs.add(None, &rows(2.9, 1.0)) && runs.is_open());
+        for run in 1..MAX_RUNS {
+            assert!(runs.add(None, &rows(2.8, 2.0)) && runs.is_open(), "run {run}");
+        }
+        assert_eq!(runs.figures.iter().filter(|best| !best.report(runs.runs, "")).count(), 6);
+        assert!(runs.add(None, &rows(2.8, 2.0)) && !runs.is_open(), "enough undisturbed runs");
         let mut runs = plan(0).remove(0);
         assert!(runs.is_open() && runs.add(None, &rows(5.0, 1.0)) && !runs.is_open(), "within all bounds");
     }

@@ -34,7 +34,7 @@ pub(crate) struct Goal {
     goal: f64,
     /// Value that counts as met, if it is not the goal itself.
     accepted: Option<f64>,
-    /// Bound of the check, about half of the goal; `None`: it is not checked.
+    /// Bound of the check, about a third of the goal: on a busy host, hardware threads of one core slow each other down; `None`: it is not checked.
     bound: Option<f64>,
 }
 
@@ -54,9 +54,9 @@ const fn placed(placement: CpuPlacement, goal: Goal) -> Goal {
 const GOALS: [Goal; 21] = [
     placed(CpuPlacement::SharedCache, least(Quantity::CopyShare(512), 0.65, None)),
     placed(CpuPlacement::NoSharedCache, least(Quantity::CopyShare(512), 0.5, None)),
-    least(Quantity::CopyShare(4096), 0.92, Some(0.45)),
-    least(Quantity::CopyShare(64 << 10), 0.97, Some(0.5)),
-    least(Quantity::CopyShare(1 << 20), 0.97, Some(0.5)),
+    least(Quantity::CopyShare(4096), 0.92, Some(0.3)),
+    least(Quantity::CopyShare(64 << 10), 0.97, Some(0.3)),
+    least(Quantity::CopyShare(1 << 20), 0.97, Some(0.3)),
     placed(CpuPlacement::SharedCache, least(Quantity::PeerRatio(64), 2.5, None)),
     placed(CpuPlacement::NoSharedCache, least(Quantity::PeerRatio(64), 5.0, None)),
     placed(CpuPlacement::SharedCache, least(Quantity::PeerRatio(512), 2.0, None)),
@@ -70,9 +70,9 @@ const GOALS: [Goal; 21] = [
     placed(CpuPlacement::SharedCache, most(Quantity::CpuTime, 12.0, None)),
     placed(CpuPlacement::NoSharedCache, most(Quantity::CpuTime, 25.0, None)),
     // Two runs of one program differ by some percent.
-    Goal { accepted: Some(0.9), ..least(Quantity::Channels(ChannelQuantity::FourChannels), 1.0, Some(0.6)) },
-    most(Quantity::Channels(ChannelQuantity::Beside), 3.0, Some(15.0)),
-    least(Quantity::Channels(ChannelQuantity::OneCpuShare), 0.4, Some(0.15)),
+    Goal { accepted: Some(0.9), ..least(Quantity::Channels(ChannelQuantity::FourChannels), 1.0, Some(0.4)) },
+    most(Quantity::Channels(ChannelQuantity::Beside), 3.0, Some(20.0)),
+    least(Quantity::Channels(ChannelQuantity::OneCpuShare), 0.4, Some(0.13)),
     most(Quantity::Channels(ChannelQuantity::OneCpuLatency), 1e6, None),
 ];
 
@@ -162,9 +162,9 @@ mod tests {
         assert_eq!(share(Some(CpuPlacement::SameCore)), None);
         assert_eq!(Goal::of(Quantity::CopyShare(64), Some(CpuPlacement::SharedCache)), None);
         let beside = Goal::of(Quantity::Channels(ChannelQuantity::Beside), None).unwrap();
-        assert!(beside.is_met(3.0) && !beside.is_met(3.1) && beside.is_within_bound(15.0));
+        assert!(beside.is_met(3.0) && !beside.is_met(3.1) && beside.is_within_bound(20.0));
         assert_eq!((beside.better(1.0, 2.0), beside.worse(1.0, 2.0)), (1.0, 2.0));
-        assert_eq!((beside.text(1.0).as_str(), beside.bound_text().as_str()), ("≤ 3", "≤ 15"));
+        assert_eq!((beside.text(1.0).as_str(), beside.bound_text().as_str()), ("≤ 3", "≤ 20"));
     }
 
     #[test]

@@ -108,10 +108,10 @@ fn execute(root: &Path, tests: &[LongTest], optimised: bool) -> Result<(), LongE
         command.arg("--release").args(packages.into_iter().flat_map(|package| ["-p", package]));
     } else {
         // One package alone would be built again, with other features of its dependencies.
-        // The Python module has no Rust tests, and its test program cannot be linked without an interpreter.
-        command.args(["--workspace", "--exclude", "fpga-python"]);
+        command.arg("--workspace");
     }
-    command.args(["--lib", "--bins", "--tests", "--no-fail-fast", "--", "--ignored", "--nocapture"]);
+    // `--tests` alone: all unit and integration tests. `--lib` would link tests of the Python module, which has none.
+    command.args(["--tests", "--no-fail-fast", "--", "--ignored", "--nocapture"]);
     let mut child = command
         .args(tests.iter().map(|test| &test.name))
         .stdout(Stdio::piped())

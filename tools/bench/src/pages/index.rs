@@ -48,7 +48,7 @@ pub(super) fn page(machines: &[MachineFigures]) -> String {
         ## Machines\n\n{}\n\
         ## Measuring\n\n\
         `{COMMAND}` replaces the file of this machine and writes all pages; `cargo measure --render` writes the pages alone.\n\
-        `cargo measure --check` compares a release build with wide bounds in at most 40 seconds, as `.ci/run` does.\n",
+        `cargo measure --check` compares a release build with wide bounds in at most 90 seconds, as `.ci/run` does.\n",
         summary(machines),
         facts(machines)
     )
