@@ -81,7 +81,7 @@ fn large_access_copies_at_the_peer_only() {
     assert_eq!((counts(&bed, 0), counts(&bed, 1)), ((1, 0), (0, LENGTH)));
 }
 
-/// Waits until parts of the message from end 0 to end 2 are in flight; `false`: this thread did not run for so long that end 0 gave up.
+/// Waits until parts of the message to the third end are in flight; `false`: this thread did not run for so long that the sender gave up.
 fn parts_are_in_flight(bed: &mut Bed) -> bool {
     loop {
         bed.progress();
